@@ -1,0 +1,40 @@
+"""Evolutionary optimisation that lives on the accelerator."""
+
+from galapax import problems
+from galapax.algorithms import ALGORITHMS
+from galapax.algorithms.de import DE
+from galapax.algorithms.random_search import RandomSearch
+from galapax.engines.loop import Progress
+from galapax.errors import EvaluationError, InputError
+from galapax.minimize import minimize
+from galapax.operators.mutation import best_1, rand_1
+from galapax.optimizer import Optimizer
+from galapax.problem import Bounds, MinMaxProblem, Problem, box
+from galapax.problems import PROBLEMS
+from galapax.result import History, Result, Runs
+from galapax.storage import load
+from galapax.version import __version__
+
+__all__ = [
+    "ALGORITHMS",
+    "DE",
+    "PROBLEMS",
+    "Bounds",
+    "EvaluationError",
+    "History",
+    "InputError",
+    "MinMaxProblem",
+    "Optimizer",
+    "Problem",
+    "Progress",
+    "RandomSearch",
+    "Result",
+    "Runs",
+    "__version__",
+    "best_1",
+    "box",
+    "load",
+    "minimize",
+    "problems",
+    "rand_1",
+]

@@ -1,0 +1,19 @@
+"""The `galapax` command, and `python -m galapax`."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    try:
+        from galapax.cli import app
+    except ModuleNotFoundError as missing:
+        if missing.name not in ("typer", "rich", "click"):
+            raise
+        sys.exit("The command line needs typer and rich: pip install 'galapax[cli]' (or 'galapax[all]' with pictures).")
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Differential evolution, DE/rand/1/bin and DE/best/1/bin.
+
+Storn & Price (1997), Journal of Global Optimization 11:341-359, doi:10.1023/A:1008202821328.
+Differs from the paper: a gene that leaves the box is bounced back to a random point between its target and the wall.
+With constraints, the comparison of a trial with its target puts feasibility first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+from jax import Array
+
+from galapax import random
+from galapax.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
+from galapax.checks import in_range, whole
+from galapax.operators.crossover import binomial_crossover
+from galapax.operators.mutation import rand_1
+from galapax.operators.repair import bounce_back
+from galapax.operators.sampling import uniform_in
+from galapax.operators.selection import choose, no_worse
+from galapax.problem import Bounds
+
+
+class DEState(NamedTuple):
+    candidates: Array  # (n, d) trials, waiting for their evaluation
+    parents: Population
+    bounds: Bounds
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class DE:
+    """Differential evolution for one objective on a box.
+
+    population: number of individuals n, at least 4.
+    mutation: how mutants arise; `rand_1` is the paper's, `best_1` makes this DE/best/1/bin.
+    weight: length of the difference vector, F in the paper.
+    crossover_rate: chance that a trial takes a gene from its mutant, CR in the paper.
+    """
+
+    population: int = static(100)
+    mutation: Callable[..., Array] = static(rand_1)
+    weight: float = 0.5
+    crossover_rate: float = 0.9
+
+    several_objectives: ClassVar[bool] = False
+
+    def check(self) -> None:
+        whole(self.population, "population", 4, "DE draws three partners besides each individual")
+        in_range(self.weight, "weight", 0.0, 2.0)
+        in_range(self.crossover_rate, "crossover_rate", 0.0, 1.0)
+
+    def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> DEState:
+        x = uniform_in(key, bounds, self.population)
+        return DEState(candidates=x, parents=unevaluated(x, shape), bounds=bounds)
+
+    def step(self, key: Array, state: DEState, evaluation: Evaluation) -> DEState:
+        """Keep the better of each trial and its target, then breed the next trials."""
+        key_mutate, key_cross, key_repair = random.split(key, 3)
+        trials = evaluated(state.candidates, evaluation)
+        parents = choose(no_worse(trials, state.parents), trials, state.parents)
+        mutants: Any = self.mutation(key_mutate, parents, self.weight)
+        crossed = binomial_crossover(key_cross, parents.x, mutants, self.crossover_rate)
+        return DEState(bounce_back(key_repair, crossed, parents.x, state.bounds), parents, state.bounds)

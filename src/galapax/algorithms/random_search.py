@@ -1,0 +1,46 @@
+"""Random search: fresh points every generation, the baseline that an algorithm has to beat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import jax
+from jax import Array
+
+from galapax.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
+from galapax.checks import whole
+from galapax.operators.sampling import uniform_in
+from galapax.operators.selection import choose, no_worse
+from galapax.problem import Bounds
+
+
+class RandomSearchState(NamedTuple):
+    candidates: Array  # (n, d)
+    parents: Population  # the best that each slot has seen
+    bounds: Bounds
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class RandomSearch:
+    """Uniform points in the box, each slot keeping its best.
+
+    population: points drawn each generation.
+    """
+
+    population: int = static(100)
+
+    several_objectives: ClassVar[bool] = False
+
+    def check(self) -> None:
+        whole(self.population, "population", 1, "random search draws that many points a generation")
+
+    def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> RandomSearchState:
+        x = uniform_in(key, bounds, self.population)
+        return RandomSearchState(x, unevaluated(x, shape), bounds)
+
+    def step(self, key: Array, state: RandomSearchState, evaluation: Evaluation) -> RandomSearchState:
+        points = evaluated(state.candidates, evaluation)
+        parents = choose(no_worse(points, state.parents), points, state.parents)
+        return RandomSearchState(uniform_in(key, state.bounds, self.population), parents, state.bounds)

@@ -1,0 +1,168 @@
+"""The xla engine: objective and algorithm compiled into one program that runs whole chunks of generations.
+
+On a CPU the chunk's length is an argument and follows the clock. On a GPU it is part of the program, since a loop whose
+end the device must ask the host for costs a round trip each generation.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections import OrderedDict
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from galapax.algorithm import Algorithm, Evaluation, Shape
+from galapax.engines import loop
+from galapax.engines.loop import Carry, Outcome, Rules, Track, Watch
+from galapax.evaluate import Formulas
+from galapax.problem import Bounds
+
+CHUNK_SECONDS = 0.1  # on a CPU the host looks about so often
+GPU_CHUNK = 256  # generations between two looks on a GPU, fewer for very large populations
+
+
+def run(
+    formulas: Formulas,
+    algorithm: Algorithm,
+    bounds: Bounds,
+    rules: Rules,
+    *,
+    keys: Any,
+    watch: Watch,
+    keep_history: bool,
+) -> Outcome:
+    """Run a batch, one run per key, to its end."""
+    clock = Clock()
+    runs, limit = keys.shape[0], int(rules.generations)
+    on_cpu = jax.default_backend() == "cpu"
+    rows = cpu_rows(runs) if on_cpu else gpu_rows(limit, runs * algorithm.population * bounds.dim)
+    freeze = bool(np.isfinite(rules.target)) or int(rules.stall) < loop.NEVER or (not on_cpu and limit % rows > 0)
+    algorithm, bounds, keys, consts, device_rules = jax.device_put(
+        (algorithm, bounds, keys, formulas.consts, rules.as_arrays(bounds.lower.dtype))
+    )
+
+    def chunk(carry: Carry, first: int, count: int) -> tuple[Carry, np.ndarray]:
+        span = (np.int32(first), np.int32(count))
+        fixed = (formulas, rows, not on_cpu)
+        carry, history = clock.call(_chunk, fixed, algorithm, consts, device_rules, keys, carry, span)
+        return carry, np.asarray(history)
+
+    def plan(length: int, seconds: float, left: int) -> int:
+        if not on_cpu:
+            return rows
+        if length == 0:
+            return min(rows, 16)
+        return max(1, min(rows, int(length * min(8.0, CHUNK_SECONDS / max(seconds, 1e-9)))))
+
+    carry = clock.call(_begin, (formulas.shape, freeze), algorithm, keys, bounds)
+    carry, history, stopped = loop.drive(chunk, plan, carry, limit, watch, keep_history)
+    track = Track(*(np.asarray(a) for a in carry.track))
+    x, population = clock.call(_finish, (), carry, np.int32(loop.best_run(track)))
+    return Outcome(
+        track=track,
+        history=loop.history_of(history, track) if keep_history else None,
+        x=np.asarray(x),
+        population=jax.tree.map(np.asarray, population),
+        stopped=stopped,
+        compile_seconds=clock.compile_seconds,
+    )
+
+
+def _begin(shape: Shape, freeze: bool, algorithm: Algorithm, keys: Array, bounds: Bounds) -> Carry:
+    return loop.begin(algorithm, keys, bounds, shape, freeze)
+
+
+def _chunk(
+    formulas: Formulas,
+    rows: int,
+    static_length: bool,
+    algorithm: Algorithm,
+    consts: Any,
+    rules: Rules,
+    keys: Array,
+    carry: Carry,
+    span: tuple[Array, Array],
+) -> tuple[Carry, Array]:
+    """`span[1]` generations from number `span[0]` on (all `rows` if the length is static), and their history."""
+
+    def evaluate(candidates: Array) -> Evaluation:
+        return jax.vmap(lambda x: formulas(consts, x))(candidates)
+
+    def body(i: Any, both: tuple[Carry, Array]) -> tuple[Carry, Array]:
+        carry, history = both
+        carry, row = loop.generation(algorithm, rules, keys, span[0] + i, carry, evaluate)
+        return carry, history.at[i].set(row, mode="promise_in_bounds")
+
+    shape = formulas.shape
+    history = jnp.zeros((rows, loop.columns(shape.objectives, shape.constrained), keys.shape[0]), carry.track.best.dtype)
+    return lax.fori_loop(0, rows if static_length else span[1], body, (carry, history))
+
+
+def _finish(carry: Carry, run: Array) -> tuple[Array, Any]:
+    return loop.finish(carry, run)
+
+
+def cpu_rows(runs: int) -> int:
+    """The longest chunk on a CPU: history for so many generations is kept on the device."""
+    return max(64, min(1024, 2**20 // runs))
+
+
+def gpu_rows(limit: int, genes: int) -> int:
+    """The length of every chunk on a GPU: about GPU_CHUNK, so that the chunks add up to `limit` where they can."""
+    most = max(8, min(GPU_CHUNK, 2**33 // genes))
+    return math.ceil(limit / math.ceil(limit / most))
+
+
+def runs_at_once(algorithm: Algorithm, bounds: Bounds, shape: Shape, runs: int) -> int:
+    """How many of the runs fit into the memory that is free, at least one."""
+    if runs == 1:
+        return 1
+    one = jax.eval_shape(lambda key: loop.begin(algorithm, key, bounds, shape, True), jax.ShapeDtypeStruct((1, 2), jnp.uint32))
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(one))
+    # twice the carry for what a generation needs besides it; the history of a chunk on top
+    rows = 1024 * loop.columns(shape.objectives, shape.constrained) * bounds.lower.dtype.itemsize
+    return max(1, min(runs, int(0.5 * free_memory(jax.devices()[0]) / (2 * size + rows))))
+
+
+def free_memory(device: jax.Device) -> int:
+    """Bytes that can still be had on the device."""
+    stats = device.memory_stats() if device.platform != "cpu" else None
+    if stats and "bytes_limit" in stats:
+        return int(stats["bytes_limit"]) - int(stats.get("bytes_in_use", 0))
+    if "SC_AVPHYS_PAGES" in os.sysconf_names:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 4 * 2**30
+
+
+_programs: OrderedDict[Any, Any] = OrderedDict()
+
+
+class Clock:
+    """Calls functions compiled, and knows how long compiling took."""
+
+    def __init__(self) -> None:
+        self.compile_seconds = 0.0
+
+    def call(self, function: Any, fixed: tuple[Any, ...], *arguments: Any) -> Any:
+        """function(*fixed, *arguments), with `fixed` part of the program and the carry's memory reused."""
+        leaves, tree = jax.tree.flatten(arguments)
+        kinds = tuple((np.shape(leaf), jnp.result_type(leaf), getattr(leaf, "sharding", None)) for leaf in leaves)
+        name = (function, fixed, tree, kinds)
+        program = _programs.get(name)
+        if program is None:
+            start = time.perf_counter()
+            reuse = [len(fixed) + i for i, a in enumerate(arguments) if isinstance(a, Carry) and function is _chunk]
+            static = tuple(range(len(fixed)))
+            jitted = jax.jit(function, static_argnums=static, donate_argnums=tuple(reuse))
+            program = jitted.lower(*fixed, *arguments).compile()
+            self.compile_seconds += time.perf_counter() - start
+            _programs[name] = program
+            while len(_programs) > 256:
+                _programs.popitem(last=False)
+        return program(*arguments)

@@ -1,0 +1,22 @@
+"""The errors a user meets: each says what was needed, what came and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """An argument that cannot be worked with; raised before anything is compiled."""
+
+
+class EvaluationError(RuntimeError):
+    """An objective or constraint failed during a run that was told to stop at failures."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
+    """The error for a name that is in no registry, with the nearest names that are."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}."
+    return InputError(f"There is no {kind} called {name!r}; {hint}")

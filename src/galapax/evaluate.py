@@ -1,0 +1,263 @@
+"""From a user's functions to an Evaluation: traced once, checked, and the one place where a failure becomes "worst"."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+
+from galapax.algorithm import Algorithm, Evaluation, Shape
+from galapax.errors import InputError
+from galapax.problem import Bounds, Function, Problem
+
+PROBES = 8  # points at which an objective is tried before the run is compiled
+
+
+@dataclass(frozen=True, eq=False)
+class Formulas:
+    """A problem's functions as JAX programs, equal to another's when the programs are equal.
+
+    Comparing programs and not function objects means that the same lambda written twice compiles once, and that a function
+    which read a changed global is seen to be another. Arrays that a function closes over are data (`consts`), not program.
+    """
+
+    shape: Shape
+    fun: ClosedJaxpr
+    ineq: ClosedJaxpr | None
+    eq: ClosedJaxpr | None
+    eq_tolerance: float
+    maximize: bool
+    batched: bool  # the functions take a whole population (n, d)
+    text: str
+
+    @property
+    def consts(self) -> tuple[tuple[np.ndarray, ...], ...]:
+        return tuple(tuple(np.asarray(c) for c in f.consts) if f else () for f in (self.fun, self.ineq, self.eq))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Formulas) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __call__(self, consts: tuple[tuple[Array, ...], ...], x: Array) -> Evaluation:
+        """Evaluate candidates x (n, d)."""
+        n = x.shape[0]
+
+        def values(closed: ClosedJaxpr, own: tuple[Array, ...]) -> Array:
+            program = jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, list(own)))
+            out = program(x) if self.batched else jax.vmap(program)(x)
+            return _stack(out, n).astype(x.dtype)
+
+        objectives = values(self.fun, consts[0])
+        return summarise(
+            -objectives if self.maximize else objectives,
+            values(self.ineq, consts[1]) if self.ineq else None,
+            values(self.eq, consts[2]) if self.eq else None,
+            self.eq_tolerance,
+        )
+
+
+def summarise(objectives: Array, ineq: Array | None, eq: Array | None, eq_tolerance: float) -> Evaluation:
+    """An Evaluation from raw values (n, m), (n, p), (n, q): violations added up, failures marked and made worst."""
+    failed = ~jnp.all(jnp.isfinite(objectives), axis=1)
+    violation = None
+    if ineq is not None or eq is not None:
+        violation = jnp.zeros(objectives.shape[0], objectives.dtype)
+        if ineq is not None:
+            violation = violation + jnp.sum(jnp.maximum(ineq, 0), axis=1)
+        if eq is not None:
+            violation = violation + jnp.sum(jnp.maximum(jnp.abs(eq) - eq_tolerance, 0), axis=1)
+        failed = failed | ~jnp.isfinite(violation)
+        violation = jnp.where(failed, jnp.inf, violation)
+    return Evaluation(jnp.where(failed[:, None], jnp.inf, objectives), violation, failed, ineq, eq)
+
+
+def _stack(out: Any, n: int) -> Array:
+    """The outputs of a program, one or several, as (n, k)."""
+    columns = [o.reshape(n, -1) for o in out]
+    return columns[0] if len(columns) == 1 else jnp.concatenate(columns, axis=1)
+
+
+def trace(problem: Problem, dtype: Any, *, maximize: bool = False, vectorized: int = 0) -> Formulas:
+    """Turn a problem's functions into JAX programs, or say what is wrong with them.
+
+    vectorized: 0 for functions of one solution (d,), else the number n of rows they are given at once.
+    """
+    closed: dict[str, ClosedJaxpr | None] = {}
+    counts: dict[str, int] = {}
+    for name in ("fun", "ineq", "eq"):
+        function = getattr(problem, name)
+        if function is None:
+            closed[name], counts[name] = None, 0
+        else:
+            closed[name], counts[name] = _trace_one(name, function, problem.dim, dtype, vectorized)
+    shape = Shape(counts["fun"], counts["ineq"], counts["eq"])
+    check_names(problem, shape)
+    text = "\n".join(
+        [f"{shape} {problem.eq_tolerance} {maximize} {vectorized}"]
+        + [f"{name}: {_text_of(program)}" for name, program in closed.items() if program is not None]
+    )
+    fun = closed["fun"]
+    assert fun is not None
+    return Formulas(
+        shape, fun, closed["ineq"], closed["eq"], problem.eq_tolerance, maximize, vectorized > 0, text
+    )
+
+
+def check_names(problem: Problem, shape: Shape) -> None:
+    """Names given for objectives and constraints must be as many as there are."""
+    for field, count in (("objectives", shape.objectives), ("constraint_names", shape.ineq + shape.eq)):
+        names = getattr(problem, field)
+        if names is not None and len(names) != count:
+            raise InputError(f"{field} of problem {problem.name!r} has {len(names)} names for {count}; name each one.")
+
+
+def check_fit(algorithm: Algorithm, problem: Problem, shape: Shape) -> None:
+    """One objective for the algorithms that minimise one."""
+    if shape.objectives > 1 and not algorithm.several_objectives:
+        raise InputError(
+            f"fun of {problem.name!r} returns {shape.objectives} numbers, which makes {shape.objectives} objectives, and "
+            f"{type(algorithm).__name__} minimises one: return a single number, such as jnp.sum(...) of them."
+        )
+
+
+def check_arity(name: str, function: Function, vectorized: int = 0) -> None:
+    """One positional argument must be enough to call it, and possible."""
+    try:
+        inspect.signature(function).bind(None)
+    except ValueError:
+        return  # a builtin without a signature
+    except TypeError:
+        given = inspect.signature(function)
+        what = "all solutions x of shape (n, d)" if vectorized else "one solution x of shape (d,)"
+        raise InputError(f"{name} must take one argument, {what}; it is defined as {given}.") from None
+
+
+def _trace_one(
+    name: str, function: Function, dim: int, dtype: Any, vectorized: int
+) -> tuple[ClosedJaxpr, int]:
+    check_arity(name, function, vectorized)
+    given = (vectorized, dim) if vectorized else (dim,)
+    try:
+        closed = jax.make_jaxpr(function)(jax.ShapeDtypeStruct(given, dtype))
+    except (
+        jax.errors.ConcretizationTypeError,
+        jax.errors.TracerArrayConversionError,
+        jax.errors.TracerBoolConversionError,
+        jax.errors.TracerIntegerConversionError,
+        jax.errors.NonConcreteBooleanIndexError,
+    ) as error:
+        raise InputError(
+            f"{name} cannot be traced by JAX ({_first_line(error)}). Write it with jax.numpy and jnp.where in place of "
+            "numpy, math and if; or pass blackbox=True to run it as plain Python."
+        ) from error
+    except TypeError as error:
+        if "not a valid JAX type" in str(error):
+            raise InputError(f"{name} must return numbers; {_first_line(error)}") from None
+        raise _called_and_raised(name, given, error) from error
+    except InputError:
+        raise
+    except Exception as error:
+        raise _called_and_raised(name, given, error) from error
+    outputs = closed.out_avals
+    if not outputs:
+        raise InputError(f"{name} returned nothing; it must return a number (did it end without `return`?).")
+    for out in outputs:
+        if jnp.issubdtype(out.dtype, jnp.complexfloating) or out.dtype == jnp.bool_:
+            raise InputError(f"{name} must return real numbers, got {out.dtype}; convert the value to a float.")
+    return closed, _count(name, [tuple(o.shape) for o in outputs], vectorized)
+
+
+def _count(name: str, shapes: list[tuple[int, ...]], vectorized: int) -> int:
+    """How many numbers a function gives for one solution, from the shapes of what it returned."""
+    if vectorized:
+        if any(len(s) not in (1, 2) or s[0] != vectorized for s in shapes):
+            raise InputError(
+                f"{name} with vectorized=True is given x of shape (n, d) = ({vectorized}, d) and must return n values, "
+                f"shape (n,) or (n, m); it returned shape {shapes[0]}. For a function of one solution leave "
+                "vectorized out."
+            )
+        shapes = [s[1:] for s in shapes]
+    if any(len(s) > 1 for s in shapes):
+        what = "a scalar, or a vector with one entry per objective" if name == "fun" else "a scalar or a vector"
+        raise InputError(f"{name} of one solution must return {what}; it returned shape {shapes[0]}.")
+    count = sum(int(np.prod(s)) for s in shapes)
+    if count == 0:
+        raise InputError(f"{name} returned an empty array; it must return at least one number.")
+    return count
+
+
+def _called_and_raised(name: str, given: tuple[int, ...], error: Exception) -> InputError:
+    return InputError(
+        f"{name} raised {type(error).__name__} when called with x of shape {given}: {_first_line(error)}"
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _text_of(closed: ClosedJaxpr) -> str:
+    """A program as text. Arrays inside nested programs are not printed, so their contents are added as a hash."""
+    digest = hashlib.sha256()
+    for const in _inner_consts(closed):
+        array = np.asarray(const)
+        digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+    return f"{closed.jaxpr}\n{digest.hexdigest()}"
+
+
+def _inner_consts(closed: ClosedJaxpr) -> Iterator[Any]:
+    for equation in closed.jaxpr.eqns:
+        yield from _consts_in(list(equation.params.values()))
+
+
+def _consts_in(values: Any) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, ClosedJaxpr):
+            yield from value.consts
+            yield from _inner_consts(value)
+        elif isinstance(value, list | tuple):
+            yield from _consts_in(value)
+        elif hasattr(value, "eqns"):
+            for equation in value.eqns:
+                yield from _consts_in(list(equation.params.values()))
+
+
+@partial(jax.jit, static_argnums=0)
+def _evaluate_rows(formulas: Formulas, consts: Any, x: Array) -> Evaluation:
+    return formulas(consts, x)
+
+
+def evaluate_points(formulas: Formulas, points: np.ndarray, dtype: Any) -> Evaluation:
+    """The Evaluation of a few points, in NumPy; always the same number of rows, so that it compiles once."""
+    rows = formulas.fun.in_avals[0].shape[0] if formulas.batched else PROBES
+    padded = np.concatenate([points, np.repeat(points[:1], max(0, rows - len(points)), axis=0)])[:rows]
+    out = _evaluate_rows(formulas, formulas.consts, padded.astype(dtype))
+    return jax.tree.map(lambda a: np.asarray(a)[: len(points)], out)
+
+
+def probe(formulas: Formulas, bounds: Bounds, dtype: Any) -> None:
+    """Refuse a problem that fails at each of a few points: the middle of the box and some spread over it."""
+    share = np.random.default_rng(0).random((PROBES, bounds.dim))
+    share[0] = 0.5
+    points = np.asarray(bounds.lower) + share * np.asarray(bounds.span)
+    out = evaluate_points(formulas, points, dtype)
+    if not out.failed.all():
+        return
+    broken = [name for name in ("ineq", "eq") if getattr(out, name) is not None and not np.isfinite(getattr(out, name)).all()]
+    raise InputError(
+        f"{broken[0] if broken else 'fun'} returned NaN or inf at all {len(out.failed)} points tried in the box, for example "
+        f"at x = {np.array2string(points[0], precision=4, threshold=6)}: check the formula there. If only a small part of "
+        'the box is defined, pass on_failure="worst" to search for it.'
+    )

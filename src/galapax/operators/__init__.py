@@ -1,0 +1,1 @@
+"""Small pure functions that algorithms are made of: key first, arrays next, numbers last."""

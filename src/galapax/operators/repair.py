@@ -1,0 +1,23 @@
+"""Points that left the box, brought back."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import Array
+
+from galapax import random
+from galapax.problem import Bounds
+
+
+def bounce_back(key: Array, x: Array, inside: Array, bounds: Bounds) -> Array:
+    """Replace each gene that left the box by a random point between its place in `inside` and the wall it crossed.
+
+    Price, Storn & Lampinen (2005), Differential Evolution, section 4.3. Clipping would pile the population up on the
+    walls, where differences vanish; this keeps the spread and still approaches an optimum that lies on a wall.
+    """
+    share = random.uniform(key, x.shape, jnp.float32).astype(x.dtype)
+    wall = jnp.where(x < bounds.lower, bounds.lower, bounds.upper)
+    outside = (x < bounds.lower) | (x > bounds.upper)
+    # the wall plus a share of the way back: rounding of the sum could step over the far wall by one unit, hence the clip
+    back = jnp.clip(wall + share * (inside - wall), bounds.lower, bounds.upper)
+    return jnp.where(outside, back, x)

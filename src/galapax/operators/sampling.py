@@ -1,0 +1,13 @@
+"""Points in the box."""
+
+from __future__ import annotations
+
+from jax import Array
+
+from galapax import random
+from galapax.problem import Bounds
+
+
+def uniform_in(key: Array, bounds: Bounds, n: int) -> Array:
+    """n points spread evenly over the box, (n, d)."""
+    return bounds.lower + bounds.span * random.uniform(key, (n, bounds.dim), bounds.lower.dtype)

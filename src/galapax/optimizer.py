@@ -1,0 +1,169 @@
+"""Ask and tell: the same algorithms for people whose objective lives elsewhere. NumPy in, NumPy out."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from galapax import algorithms, random
+from galapax.algorithm import Algorithm, Population, Shape
+from galapax.checks import whole
+from galapax.errors import InputError
+from galapax.evaluate import summarise
+from galapax.operators.selection import best_index
+from galapax.problem import EQ_TOLERANCE, Bounds, as_bounds
+from galapax.result import Result
+
+
+class Optimizer:
+    """One run of an algorithm, a generation at a time.
+
+    >>> opt = Optimizer("de", [(-5, 5)] * 2, seed=1)
+    >>> for _ in range(50):
+    ...     x = opt.ask()                        # (n, d)
+    ...     opt.tell(x, (x**2).sum(axis=1))      # (n,)
+    >>> bool(opt.best.fun < 1e-6)
+    True
+
+    It makes the same draws as `minimize` with the same seed and run number. ineq and eq values, where the problem has
+    constraints, go to `tell` too.
+    """
+
+    def __init__(
+        self,
+        algorithm: str | Algorithm | None,
+        bounds: Any,
+        *,
+        seed: int = 0,
+        run: int = 0,
+        population: int | None = None,
+        maximize: bool = False,
+        eq_tolerance: float = EQ_TOLERANCE,
+        dtype: str = "float64",
+    ) -> None:
+        solver = algorithms.resolve(algorithm)
+        if population is not None:
+            solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
+        solver.check()
+        if dtype not in ("float32", "float64"):
+            raise InputError(f'dtype must be "float32" or "float64", got {dtype!r}.')
+        self.algorithm = solver
+        self.bounds = as_bounds(bounds)
+        self.maximize = maximize
+        self.generation = 0  # told so far
+        self.nfev = 0
+        self.n_failed = 0
+        self.seed = seed
+        self._eq_tolerance = eq_tolerance
+        self._dtype = dtype
+        self._shape: Shape | None = None
+        with self._precision():
+            box = Bounds(self.bounds.lower.astype(dtype), self.bounds.upper.astype(dtype))
+            self._numeric = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), solver)
+            self._key = random.run_keys(seed, whole(run, "run", 0), 1)[0]
+            self._box = box
+            self._state = _init(Shape(), self._numeric, self._key, box)
+
+    def ask(self) -> np.ndarray:
+        """The points (n, d) that wait for their values; the same ones until they are told."""
+        return np.array(self._state.candidates)
+
+    def tell(self, x: Any, values: Any, *, ineq: Any = None, eq: Any = None) -> None:
+        """Give the values of the points last asked for: (n,), or (n, m) for m objectives. NaN or inf means failed."""
+        asked = np.asarray(self._state.candidates)
+        if np.shape(x) != asked.shape or not np.array_equal(np.asarray(x, asked.dtype), asked):
+            raise InputError(
+                f"tell takes the points of the last ask, unchanged and in order, shape {asked.shape}; got others "
+                f"of shape {np.shape(x)}. Call ask() and evaluate those."
+            )
+        raw = {"fun": self._rows("values", values), "ineq": self._rows("ineq", ineq), "eq": self._rows("eq", eq)}
+        if raw["fun"] is None:
+            raise InputError("values is missing: give one value per point.")
+        shape = Shape(*(0 if r is None else r.shape[1] for r in raw.values()))
+        if self._shape is None:
+            if shape.objectives > 1 and not self.algorithm.several_objectives:
+                raise InputError(
+                    f"values has {shape.objectives} columns and {type(self.algorithm).__name__} minimises one objective."
+                )
+            self._shape = shape
+            with self._precision():  # the same candidates again, now with room for this many objectives
+                self._state = _init(shape, self._numeric, self._key, self._box)
+        elif shape != self._shape:
+            raise InputError(f"this generation came with {shape} numbers per point, earlier ones with {self._shape}.")
+        if self.maximize:
+            raw["fun"] = -raw["fun"]
+        with self._precision():
+            rows = {name: None if r is None else jnp.asarray(r, self._dtype) for name, r in raw.items()}
+            self.generation += 1
+            self._state, failed = _tell(
+                self._eq_tolerance, self._numeric, self._key, np.uint32(self.generation), self._state, rows
+            )
+        self.nfev += len(asked)
+        self.n_failed += int(failed)
+
+    @property
+    def population(self) -> Population:
+        """The survivors: x (n, d), objectives (n, m) and violation (n,), in NumPy."""
+        parents = jax.tree.map(np.asarray, self._state.parents)
+        return parents._replace(objectives=-parents.objectives) if self.maximize else parents
+
+    @property
+    def best(self) -> Result:
+        """The best point told so far."""
+        if self.generation == 0:
+            raise InputError("nothing has been told yet, so there is no best point: ask, evaluate, tell.")
+        with self._precision():
+            row = int(_best_row(self._state.parents))
+        parents = self.population
+        found = bool(np.isfinite(parents.fitness[row]))
+        violation = 0.0 if parents.violation is None else float(parents.violation[row])
+        return Result(
+            x=parents.x[row].astype(np.float64),
+            fun=float(parents.fitness[row]) if found else math.nan,
+            success=found and violation <= 0,
+            message=f"Told {self.generation} generations." if found else "No point gave a finite value.",
+            nit=self.generation,
+            nfev=self.nfev,
+            n_failed=self.n_failed,
+            seed=self.seed,
+            feasible=found and violation <= 0,
+            violation=violation,
+        )
+
+    def _precision(self) -> Any:
+        return jax.enable_x64(self._dtype == "float64")
+
+    def _rows(self, name: str, values: Any) -> Any:
+        if values is None:
+            return None
+        try:
+            rows = np.asarray(values, np.float64)
+        except (TypeError, ValueError):
+            raise InputError(f"{name} must be numbers, one row per point; got {type(values).__name__}.") from None
+        n = self._state.candidates.shape[0]
+        if rows.ndim not in (1, 2) or len(rows) != n:
+            raise InputError(f"{name} must have one row for each of the {n} points; got shape {rows.shape}.")
+        return rows.reshape(n, -1)
+
+
+@partial(jax.jit, static_argnums=0)
+def _init(shape: Shape, algorithm: Algorithm, key: Array, bounds: Bounds) -> Any:
+    return algorithm.init(random.fold(key, 0), bounds, shape)
+
+
+@partial(jax.jit, static_argnums=0)
+def _tell(eq_tolerance: float, algorithm: Algorithm, key: Array, number: Array, state: Any, rows: Any) -> Any:
+    evaluation = summarise(rows["fun"], rows["ineq"], rows["eq"], eq_tolerance)
+    return algorithm.step(random.fold(key, number), state, evaluation), jnp.sum(evaluation.failed)
+
+
+@jax.jit
+def _best_row(parents: Population) -> Array:
+    return best_index(parents)

@@ -1,0 +1,186 @@
+"""What is to be solved: a box, an objective of one solution, and its constraints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from galapax.errors import InputError
+
+Function = Callable[..., Any]
+
+EQ_TOLERANCE = 1e-4  # |h(x)| at most this counts as h(x) = 0, the CEC 2006 convention
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """The box of d variables: `lower` and `upper`, both (d,)."""
+
+    lower: Any
+    upper: Any
+
+    @property
+    def dim(self) -> int:
+        return int(self.lower.shape[-1])
+
+    @property
+    def span(self) -> Any:
+        return self.upper - self.lower
+
+    def __repr__(self) -> str:
+        return f"Bounds(lower={np.asarray(self.lower).tolist()}, upper={np.asarray(self.upper).tolist()})"
+
+
+def box(lower: float, upper: float, dim: int) -> Bounds:
+    """The same interval for each of `dim` variables."""
+    if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or dim < 1:
+        raise InputError(f"dim must be a whole number of at least 1, got {dim!r}.")
+    return as_bounds([(lower, upper)] * int(dim))
+
+
+def as_bounds(bounds: Any, argument: str = "bounds") -> Bounds:
+    """Check `bounds` and return them as float64 NumPy arrays.
+
+    Accepted: a `Bounds`, scipy's `Bounds`, or one (lower, upper) pair per variable.
+    """
+    example = "one (lower, upper) pair per variable, such as [(-5, 5)] * 10"
+    if bounds is None:
+        raise InputError(f"{argument} is missing: give {example}, or a Problem that carries its own.")
+    if hasattr(bounds, "lb") and hasattr(bounds, "ub"):  # scipy.optimize.Bounds
+        lower, upper = _as_floats(bounds.lb, argument), _as_floats(bounds.ub, argument)
+    elif isinstance(bounds, Bounds):
+        lower, upper = _as_floats(bounds.lower, argument), _as_floats(bounds.upper, argument)
+    else:
+        pairs = _as_floats(bounds, argument)
+        if pairs.shape == (2,):
+            low, high = pairs.tolist()
+            raise InputError(
+                f"{argument} is a single pair ({low:g}, {high:g}), which leaves the number of variables open: give "
+                f"one pair per variable, such as [({low:g}, {high:g})] * 10, or gx.box({low:g}, {high:g}, dim=10)."
+            )
+        if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.shape[0] == 0:
+            raise InputError(f"{argument} must be {example}; got an array of shape {pairs.shape}.")
+        lower, upper = pairs[:, 0], pairs[:, 1]
+    if lower.ndim != 1 or lower.shape != upper.shape or lower.size == 0:
+        raise InputError(
+            f"{argument} need a lower and an upper limit per variable; got shapes {lower.shape} and {upper.shape}."
+        )
+    for i, (low, high) in enumerate(zip(lower.tolist(), upper.tolist(), strict=True)):
+        if np.isnan(low) or np.isnan(high):
+            raise InputError(f"{argument} of variable {i} are ({low}, {high}): NaN is no limit; give finite numbers.")
+        if np.isinf(low) or np.isinf(high):
+            raise InputError(
+                f"{argument} of variable {i} are ({low}, {high}): the search starts from points spread over the box, "
+                "so both limits must be finite; give the widest range that makes sense."
+            )
+        if low > high:
+            raise InputError(f"{argument} of variable {i} are reversed: lower {low:g} > upper {high:g}; swap them.")
+        if low == high:
+            raise InputError(
+                f"{argument} of variable {i} are equal ({low:g}): a fixed value is no variable; "
+                "put it into the objective as a constant."
+            )
+    return Bounds(lower, upper)
+
+
+def _as_floats(values: Any, argument: str) -> np.ndarray:
+    try:
+        return np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{argument} must be numbers, one (lower, upper) pair per variable; got {_short(values)}."
+        ) from None
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """An objective of ONE solution, always minimised, on a box, with optional constraints.
+
+    fun: maps x of shape (d,) to a scalar, or to (m,) for m objectives.
+    bounds: the box; anything `as_bounds` takes.
+    ineq, eq: constraints; x is feasible when every ineq(x) <= 0 and every |eq(x)| <= eq_tolerance.
+    name, title, source: how it is called, described, and where it was published.
+    optimum: the best feasible value known; `solutions` (k, d) lists points that reach it.
+    front: `front(n)` gives about n points of the true Pareto front, (n, m).
+    reference_point, hypervolume: the true front's exact hypervolume against that point.
+    variables, objectives, constraint_names: names for tables and plots (inequalities first, then equalities).
+    """
+
+    fun: Function
+    bounds: Bounds
+    ineq: Function | None = None
+    eq: Function | None = None
+    name: str = ""
+    title: str = ""
+    source: str = ""
+    optimum: float | None = None
+    solutions: Any = None
+    front: Callable[[int], np.ndarray] | None = None
+    reference_point: Sequence[float] | None = None
+    hypervolume: float | None = None
+    variables: Sequence[str] | None = None
+    objectives: Sequence[str] | None = None
+    constraint_names: Sequence[str] | None = None
+    eq_tolerance: float = EQ_TOLERANCE
+
+    def __post_init__(self) -> None:
+        for argument in ("fun", "ineq", "eq"):
+            value = getattr(self, argument)
+            if not callable(value) and not (value is None and argument != "fun"):
+                raise InputError(
+                    f"{argument} must be a function of one solution x of shape (d,); got {_short(value)} "
+                    f"of type {type(value).__name__}."
+                )
+        object.__setattr__(self, "bounds", as_bounds(self.bounds))
+        if not self.name:
+            object.__setattr__(self, "name", getattr(self.fun, "__name__", type(self.fun).__name__))
+        if self.variables is not None and len(self.variables) != self.dim:
+            raise InputError(f"variables names {len(self.variables)} of the {self.dim} variables; name each one.")
+        if not self.eq_tolerance >= 0:
+            raise InputError(f"eq_tolerance must be at least 0, got {self.eq_tolerance!r}.")
+
+    @property
+    def dim(self) -> int:
+        return self.bounds.dim
+
+    @property
+    def constrained(self) -> bool:
+        return self.ineq is not None or self.eq is not None
+
+    def variable_names(self) -> list[str]:
+        return list(self.variables) if self.variables is not None else [f"x{i + 1}" for i in range(self.dim)]
+
+    def with_(self, **changes: Any) -> Problem:
+        """A copy with some fields changed."""
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, eq=False)
+class MinMaxProblem:
+    """min over x of max over y of fun(x, y), each in a box of its own.
+
+    optimum: the min-max value; `solutions` (k, dx + dy) lists saddle points.
+    """
+
+    fun: Function
+    x_bounds: Bounds
+    y_bounds: Bounds
+    name: str = ""
+    title: str = ""
+    source: str = ""
+    optimum: float | None = None
+    solutions: Any = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "x_bounds", as_bounds(self.x_bounds, "x_bounds"))
+        object.__setattr__(self, "y_bounds", as_bounds(self.y_bounds, "y_bounds"))

@@ -1,0 +1,118 @@
+"""Built-in problems with known optima or fronts: `get("rastrigin", dim=30)`; `PROBLEMS` names them all."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from galapax.errors import InputError, unknown_name
+from galapax.problem import MinMaxProblem, Problem
+from galapax.problems import blending, cec2006_g01_g13, cec2006_g14_g24, classic, constrained, minmax, multiobjective
+
+__all__ = ["PROBLEMS", "get"]
+
+PROBLEMS: dict[str, Callable[..., Problem | MinMaxProblem]] = {
+    "sphere": classic.sphere,
+    "ellipsoid": classic.ellipsoid,
+    "schwefel_1_2": classic.schwefel_1_2,
+    "rosenbrock": classic.rosenbrock,
+    "schwefel_2_26": classic.schwefel_2_26,
+    "rastrigin": classic.rastrigin,
+    "ackley": classic.ackley,
+    "griewank": classic.griewank,
+    "levy": classic.levy,
+    "zakharov": classic.zakharov,
+    "michalewicz": classic.michalewicz,
+    "styblinski_tang": classic.styblinski_tang,
+    "goldstein_price": classic.goldstein_price,
+    "branin": classic.branin,
+    "six_hump_camel": classic.six_hump_camel,
+    "hartmann3": classic.hartmann3,
+    "hartmann6": classic.hartmann6,
+    "fep_f1": classic.fep_f1,
+    "fep_f2": classic.fep_f2,
+    "fep_f3": classic.fep_f3,
+    "fep_f4": classic.fep_f4,
+    "fep_f5": classic.fep_f5,
+    "gagpu_ackley": classic.gagpu_ackley,
+    "gagpu_goldstein_price": classic.gagpu_goldstein_price,
+    "g01": cec2006_g01_g13.g01,
+    "g02": cec2006_g01_g13.g02,
+    "g03": cec2006_g01_g13.g03,
+    "g04": cec2006_g01_g13.g04,
+    "g05": cec2006_g01_g13.g05,
+    "g06": cec2006_g01_g13.g06,
+    "g07": cec2006_g01_g13.g07,
+    "g08": cec2006_g01_g13.g08,
+    "g09": cec2006_g01_g13.g09,
+    "g10": cec2006_g01_g13.g10,
+    "g11": cec2006_g01_g13.g11,
+    "g12": cec2006_g01_g13.g12,
+    "g13": cec2006_g01_g13.g13,
+    "g14": cec2006_g14_g24.g14,
+    "g15": cec2006_g14_g24.g15,
+    "g16": cec2006_g14_g24.g16,
+    "g17": cec2006_g14_g24.g17,
+    "g18": cec2006_g14_g24.g18,
+    "g19": cec2006_g14_g24.g19,
+    "g20": cec2006_g14_g24.g20,
+    "g21": cec2006_g14_g24.g21,
+    "g22": cec2006_g14_g24.g22,
+    "g23": cec2006_g14_g24.g23,
+    "g24": cec2006_g14_g24.g24,
+    "spring": constrained.spring,
+    "cde_p1": minmax.cde_p1,
+    "cde_p2": constrained.cde_p2,
+    "cde_p3": constrained.cde_p3,
+    "cde_p4": constrained.cde_p4,
+    "cde_p5": constrained.cde_p5,
+    "cde_p6": constrained.cde_p6,
+    "zdt1": multiobjective.zdt1,
+    "zdt2": multiobjective.zdt2,
+    "zdt3": multiobjective.zdt3,
+    "zdt4": multiobjective.zdt4,
+    "zdt5": multiobjective.zdt5,
+    "zdt6": multiobjective.zdt6,
+    "moea_zdt1": multiobjective.moea_zdt1,
+    "moea_zdt2": multiobjective.moea_zdt2,
+    "moea_zdt3": multiobjective.moea_zdt3,
+    "moea_zdt6": multiobjective.moea_zdt6,
+    "moea_zdt6_6pi": multiobjective.moea_zdt6_6pi,
+    "dtlz1": multiobjective.dtlz1,
+    "dtlz2": multiobjective.dtlz2,
+    "dtlz3": multiobjective.dtlz3,
+    "dtlz4": multiobjective.dtlz4,
+    "dtlz5": multiobjective.dtlz5,
+    "dtlz6": multiobjective.dtlz6,
+    "dtlz7": multiobjective.dtlz7,
+    "blending": blending.blending,
+    "blending_as_printed": blending.blending_as_printed,
+    "blending7": blending.blending7,
+}
+
+
+def get(name: str, **parameters: int) -> Any:
+    """The problem called `name`: a `Problem`, or a `MinMaxProblem` for cde_p1. `dim` resizes a scalable one.
+
+    The same name and parameters give the identical object, so that what was compiled for it is found again.
+    """
+    if name not in PROBLEMS:
+        raise unknown_name("problem", name, PROBLEMS)
+    accepted = inspect.signature(PROBLEMS[name]).parameters
+    for parameter, value in parameters.items():
+        if parameter not in accepted:
+            takes = f"takes only {', '.join(accepted)}" if accepted else "takes no parameters, its size is fixed"
+            raise InputError(f"{name} has no parameter {parameter!r}: it {takes}.")
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            raise InputError(f"{parameter} of {name} must be a whole number, got {value!r}.")
+    settings = {key: int(parameters.get(key, parameter.default)) for key, parameter in accepted.items()}
+    return _build(name, **settings)
+
+
+@cache
+def _build(name: str, **parameters: int) -> Problem | MinMaxProblem:
+    return PROBLEMS[name](**parameters)

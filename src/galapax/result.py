@@ -1,0 +1,162 @@
+"""What comes out of a run: plain data in NumPy, and why it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from galapax.errors import InputError
+from galapax.statistics import expected_running_time, wilson_interval
+
+if TYPE_CHECKING:
+    from galapax.problem import Problem
+
+
+@dataclass(frozen=True)
+class History:
+    """One row per generation. For a single run each array is (G,), for R runs (R, G); for m objectives (..., m).
+
+    best: the best value so far; of a run that has found no feasible point yet, the least infeasible one's value.
+    mean, worst: over the surviving individuals.
+    violation, feasible_share: with constraints, the best one's violation and the share of feasible individuals.
+    A run of an ensemble that stopped early repeats its last row.
+    """
+
+    generation: np.ndarray  # (G,), from 1
+    nfev: np.ndarray  # (G,) evaluations of one run up to then
+    best: np.ndarray
+    mean: np.ndarray
+    worst: np.ndarray
+    violation: np.ndarray | None = None
+    feasible_share: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.generation)
+
+    def of_run(self, row: int) -> History:
+        """The history of one run of an ensemble."""
+        if self.best.shape[0] == len(self) and self.best.ndim == 1:
+            return self
+        parts = (self.best, self.mean, self.worst, self.violation, self.feasible_share)
+        return History(self.generation, self.nfev, *(None if p is None else p[row] for p in parts))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs of an ensemble, one entry each."""
+
+    number: np.ndarray  # (R,) run numbers, as `minimize(..., first_run=)` counts them
+    x: np.ndarray  # (R, d)
+    fun: np.ndarray  # (R,)
+    violation: np.ndarray  # (R,)
+    nit: np.ndarray  # (R,)
+    nfev: np.ndarray  # (R,)
+    n_failed: np.ndarray  # (R,)
+    success: np.ndarray  # (R,) bool
+    history: History | None
+
+    def __len__(self) -> int:
+        return len(self.fun)
+
+    @property
+    def feasible(self) -> np.ndarray:
+        return self.violation <= 0
+
+    def quantiles(self, q: Any = (0.0, 0.25, 0.5, 0.75, 1.0)) -> np.ndarray:
+        """Quantiles of the final values over the runs."""
+        return np.quantile(self.fun, q)
+
+    def success_rate(self, confidence: float = 0.95) -> tuple[float, float, float]:
+        """The share of successful runs, and its Wilson interval."""
+        hits = int(self.success.sum())
+        return hits / len(self), *wilson_interval(hits, len(self), confidence)
+
+    def ert(self) -> float:
+        """Expected running time: evaluations of all runs per successful run."""
+        return expected_running_time(self.nfev, self.success)
+
+
+class Result(dict[str, Any]):
+    """The outcome of `minimize`, used by attribute or as a mapping, like scipy's OptimizeResult.
+
+    x, fun: the best solution and its value (of all runs). feasible, violation: whether and how far it breaks constraints.
+    success, message: whether the run did what was asked, and why it ended.
+    nit, nfev, n_failed: generations, evaluated points and failed evaluations (nit of the best run, the others of all).
+    ineq, eq: constraint values at x. population, population_fitness: the survivors (of the best run).
+    history: see History (of the best run). runs: see Runs; None for a single run. seed: repeats it.
+    timings: seconds for "compile", "run" (generations) and "host" (everything else). settings: what was asked for.
+    """
+
+    problem: Problem
+    x: np.ndarray
+    fun: float
+    success: bool
+    message: str
+    nit: int
+    nfev: int
+    n_failed: int
+    seed: int
+    feasible: bool
+    violation: float
+    ineq: np.ndarray | None
+    eq: np.ndarray | None
+    population: np.ndarray
+    population_fitness: np.ndarray
+    history: History | None
+    runs: Runs | None
+    timings: dict[str, float]
+    settings: dict[str, Any]
+
+    _replay: Callable[[int], Result] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"a Result has no {name!r}; it has {', '.join(self)}.") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "_replay":
+            object.__setattr__(self, name, value)
+        else:
+            self[name] = value
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self]
+
+    def __reduce__(self) -> Any:  # problems hold functions, often lambdas, which pickle refuses
+        return (Result, ({k: v for k, v in self.items() if k != "problem"},))
+
+    def run(self, number: int) -> Result:
+        """Run number `number` of this ensemble again, alone: the same random draws, with all its details."""
+        if self._replay is None:
+            raise InputError("This result was loaded or copied, so its objective is not at hand: call minimize with "
+                             f"first_run={number} and the same seed instead.")
+        known = self.runs.number if self.runs is not None else np.array([self.settings["first_run"]])
+        if number not in known:
+            raise InputError(f"run must be one of {known[0]} to {known[-1]}, got {number!r}.")
+        return self._replay(int(number))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write this result to a folder: result.json, history.csv, population.csv, convergence.png, report.html."""
+        from galapax.storage import save
+
+        return save(self, folder)
+
+    def __repr__(self) -> str:
+        shown = ("message", "success", "fun", "x", "feasible", "nit", "nfev", "n_failed", "seed")
+        lines = [f"{name:>10}: {_shown(self[name])}" for name in shown if name in self]
+        if self.get("runs") is not None:
+            low, median, high = self.runs.quantiles((0.0, 0.5, 1.0))
+            lines.append(f"{'runs':>10}: {len(self.runs)}, fun from {low:.6g} to {high:.6g}, median {median:.6g}")
+        return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return np.array2string(value, precision=6, threshold=10, edgeitems=4)
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
