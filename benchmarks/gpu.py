@@ -27,7 +27,13 @@ def time_de(population: int, generations: int, **options: object) -> tuple[float
 
     def solve() -> gx.Result:
         return gx.minimize(
-            rastrigin, [(-5.12, 5.12)] * 32, algorithm, generations=generations, dtype="float32", progress=False, **options
+            rastrigin,
+            [(-5.12, 5.12)] * 32,
+            algorithm,
+            generations=generations,
+            dtype="float32",
+            progress=False,
+            **options,
         )
 
     compile_seconds = solve().timings["compile"]

@@ -3,8 +3,8 @@
     python benchmarks/peers.py [--quick] [--only NAME ...] [--json FILE]
 
 Everybody runs DE/rand/1/bin with F = 0.7 and CR = 0.7. A run of g generations evaluates g populations, the initial
-one included; a run that evaluated more or fewer is an error. Each cell is measured in a process of its own, after
-one whole run that pays for imports and compilation. What is not installed is left out and named.
+one included, and a library that counts more or fewer is reported as failed. Each cell is measured in a process of its
+own, after one whole run that pays for imports and compilation. What is not installed is left out and named.
 """
 
 from __future__ import annotations
@@ -93,20 +93,17 @@ def with_galapax(job: Job) -> Run:
     import galapax as gx
 
     problem = gx.problems.get(job.task, dim=32) if job.task == "rastrigin" else gx.problems.get(job.task)
-    algorithm = gx.DE(population=job.population, weight=WEIGHT, crossover_rate=CROSSOVER_RATE)
-    options = {"runs": job.runs} if job.runs > 1 else {}
+    settings = {
+        "algorithm": gx.DE(population=job.population, weight=WEIGHT, crossover_rate=CROSSOVER_RATE),
+        "generations": job.generations,
+        "runs": job.runs,
+        "dtype": job.dtype,
+        "progress": False,
+    }
 
     def run(seed: int) -> tuple[Any, int]:
-        result = gx.minimize(
-            problem,
-            algorithm=algorithm,
-            generations=job.generations,
-            seed=seed,
-            dtype=job.dtype,
-            progress=False,
-            **options,
-        )
-        return result.fun, job.evaluations
+        result = gx.minimize(problem, seed=seed, **settings)
+        return (result.fun if job.runs == 1 else result.runs.fun), result.nfev
 
     return run
 
@@ -203,9 +200,8 @@ def with_evosax(job: Job) -> Run:
 
     task = TASKS[job.task]
     strategy = DifferentialEvolution(population_size=job.population, solution=jnp.zeros(task.dim))
-    params = strategy.default_params.replace(
-        elitism=False, crossover_rate=CROSSOVER_RATE, differential_weight=WEIGHT
-    )  # without elitism the base vector is a random one
+    settings = {"crossover_rate": CROSSOVER_RATE, "differential_weight": WEIGHT}
+    params = strategy.default_params.replace(elitism=False, **settings)  # with elitism it would be DE/best/1/bin
 
     def generation(state: Any, key: Any) -> tuple[Any, None]:
         key_ask, key_tell = jax.random.split(key)
@@ -271,7 +267,7 @@ def with_evox(job: Job, *, compiled: bool) -> Run:
         init_step()
         for _ in range(job.generations - 1):
             step()
-        return workflow.algorithm.fit.min(), job.evaluations
+        return workflow.algorithm.fit.min(), job.evaluations  # compiled steps count nothing: each is one population
 
     def run_many(seed: int) -> tuple[Any, int]:
         torch.manual_seed(seed)
@@ -348,13 +344,18 @@ def one_by_one(job: Job, run: Run) -> Run:
 
 @dataclass(frozen=True)
 class Peer:
-    """A row of the tables. `batched`: many runs are one call. `slow`: generations it is given at a population."""
+    """A library, or a way of using one.
+
+    build: makes the function that is timed. module: what must be installed, and gives the version.
+    batched: many runs are one call; stacked: it has nothing else to show, so it is in the second table only.
+    slow: pairs of a population and the few generations it gets there.
+    """
 
     build: Callable[[Job], Run]
     module: str
     dtypes: tuple[str, ...] = ("float64",)
     batched: bool = False
-    stacks_only: bool = False
+    stacked: bool = False
     slow: tuple[tuple[int, int], ...] = ()
     note: str = ""
 
@@ -364,7 +365,8 @@ PEERS = {
     "pygmo": Peer(
         with_pygmo,
         "pygmo",
-        note="C++; Rastrigin is its own C++ function, Goldstein-Price a Python function; genes outside the box are redrawn",
+        note="C++; Rastrigin is its own C++ function, Goldstein-Price a Python function; "
+        "genes outside the box are redrawn",
     ),
     "scipy": Peer(
         with_scipy,
@@ -392,7 +394,7 @@ PEERS = {
         "evox",
         ("float32",),
         batched=True,
-        note="a Python loop over steps; partners may coincide with each other and with the target",
+        note="a Python loop over steps; partners may coincide with each other and with the target; clipped",
     ),
     "EvoX compiled": Peer(
         with_evox_compiled, "evox", ("float32",), batched=True, note="the same, each step through torch.compile"
@@ -401,14 +403,14 @@ PEERS = {
         with_numpy,
         "numpy",
         ("float32", "float64"),
-        note="written here, vectorised over the population, one run at a time",
+        note="written here, vectorised over the population, one run at a time; clipped to the box",
     ),
     "NumPy stacked": Peer(
         with_numpy_stacked,
         "numpy",
         ("float32", "float64"),
         batched=True,
-        stacks_only=True,
+        stacked=True,
         note="the same with the individuals of all runs in one array",
     ),
 }
@@ -418,7 +420,11 @@ PEERS = {
 
 
 def measure(job: Job, spawned: float) -> Row:
-    """Time the warm runs of a job. `first` and `compile` are of the cold run, in seconds since the process started."""
+    """Time a cold run of the job and then warm ones. `spawned` is when this process was started.
+
+    cpu, wall: seconds of the fastest warm run. best: the median best value. first: seconds from `spawned` to the end of
+    the cold run. compile: what that run took longer than a warm one.
+    """
     pin(job.cores)
     run = PEERS[job.peer].build(job)
     before = time.time()
@@ -446,9 +452,8 @@ def timed(job: Job, run: Run, seed: int) -> Row:
     best = np.ravel(np.asarray(best)).tolist()
     seconds = {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall}
     if evaluated != job.evaluations or len(best) != job.runs:
-        raise RuntimeError(
-            f"{job.peer} made {evaluated} evaluations in {len(best)} runs; {job.evaluations} in {job.runs} were asked for."
-        )
+        wanted = f"{job.evaluations} in {job.runs} were asked for"
+        raise RuntimeError(f"{job.peer} made {evaluated} evaluations in {len(best)} runs; {wanted}.")
     return {**seconds, "best": best}
 
 
@@ -465,10 +470,14 @@ def version(module: str) -> str:
         return getattr(importlib.import_module(module), "__version__", "unknown")
 
 
+# A first result is to be a cold one, also when this is run twice.
+NO_CACHES = {"JAX_ENABLE_COMPILATION_CACHE": "false", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
+
+
 def in_process(job: Job) -> Row:
     """Measure a job in a fresh process and return its numbers, or the job with the error that ended it."""
     threads = {f"{name}_NUM_THREADS": str(job.cores) for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
-    environment = {**os.environ, **threads, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false"}
+    environment = {**os.environ, **threads, "JAX_PLATFORMS": "cpu", **NO_CACHES}
     if job.cores == 1:
         environment["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
     order = json.dumps({"job": asdict(job), "spawned": time.time()})
@@ -486,7 +495,7 @@ def single_jobs(names: Sequence[str], quick: bool) -> Iterator[Job]:
     """The first table: one run on Rastrigin, one core."""
     for n in POPULATIONS:
         for name in names:
-            if PEERS[name].stacks_only:
+            if PEERS[name].stacked:
                 continue
             generations = min(50 if quick else 500, dict(PEERS[name].slow).get(n, 500))
             for dtype in PEERS[name].dtypes:
@@ -533,18 +542,11 @@ def ratio(row: Row, rows: Sequence[Row], cost: Callable[[Row], float]) -> str:
     return f"{cost(row) / cost(ours[0]):.2f}" if ours else "-"
 
 
+COLD = ("first result s", "compile s")
+
+
 def single_table(rows: Sequence[Row]) -> str:
-    head = (
-        "n",
-        "precision",
-        "library",
-        "generations",
-        "ms/generation",
-        "x galapax",
-        "best",
-        "first result s",
-        "compile s",
-    )
+    head = ("n", "precision", "library", "generations", "ms/generation", "x galapax", "best", *COLD)
     lines = [
         (
             str(row["population"]),
@@ -563,7 +565,7 @@ def single_table(rows: Sequence[Row]) -> str:
 
 
 def ensemble_table(rows: Sequence[Row]) -> str:
-    head = ("precision", "cores", "library", "runs", "seconds", "x galapax", "median best", "first result s")
+    head = ("precision", "cores", "library", "runs", "seconds", "x galapax", "median best", *COLD)
     lines = [
         (
             row["dtype"],
@@ -574,6 +576,7 @@ def ensemble_table(rows: Sequence[Row]) -> str:
             ratio(row, rows, ensemble_seconds),
             f"{row['best']:.4f}",
             f"{row['first']:.1f}",
+            f"{row['compile']:.1f}",
         )
         for row in sorted(rows, key=lambda row: (row["dtype"], row["cores"], ensemble_seconds(row)))
     ]

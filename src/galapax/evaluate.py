@@ -109,9 +109,7 @@ def trace(problem: Problem, dtype: Any, *, maximize: bool = False, vectorized: i
     )
     fun = closed["fun"]
     assert fun is not None
-    return Formulas(
-        shape, fun, closed["ineq"], closed["eq"], problem.eq_tolerance, maximize, vectorized > 0, text
-    )
+    return Formulas(shape, fun, closed["ineq"], closed["eq"], problem.eq_tolerance, maximize, vectorized > 0, text)
 
 
 def check_names(problem: Problem, shape: Shape) -> None:
@@ -143,9 +141,7 @@ def check_arity(name: str, function: Function, vectorized: int = 0) -> None:
         raise InputError(f"{name} must take one argument, {what}; it is defined as {given}.") from None
 
 
-def _trace_one(
-    name: str, function: Function, dim: int, dtype: Any, vectorized: int
-) -> tuple[ClosedJaxpr, int]:
+def _trace_one(name: str, function: Function, dim: int, dtype: Any, vectorized: int) -> tuple[ClosedJaxpr, int]:
     check_arity(name, function, vectorized)
     given = (vectorized, dim) if vectorized else (dim,)
     try:
@@ -198,9 +194,7 @@ def _count(name: str, shapes: list[tuple[int, ...]], vectorized: int) -> int:
 
 
 def _called_and_raised(name: str, given: tuple[int, ...], error: Exception) -> InputError:
-    return InputError(
-        f"{name} raised {type(error).__name__} when called with x of shape {given}: {_first_line(error)}"
-    )
+    return InputError(f"{name} raised {type(error).__name__} when called with x of shape {given}: {_first_line(error)}")
 
 
 def _first_line(error: BaseException) -> str:
@@ -255,7 +249,9 @@ def probe(formulas: Formulas, bounds: Bounds, dtype: Any) -> None:
     out = evaluate_points(formulas, points, dtype)
     if not out.failed.all():
         return
-    broken = [name for name in ("ineq", "eq") if getattr(out, name) is not None and not np.isfinite(getattr(out, name)).all()]
+    broken = [
+        name for name in ("ineq", "eq") if getattr(out, name) is not None and not np.isfinite(getattr(out, name)).all()
+    ]
     raise InputError(
         f"{broken[0] if broken else 'fun'} returned NaN or inf at all {len(out.failed)} points tried in the box, for example "
         f"at x = {np.array2string(points[0], precision=4, threshold=6)}: check the formula there. If only a small part of "

@@ -76,7 +76,9 @@ def minimize(
             raise InputError(f"{fun.name} is a min-max problem, of x and y; minimize takes a function of x alone.")
         fun = Problem(fun, bounds, ineq=ineq, eq=eq)
     elif bounds is not None or ineq is not None or eq is not None:
-        raise InputError("a Problem carries its own bounds, ineq and eq: leave them out, or change them by problem.with_().")
+        raise InputError(
+            "a Problem carries its own bounds, ineq and eq: leave them out, or change them by problem.with_()."
+        )
     solver = algorithms.resolve(algorithm)
     if population is not None:
         solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
@@ -217,7 +219,9 @@ def _solve(job: Job) -> Result:
     timings["host"] = time.perf_counter() - began - compiling - timings["run"]
     result = _result(job, total, at_best, timings)
     object.__setattr__(
-        result, "_replay", lambda r: _solve(dataclasses.replace(job, runs=1, first_run=r, callback=None, progress=False))
+        result,
+        "_replay",
+        lambda r: _solve(dataclasses.replace(job, runs=1, first_run=r, callback=None, progress=False)),
     )
     if job.blackbox and black_box.first_error:
         result.message += f" First failure: {black_box.first_error}."
@@ -373,7 +377,12 @@ def _settings(job: Job) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    return {"galapax": __version__, "jax": jax.__version__, "numpy": np.__version__, "python": platform.python_version()}
+    return {
+        "galapax": __version__,
+        "jax": jax.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
 
 
 def _title(job: Job) -> str:

@@ -1,10 +1,10 @@
 """Every random number of the library: counter-based, so that a draw depends on its key and position alone.
 
-A key is a uint32 array (2,). Keys are folded by (seed, run, generation) with Threefry-2x32, 13 rounds (Salmon, Moraes,
-Dror & Shaw 2011, SC'11, doi:10.1145/2063384.2063405), which is strong and, at one block a key, free. The many words of a
-draw come from a cheaper function: three multiply-xorshift rounds over key and counter. Both use 32-bit integer arithmetic
-only, so the bits are the same on every device, and both are plain array code that XLA fuses into whatever uses them:
-that is why `jax.random` is not used (its generator took more time on a CPU than the rest of a generation).
+A key is a uint32 array (2,). The key of (seed, run) is made by Threefry-2x32, 13 rounds (Salmon, Moraes, Dror & Shaw 2011,
+SC'11, doi:10.1145/2063384.2063405); `fold` derives from it the key of a generation, and so on. The words of a draw are
+three multiply-xorshift rounds over key and position. All is 32-bit integer arithmetic, so the bits are the same on every
+device, and plain array code that XLA fuses into whatever uses it: that is why `jax.random` is not used (its generator
+took more time on a CPU than the rest of a generation, and kernels of its own on a GPU).
 """
 
 from __future__ import annotations
@@ -30,13 +30,20 @@ def key(seed: int) -> np.ndarray:
 
 
 def fold(key: Array, number: Any) -> Array:
-    """The child of `key` with that number: independent for every number, the same each time."""
-    return jnp.stack(_threefry(key, jnp.asarray(number, jnp.uint32), _U32(0)))
+    """The child of `key` with that number: another one for every number, the same each time.
+
+    Each word walks along a Weyl sequence and is mixed, as in SplitMix (Steele, Lea & Flood 2014): a few operations that XLA
+    fuses into whatever draws with the child. A key is either folded by number or split, not both.
+    """
+    step = jnp.asarray(number, jnp.uint32) + _U32(1)
+    return jnp.stack(
+        [_mix(key[..., 0] + step * _U32(0x9E3779B9)), _mix(key[..., 1] + step * _U32(0x85EBCA6B))], axis=-1
+    )
 
 
 def split(key: Array, count: int = 2) -> tuple[Array, ...]:
-    """`count` children of `key`, none of which `fold` gives."""
-    return tuple(jnp.stack(_threefry(key, _U32(i), _U32(1))) for i in range(count))
+    """`count` children of `key`."""
+    return tuple(fold(key, i) for i in range(count))
 
 
 def bits(key: Array, shape: tuple[int, ...]) -> Array:
@@ -82,8 +89,15 @@ def scale_to(words: Array, limit: int) -> Array:
     return (high * limit_high + (middle >> 16) + (carry >> 16)).astype(jnp.int32)
 
 
+def _mix(x: Array) -> Array:
+    """A bijection of 32-bit words in which every input bit moves every output bit."""
+    x = (x ^ (x >> 16)) * _U32(0x21F0AAAD)
+    x = (x ^ (x >> 15)) * _U32(0x735A2D97)
+    return x ^ (x >> 15)
+
+
 def _threefry(key: Any, x0: Any, x1: Any) -> tuple[Any, Any]:
-    """One Threefry-2x32 block, of JAX or of NumPy arrays."""
+    """One Threefry-2x32 block."""
     schedule = (key[..., 0], key[..., 1], key[..., 0] ^ key[..., 1] ^ _U32(0x1BD11BDA))
     x0, x1 = x0 + schedule[0], x1 + schedule[1]
     for i in range(13):
@@ -110,7 +124,7 @@ def _positions(shape: tuple[int, ...]) -> Array:
 def run_keys(seed: int, first: int, count: int) -> np.ndarray:
     """The keys (count, 2) of runs first, first + 1, ...: what makes run r the same alone and in an ensemble.
 
-    The same numbers as `fold(key(seed), r)`, in NumPy, which spares compiling a program for them.
+    In NumPy, which spares compiling a program for them.
     """
     root = np.broadcast_to(key(seed), (count, 2))
     numbers = np.arange(first, first + count).astype(_U32)

@@ -134,8 +134,10 @@ class Result(dict[str, Any]):
     def run(self, number: int) -> Result:
         """Run number `number` of this ensemble again, alone: the same random draws, with all its details."""
         if self._replay is None:
-            raise InputError("This result was loaded or copied, so its objective is not at hand: call minimize with "
-                             f"first_run={number} and the same seed instead.")
+            raise InputError(
+                "This result was loaded or copied, so its objective is not at hand: call minimize with "
+                f"first_run={number} and the same seed instead."
+            )
         known = self.runs.number if self.runs is not None else np.array([self.settings["first_run"]])
         if number not in known:
             raise InputError(f"run must be one of {known[0]} to {known[-1]}, got {number!r}.")
@@ -150,9 +152,10 @@ class Result(dict[str, Any]):
     def __repr__(self) -> str:
         shown = ("message", "success", "fun", "x", "feasible", "nit", "nfev", "n_failed", "seed")
         lines = [f"{name:>10}: {_shown(self[name])}" for name in shown if name in self]
-        if self.get("runs") is not None:
-            low, median, high = self.runs.quantiles((0.0, 0.5, 1.0))
-            lines.append(f"{'runs':>10}: {len(self.runs)}, fun from {low:.6g} to {high:.6g}, median {median:.6g}")
+        runs: Runs | None = self.get("runs")
+        if runs is not None:
+            low, median, high = runs.quantiles((0.0, 0.5, 1.0))
+            lines.append(f"{'runs':>10}: {len(runs)}, fun from {low:.6g} to {high:.6g}, median {median:.6g}")
         return "\n".join(lines)
 
 

@@ -36,7 +36,9 @@ def save(result: Result, folder: str | Path) -> Path:
         part.write_text(json.dumps(_plain(_summary(result)), indent=1, allow_nan=False) + "\n", encoding="utf-8")
         part.replace(path / "result.json")
     except OSError as error:
-        raise OSError(f"The run could not be saved to {path}: {error.strerror or error}. The result itself is intact.") from error
+        raise OSError(
+            f"The run could not be saved to {path}: {error.strerror or error}. The result itself is intact."
+        ) from error
     return path
 
 
@@ -66,7 +68,19 @@ def load(folder: str | Path) -> Result:
 
 
 def _summary(result: Result) -> dict[str, Any]:
-    keep = ("fun", "success", "message", "feasible", "violation", "nit", "nfev", "n_failed", "seed", "timings", "settings")
+    keep = (
+        "fun",
+        "success",
+        "message",
+        "feasible",
+        "violation",
+        "nit",
+        "nfev",
+        "n_failed",
+        "seed",
+        "timings",
+        "settings",
+    )
     out: dict[str, Any] = {"format": FORMAT, "x": result.x}
     out.update({name: result[name] for name in keep})
     out.update({"ineq": result.ineq, "eq": result.eq, "variables": result.problem.variable_names()})

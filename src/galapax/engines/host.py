@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from galapax import random
 from galapax.algorithm import Algorithm, Evaluation, Shape
 from galapax.engines import loop
-from galapax.engines.loop import Carry, Outcome, Rules, Track, Watch
+from galapax.engines.loop import Carry, Outcome, Rules, Watch
 from galapax.errors import EvaluationError, InputError
 from galapax.evaluate import check_arity, check_fit, check_names, summarise
 from galapax.problem import Problem
@@ -71,7 +72,8 @@ class BlackBox:
         try:
             value = self.functions[name](x.copy())
         except Exception as error:
-            return self._failed(name, x, error)
+            self._failed(name, x, error)
+            return None
         return self._numbers(name, value)
 
     def _rows(self, name: str, candidates: np.ndarray) -> list[np.ndarray | None]:
@@ -106,7 +108,9 @@ class BlackBox:
         if value is None:
             return np.full(self.widths[name], np.nan)
         if value.size != self.widths[name]:
-            raise InputError(f"{name} returned {value.size} numbers for one solution and {self.widths[name]} for another.")
+            raise InputError(
+                f"{name} returned {value.size} numbers for one solution and {self.widths[name]} for another."
+            )
         return value
 
 
@@ -114,7 +118,6 @@ def run(
     box: BlackBox, algorithm: Algorithm, bounds: Any, rules: Rules, *, keys: Any, watch: Watch, keep_history: bool
 ) -> Outcome:
     """Run a batch, one run per key, calling the objective from here."""
-    limit = int(rules.generations)
     runs, dtype = keys.shape[0], bounds.lower.dtype
     device_rules = rules.as_arrays(dtype)
 
@@ -138,10 +141,17 @@ def run(
         carry, row = _generation(box.problem.eq_tolerance, algorithm, device_rules, keys, np.int32(first), carry, raw)
         return carry, np.asarray(row)[None]
 
-    carry, history, stopped = loop.drive(
-        chunk, lambda *_: 1, carry, limit, watch, keep_history, interrupted=lambda: box.interrupted
+    carry, track, history, stopped = loop.drive(
+        chunk,
+        lambda length, seconds: 1,
+        carry,
+        shape=box.shape,
+        runs=runs,
+        limit=int(rules.generations),
+        watch=watch,
+        keep_history=keep_history,
+        interrupted=lambda: box.interrupted,
     )
-    track = Track(*(np.asarray(a) for a in carry.track))
     x, population = loop.finish(carry, jnp.asarray(loop.best_run(track)))
     return Outcome(
         track=track,
@@ -165,4 +175,5 @@ def _generation(
     def evaluate(_: Array) -> Evaluation:
         return jax.vmap(lambda v: summarise(v["fun"], v.get("ineq"), v.get("eq"), eq_tolerance))(raw)
 
-    return loop.generation(algorithm, rules, keys, number, carry, evaluate)
+    own = jax.vmap(random.fold, in_axes=(0, None))(keys, number)
+    return loop.generation(algorithm, rules, own, number, carry, evaluate)

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -20,11 +20,12 @@ import numpy as np
 from jax import Array
 
 from galapax import random
-from galapax.algorithm import Algorithm, Evaluation, Population
+from galapax.algorithm import Algorithm, Evaluation, Population, Shape
 from galapax.operators.selection import best_index
+from galapax.problem import Bounds
 
 NEVER = 2**31 - 1
-RUNNING, TARGET, STALL = 0, 1, 2  # why a run is finished, besides having used up its generations
+RUNNING, TARGET, STALL = 0, 1, 2  # why a run is finished, besides having made all its generations
 
 
 class Rules(NamedTuple):
@@ -38,57 +39,61 @@ class Rules(NamedTuple):
         return Rules(np.int32(self.generations), np.asarray(self.target, dtype), np.int32(self.stall))
 
 
-class Track(NamedTuple):
-    """What is known of each run of the batch, all (R,)."""
+class Frozen(NamedTuple):
+    """What it takes to stop each run of a batch at its own generation."""
 
-    generations: Array  # made so far
-    best: Array  # best value so far (one objective); for several, unused
-    violation: Array  # of that best one
-    since_better: Array  # generations since it improved
-    failed: Array  # evaluations that failed
-    reason: Array  # RUNNING, TARGET or STALL
+    state: Any  # as it was before the last step
+    marks: Array  # (R, 5): see the columns below. One array, since every small one is a kernel of its own on a GPU
+
+
+BEST, VIOLATION, SINCE_BETTER, REASON, ACCEPTED = range(5)  # the columns of `marks`
 
 
 class Carry(NamedTuple):
     """A batch of runs between two generations; every leaf has the runs as its first axis.
 
-    The state is kept twice: as it was, and as the last step proposes it, `accepted` telling which holds. Choosing at the
-    start of the next generation and not at the end of this one lets XLA write the step's results once and read them; a
-    mask at the end made it compute the survivors again for each partner drawn (half the time of small ensembles).
+    `proposed` is the state as the last step left it. Where runs can finish before others the state before that step is kept
+    too, and ACCEPTED tells which of the two holds. Choosing at the start of the next generation and not at the end of
+    this one lets XLA write the step's results once and read them; a mask at the end made it compute the survivors again
+    for each partner drawn (half the time of small ensembles on a CPU).
     """
 
-    state: Any  # None where no run can finish before the others: then there is nothing to freeze
     proposed: Any
-    accepted: Array
-    track: Track
+    frozen: Frozen | None
 
 
 def begin(algorithm: Algorithm, keys: Array, bounds: Any, shape: Any, freeze: bool) -> Carry:
     """The carry before the first generation, for the runs with these keys (R, 2)."""
-    state = jax.vmap(lambda key: algorithm.init(random.fold(key, 0), bounds, shape))(keys)
-    runs = keys.shape[0]
-    dtype = state.candidates.dtype
-    zeros = jnp.zeros(runs, jnp.int32)
-    track = Track(
-        generations=zeros,
-        best=jnp.full(runs, jnp.inf, dtype),
-        violation=jnp.full(runs, jnp.inf, dtype),
-        since_better=zeros,
-        failed=zeros,
-        reason=zeros,
-    )
-    return Carry(jax.tree.map(jnp.copy, state) if freeze else None, state, jnp.ones(runs, bool), track)
+
+    def init(key: Array) -> Any:
+        return algorithm.init(random.fold(key, 0), bounds, shape)
+
+    state = jax.vmap(init, out_axes=run_axes(jax.eval_shape(init, keys[0])))(keys)
+    if not freeze:
+        return Carry(state, None)
+    first = jnp.array([jnp.inf, jnp.inf, 0, RUNNING, 1], state.candidates.dtype)
+    return Carry(state, Frozen(jax.tree.map(jnp.copy, state), jnp.tile(first, (keys.shape[0], 1))))
+
+
+def run_axes(state: Any) -> Any:
+    """Which leaves of a batch's state have the runs as their first axis: all but the box, which the runs share."""
+    return jax.tree.map(lambda leaf: None if isinstance(leaf, Bounds) else 0, state, is_leaf=_is_box)
+
+
+def _is_box(leaf: Any) -> bool:
+    return isinstance(leaf, Bounds)
 
 
 def settle(carry: Carry) -> Any:
     """The state that holds, for each run."""
-    if carry.state is None:
+    if carry.frozen is None:
         return carry.proposed
+    accepted = carry.frozen.marks[:, ACCEPTED] > 0
 
-    def pick(new: Array, old: Array) -> Array:
-        return jnp.where(carry.accepted.reshape((-1,) + (1,) * (new.ndim - 1)), new, old)
+    def pick(new: Any, old: Any) -> Any:
+        return new if _is_box(new) else jnp.where(accepted.reshape((-1,) + (1,) * (new.ndim - 1)), new, old)
 
-    return jax.tree.map(pick, carry.proposed, carry.state)
+    return jax.tree.map(pick, carry.proposed, carry.frozen.state, is_leaf=_is_box)
 
 
 def generation(
@@ -99,59 +104,98 @@ def generation(
     carry: Carry,
     evaluate: Callable[[Array], Evaluation],
 ) -> tuple[Carry, Array]:
-    """Generation `number` (from 1) of every run: the new carry and a row of history (columns, R)."""
+    """Generation `number` (from 1) of every run, with their keys (R, 2) for it: the new carry and a row of history."""
     state = settle(carry)
-    active = (carry.track.reason == RUNNING) & (number <= rules.generations)
     evaluation = evaluate(state.candidates)
-    step_keys = jax.vmap(random.fold, in_axes=(0, None))(keys, number)
-    proposed = jax.vmap(algorithm.step)(step_keys, state, evaluation)
-    row = jax.vmap(summary)(proposed.parents)
-    track = _update(carry.track, rules, row, evaluation, active)
-    return Carry(None if carry.state is None else state, proposed, active, track), row.T
+    axes = run_axes(state)
+    proposed = jax.vmap(algorithm.step, in_axes=(0, axes, 0), out_axes=axes)(keys, state, evaluation)
+    row = jax.vmap(summary, out_axes=1)(proposed.parents, evaluation)
+    if carry.frozen is None:
+        return Carry(proposed, None), jnp.concatenate([jnp.ones_like(row[:1]), row])
+    marks = _mark(carry.frozen.marks, rules, number, row, evaluation)
+    return Carry(proposed, Frozen(state, marks)), jnp.concatenate([marks[None, :, ACCEPTED], row])
 
 
-def summary(population: Population) -> Array:
-    """A row of history: per objective the best, mean and worst; with constraints the best's violation and feasible share.
+ACTIVE, FAILED, FIRST = range(3)  # a row of history (columns, R): made or frozen, failures, then what `summary` gives
+
+
+def summary(population: Population, evaluation: Evaluation) -> Array:
+    """One run's history of a generation: failed evaluations, and per objective the best, mean and worst of the survivors;
+    with constraints also the best one's violation and the share of feasible survivors.
 
     For one objective the best is the best individual's, feasible ones first; for several it is the least of each among
-    the feasible. Mean and worst are over the individuals that did not fail.
+    the least infeasible. Mean and worst are over the individuals that did not fail.
     """
     values = population.objectives
+    dtype = values.dtype
+    failed = jnp.sum(evaluation.failed.astype(dtype))[None]
     finite = jnp.isfinite(values)
-    count = jnp.maximum(jnp.sum(finite, axis=0), 1)
-    mean = jnp.sum(jnp.where(finite, values, 0), axis=0) / count.astype(values.dtype)
+    mean = jnp.sum(jnp.where(finite, values, 0), axis=0) / jnp.maximum(jnp.sum(finite.astype(dtype), axis=0), 1)
     worst = jnp.max(jnp.where(finite, values, -jnp.inf), axis=0)
     if population.violation is None:
-        return jnp.concatenate([jnp.min(values, axis=0), mean, worst])
+        return jnp.concatenate([failed, jnp.min(values, axis=0), mean, worst])
     least = jnp.min(population.violation)
     best = jnp.min(jnp.where((population.violation == least)[:, None], values, jnp.inf), axis=0)
-    share = jnp.mean((population.violation <= 0).astype(values.dtype))
-    return jnp.concatenate([best, mean, worst, jnp.stack([least, share])])
+    share = jnp.mean((population.violation <= 0).astype(dtype))
+    return jnp.concatenate([failed, best, mean, worst, jnp.stack([least, share])])
 
 
-def columns(objectives: int, constrained: bool) -> int:
-    """How many numbers `summary` gives."""
-    return 3 * objectives + (2 if constrained else 0)
+def columns(shape: Shape) -> int:
+    """How many numbers a row of history has for each run."""
+    return 2 + 3 * shape.objectives + (2 if shape.constrained else 0)
 
 
-def _update(track: Track, rules: Rules, row: Array, evaluation: Evaluation, active: Array) -> Track:
-    """Account for one generation in the runs that are active. `row` is (R, columns)."""
-    best = row[:, 0]
-    violation = jnp.zeros_like(best) if evaluation.violation is None else row[:, -2]
-    better = (violation < track.violation) | ((violation == track.violation) & (best < track.best))
-    since_better = jnp.where(better, 0, track.since_better + 1)
+def _mark(marks: Array, rules: Rules, number: Array, row: Array, evaluation: Evaluation) -> Array:
+    """The marks after a generation, from its `summary` (columns, R): runs that are finished keep theirs."""
+    active = (marks[:, REASON] == RUNNING) & (number <= rules.generations)
+    best = row[FIRST - 1]
+    violation = jnp.zeros_like(best) if evaluation.violation is None else row[-2]
+    better = (violation < marks[:, VIOLATION]) | ((violation == marks[:, VIOLATION]) & (best < marks[:, BEST]))
+    since = jnp.where(better, 0, marks[:, SINCE_BETTER] + 1)
     single = evaluation.objectives.shape[-1] == 1
-    hit = (best <= rules.target) & (violation <= 0) if single else jnp.zeros_like(active)
-    stalled = since_better >= rules.stall
-    new = Track(
-        generations=track.generations + 1,
-        best=best,
-        violation=violation,
-        since_better=since_better,
-        failed=track.failed + jnp.sum(evaluation.failed, axis=1, dtype=jnp.int32),
-        reason=jnp.where(hit, TARGET, jnp.where(stalled, STALL, RUNNING)).astype(jnp.int32),
-    )
-    return jax.tree.map(lambda a, b: jnp.where(active, a, b), new, track)
+    hit = (best <= rules.target) & (violation <= 0) & single
+    reason = jnp.where(hit, TARGET, jnp.where(since >= rules.stall, STALL, RUNNING)).astype(best.dtype)
+    new = (best, violation, since, reason)
+    kept = [jnp.where(active, value, marks[:, i]) for i, value in enumerate(new)]
+    return jnp.stack([*kept, active.astype(best.dtype)], axis=1)
+
+
+@dataclass
+class Track:
+    """What the host knows of each run, all (R,), read off the rows of history."""
+
+    generations: np.ndarray
+    best: np.ndarray
+    violation: np.ndarray
+    failed: np.ndarray
+    reason: np.ndarray
+
+    @staticmethod
+    def start(runs: int) -> Track:
+        zeros = np.zeros(runs, np.int64)
+        return Track(zeros, np.full(runs, np.inf), np.full(runs, np.inf), zeros, zeros)
+
+    def add(self, rows: np.ndarray, carry: Carry, constrained: bool) -> Track:
+        """After a chunk with these rows (g, columns, R)."""
+        active = rows[:, ACTIVE] > 0
+        made = active.sum(axis=0)
+        last, runs = np.maximum(made - 1, 0), np.arange(rows.shape[2])
+        best = rows[last, FIRST, runs]
+        violation = rows[last, -2, runs] if constrained else np.where(np.isfinite(best), 0.0, np.inf)
+        return Track(
+            generations=self.generations + made,
+            best=np.where(made > 0, best, self.best),
+            violation=np.where(made > 0, violation, self.violation),
+            failed=self.failed + (rows[:, FAILED] * active).sum(axis=0).astype(np.int64),
+            reason=self.reason if carry.frozen is None else np.asarray(carry.frozen.marks)[:, REASON].astype(np.int64),
+        )
+
+    def rows(self, chosen: slice) -> Track:
+        return Track(*(getattr(self, f.name)[chosen] for f in fields(self)))
+
+    @staticmethod
+    def join(parts: list[Track]) -> Track:
+        return Track(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Track)))
 
 
 @dataclass
@@ -184,21 +228,19 @@ class Outcome:
     def from_run(self, first: int) -> Outcome:
         """Without the runs before row `first`, which an earlier batch has already."""
         history = None if self.history is None else self.history[first:]
-        return replace(self, track=Track(*(a[first:] for a in self.track)), history=history, x=self.x[first:])
+        return replace(self, track=self.track.rows(slice(first, None)), history=history, x=self.x[first:])
 
     @staticmethod
     def join(batches: list[Outcome]) -> Outcome:
         """One outcome of several batches of runs."""
         if len(batches) == 1:
             return batches[0]
-        track = Track(*(np.concatenate(parts) for parts in zip(*(b.track for b in batches), strict=True)))
+        track = Track.join([b.track for b in batches])
         best = int(np.lexsort(([min(b.track.best) for b in batches], [min(b.track.violation) for b in batches]))[0])
-        history = None
-        if batches[0].history is not None:
-            longest = max(b.history.shape[1] for b in batches if b.history is not None)
-            history = np.concatenate(
-                [np.pad(b.history, ((0, 0), (0, longest - b.history.shape[1]), (0, 0)), "edge") for b in batches]  # type: ignore[union-attr]
-            )
+        histories = [b.history for b in batches if b.history is not None]
+        longest = max((h.shape[1] for h in histories), default=0)
+        padded = [np.pad(h, ((0, 0), (0, longest - h.shape[1]), (0, 0)), "edge") for h in histories]
+        history = np.concatenate(padded) if padded else None
         x = np.concatenate([b.x for b in batches])
         return Outcome(track, history, x, batches[best].population, batches[-1].stopped)
 
@@ -218,6 +260,8 @@ def best_run(track: Track) -> int:
 def history_of(rows: list[np.ndarray], track: Track) -> np.ndarray:
     """History (R, G, columns) from chunks of rows (g, columns, R); a finished run's last row is repeated."""
     history = np.concatenate(rows).transpose(2, 0, 1)[:, : int(track.generations.max())]
+    if int(track.generations.min()) == history.shape[1]:
+        return history
     last = np.minimum(np.arange(history.shape[1])[None, :], track.generations[:, None] - 1)
     return np.take_along_axis(history, last[:, :, None], axis=1)
 
@@ -235,39 +279,44 @@ Chunk = Callable[[Carry, int, int], tuple[Carry, np.ndarray]]  # (carry, first g
 
 def drive(
     chunk: Chunk,
-    plan: Callable[[int, float, int], int],
+    plan: Callable[[int, float], int],
     carry: Carry,
+    *,
+    shape: Shape,
+    runs: int,
     limit: int,
     watch: Watch,
     keep_history: bool,
     interrupted: Callable[[], bool] | None = None,
-) -> tuple[Carry, list[np.ndarray], str]:
-    """Run chunks until every run is finished or something asks to stop; return the carry, history rows and why.
+) -> tuple[Carry, Track, list[np.ndarray], str]:
+    """Run chunks until every run is finished or something asks to stop; return the carry, what is known, history and why.
 
-    plan(length of the last chunk, its seconds, generations left) says how long the next chunk is.
+    plan(length of the last chunk, its seconds) says how long the next chunk is.
     interrupted: tells whether Ctrl-C came, for an engine that sees to it itself.
     """
-    rows: list[np.ndarray] = []
+    kept: list[np.ndarray] = []
+    track = Track.start(runs)
     made, length, took = 0, 0, 0.0
     with interrupts(interrupted) as interrupted:
         while True:
-            length = min(plan(length, took, limit - made), limit - made)
+            length = min(plan(length, took), limit - made)
             start = time.perf_counter()
             carry, history = chunk(carry, made + 1, length)
-            track = Track(*(np.asarray(a) for a in carry.track))  # waits for the device
+            rows = np.asarray(history)[:length]  # waits for the device
             took = time.perf_counter() - start
             made += length
+            track = track.add(rows, carry, shape.constrained)
             if keep_history:
-                rows.append(np.array(history[:length]))
+                kept.append(np.array(rows[:, FIRST:]))
             if interrupted():
-                return carry, rows, "interrupt"
+                return carry, track, kept, "interrupt"
             asked = watch.notify(made, track) if watch.notify else ""
             if made >= limit or bool((track.reason != RUNNING).all()):
-                return carry, rows, ""
+                return carry, track, kept, ""
             if asked:
-                return carry, rows, asked
+                return carry, track, kept, asked
             if watch.deadline is not None and time.perf_counter() >= watch.deadline:
-                return carry, rows, "time"
+                return carry, track, kept, "time"
 
 
 @contextmanager

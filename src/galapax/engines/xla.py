@@ -17,14 +17,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from galapax import random
 from galapax.algorithm import Algorithm, Evaluation, Shape
 from galapax.engines import loop
-from galapax.engines.loop import Carry, Outcome, Rules, Track, Watch
-from galapax.evaluate import Formulas
+from galapax.engines.loop import Carry, Outcome, Rules, Watch
+from galapax.evaluate import Formulas, evaluate_points
 from galapax.problem import Bounds
 
 CHUNK_SECONDS = 0.1  # on a CPU the host looks about so often
-GPU_CHUNK = 256  # generations between two looks on a GPU, fewer for very large populations
+GPU_CHUNK = 1024  # the most generations between two looks on a GPU
+GPU_OPTIONS: dict[str, str | bool] = {
+    "xla_gpu_enable_while_loop_unrolling": "WHILE_LOOP_UNROLLING_DOUBLE_BUFFER"
+}  # else the state is copied
 
 
 def run(
@@ -41,7 +45,7 @@ def run(
     clock = Clock()
     runs, limit = keys.shape[0], int(rules.generations)
     on_cpu = jax.default_backend() == "cpu"
-    rows = cpu_rows(runs) if on_cpu else gpu_rows(limit, runs * algorithm.population * bounds.dim)
+    rows = cpu_rows(runs) if on_cpu else gpu_rows(limit, runs * algorithm.population * bounds.dim, latency(formulas))
     freeze = bool(np.isfinite(rules.target)) or int(rules.stall) < loop.NEVER or (not on_cpu and limit % rows > 0)
     algorithm, bounds, keys, consts, device_rules = jax.device_put(
         (algorithm, bounds, keys, formulas.consts, rules.as_arrays(bounds.lower.dtype))
@@ -50,10 +54,9 @@ def run(
     def chunk(carry: Carry, first: int, count: int) -> tuple[Carry, np.ndarray]:
         span = (np.int32(first), np.int32(count))
         fixed = (formulas, rows, not on_cpu)
-        carry, history = clock.call(_chunk, fixed, algorithm, consts, device_rules, keys, carry, span)
-        return carry, np.asarray(history)
+        return clock.call(_chunk, fixed, algorithm, consts, device_rules, keys, carry, span)
 
-    def plan(length: int, seconds: float, left: int) -> int:
+    def plan(length: int, seconds: float) -> int:
         if not on_cpu:
             return rows
         if length == 0:
@@ -61,8 +64,9 @@ def run(
         return max(1, min(rows, int(length * min(8.0, CHUNK_SECONDS / max(seconds, 1e-9)))))
 
     carry = clock.call(_begin, (formulas.shape, freeze), algorithm, keys, bounds)
-    carry, history, stopped = loop.drive(chunk, plan, carry, limit, watch, keep_history)
-    track = Track(*(np.asarray(a) for a in carry.track))
+    carry, track, history, stopped = loop.drive(
+        chunk, plan, carry, shape=formulas.shape, runs=runs, limit=limit, watch=watch, keep_history=keep_history
+    )
     x, population = clock.call(_finish, (), carry, np.int32(loop.best_run(track)))
     return Outcome(
         track=track,
@@ -94,13 +98,19 @@ def _chunk(
     def evaluate(candidates: Array) -> Evaluation:
         return jax.vmap(lambda x: formulas(consts, x))(candidates)
 
+    def fold_all(number: Any) -> Array:
+        return jax.vmap(random.fold, in_axes=(0, None))(keys, number)
+
+    if static_length:  # drawn ahead, since in the loop it would be a kernel of its own; on a CPU it is best left fused
+        ahead = jax.vmap(fold_all)(span[0] + jnp.arange(rows, dtype=jnp.int32))
+
     def body(i: Any, both: tuple[Carry, Array]) -> tuple[Carry, Array]:
         carry, history = both
-        carry, row = loop.generation(algorithm, rules, keys, span[0] + i, carry, evaluate)
-        return carry, history.at[i].set(row, mode="promise_in_bounds")
+        own = lax.dynamic_index_in_dim(ahead, i, keepdims=False) if static_length else fold_all(span[0] + i)
+        carry, row = loop.generation(algorithm, rules, own, span[0] + i, carry, evaluate)
+        return carry, lax.dynamic_update_index_in_dim(history, row, i, axis=0)
 
-    shape = formulas.shape
-    history = jnp.zeros((rows, loop.columns(shape.objectives, shape.constrained), keys.shape[0]), carry.track.best.dtype)
+    history = jnp.zeros((rows, loop.columns(formulas.shape), keys.shape[0]), carry.proposed.candidates.dtype)
     return lax.fori_loop(0, rows if static_length else span[1], body, (carry, history))
 
 
@@ -110,24 +120,42 @@ def _finish(carry: Carry, run: Array) -> tuple[Array, Any]:
 
 def cpu_rows(runs: int) -> int:
     """The longest chunk on a CPU: history for so many generations is kept on the device."""
-    return max(64, min(1024, 2**20 // runs))
+    return max(64, min(1024, 2**17 // runs))
 
 
-def gpu_rows(limit: int, genes: int) -> int:
-    """The length of every chunk on a GPU: about GPU_CHUNK, so that the chunks add up to `limit` where they can."""
-    most = max(8, min(GPU_CHUNK, 2**33 // genes))
+def gpu_rows(limit: int, genes: int, seconds: float) -> int:
+    """The length of every chunk on a GPU: at most GPU_CHUNK, less for large populations and for slow objectives.
+
+    seconds: what evaluating a few points takes, which is the least that a generation can take.
+    """
+    most = max(1, min(GPU_CHUNK, 2**33 // genes, 4 ** int(math.log(max(4.0, 0.5 / seconds), 4))))
     return math.ceil(limit / math.ceil(limit / most))
+
+
+def latency(formulas: Formulas) -> float:
+    """Seconds to evaluate a few points on the device, measured once for each objective."""
+    if formulas not in _latencies:
+        dim, dtype = formulas.fun.in_avals[0].shape[-1], formulas.fun.in_avals[0].dtype
+        points = np.zeros((1, dim))
+        evaluate_points(formulas, points, dtype)
+        start = time.perf_counter()
+        evaluate_points(formulas, points, dtype)
+        _latencies[formulas] = time.perf_counter() - start
+    return _latencies[formulas]
 
 
 def runs_at_once(algorithm: Algorithm, bounds: Bounds, shape: Shape, runs: int) -> int:
     """How many of the runs fit into the memory that is free, at least one."""
     if runs == 1:
         return 1
-    one = jax.eval_shape(lambda key: loop.begin(algorithm, key, bounds, shape, True), jax.ShapeDtypeStruct((1, 2), jnp.uint32))
-    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(one))
+    name = (jax.tree.structure(algorithm), bounds.dim, bounds.lower.dtype, shape)
+    if name not in _sizes:
+        key = jax.ShapeDtypeStruct((1, 2), jnp.uint32)
+        one = jax.eval_shape(lambda key: loop.begin(algorithm, key, bounds, shape, True), key)
+        _sizes[name] = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(one))
     # twice the carry for what a generation needs besides it; the history of a chunk on top
-    rows = 1024 * loop.columns(shape.objectives, shape.constrained) * bounds.lower.dtype.itemsize
-    return max(1, min(runs, int(0.5 * free_memory(jax.devices()[0]) / (2 * size + rows))))
+    rows = 1024 * loop.columns(shape) * bounds.lower.dtype.itemsize
+    return max(1, min(runs, int(0.5 * free_memory(jax.devices()[0]) / (2 * _sizes[name] + rows))))
 
 
 def free_memory(device: jax.Device) -> int:
@@ -140,6 +168,8 @@ def free_memory(device: jax.Device) -> int:
     return 4 * 2**30
 
 
+_sizes: dict[Any, int] = {}
+_latencies: dict[Formulas, float] = {}
 _programs: OrderedDict[Any, Any] = OrderedDict()
 
 
@@ -160,7 +190,8 @@ class Clock:
             reuse = [len(fixed) + i for i, a in enumerate(arguments) if isinstance(a, Carry) and function is _chunk]
             static = tuple(range(len(fixed)))
             jitted = jax.jit(function, static_argnums=static, donate_argnums=tuple(reuse))
-            program = jitted.lower(*fixed, *arguments).compile()
+            on_gpu = function is _chunk and jax.default_backend() in ("gpu", "cuda")
+            program = jitted.lower(*fixed, *arguments).compile(GPU_OPTIONS if on_gpu else None)
             self.compile_seconds += time.perf_counter() - start
             _programs[name] = program
             while len(_programs) > 256:
