@@ -6,8 +6,8 @@ STAMP := $(VENV)/installed
 
 .PHONY: run test lint types unit test-slow bench clean help
 
-run: $(STAMP)  ## solve the spring design problem and save the run
-	$(BIN)/galapax solve examples/spring.py --out runs/spring
+run: $(STAMP)  ## design a spring, a thousand times at once, and save the run
+	$(BIN)/galapax solve examples/spring.py --runs 1000 --generations 500 --out runs/spring
 
 test: lint types unit  ## lint, types and tests
 

@@ -28,7 +28,7 @@ class Shape(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """What the problem says of n candidates. A failed one has objectives and violation +inf and so loses to any other."""
+    """What the problem says of n candidates. A failed one has objectives and violation +inf: it loses to any other."""
 
     objectives: Array  # (n, m), to be minimised
     violation: Array | None  # (n,), 0 when feasible; None for a problem without constraints

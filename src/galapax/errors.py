@@ -17,6 +17,6 @@ class EvaluationError(RuntimeError):
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     """The error for a name that is in no registry, with the nearest names that are."""
     names = sorted(known)
-    near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.65)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}."
     return InputError(f"There is no {kind} called {name!r}; {hint}")

@@ -26,8 +26,8 @@ PROBES = 8  # points at which an objective is tried before the run is compiled
 class Formulas:
     """A problem's functions as JAX programs, equal to another's when the programs are equal.
 
-    Comparing programs and not function objects means that the same lambda written twice compiles once, and that a function
-    which read a changed global is seen to be another. Arrays that a function closes over are data (`consts`), not program.
+    Comparing programs and not function objects means that the same lambda written twice compiles once, and that a
+    function which reads a changed global is seen to be another. Arrays that a function closes over are data (`consts`).
     """
 
     shape: Shape
@@ -124,8 +124,8 @@ def check_fit(algorithm: Algorithm, problem: Problem, shape: Shape) -> None:
     """One objective for the algorithms that minimise one."""
     if shape.objectives > 1 and not algorithm.several_objectives:
         raise InputError(
-            f"fun of {problem.name!r} returns {shape.objectives} numbers, which makes {shape.objectives} objectives, and "
-            f"{type(algorithm).__name__} minimises one: return a single number, such as jnp.sum(...) of them."
+            f"fun of {problem.name!r} returns {shape.objectives} numbers, one objective each, and "
+            f"{type(algorithm).__name__} minimises one objective: return a single number, such as their jnp.sum."
         )
 
 
@@ -249,11 +249,10 @@ def probe(formulas: Formulas, bounds: Bounds, dtype: Any) -> None:
     out = evaluate_points(formulas, points, dtype)
     if not out.failed.all():
         return
-    broken = [
-        name for name in ("ineq", "eq") if getattr(out, name) is not None and not np.isfinite(getattr(out, name)).all()
-    ]
+    raw = {name: getattr(out, name) for name in ("ineq", "eq") if getattr(out, name) is not None}
+    broken = next((name for name, values in raw.items() if not np.isfinite(values).all()), "fun")
     raise InputError(
-        f"{broken[0] if broken else 'fun'} returned NaN or inf at all {len(out.failed)} points tried in the box, for example "
-        f"at x = {np.array2string(points[0], precision=4, threshold=6)}: check the formula there. If only a small part of "
-        'the box is defined, pass on_failure="worst" to search for it.'
+        f"{broken} returned NaN or inf at all {len(out.failed)} points tried in the box, for example at x = "
+        f"{np.array2string(points[0], precision=4, threshold=6)}: check the formula there. If only a small part of the "
+        'box is defined, pass on_failure="worst" to search for it.'
     )

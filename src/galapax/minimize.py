@@ -76,9 +76,7 @@ def minimize(
             raise InputError(f"{fun.name} is a min-max problem, of x and y; minimize takes a function of x alone.")
         fun = Problem(fun, bounds, ineq=ineq, eq=eq)
     elif bounds is not None or ineq is not None or eq is not None:
-        raise InputError(
-            "a Problem carries its own bounds, ineq and eq: leave them out, or change them by problem.with_()."
-        )
+        raise InputError("a Problem carries its own bounds, ineq and eq: leave them out, or use problem.with_(...).")
     solver = algorithms.resolve(algorithm)
     if population is not None:
         solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
@@ -254,7 +252,7 @@ def _notifier(
         failed = int(track.failed.sum())
         if job.on_failure == "raise" and failed:
             raise EvaluationError(
-                f"fun or a constraint returned NaN or inf at {failed} of {state.nfev} points by generation {generation}."
+                f"fun or a constraint returned NaN or inf at {failed} of the {state.nfev} points evaluated so far."
             )
         if job.on_failure is None and failed == int(track.generations.sum()) * n:
             return "failures"
@@ -371,7 +369,7 @@ def _settings(job: Job) -> dict[str, Any]:
         "vectorized": job.vectorized,
         "blackbox": job.blackbox,
         "dtype": job.dtype,
-        "device": f"{jax.devices()[0].device_kind} ({jax.default_backend()})",
+        "device": "CPU" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind,
         "versions": versions(),
     }
 

@@ -90,7 +90,7 @@ class Optimizer:
         if self._shape is None:
             if shape.objectives > 1 and not self.algorithm.several_objectives:
                 raise InputError(
-                    f"values has {shape.objectives} columns and {type(self.algorithm).__name__} minimises one objective."
+                    f"values has {shape.objectives} columns, and {type(self.algorithm).__name__} minimises one."
                 )
             self._shape = shape
             with self._precision():  # the same candidates again, now with room for this many objectives

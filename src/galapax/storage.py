@@ -16,7 +16,7 @@ FORMAT = 1
 
 
 def save(result: Result, folder: str | Path) -> Path:
-    """Write `result` to `folder`, made if need be: result.json, history.csv, population.csv, and pictures if they can be drawn.
+    """Write `result` to `folder`: result.json, history.csv, population.csv, runs.csv, and pictures if they can be drawn.
 
     result.json is written last and in one move, so that a folder which has it is complete.
     """
@@ -33,7 +33,7 @@ def save(result: Result, folder: str | Path) -> Path:
         )
         _draw(result, path)
         part = path / "result.json.part"
-        part.write_text(json.dumps(_plain(_summary(result)), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        part.write_text(json.dumps(plain_result(result), indent=1, allow_nan=False) + "\n", encoding="utf-8")
         part.replace(path / "result.json")
     except OSError as error:
         raise OSError(
@@ -67,7 +67,8 @@ def load(folder: str | Path) -> Result:
     return result
 
 
-def _summary(result: Result) -> dict[str, Any]:
+def plain_result(result: Result) -> dict[str, Any]:
+    """The result in JSON's own types: everything but the population and the history."""
     keep = (
         "fun",
         "success",
@@ -86,7 +87,7 @@ def _summary(result: Result) -> dict[str, Any]:
     out.update({"ineq": result.ineq, "eq": result.eq, "variables": result.problem.variable_names()})
     out["bounds"] = {"lower": result.problem.bounds.lower, "upper": result.problem.bounds.upper}
     out["optimum"] = result.problem.optimum
-    return out
+    return _plain(out)
 
 
 def _plain(value: Any) -> Any:

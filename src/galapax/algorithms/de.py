@@ -43,7 +43,7 @@ class DE:
     """
 
     population: int = static(100)
-    mutation: Callable[..., Array] = static(rand_1)
+    mutation: Callable[..., Array] = static(rand_1)  # noqa: RUF009 (a field, like the others)
     weight: float = 0.5
     crossover_rate: float = 0.9
 

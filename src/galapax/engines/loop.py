@@ -1,7 +1,7 @@
 """What every engine shares: one generation for a batch of runs, the rules that stop it, and the loop on the host.
 
-A chunk of generations runs without the host. Between chunks the host looks: progress, callback, Ctrl-C, time. A run
-that is finished (target, stall, generations) is frozen by a mask, so that in a batch each run stops at its own generation.
+A chunk of generations runs without the host. Between chunks the host looks: progress, callback, Ctrl-C, time. A run that
+is finished (target, stall, generations) is frozen by a mask, so that in a batch each run stops at its own generation.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ BEST, VIOLATION, SINCE_BETTER, REASON, ACCEPTED = range(5)  # the columns of `ma
 class Carry(NamedTuple):
     """A batch of runs between two generations; every leaf has the runs as its first axis.
 
-    `proposed` is the state as the last step left it. Where runs can finish before others the state before that step is kept
-    too, and ACCEPTED tells which of the two holds. Choosing at the start of the next generation and not at the end of
-    this one lets XLA write the step's results once and read them; a mask at the end made it compute the survivors again
-    for each partner drawn (half the time of small ensembles on a CPU).
+    `proposed` is the state as the last step left it. Where runs can finish before others, the state before that step is
+    kept too, and ACCEPTED tells which of the two holds. Choosing at the start of the next generation and not at the end
+    of this one lets XLA write the step's results once and read them; a mask at the end made it compute the survivors
+    again for each partner drawn (half the time of small ensembles on a CPU).
     """
 
     proposed: Any
@@ -120,8 +120,8 @@ ACTIVE, FAILED, FIRST = range(3)  # a row of history (columns, R): made or froze
 
 
 def summary(population: Population, evaluation: Evaluation) -> Array:
-    """One run's history of a generation: failed evaluations, and per objective the best, mean and worst of the survivors;
-    with constraints also the best one's violation and the share of feasible survivors.
+    """One run's history of a generation: failed evaluations; per objective the best, mean and worst of the survivors; with
+    constraints also the best one's violation and the share of feasible survivors.
 
     For one objective the best is the best individual's, feasible ones first; for several it is the least of each among
     the least infeasible. Mean and worst are over the individuals that did not fail.
@@ -289,7 +289,7 @@ def drive(
     keep_history: bool,
     interrupted: Callable[[], bool] | None = None,
 ) -> tuple[Carry, Track, list[np.ndarray], str]:
-    """Run chunks until every run is finished or something asks to stop; return the carry, what is known, history and why.
+    """Run chunks until every run is finished or something asks to stop. Returns the carry, the track, history and why.
 
     plan(length of the last chunk, its seconds) says how long the next chunk is.
     interrupted: tells whether Ctrl-C came, for an engine that sees to it itself.

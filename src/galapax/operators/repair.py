@@ -18,6 +18,6 @@ def bounce_back(key: Array, x: Array, inside: Array, bounds: Bounds) -> Array:
     share = random.uniform(key, x.shape, jnp.float32).astype(x.dtype)
     wall = jnp.where(x < bounds.lower, bounds.lower, bounds.upper)
     outside = (x < bounds.lower) | (x > bounds.upper)
-    # the wall plus a share of the way back: rounding of the sum could step over the far wall by one unit, hence the clip
+    # rounding of the sum could step over the far wall by one unit, hence the clip
     back = jnp.clip(wall + share * (inside - wall), bounds.lower, bounds.upper)
     return jnp.where(outside, back, x)

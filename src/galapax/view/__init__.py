@@ -1,0 +1,1 @@
+"""Views: they draw results and run nothing."""

@@ -1,0 +1,97 @@
+"""A saved run as one HTML page that needs nothing else: no network, no other file."""
+
+from __future__ import annotations
+
+import base64
+import io
+from html import escape
+from typing import Any
+
+from galapax.result import Result
+from galapax.view import plots
+from galapax.view.terminal import constraint_rows, run_rows
+
+STYLE = """
+:root { color-scheme: light dark; --line: #d0d7de; --soft: #6a737d; --good: #1a7f37; --bad: #cf222e; }
+@media (prefers-color-scheme: dark) { :root { --line: #3d444d; --soft: #9198a1; --good: #3fb950; --bad: #f85149; } }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.6rem; margin-bottom: 0; } h2 { font-size: 1.15rem; margin-top: 2rem; }
+p.sub { color: var(--soft); margin-top: 0.2rem; }
+p.message { border-left: 4px solid var(--good); padding-left: 0.8rem; } p.message.failed { border-color: var(--bad); }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; padding: 0.25rem 1rem 0.25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+td.n { text-align: right; } div.wide { overflow-x: auto; }
+img { max-width: 100%; height: auto; background: white; border-radius: 6px; }
+.violated { color: var(--bad); } .active { font-weight: 600; }
+"""
+
+
+def page(result: Result) -> str:
+    """The report: the answer, constraints, runs, convergence, cost, and everything needed to repeat it."""
+    problem = result.problem
+    title = f"{problem.title or problem.name} · {result.settings['algorithm']}"
+    parts = [
+        f"<h1>{escape(problem.title or problem.name)}</h1>",
+        f'<p class="sub">{escape(result.settings["algorithm"])}, seed {result.seed}'
+        + (f", {len(result.runs)} runs" if result.runs is not None else "")
+        + "</p>",
+        f'<p class="message{"" if result.success else " failed"}">{escape(result.message)}</p>',
+        "<h2>Answer</h2>",
+        _table(["", "value", "from", "to"], _answer_rows(result)),
+    ]
+    if result.ineq is not None or result.eq is not None:
+        rows = [(name, f"{value:.6g}", needed, state) for name, value, needed, state in constraint_rows(result)]
+        parts += ["<h2>Constraints</h2>", _table(["constraint", "value", "needed", ""], rows)]
+    if result.runs is not None:
+        parts += ["<h2>Runs</h2>", _table(["", ""], run_rows(result))]
+    parts += ["<h2>Convergence</h2>", _picture(result), "<h2>Cost</h2>", _table(["", ""], _cost_rows(result))]
+    parts += ["<h2>Settings</h2>", _table(["", ""], _setting_rows(result.settings))]
+    body = "\n".join(parts)
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head>\n'
+        f"<body>\n{body}\n</body></html>\n"
+    )
+
+
+def _answer_rows(result: Result) -> list[Any]:
+    bounds = result.problem.bounds
+    rows = [("maximum" if result.settings["maximize"] else "minimum", f"{result.fun:.12g}", "", "")]
+    if result.problem.optimum is not None:
+        rows.append(("best known", f"{result.problem.optimum:.12g}", "", ""))
+    for i, name in enumerate(result.problem.variable_names()):
+        rows.append((name, f"{result.x[i]:.10g}", f"{bounds.lower[i]:g}", f"{bounds.upper[i]:g}"))
+    return rows
+
+
+def _cost_rows(result: Result) -> list[Any]:
+    rows = [("generations", f"{result.nit:,}"), ("evaluations", f"{result.nfev:,}"), ("failed", f"{result.n_failed:,}")]
+    return rows + [(f"seconds, {name}", f"{value:.4g}") for name, value in result.timings.items()]
+
+
+def _setting_rows(settings: dict[str, Any]) -> list[Any]:
+    rows = []
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            rows.append((name, ", ".join(f"{k} {v}" for k, v in value.items())))
+        elif value is not None:
+            rows.append((name, str(value)))
+    return rows
+
+
+def _table(names: list[str], rows: list[Any]) -> str:
+    head = "".join(f"<th>{escape(n)}</th>" for n in names) if any(names) else ""
+    lines = [f"<tr>{head}</tr>"] if head else []
+    for row in rows:
+        cells = "".join(
+            f'<td class="{escape(str(c)) if c in ("violated", "active") else ""}">{escape(str(c))}</td>' for c in row
+        )
+        lines.append(f"<tr>{cells}</tr>")
+    return f'<div class="wide"><table>{"".join(lines)}</table></div>'
+
+
+def _picture(result: Result) -> str:
+    file = io.BytesIO()
+    plots.convergence(result).savefig(file, format="png", dpi=150)
+    data = base64.b64encode(file.getvalue()).decode()
+    return f'<img alt="convergence by generation" src="data:image/png;base64,{data}">'

@@ -1,0 +1,177 @@
+"""Results and registries as tables in the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from galapax import algorithms, problems
+from galapax.problem import Problem
+from galapax.result import Result
+
+SHORT = {"variables": "vars", "objectives": "obj", "ineq": "g≤0", "eq": "h=0"}  # headings for 80 columns
+SHOWN = 12  # variables or constraints listed one by one
+
+
+def result_table(result: Result) -> RenderableType:
+    """What a run gave: the answer first, then constraints, then what it cost."""
+    problem, settings = result.problem, result.settings
+    parts: list[RenderableType] = []
+    head = Text()
+    head.append(f"{problem.title or problem.name}\n", style="bold")
+    head.append(
+        f"{settings['algorithm']}, seed {result.seed}, {settings['dtype']} on {settings['device']}\n", style="dim"
+    )
+    head.append("✓ " if result.success else "✗ ", style="green" if result.success else "red")
+    head.append(result.message)
+    parts.append(head)
+    parts.append(_answer(result))
+    constraints = _constraints(result)
+    if constraints is not None:
+        parts.append(constraints)
+    if result.runs is not None:
+        parts.append(_runs(result))
+    times = result.timings
+    parts.append(
+        Text(
+            f"{result.nit} generations, {result.nfev:,} evaluations"
+            + (f" ({result.n_failed:,} failed)" if result.n_failed else "")
+            + f"; {times['run']:.3g} s running, {times['compile']:.3g} s compiling, {times['host']:.3g} s besides.",
+            style="dim",
+        )
+    )
+    return Group(*parts)
+
+
+def _answer(result: Result) -> Table:
+    problem = result.problem
+    table = Table(title_justify="left", show_header=True, header_style="bold")
+    for name in ("", "value", "from", "to"):
+        table.add_column(name, justify="right" if name else "left")
+    best = f"[bold]{result.fun:.10g}[/]"
+    table.add_row("maximum" if result.settings["maximize"] else "minimum", best, "", "")
+    if problem.optimum is not None and not result.settings["maximize"]:
+        table.add_row("best known", f"{problem.optimum:.10g}", "", "")
+    table.add_section()
+    bounds = problem.bounds
+    for i, name in list(enumerate(problem.variable_names()))[:SHOWN]:
+        table.add_row(name, f"{result.x[i]:.8g}", f"{bounds.lower[i]:g}", f"{bounds.upper[i]:g}")
+    if problem.dim > SHOWN:
+        table.add_row("…", f"{problem.dim - SHOWN} more", "", "")
+    return table
+
+
+def _constraints(result: Result) -> Table | None:
+    if result.ineq is None and result.eq is None:
+        return None
+    rows = constraint_rows(result)
+    table = Table(header_style="bold")
+    for name in ("constraint", "value", "needed", ""):
+        table.add_column(name, justify="left" if name in ("constraint", "") else "right")
+    for name, value, needed, state in rows[:SHOWN]:
+        style = {"violated": "red", "active": "yellow"}.get(state, "")
+        table.add_row(name, f"{value:.4g}", needed, f"[{style}]{state}[/]" if style else state)
+    if len(rows) > SHOWN:
+        table.add_row("…", f"{len(rows) - SHOWN} more", "", "")
+    return table
+
+
+def constraint_rows(result: Result) -> list[tuple[str, float, str, str]]:
+    """Name, value, what is needed and how it stands ("active", "slack", "violated") for every constraint at x."""
+    ineq = np.zeros(0) if result.ineq is None else result.ineq
+    eq = np.zeros(0) if result.eq is None else result.eq
+    names = result.problem.constraint_names
+    if names is None:
+        names = [f"ineq {i + 1}" for i in range(len(ineq))] + [f"eq {i + 1}" for i in range(len(eq))]
+    rows = []
+    for name, g in zip(names[: len(ineq)], ineq.tolist(), strict=True):
+        rows.append((name, g, "<= 0", "violated" if g > 0 else "active" if g > -1e-6 else "slack"))
+    tolerance = result.problem.eq_tolerance
+    for name, h in zip(names[len(ineq) :], eq.tolist(), strict=True):
+        rows.append((name, h, f"0 ± {tolerance:g}", "violated" if abs(h) > tolerance else "active"))
+    return rows
+
+
+def run_rows(result: Result) -> list[tuple[str, str]]:
+    """How the final values of the runs spread, how many succeeded, and what a success costs."""
+    runs = result.runs
+    assert runs is not None
+    quantiles = {"best": 0.0, "lower quartile": 0.25, "median": 0.5, "upper quartile": 0.75, "worst": 1.0}
+    order = [1 - q if result.settings["maximize"] else q for q in quantiles.values()]
+    rows = [(name, f"{value:.10g}") for name, value in zip(quantiles, runs.quantiles(order), strict=True)]
+    rate, low, high = runs.success_rate()
+    rows.append(("successful", f"{rate:.1%} ({low:.1%} to {high:.1%})"))
+    rows.append(("evaluations per success", f"{runs.ert():,.0f}"))
+    return rows
+
+
+def _runs(result: Result) -> Table:
+    table = Table(header_style="bold")
+    table.add_column(f"over {len(result.runs or ())} runs")
+    table.add_column("", justify="right")
+    for row in run_rows(result):
+        table.add_row(*row)
+    return table
+
+
+def algorithm_facts() -> list[dict[str, Any]]:
+    """Name, what it is, and hyper-parameters of every algorithm."""
+    facts = []
+    for name, kind in algorithms.ALGORITHMS.items():
+        defaults = algorithms.settings_of(kind())
+        facts.append(
+            {
+                "name": name,
+                "objectives": "several" if kind.several_objectives else "one",
+                "description": (kind.__doc__ or "").strip().splitlines()[0],
+                "hyper-parameters": ", ".join(f"{k}={v}" for k, v in defaults.items()),
+            }
+        )
+    return facts
+
+
+def problem_facts() -> list[dict[str, Any]]:
+    """Name, size and optimum of every built-in problem."""
+    facts = []
+    for name in problems.PROBLEMS:
+        problem = problems.get(name)
+        if not isinstance(problem, Problem):
+            sizes = problem.x_bounds.dim + problem.y_bounds.dim
+            counts = {"objectives": 1, "ineq": 0, "eq": 0}
+        else:
+            x = jax.ShapeDtypeStruct((problem.dim,), np.float32)
+
+            def count(function: Any, x: Any = x) -> int:
+                return 0 if function is None else int(np.prod(jax.eval_shape(function, x).shape))
+
+            sizes = problem.dim
+            counts = {"objectives": count(problem.fun), "ineq": count(problem.ineq), "eq": count(problem.eq)}
+        best = problem.optimum
+        shown = "" if best is None else f"{best:.7g}"
+        facts.append({"name": name, "variables": sizes, **counts, "best known": shown, "description": problem.title})
+    return facts
+
+
+def fact_table(title: str, facts: list[dict[str, Any]]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=SIMPLE_HEAD)
+    table.padding = (0, 1, 0, 0)
+    for name in facts[0]:
+        long = name in ("description", "hyper-parameters")
+        number = title == "problems" and name not in ("name", "description")
+        widest = max(len(SHORT.get(name, name)), *(len(str(fact[name])) for fact in facts))
+        table.add_column(
+            SHORT.get(name, name),
+            justify="right" if number else "left",
+            min_width=None if long else widest,
+            no_wrap=not long or title == "problems",
+            overflow="ellipsis",
+        )
+    for fact in facts:
+        table.add_row(*(str(v) for v in fact.values()))
+    return table
