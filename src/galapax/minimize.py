@@ -56,7 +56,7 @@ def minimize(
     """Find the x in a box that minimises `fun`, and say how it went.
 
     fun: a function of one solution, x of shape (d,) to a scalar, written with jax.numpy; or a Problem.
-    bounds: one (lower, upper) pair per variable. ineq, eq: constraints, feasible when ineq(x) <= 0 and eq(x) = 0.
+    bounds: one (lower, upper) pair per variable; a Problem has its own. ineq, eq: constraints, feasible when ineq(x) <= 0 and eq(x) = 0.
     algorithm: a name (`galapax list`), an instance such as DE(weight=0.7), or None for a good default.
     population: individuals of the algorithm, if not its own default.
     generations: at most so many (1000 unless max_evaluations or max_seconds is given).
@@ -68,15 +68,17 @@ def minimize(
     dtype: "float32" or "float64"; by default float64 on a CPU and for constraints, float32 on an accelerator.
     callback: called between chunks of generations with a Progress; returning True stops the run.
     progress: show a progress line (by default on a terminal, for runs that take a while). history: keep it.
-    on_failure: what NaN, inf or an exception means: "worst" (never chosen, counted in n_failed) or "raise". Unless it is
-        given, an objective that fails everywhere is refused at once.
+    on_failure: what NaN, inf or an exception means: "worst" (never chosen, counted in n_failed) or "raise". Unless
+        it is given, an objective that fails everywhere is refused at once.
     """
+    if isinstance(fun, Problem) and algorithm is None and isinstance(bounds, str | Algorithm):
+        bounds, algorithm = None, bounds  # a Problem has its bounds, so what follows it is the algorithm
     if not isinstance(fun, Problem):
         if isinstance(fun, MinMaxProblem):
             raise InputError(f"{fun.name} is a min-max problem, of x and y; minimize takes a function of x alone.")
         fun = Problem(fun, bounds, ineq=ineq, eq=eq)
     elif bounds is not None or ineq is not None or eq is not None:
-        raise InputError("a Problem carries its own bounds, ineq and eq: leave them out, or use problem.with_(...).")
+        raise InputError("a Problem carries its own bounds, ineq and eq: leave them out or use problem.with_.")
     solver = algorithms.resolve(algorithm)
     if population is not None:
         solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]

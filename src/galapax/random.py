@@ -1,10 +1,10 @@
 """Every random number of the library: counter-based, so that a draw depends on its key and position alone.
 
 A key is a uint32 array (2,). The key of (seed, run) is made by Threefry-2x32, 13 rounds (Salmon, Moraes, Dror & Shaw
-2011, SC'11, doi:10.1145/2063384.2063405); `fold` derives from it the key of a generation, and so on. The words of a draw
-are three multiply-xorshift rounds over key and position. All is 32-bit integer arithmetic, so the bits are the same on
-every device, and plain array code that XLA fuses into whatever uses it: that is why `jax.random` is not used (its
-generator took more time on a CPU than the rest of a generation, and kernels of its own on a GPU).
+2011, SC'11, doi:10.1145/2063384.2063405); `fold` derives from it the key of a generation, and so on. The words of a
+draw are three multiply-xorshift rounds over key and position. All is 32-bit integer arithmetic, so the bits are the
+same on every device, and plain array code that XLA fuses into whatever uses it: that is why `jax.random` is not used
+(its generator took more time on a CPU than the rest of a generation, and kernels of its own on a GPU).
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class Runs:
 class Result(dict[str, Any]):
     """The outcome of `minimize`, used by attribute or as a mapping, like scipy's OptimizeResult.
 
-    x, fun: the best solution (of all runs) and its value. feasible, violation: whether and how far it breaks constraints.
+    x, fun: the best solution (of all runs) and its value. feasible, violation: does it break constraints, how far.
     success, message: whether the run did what was asked, and why it ended.
     nit, nfev, n_failed: generations, evaluated points and failed evaluations (nit of the best run, the others of all).
     ineq, eq: constraint values at x. population, population_fitness: the survivors (of the best run).

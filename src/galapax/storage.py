@@ -16,7 +16,7 @@ FORMAT = 1
 
 
 def save(result: Result, folder: str | Path) -> Path:
-    """Write `result` to `folder`: result.json, history.csv, population.csv, runs.csv, and pictures if they can be drawn.
+    """Write `result` to `folder`: result.json, history.csv, population.csv, runs.csv; with matplotlib, pictures too.
 
     result.json is written last and in one move, so that a folder which has it is complete.
     """

@@ -1,7 +1,7 @@
 """What every engine shares: one generation for a batch of runs, the rules that stop it, and the loop on the host.
 
-A chunk of generations runs without the host. Between chunks the host looks: progress, callback, Ctrl-C, time. A run that
-is finished (target, stall, generations) is frozen by a mask, so that in a batch each run stops at its own generation.
+A chunk of generations runs without the host. Between chunks the host looks: progress, callback, Ctrl-C, time. A run
+that is finished (target, stall, generations) is frozen by a mask, so that each run stops at its own generation.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ ACTIVE, FAILED, FIRST = range(3)  # a row of history (columns, R): made or froze
 
 
 def summary(population: Population, evaluation: Evaluation) -> Array:
-    """One run's history of a generation: failed evaluations; per objective the best, mean and worst of the survivors; with
-    constraints also the best one's violation and the share of feasible survivors.
+    """One run's history of a generation: failed evaluations; per objective the best, mean and worst of the survivors;
+    with constraints also the best one's violation and the share of feasible survivors.
 
     For one objective the best is the best individual's, feasible ones first; for several it is the least of each among
     the least infeasible. Mean and worst are over the individuals that did not fail.

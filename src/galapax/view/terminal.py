@@ -164,13 +164,10 @@ def fact_table(title: str, facts: list[dict[str, Any]]) -> Table:
     for name in facts[0]:
         long = name in ("description", "hyper-parameters")
         number = title == "problems" and name not in ("name", "description")
-        widest = max(len(SHORT.get(name, name)), *(len(str(fact[name])) for fact in facts))
         table.add_column(
             SHORT.get(name, name),
             justify="right" if number else "left",
-            min_width=None if long else widest,
-            no_wrap=not long or title == "problems",
-            overflow="ellipsis",
+            no_wrap=not long,
         )
     for fact in facts:
         table.add_row(*(str(v) for v in fact.values()))
