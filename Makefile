@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: run test lint types unit test-slow bench clean help
+.PHONY: run test lint types unit test-slow bench picture clean help
 
 run: $(STAMP)  ## design a spring, a thousand times at once, and save the run
 	$(BIN)/galapax solve examples/spring.py --runs 1000 --generations 500 --out runs/spring
@@ -26,6 +26,9 @@ test-slow: $(STAMP)  ## convergence over many seeds and the quality of the rando
 
 bench: $(STAMP)  ## galapax beside other libraries, those that are installed
 	$(BIN)/python benchmarks/peers.py
+
+picture: $(STAMP)  ## draw the picture of the README again
+	$(BIN)/python docs/picture.py
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
