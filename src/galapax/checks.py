@@ -10,6 +10,25 @@ import numpy as np
 from galapax.errors import InputError
 
 
+def reals(values: Any) -> np.ndarray:
+    """`values` as float64; a ValueError for what is not real numbers: text, complex, ragged rows, None, too large."""
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind == "O" and None not in array.ravel().tolist():
+            array = np.array(values, dtype=np.float64)  # mixed kinds of numbers arrive as objects
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError("not real numbers") from None
+    if array.dtype.kind not in "bifu":
+        raise ValueError("not real numbers")
+    return array.astype(np.float64)
+
+
+def short(value: Any) -> str:
+    """A value for a message, cut to a line."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
 def whole(value: Any, name: str, least: int, why: str = "") -> int:
     """A whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
@@ -23,10 +42,12 @@ def number(value: Any, name: str) -> float:
     """A real number, not NaN."""
     try:
         out = float(value)
+    except OverflowError:
+        raise InputError(f"{name} must be a number that float64 holds, got {short(value)}.") from None
     except (TypeError, ValueError):
-        raise InputError(f"{name} must be a number, got {value!r} of type {type(value).__name__}.") from None
+        raise InputError(f"{name} must be a number, got {short(value)} of type {type(value).__name__}.") from None
     if math.isnan(out):
-        raise InputError(f"{name} must be a number, got NaN.")
+        raise InputError(f"{name} must be a number, got nan.")
     return out
 
 

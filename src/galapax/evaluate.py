@@ -40,8 +40,8 @@ class Formulas:
     text: str
 
     @property
-    def consts(self) -> tuple[tuple[np.ndarray, ...], ...]:
-        return tuple(tuple(np.asarray(c) for c in f.consts) if f else () for f in (self.fun, self.ineq, self.eq))
+    def consts(self) -> tuple[tuple[Any, ...], ...]:
+        return tuple(tuple(f.consts) if f else () for f in (self.fun, self.ineq, self.eq))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Formulas) and self.text == other.text
@@ -67,19 +67,22 @@ class Formulas:
         )
 
 
-def summarise(objectives: Array, ineq: Array | None, eq: Array | None, eq_tolerance: float) -> Evaluation:
-    """An Evaluation from raw values (n, m), (n, p), (n, q): violations added up, failures marked and made worst."""
-    failed = ~jnp.all(jnp.isfinite(objectives), axis=1)
+def summarise(objectives: Any, ineq: Any, eq: Any, eq_tolerance: float, xp: Any = jnp) -> Evaluation:
+    """An Evaluation from raw values (n, m), (n, p), (n, q): violations added up, failures marked and made worst.
+
+    xp: the array library, jax.numpy or numpy.
+    """
+    failed = ~xp.all(xp.isfinite(objectives), axis=1)
     violation = None
     if ineq is not None or eq is not None:
-        violation = jnp.zeros(objectives.shape[0], objectives.dtype)
+        violation = xp.zeros(objectives.shape[0], objectives.dtype)
         if ineq is not None:
-            violation = violation + jnp.sum(jnp.maximum(ineq, 0), axis=1)
+            violation = violation + xp.sum(xp.maximum(ineq, 0), axis=1)
         if eq is not None:
-            violation = violation + jnp.sum(jnp.maximum(jnp.abs(eq) - eq_tolerance, 0), axis=1)
-        failed = failed | ~jnp.isfinite(violation)
-        violation = jnp.where(failed, jnp.inf, violation)
-    return Evaluation(jnp.where(failed[:, None], jnp.inf, objectives), violation, failed, ineq, eq)
+            violation = violation + xp.sum(xp.maximum(xp.abs(eq) - eq_tolerance, 0), axis=1)
+        failed = failed | ~xp.isfinite(violation)
+        violation = xp.where(failed, xp.inf, violation)
+    return Evaluation(xp.where(failed[:, None], xp.inf, objectives), violation, failed, ineq, eq)
 
 
 def _stack(out: Any, n: int) -> Array:
@@ -145,7 +148,8 @@ def _trace_one(name: str, function: Function, dim: int, dtype: Any, vectorized: 
     check_arity(name, function, vectorized)
     given = (vectorized, dim) if vectorized else (dim,)
     try:
-        closed = jax.make_jaxpr(function)(jax.ShapeDtypeStruct(given, dtype))
+        # a new function each time: JAX remembers the trace of one it has seen, and what that one read may have changed
+        traced = jax.make_jaxpr(lambda x: function(x))(jax.ShapeDtypeStruct(given, dtype))
     except (
         jax.errors.ConcretizationTypeError,
         jax.errors.TracerArrayConversionError,
@@ -165,6 +169,9 @@ def _trace_one(name: str, function: Function, dim: int, dtype: Any, vectorized: 
         raise
     except Exception as error:
         raise _called_and_raised(name, given, error) from error
+    # copies of NumPy arrays: while JAX's own converted one lives, it stands for the user's array in either precision
+    consts = [c if isinstance(c, jax.Array) else np.array(np.asarray(c)) for c in traced.consts]
+    closed = ClosedJaxpr(traced.jaxpr, consts)
     outputs = closed.out_avals
     if not outputs:
         raise InputError(f"{name} returned nothing; it must return a number (did it end without `return`?).")
@@ -203,29 +210,34 @@ def _first_line(error: BaseException) -> str:
 
 
 def _text_of(closed: ClosedJaxpr) -> str:
-    """A program as text. Arrays inside nested programs are not printed, so their contents are added as a hash."""
+    """A program as text. What is not printed, arrays in nested programs and Python callbacks, is added as a hash."""
     digest = hashlib.sha256()
-    for const in _inner_consts(closed):
-        array = np.asarray(const)
-        digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+    for equation in _equations(closed.jaxpr):
+        for name, value in equation.params.items():
+            if "callback" in name:
+                digest.update(str(hash(value)).encode())
+            for inner in _programs_in(value):
+                for const in getattr(inner, "consts", ()):
+                    array = np.asarray(const)
+                    digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
     return f"{closed.jaxpr}\n{digest.hexdigest()}"
 
 
-def _inner_consts(closed: ClosedJaxpr) -> Iterator[Any]:
-    for equation in closed.jaxpr.eqns:
-        yield from _consts_in(list(equation.params.values()))
+def _equations(jaxpr: Any) -> Iterator[Any]:
+    """The equations of a program and of all programs nested in it."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for value in equation.params.values():
+            for inner in _programs_in(value):
+                yield from _equations(getattr(inner, "jaxpr", inner))
 
 
-def _consts_in(values: Any) -> Iterator[Any]:
-    for value in values:
-        if isinstance(value, ClosedJaxpr):
-            yield from value.consts
-            yield from _inner_consts(value)
-        elif isinstance(value, list | tuple):
-            yield from _consts_in(value)
-        elif hasattr(value, "eqns"):
-            for equation in value.eqns:
-                yield from _consts_in(list(equation.params.values()))
+def _programs_in(value: Any) -> Iterator[Any]:
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _programs_in(item)
+    elif isinstance(value, ClosedJaxpr) or hasattr(value, "eqns"):
+        yield value
 
 
 @partial(jax.jit, static_argnums=0)
@@ -250,7 +262,7 @@ def probe(formulas: Formulas, bounds: Bounds, dtype: Any) -> None:
     if not out.failed.all():
         return
     raw = {name: getattr(out, name) for name in ("ineq", "eq") if getattr(out, name) is not None}
-    broken = next((name for name, values in raw.items() if not np.isfinite(values).all()), "fun")
+    broken = next((name for name, values in raw.items() if not np.isfinite(values).all(axis=1).any()), "fun")
     raise InputError(
         f"{broken} returned NaN or inf at all {len(out.failed)} points tried in the box, for example at x = "
         f"{np.array2string(points[0], precision=4, threshold=6)}: check the formula there. If only a small part of the "

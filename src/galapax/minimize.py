@@ -14,13 +14,13 @@ import jax
 import numpy as np
 
 from galapax import algorithms, random
-from galapax.algorithm import Algorithm, Evaluation
+from galapax.algorithm import Algorithm
 from galapax.checks import number, positive, whole
 from galapax.engines import host, xla
-from galapax.engines.loop import NEVER, STALL, TARGET, Outcome, Progress, Rules, Track, Watch, best_run
+from galapax.engines.loop import NEVER, RUNNING, STALL, TARGET, Outcome, Progress, Rules, Track, Watch, best_run
 from galapax.errors import EvaluationError, InputError
 from galapax.evaluate import check_fit, evaluate_points, probe, trace
-from galapax.problem import Bounds, MinMaxProblem, Problem
+from galapax.problem import MinMaxProblem, Problem
 from galapax.progress import progress_line
 from galapax.result import History, Result, Runs
 from galapax.version import __version__
@@ -56,7 +56,8 @@ def minimize(
     """Find the x in a box that minimises `fun`, and say how it went.
 
     fun: a function of one solution, x of shape (d,) to a scalar, written with jax.numpy; or a Problem.
-    bounds: one (lower, upper) pair per variable; a Problem has its own. ineq, eq: constraints, feasible when ineq(x) <= 0 and eq(x) = 0.
+    bounds: one (lower, upper) pair per variable; a Problem has its own.
+    ineq, eq: constraints; x is feasible when every ineq(x) <= 0 and every eq(x) = 0 (to 1e-4).
     algorithm: a name (`galapax list`), an instance such as DE(weight=0.7), or None for a good default.
     population: individuals of the algorithm, if not its own default.
     generations: at most so many (1000 unless max_evaluations or max_seconds is given).
@@ -83,7 +84,7 @@ def minimize(
     if population is not None:
         solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
     solver.check()
-    if on_failure not in (None, "worst", "raise"):
+    if not (on_failure is None or (isinstance(on_failure, str) and on_failure in ("worst", "raise"))):
         raise InputError(f'on_failure must be "worst" or "raise", got {on_failure!r}.')
     if callback is not None and not callable(callback):
         raise InputError(f"callback must be a function of one Progress, got {callback!r}.")
@@ -151,7 +152,7 @@ def _rules(
     goal = -math.inf
     if target is not None:
         goal = -number(target, "target") if maximize else number(target, "target")
-    return Rules(limit, goal, NEVER if stall is None else whole(stall, "stall", 1))
+    return Rules(limit, goal, NEVER if stall is None else min(whole(stall, "stall", 1), NEVER))
 
 
 def _dtype(dtype: Any, constrained: bool, blackbox: bool) -> str:
@@ -173,9 +174,7 @@ def _solve(job: Job) -> Result:
     problem, kind = job.problem, job.dtype
     # float64 is switched on for this run alone: importing or using galapax changes no setting of JAX
     with jax.enable_x64(kind == "float64"), progress_line(job.progress, _title(job)) as show:
-        box = Bounds(problem.bounds.lower.astype(kind), problem.bounds.upper.astype(kind))
-        if not np.all(np.isfinite(box.span) & (box.span > 0)):
-            raise InputError(f"bounds are too wide or too narrow for {kind}: rescale the variables, or use float64.")
+        box = problem.bounds.rounded(kind)
         algorithm = jax.tree.map(lambda leaf: np.asarray(leaf, kind), job.algorithm)
         watch = Watch()
         if job.blackbox:
@@ -204,32 +203,41 @@ def _solve(job: Job) -> Result:
         outcomes: list[Outcome] = []
         starts = [min(start, job.runs - batch) for start in range(0, job.runs, batch)]  # all batches of one size
         for start in starts:
-            watch.notify = _notifier(job, outcomes, batch, began, show)
+            known = len(outcomes) * batch - start  # runs that an earlier batch has already
+            watch.notify = _notifier(job, outcomes, known, began, show)
             outcome = run(random.run_keys(job.seed, job.first_run + start, batch))
-            outcomes.append(outcome.from_run(len(outcomes) * batch - start))
+            outcomes.append(outcome.from_run(known))
             if outcome.stopped:
                 break
         done = time.perf_counter()
         total = Outcome.join(outcomes)
-        at_best = None
-        if problem.constrained and not job.blackbox:
-            at_best = evaluate_points(formulas, total.x[[best_run(total.track)]], kind)
+        best = total.x[best_run(total.track)]
+        at_best: dict[str, np.ndarray] = {}
+        if problem.constrained and job.blackbox:
+            at_best = black_box.at(best)
+        elif problem.constrained:
+            values = evaluate_points(formulas, best[None], kind)
+            at_best = {name: getattr(values, name)[0] for name in ("ineq", "eq") if getattr(values, name) is not None}
     compiling = sum(outcome.compile_seconds for outcome in outcomes)
     timings = {"compile": compiling, "run": done - ready - compiling}
     timings["host"] = time.perf_counter() - began - compiling - timings["run"]
     result = _result(job, total, at_best, timings)
-    object.__setattr__(
-        result,
-        "_replay",
-        lambda r: _solve(dataclasses.replace(job, runs=1, first_run=r, callback=None, progress=False)),
-    )
+    object.__setattr__(result, "_replay", lambda r: _solve(_alone(job, total, r)))
     if job.blackbox and black_box.first_error:
         result.message += f" First failure: {black_box.first_error}."
     return result
 
 
+def _alone(job: Job, total: Outcome, run: int) -> Job:
+    """The job of one run of an ensemble; where time, Ctrl-C or a callback ended it, to the same generation."""
+    rules = job.rules
+    if total.stopped:
+        rules = rules._replace(generations=int(total.track.generations[run - job.first_run]))
+    return dataclasses.replace(job, rules=rules, runs=1, first_run=run, max_seconds=None, callback=None, progress=False)
+
+
 def _notifier(
-    job: Job, earlier: list[Outcome], batch: int, began: float, show: Callable[[Progress], None]
+    job: Job, earlier: list[Outcome], known: int, began: float, show: Callable[[Progress], None]
 ) -> Callable[[int, Track], str]:
     """What the engine calls between chunks: tells progress line and callback, and says why to stop, if so."""
     n = job.algorithm.population
@@ -237,7 +245,9 @@ def _notifier(
     best_before = [(float(o.track.violation.min()), float(o.track.best[best_run(o.track)])) for o in earlier]
 
     def notify(generation: int, track: Track) -> str:
+        track = track.rows(slice(known, None))
         row = best_run(track)
+        ended = (track.reason != RUNNING) | (track.generations >= job.rules.generations)
         violation, best = min([*best_before, (float(track.violation[row]), float(track.best[row]))])
         state = Progress(
             generation=generation,
@@ -245,7 +255,7 @@ def _notifier(
             nfev=before + int(track.generations.sum()) * n,
             fun=-best if job.maximize else best,
             violation=violation,
-            runs_done=len(earlier) * batch + int((track.reason != 0).sum()),
+            runs_done=sum(len(o.x) for o in earlier) + int(ended.sum()),
             runs=job.runs,
             seconds=time.perf_counter() - began,
             max_seconds=job.max_seconds,
@@ -258,12 +268,13 @@ def _notifier(
             )
         if job.on_failure is None and failed == int(track.generations.sum()) * n:
             return "failures"
-        return "callback" if job.callback is not None and job.callback(state) is True else ""
+        answer = job.callback(state) if job.callback is not None else None
+        return "callback" if isinstance(answer, bool | np.bool_) and answer else ""
 
     return notify
 
 
-def _result(job: Job, total: Outcome, at_best: Evaluation | None, timings: dict[str, float]) -> Result:
+def _result(job: Job, total: Outcome, at_best: dict[str, np.ndarray], timings: dict[str, float]) -> Result:
     track, n = total.track, job.algorithm.population
     sign = -1.0 if job.maximize else 1.0
     best = best_run(track)
@@ -284,8 +295,8 @@ def _result(job: Job, total: Outcome, at_best: Evaluation | None, timings: dict[
         seed=job.seed,
         feasible=bool(feasible[best]),
         violation=float(track.violation[best]),
-        ineq=None if at_best is None or at_best.ineq is None else at_best.ineq[0],
-        eq=None if at_best is None or at_best.eq is None else at_best.eq[0],
+        ineq=at_best.get("ineq"),
+        eq=at_best.get("eq"),
         population=total.population.x,
         population_fitness=sign * total.population.fitness,
         history=history.of_run(best) if history else None,

@@ -14,11 +14,11 @@ from jax import Array
 
 from galapax import algorithms, random
 from galapax.algorithm import Algorithm, Population, Shape
-from galapax.checks import whole
+from galapax.checks import reals, short, whole
 from galapax.errors import InputError
 from galapax.evaluate import summarise
 from galapax.operators.selection import best_index
-from galapax.problem import EQ_TOLERANCE, Bounds, as_bounds
+from galapax.problem import EQ_TOLERANCE, Bounds, as_bounds, check_tolerance
 from galapax.result import Result
 
 
@@ -54,6 +54,9 @@ class Optimizer:
         solver.check()
         if dtype not in ("float32", "float64"):
             raise InputError(f'dtype must be "float32" or "float64", got {dtype!r}.')
+        if whole(run, "run", 0) >= 2**32:
+            raise InputError(f"run must be below 2**32, got {run}.")
+        check_tolerance(eq_tolerance)
         self.algorithm = solver
         self.bounds = as_bounds(bounds)
         self.maximize = maximize
@@ -65,9 +68,9 @@ class Optimizer:
         self._dtype = dtype
         self._shape: Shape | None = None
         with self._precision():
-            box = Bounds(self.bounds.lower.astype(dtype), self.bounds.upper.astype(dtype))
+            box = self.bounds.rounded(dtype)
             self._numeric = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), solver)
-            self._key = random.run_keys(seed, whole(run, "run", 0), 1)[0]
+            self._key = random.run_keys(seed, int(run), 1)[0]
             self._box = box
             self._state = _init(Shape(), self._numeric, self._key, box)
 
@@ -78,10 +81,14 @@ class Optimizer:
     def tell(self, x: Any, values: Any, *, ineq: Any = None, eq: Any = None) -> None:
         """Give the values of the points last asked for: (n,), or (n, m) for m objectives. NaN or inf means failed."""
         asked = np.asarray(self._state.candidates)
-        if np.shape(x) != asked.shape or not np.array_equal(np.asarray(x, asked.dtype), asked):
+        try:
+            told = reals(x)
+        except ValueError:
+            told = np.zeros(0)
+        if told.shape != asked.shape or not np.array_equal(told.astype(asked.dtype), asked):
             raise InputError(
-                f"tell takes the points of the last ask, unchanged and in order, shape {asked.shape}; got others "
-                f"of shape {np.shape(x)}. Call ask() and evaluate those."
+                f"tell takes the points of the last ask, unchanged and in order, shape {asked.shape}; got others, "
+                f"{short(x)}. Call ask() and evaluate those."
             )
         raw = {"fun": self._rows("values", values), "ineq": self._rows("ineq", ineq), "eq": self._rows("eq", eq)}
         if raw["fun"] is None:
@@ -144,11 +151,11 @@ class Optimizer:
         if values is None:
             return None
         try:
-            rows = np.asarray(values, np.float64)
-        except (TypeError, ValueError):
+            rows = reals(values)
+        except ValueError:
             raise InputError(f"{name} must be numbers, one row per point; got {type(values).__name__}.") from None
         n = self._state.candidates.shape[0]
-        if rows.ndim not in (1, 2) or len(rows) != n:
+        if rows.ndim not in (1, 2) or len(rows) != n or rows.size == 0:
             raise InputError(f"{name} must have one row for each of the {n} points; got shape {rows.shape}.")
         return rows.reshape(n, -1)
 

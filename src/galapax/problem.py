@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from galapax.checks import number, reals, short
 from galapax.errors import InputError
 
 Function = Callable[..., Any]
@@ -31,6 +32,25 @@ class Bounds:
     @property
     def span(self) -> Any:
         return self.upper - self.lower
+
+    def rounded(self, dtype: Any) -> Bounds:
+        """The same box in another precision, rounded inwards so that no point of it lies outside this one."""
+        with np.errstate(over="ignore"):
+            box = self._rounded(dtype)
+            sound = np.isfinite(box.span) & (box.lower < box.upper)
+        if not sound.all():
+            i = int(np.argmin(sound))
+            raise InputError(
+                f"bounds are too wide or too narrow for {np.dtype(dtype).name}: those of variable {i} are "
+                f"({self.lower[i]!r}, {self.upper[i]!r}); rescale the variable, or use float64 if it is float32."
+            )
+        return box
+
+    def _rounded(self, dtype: Any) -> Bounds:
+        lower, upper = (np.asarray(side).astype(dtype) for side in (self.lower, self.upper))
+        lower = np.where(lower < self.lower, np.nextafter(lower, lower.dtype.type(np.inf)), lower)
+        upper = np.where(upper > self.upper, np.nextafter(upper, upper.dtype.type(-np.inf)), upper)
+        return Bounds(lower, upper)
 
     def __repr__(self) -> str:
         return f"Bounds(lower={np.asarray(self.lower).tolist()}, upper={np.asarray(self.upper).tolist()})"
@@ -90,16 +110,23 @@ def as_bounds(bounds: Any, argument: str = "bounds") -> Bounds:
 
 def _as_floats(values: Any, argument: str) -> np.ndarray:
     try:
-        return np.array(values, dtype=np.float64)
-    except (TypeError, ValueError):
+        if isinstance(values, list | tuple):  # None stands for "no limit" elsewhere; as NaN it is refused by name
+            values = [[np.nan if v is None else v for v in p] if isinstance(p, list | tuple) else p for p in values]
+        return reals(values)
+    except ValueError:
         raise InputError(
-            f"{argument} must be numbers, one (lower, upper) pair per variable; got {_short(values)}."
+            f"{argument} must be numbers, one (lower, upper) pair per variable; got {short(values)}."
         ) from None
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+def check_tolerance(value: Any) -> None:
+    if number(value, "eq_tolerance") < 0:
+        raise InputError(f"eq_tolerance must be at least 0, got {value!r}.")
+
+
+def unavailable(x: Any) -> Any:
+    """Stands for the functions of a problem that came out of a file."""
+    raise InputError("This problem was loaded or copied without its functions; build it again to evaluate it.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,16 +165,19 @@ class Problem:
             value = getattr(self, argument)
             if not callable(value) and not (value is None and argument != "fun"):
                 raise InputError(
-                    f"{argument} must be a function of one solution x of shape (d,); got {_short(value)} "
+                    f"{argument} must be a function of one solution x of shape (d,); got {short(value)} "
                     f"of type {type(value).__name__}."
                 )
         object.__setattr__(self, "bounds", as_bounds(self.bounds))
         if not self.name:
             object.__setattr__(self, "name", getattr(self.fun, "__name__", type(self.fun).__name__))
+        for argument in ("variables", "objectives", "constraint_names"):
+            names = getattr(self, argument)
+            if names is not None and (isinstance(names, str) or not isinstance(names, Sequence)):
+                raise InputError(f"{argument} must be a list of names, got {short(names)}.")
         if self.variables is not None and len(self.variables) != self.dim:
             raise InputError(f"variables names {len(self.variables)} of the {self.dim} variables; name each one.")
-        if not self.eq_tolerance >= 0:
-            raise InputError(f"eq_tolerance must be at least 0, got {self.eq_tolerance!r}.")
+        check_tolerance(self.eq_tolerance)
 
     @property
     def dim(self) -> int:
@@ -159,6 +189,11 @@ class Problem:
 
     def variable_names(self) -> list[str]:
         return list(self.variables) if self.variables is not None else [f"x{i + 1}" for i in range(self.dim)]
+
+    def without_functions(self) -> Problem:
+        """A copy that describes the problem but cannot evaluate it; unlike most functions it can be pickled."""
+        here: dict[str, Any] = dict.fromkeys((n for n in ("fun", "ineq", "eq") if getattr(self, n)), unavailable)
+        return replace(self, **here, front=None)
 
     def with_(self, **changes: Any) -> Problem:
         """A copy with some fields changed."""

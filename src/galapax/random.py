@@ -20,6 +20,13 @@ from galapax.errors import InputError
 
 _U32 = np.uint32
 _ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
+_ERFINV_CENTRE = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
+                  -0.00417768164, 0.246640727, 1.50140941)  # fmt: skip
+_ERFINV_TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613,
+                0.00943887047, 1.00167406, 2.83297682)  # fmt: skip
+# sin(pi r) / r and cos(pi r) in powers of r^2 for r in [0, 1/4], fitted at Chebyshev nodes, relative error 4e-9
+_SINE = (-0.5893668625312104, 2.549796991096748, -5.167708662234951, 3.1415926489365766)
+_COSINE = (0.2314160538443768, -1.3350561237814162, 4.058707765386778, -4.934802170217705, 0.9999999999785565)
 
 
 def key(seed: int) -> np.ndarray:
@@ -89,11 +96,47 @@ def scale_to(words: Array, limit: int) -> Array:
     return (high * limit_high + (middle >> 16) + (carry >> 16)).astype(jnp.int32)
 
 
+def normal(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+    """Standard normal numbers, by the inverse distribution function to seven digits; the tails reach 6.2.
+
+    Giles (2010), Approximating the erfinv function, table 5 (single precision). XLA's own takes a third longer.
+    """
+    p, negative = _tail(key, shape)
+    w = -jnp.log(p * (2 - p))
+    z = jnp.where(w < 5, _horner(_ERFINV_CENTRE, w - 2.5), _horner(_ERFINV_TAIL, jnp.sqrt(w) - 3)) * (1 - p)
+    return (jnp.where(negative, -z, z) * math.sqrt(2)).astype(dtype)
+
+
+def cauchy(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+    """Standard Cauchy numbers, 1 / tan(pi p / 2) for the tail probability p, with sine and cosine as polynomials."""
+    p, negative = _tail(key, shape)
+    half = p * 0.5
+    far = half < 0.25  # beyond the quartile, where the tangent is taken upside down
+    r = jnp.where(far, half, 0.5 - half)
+    sine, cosine = r * _horner(_SINE, r * r), _horner(_COSINE, r * r)
+    t = jnp.where(far, cosine, sine) / jnp.where(far, sine, cosine)
+    return jnp.where(negative, -t, t).astype(dtype)
+
+
 def _mix(x: Array) -> Array:
     """A bijection of 32-bit words in which every input bit moves every output bit."""
     x = (x ^ (x >> 16)) * _U32(0x21F0AAAD)
     x = (x ^ (x >> 15)) * _U32(0x735A2D97)
     return x ^ (x >> 15)
+
+
+def _tail(key: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """A two-sided tail probability in (0, 1), fine where it is small, and a sign; both from one word."""
+    words = bits(key, shape)
+    magnitude = (words & 0x7FFFFFFF).astype(jnp.int32).astype(jnp.float32)
+    return (magnitude + 0.5) * 2.0**-31, (words >> 31).astype(bool)
+
+
+def _horner(coefficients: tuple[float, ...], x: Array) -> Array:
+    total = jnp.full_like(x, coefficients[0])
+    for c in coefficients[1:]:
+        total = total * x + c
+    return total
 
 
 def _threefry(key: Any, x0: Any, x1: Any) -> tuple[Any, Any]:

@@ -129,7 +129,8 @@ class Result(dict[str, Any]):
         return [*super().__dir__(), *self]
 
     def __reduce__(self) -> Any:  # problems hold functions, often lambdas, which pickle refuses
-        return (Result, ({k: v for k, v in self.items() if k != "problem"},))
+        plain = {k: v.without_functions() if k == "problem" else v for k, v in self.items()}
+        return (Result, (plain,))
 
     def run(self, number: int) -> Result:
         """Run number `number` of this ensemble again, alone: the same random draws, with all its details."""

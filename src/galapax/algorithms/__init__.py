@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 from galapax.algorithm import Algorithm
 from galapax.algorithms.de import DE
 from galapax.algorithms.random_search import RandomSearch
@@ -20,7 +22,12 @@ def get(name: str, **settings: Any) -> Algorithm:
     """The algorithm of that name, with some of its hyper-parameters set."""
     if name.lower() not in ALGORITHMS:
         raise unknown_name("algorithm", name, ALGORITHMS)
-    return ALGORITHMS[name.lower()](**settings)
+    kind = ALGORITHMS[name.lower()]
+    known = [f.name for f in dataclasses.fields(kind)]
+    for setting in settings:
+        if setting not in known:
+            raise InputError(f"{name} has no hyper-parameter {setting!r}; it has {', '.join(known)}.")
+    return kind(**settings)
 
 
 def name_of(algorithm: Algorithm) -> str:
@@ -50,4 +57,4 @@ def resolve(algorithm: str | Algorithm | None) -> Algorithm:
 def settings_of(algorithm: Algorithm) -> dict[str, Any]:
     """Its hyper-parameters as plain values: numbers, and functions by name."""
     values = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithm)}  # type: ignore[arg-type]
-    return {name: getattr(v, "__name__", v) if callable(v) else v for name, v in values.items()}
+    return {name: v.__name__ if callable(v) else np.asarray(v).tolist() for name, v in values.items()}

@@ -17,6 +17,7 @@ from jax import Array
 from galapax import random
 from galapax.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
 from galapax.checks import in_range, whole
+from galapax.errors import InputError
 from galapax.operators.crossover import binomial_crossover
 from galapax.operators.mutation import rand_1
 from galapax.operators.repair import bounce_back
@@ -51,6 +52,8 @@ class DE:
 
     def check(self) -> None:
         whole(self.population, "population", 4, "DE draws three partners besides each individual")
+        if not callable(self.mutation):
+            raise InputError(f"mutation must be a function such as gx.rand_1 or gx.best_1, got {self.mutation!r}.")
         in_range(self.weight, "weight", 0.0, 2.0)
         in_range(self.crossover_rate, "crossover_rate", 0.0, 1.0)
 

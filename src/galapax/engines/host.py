@@ -12,6 +12,7 @@ from jax import Array
 
 from galapax import random
 from galapax.algorithm import Algorithm, Evaluation, Shape
+from galapax.checks import reals, short
 from galapax.engines import loop
 from galapax.engines.loop import Carry, Outcome, Rules, Watch
 from galapax.errors import EvaluationError, InputError
@@ -37,7 +38,9 @@ class BlackBox:
         self.widths: dict[str, int] = {}  # numbers per solution, learnt from the first that comes back
         self.first_error = ""
         self.skipped = 0  # points not reached because of Ctrl-C
-        self.interrupted = False
+        self.calling = False  # inside the user's code, where Ctrl-C is raised at once
+        self._best: tuple[float, float] = (np.inf, np.inf)  # violation and value of the best so far
+        self._at_best: dict[bytes, dict[str, np.ndarray]] = {}  # raw values of the points that are as good
 
     @property
     def shape(self) -> Shape:
@@ -50,6 +53,7 @@ class BlackBox:
         out: dict[str, list[np.ndarray | None]] = {name: [None] * len(candidates) for name in self.functions}
         reached = 0
         try:
+            self.calling = True
             if self.vectorized:
                 for name in self.functions:
                     out[name] = self._rows(name, candidates)
@@ -58,15 +62,37 @@ class BlackBox:
                     for name in self.functions:
                         out[name][i] = self._one(name, x)
                     reached = i + 1
+            self.calling = False
         except KeyboardInterrupt:
-            self.interrupted = True
             self.skipped = len(candidates) - reached
+        finally:
+            self.calling = False
         first = not self.widths
         for name, values in out.items():
             self.widths[name] = max([self.widths.get(name, 1), *(v.size for v in values if v is not None)])
         if first:
             check_names(self.problem, self.shape)
-        return {name: np.array([self._padded(name, v) for v in values]) for name, values in out.items()}
+        raw = {name: np.array([self._padded(name, v) for v in values]) for name, values in out.items()}
+        if self.maximize:
+            raw["fun"] = -raw["fun"]
+        if self.problem.constrained:
+            self._remember(candidates, raw)
+        return raw
+
+    def at(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        """The raw values at the best point, kept from when it was evaluated: a call may be dear."""
+        return self._at_best.get(np.asarray(x, np.float64).tobytes(), {})
+
+    def _remember(self, candidates: np.ndarray, raw: dict[str, np.ndarray]) -> None:
+        judged = summarise(raw["fun"], raw.get("ineq"), raw.get("eq"), self.problem.eq_tolerance, np)
+        violation: Any = judged.violation
+        for i in np.flatnonzero(~judged.failed):
+            found = (float(violation[i]), float(judged.fitness[i]))
+            if found < self._best:
+                self._best = found
+                self._at_best.clear()
+            if found == self._best:
+                self._at_best[candidates[i].tobytes()] = {name: values[i] for name, values in raw.items()}
 
     def _one(self, name: str, x: np.ndarray) -> np.ndarray | None:
         try:
@@ -78,10 +104,11 @@ class BlackBox:
 
     def _rows(self, name: str, candidates: np.ndarray) -> list[np.ndarray | None]:
         try:
-            values = np.asarray(self.functions[name](candidates.copy()), np.float64)
+            returned = self.functions[name](candidates.copy())
         except Exception as error:
             self._failed(name, candidates[0], error)
             return [None] * len(candidates)
+        values = self._reals(name, returned)
         if values.ndim not in (1, 2) or len(values) != len(candidates):
             raise InputError(
                 f"{name} with vectorized=True is given x of shape {candidates.shape} and must return "
@@ -96,13 +123,18 @@ class BlackBox:
         self.first_error = self.first_error or message
 
     def _numbers(self, name: str, value: Any) -> np.ndarray:
-        try:
-            numbers = np.asarray(value, np.float64)
-        except (TypeError, ValueError):
-            raise InputError(f"{name} must return a number or a vector of numbers; it returned {value!r}.") from None
+        numbers = self._reals(name, value)
         if numbers.ndim > 1 or numbers.size == 0:
             raise InputError(f"{name} of one solution must return a number or a vector; got shape {numbers.shape}.")
         return numbers.ravel()
+
+    def _reals(self, name: str, value: Any) -> np.ndarray:
+        try:
+            return reals(value)
+        except ValueError:
+            hint = " (did it end without `return`?)" if value is None else ""
+            what = "a number or a vector of real numbers"
+            raise InputError(f"{name} must return {what}; it returned {short(value)}{hint}.") from None
 
     def _padded(self, name: str, value: np.ndarray | None) -> np.ndarray:
         if value is None:
@@ -121,37 +153,42 @@ def run(
     runs, dtype = keys.shape[0], bounds.lower.dtype
     device_rules = rules.as_arrays(dtype)
 
-    def measure(candidates: Array) -> Any:
-        flat = np.asarray(candidates, np.float64).reshape(-1, candidates.shape[-1])
-        raw = box(flat)
-        if box.maximize:
-            raw["fun"] = -raw["fun"]
-        return {name: jnp.asarray(v.reshape(runs, -1, v.shape[1]), dtype) for name, v in raw.items()}
+    def measure(candidates: Array, running: np.ndarray) -> Any:
+        """Raw values {name: (R, n, width)}; NaN for the runs that are finished, which cost no more calls."""
+        points = np.asarray(candidates, np.float64)
+        raw = box(points[running].reshape(-1, points.shape[-1]))
+        out = {}
+        for name, values in raw.items():
+            rows = np.full((*points.shape[:2], values.shape[1]), np.nan)
+            rows[running] = values.reshape(-1, points.shape[1], values.shape[1])
+            out[name] = rows.astype(dtype)
+        return out
 
-    # the first candidates do not depend on how many numbers the objective gives: evaluate them, then begin for real
-    candidates = _begin(Shape(), False, algorithm, keys, bounds).proposed.candidates
-    waiting: Any = measure(candidates)
-    check_fit(algorithm, box.problem, box.shape)
-    carry = _begin(box.shape, True, algorithm, keys, bounds)
+    with loop.interrupts(at_once=lambda: box.calling) as interrupted:
+        # the first candidates do not depend on how many numbers the objective gives: evaluate them, then begin for real
+        candidates = _begin(Shape(), False, algorithm, keys, bounds).proposed.candidates
+        waiting: Any = measure(candidates, np.ones(runs, bool))
+        check_fit(algorithm, box.problem, box.shape)
 
-    def chunk(carry: Carry, first: int, count: int) -> tuple[Carry, np.ndarray]:
-        nonlocal waiting
-        raw = measure(loop.settle(carry).candidates) if waiting is None else waiting
-        waiting = None
-        carry, row = _generation(box.problem.eq_tolerance, algorithm, device_rules, keys, np.int32(first), carry, raw)
-        return carry, np.asarray(row)[None]
+        def chunk(carry: Carry, first: int, count: int) -> tuple[Carry, np.ndarray]:
+            nonlocal waiting
+            raw = waiting if waiting is not None else measure(*_waiting(carry))
+            waiting = None
+            tolerance = box.problem.eq_tolerance
+            carry, row = _generation(tolerance, algorithm, device_rules, keys, np.int32(first), carry, raw)
+            return carry, np.asarray(row)[None]
 
-    carry, track, history, stopped = loop.drive(
-        chunk,
-        lambda length, seconds: 1,
-        carry,
-        shape=box.shape,
-        runs=runs,
-        limit=int(rules.generations),
-        watch=watch,
-        keep_history=keep_history,
-        interrupted=lambda: box.interrupted,
-    )
+        carry, track, history, stopped = loop.drive(
+            chunk,
+            lambda length, seconds: 1,
+            _begin(box.shape, True, algorithm, keys, bounds),
+            shape=box.shape,
+            runs=runs,
+            limit=int(rules.generations),
+            watch=watch,
+            keep_history=keep_history,
+            interrupted=interrupted,
+        )
     x, population = loop.finish(carry, jnp.asarray(loop.best_run(track)))
     return Outcome(
         track=track,
@@ -161,6 +198,13 @@ def run(
         stopped=stopped,
         skipped=box.skipped,
     )
+
+
+def _waiting(carry: Carry) -> tuple[Array, np.ndarray]:
+    """The candidates of all runs, and which runs still go on."""
+    assert carry.frozen is not None
+    marks = np.asarray(carry.frozen.marks)
+    return loop.settle(carry).candidates, marks[:, loop.REASON] == loop.RUNNING
 
 
 @partial(jax.jit, static_argnums=(0, 1))

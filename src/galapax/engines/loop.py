@@ -130,8 +130,9 @@ def summary(population: Population, evaluation: Evaluation) -> Array:
     dtype = values.dtype
     failed = jnp.sum(evaluation.failed.astype(dtype))[None]
     finite = jnp.isfinite(values)
-    mean = jnp.sum(jnp.where(finite, values, 0), axis=0) / jnp.maximum(jnp.sum(finite.astype(dtype), axis=0), 1)
-    worst = jnp.max(jnp.where(finite, values, -jnp.inf), axis=0)
+    count = jnp.sum(finite.astype(dtype), axis=0)
+    mean = jnp.where(count > 0, jnp.sum(jnp.where(finite, values, 0), axis=0) / jnp.maximum(count, 1), jnp.inf)
+    worst = jnp.where(count > 0, jnp.max(jnp.where(finite, values, -jnp.inf), axis=0), jnp.inf)
     if population.violation is None:
         return jnp.concatenate([failed, jnp.min(values, axis=0), mean, worst])
     least = jnp.min(population.violation)
@@ -236,7 +237,8 @@ class Outcome:
         if len(batches) == 1:
             return batches[0]
         track = Track.join([b.track for b in batches])
-        best = int(np.lexsort(([min(b.track.best) for b in batches], [min(b.track.violation) for b in batches]))[0])
+        ends = np.cumsum([len(b.x) for b in batches])
+        best = int(np.searchsorted(ends, best_run(track), side="right"))  # the batch that has the best run
         histories = [b.history for b in batches if b.history is not None]
         longest = max((h.shape[1] for h in histories), default=0)
         padded = [np.pad(h, ((0, 0), (0, longest - h.shape[1]), (0, 0)), "edge") for h in histories]
@@ -287,51 +289,54 @@ def drive(
     limit: int,
     watch: Watch,
     keep_history: bool,
-    interrupted: Callable[[], bool] | None = None,
+    interrupted: Callable[[], bool],
 ) -> tuple[Carry, Track, list[np.ndarray], str]:
     """Run chunks until every run is finished or something asks to stop. Returns the carry, the track, history and why.
 
-    plan(length of the last chunk, its seconds) says how long the next chunk is.
-    interrupted: tells whether Ctrl-C came, for an engine that sees to it itself.
+    plan(length of the last chunk, its seconds) says how long the next chunk is; interrupted(), whether Ctrl-C came.
     """
     kept: list[np.ndarray] = []
     track = Track.start(runs)
     made, length, took = 0, 0, 0.0
-    with interrupts(interrupted) as interrupted:
-        while True:
-            length = min(plan(length, took), limit - made)
-            start = time.perf_counter()
-            carry, history = chunk(carry, made + 1, length)
-            rows = np.asarray(history)[:length]  # waits for the device
-            took = time.perf_counter() - start
-            made += length
-            track = track.add(rows, carry, shape.constrained)
-            if keep_history:
-                kept.append(np.array(rows[:, FIRST:]))
-            if interrupted():
-                return carry, track, kept, "interrupt"
-            asked = watch.notify(made, track) if watch.notify else ""
-            if made >= limit or bool((track.reason != RUNNING).all()):
-                return carry, track, kept, ""
-            if asked:
-                return carry, track, kept, asked
-            if watch.deadline is not None and time.perf_counter() >= watch.deadline:
-                return carry, track, kept, "time"
+    while True:
+        length = min(plan(length, took), limit - made)
+        start = time.perf_counter()
+        carry, history = chunk(carry, made + 1, length)
+        rows = np.asarray(history)[:length]  # waits for the device
+        took = time.perf_counter() - start
+        made += length
+        track = track.add(rows, carry, shape.constrained)
+        if keep_history:
+            kept.append(np.array(rows[:, FIRST:]))
+        if interrupted():
+            return carry, track, kept, "interrupt"
+        asked = watch.notify(made, track) if watch.notify else ""
+        if made >= limit or bool((track.reason != RUNNING).all()):
+            return carry, track, kept, ""
+        if asked:
+            return carry, track, kept, asked
+        if watch.deadline is not None and time.perf_counter() >= watch.deadline:
+            return carry, track, kept, "time"
 
 
 @contextmanager
-def interrupts(own: Callable[[], bool] | None = None) -> Iterator[Callable[[], bool]]:
-    """Note the first Ctrl-C instead of raising it, so that no chunk is cut in two; a second one raises as usual."""
+def interrupts(at_once: Callable[[], bool] = lambda: False) -> Iterator[Callable[[], bool]]:
+    """Note the first Ctrl-C instead of raising it, so that no chunk is cut in two; a second one raises as usual.
+
+    at_once: tells whether the first, too, is to be raised where it comes. Yields a function that tells if one came.
+    """
     seen = False
 
     def note(signum: int, frame: Any) -> None:
         nonlocal seen
         seen = True
         signal.signal(signal.SIGINT, previous)
+        if at_once():
+            raise KeyboardInterrupt
 
     previous = signal.getsignal(signal.SIGINT)
-    if own is not None or threading.current_thread() is not threading.main_thread() or previous is None:
-        yield own or (lambda: False)
+    if threading.current_thread() is not threading.main_thread() or previous is None:
+        yield lambda: False
         return
     signal.signal(signal.SIGINT, note)
     try:

@@ -46,7 +46,7 @@ def run(
     runs, limit = keys.shape[0], int(rules.generations)
     on_cpu = jax.default_backend() == "cpu"
     rows = cpu_rows(runs) if on_cpu else gpu_rows(limit, runs * algorithm.population * bounds.dim, latency(formulas))
-    freeze = bool(np.isfinite(rules.target)) or int(rules.stall) < loop.NEVER or (not on_cpu and limit % rows > 0)
+    freeze = rules.target > -math.inf or int(rules.stall) < loop.NEVER or (not on_cpu and limit % rows > 0)
     algorithm, bounds, keys, consts, device_rules = jax.device_put(
         (algorithm, bounds, keys, formulas.consts, rules.as_arrays(bounds.lower.dtype))
     )
@@ -60,13 +60,22 @@ def run(
         if not on_cpu:
             return rows
         if length == 0:
-            return min(rows, 16)
+            return 1  # a generation may take long: time the first before asking for more
         return max(1, min(rows, int(length * min(8.0, CHUNK_SECONDS / max(seconds, 1e-9)))))
 
     carry = clock.call(_begin, (formulas.shape, freeze), algorithm, keys, bounds)
-    carry, track, history, stopped = loop.drive(
-        chunk, plan, carry, shape=formulas.shape, runs=runs, limit=limit, watch=watch, keep_history=keep_history
-    )
+    with loop.interrupts() as interrupted:
+        carry, track, history, stopped = loop.drive(
+            chunk,
+            plan,
+            carry,
+            shape=formulas.shape,
+            runs=runs,
+            limit=limit,
+            watch=watch,
+            keep_history=keep_history,
+            interrupted=interrupted,
+        )
     x, population = clock.call(_finish, (), carry, np.int32(loop.best_run(track)))
     return Outcome(
         track=track,

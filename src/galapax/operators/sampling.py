@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 from jax import Array
 
 from galapax import random
@@ -10,4 +11,5 @@ from galapax.problem import Bounds
 
 def uniform_in(key: Array, bounds: Bounds, n: int) -> Array:
     """n points spread evenly over the box, (n, d)."""
-    return bounds.lower + bounds.span * random.uniform(key, (n, bounds.dim), bounds.lower.dtype)
+    x = bounds.lower + bounds.span * random.uniform(key, (n, bounds.dim), bounds.lower.dtype)
+    return jnp.minimum(x, bounds.upper)  # rounding of the sum could step over the wall

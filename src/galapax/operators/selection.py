@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from galapax import random
 from galapax.algorithm import Population
 
 
@@ -27,3 +30,53 @@ def best_index(population: Population) -> Array:
         return jnp.argmin(population.fitness)
     least = jnp.min(population.violation)
     return jnp.argmin(jnp.where(population.violation == least, population.fitness, jnp.inf))
+
+
+def tournament_wins(key: Array, a: Population, b: Population, opponents: int) -> Array:
+    """How many of `opponents` random members of the union each member beats or equals, (2n,): those of `a`, then `b`.
+
+    A failed individual (+inf) wins nothing. One as good as the best of the union gets one win more than there are
+    opponents, so that who keeps the best by wins keeps the best.
+    """
+    fitness = jnp.concatenate([a.fitness, b.fitness])
+    size = fitness.shape[0]
+    others = random.integers(key, (opponents, size), size)
+    met = fitness.at[others].get(mode="promise_in_bounds")
+    if a.violation is None or b.violation is None:
+        won = fitness <= met
+        best = fitness == jnp.min(fitness)
+    else:
+        violation = jnp.concatenate([a.violation, b.violation])
+        theirs = violation.at[others].get(mode="promise_in_bounds")
+        won = (violation < theirs) | ((violation == theirs) & (fitness <= met))
+        least = violation == jnp.min(violation)
+        best = least & (fitness == jnp.min(jnp.where(least, fitness, jnp.inf)))
+    wins = jnp.sum(won, axis=0, dtype=jnp.int32)
+    return jnp.where(jnp.isfinite(fitness), jnp.where(best, opponents + 1, wins), 0)
+
+
+def replace_losers(wins: Array, most: int, old: Any, new: Any) -> Any:
+    """Keep the n individuals with the most wins out of `old` and `new`, n each, in linear time and without sorting.
+
+    wins: (2n,), of the old ones first, whole numbers from 0 to `most`. old, new: trees of arrays with n rows. Among
+    equals at the margin the earlier stay. An old one that stays keeps its row; new ones fill the losers' rows, in order.
+    """
+    n = wins.shape[0] // 2
+    counts = jnp.sum(wins[None, :] >= jnp.arange(most + 2, dtype=jnp.int32)[:, None], axis=1, dtype=jnp.int32)
+    margin = jnp.sum(counts >= n, dtype=jnp.int32) - 1  # the largest w that at least n individuals reach
+    above = counts[margin + 1]
+    tied = wins == margin
+    stay = (wins > margin) | (tied & (jnp.cumsum(tied, dtype=jnp.int32) <= n - above))
+    old_stays, new_stays = stay[:n], stay[n:]
+    # the r-th new one that stays goes to the r-th row that falls free
+    rank_new = jnp.cumsum(new_stays, dtype=jnp.int32) - 1
+    rows = jnp.arange(n, dtype=jnp.int32)
+    chosen = jnp.zeros(n, jnp.int32).at[jnp.where(new_stays, rank_new, n)].set(rows, mode="drop")
+    rank_free = jnp.cumsum(~old_stays, dtype=jnp.int32) - 1
+    source = chosen.at[jnp.maximum(rank_free, 0)].get(mode="promise_in_bounds")
+
+    def merge(p: Array, q: Array) -> Array:
+        keep = old_stays.reshape((n,) + (1,) * (p.ndim - 1))
+        return jnp.where(keep, p, q.at[source].get(mode="promise_in_bounds"))
+
+    return jax.tree.map(merge, old, new)

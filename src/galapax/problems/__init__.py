@@ -100,8 +100,8 @@ def get(name: str, **parameters: int) -> Any:
 
     The same name and parameters give the identical object, so that what was compiled for it is found again.
     """
-    if name not in PROBLEMS:
-        raise unknown_name("problem", name, PROBLEMS)
+    if not isinstance(name, str) or name not in PROBLEMS:
+        raise unknown_name("problem", str(name), PROBLEMS)
     accepted = inspect.signature(PROBLEMS[name]).parameters
     for parameter, value in parameters.items():
         if parameter not in accepted:

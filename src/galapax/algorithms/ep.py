@@ -1,0 +1,102 @@
+"""Evolutionary programming: classical (Gaussian) and fast (Cauchy).
+
+Yao, Liu & Lin (1999), IEEE Transactions on Evolutionary Computation 3(2):82-102, doi:10.1109/4235.771163, and its
+implementation on graphics hardware by Fok, Wong & Wong (2007). Each individual carries a step length eta per gene.
+Order of updating, as in both papers: x moves with the parent's eta, and the child's own eta is drawn besides.
+
+Where the papers are silent or the text slips: a gene that leaves the box is bounced back between its parent and the
+wall; the factors are 1/sqrt(2 k) for the normal number that an individual's genes share and 1/sqrt(2 sqrt(k)) for each gene's
+own; an individual as good as the best of the union counts one win more than a tournament can give, so that the best is
+never lost, however many tie.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from galapax import random
+from galapax.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
+from galapax.checks import number, positive, whole
+from galapax.errors import InputError
+from galapax.operators.repair import bounce_back
+from galapax.operators.sampling import uniform_in
+from galapax.operators.selection import replace_losers, tournament_wins
+from galapax.problem import Bounds
+
+
+class EPState(NamedTuple):
+    candidates: Array  # (n, d) offspring, waiting for their evaluation
+    candidate_steps: Array  # (n, d) their step lengths, eta in the papers
+    parents: Population
+    steps: Array  # (n, d) of the parents
+    bounds: Bounds
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class EP:
+    """Evolutionary programming with Gaussian mutation.
+
+    population: number of parents mu, and of offspring a generation.
+    opponents: opponents that each individual meets in its tournament, q in the papers.
+    initial_step: first step length of every gene.
+    least_step: step lengths do not fall below this.
+    """
+
+    population: int = static(100)
+    opponents: int = static(10)
+    initial_step: float = 3.0
+    least_step: float = 0.0
+
+    draw: ClassVar[Callable[..., Array]] = staticmethod(random.normal)
+    several_objectives: ClassVar[bool] = False
+
+    def check(self) -> None:
+        n = whole(self.population, "population", 2, "offspring and parents compete")
+        if whole(self.opponents, "opponents", 1, "each individual meets at least one opponent") > 2 * n:
+            raise InputError(
+                f"opponents must be at most {2 * n}, the parents and offspring together; got {self.opponents}."
+            )
+        positive(self.initial_step, "initial_step")
+        if number(self.least_step, "least_step") < 0:
+            raise InputError(f"least_step must be at least 0, got {self.least_step:g}.")
+
+    def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> EPState:
+        x = uniform_in(key, bounds, self.population)
+        steps = jnp.full_like(x, self.initial_step)
+        return EPState(x, steps, unevaluated(x, shape), steps, bounds)
+
+    def step(self, key: Array, state: EPState, evaluation: Evaluation) -> EPState:
+        """Parents and offspring compete, the winners stay, and each has one child."""
+        key_compete, key_x, key_own, key_shared, key_repair = random.split(key, 5)
+        offspring = evaluated(state.candidates, evaluation)
+        wins = tournament_wins(key_compete, state.parents, offspring, self.opponents)
+        parents, steps = replace_losers(
+            wins, self.opponents + 1, (state.parents, state.steps), (offspring, state.candidate_steps)
+        )
+        n, d = parents.x.shape
+        moved = parents.x + steps * type(self).draw(key_x, (n, d), steps.dtype)
+        own = random.normal(key_own, (n, d), steps.dtype) / math.sqrt(2 * math.sqrt(d))
+        shared = random.normal(key_shared, (n, 1), steps.dtype) / math.sqrt(2 * d)
+        child_steps = jnp.maximum(steps * jnp.exp(shared + own), self.least_step)
+        return EPState(
+            bounce_back(key_repair, moved, parents.x, state.bounds), child_steps, parents, steps, state.bounds
+        )
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class FEP(EP):
+    """Fast evolutionary programming: Cauchy mutation, whose long steps leave local minima.
+
+    population, opponents, initial_step, least_step: as in EP.
+    """
+
+    draw: ClassVar[Callable[..., Array]] = staticmethod(random.cauchy)

@@ -1,0 +1,630 @@
+"""What every algorithm promises, whatever it does inside: tested for each one that is registered in ALGORITHMS.
+
+Boxes neither start at zero nor centre on the optimum, so that a forgotten offset shows.
+"""
+
+import dataclasses
+import subprocess
+import sys
+from contextlib import contextmanager
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import galapax as gx
+from galapax import random
+from galapax.algorithm import Evaluation
+from galapax.engines import xla
+
+EVERY_ALGORITHM = pytest.mark.parametrize("name", gx.ALGORITHMS)
+ON_CPU = pytest.mark.skipif(jax.default_backend() != "cpu", reason="a GPU's chunk length is part of its program")
+
+BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
+LOWER, UPPER = np.array(BOX).T
+OPTIMUM = np.array([2.0, -2.5, 8.0])
+N = 12
+GENERATIONS = 15
+ROUNDING = 1e-9  # relative: batched reductions may round differently
+
+
+def bowl(x):
+    return (x[0] - 2.0) ** 2 + (x[1] + 2.5) ** 2 + (x[2] - 8.0) ** 2
+
+
+def bowl_in_numpy(x):
+    return np.sum((x - OPTIMUM) ** 2, axis=-1)
+
+
+def solver(name, **settings):
+    return gx.ALGORITHMS[name](population=N, **settings)
+
+
+def solve(name, fun=bowl, bounds=BOX, **settings):
+    return gx.minimize(fun, bounds, settings.pop("algorithm", solver(name)), **{"generations": GENERATIONS, **settings})
+
+
+def record(name, fun, bounds=BOX, **settings):
+    """The result for a NumPy function of the rows of x, and all points (G * n, d) that it was asked about, in order."""
+    seen = []
+
+    def recording(x):
+        seen.append(x.copy())
+        return fun(x)
+
+    res = solve(name, recording, bounds, blackbox=True, vectorized=True, **settings)
+    return res, np.concatenate(seen)
+
+
+def assert_same_run(a, b, rtol=ROUNDING):
+    """The same run up to rounding; rtol=0 for bit by bit."""
+    assert (a.nit, a.nfev, a.n_failed, a.success, a.message) == (b.nit, b.nfev, b.n_failed, b.success, b.message)
+    pairs = [(a.x, b.x), (a.fun, b.fun), (a.population, b.population), (a.population_fitness, b.population_fitness)]
+    pairs += [(getattr(a.history, part), getattr(b.history, part)) for part in ("best", "mean", "worst")]
+    for one, other in pairs:
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol)
+
+
+_compiled = []
+
+
+@jax.monitoring.register_event_duration_secs_listener
+def _note(event, seconds, **about):
+    if event.endswith("backend_compile_duration"):
+        _compiled.append(about.get("fun_name", event))
+
+
+@contextmanager
+def compilations():
+    """A list that holds, after the block, the programs which XLA compiled inside it."""
+    before, found = len(_compiled), []
+    yield found
+    found += _compiled[before:]
+
+
+def test_compilations_are_noticed():
+    with compilations() as compiled:
+        jax.jit(lambda x: x * 3.25 - 7.5)(np.float32(1.0)).block_until_ready()
+    assert compiled
+
+
+# --- draws ------------------------------------------------------------------------------------------------------------
+
+
+@EVERY_ALGORITHM
+def test_same_seed_gives_the_same_run_bit_by_bit(name):
+    assert_same_run(solve(name, seed=7), solve(name, seed=7), rtol=0)
+
+
+@EVERY_ALGORITHM
+def test_another_seed_or_run_number_gives_another_run(name):
+    runs = [solve(name, seed=7), solve(name, seed=8), solve(name, seed=7, first_run=1), solve(name, seed=7 + 2**32)]
+    for i, one in enumerate(runs):
+        for other in runs[:i]:
+            assert not np.any(one.population == other.population)
+
+
+@EVERY_ALGORITHM
+def test_stepping_by_hand_is_the_same_run(name):
+    algorithm, key = solver(name), random.run_keys(seed=5, first=2, count=1)[0]
+    with jax.enable_x64(True):
+        init, step, evaluate = jax.jit(algorithm.init), jax.jit(algorithm.step), jax.jit(jax.vmap(bowl))
+        state = init(random.fold(key, 0), gx.Bounds(LOWER, UPPER))
+        best = []
+        for number in range(1, GENERATIONS + 1):
+            objectives = evaluate(state.candidates)[:, None]
+            state = step(random.fold(key, number), state, Evaluation(objectives, None, jnp.zeros(N, bool)))
+            best.append(float(jnp.min(state.parents.fitness)))
+    res = solve(name, seed=5, first_run=2)
+    np.testing.assert_allclose(res.population, state.parents.x, rtol=ROUNDING)
+    np.testing.assert_allclose(res.population_fitness, state.parents.fitness, rtol=ROUNDING)
+    np.testing.assert_allclose(res.history.best, best, rtol=ROUNDING)
+
+
+@EVERY_ALGORITHM
+def test_ask_and_tell_is_the_same_run(name):
+    opt = gx.Optimizer(solver(name), BOX, seed=5, run=2)
+    for _ in range(GENERATIONS):
+        x = opt.ask()
+        opt.tell(x, bowl_in_numpy(x))
+    res = solve(name, seed=5, first_run=2)
+    np.testing.assert_allclose(opt.best.x, res.x, rtol=ROUNDING)
+    np.testing.assert_allclose(opt.best.fun, res.fun, rtol=ROUNDING)
+    np.testing.assert_allclose(opt.population.x, res.population, rtol=ROUNDING)
+    assert (opt.nfev, opt.generation) == (res.nfev, res.nit)
+
+
+@EVERY_ALGORITHM
+def test_init_and_step_survive_vmap_over_keys_and_numeric_settings(name):
+    three = jax.tree.map(lambda value: np.full(3, value), solver(name))
+    keys = random.run_keys(seed=0, first=0, count=3)
+    with jax.enable_x64(True):
+        box = gx.Bounds(LOWER, UPPER)
+
+        def two_generations(algorithm, key):
+            state = algorithm.init(random.fold(key, 0), box)
+            for number in (1, 2):
+                objectives = jax.vmap(bowl)(state.candidates)[:, None]
+                evaluation = Evaluation(objectives, None, jnp.zeros(N, bool))
+                state = algorithm.step(random.fold(key, number), state, evaluation)
+            return state.candidates, state.parents
+
+        batched = jax.jit(jax.vmap(two_generations))(three, keys)
+        single = jax.jit(two_generations)
+        alone = [single(solver(name), key) for key in keys]
+        stacked = jax.tree.map(lambda *rows: np.stack(rows), *alone)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=ROUNDING), batched, stacked)
+
+
+# --- the box ----------------------------------------------------------------------------------------------------------
+
+
+@EVERY_ALGORITHM
+@pytest.mark.parametrize("sign", [1.0, -1.0], ids=["to the lower corner", "to the upper corner"])
+def test_every_point_evaluated_and_every_survivor_lies_in_the_box(name, sign):
+    res, points = record(name, lambda x: sign * x.sum(axis=1), generations=40)
+    assert len(points) == 40 * N
+    for x in (points, res.population, res.x):
+        assert np.all((x >= LOWER) & (x <= UPPER))
+
+
+@EVERY_ALGORITHM
+def test_points_in_float32_lie_in_the_box_as_it_was_given(name):
+    # neither limit is a float32 number, and the nearest ones lie outside
+    lower, upper = 0.7, 1.1
+    assert float(np.float32(lower)) < lower and float(np.float32(upper)) > upper
+    for seed in range(3):
+        res, points = record(name, lambda x: -x[:, 0], [(lower, upper)], generations=120, dtype="float32", seed=seed)
+        for x in (points, res.population.astype(np.float64), res.x):
+            assert np.all((x >= lower) & (x <= upper))
+
+
+@EVERY_ALGORITHM
+def test_first_points_spread_over_the_whole_box(name):
+    _, points = record(name, bowl_in_numpy, algorithm=gx.ALGORITHMS[name](population=400), generations=1)
+    for column, low, high in zip(points.T, LOWER, UPPER, strict=True):
+        filled, _ = np.histogram(column, bins=4, range=(low, high))
+        assert filled.sum() == 400 and filled.min() > 60
+
+
+@EVERY_ALGORITHM
+def test_the_smallest_population_and_a_single_variable_are_enough(name):
+    def accepted(population):
+        try:
+            gx.ALGORITHMS[name](population=population).check()
+        except gx.InputError:
+            return False
+        return True
+
+    least = next(n for n in range(1, 1000) if accepted(n))
+    smallest = gx.ALGORITHMS[name](population=least)
+    res = solve(name, lambda x: (x[0] - 2.0) ** 2, [(1.5, 4.0)], algorithm=smallest, generations=200)
+    assert res.population.shape == (least, 1) and res.nfev == 200 * least
+    assert np.all((res.population >= 1.5) & (res.population <= 4.0)) and res.fun < 0.1
+
+
+# --- precision --------------------------------------------------------------------------------------------------------
+
+
+@EVERY_ALGORITHM
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_dtype_is_what_the_run_computes_in(name, dtype):
+    seen = set()
+
+    def looking(x):
+        seen.add(str(x.dtype))
+        return bowl(x)
+
+    res = solve(name, looking, dtype=dtype)
+    assert seen == {dtype}
+    assert res.population.dtype == res.population_fitness.dtype == dtype
+    assert res.x.dtype == np.float64 and isinstance(res.fun, float)
+    assert res.settings["dtype"] == dtype
+
+
+@pytest.mark.parametrize("order", [("float32", "float64"), ("float64", "float32")], ids=" then ".join)
+def test_one_objective_with_a_numpy_array_runs_in_both_precisions(order):
+    place = OPTIMUM + 0.1  # no float32 numbers
+
+    def fun(x):
+        return jnp.sum((x - place) ** 2)
+
+    for dtype in order:
+        res = solve("de", fun, dtype=dtype)
+        assert res.fun == pytest.approx(np.sum((res.x - place) ** 2), rel=float(100 * np.finfo(dtype).eps))
+
+
+def test_arrays_that_a_run_has_read_are_still_float32_to_jax_afterwards():
+    place = OPTIMUM + 0.1
+
+    def fun(x):
+        return jnp.sum((x - place) ** 2)
+
+    solve("de", fun, dtype="float64")
+    assert jnp.asarray(place).dtype == jnp.asarray(place.tolist()).dtype
+
+
+@ON_CPU
+@EVERY_ALGORITHM
+def test_float64_is_the_default_on_a_cpu(name):
+    assert solve(name).population.dtype == np.float64
+
+
+@EVERY_ALGORITHM
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("x64", [False, True])
+def test_a_run_leaves_the_precision_of_jax_as_it_was(name, dtype, x64):
+    with jax.enable_x64(x64):
+        assert solve(name, dtype=dtype).population.dtype == dtype
+        assert jax.config.jax_enable_x64 == x64
+        assert jnp.ones(1).dtype == ("float64" if x64 else "float32")
+        with pytest.raises(gx.InputError):
+            solve(name, lambda x: x[0] * jnp.nan, dtype=dtype)
+        assert jax.config.jax_enable_x64 == x64
+
+
+def test_importing_changes_no_setting_of_jax():
+    script = (
+        "import jax; before = dict(jax.config.values); import galapax; "
+        "assert dict(jax.config.values) == before; print('unchanged')"
+    )
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert out.stdout.strip() == "unchanged", out.stderr
+
+
+# --- compile once -----------------------------------------------------------------------------------------------------
+
+
+@EVERY_ALGORITHM
+def test_a_second_call_compiles_nothing(name):
+    solve(name)
+    with compilations() as compiled:
+        solve(name)
+        solve(name, seed=99)
+        solve(name, first_run=3)
+        solve(name, max_evaluations=5 * N)
+        solve(name, callback=lambda state: None, history=False, on_failure="worst", max_seconds=60.0)
+    assert compiled == []
+
+
+@ON_CPU
+@EVERY_ALGORITHM
+def test_another_number_of_generations_compiles_nothing(name):
+    solve(name)
+    with compilations() as compiled:
+        solve(name, generations=1)
+        solve(name, generations=700)
+    assert compiled == []
+
+
+@EVERY_ALGORITHM
+def test_other_values_of_numeric_hyper_parameters_compile_nothing(name):
+    first = solve(name)
+    changed = jax.tree.map(lambda value: 0.9 * value, solver(name))
+    with compilations() as compiled:
+        second = solve(name, algorithm=changed)
+    assert compiled == []
+    if jax.tree.leaves(changed):
+        assert not np.array_equal(first.population, second.population)
+
+
+@EVERY_ALGORITHM
+def test_another_box_compiles_nothing_and_is_another_search(name):
+    solve(name)
+    with compilations() as compiled:
+        res = solve(name, bounds=[(1.0, 3.0), (-3.0, -2.0), (7.5, 8.5)])
+    assert compiled == []
+    assert np.all((res.population >= [1.0, -3.0, 7.5]) & (res.population <= [3.0, -2.0, 8.5]))
+
+
+@EVERY_ALGORITHM
+def test_other_targets_and_stalls_compile_nothing(name):
+    solve(name, target=1.0)
+    with compilations() as compiled:
+        solve(name, target=0.5)
+        solve(name, stall=4)
+        solve(name, target=2.0, stall=7, seed=3)
+    assert compiled == []
+
+
+@EVERY_ALGORITHM
+def test_the_same_lambda_written_again_compiles_nothing(name):
+    def written_again():
+        return lambda x: jnp.sum(jnp.abs(x - 2.25)) + jax.nn.softplus(x[0])
+
+    first = solve(name, written_again())
+    with compilations() as compiled:
+        second = solve(name, written_again())
+    assert compiled == []
+    assert_same_run(first, second, rtol=0)
+
+
+@EVERY_ALGORITHM
+def test_a_second_ensemble_compiles_nothing(name):
+    solve(name, runs=10)
+    with compilations() as compiled:
+        solve(name, runs=10, seed=4)
+        solve(name, runs=10, first_run=100)
+    assert compiled == []
+
+
+@EVERY_ALGORITHM
+def test_a_second_black_box_or_optimizer_compiles_nothing(name):
+    def both(scale, seed):
+        record(name, lambda x: scale * x.sum(axis=1), seed=seed)
+        opt = gx.Optimizer(solver(name), BOX, seed=seed)
+        opt.tell(opt.ask(), scale * opt.ask().sum(axis=1))
+        return opt.best
+
+    both(1.0, seed=1)
+    with compilations() as compiled:
+        both(2.0, seed=2)
+    assert compiled == []
+
+
+@EVERY_ALGORITHM
+def test_a_changed_global_is_seen(name):
+    moved = {"to": 2.0}
+
+    def fun(x):
+        return (x[0] - moved["to"]) ** 2
+
+    assert solve(name, fun, generations=100).x[0] == pytest.approx(2.0, abs=0.05)
+    moved["to"] = 3.0
+    with compilations() as compiled:
+        res = solve(name, fun, generations=100)
+    assert res.x[0] == pytest.approx(3.0, abs=0.05)
+    assert compiled
+
+
+def directly(array):
+    return lambda x: jnp.sum((x - array) ** 2)
+
+
+def inside_jit(array):
+    inner = jax.jit(lambda x: jnp.sum((x - array) ** 2))
+    return lambda x: inner(x)
+
+
+def inside_loop(array):
+    return lambda x: jax.lax.fori_loop(0, 3, lambda i, total: total + (x[i] - jnp.asarray(array)[i]) ** 2, 0.0 * x[0])
+
+
+def inside_branch(array):
+    return lambda x: jax.lax.cond(x[0] > 99.0, lambda: 0.0 * x[0], lambda: jnp.sum((x - array) ** 2))
+
+
+@pytest.mark.parametrize("closes_over", [directly, inside_jit, inside_loop, inside_branch])
+def test_other_data_in_a_closed_over_array_gives_its_own_answer(closes_over):
+    for place in (OPTIMUM.copy(), OPTIMUM + np.array([1.0, -1.0, -3.0])):
+        res = solve("de", closes_over(place), generations=60)
+        np.testing.assert_allclose(res.x, place, atol=0.1)
+
+
+def test_python_called_back_from_a_compiled_objective_is_not_mistaken_for_another():
+    def calling_back(place):
+        def call(x):
+            return np.sum((x - place) ** 2, dtype=x.dtype)
+
+        return lambda x: jax.pure_callback(call, jax.ShapeDtypeStruct((), x.dtype), x, vmap_method="sequential")
+
+    for place in (OPTIMUM.copy(), OPTIMUM + np.array([1.0, -1.0, -3.0])):
+        res = solve("de", calling_back(place), generations=60, dtype="float32")
+        np.testing.assert_allclose(res.x, place, atol=0.2)
+
+
+@pytest.mark.parametrize("kind", [np.array, jnp.array], ids=["NumPy", "JAX"])
+def test_other_data_in_a_closed_over_array_compiles_nothing(kind):
+    here, there = kind(OPTIMUM.tolist()), kind((OPTIMUM - 0.25).tolist())
+    solve("de", directly(here))
+    with compilations() as compiled:
+        res = solve("de", directly(there), generations=60)
+    assert compiled == []
+    np.testing.assert_allclose(res.x, OPTIMUM - 0.25, atol=0.1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_array_changed_in_place_is_seen(dtype):
+    place = OPTIMUM.copy()
+    fun = directly(place)
+    np.testing.assert_allclose(solve("de", fun, generations=60, dtype=dtype).x, OPTIMUM, atol=0.2)
+    place[:] = [3.0, -4.0, 2.0]
+    np.testing.assert_allclose(solve("de", fun, generations=60, dtype=dtype).x, [3.0, -4.0, 2.0], atol=0.2)
+
+
+@pytest.mark.parametrize("wrapped", [lambda fun: fun, jax.jit], ids=["directly", "inside_jit"])
+def test_random_keys_may_be_closed_over(wrapped):
+    keys = jax.random.split(jax.random.key(0), 4)
+
+    def noise(x):
+        return jnp.mean(jax.vmap(lambda key: jax.random.uniform(key, dtype=x.dtype))(keys))
+
+    inner = wrapped(noise)
+    assert 0.0 < solve("de", lambda x: bowl(x) + inner(x), generations=60).fun < 1.1
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------
+
+EDGE = 2.75  # the middle of the first variable: beyond it the objective fails
+
+
+def half_bad(bad):
+    return lambda x: np.where(x[..., 0] > EDGE, bad, bowl_in_numpy(x))
+
+
+@EVERY_ALGORITHM
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf], ids=["NaN", "+inf", "-inf"])
+@pytest.mark.parametrize("maximize", [False, True], ids=["minimize", "maximize"])
+def test_half_the_box_failing_is_counted_and_never_chosen(name, bad, maximize):
+    res, points = record(name, half_bad(bad), maximize=maximize, on_failure="worst")
+    fine = points[points[:, 0] <= EDGE]
+    assert 0 < len(fine) < len(points)
+    assert res.n_failed == len(points) - len(fine)
+    assert res.nfev == len(points)
+    values = bowl_in_numpy(fine)
+    assert res.fun == (values.max() if maximize else values.min())
+    assert res.x[0] <= EDGE and res.success
+
+
+@EVERY_ALGORITHM
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf], ids=["NaN", "+inf", "-inf"])
+def test_failures_of_a_compiled_objective_are_those_of_the_same_points_in_numpy(name, bad):
+    res = solve(name, lambda x: jnp.where(x[0] > EDGE, bad, bowl(x)), seed=1)
+    recorded, points = record(name, half_bad(bad), seed=1)
+    assert res.n_failed == recorded.n_failed == np.sum(points[:, 0] > EDGE) > 0
+    assert res.fun == pytest.approx(bowl_in_numpy(points[points[:, 0] <= EDGE]).min(), rel=ROUNDING)
+    np.testing.assert_allclose(res.x, recorded.x, rtol=ROUNDING)
+
+
+@EVERY_ALGORITHM
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf], ids=["NaN", "+inf", "-inf"])
+def test_a_failed_point_never_displaces_one_that_did_not_fail(name, bad):
+    opt = gx.Optimizer(solver(name), BOX, seed=2)
+    fine_so_far, best_so_far = 0, np.inf
+    for _ in range(GENERATIONS):
+        x = opt.ask()
+        values = half_bad(bad)(x)
+        opt.tell(x, values)
+        best_so_far = min(best_so_far, values[np.isfinite(values)].min(initial=np.inf))
+        fine = np.isfinite(opt.population.fitness)
+        assert np.array_equal(fine, opt.population.x[:, 0] <= EDGE)
+        assert fine.sum() >= fine_so_far
+        assert opt.best.fun == best_so_far
+        fine_so_far = fine.sum()
+    assert fine_so_far > N / 2
+
+
+# --- history ----------------------------------------------------------------------------------------------------------
+
+
+@EVERY_ALGORITHM
+def test_history_best_is_the_running_minimum_of_everything_evaluated(name):
+    res, points = record(name, bowl_in_numpy, seed=3)
+    running = np.minimum.accumulate(bowl_in_numpy(points).reshape(GENERATIONS, N).min(axis=1))
+    assert np.array_equal(res.history.best, running)
+    assert np.all(np.diff(res.history.best) <= 0)
+    assert res.fun == running[-1] and bowl_in_numpy(res.x) == running[-1]
+    compiled = solve(name, seed=3)
+    np.testing.assert_allclose(compiled.history.best, running, rtol=ROUNDING)
+    assert np.all(np.diff(compiled.history.best) <= 0)
+
+
+@EVERY_ALGORITHM
+def test_history_describes_the_survivors(name):
+    res = solve(name)
+    np.testing.assert_allclose(res.population_fitness, bowl_in_numpy(res.population), rtol=ROUNDING)
+    assert res.history.best[-1] == res.population_fitness.min() == res.fun
+    assert res.history.worst[-1] == res.population_fitness.max()
+    assert res.history.mean[-1] == pytest.approx(res.population_fitness.mean())
+    assert res.x.tolist() in res.population.tolist()
+    assert res.history.generation.tolist() == list(range(1, GENERATIONS + 1))
+    assert res.history.nfev.tolist() == [N * g for g in range(1, GENERATIONS + 1)]
+
+
+# --- ensembles --------------------------------------------------------------------------------------------------------
+
+
+@EVERY_ALGORITHM
+def test_a_run_of_an_ensemble_is_the_single_run_of_that_number(name):
+    ensemble = solve(name, runs=10, seed=6)
+    for number in (0, 4, 9):
+        alone = solve(name, first_run=number, seed=6)
+        assert_same_run(ensemble.run(number), alone, rtol=0)
+        np.testing.assert_allclose(ensemble.runs.x[number], alone.x, rtol=ROUNDING)
+        np.testing.assert_allclose(ensemble.runs.fun[number], alone.fun, rtol=ROUNDING)
+        of_run = ensemble.runs.history.of_run(number)
+        for part in ("best", "mean", "worst"):
+            np.testing.assert_allclose(getattr(of_run, part), getattr(alone.history, part), rtol=ROUNDING)
+    assert ensemble.runs.number.tolist() == list(range(10))
+    assert ensemble.fun == ensemble.runs.fun.min()
+    best = int(np.argmin(ensemble.runs.fun))
+    np.testing.assert_allclose(ensemble.population, ensemble.run(best).population, rtol=ROUNDING)
+
+
+@EVERY_ALGORITHM
+def test_an_ensemble_from_a_later_run_number_continues_the_count(name):
+    all_ten, later = solve(name, runs=10), solve(name, runs=10, first_run=5)
+    assert later.runs.number.tolist() == list(range(5, 15))
+    np.testing.assert_allclose(later.runs.fun[:5], all_ten.runs.fun[5:], rtol=ROUNDING)
+    assert_same_run(later.run(7), all_ten.run(7), rtol=0)
+
+
+NEAR = 0.3
+RULES = {"target": {"target": NEAR}, "stall": {"stall": 3}}
+
+
+@cache
+def until(name, rule, **settings):
+    return solve(name, **RULES[rule], generations=200, **settings)
+
+
+@EVERY_ALGORITHM
+@pytest.mark.parametrize("rule", RULES)
+def test_each_run_of_an_ensemble_stops_at_its_own_generation(name, rule):
+    ensemble = until(name, rule, runs=10)
+    assert len(set(ensemble.runs.nit)) > 2 and ensemble.runs.success.all()
+    for number in range(10):
+        alone = until(name, rule, first_run=number)
+        assert ensemble.runs.nit[number] == alone.nit < 200
+        assert ensemble.runs.nfev[number] == alone.nfev == alone.nit * N
+        np.testing.assert_allclose(ensemble.runs.x[number], alone.x, rtol=ROUNDING)
+        np.testing.assert_allclose(ensemble.runs.fun[number], alone.fun, rtol=ROUNDING)
+        row = ensemble.runs.history.best[number]
+        np.testing.assert_allclose(row[: alone.nit], alone.history.best, rtol=ROUNDING)
+        assert np.all(row[alone.nit - 1 :] == row[alone.nit - 1])
+        if rule == "target":
+            assert np.all(row[: alone.nit - 1] > NEAR) and row[alone.nit - 1] <= NEAR
+    assert ensemble.nfev == ensemble.runs.nfev.sum()
+    assert len(ensemble.runs.history) == ensemble.runs.nit.max()
+
+
+@EVERY_ALGORITHM
+def test_the_black_box_engine_stops_each_run_at_its_own_generation_too(name):
+    ensemble, points = record(name, bowl_in_numpy, runs=10, target=NEAR, generations=200)
+    traced = until(name, "target", runs=10)
+    assert ensemble.runs.nit.tolist() == traced.runs.nit.tolist()
+    np.testing.assert_allclose(ensemble.runs.x, traced.runs.x, rtol=ROUNDING)
+    assert ensemble.nfev == len(points)  # a run that has stopped costs no more calls
+
+
+@EVERY_ALGORITHM
+@pytest.mark.parametrize("rules", [{}, {"target": NEAR, "generations": 200}], ids=["fixed length", "own generation"])
+def test_an_ensemble_computed_in_batches_is_the_same(name, rules, monkeypatch):
+    whole = solve(name, runs=10, **rules)
+    monkeypatch.setattr(xla, "runs_at_once", lambda *about: 3)
+    split = solve(name, runs=10, **rules)
+    assert_same_run(split, whole)
+    for field in dataclasses.fields(gx.Runs):
+        if field.name != "history":
+            np.testing.assert_allclose(getattr(split.runs, field.name), getattr(whole.runs, field.name), rtol=ROUNDING)
+    for part in ("best", "mean", "worst", "generation", "nfev"):
+        np.testing.assert_allclose(getattr(split.runs.history, part), getattr(whole.runs.history, part), rtol=ROUNDING)
+
+
+@EVERY_ALGORITHM
+def test_the_population_of_an_ensemble_in_batches_is_that_of_its_best_run(name, monkeypatch):
+    # short runs with a narrow feasible strip: some end infeasible, with lower values than any feasible one
+    monkeypatch.setattr(xla, "runs_at_once", lambda *about: 2)
+    for seed in range(8):
+        res = solve(name, lambda x: x[0], ineq=lambda x: 3.2 - x[0], runs=6, seed=seed, generations=1, population=4)
+        assert res.x.tolist() in res.population.tolist()
+        assert res.fun in res.population_fitness
+
+
+@ON_CPU
+@EVERY_ALGORITHM
+@pytest.mark.parametrize("rules", [{}, {"target": 0.3, "stall": 25}], ids=["fixed length", "own generation"])
+def test_the_result_does_not_depend_on_how_the_chunks_fall(name, rules, monkeypatch):
+    settings = {"generations": 100, "runs": 10, **rules}
+    long = solve(name, **settings)
+    monkeypatch.setattr(xla, "CHUNK_SECONDS", 0.0)  # one generation at a time
+    assert_same_run(solve(name, **settings), long, rtol=0)
+    monkeypatch.setattr(xla, "cpu_rows", lambda runs: 7)  # 100 is no multiple of it
+    for seconds in (0.0, 1e9):
+        monkeypatch.setattr(xla, "CHUNK_SECONDS", seconds)
+        short = solve(name, **settings)
+        assert_same_run(short, long)
+        assert short.runs.nit.tolist() == long.runs.nit.tolist()
+        np.testing.assert_allclose(short.runs.fun, long.runs.fun, rtol=ROUNDING)
