@@ -93,7 +93,7 @@ def with_galapax(job: Job) -> Run:
     import galapax as gx
 
     problem = gx.problems.get(job.task, dim=32) if job.task == "rastrigin" else gx.problems.get(job.task)
-    settings = {
+    settings: dict[str, Any] = {
         "algorithm": gx.DE(population=job.population, weight=WEIGHT, crossover_rate=CROSSOVER_RATE),
         "generations": job.generations,
         "runs": job.runs,
@@ -102,7 +102,7 @@ def with_galapax(job: Job) -> Run:
     }
 
     def run(seed: int) -> tuple[Any, int]:
-        result = gx.minimize(problem, seed=seed, **settings)
+        result: Any = gx.minimize(problem, seed=seed, **settings)
         return (result.fun if job.runs == 1 else result.runs.fun), result.nfev
 
     return run
@@ -388,7 +388,8 @@ PEERS = {
         ("float32",),
         batched=True,
         slow=((10_000, 10),),
-        note="the whole run compiled as one scan; it draws partners with O(n) work for one individual, O(n^2), and has no box: clipped here",
+        note="the whole run compiled as one scan; it has no box: clipped here; "
+        "it draws partners with O(n) work for one individual, O(n^2)",
     ),
     "EvoX eager": Peer(
         with_evox_eager,
@@ -423,9 +424,9 @@ PEERS = {
 def measure(job: Job, spawned: float) -> Row:
     """Time a cold run of the job and then warm ones. `spawned` is when this process was started.
 
-    cpu, wall: seconds of the fastest warm run. best: the median best value. first: seconds from `spawned` to the end of
-    the cold run. compile: what that run took longer than a warm one. others: cores that other processes kept busy during
-    the warm runs.
+    cpu, wall: seconds of the fastest warm run. best: the median best value.
+    first: seconds from `spawned` to the end of the cold run. compile: what that run took longer than a warm one.
+    others: cores that other processes kept busy during the warm runs.
     """
     pin(job.cores)
     run = PEERS[job.peer].build(job)
@@ -579,7 +580,7 @@ def single_table(rows: Sequence[Row]) -> str:
 
 
 def ensemble_table(rows: Sequence[Row]) -> str:
-    head = ("precision", "cores", "library", "runs", "seconds", "x galapax", "median best", *COLD, "others")
+    head = ("precision", "cores", "library", "runs", "wall s", "CPU s", "x galapax", "median best", *COLD, "others")
     lines = [
         (
             row["dtype"],
@@ -587,6 +588,7 @@ def ensemble_table(rows: Sequence[Row]) -> str:
             row["peer"],
             str(row["runs"]) if row["runs"] == ENSEMBLE else f"{row['runs']} x {ENSEMBLE // row['runs']}",
             f"{ensemble_seconds(row):.3f}",
+            f"{row['cpu'] * ENSEMBLE / row['runs']:.3f}",
             ratio(row, rows, ensemble_seconds),
             f"{row['best']:.4f}",
             f"{row['first']:.1f}",
@@ -644,8 +646,9 @@ DE/rand/1/bin, F = {WEIGHT}, CR = {CROSSOVER_RATE}, Rastrigin in 32 variables, o
 ENSEMBLE_CAPTION = f"""\
 {ENSEMBLE} runs of the same on Goldstein-Price (minimum 3), 64 individuals.
   runs            {SAMPLE} x {ENSEMBLE // SAMPLE}: {SAMPLE} runs, one after another, were timed and scaled up
-  seconds         wall time of all {ENSEMBLE} after compilation, best of {REPEATS}
-  others          cores that other processes kept busy meanwhile; above 0.1, do not trust a row on all cores
+  wall s, CPU s   time of all {ENSEMBLE} after compilation, best of {REPEATS}
+  x galapax       the wall time over galapax's in the same precision on as many cores
+  others          cores that other processes kept busy meanwhile: where it is not small, the wall time is too long
 """
 
 

@@ -555,9 +555,13 @@ NEAR = 0.3
 RULES = {"target": {"target": NEAR}, "stall": {"stall": 3}}
 
 
+def half_failing(x):
+    return jnp.where(x[0] > EDGE, jnp.nan, bowl(x))
+
+
 @cache
 def until(name, rule, **settings):
-    return solve(name, **RULES[rule], generations=200, **settings)
+    return solve(name, half_failing, **RULES[rule], generations=200, **settings)
 
 
 @EVERY_ALGORITHM
@@ -569,6 +573,7 @@ def test_each_run_of_an_ensemble_stops_at_its_own_generation(name, rule):
         alone = until(name, rule, first_run=number)
         assert ensemble.runs.nit[number] == alone.nit < 200
         assert ensemble.runs.nfev[number] == alone.nfev == alone.nit * N
+        assert ensemble.runs.n_failed[number] == alone.n_failed
         np.testing.assert_allclose(ensemble.runs.x[number], alone.x, rtol=ROUNDING)
         np.testing.assert_allclose(ensemble.runs.fun[number], alone.fun, rtol=ROUNDING)
         row = ensemble.runs.history.best[number]
@@ -582,11 +587,13 @@ def test_each_run_of_an_ensemble_stops_at_its_own_generation(name, rule):
 
 @EVERY_ALGORITHM
 def test_the_black_box_engine_stops_each_run_at_its_own_generation_too(name):
-    ensemble, points = record(name, bowl_in_numpy, runs=10, target=NEAR, generations=200)
+    ensemble, points = record(name, half_bad(np.nan), runs=10, target=NEAR, generations=200)
     traced = until(name, "target", runs=10)
     assert ensemble.runs.nit.tolist() == traced.runs.nit.tolist()
+    assert ensemble.runs.n_failed.tolist() == traced.runs.n_failed.tolist()
     np.testing.assert_allclose(ensemble.runs.x, traced.runs.x, rtol=ROUNDING)
     assert ensemble.nfev == len(points)  # a run that has stopped costs no more calls
+    assert ensemble.n_failed == np.sum(points[:, 0] > EDGE)
 
 
 @EVERY_ALGORITHM

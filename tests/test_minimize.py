@@ -316,6 +316,19 @@ def test_ctrl_c_between_two_generations_loses_nothing(blackbox):
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.parametrize("blackbox", [False, True], ids=["compiled", "black box"])
+def test_a_second_ctrl_c_raises_as_usual(blackbox):
+    before = signal.getsignal(signal.SIGINT)
+
+    def press_twice(state):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        solve(bowl_in_numpy if blackbox else bowl, callback=press_twice, blackbox=blackbox, generations=200)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
 @pytest.mark.parametrize("call", [2 * N + 7, 5, 1], ids=["later", "first generation", "first call"])
 def test_ctrl_c_inside_a_black_box_counts_what_was_evaluated(call):
     before = signal.getsignal(signal.SIGINT)

@@ -229,12 +229,14 @@ def evenly(counts, out_of=np.inf):
 
 def signs(words):
     """The bits of words (n,) as -1 and +1, (n, 32)."""
-    return (words[:, None] >> np.arange(32, dtype=np.uint32) & 1).astype(np.float32) * 2 - 1
+    octets = np.ascontiguousarray(words).view(np.uint8).reshape(-1, 4)
+    return np.unpackbits(octets, axis=1).astype(np.float32) * 2 - 1
 
 
 def unrelated_bits(a, b):
     """Whether no bit of `a` goes with any bit of `b`, and the 1024 correlations together are chance."""
-    z = signs(a).T @ signs(b) / np.sqrt(len(a))
+    blocks = range(0, len(a), 2**18)  # to spare memory
+    z = sum(signs(a[i : i + 2**18]).T @ signs(b[i : i + 2**18]) for i in blocks) / np.sqrt(len(a))
     largest = stats.norm.isf(SIGNIFICANCE / 2 / z.size)
     return np.abs(z).max() < largest and is_chance((z**2).sum(), z.size)
 

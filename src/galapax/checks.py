@@ -47,7 +47,7 @@ def number(value: Any, name: str) -> float:
     except (TypeError, ValueError):
         raise InputError(f"{name} must be a number, got {short(value)} of type {type(value).__name__}.") from None
     if math.isnan(out):
-        raise InputError(f"{name} must be a number, got nan.")
+        raise InputError(f"{name} must be a number, got NaN.")
     return out
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -15,10 +16,12 @@ import numpy as np
 from jax import Array
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
+from galapax import trigonometry
 from galapax.algorithm import Algorithm, Evaluation, Shape
 from galapax.errors import InputError
 from galapax.problem import Bounds, Function, Problem
 
+VECTOR_TRIGONOMETRY = os.environ.get("GALAPAX_TRIGONOMETRY") != "libm"  # see trigonometry.py
 PROBES = 8  # points at which an objective is tried before the run is compiled
 
 
@@ -37,6 +40,7 @@ class Formulas:
     eq_tolerance: float
     maximize: bool
     batched: bool  # the functions take a whole population (n, d)
+    own_trigonometry: bool  # sines and the like are computed by trigonometry.py
     text: str
 
     @property
@@ -54,8 +58,10 @@ class Formulas:
         n = x.shape[0]
 
         def values(closed: ClosedJaxpr, own: tuple[Array, ...]) -> Array:
-            program = jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, list(own)))
-            out = program(x) if self.batched else jax.vmap(program)(x)
+            if self.batched:
+                out = jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, list(own)))(x)
+            else:
+                out = _each_row(closed, own, x, self.own_trigonometry)
             return _stack(out, n).astype(x.dtype)
 
         objectives = values(self.fun, consts[0])
@@ -65,6 +71,18 @@ class Formulas:
             values(self.eq, consts[2]) if self.eq else None,
             self.eq_tolerance,
         )
+
+
+def _each_row(closed: ClosedJaxpr, consts: tuple[Array, ...], x: Array, own_trigonometry: bool) -> list[Array]:
+    """The program's outputs for every row of x."""
+
+    def program(consts: tuple[Array, ...], row: Array) -> Any:
+        return jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, list(consts)))(row)
+
+    rows = jax.vmap(program, in_axes=(None, 0))
+    if not own_trigonometry:
+        return rows(consts, x)
+    return trigonometry.run(jax.make_jaxpr(rows)(consts, x), *consts, x)
 
 
 def summarise(objectives: Any, ineq: Any, eq: Any, eq_tolerance: float, xp: Any = jnp) -> Evaluation:
@@ -106,13 +124,28 @@ def trace(problem: Problem, dtype: Any, *, maximize: bool = False, vectorized: i
             closed[name], counts[name] = _trace_one(name, function, problem.dim, dtype, vectorized)
     shape = Shape(counts["fun"], counts["ineq"], counts["eq"])
     check_names(problem, shape)
+    programs = {name: program for name, program in closed.items() if program is not None}
     text = "\n".join(
         [f"{shape} {problem.eq_tolerance} {maximize} {vectorized}"]
-        + [f"{name}: {_text_of(program)}" for name, program in closed.items() if program is not None]
+        + [f"{name}: {_text_of(program)}" for name, program in programs.items()]
     )
-    fun = closed["fun"]
-    assert fun is not None
-    return Formulas(shape, fun, closed["ineq"], closed["eq"], problem.eq_tolerance, maximize, vectorized > 0, text)
+    return Formulas(
+        shape,
+        programs["fun"],
+        closed["ineq"],
+        closed["eq"],
+        problem.eq_tolerance,
+        maximize,
+        batched=vectorized > 0,
+        own_trigonometry=_replaces_trigonometry(list(programs.values())) and not vectorized,
+        text=text,
+    )
+
+
+def _replaces_trigonometry(programs: list[ClosedJaxpr]) -> bool:
+    if jax.default_backend() != "cpu" or not VECTOR_TRIGONOMETRY:
+        return False
+    return any(e.primitive.name in trigonometry.INSTEAD for p in programs for e in _equations(p.jaxpr))
 
 
 def check_names(problem: Problem, shape: Shape) -> None:
@@ -218,7 +251,8 @@ def _text_of(closed: ClosedJaxpr) -> str:
                 digest.update(str(hash(value)).encode())
             for inner in _programs_in(value):
                 for const in getattr(inner, "consts", ()):
-                    array = np.asarray(const)
+                    key = isinstance(const, jax.Array) and jnp.issubdtype(const.dtype, jax.dtypes.prng_key)
+                    array = np.asarray(jax.random.key_data(const) if key else const)
                     digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
     return f"{closed.jaxpr}\n{digest.hexdigest()}"
 

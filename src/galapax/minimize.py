@@ -179,7 +179,11 @@ def _solve(job: Job) -> Result:
         watch = Watch()
         if job.blackbox:
             black_box = host.BlackBox(
-                problem, maximize=job.maximize, vectorized=job.vectorized, raise_failures=job.on_failure == "raise"
+                problem,
+                dtype=kind,
+                maximize=job.maximize,
+                vectorized=job.vectorized,
+                raise_failures=job.on_failure == "raise",
             )
             batch = job.runs
 

@@ -111,7 +111,8 @@ def as_bounds(bounds: Any, argument: str = "bounds") -> Bounds:
 def _as_floats(values: Any, argument: str) -> np.ndarray:
     try:
         if isinstance(values, list | tuple):  # None stands for "no limit" elsewhere; as NaN it is refused by name
-            values = [[np.nan if v is None else v for v in p] if isinstance(p, list | tuple) else p for p in values]
+            given = [[np.nan if v is None else v for v in p] if isinstance(p, list | tuple) else p for p in values]
+            return reals(given)
         return reals(values)
     except ValueError:
         raise InputError(
@@ -120,7 +121,7 @@ def _as_floats(values: Any, argument: str) -> np.ndarray:
 
 
 def check_tolerance(value: Any) -> None:
-    if number(value, "eq_tolerance") < 0:
+    if value != value or number(value, "eq_tolerance") < 0:
         raise InputError(f"eq_tolerance must be at least 0, got {value!r}.")
 
 

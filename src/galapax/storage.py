@@ -66,7 +66,8 @@ def load(folder: str | Path) -> Result:
     table = _read_csv(path / "population.csv", result.x.size + 1)
     result["population"], result["population_fitness"] = table[:, :-1], table[:, -1]
     history, runs = path / "history.csv", path / "runs.csv"
-    result["history"] = _history_from(_read_csv(history)) if history.is_file() else None
+    with _whole(history):
+        result["history"] = _history_from(_read_csv(history)) if history.is_file() else None
     result["runs"] = _runs_from(_read_csv(runs, 7 + result.x.size)) if runs.is_file() else None
     return result
 

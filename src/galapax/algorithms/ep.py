@@ -5,9 +5,9 @@ implementation on graphics hardware by Fok, Wong & Wong (2007). Each individual 
 Order of updating, as in both papers: x moves with the parent's eta, and the child's own eta is drawn besides.
 
 Where the papers are silent or the text slips: a gene that leaves the box is bounced back between its parent and the
-wall; the factors are 1/sqrt(2 k) for the normal number that an individual's genes share and 1/sqrt(2 sqrt(k)) for each gene's
-own; an individual as good as the best of the union counts one win more than a tournament can give, so that the best is
-never lost, however many tie.
+wall; the factors are 1/sqrt(2 k) for the normal number that an individual's genes share and 1/sqrt(2 sqrt(k)) for each
+gene's own; an individual as good as the best of the union counts one win more than a tournament can give, so that the
+best is never lost, however many tie.
 """
 
 from __future__ import annotations

@@ -27,8 +27,9 @@ class BlackBox:
     evaluation there: the points not reached are left out, and what was evaluated still counts.
     """
 
-    def __init__(self, problem: Problem, *, maximize: bool, vectorized: bool, raise_failures: bool) -> None:
+    def __init__(self, problem: Problem, *, dtype: str, maximize: bool, vectorized: bool, raise_failures: bool) -> None:
         self.problem = problem
+        self.dtype = dtype  # in which the engine will compare what comes back
         self.maximize = maximize
         self.vectorized = vectorized
         self.raise_failures = raise_failures
@@ -84,7 +85,8 @@ class BlackBox:
         return self._at_best.get(np.asarray(x, np.float64).tobytes(), {})
 
     def _remember(self, candidates: np.ndarray, raw: dict[str, np.ndarray]) -> None:
-        judged = summarise(raw["fun"], raw.get("ineq"), raw.get("eq"), self.problem.eq_tolerance, np)
+        seen = {name: values.astype(self.dtype) for name, values in raw.items()}
+        judged = summarise(seen["fun"], seen.get("ineq"), seen.get("eq"), self.problem.eq_tolerance, np)
         violation: Any = judged.violation
         for i in np.flatnonzero(~judged.failed):
             found = (float(violation[i]), float(judged.fitness[i]))

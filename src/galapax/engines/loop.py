@@ -154,7 +154,7 @@ def _mark(marks: Array, rules: Rules, number: Array, row: Array, evaluation: Eva
     better = (violation < marks[:, VIOLATION]) | ((violation == marks[:, VIOLATION]) & (best < marks[:, BEST]))
     since = jnp.where(better, 0, marks[:, SINCE_BETTER] + 1)
     single = evaluation.objectives.shape[-1] == 1
-    hit = (best <= rules.target) & (violation <= 0) & single
+    hit = (best <= rules.target) & jnp.isfinite(best) & (violation <= 0) & single
     reason = jnp.where(hit, TARGET, jnp.where(since >= rules.stall, STALL, RUNNING)).astype(best.dtype)
     new = (best, violation, since, reason)
     kept = [jnp.where(active, value, marks[:, i]) for i, value in enumerate(new)]

@@ -105,7 +105,12 @@ def _chunk(
     """`span[1]` generations from number `span[0]` on (all `rows` if the length is static), and their history."""
 
     def evaluate(candidates: Array) -> Evaluation:
-        return jax.vmap(lambda x: formulas(consts, x))(candidates)
+        if not formulas.own_trigonometry:
+            return jax.vmap(lambda x: formulas(consts, x))(candidates)
+        # all solutions of all runs as one batch, since trigonometry.py decides something for a whole batch
+        runs, n = candidates.shape[:2]
+        flat = formulas(consts, candidates.reshape(runs * n, -1))
+        return jax.tree.map(lambda a: a.reshape(runs, n, *a.shape[1:]), flat)
 
     def fold_all(number: Any) -> Array:
         return jax.vmap(random.fold, in_axes=(0, None))(keys, number)

@@ -59,7 +59,7 @@ def replace_losers(wins: Array, most: int, old: Any, new: Any) -> Any:
     """Keep the n individuals with the most wins out of `old` and `new`, n each, in linear time and without sorting.
 
     wins: (2n,), of the old ones first, whole numbers from 0 to `most`. old, new: trees of arrays with n rows. Among
-    equals at the margin the earlier stay. An old one that stays keeps its row; new ones fill the losers' rows, in order.
+    equals at the margin the earlier stay. Old ones that stay keep their rows; new ones fill the losers' rows in order.
     """
     n = wins.shape[0] // 2
     counts = jnp.sum(wins[None, :] >= jnp.arange(most + 2, dtype=jnp.int32)[:, None], axis=1, dtype=jnp.int32)
