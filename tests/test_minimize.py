@@ -435,7 +435,11 @@ def test_a_black_box_is_called_with_one_numpy_point_that_it_may_change():
         x[:] = np.nan
         return value
 
-    res = solve(fun, blackbox=True, on_failure="raise")
+    def ineq(x):
+        assert np.isfinite(x).all()
+        return -1.0
+
+    res = solve(fun, ineq=ineq, blackbox=True, on_failure="raise")
     np.testing.assert_allclose(res.x, solve().x, rtol=1e-9)
 
 

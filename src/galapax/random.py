@@ -58,9 +58,8 @@ def bits(key: Array, shape: tuple[int, ...]) -> Array:
     if math.prod(shape) > 2**32:
         raise InputError(f"one draw gives at most 2**32 random words, and shape {shape} asks for more.")
     x = _positions(shape) * _U32(0x9E3779B9) + key[0]
-    x = (x ^ (x >> 16)) * _U32(0x21F0AAAD)
-    x = (x ^ (x >> 15)) + key[1]  # between two rounds: other keys give other permutations, not shifted copies
-    x = x * _U32(0x735A2D97)
+    x = (x ^ (x >> 16)) * _U32(0x21F0AAAD) + key[1]  # between two rounds: another second word, another permutation
+    x = (x ^ (x >> 15)) * _U32(0x735A2D97)
     x = (x ^ (x >> 15)) * _U32(0x846CA68B)
     return x ^ (x >> 16)
 
