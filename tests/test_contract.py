@@ -615,7 +615,7 @@ def test_the_population_of_an_ensemble_in_batches_is_that_of_its_best_run(name, 
     # short runs with a narrow feasible strip: some end infeasible, with lower values than any feasible one
     monkeypatch.setattr(xla, "runs_at_once", lambda *about: 2)
     for seed in range(8):
-        res = solve(name, lambda x: x[0], ineq=lambda x: 3.2 - x[0], runs=6, seed=seed, generations=1, population=4)
+        res = solve(name, lambda x: x[0], ineq=lambda x: 3.2 - x[0], runs=6, seed=seed, generations=1, population=6)
         assert res.x.tolist() in res.population.tolist()
         assert res.fun in res.population_fitness
 

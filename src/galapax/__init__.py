@@ -3,6 +3,7 @@
 from galapax import problems
 from galapax.algorithms import ALGORITHMS
 from galapax.algorithms.de import DE
+from galapax.algorithms.ep import EP, FEP
 from galapax.algorithms.random_search import RandomSearch
 from galapax.engines.loop import Progress
 from galapax.errors import EvaluationError, InputError
@@ -18,6 +19,8 @@ from galapax.version import __version__
 __all__ = [
     "ALGORITHMS",
     "DE",
+    "EP",
+    "FEP",
     "PROBLEMS",
     "Bounds",
     "EvaluationError",

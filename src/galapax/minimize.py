@@ -6,7 +6,7 @@ import dataclasses
 import math
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from galapax import algorithms, random
-from galapax.algorithm import Algorithm
+from galapax.algorithm import Algorithm, Population
 from galapax.checks import number, positive, whole
 from galapax.engines import host, xla
 from galapax.engines.loop import NEVER, RUNNING, STALL, TARGET, Outcome, Progress, Rules, Track, Watch, best_run
@@ -51,6 +51,7 @@ def minimize(
     callback: Callable[[Progress], Any] | None = None,
     progress: bool | None = None,
     history: bool = True,
+    snapshots: Sequence[int] = (),
     on_failure: str | None = None,
 ) -> Result:
     """Find the x in a box that minimises `fun`, and say how it went.
@@ -69,6 +70,7 @@ def minimize(
     dtype: "float32" or "float64"; by default float64 on a CPU and for constraints, float32 on an accelerator.
     callback: called between chunks of generations with a Progress; returning True stops the run.
     progress: show a progress line (by default on a terminal, for runs that take a while). history: keep it.
+    snapshots: generations after which the whole population is kept, in `result.snapshots`.
     on_failure: what NaN, inf or an exception means: "worst" (never chosen, counted in n_failed) or "raise". Unless
         it is given, an objective that fails everywhere is refused at once.
     """
@@ -107,6 +109,7 @@ def minimize(
             callback=callback,
             progress=progress,
             history=bool(history),
+            snapshots=tuple(sorted({whole(g, "snapshots", 1) for g in snapshots})),
             on_failure=on_failure,
         )
     )
@@ -130,6 +133,7 @@ class Job:
     callback: Callable[[Progress], Any] | None
     progress: bool | None
     history: bool
+    snapshots: tuple[int, ...]
     on_failure: str | None
 
 
@@ -176,7 +180,7 @@ def _solve(job: Job) -> Result:
     with jax.enable_x64(kind == "float64"), progress_line(job.progress, _title(job)) as show:
         box = problem.bounds.rounded(kind)
         algorithm = jax.tree.map(lambda leaf: np.asarray(leaf, kind), job.algorithm)
-        watch = Watch()
+        watch = Watch(snapshots=job.snapshots)
         if job.blackbox:
             black_box = host.BlackBox(
                 problem,
@@ -211,6 +215,8 @@ def _solve(job: Job) -> Result:
             watch.notify = _notifier(job, outcomes, known, began, show)
             outcome = run(random.run_keys(job.seed, job.first_run + start, batch))
             outcomes.append(outcome.from_run(known))
+            for populations in watch.taken.values():
+                populations[-1] = jax.tree.map(lambda a: a[known:], populations[-1])  # noqa: B023 (used at once)
             if outcome.stopped:
                 break
         done = time.perf_counter()
@@ -226,10 +232,19 @@ def _solve(job: Job) -> Result:
     timings = {"compile": compiling, "run": done - ready - compiling}
     timings["host"] = time.perf_counter() - began - compiling - timings["run"]
     result = _result(job, total, at_best, timings)
+    result["snapshots"] = {g: _snapshot(job, parts) for g, parts in watch.taken.items()}
     object.__setattr__(result, "_replay", lambda r: _solve(_alone(job, total, r)))
     if job.blackbox and black_box.first_error:
         result.message += f" First failure: {black_box.first_error}."
     return result
+
+
+def _snapshot(job: Job, parts: list[Population]) -> Population:
+    """The populations of all batches as one: (n, ...) for a single run, else (R, n, ...)."""
+    whole_batch = jax.tree.map(lambda *a: np.concatenate(a), *parts)
+    if job.maximize:
+        whole_batch = whole_batch._replace(objectives=-whole_batch.objectives)
+    return jax.tree.map(lambda a: a[0], whole_batch) if job.runs == 1 else whole_batch
 
 
 def _alone(job: Job, total: Outcome, run: int) -> Job:

@@ -13,6 +13,7 @@ from galapax.errors import InputError
 from galapax.statistics import expected_running_time, wilson_interval
 
 if TYPE_CHECKING:
+    from galapax.algorithm import Population
     from galapax.problem import Problem
 
 
@@ -87,7 +88,8 @@ class Result(dict[str, Any]):
     success, message: whether the run did what was asked, and why it ended.
     nit, nfev, n_failed: generations, evaluated points and failed evaluations (nit of the best run, the others of all).
     ineq, eq: constraint values at x. population, population_fitness: the survivors (of the best run).
-    history: see History (of the best run). runs: see Runs; None for a single run. seed: repeats it.
+    snapshots: {generation: Population} as asked for; with several runs these come first. history: see History (of the
+    best run). runs: see Runs; None for a single run. seed: repeats it.
     timings: seconds for "compile", "run" (generations) and "host" (everything else). settings: what was asked for.
     """
 
@@ -106,6 +108,7 @@ class Result(dict[str, Any]):
     eq: np.ndarray | None
     population: np.ndarray
     population_fitness: np.ndarray
+    snapshots: dict[int, Population]
     history: History | None
     runs: Runs | None
     timings: dict[str, float]

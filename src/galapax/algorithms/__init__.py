@@ -9,11 +9,14 @@ import numpy as np
 
 from galapax.algorithm import Algorithm
 from galapax.algorithms.de import DE
+from galapax.algorithms.ep import EP, FEP
 from galapax.algorithms.random_search import RandomSearch
 from galapax.errors import InputError, unknown_name
 
 ALGORITHMS: dict[str, Any] = {
     "de": DE,
+    "ep": EP,
+    "fep": FEP,
     "random": RandomSearch,
 }
 

@@ -190,6 +190,7 @@ def run(
             watch=watch,
             keep_history=keep_history,
             interrupted=interrupted,
+            survivors=loop.survivors,
         )
     x, population = loop.finish(carry, jnp.asarray(loop.best_run(track)))
     return Outcome(

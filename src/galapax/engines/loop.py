@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -254,6 +254,11 @@ def finish(carry: Carry, run: Array) -> tuple[Array, Population]:
     return x, jax.tree.map(lambda a: a[run], parents)
 
 
+def survivors(carry: Carry) -> Population:
+    """The survivors of all runs, (R, n, ...)."""
+    return settle(carry).parents
+
+
 def best_run(track: Track) -> int:
     """Which run ended with the best value, feasible ones first."""
     return int(np.lexsort((track.best, track.violation))[0])
@@ -274,6 +279,8 @@ class Watch:
 
     deadline: float | None = None  # by time.perf_counter
     notify: Callable[[int, Track], str] | None = None  # told (generation, track); an answer other than "" stops the run
+    snapshots: tuple[int, ...] = ()  # generations after which whole populations are kept
+    taken: dict[int, list[Population]] = field(default_factory=dict)  # those kept, (R, n, ...), one per batch
 
 
 Chunk = Callable[[Carry, int, int], tuple[Carry, np.ndarray]]  # (carry, first generation, how many) -> carry, history
@@ -290,6 +297,7 @@ def drive(
     watch: Watch,
     keep_history: bool,
     interrupted: Callable[[], bool],
+    survivors: Callable[[Carry], Population],
 ) -> tuple[Carry, Track, list[np.ndarray], str]:
     """Run chunks until every run is finished or something asks to stop. Returns the carry, the track, history and why.
 
@@ -299,7 +307,8 @@ def drive(
     track = Track.start(runs)
     made, length, took = 0, 0, 0.0
     while True:
-        length = min(plan(length, took), limit - made)
+        until = min((g for g in watch.snapshots if g > made), default=limit)
+        length = min(plan(length, took), limit - made, until - made)
         start = time.perf_counter()
         carry, history = chunk(carry, made + 1, length)
         rows = np.asarray(history)[:length]  # waits for the device
@@ -308,6 +317,8 @@ def drive(
         track = track.add(rows, carry, shape.constrained)
         if keep_history:
             kept.append(np.array(rows[:, FIRST:]))
+        if made in watch.snapshots:
+            watch.taken.setdefault(made, []).append(jax.tree.map(np.asarray, survivors(carry)))
         if interrupted():
             return carry, track, kept, "interrupt"
         asked = watch.notify(made, track) if watch.notify else ""

@@ -46,7 +46,8 @@ def run(
     runs, limit = keys.shape[0], int(rules.generations)
     on_cpu = jax.default_backend() == "cpu"
     rows = cpu_rows(runs) if on_cpu else gpu_rows(limit, runs * algorithm.population * bounds.dim, latency(formulas))
-    freeze = rules.target > -math.inf or int(rules.stall) < loop.NEVER or (not on_cpu and limit % rows > 0)
+    uneven = not on_cpu and (limit % rows > 0 or bool(watch.snapshots))  # some chunk is shorter than its program
+    freeze = rules.target > -math.inf or int(rules.stall) < loop.NEVER or uneven
     algorithm, bounds, keys, consts, device_rules = jax.device_put(
         (algorithm, bounds, keys, formulas.consts, rules.as_arrays(bounds.lower.dtype))
     )
@@ -75,6 +76,7 @@ def run(
             watch=watch,
             keep_history=keep_history,
             interrupted=interrupted,
+            survivors=lambda carry: clock.call(loop.survivors, (), carry),
         )
     x, population = clock.call(_finish, (), carry, np.int32(loop.best_run(track)))
     return Outcome(
@@ -103,6 +105,9 @@ def _chunk(
     span: tuple[Array, Array],
 ) -> tuple[Carry, Array]:
     """`span[1]` generations from number `span[0]` on (all `rows` if the length is static), and their history."""
+
+    # what a static loop makes beyond the wanted generations is masked
+    rules = rules._replace(generations=jnp.minimum(rules.generations, span[0] + span[1] - 1))
 
     def evaluate(candidates: Array) -> Evaluation:
         if not formulas.own_trigonometry:

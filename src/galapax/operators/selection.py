@@ -32,41 +32,43 @@ def best_index(population: Population) -> Array:
     return jnp.argmin(jnp.where(population.violation == least, population.fitness, jnp.inf))
 
 
-def tournament_wins(key: Array, a: Population, b: Population, opponents: int) -> Array:
-    """How many of `opponents` random members of the union each member beats or equals, (2n,): those of `a`, then `b`.
+def tournament_score(key: Array, old: Population, new: Population, opponents: int) -> Array:
+    """Scores (2n,) of the members of the union, the old ones first, from 0 to opponents + 3.
 
-    A failed individual (+inf) wins nothing. One as good as the best of the union gets one win more than there are
-    opponents, so that who keeps the best by wins keeps the best.
+    A member scores two more than it has wins: of `opponents` random members of the union, those it beats or equals. One
+    as good as the best of the union scores one more than a tournament can give, so that who keeps the best by score
+    keeps the best. Failed or unevaluated ones score less than any other, new ones 1 and old ones 0.
     """
-    fitness = jnp.concatenate([a.fitness, b.fitness])
+    fitness = jnp.concatenate([old.fitness, new.fitness])
     size = fitness.shape[0]
     others = random.integers(key, (opponents, size), size)
     met = fitness.at[others].get(mode="promise_in_bounds")
-    if a.violation is None or b.violation is None:
+    if old.violation is None or new.violation is None:
         won = fitness <= met
         best = fitness == jnp.min(fitness)
     else:
-        violation = jnp.concatenate([a.violation, b.violation])
+        violation = jnp.concatenate([old.violation, new.violation])
         theirs = violation.at[others].get(mode="promise_in_bounds")
         won = (violation < theirs) | ((violation == theirs) & (fitness <= met))
         least = violation == jnp.min(violation)
         best = least & (fitness == jnp.min(jnp.where(least, fitness, jnp.inf)))
-    wins = jnp.sum(won, axis=0, dtype=jnp.int32)
-    return jnp.where(jnp.isfinite(fitness), jnp.where(best, opponents + 1, wins), 0)
+    wins = jnp.where(best, opponents + 1, jnp.sum(won, axis=0, dtype=jnp.int32))
+    failed = (jnp.arange(size, dtype=jnp.int32) >= size // 2).astype(jnp.int32)
+    return jnp.where(jnp.isfinite(fitness), wins + 2, failed)
 
 
-def replace_losers(wins: Array, most: int, old: Any, new: Any) -> Any:
-    """Keep the n individuals with the most wins out of `old` and `new`, n each, in linear time and without sorting.
+def replace_losers(scores: Array, most: int, old: Any, new: Any) -> Any:
+    """Keep the n individuals with the highest scores out of `old` and `new`, n each, in linear time, without sorting.
 
-    wins: (2n,), of the old ones first, whole numbers from 0 to `most`. old, new: trees of arrays with n rows. Among
+    scores: (2n,), of the old ones first, whole numbers from 0 to `most`. old, new: trees of arrays with n rows. Among
     equals at the margin the earlier stay. Old ones that stay keep their rows; new ones fill the losers' rows in order.
     """
-    n = wins.shape[0] // 2
-    counts = jnp.sum(wins[None, :] >= jnp.arange(most + 2, dtype=jnp.int32)[:, None], axis=1, dtype=jnp.int32)
-    margin = jnp.sum(counts >= n, dtype=jnp.int32) - 1  # the largest w that at least n individuals reach
+    n = scores.shape[0] // 2
+    counts = jnp.sum(scores[None, :] >= jnp.arange(most + 2, dtype=jnp.int32)[:, None], axis=1, dtype=jnp.int32)
+    margin = jnp.sum(counts >= n, dtype=jnp.int32) - 1  # the highest that at least n individuals reach
     above = counts[margin + 1]
-    tied = wins == margin
-    stay = (wins > margin) | (tied & (jnp.cumsum(tied, dtype=jnp.int32) <= n - above))
+    tied = scores == margin
+    stay = (scores > margin) | (tied & (jnp.cumsum(tied, dtype=jnp.int32) <= n - above))
     old_stays, new_stays = stay[:n], stay[n:]
     # the r-th new one that stays goes to the r-th row that falls free
     rank_new = jnp.cumsum(new_stays, dtype=jnp.int32) - 1
