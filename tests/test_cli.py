@@ -51,7 +51,8 @@ def test_solve_equals_minimize():
 
 def test_solve_takes_every_option_of_minimize():
     options = set(signature(gx.minimize).parameters)
-    given_otherwise = {"fun", "bounds", "ineq", "eq", "callback", "progress"}  # the problem itself, and Python objects
+    # the problem itself, and what is a Python object
+    given_otherwise = {"fun", "bounds", "ineq", "eq", "callback", "progress", "snapshots"}
     assert options - given_otherwise <= set(signature(app.registered_commands[0].callback).parameters)
 
 

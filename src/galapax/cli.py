@@ -120,6 +120,22 @@ def list_(
                 console.print(terminal.fact_table(name, table()))
 
 
+@app.command()
+def reproduce(
+    paper: Annotated[str, typer.Argument(help="fep: fast evolutionary programming on graphics hardware.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer generations and trials, under a minute.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Save tables, figures and a page here.")] = None,
+) -> None:
+    """Run a published system again and print its tables, ours beside the printed ones."""
+    from galapax.papers import fep
+
+    with clear_errors():
+        if paper != "fep":
+            raise InputError(f"the papers that can be reproduced are: fep; got {paper!r}.")
+        cache.enable()
+        print(fep.reproduce(quick, out, lambda line: print(line, file=sys.stderr)))
+
+
 def find_problem(name: str, dim: int | None) -> Problem:
     """A built-in problem by name, or the problem in a Python file."""
     if name.endswith(".py") or "/" in name:

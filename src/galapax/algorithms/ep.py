@@ -76,20 +76,26 @@ class EP:
 
     def step(self, key: Array, state: EPState, evaluation: Evaluation) -> EPState:
         """Parents and offspring compete, the winners stay, and each has one child."""
-        key_compete, key_x, key_own, key_shared, key_repair = random.split(key, 5)
-        offspring = evaluated(state.candidates, evaluation)
-        scores = tournament_score(key_compete, state.parents, offspring, self.opponents)
-        parents, steps = replace_losers(
-            scores, self.opponents + 3, (state.parents, state.steps), (offspring, state.candidate_steps)
-        )
-        n, d = parents.x.shape
-        moved = parents.x + steps * type(self).draw(key_x, (n, d), steps.dtype)
+        key_compete, key_breed = random.split(key)
+        parents, steps = self.select(key_compete, state, evaluated(state.candidates, evaluation))
+        candidates, candidate_steps = self.breed(key_breed, parents.x, steps, state.bounds)
+        return EPState(candidates, candidate_steps, parents, steps, state.bounds)
+
+    def select(self, key: Array, state: EPState, offspring: Population) -> tuple[Population, Array]:
+        """The half of parents and offspring that wins most tournaments, with its step lengths."""
+        scores = tournament_score(key, state.parents, offspring, self.opponents)
+        old, new = (state.parents, state.steps), (offspring, state.candidate_steps)
+        return replace_losers(scores, self.opponents + 3, old, new)
+
+    def breed(self, key: Array, x: Array, steps: Array, bounds: Bounds) -> tuple[Array, Array]:
+        """A child of each parent x (n, d), with the child's own step lengths."""
+        key_x, key_own, key_shared, key_repair = random.split(key, 4)
+        n, d = x.shape
+        moved = x + steps * type(self).draw(key_x, (n, d), steps.dtype)
         own = random.normal(key_own, (n, d), steps.dtype) / math.sqrt(2 * math.sqrt(d))
         shared = random.normal(key_shared, (n, 1), steps.dtype) / math.sqrt(2 * d)
         child_steps = jnp.maximum(steps * jnp.exp(shared + own), self.least_step)
-        return EPState(
-            bounce_back(key_repair, moved, parents.x, state.bounds), child_steps, parents, steps, state.bounds
-        )
+        return bounce_back(key_repair, moved, x, bounds), child_steps
 
 
 @jax.tree_util.register_dataclass
