@@ -38,6 +38,13 @@ def bowl_in_numpy(x):
     return np.sum((x - OPTIMUM) ** 2, axis=-1)
 
 
+EDGE = 2.75  # the middle of the first variable: beyond it some objectives fail
+
+
+def half_failing(x):
+    return jnp.where(x[0] > EDGE, jnp.nan, bowl(x))
+
+
 def solver(name, **settings):
     return gx.ALGORITHMS[name](population=N, **settings)
 
@@ -106,16 +113,27 @@ def test_another_seed_or_run_number_gives_another_run(name):
             assert not np.any(one.population == other.population)
 
 
+def first_state(algorithm, key):
+    return algorithm.init(random.fold(key, 0), gx.Bounds(LOWER, UPPER))
+
+
+def next_state(algorithm, key, number, state):
+    evaluation = Evaluation(jax.vmap(bowl)(state.candidates)[:, None], None, jnp.zeros(N, bool))
+    return algorithm.step(random.fold(key, number), state, evaluation)
+
+
+by_hand = jax.jit(first_state), jax.jit(next_state)
+
+
 @EVERY_ALGORITHM
 def test_stepping_by_hand_is_the_same_run(name):
+    init, step = by_hand
     algorithm, key = solver(name), random.run_keys(seed=5, first=2, count=1)[0]
     with jax.enable_x64(True):
-        init, step, evaluate = jax.jit(algorithm.init), jax.jit(algorithm.step), jax.jit(jax.vmap(bowl))
-        state = init(random.fold(key, 0), gx.Bounds(LOWER, UPPER))
+        state = init(algorithm, key)
         best = []
         for number in range(1, GENERATIONS + 1):
-            objectives = evaluate(state.candidates)[:, None]
-            state = step(random.fold(key, number), state, Evaluation(objectives, None, jnp.zeros(N, bool)))
+            state = step(algorithm, key, number, state)
             best.append(float(jnp.min(state.parents.fitness)))
     res = solve(name, seed=5, first_run=2)
     np.testing.assert_allclose(res.population, state.parents.x, rtol=ROUNDING)
@@ -138,24 +156,16 @@ def test_ask_and_tell_is_the_same_run(name):
 
 @EVERY_ALGORITHM
 def test_init_and_step_survive_vmap_over_keys_and_numeric_settings(name):
+    init, step = by_hand
     three = jax.tree.map(lambda value: np.full(3, value), solver(name))
     keys = random.run_keys(seed=0, first=0, count=3)
     with jax.enable_x64(True):
-        box = gx.Bounds(LOWER, UPPER)
-
-        def two_generations(algorithm, key):
-            state = algorithm.init(random.fold(key, 0), box)
-            for number in (1, 2):
-                objectives = jax.vmap(bowl)(state.candidates)[:, None]
-                evaluation = Evaluation(objectives, None, jnp.zeros(N, bool))
-                state = algorithm.step(random.fold(key, number), state, evaluation)
-            return state.candidates, state.parents
-
-        batched = jax.jit(jax.vmap(two_generations))(three, keys)
-        single = jax.jit(two_generations)
-        alone = [single(solver(name), key) for key in keys]
-        stacked = jax.tree.map(lambda *rows: np.stack(rows), *alone)
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=ROUNDING), batched, stacked)
+        together = jax.jit(jax.vmap(lambda algorithm, key: next_state(algorithm, key, 1, first_state(algorithm, key))))
+        batched = together(three, keys)
+        alone = [step(solver(name), key, 1, init(solver(name), key)) for key in keys]
+        for part in ("candidates", "parents"):
+            stacked = jax.tree.map(lambda *rows: np.stack(rows), *(getattr(state, part) for state in alone))
+            jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=ROUNDING), getattr(batched, part), stacked)
 
 
 # --- the box ----------------------------------------------------------------------------------------------------------
@@ -183,7 +193,7 @@ def test_points_in_float32_lie_in_the_box_as_it_was_given(name):
 
 @EVERY_ALGORITHM
 def test_first_points_spread_over_the_whole_box(name):
-    _, points = record(name, bowl_in_numpy, algorithm=gx.ALGORITHMS[name](population=400), generations=1)
+    points = gx.Optimizer(gx.ALGORITHMS[name](population=400), BOX).ask()
     for column, low, high in zip(points.T, LOWER, UPPER, strict=True):
         filled, _ = np.histogram(column, bins=4, range=(low, high))
         assert filled.sum() == 400 and filled.min() > 60
@@ -321,22 +331,21 @@ def test_another_box_compiles_nothing_and_is_another_search(name):
 
 @EVERY_ALGORITHM
 def test_other_targets_and_stalls_compile_nothing(name):
-    solve(name, target=1.0)
+    solve(name, half_failing, target=1.0)
     with compilations() as compiled:
-        solve(name, target=0.5)
-        solve(name, stall=4)
-        solve(name, target=2.0, stall=7, seed=3)
+        solve(name, half_failing, target=0.5)
+        solve(name, half_failing, stall=4)
+        solve(name, half_failing, target=2.0, stall=7, seed=3)
     assert compiled == []
 
 
-@EVERY_ALGORITHM
-def test_the_same_lambda_written_again_compiles_nothing(name):
+def test_the_same_lambda_written_again_compiles_nothing():
     def written_again():
         return lambda x: jnp.sum(jnp.abs(x - 2.25)) + jax.nn.softplus(x[0])
 
-    first = solve(name, written_again())
+    first = solve("de", written_again())
     with compilations() as compiled:
-        second = solve(name, written_again())
+        second = solve("de", written_again())
     assert compiled == []
     assert_same_run(first, second, rtol=0)
 
@@ -364,17 +373,19 @@ def test_a_second_black_box_or_optimizer_compiles_nothing(name):
     assert compiled == []
 
 
-@EVERY_ALGORITHM
-def test_a_changed_global_is_seen(name):
+WELL = {"algorithm": gx.DE(population=40), "generations": 100}  # enough to come close, whatever the seed
+
+
+def test_a_changed_global_is_seen():
     moved = {"to": 2.0}
 
     def fun(x):
         return (x[0] - moved["to"]) ** 2
 
-    assert solve(name, fun, generations=100).x[0] == pytest.approx(2.0, abs=0.05)
+    assert solve("de", fun, **WELL).x[0] == pytest.approx(2.0, abs=0.05)
     moved["to"] = 3.0
     with compilations() as compiled:
-        res = solve(name, fun, generations=100)
+        res = solve("de", fun, **WELL)
     assert res.x[0] == pytest.approx(3.0, abs=0.05)
     assert compiled
 
@@ -399,7 +410,7 @@ def inside_branch(array):
 @pytest.mark.parametrize("closes_over", [directly, inside_jit, inside_loop, inside_branch])
 def test_other_data_in_a_closed_over_array_gives_its_own_answer(closes_over):
     for place in (OPTIMUM.copy(), OPTIMUM + np.array([1.0, -1.0, -3.0])):
-        res = solve("de", closes_over(place), generations=60)
+        res = solve("de", closes_over(place), **WELL)
         np.testing.assert_allclose(res.x, place, atol=0.1)
 
 
@@ -411,16 +422,16 @@ def test_python_called_back_from_a_compiled_objective_is_not_mistaken_for_anothe
         return lambda x: jax.pure_callback(call, jax.ShapeDtypeStruct((), x.dtype), x, vmap_method="sequential")
 
     for place in (OPTIMUM.copy(), OPTIMUM + np.array([1.0, -1.0, -3.0])):
-        res = solve("de", calling_back(place), generations=60, dtype="float32")
+        res = solve("de", calling_back(place), **WELL, dtype="float32")
         np.testing.assert_allclose(res.x, place, atol=0.2)
 
 
 @pytest.mark.parametrize("kind", [np.array, jnp.array], ids=["NumPy", "JAX"])
 def test_other_data_in_a_closed_over_array_compiles_nothing(kind):
     here, there = kind(OPTIMUM.tolist()), kind((OPTIMUM - 0.25).tolist())
-    solve("de", directly(here))
+    solve("de", directly(here), **WELL)
     with compilations() as compiled:
-        res = solve("de", directly(there), generations=60)
+        res = solve("de", directly(there), **WELL)
     assert compiled == []
     np.testing.assert_allclose(res.x, OPTIMUM - 0.25, atol=0.1)
 
@@ -429,9 +440,9 @@ def test_other_data_in_a_closed_over_array_compiles_nothing(kind):
 def test_an_array_changed_in_place_is_seen(dtype):
     place = OPTIMUM.copy()
     fun = directly(place)
-    np.testing.assert_allclose(solve("de", fun, generations=60, dtype=dtype).x, OPTIMUM, atol=0.2)
+    np.testing.assert_allclose(solve("de", fun, **WELL, dtype=dtype).x, OPTIMUM, atol=0.2)
     place[:] = [3.0, -4.0, 2.0]
-    np.testing.assert_allclose(solve("de", fun, generations=60, dtype=dtype).x, [3.0, -4.0, 2.0], atol=0.2)
+    np.testing.assert_allclose(solve("de", fun, **WELL, dtype=dtype).x, [3.0, -4.0, 2.0], atol=0.2)
 
 
 @pytest.mark.parametrize("wrapped", [lambda fun: fun, jax.jit], ids=["directly", "inside_jit"])
@@ -442,12 +453,10 @@ def test_random_keys_may_be_closed_over(wrapped):
         return jnp.mean(jax.vmap(lambda key: jax.random.uniform(key, dtype=x.dtype))(keys))
 
     inner = wrapped(noise)
-    assert 0.0 < solve("de", lambda x: bowl(x) + inner(x), generations=60).fun < 1.1
+    assert 0.0 < solve("de", lambda x: bowl(x) + inner(x), **WELL).fun < 1.1
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------
-
-EDGE = 2.75  # the middle of the first variable: beyond it the objective fails
 
 
 def half_bad(bad):
@@ -469,11 +478,16 @@ def test_half_the_box_failing_is_counted_and_never_chosen(name, bad, maximize):
 
 
 @EVERY_ALGORITHM
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf], ids=["NaN", "+inf", "-inf"])
-def test_failures_of_a_compiled_objective_are_those_of_the_same_points_in_numpy(name, bad):
-    res = solve(name, lambda x: jnp.where(x[0] > EDGE, bad, bowl(x)), seed=1)
-    recorded, points = record(name, half_bad(bad), seed=1)
-    assert res.n_failed == recorded.n_failed == np.sum(points[:, 0] > EDGE) > 0
+def test_failures_of_a_compiled_objective_are_those_of_the_same_points_in_numpy(name):
+    def every_kind(x, xp):
+        kinds = xp.where(x[..., 1] < -5.0, np.nan, xp.where(x[..., 1] < -4.0, np.inf, -np.inf))
+        return xp.where(x[..., 0] > EDGE, kinds, (bowl if xp is jnp else bowl_in_numpy)(x))
+
+    res = solve(name, lambda x: every_kind(x, jnp), seed=1)
+    recorded, points = record(name, lambda x: every_kind(x, np), seed=1)
+    failed = points[points[:, 0] > EDGE]
+    assert (failed[:, 1] < -5.0).any() and (failed[:, 1] > -4.0).any()
+    assert res.n_failed == recorded.n_failed == len(failed)
     assert res.fun == pytest.approx(bowl_in_numpy(points[points[:, 0] <= EDGE]).min(), rel=ROUNDING)
     np.testing.assert_allclose(res.x, recorded.x, rtol=ROUNDING)
 
@@ -489,7 +503,8 @@ def test_a_failed_point_never_displaces_one_that_did_not_fail(name, bad):
         opt.tell(x, values)
         best_so_far = min(best_so_far, values[np.isfinite(values)].min(initial=np.inf))
         fine = np.isfinite(opt.population.fitness)
-        assert np.array_equal(fine, opt.population.x[:, 0] <= EDGE)
+        assert np.array_equal(opt.population.fitness[fine], bowl_in_numpy(opt.population.x[fine]))
+        assert np.all(opt.population.x[fine, 0] <= EDGE)
         assert fine.sum() >= fine_so_far
         assert opt.best.fun == best_so_far
         fine_so_far = fine.sum()
@@ -555,8 +570,11 @@ NEAR = 0.3
 RULES = {"target": {"target": NEAR}, "stall": {"stall": 3}}
 
 
-def half_failing(x):
-    return jnp.where(x[0] > EDGE, jnp.nan, bowl(x))
+def first_stall(best, generations):
+    """The generation that ends the first so many in a row without a better value; the last one if there is none."""
+    better = np.concatenate([[np.isfinite(best[0])], best[1:] < best[:-1]])
+    since = np.arange(len(best)) - np.maximum.accumulate(np.where(better, np.arange(len(best)), 0))
+    return int(np.argmax(since >= generations)) + 1 if np.any(since >= generations) else len(best)
 
 
 @cache
@@ -568,10 +586,10 @@ def until(name, rule, **settings):
 @pytest.mark.parametrize("rule", RULES)
 def test_each_run_of_an_ensemble_stops_at_its_own_generation(name, rule):
     ensemble = until(name, rule, runs=10)
-    assert len(set(ensemble.runs.nit)) > 2 and ensemble.runs.success.all()
+    assert len(set(ensemble.runs.nit)) > 2 and np.sum(ensemble.runs.nit < 200) > 4
     for number in range(10):
         alone = until(name, rule, first_run=number)
-        assert ensemble.runs.nit[number] == alone.nit < 200
+        assert ensemble.runs.nit[number] == alone.nit and ensemble.runs.success[number] == alone.success
         assert ensemble.runs.nfev[number] == alone.nfev == alone.nit * N
         assert ensemble.runs.n_failed[number] == alone.n_failed
         np.testing.assert_allclose(ensemble.runs.x[number], alone.x, rtol=ROUNDING)
@@ -580,7 +598,9 @@ def test_each_run_of_an_ensemble_stops_at_its_own_generation(name, rule):
         np.testing.assert_allclose(row[: alone.nit], alone.history.best, rtol=ROUNDING)
         assert np.all(row[alone.nit - 1 :] == row[alone.nit - 1])
         if rule == "target":
-            assert np.all(row[: alone.nit - 1] > NEAR) and row[alone.nit - 1] <= NEAR
+            assert np.all(row[: alone.nit - 1] > NEAR) and alone.success == (row[alone.nit - 1] <= NEAR)
+        else:
+            assert alone.nit == first_stall(alone.history.best, 3)
     assert ensemble.nfev == ensemble.runs.nfev.sum()
     assert len(ensemble.runs.history) == ensemble.runs.nit.max()
 
@@ -599,9 +619,10 @@ def test_the_black_box_engine_stops_each_run_at_its_own_generation_too(name):
 @EVERY_ALGORITHM
 @pytest.mark.parametrize("rules", [{}, {"target": NEAR, "generations": 200}], ids=["fixed length", "own generation"])
 def test_an_ensemble_computed_in_batches_is_the_same(name, rules, monkeypatch):
-    whole = solve(name, runs=10, **rules)
+    fun = half_failing if rules else bowl
+    whole = solve(name, fun, runs=10, **rules)
     monkeypatch.setattr(xla, "runs_at_once", lambda *about: 3)
-    split = solve(name, runs=10, **rules)
+    split = solve(name, fun, runs=10, **rules)
     assert_same_run(split, whole)
     for field in dataclasses.fields(gx.Runs):
         if field.name != "history":
@@ -610,12 +631,12 @@ def test_an_ensemble_computed_in_batches_is_the_same(name, rules, monkeypatch):
         np.testing.assert_allclose(getattr(split.runs.history, part), getattr(whole.runs.history, part), rtol=ROUNDING)
 
 
-@EVERY_ALGORITHM
-def test_the_population_of_an_ensemble_in_batches_is_that_of_its_best_run(name, monkeypatch):
-    # short runs with a narrow feasible strip: some end infeasible, with lower values than any feasible one
+def test_the_population_of_an_ensemble_in_batches_is_that_of_its_best_run(monkeypatch):
+    # one generation and a narrow feasible strip: some runs end infeasible, with lower values than any feasible one
     monkeypatch.setattr(xla, "runs_at_once", lambda *about: 2)
     for seed in range(8):
-        res = solve(name, lambda x: x[0], ineq=lambda x: 3.2 - x[0], runs=6, seed=seed, generations=1, population=6)
+        res = solve("de", lambda x: x[0], ineq=lambda x: 3.8 - x[0], runs=6, seed=seed, generations=1)
+        assert 0 < res.runs.feasible.sum() < 6
         assert res.x.tolist() in res.population.tolist()
         assert res.fun in res.population_fitness
 
@@ -624,7 +645,7 @@ def test_the_population_of_an_ensemble_in_batches_is_that_of_its_best_run(name, 
 @EVERY_ALGORITHM
 @pytest.mark.parametrize("rules", [{}, {"target": 0.3, "stall": 25}], ids=["fixed length", "own generation"])
 def test_the_result_does_not_depend_on_how_the_chunks_fall(name, rules, monkeypatch):
-    settings = {"generations": 100, "runs": 10, **rules}
+    settings = {"fun": half_failing if rules else bowl, "generations": 100, "runs": 10, **rules}
     long = solve(name, **settings)
     monkeypatch.setattr(xla, "CHUNK_SECONDS", 0.0)  # one generation at a time
     assert_same_run(solve(name, **settings), long, rtol=0)

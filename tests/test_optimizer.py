@@ -40,7 +40,7 @@ def test_the_example_in_its_docstring_runs():
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_asking_and_telling_finds_the_optimum(dtype):
-    opt, asked = optimize(generations=100, dtype=dtype)
+    opt, asked = optimize(generations=100, population=40, dtype=dtype)
     np.testing.assert_allclose(opt.best.x, OPTIMUM, atol=0.05)
     assert opt.best.fun < 0.01
     assert asked.dtype == dtype and type(asked) is np.ndarray
@@ -106,7 +106,7 @@ def test_population_holds_the_survivors_and_their_values():
 
 
 def test_maximize_looks_for_the_largest_value():
-    opt, asked = optimize(maximize=True)
+    opt, asked = optimize(generations=100, population=40, maximize=True)
     values = bowl(asked)
     assert opt.best.fun == values.max()
     np.testing.assert_allclose(opt.best.x, [4.0, -7.0, -0.5], atol=0.1)

@@ -53,7 +53,7 @@ def run(
     )
 
     def chunk(carry: Carry, first: int, count: int) -> tuple[Carry, np.ndarray]:
-        span = (np.int32(first), np.int32(count))
+        span = np.array([first, count], np.int32)  # one transfer
         fixed = (formulas, rows, not on_cpu)
         return clock.call(_chunk, fixed, algorithm, consts, device_rules, keys, carry, span)
 
@@ -102,7 +102,7 @@ def _chunk(
     rules: Rules,
     keys: Array,
     carry: Carry,
-    span: tuple[Array, Array],
+    span: Array,
 ) -> tuple[Carry, Array]:
     """`span[1]` generations from number `span[0]` on (all `rows` if the length is static), and their history."""
 
@@ -147,7 +147,7 @@ def gpu_rows(limit: int, genes: int, seconds: float) -> int:
 
     seconds: what evaluating a few points takes, which is the least that a generation can take.
     """
-    most = max(1, min(GPU_CHUNK, 2**33 // genes, 4 ** int(math.log(max(4.0, 0.5 / seconds), 4))))
+    most = max(1, min(GPU_CHUNK, 2**33 // genes, 4 ** int(math.log(max(4.0, 2.0 / seconds), 4))))
     return math.ceil(limit / math.ceil(limit / most))
 
 
