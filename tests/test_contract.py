@@ -634,11 +634,13 @@ def test_an_ensemble_computed_in_batches_is_the_same(name, rules, monkeypatch):
 def test_the_population_of_an_ensemble_in_batches_is_that_of_its_best_run(monkeypatch):
     # one generation and a narrow feasible strip: some runs end infeasible, with lower values than any feasible one
     monkeypatch.setattr(xla, "runs_at_once", lambda *about: 2)
+    mixed = 0
     for seed in range(8):
         res = solve("de", lambda x: x[0], ineq=lambda x: 3.8 - x[0], runs=6, seed=seed, generations=1)
-        assert 0 < res.runs.feasible.sum() < 6
         assert res.x.tolist() in res.population.tolist()
         assert res.fun in res.population_fitness
+        mixed += 0 < res.runs.feasible.sum() < 6
+    assert mixed > 2
 
 
 @ON_CPU
