@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import jax
@@ -64,9 +65,13 @@ def replace_losers(scores: Array, most: int, old: Any, new: Any) -> Any:
     equals at the margin the earlier stay. Old ones that stay keep their rows; new ones fill the losers' rows in order.
     """
     n = scores.shape[0] // 2
-    counts = jnp.sum(scores[None, :] >= jnp.arange(most + 2, dtype=jnp.int32)[:, None], axis=1, dtype=jnp.int32)
-    margin = jnp.sum(counts >= n, dtype=jnp.int32) - 1  # the highest that at least n individuals reach
-    above = counts[margin + 1]
+    levels = jnp.arange(most + 2, dtype=jnp.int32)
+    counts = jnp.sum(scores[None, :] >= levels[:, None], axis=1, dtype=jnp.int32)
+    # the highest score that at least n individuals reach, and how many exceed it; sums written out are fused, a
+    # reduction of a dozen numbers is a kernel of its own on a GPU
+    enough = [counts[w] >= n for w in range(most + 2)]
+    margin = sum(e.astype(jnp.int32) for e in enough) - 1
+    above = sum(jnp.where(a & ~b, counts[w + 1], 0) for w, (a, b) in enumerate(itertools.pairwise(enough)))
     tied = scores == margin
     stay = (scores > margin) | (tied & (jnp.cumsum(tied, dtype=jnp.int32) <= n - above))
     old_stays, new_stays = stay[:n], stay[n:]
