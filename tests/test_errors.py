@@ -249,14 +249,8 @@ valid = st.lists(pairs, min_size=1, max_size=6)
 @given(valid)
 def test_valid_bounds_are_the_same_in_every_form(rows):
     table = np.array(rows)
-    forms = [
-        rows,
-        [list(row) for row in rows],
-        table,
-        jnp.asarray(rows) if np.all(table == np.float32(table)) else table,
-    ]
-    forms += [gx.Bounds(table[:, 0], table[:, 1]), scipy.optimize.Bounds(table[:, 0], table[:, 1])]
-    forms += [as_bounds(rows), tuple(rows)]
+    forms = [rows, tuple(rows), [list(row) for row in rows], table, as_bounds(rows)]
+    forms += [kind(table[:, 0], table[:, 1]) for kind in (gx.Bounds, scipy.optimize.Bounds)]
     for form in forms:
         box = as_bounds(form)
         assert isinstance(box, gx.Bounds) and box.dim == len(rows)

@@ -4,6 +4,7 @@ import re
 import runpy
 from pathlib import Path
 
+import jax
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -20,6 +21,13 @@ SAYS = {
 
 def blocks(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture(autouse=True)
+def _leave_the_cache_as_it_was():
+    before = jax.config.jax_compilation_cache_dir
+    yield
+    jax.config.update("jax_compilation_cache_dir", before)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)

@@ -27,6 +27,7 @@ def enable(folder: str | Path | None = None) -> Path | None:
     path = Path(folder) if folder is not None else default_folder()
     if path is None:
         return None
+    path = path.resolve()  # a program may change its folder later
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError:

@@ -41,6 +41,8 @@ def whole(value: Any, name: str, least: int, why: str = "") -> int:
 def number(value: Any, name: str) -> float:
     """A real number, not NaN."""
     try:
+        if isinstance(value, str | bytes | bool):
+            raise TypeError
         out = float(value)
     except OverflowError:
         raise InputError(f"{name} must be a number that float64 holds, got {short(value)}.") from None

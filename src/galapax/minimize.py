@@ -306,7 +306,7 @@ def _result(job: Job, total: Outcome, at_best: dict[str, np.ndarray], timings: d
         problem=job.problem,
         x=total.x[best].astype(np.float64),
         fun=float(sign * track.best[best]) if found[best] else math.nan,
-        success=bool(wanted[best] and total.stopped != "interrupt"),
+        success=bool(wanted[best] and total.stopped != "interrupt" and len(nfev) == job.runs),
         message=_message(job, total, best),
         nit=int(track.generations[best]),
         nfev=int(nfev.sum()) - total.skipped,

@@ -130,7 +130,7 @@ class Optimizer:
             row = int(_best_row(self._state.parents))
         parents = self.population
         found = bool(np.isfinite(parents.fitness[row]))
-        violation = 0.0 if parents.violation is None else float(parents.violation[row])
+        violation = math.inf if not found else 0.0 if parents.violation is None else float(parents.violation[row])
         return Result(
             x=parents.x[row].astype(np.float64),
             fun=float(parents.fitness[row]) if found else math.nan,

@@ -128,6 +128,11 @@ class Result(dict[str, Any]):
         else:
             self[name] = value
 
+    def __delattr__(self, name: str) -> None:
+        if name not in self:
+            raise AttributeError(f"a Result has no {name!r}.")
+        del self[name]
+
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self]
 

@@ -93,7 +93,7 @@ class BlackBox:
             if found < self._best:
                 self._best = found
                 self._at_best.clear()
-            if found == self._best:
+            if found == self._best and len(self._at_best) < 10_000:  # on a plateau every point is as good
                 self._at_best[candidates[i].tobytes()] = {name: values[i] for name, values in raw.items()}
 
     def _one(self, name: str, x: np.ndarray) -> np.ndarray | None:

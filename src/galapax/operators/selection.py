@@ -78,7 +78,7 @@ def replace_losers(scores: Array, most: int, old: Any, new: Any) -> Any:
     # the r-th new one that stays goes to the r-th row that falls free; both ranks by one running sum, as a GPU likes it
     rank_new, rank_free = jnp.cumsum(jnp.stack([new_stays, ~old_stays]), axis=1, dtype=jnp.int32) - 1
     rows = jnp.arange(n, dtype=jnp.int32)
-    chosen = jnp.zeros(n, jnp.int32).at[jnp.where(new_stays, rank_new, n)].set(rows, mode="drop", unique_indices=True)
+    chosen = jnp.zeros(n, jnp.int32).at[jnp.where(new_stays, rank_new, n)].set(rows, mode="drop")
     source = chosen.at[jnp.maximum(rank_free, 0)].get(mode="promise_in_bounds")
 
     def merge(p: Array, q: Array) -> Array:
