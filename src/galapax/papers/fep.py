@@ -100,7 +100,9 @@ def measure(quick: bool, say: Callable[[str], None] = lambda line: None) -> dict
             key = f"{name} {mu}"
             out["seconds"][key] = result.timings["run"] / trials
             out["curves"][key] = result.runs.history.best.mean(axis=0).tolist()
-            out["clock"][key] = [(g, (s - result.timings["compile"]) / trials) for g, s in ticks]
+            # counted back from the end, since checks and compilation come before the first generation
+            ran, end = result.timings["run"], ticks[-1][1]
+            out["clock"][key] = [(0, 0.0)] + [(g, max(0.0, ran - (end - s)) / trials) for g, s in ticks]
             say(f"{key}: {out['seconds'][key]:.3g} s a trial, mean best {np.mean(result.runs.fun):.4g}")
             if jax.default_backend() == "cpu":
                 taken, parts = time_numpy(name, mu, timed)
