@@ -17,6 +17,7 @@ import numpy as np
 from jax import Array, lax
 
 from galapax.errors import InputError
+from galapax.trigonometry import horner
 
 _U32 = np.uint32
 _ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
@@ -102,7 +103,7 @@ def normal(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
     """
     p, negative = _tail(key, shape)
     w = -jnp.log(p * (2 - p))
-    z = jnp.where(w < 5, _horner(_ERFINV_CENTRE, w - 2.5), _horner(_ERFINV_TAIL, jnp.sqrt(w) - 3)) * (1 - p)
+    z = jnp.where(w < 5, horner(_ERFINV_CENTRE, w - 2.5), horner(_ERFINV_TAIL, jnp.sqrt(w) - 3)) * (1 - p)
     return (jnp.where(negative, -z, z) * math.sqrt(2)).astype(dtype)
 
 
@@ -112,7 +113,7 @@ def cauchy(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
     half = p * 0.5
     far = half < 0.25  # beyond the quartile, where the tangent is taken upside down
     r = jnp.where(far, half, 0.5 - half)
-    sine, cosine = r * _horner(_SINE, r * r), _horner(_COSINE, r * r)
+    sine, cosine = r * horner(_SINE, r * r), horner(_COSINE, r * r)
     t = jnp.where(far, cosine, sine) / jnp.where(far, sine, cosine)
     return jnp.where(negative, -t, t).astype(dtype)
 
@@ -129,13 +130,6 @@ def _tail(key: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
     words = bits(key, shape)
     magnitude = (words & 0x7FFFFFFF).astype(jnp.int32).astype(jnp.float32)
     return (magnitude + 0.5) * 2.0**-31, (words >> 31).astype(bool)
-
-
-def _horner(coefficients: tuple[float, ...], x: Array) -> Array:
-    total = jnp.full_like(x, coefficients[0])
-    for c in coefficients[1:]:
-        total = total * x + c
-    return total
 
 
 def _threefry(key: Any, x0: Any, x1: Any) -> tuple[Any, Any]:

@@ -76,8 +76,8 @@ def _parts(x: Array) -> tuple[Array, Array, Array]:
     for part in table.half_pi:
         rest = rest - turns * part
     z = rest * rest
-    s = rest + rest * z * _horner(table.sine, z)
-    c = 1 - 0.5 * z + z * z * _horner(table.cosine, z)
+    s = rest + rest * z * horner(table.sine, z)
+    c = 1 - 0.5 * z + z * z * horner(table.cosine, z)
     return s, c, turns.astype(jnp.int32)
 
 
@@ -88,7 +88,8 @@ def _turned(s: Array, c: Array, quadrant: Array, turn: int) -> Array:
     return jnp.where(quadrant & 2 == 0, value, -value)
 
 
-def _horner(coefficients: tuple[float, ...], z: Array) -> Array:
+def horner(coefficients: tuple[float, ...], z: Array) -> Array:
+    """The polynomial with these coefficients, highest power first."""
     total = jnp.full_like(z, coefficients[0])
     for c in coefficients[1:]:
         total = total * z + c

@@ -210,9 +210,7 @@ def _waiting(carry: Carry) -> tuple[Array, np.ndarray]:
     return loop.settle(carry).candidates, marks[:, loop.REASON] == loop.RUNNING
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _begin(shape: Shape, freeze: bool, algorithm: Algorithm, keys: Array, bounds: Any) -> Carry:
-    return loop.begin(algorithm, keys, bounds, shape, freeze)
+_begin = partial(jax.jit, static_argnums=(0, 1))(loop.begin)
 
 
 @partial(jax.jit, static_argnums=0)

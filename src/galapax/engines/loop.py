@@ -62,7 +62,7 @@ class Carry(NamedTuple):
     frozen: Frozen | None
 
 
-def begin(algorithm: Algorithm, keys: Array, bounds: Any, shape: Any, freeze: bool) -> Carry:
+def begin(shape: Shape, freeze: bool, algorithm: Algorithm, keys: Array, bounds: Bounds) -> Carry:
     """The carry before the first generation, for the runs with these keys (R, 2)."""
 
     def init(key: Array) -> Any:

@@ -45,7 +45,11 @@ def run(
     clock = Clock()
     runs, limit = keys.shape[0], int(rules.generations)
     on_cpu = jax.default_backend() == "cpu"
-    rows = cpu_rows(runs) if on_cpu else gpu_rows(limit, runs * algorithm.population * bounds.dim, latency(formulas))
+    rows = (
+        cpu_rows(runs)
+        if on_cpu
+        else gpu_rows(limit, runs * algorithm.population * bounds.dim, latency(formulas, bounds))
+    )
     uneven = not on_cpu and (limit % rows > 0 or bool(watch.snapshots))  # some chunk is shorter than its program
     freeze = rules.target > -math.inf or int(rules.stall) < loop.NEVER or uneven
     algorithm, bounds, keys, consts, device_rules = jax.device_put(
@@ -64,7 +68,7 @@ def run(
             return 1  # a generation may take long: time the first before asking for more
         return max(1, min(rows, int(length * min(8.0, CHUNK_SECONDS / max(seconds, 1e-9)))))
 
-    carry = clock.call(_begin, (formulas.shape, freeze), algorithm, keys, bounds)
+    carry = clock.call(loop.begin, (formulas.shape, freeze), algorithm, keys, bounds)
     with loop.interrupts() as interrupted:
         carry, track, history, stopped = loop.drive(
             chunk,
@@ -78,7 +82,7 @@ def run(
             interrupted=interrupted,
             survivors=lambda carry: clock.call(loop.survivors, (), carry),
         )
-    x, population = clock.call(_finish, (), carry, np.int32(loop.best_run(track)))
+    x, population = clock.call(loop.finish, (), carry, np.int32(loop.best_run(track)))
     return Outcome(
         track=track,
         history=loop.history_of(history, track) if keep_history else None,
@@ -87,10 +91,6 @@ def run(
         stopped=stopped,
         compile_seconds=clock.compile_seconds,
     )
-
-
-def _begin(shape: Shape, freeze: bool, algorithm: Algorithm, keys: Array, bounds: Bounds) -> Carry:
-    return loop.begin(algorithm, keys, bounds, shape, freeze)
 
 
 def _chunk(
@@ -133,10 +133,6 @@ def _chunk(
     return lax.fori_loop(0, rows if static_length else span[1], body, (carry, history))
 
 
-def _finish(carry: Carry, run: Array) -> tuple[Array, Any]:
-    return loop.finish(carry, run)
-
-
 def cpu_rows(runs: int) -> int:
     """The longest chunk on a CPU: history for so many generations is kept on the device."""
     return max(64, min(1024, 2**17 // runs))
@@ -151,14 +147,13 @@ def gpu_rows(limit: int, genes: int, seconds: float) -> int:
     return math.ceil(limit / math.ceil(limit / most))
 
 
-def latency(formulas: Formulas) -> float:
+def latency(formulas: Formulas, bounds: Bounds) -> float:
     """Seconds to evaluate a few points on the device, measured once for each objective."""
     if formulas not in _latencies:
-        dim, dtype = formulas.fun.in_avals[0].shape[-1], formulas.fun.in_avals[0].dtype
-        points = np.zeros((1, dim))
-        evaluate_points(formulas, points, dtype)
+        middle, dtype = (bounds.lower + bounds.span / 2)[None], bounds.lower.dtype
+        evaluate_points(formulas, middle, dtype)
         start = time.perf_counter()
-        evaluate_points(formulas, points, dtype)
+        evaluate_points(formulas, middle, dtype)
         _latencies[formulas] = time.perf_counter() - start
     return _latencies[formulas]
 
@@ -170,7 +165,7 @@ def runs_at_once(algorithm: Algorithm, bounds: Bounds, shape: Shape, runs: int) 
     name = (jax.tree.structure(algorithm), bounds.dim, bounds.lower.dtype, shape)
     if name not in _sizes:
         key = jax.ShapeDtypeStruct((1, 2), jnp.uint32)
-        one = jax.eval_shape(lambda key: loop.begin(algorithm, key, bounds, shape, True), key)
+        one = jax.eval_shape(lambda key: loop.begin(shape, True, algorithm, key, bounds), key)
         _sizes[name] = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(one))
     # twice the carry for what a generation needs besides it; the history of a chunk on top
     rows = 1024 * loop.columns(shape) * bounds.lower.dtype.itemsize
