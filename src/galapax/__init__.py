@@ -4,7 +4,9 @@ from galapax import problems
 from galapax.algorithms import ALGORITHMS
 from galapax.algorithms.de import DE
 from galapax.algorithms.ep import EP, FEP
+from galapax.algorithms.ga import GA
 from galapax.algorithms.random_search import RandomSearch
+from galapax.compare import compare
 from galapax.engines.loop import Progress
 from galapax.errors import EvaluationError, InputError
 from galapax.minimize import minimize
@@ -14,6 +16,8 @@ from galapax.problem import Bounds, MinMaxProblem, Problem, box
 from galapax.problems import PROBLEMS
 from galapax.result import History, Result, Runs
 from galapax.storage import load
+from galapax.study import Study
+from galapax.sweep import sweep
 from galapax.version import __version__
 
 __all__ = [
@@ -21,6 +25,7 @@ __all__ = [
     "DE",
     "EP",
     "FEP",
+    "GA",
     "PROBLEMS",
     "Bounds",
     "EvaluationError",
@@ -33,11 +38,14 @@ __all__ = [
     "RandomSearch",
     "Result",
     "Runs",
+    "Study",
     "__version__",
     "best_1",
     "box",
+    "compare",
     "load",
     "minimize",
     "problems",
     "rand_1",
+    "sweep",
 ]

@@ -5,20 +5,25 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 
-from galapax import algorithms, cache, problems
+from galapax import algorithms, cache, gagpu, problems
 from galapax.algorithm import Algorithm
+from galapax.compare import compare as run_compare
 from galapax.errors import EvaluationError, InputError
 from galapax.minimize import minimize
 from galapax.operators import mutation
 from galapax.problem import MinMaxProblem, Problem
-from galapax.storage import plain_result
+from galapax.storage import load, plain_result, to_json
+from galapax.study import Study
+from galapax.sweep import sweep as run_sweep
 from galapax.view import terminal
 
 app = typer.Typer(
@@ -55,6 +60,15 @@ def solve(
     dtype: Annotated[str | None, typer.Option(help="float32 or float64.")] = None,
     on_failure: Annotated[str | None, typer.Option(help="NaN, inf, exceptions: worst or raise.")] = None,
     history: Annotated[bool, typer.Option("--history/--no-history", help="Keep values by generation.")] = True,
+    history_x: Annotated[
+        bool, typer.Option("--history-x", help="Keep the best x of every generation, too (single runs always do).")
+    ] = False,
+    initial: Annotated[
+        Path | None, typer.Option(help="A CSV file of points to start from, one a row, such as population.csv.")
+    ] = None,
+    gagpu_config: Annotated[
+        Path | None, typer.Option(help="Take algorithm, size, generations and runs from GAGPU's config.h.")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Save the run to this folder.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, for scripts.")] = False,
@@ -69,9 +83,25 @@ def solve(
     if use_cache:
         cache.enable()
     with clear_errors():
+        chosen: Algorithm | None
+        if gagpu_config is not None:
+            config = gagpu.read_config(gagpu_config)
+            for name, given in (("--algorithm", algorithm), ("--set", setting), ("--population", population)):
+                if given:
+                    raise InputError(f"{name} and --gagpu-config both choose the algorithm: leave one out.")
+            chosen, generations = gagpu.algorithm_of(config), generations or config["NO_GEN"]
+            runs = config["NO_TESTS"] if runs == 1 else runs
+            dim, history_x = _gagpu_dim(problem, dim, config["NO_VAR"]), True
+        else:
+            chosen = find_algorithm(algorithm, setting or [])
+        wanted = find_problem(problem, dim)
+        if gagpu_config is not None and wanted.dim != config["NO_VAR"]:
+            raise InputError(
+                f"NO_VAR in {gagpu_config} is {config['NO_VAR']} and {problem} has {wanted.dim} variables."
+            )
         result = minimize(
-            find_problem(problem, dim),
-            algorithm=find_algorithm(algorithm, setting or []),
+            wanted,
+            algorithm=chosen,
             generations=generations,
             population=population,
             runs=runs,
@@ -86,7 +116,8 @@ def solve(
             blackbox=blackbox,
             dtype=dtype,
             on_failure=on_failure,
-            history=history,
+            history="x" if history and (history_x or runs == 1) else history,
+            initial=None if initial is None else read_points(initial, wanted.dim),
             progress=not (quiet or as_json),
         )
         if as_json:
@@ -97,6 +128,119 @@ def solve(
             folder = result.save(out)
             if not (quiet or as_json):
                 console.print(f"Saved to {folder}: {', '.join(sorted(f.name for f in folder.iterdir()))}")
+
+
+@app.command()
+def sweep(
+    problem: Annotated[str, typer.Argument(help="A built-in problem (see `galapax list`), or FILE.py.")],
+    setting: Annotated[
+        list[str],
+        typer.Option("--set", "-s", metavar="NAME=V1,V2,...", help="A hyper-parameter and its values; several times."),
+    ],
+    algorithm: Annotated[str, typer.Option("--algorithm", "-a", help="Its name.")] = "ga",
+    dim: Annotated[int | None, typer.Option(help="Number of variables, for built-in problems of any size.")] = None,
+    generations: Annotated[int | None, typer.Option("--generations", "-g", help="At most so many (1000).")] = None,
+    max_evaluations: Annotated[int | None, typer.Option(help="Evaluations that one run may spend.")] = None,
+    runs: Annotated[int, typer.Option("--runs", "-r", help="Runs of each setting.")] = 30,
+    seed: Annotated[int, typer.Option(help="Repeats the sweep exactly.")] = 0,
+    target: Annotated[float | None, typer.Option(help="Stop a run once it is at least this good.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="Stop after so many seconds.")] = None,
+    maximize: Annotated[bool, typer.Option("--maximize", help="Look for the largest value.")] = False,
+    blackbox: Annotated[bool, typer.Option("--blackbox", help="The functions are plain Python or NumPy.")] = False,
+    dtype: Annotated[str | None, typer.Option(help="float32 or float64.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Save tables, pictures and data here.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, for scripts.")] = False,
+) -> None:
+    """Run every combination of some hyper-parameters many times, as one computation.
+
+    For example: galapax sweep ackley -a ga --set fr=1,1.5,2 --set sigma=0.1,0.5,1 --runs 1000
+    """
+    cache.enable()
+    with clear_errors():
+        template = algorithms.get(algorithm)
+        study = run_sweep(
+            find_problem(problem, dim),
+            None,
+            template,
+            **parse_settings(template, setting, several=True),
+            generations=generations,
+            max_evaluations=max_evaluations,
+            runs=runs,
+            seed=seed,
+            target=target,
+            max_seconds=max_seconds,
+            maximize=maximize,
+            blackbox=blackbox,
+            dtype=dtype,
+            progress=not (quiet or as_json),
+        )
+        show_study(study, out, quiet, as_json)
+
+
+@app.command()
+def compare(
+    problem: Annotated[list[str], typer.Option("--problems", "-p", help="Problems, separated by commas.")],
+    algorithm: Annotated[
+        list[str],
+        typer.Option(
+            "--algorithms",
+            "-a",
+            help="Algorithms, separated by commas; with hyper-parameters: de:weight=0.7:population=50.",
+        ),
+    ],
+    runs: Annotated[int, typer.Option("--runs", "-r", help="Runs of each algorithm on each problem.")] = 30,
+    max_evaluations: Annotated[int, typer.Option(help="Evaluations that one run may spend.")] = 20_000,
+    target: Annotated[float | None, typer.Option(help="A run this close to the best known value succeeds.")] = None,
+    paired: Annotated[bool, typer.Option("--paired", help="Compare runs seed by seed (Wilcoxon).")] = False,
+    seed: Annotated[int, typer.Option(help="Repeats the comparison exactly.")] = 0,
+    dtype: Annotated[str | None, typer.Option(help="float32 or float64.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Save tables, pictures and data here.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, for scripts.")] = False,
+) -> None:
+    """Run several algorithms on several problems with the same evaluations, and say which differ.
+
+    For example: galapax compare -p ackley,rastrigin,g06 -a de,fep,ga --runs 30 --target 1e-3
+    """
+    cache.enable()
+    with clear_errors():
+        named = [n for text in algorithm for n in text.split(",") if n]
+        solvers = [find_algorithm(n.split(":")[0], n.split(":")[1:]) for n in named]
+        study = run_compare(
+            [find_problem(n, None) for text in problem for n in text.split(",") if n],
+            [s for s in solvers if s is not None],
+            max_evaluations=max_evaluations,
+            runs=runs,
+            target=target,
+            paired=paired,
+            seed=seed,
+            dtype=dtype,
+            progress=not (quiet or as_json),
+        )
+        show_study(study, out, quiet, as_json)
+
+
+@app.command()
+def view(
+    folder: Annotated[Path, typer.Argument(help="A saved run, sweep or comparison.")],
+    export: Annotated[str | None, typer.Option(help="gagpu: write History.txt and TestHist.txt.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Where to write; by default the folder itself.")
+    ] = None,
+) -> None:
+    """Show a saved run again, or export it to files of other programs."""
+    with clear_errors():
+        saved = load(folder)
+        if export is None:
+            console.print(terminal.study_tables(saved) if isinstance(saved, Study) else terminal.result_table(saved))
+        elif export != "gagpu":
+            raise InputError(f"--export takes gagpu; got {export!r}.")
+        elif isinstance(saved, Study):
+            raise InputError(f"{folder} holds a {saved.kind}; GAGPU's files describe the runs of one setting.")
+        else:
+            for file in gagpu.export(saved, out or folder):
+                console.print(f"Wrote {file}", soft_wrap=True, highlight=False)
 
 
 @app.command("list")
@@ -176,26 +320,80 @@ def find_algorithm(name: str | None, settings: list[str]) -> Algorithm | None:
     if name is None and not settings:
         return None
     algorithm = algorithms.resolve(name)
+    return dataclasses.replace(algorithm, **parse_settings(algorithm, settings))  # type: ignore[type-var]
+
+
+def parse_settings(algorithm: Algorithm, settings: list[str], several: bool = False) -> dict[str, Any]:
+    """{name: value} from NAME=VALUE; with `several`, NAME=V1,V2 gives a list."""
     fields = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithm)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for text in settings:
         key, equals, value = text.partition("=")
         if not equals or key not in fields:
             raise InputError(f"--set takes NAME=VALUE with NAME one of {', '.join(fields)}; got {text!r}.")
-        values[key] = _parse(key, value, fields[key])
-    return dataclasses.replace(algorithm, **values)  # type: ignore[type-var]
+        parts = value.split(",") if several else [value]
+        parsed = [_parse(key, part, fields[key]) for part in parts]
+        values[key] = parsed if several and len(parsed) > 1 else parsed[0]
+    return values
 
 
 def _parse(name: str, text: str, like: Any) -> Any:
+    choices: dict[str, Any] = {}
     if callable(like):
         choices = {f.__name__: f for f in (mutation.rand_1, mutation.best_1)}
-        if text not in choices:
+    elif isinstance(like, bool):
+        choices = {"true": True, "false": False}
+    if choices:
+        if text.lower() not in choices:
             raise InputError(f"--set {name} takes {' or '.join(choices)}; got {text!r}.")
-        return choices[text]
+        return choices[text.lower()]
     try:
         return type(like)(text)
     except ValueError:
         raise InputError(f"--set {name} takes a {type(like).__name__}; got {text!r}.") from None
+
+
+def read_points(file: Path, dim: int) -> np.ndarray:
+    """Points from a CSV file, one a row; a heading is skipped, and so are columns after the first `dim`."""
+    try:
+        lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        rows = [[cell for cell in re.split(r"[,;\s]+", line.strip()) if cell] for line in lines]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file} could not be read: {error}.") from None
+    try:
+        if rows and not _is_number(rows[0][0]):
+            rows = rows[1:]
+        return np.array([[float(cell) for cell in row[:dim]] for row in rows])
+    except ValueError:
+        raise InputError(f"{file} must hold points of {dim} numbers, one a row.") from None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _gagpu_dim(problem: str, dim: int | None, wanted: int) -> int | None:
+    """The dimension to ask for: NO_VAR, for built-in problems of any size."""
+    if dim is not None or problem.endswith(".py") or "/" in problem:
+        return dim
+    fixed = problems.get(problem)
+    return None if isinstance(fixed, Problem) and fixed.dim == wanted else wanted
+
+
+def show_study(study: Study, out: Path | None, quiet: bool, as_json: bool) -> None:
+    """Print a study, and save it."""
+    if as_json:
+        print(json.dumps(to_json({"message": study.message, "cells": study.summary()}), indent=1))
+    elif not quiet:
+        console.print(terminal.study_tables(study))
+    if out is not None:
+        folder = study.save(out)
+        if not (quiet or as_json):
+            console.print(f"Saved to {folder}: {', '.join(sorted(f.name for f in folder.iterdir()))}")
 
 
 class clear_errors:

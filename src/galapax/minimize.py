@@ -8,19 +8,32 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
 from galapax import algorithms, random
-from galapax.algorithm import Algorithm, Population
-from galapax.checks import number, positive, whole
+from galapax.algorithm import Algorithm, Population, Shape
+from galapax.checks import number, positive, reals, short, whole
 from galapax.engines import host, xla
-from galapax.engines.loop import NEVER, RUNNING, STALL, TARGET, Outcome, Progress, Rules, Track, Watch, best_run
+from galapax.engines.loop import (
+    NEVER,
+    RUNNING,
+    STALL,
+    TARGET,
+    Outcome,
+    Progress,
+    Rules,
+    Track,
+    Watch,
+    best_run,
+    columns,
+)
 from galapax.errors import EvaluationError, InputError
 from galapax.evaluate import check_fit, evaluate_points, probe, trace
-from galapax.problem import MinMaxProblem, Problem
+from galapax.problem import Bounds, MinMaxProblem, Problem
 from galapax.progress import progress_line
 from galapax.result import History, Result, Runs
 from galapax.version import __version__
@@ -50,8 +63,9 @@ def minimize(
     dtype: Any = None,
     callback: Callable[[Progress], Any] | None = None,
     progress: bool | None = None,
-    history: bool = True,
+    history: bool | str = True,
     snapshots: Sequence[int] = (),
+    initial: Any = None,
     on_failure: str | None = None,
 ) -> Result:
     """Find the x in a box that minimises `fun`, and say how it went.
@@ -69,58 +83,126 @@ def minimize(
     blackbox: call the functions as plain Python with NumPy arrays; an exception counts as a failed evaluation.
     dtype: "float32" or "float64"; by default float64 on a CPU and for constraints, float32 on an accelerator.
     callback: called between chunks of generations with a Progress; returning True stops the run.
-    progress: show a progress line (by default on a terminal, for runs that take a while). history: keep it.
+    progress: show a progress line (by default on a terminal, for runs that take a while).
+    history: keep values by generation; "x" keeps the best x of each generation too.
     snapshots: generations after which the whole population is kept, in `result.snapshots`.
+    initial: points (k, d) to start from, at most a whole population, shared by all runs; or (runs, k, d), each its own.
+        The rest of the first population is random.
     on_failure: what NaN, inf or an exception means: "worst" (never chosen, counted in n_failed) or "raise". Unless
         it is given, an objective that fails everywhere is refused at once.
     """
-    if isinstance(fun, Problem) and algorithm is None and isinstance(bounds, str | Algorithm):
-        bounds, algorithm = None, bounds  # a Problem has its bounds, so what follows it is the algorithm
-    if not isinstance(fun, Problem):
-        if isinstance(fun, MinMaxProblem):
-            raise InputError(f"{fun.name} is a min-max problem, of x and y; minimize takes a function of x alone.")
-        fun = Problem(fun, bounds, ineq=ineq, eq=eq)
-    elif bounds is not None or ineq is not None or eq is not None:
-        raise InputError("a Problem carries its own bounds, ineq and eq: leave them out or use problem.with_.")
+    problem, algorithm = problem_of(fun, bounds, algorithm, ineq, eq)
     solver = algorithms.resolve(algorithm)
     if population is not None:
         solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
-    solver.check()
+    results, _ = solve(
+        prepare(
+            problem,
+            (solver,),
+            generations=generations,
+            runs=runs,
+            seed=seed,
+            first_run=first_run,
+            target=target,
+            max_evaluations=max_evaluations,
+            max_seconds=max_seconds,
+            stall=stall,
+            maximize=maximize,
+            vectorized=vectorized,
+            blackbox=blackbox,
+            dtype=dtype,
+            callback=callback,
+            progress=progress,
+            history=history,
+            snapshots=snapshots,
+            initial=initial,
+            on_failure=on_failure,
+        )
+    )
+    return results[0]
+
+
+def problem_of(fun: Any, bounds: Any, algorithm: Any, ineq: Any = None, eq: Any = None) -> tuple[Problem, Any]:
+    """A problem and an algorithm from the arguments with which `minimize` and its like begin."""
+    if isinstance(fun, Problem) and algorithm is None and isinstance(bounds, str | Algorithm | type):
+        bounds, algorithm = None, bounds  # a Problem has its bounds, so what follows it is the algorithm
+    if isinstance(fun, MinMaxProblem):
+        raise InputError(f"{fun.name} is a min-max problem, of x and y; minimize takes a function of x alone.")
+    if not isinstance(fun, Problem):
+        return Problem(fun, bounds, ineq=ineq, eq=eq), algorithm
+    if bounds is not None or ineq is not None or eq is not None:
+        raise InputError("a Problem carries its own bounds, ineq and eq: leave them out or use problem.with_.")
+    return fun, algorithm
+
+
+def prepare(
+    problem: Problem,
+    solvers: tuple[Algorithm, ...],
+    *,
+    generations: Any = None,
+    runs: Any = 1,
+    seed: Any = 0,
+    first_run: Any = 0,
+    target: Any = None,
+    max_evaluations: Any = None,
+    max_seconds: Any = None,
+    stall: Any = None,
+    maximize: Any = False,
+    vectorized: Any = False,
+    blackbox: Any = False,
+    dtype: Any = None,
+    callback: Any = None,
+    progress: Any = None,
+    history: Any = True,
+    snapshots: Any = (),
+    initial: Any = None,
+    on_failure: Any = None,
+    label: str = "",
+) -> Job:
+    """Check the arguments of `minimize` and make a Job of them.
+
+    solvers: the settings of the algorithm to run, alike in all that shapes the program (see `algorithm.static`).
+    """
+    for solver in solvers:
+        solver.check()
+    population = solvers[0].population
     if not (on_failure is None or (isinstance(on_failure, str) and on_failure in ("worst", "raise"))):
         raise InputError(f'on_failure must be "worst" or "raise", got {on_failure!r}.')
     if callback is not None and not callable(callback):
         raise InputError(f"callback must be a function of one Progress, got {callback!r}.")
     if whole(first_run, "first_run", 0) + whole(runs, "runs", 1) > 2**32:
         raise InputError(f"run numbers go up to 2**32; first_run={first_run} and runs={runs} reach beyond.")
+    if not (isinstance(history, bool) or history == "x"):
+        raise InputError(f'history must be True, False or "x" (with the best x of each generation), got {history!r}.')
     random.key(seed)
-    return _solve(
-        Job(
-            problem=fun,
-            algorithm=solver,
-            rules=_rules(solver.population, generations, target, max_evaluations, max_seconds, stall, maximize),
-            runs=int(runs),
-            first_run=int(first_run),
-            seed=int(seed),
-            max_seconds=None if max_seconds is None else positive(max_seconds, "max_seconds"),
-            maximize=bool(maximize),
-            vectorized=bool(vectorized),
-            blackbox=bool(blackbox),
-            dtype=_dtype(dtype, fun.constrained, blackbox),
-            callback=callback,
-            progress=progress,
-            history=bool(history),
-            snapshots=tuple(sorted({whole(g, "snapshots", 1) for g in snapshots})),
-            on_failure=on_failure,
-        )
+    return Job(
+        problem=problem,
+        solvers=solvers,
+        rules=_rules(population, generations, target, max_evaluations, max_seconds, stall, maximize),
+        runs=int(runs),
+        first_run=int(first_run),
+        seed=int(seed),
+        max_seconds=None if max_seconds is None else positive(max_seconds, "max_seconds"),
+        maximize=bool(maximize),
+        vectorized=bool(vectorized),
+        blackbox=bool(blackbox),
+        dtype=_dtype(dtype, problem.constrained, blackbox),
+        callback=callback,
+        progress=progress,
+        history=history,
+        snapshots=tuple(sorted({whole(g, "snapshots", 1) for g in snapshots})),
+        initial=_initial(initial, problem.bounds, population, int(runs)),
+        on_failure=on_failure,
+        title=f"{label}{problem.name} · {algorithms.name_of(solvers[0])}",
     )
 
 
 @dataclass(frozen=True)
 class Job:
-    """A call of `minimize`, checked."""
+    """A call of `minimize` or `sweep`, checked: every one of the solvers makes that many runs."""
 
     problem: Problem
-    algorithm: Algorithm
+    solvers: tuple[Algorithm, ...]
     rules: Rules
     runs: int
     first_run: int
@@ -132,9 +214,20 @@ class Job:
     dtype: str
     callback: Callable[[Progress], Any] | None
     progress: bool | None
-    history: bool
+    history: bool | str
     snapshots: tuple[int, ...]
+    initial: np.ndarray | None
     on_failure: str | None
+    title: str  # of its progress line
+
+    @property
+    def population(self) -> int:
+        return self.solvers[0].population
+
+    @property
+    def total(self) -> int:
+        """Runs of all solvers together, one solver's after the other's."""
+        return self.runs * len(self.solvers)
 
 
 def _rules(
@@ -172,15 +265,52 @@ def _dtype(dtype: Any, constrained: bool, blackbox: bool) -> str:
     return kind
 
 
-def _solve(job: Job) -> Result:
-    """Run a job, in batches of runs as large as memory allows, and describe the outcome."""
+def _initial(initial: Any, bounds: Bounds, population: int, runs: int) -> np.ndarray | None:
+    """Starting points as (k, d), or (runs, k, d) when every run has its own."""
+    if initial is None:
+        return None
+    try:
+        points = reals(initial)
+    except ValueError:
+        raise InputError(f"initial must be points of real numbers, one row each; got {short(initial)}.") from None
+    d = bounds.dim
+    if points.ndim == 1 and points.shape == (d,):
+        points = points[None]
+    if points.ndim not in (2, 3) or points.shape[-1] != d or (points.ndim == 3 and points.shape[0] != runs):
+        raise InputError(
+            f"initial must have shape (k, {d}), points for every run, or ({runs}, k, {d}), points of each run's own; "
+            f"got shape {points.shape}."
+        )
+    if not 1 <= points.shape[-2] <= population:
+        raise InputError(
+            f"initial may have 1 to {population} points, a whole population; got {points.shape[-2]}. "
+            "Give fewer, or a larger population."
+        )
+    outside = ~((points >= bounds.lower) & (points <= bounds.upper))  # NaN is outside, too
+    if outside.any():
+        first = tuple(int(i) for i in np.argwhere(outside)[0])
+        raise InputError(
+            f"initial must lie in the box; {int(outside.any(axis=-1).sum())} of its points do not: "
+            f"variable {first[-1]} of point {first[:-1] if points.ndim == 3 else first[0]} is {points[first]:g}, "
+            f"and its bounds are {bounds.lower[first[-1]]:g} and {bounds.upper[first[-1]]:g}."
+        )
+    return points
+
+
+def solve(job: Job) -> tuple[list[Result], str]:
+    """Run a job, in batches of runs as large as memory allows: the Result of each solver, and what stopped it early.
+
+    Fewer results than solvers come back when it was stopped before a solver's first run.
+    """
     began = time.perf_counter()
     problem, kind = job.problem, job.dtype
     # float64 is switched on for this run alone: importing or using galapax changes no setting of JAX
-    with jax.enable_x64(kind == "float64"), progress_line(job.progress, _title(job)) as show:
+    with jax.enable_x64(kind == "float64"), progress_line(job.progress, job.title) as show:
         box = problem.bounds.rounded(kind)
-        algorithm = jax.tree.map(lambda leaf: np.asarray(leaf, kind), job.algorithm)
+        algorithm = _stacked(job, kind)
+        initial = None if job.initial is None else np.clip(job.initial.astype(kind), box.lower, box.upper)
         watch = Watch(snapshots=job.snapshots)
+        engine: Callable[..., Outcome]
         if job.blackbox:
             black_box = host.BlackBox(
                 problem,
@@ -189,77 +319,122 @@ def _solve(job: Job) -> Result:
                 vectorized=job.vectorized,
                 raise_failures=job.on_failure == "raise",
             )
-            batch = job.runs
-
-            def run(keys: Any) -> Outcome:
-                return host.run(black_box, algorithm, box, job.rules, keys=keys, watch=watch, keep_history=job.history)
+            engine, batch = partial(host.run, black_box), job.total
         else:
-            rows = job.algorithm.population if job.vectorized else 0
-            formulas = trace(problem, kind, maximize=job.maximize, vectorized=rows)
-            check_fit(job.algorithm, problem, formulas.shape)
+            together = job.population if job.vectorized else 0
+            formulas = trace(problem, kind, maximize=job.maximize, vectorized=together)
+            check_fit(job.solvers[0], problem, formulas.shape)
             if job.on_failure is None:
                 probe(formulas, problem.bounds, kind)
-            at_once = xla.runs_at_once(algorithm, box, formulas.shape, job.runs)
-            batch = math.ceil(job.runs / math.ceil(job.runs / at_once))
-
-            def run(keys: Any) -> Outcome:
-                return xla.run(formulas, algorithm, box, job.rules, keys=keys, watch=watch, keep_history=job.history)
-
+            one = jax.tree.map(lambda leaf: np.asarray(leaf, kind), job.solvers[0])
+            at_once = xla.runs_at_once(one, box, formulas.shape, job.total)
+            engine, batch = partial(xla.run, formulas), math.ceil(job.total / math.ceil(job.total / at_once))
+            _check_history(job, formulas.shape)
         ready = time.perf_counter()
         if job.max_seconds is not None:
             watch.deadline = began + job.max_seconds
         outcomes: list[Outcome] = []
-        starts = [min(start, job.runs - batch) for start in range(0, job.runs, batch)]  # all batches of one size
-        for start in starts:
-            known = len(outcomes) * batch - start  # runs that an earlier batch has already
+        keys = random.run_keys(job.seed, job.first_run, job.runs)
+        for start in range(0, job.total, batch):
+            rows = np.arange(batch) + min(start, job.total - batch)  # all batches of one size
+            known = start - int(rows[0])  # runs that an earlier batch has already
             watch.notify = _notifier(job, outcomes, known, began, show)
-            outcome = run(random.run_keys(job.seed, job.first_run + start, batch))
-            outcomes.append(outcome.from_run(known))
+            runs = rows % job.runs
+            outcome = engine(
+                jax.tree.map(lambda a: a[rows] if a.ndim else a, algorithm),  # noqa: B023 (used at once)
+                box,
+                job.rules,
+                keys=keys[runs],
+                cells=rows // job.runs,
+                initial=initial[runs] if initial is not None and initial.ndim == 3 else initial,
+                watch=watch,
+                keep_history=bool(job.history),
+                with_x=job.history == "x",
+            )
+            outcomes.append(outcome.of_runs(slice(known, None)))
             for populations in watch.taken.values():
                 populations[-1] = jax.tree.map(lambda a: a[known:], populations[-1])  # noqa: B023 (used at once)
             if outcome.stopped:
                 break
         done = time.perf_counter()
         total = Outcome.join(outcomes)
-        best = total.x[best_run(total.track)]
-        at_best: dict[str, np.ndarray] = {}
+        starts = range(0, len(total.x), job.runs)
+        cells = [total.of_runs(slice(first, first + job.runs)) for first in starts]
+        best = np.stack([cell.x[best_run(cell.track)] for cell in cells])
+        at_best: list[dict[str, np.ndarray]] = [{} for _ in cells]
         if problem.constrained and job.blackbox:
-            at_best = black_box.at(best)
+            at_best = [black_box.at(x) for x in best]
         elif problem.constrained:
-            values = evaluate_points(formulas, best[None], kind)
-            at_best = {name: getattr(values, name)[0] for name in ("ineq", "eq") if getattr(values, name) is not None}
-    compiling = sum(outcome.compile_seconds for outcome in outcomes)
-    timings = {"compile": compiling, "run": done - ready - compiling}
-    timings["host"] = time.perf_counter() - began - compiling - timings["run"]
-    result = _result(job, total, at_best, timings)
-    result["snapshots"] = {g: _snapshot(job, parts) for g, parts in watch.taken.items()}
-    object.__setattr__(result, "_replay", lambda r: _solve(_alone(job, total, r)))
-    if job.blackbox and black_box.first_error:
-        result.message += f" First failure: {black_box.first_error}."
-    return result
+            values = evaluate_points(formulas, best, kind)
+            named = {name: getattr(values, name) for name in ("ineq", "eq") if getattr(values, name) is not None}
+            at_best = [{name: rows[i] for name, rows in named.items()} for i in range(len(cells))]
+    timings = {"compile": total.compile_seconds, "run": done - ready - total.compile_seconds}
+    timings["device"] = total.device_seconds
+    timings["host"] = time.perf_counter() - began - timings["compile"] - timings["run"]
+    results = []
+    for i, (cell, first) in enumerate(zip(cells, starts, strict=True)):
+        alone = dataclasses.replace(job, solvers=(job.solvers[i],))
+        result = _result(alone, cell, cell.populations[i].population, at_best[i], dict(timings))
+        result["snapshots"] = {
+            g: _snapshot(job, parts, slice(first, first + job.runs)) for g, parts in watch.taken.items()
+        }
+        object.__setattr__(result, "_replay", partial(_replay, alone, cell))
+        if job.blackbox and black_box.first_error:
+            result.message += f" First failure: {black_box.first_error}."
+        results.append(result)
+    return results, total.stopped
 
 
-def _snapshot(job: Job, parts: list[Population]) -> Population:
-    """The populations of all batches as one: (n, ...) for a single run, else (R, n, ...)."""
-    whole_batch = jax.tree.map(lambda *a: np.concatenate(a), *parts)
+def _stacked(job: Job, kind: str) -> Algorithm:
+    """The solvers as one: a hyper-parameter that differs between them has one value for each run of the job."""
+
+    def stack(*values: Any) -> np.ndarray:
+        column = np.array(values, kind)
+        return column[0] if (column == column[0]).all() else np.repeat(column, job.runs)
+
+    return jax.tree.map(stack, *job.solvers)
+
+
+def _check_history(job: Job, shape: Shape) -> None:
+    """Refuse an ensemble's history that the host's memory cannot hold. (A single run is often ended by hand.)"""
+    if not job.history or job.rules.generations == NEVER or job.total == 1 or job.max_seconds is not None:
+        return
+    width = columns(shape, job.problem.dim if job.history == "x" else 0) * np.dtype(job.dtype).itemsize
+    needed = job.total * int(job.rules.generations) * width
+    free = xla.host_memory()
+    if needed > free:
+        raise InputError(
+            f"the history of {job.total} runs over {job.rules.generations} generations takes {needed / 2**30:.1f} GiB "
+            f"and {free / 2**30:.1f} GiB of memory are free: pass history=False, or ask for fewer runs or generations."
+        )
+
+
+def _snapshot(job: Job, parts: list[Population], chosen: slice) -> Population:
+    """The populations of these runs out of all batches: (n, ...) for a single run, else (R, n, ...)."""
+    populations = jax.tree.map(lambda *a: np.concatenate(a)[chosen], *parts)
     if job.maximize:
-        whole_batch = whole_batch._replace(objectives=-whole_batch.objectives)
-    return jax.tree.map(lambda a: a[0], whole_batch) if job.runs == 1 else whole_batch
+        populations = populations._replace(objectives=-populations.objectives)
+    return jax.tree.map(lambda a: a[0], populations) if job.runs == 1 else populations
 
 
-def _alone(job: Job, total: Outcome, run: int) -> Job:
-    """The job of one run of an ensemble; where time, Ctrl-C or a callback ended it, to the same generation."""
+def _replay(job: Job, total: Outcome, run: int) -> Result:
+    """One run of an ensemble alone; where time, Ctrl-C or a callback ended it, to the same generation."""
     rules = job.rules
     if total.stopped:
         rules = rules._replace(generations=int(total.track.generations[run - job.first_run]))
-    return dataclasses.replace(job, rules=rules, runs=1, first_run=run, max_seconds=None, callback=None, progress=False)
+    initial = job.initial
+    if initial is not None and initial.ndim == 3:
+        initial = initial[run - job.first_run][None]
+    alone = dataclasses.replace(job, rules=rules, runs=1, first_run=run, initial=initial)
+    results, _ = solve(dataclasses.replace(alone, max_seconds=None, callback=None, progress=False))
+    return results[0]
 
 
 def _notifier(
     job: Job, earlier: list[Outcome], known: int, began: float, show: Callable[[Progress], None]
 ) -> Callable[[int, Track], str]:
     """What the engine calls between chunks: tells progress line and callback, and says why to stop, if so."""
-    n = job.algorithm.population
+    n = job.population
     before = sum(int(outcome.track.generations.sum()) * n for outcome in earlier)
     best_before = [(float(o.track.violation.min()), float(o.track.best[best_run(o.track)])) for o in earlier]
 
@@ -275,7 +450,7 @@ def _notifier(
             fun=-best if job.maximize else best,
             violation=violation,
             runs_done=sum(len(o.x) for o in earlier) + int(ended.sum()),
-            runs=job.runs,
+            runs=job.total,
             seconds=time.perf_counter() - began,
             max_seconds=job.max_seconds,
         )
@@ -293,8 +468,10 @@ def _notifier(
     return notify
 
 
-def _result(job: Job, total: Outcome, at_best: dict[str, np.ndarray], timings: dict[str, float]) -> Result:
-    track, n = total.track, job.algorithm.population
+def _result(
+    job: Job, total: Outcome, survivors: Population, at_best: dict[str, np.ndarray], timings: dict[str, float]
+) -> Result:
+    track, n = total.track, job.population
     sign = -1.0 if job.maximize else 1.0
     best = best_run(track)
     nfev = track.generations.astype(np.int64) * n
@@ -316,8 +493,8 @@ def _result(job: Job, total: Outcome, at_best: dict[str, np.ndarray], timings: d
         violation=float(track.violation[best]),
         ineq=at_best.get("ineq"),
         eq=at_best.get("eq"),
-        population=total.population.x,
-        population_fitness=sign * total.population.fitness,
+        population=survivors.x,
+        population_fitness=sign * survivors.fitness,
         history=history.of_run(best) if history else None,
         runs=None,
         timings=timings,
@@ -342,6 +519,8 @@ def _history(job: Job, rows: np.ndarray | None) -> History | None:
     """History (R, G) from the engine's rows (R, G, columns)."""
     if rows is None:
         return None
+    x = rows[:, :, rows.shape[2] - job.problem.dim :] if job.history == "x" else None
+    rows = rows if x is None else rows[:, :, : -job.problem.dim]
     m = (rows.shape[2] - (2 if job.problem.constrained else 0)) // 3
     best, mean, worst = (rows[:, :, i * m : (i + 1) * m] for i in range(3))
     if job.maximize:
@@ -349,8 +528,8 @@ def _history(job: Job, rows: np.ndarray | None) -> History | None:
     if m == 1:
         best, mean, worst = best[..., 0], mean[..., 0], worst[..., 0]
     generation = np.arange(1, rows.shape[1] + 1)
-    tail = (rows[:, :, -2], rows[:, :, -1]) if job.problem.constrained else (None, None)
-    return History(generation, generation * job.algorithm.population, best, mean, worst, *tail)
+    violation, share = (rows[:, :, -2], rows[:, :, -1]) if job.problem.constrained else (None, None)
+    return History(generation, generation * job.population, best, mean, worst, violation, share, x)
 
 
 def _message(job: Job, total: Outcome, best: int) -> str:
@@ -388,8 +567,8 @@ def _settings(job: Job) -> dict[str, Any]:
     goal = job.rules.target
     return {
         "problem": job.problem.name,
-        "algorithm": algorithms.name_of(job.algorithm),
-        "hyperparameters": algorithms.settings_of(job.algorithm),
+        "algorithm": algorithms.name_of(job.solvers[0]),
+        "hyperparameters": algorithms.settings_of(job.solvers[0]),
         "generations": None if limit == NEVER else limit,
         "target": (-goal if job.maximize else goal) if math.isfinite(goal) else None,
         "stall": None if job.rules.stall == NEVER else int(job.rules.stall),
@@ -413,7 +592,3 @@ def versions() -> dict[str, str]:
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
-
-
-def _title(job: Job) -> str:
-    return f"{job.problem.name} · {algorithms.name_of(job.algorithm)}"

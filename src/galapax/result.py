@@ -24,6 +24,7 @@ class History:
     best: the best value so far; of a run that has found no feasible point yet, the least infeasible one's value.
     mean, worst: over the surviving individuals.
     violation, feasible_share: with constraints, the best one's violation and the share of feasible individuals.
+    x: with history="x", the best individual itself, one axis more.
     A run of an ensemble that stopped early repeats its last row.
     """
 
@@ -34,6 +35,7 @@ class History:
     worst: np.ndarray
     violation: np.ndarray | None = None
     feasible_share: np.ndarray | None = None
+    x: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.generation)
@@ -42,7 +44,7 @@ class History:
         """The history of one run of an ensemble."""
         if self.best.shape[0] == len(self) and self.best.ndim == 1:
             return self
-        parts = (self.best, self.mean, self.worst, self.violation, self.feasible_share)
+        parts = (self.best, self.mean, self.worst, self.violation, self.feasible_share, self.x)
         return History(self.generation, self.nfev, *(None if p is None else p[row] for p in parts))  # type: ignore[arg-type]
 
 
@@ -90,7 +92,8 @@ class Result(dict[str, Any]):
     ineq, eq: constraint values at x. population, population_fitness: the survivors (of the best run).
     snapshots: {generation: Population} as asked for; with several runs these come first. history: see History (of the
     best run). runs: see Runs; None for a single run. seed: repeats it.
-    timings: seconds for "compile", "run" (generations) and "host" (everything else). settings: what was asked for.
+    timings: seconds for "compile", "run" (the generations as the host saw them; "device" of it spent waiting for the
+    device), and "host" (everything else). settings: what was asked for.
     """
 
     problem: Problem
@@ -166,6 +169,18 @@ class Result(dict[str, Any]):
             low, median, high = runs.quantiles((0.0, 0.5, 1.0))
             lines.append(f"{'runs':>10}: {len(runs)}, fun from {low:.6g} to {high:.6g}, median {median:.6g}")
         return "\n".join(lines)
+
+
+def all_runs(result: Result) -> Runs:
+    """The runs of a result, also when it is only one."""
+    if result.runs is not None:
+        return result.runs
+    history = result.history
+    if history is not None:
+        parts = (history.best, history.mean, history.worst, history.violation, history.feasible_share, history.x)
+        history = History(history.generation, history.nfev, *(None if p is None else p[None] for p in parts))  # type: ignore[arg-type]
+    one = {name: np.array([result[name]]) for name in ("x", "fun", "violation", "nit", "nfev", "n_failed", "success")}
+    return Runs(number=np.array([result.settings["first_run"]]), **one, history=history)
 
 
 def _shown(value: Any) -> str:

@@ -1,10 +1,79 @@
-"""Statistics of repeated runs."""
+"""Statistics of repeated runs: summaries, running times, and tests of one algorithm against another.
+
+Values are minimised, and one rule covers runs that found nothing: NaN and +inf both mean that, and both lose to every
+number and tie with each other. `histories` are the best values so far, (R, G) for R runs of G generations. With
+constraints, first set those of infeasible points to NaN: `np.where(history.violation > 0, np.nan, history.best)`.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
+
+from galapax.checks import number, reals, short, whole
+from galapax.errors import InputError
+
+# --- one sample of values ---------------------------------------------------------------------------------------------
+
+
+def describe(values: ArrayLike) -> dict[str, float]:
+    """Best, median, mean, std (ddof=1) and worst of the runs' final values, their count and how many are missing.
+
+    Missing are the runs that found nothing (NaN or +inf). They rank as worst: `worst` is NaN when one is missing,
+    `median` when half or more are, `best` when all are. `mean` and `std` have no place for them and speak only of the
+    other runs, so read them beside `missing`. `std` of fewer than two values is NaN: one run shows no spread, not 0.
+    """
+    sample = _sample(values, "values")
+    found = sample[sample < np.inf]
+    ordered = _quantiles(sample, np.array([0.0, 0.5, 1.0]))
+    best, median, worst = (math.nan if value == math.inf else float(value) for value in ordered)
+    with np.errstate(invalid="ignore", over="ignore"):
+        mean = float(np.mean(found)) if len(found) else math.nan
+        std = float(np.std(found, ddof=1)) if len(found) > 1 else math.nan
+    moments = {"best": best, "median": median, "mean": mean, "std": std, "worst": worst}
+    return {**moments, "count": len(sample), "missing": len(sample) - len(found)}
+
+
+def ecdf(values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct values in order, and the share of the sample that is no larger than each.
+
+    What is missing (NaN or +inf: say, a target that was never hit) is a part of the sample but no step of the curve,
+    which then ends below 1.
+    """
+    sample = _sample(values, "values")
+    x, counts = np.unique(sample[sample < np.inf], return_counts=True)
+    return x, np.cumsum(counts) / len(sample)
+
+
+# --- histories and running times --------------------------------------------------------------------------------------
+
+
+def quantile_curves(histories: ArrayLike, q: ArrayLike = (0.0, 0.25, 0.5, 0.75, 1.0)) -> np.ndarray:
+    """Quantiles over the runs after each generation, (len(q), G), interpolated as np.quantile does.
+
+    A quantile that a run without a finding takes part in is +inf.
+    """
+    best = _histories(histories)
+    levels = _vector(q, "q")
+    if not np.all((levels >= 0) & (levels <= 1)):
+        raise InputError(f"q must hold shares between 0 and 1, got {short(q)}; write 0.5 for the median.")
+    return _quantiles(best, levels)
+
+
+def hits(histories: ArrayLike, nfev: ArrayLike, target: float) -> np.ndarray:
+    """The evaluations after which each run first had a value of at most `target`, (R,); inf for a run that never had.
+
+    nfev: (G,) evaluations of one run up to each generation's end.
+    """
+    best = _histories(histories)
+    spent = _nfev(nfev, best.shape[1])
+    reached = best <= _finite(target, "target")
+    return np.where(reached.any(axis=1), spent[reached.argmax(axis=1)], np.inf)
 
 
 def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -18,10 +87,290 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tu
     centre = share + z * z / (2 * trials)
     half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
     scale = 1 + z * z / trials
-    return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
+    low = (centre - half) / scale if successes else 0.0  # exactly 0 and 1 at the ends, where rounding is visible
+    return low, (centre + half) / scale if successes < trials else 1.0
 
 
 def expected_running_time(evaluations: np.ndarray, success: np.ndarray) -> float:
     """Evaluations spent by all runs, per success (Hansen et al. 2009); inf when no run succeeded."""
     hits = int(np.sum(success))
     return float(np.sum(evaluations)) / hits if hits else math.inf
+
+
+def ert_to(histories: ArrayLike, nfev: ArrayLike, target: float, spent: ArrayLike | None = None) -> float:
+    """The expected running time to `target`: evaluations until each run hit it, or all of them, per hit.
+
+    spent: (R,) all evaluations of each run, as in `Runs.nfev`. Needed when runs gave up at different times, since
+    histories only repeat their last row; without it a run that missed counts `nfev[-1]`.
+    """
+    at = hits(histories, nfev, target)
+    total = np.full(len(at), _nfev(nfev, np.shape(histories)[1])[-1]) if spent is None else _vector(spent, "spent")
+    if total.shape != at.shape or not np.all((total >= 0) & (total < np.inf)):
+        raise InputError(f"spent must hold the evaluations of each of the {len(at)} runs, got {short(spent)}.")
+    success = np.isfinite(at)
+    return expected_running_time(np.where(success, at, total), success)
+
+
+def ert_interval(
+    evaluations: ArrayLike, success: ArrayLike, confidence: float = 0.95, samples: int = 1000, seed: int = 0
+) -> tuple[float, float]:
+    """A percentile bootstrap interval of the expected running time over the runs.
+
+    Efron & Tibshirani (1993), An Introduction to the Bootstrap, ch. 13. A resample without a success counts as inf, so
+    the upper limit is inf where those reach its percentile. Both limits are where no run succeeded: the runs then
+    show no finite time, not that there is none. For few runs the interval is too short, as with any such bootstrap.
+    """
+    cost, hit = _vector(evaluations, "evaluations"), _vector(success, "success")
+    if cost.shape != hit.shape:
+        raise InputError(
+            f"evaluations and success need one entry per run, got {len(cost)} and {len(hit)}; give both for all runs."
+        )
+    if not np.all((cost >= 0) & (cost < np.inf)):
+        raise InputError(
+            f"evaluations must be finite and not negative, got {short(evaluations)}; "
+            "give what a run without success spent, and say so in success."
+        )
+    if not np.all((hit == 0) | (hit == 1)):
+        raise InputError(f"success must hold True or False for each run, got {short(success)}.")
+    level = number(confidence, "confidence")
+    if not 0 < level < 1:
+        raise InputError(f"confidence must lie between 0 and 1, got {level:g}; write 0.95 for 95 %.")
+    generator = np.random.default_rng(whole(seed, "seed", 0))
+    drawn = generator.integers(len(cost), size=(whole(samples, "samples", 1), len(cost)))
+    totals, counts = cost[drawn].sum(axis=1), hit[drawn].sum(axis=1)
+    times = np.divide(totals, counts, out=np.full(len(totals), np.inf), where=counts > 0)
+    low, high = _quantiles(times, np.array([(1 - level) / 2, (1 + level) / 2]))
+    return float(low), float(high)
+
+
+def log_targets(reference: float, start: float, count: int = 51, precision: float = 1e-8) -> np.ndarray:
+    """Targets from `start` down to just above `reference`, evenly spaced in the logarithm of the distance to it.
+
+    reference: the best known value, or the best found where none is known (then the run that found it hits them all).
+    start: a value that runs begin with, say the median of their first generation; it is the first and easiest target.
+    precision: the last target's distance, as a share of the first one's. COCO stops at an absolute 1e-8, which fits
+    its own functions; the share makes the choice independent of the objective's scale and offset. Targets that
+    float64 cannot tell from the reference are moved away from it. For runs in float32 whose values are large beside
+    their spread choose a coarser precision, such as 1e-4.
+    """
+    goal, first = _finite(reference, "reference"), _finite(start, "start")
+    count = whole(count, "count", 2, "the first and the last target")
+    share = number(precision, "precision")
+    if not 0 < share < 1:
+        raise InputError(f"precision must lie between 0 and 1 (a share of start - reference), got {share:g}.")
+    distance = first - goal
+    if not 0 < distance < math.inf:
+        raise InputError(
+            f"start must be greater than reference, at a finite distance; got start={first:g} and reference={goal:g}."
+        )
+    last = min(distance, max(share * distance, float(np.spacing(abs(goal)))))
+    targets = goal + np.geomspace(distance, last, count)
+    targets[0] = first  # which rounding can miss by a little, and then no run would begin on it
+    return targets
+
+
+def ecdf_over_targets(histories: ArrayLike, nfev: ArrayLike, targets: ArrayLike) -> np.ndarray:
+    """The share of (run, target) pairs that were reached within each of `nfev` evaluations, (G,).
+
+    The run-time distribution of COCO: Hansen et al. (2021), Optimization Methods and Software 36(1):114-144,
+    doi:10.1080/10556788.2020.1808977.
+    """
+    best = np.minimum.accumulate(_histories(histories), axis=1)
+    _nfev(nfev, best.shape[1])
+    wanted = np.sort(_vector(targets, "targets"))
+    if not np.all(np.isfinite(wanted)):
+        raise InputError(f"targets must be finite numbers, got {short(targets)}; log_targets chooses some.")
+    reached = len(wanted) - np.searchsorted(wanted, best, side="left")
+    return reached.mean(axis=0) / len(wanted)
+
+
+# --- one algorithm against another ------------------------------------------------------------------------------------
+
+
+def mann_whitney(a: ArrayLike, b: ArrayLike) -> float:
+    """The two-sided p-value of Mann & Whitney (1947), Ann. Math. Stat. 18:50-60, for independent runs; 1 if all tie."""
+    from scipy import stats
+
+    first, second = _sample(a, "a"), _sample(b, "b")
+    ranks = stats.rankdata(np.concatenate([first, second]))  # finite, whatever was missing
+    return float(stats.mannwhitneyu(ranks[: len(first)], ranks[len(first) :], alternative="two-sided").pvalue)
+
+
+def wilcoxon(a: ArrayLike, b: ArrayLike) -> float:
+    """The two-sided p-value of the signed-rank test of Wilcoxon (1945), Biometrics Bulletin 1:80-83, for paired runs.
+
+    `a[i]` and `b[i]` share a seed or a problem. Pairs that tie are left out, as in the paper; if all do, p is 1. A pair
+    of which only one run found something differs by more than any other.
+    """
+    from scipy import stats
+
+    difference = _differences(a, b)
+    difference = difference[difference != 0]
+    if not len(difference):
+        return 1.0
+    signed = np.sign(difference) * stats.rankdata(np.abs(difference))  # finite, and the same test
+    return float(stats.wilcoxon(signed).pvalue)
+
+
+def vargha_delaney(a: ArrayLike, b: ArrayLike) -> float:
+    """The chance that a run of `a` is better than one of `b`, ties counted half; 0.5 for equals, 1 if `a` always wins.
+
+    A12 of Vargha & Delaney (2000), J. Educ. Behav. Stat. 25(2):101-132, doi:10.3102/10769986025002101. Differs from the
+    paper: better is smaller. They call 0.56, 0.64 and 0.71 a small, a medium and a large effect.
+    """
+    from scipy import stats
+
+    first, second = _sample(a, "a"), _sample(b, "b")
+    n, m = len(first), len(second)
+    ranks = stats.rankdata(np.concatenate([first, second]))
+    return float((ranks[n:].sum() - m * (m + 1) / 2) / (n * m))
+
+
+def holm(p_values: ArrayLike) -> np.ndarray:
+    """p-values adjusted for their number, in the order given: Holm (1979), Scand. J. Stat. 6(2):65-70."""
+    p = _vector(p_values, "p_values")
+    if not np.all((p >= 0) & (p <= 1)):
+        raise InputError(f"p_values must lie between 0 and 1, got {short(p_values)}.")
+    order = np.argsort(p, kind="stable")
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1.0)
+    return adjusted
+
+
+class Friedman(NamedTuple):
+    p: float  # the chance of ranks this far apart among equal algorithms
+    average_ranks: np.ndarray  # (k,) over the problems; 1 is best
+
+
+def friedman(table: ArrayLike) -> Friedman:
+    """Whether k algorithms differ over n problems, from an (n, k) table of scores, and their average ranks.
+
+    Friedman (1937), JASA 32:675-701, with ties ranked at their mean; p is 1 if all tie. Its chi-square is rough below
+    about ten problems and five algorithms, and on the safe side there (Demšar 2006, JMLR 7:1-30, sec. 3.2.2).
+
+    For two algorithms the test becomes the sign test, which is then used in its exact form. Demšar recommends the
+    signed-rank test for two, as it is more powerful: call `wilcoxon` where scores of different problems share a scale,
+    so that their differences can be ranked against each other. Values of different objectives rarely do.
+    """
+    from scipy import stats
+
+    scores = _reals(table, "table")
+    if scores.ndim != 2 or scores.shape[0] < 1 or scores.shape[1] < 2:
+        raise InputError(
+            f"table must be (problems, algorithms) with at least two algorithms, got shape {scores.shape}; "
+            "give one row of scores per problem."
+        )
+    ranks = stats.rankdata(_worst_for_nan(scores), axis=1)
+    if ranks.shape[1] == 2:
+        wins, losses = (int(np.sum(ranks[:, i] < ranks[:, 1 - i])) for i in (0, 1))
+        p = float(stats.binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0
+    else:
+        p = float(stats.friedmanchisquare(*ranks.T).pvalue) if np.any(ranks != ranks[0, 0]) else 1.0
+    return Friedman(p, ranks.mean(axis=0))
+
+
+class Comparison(NamedTuple):
+    first: str
+    second: str
+    p: float
+    adjusted: float  # for all pairs that were compared, by `holm`
+    effect: float  # the chance that `first` is better than `second`, ties counted half
+
+
+def pairwise(samples: Mapping[str, ArrayLike], paired: bool = False) -> list[Comparison]:
+    """Every pair of the named samples, tested and corrected for the number of pairs.
+
+    Independent samples are compared by `mann_whitney` and `vargha_delaney`. With `paired`, the i-th entries share a
+    seed: the test is `wilcoxon`, and the effect the share of seeds at which `first` is better, ties counted half.
+    """
+    if not isinstance(samples, Mapping) or len(samples) < 2:
+        raise InputError(f"samples must name at least two to compare, as in {{'DE': [...]}}, got {short(samples)}.")
+    known = {name: _sample(values, f"samples[{name!r}]") for name, values in samples.items()}
+    if paired and len({len(sample) for sample in known.values()}) > 1:
+        lengths = ", ".join(f"{name}: {len(sample)}" for name, sample in known.items())
+        raise InputError(f"Paired samples need one value per seed each, got {lengths}; use the same seeds for all.")
+    pairs = list(combinations(known, 2))
+    test, effect = (wilcoxon, _share_better) if paired else (mann_whitney, vargha_delaney)
+    p_values = [test(known[one], known[other]) for one, other in pairs]
+    return [
+        Comparison(one, other, p, float(adjusted), effect(known[one], known[other]))
+        for (one, other), p, adjusted in zip(pairs, p_values, holm(p_values), strict=True)
+    ]
+
+
+def _share_better(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.mean((a < b) + 0.5 * (a == b)))
+
+
+def _differences(a: ArrayLike, b: ArrayLike) -> np.ndarray:
+    first, second = _sample(a, "a"), _sample(b, "b")
+    if first.shape != second.shape:
+        raise InputError(
+            f"Paired samples a and b need the same length, got {len(first)} and {len(second)}; "
+            "use the same seeds for both, or mann_whitney."
+        )
+    out = np.zeros_like(first)
+    with np.errstate(over="ignore"):
+        return np.subtract(first, second, out=out, where=first != second)  # inf - inf is a tie, not NaN
+
+
+# --- helpers ----------------------------------------------------------------------------------------------------------
+
+
+def _quantiles(values: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """np.quantile along axis 0, except that it returns NaN next to +inf, and here what takes part of +inf is +inf."""
+    ordered = np.sort(values, axis=0)
+    position = np.round(q * (len(ordered) - 1), 12)  # 0.55 * 100 is not 55, and the next value may be +inf
+    below = np.floor(position).astype(int)
+    low, high = ordered[below], ordered[np.ceil(position).astype(int)]
+    part = (position - below).reshape(-1, *[1] * (values.ndim - 1))
+    with np.errstate(invalid="ignore"):
+        between = np.where(high == np.inf, np.inf, (1 - part) * low + part * high)
+    return np.where(low == high, low, between)
+
+
+def _worst_for_nan(values: np.ndarray) -> np.ndarray:
+    return np.where(np.isnan(values), np.inf, values)
+
+
+def _reals(values: ArrayLike, name: str) -> np.ndarray:
+    try:
+        return reals(values)
+    except ValueError:
+        raise InputError(f"{name} must hold real numbers in a regular shape, got {short(values)}.") from None
+
+
+def _vector(values: ArrayLike, name: str) -> np.ndarray:
+    array = _reals(values, name)
+    if array.ndim != 1 or not len(array):
+        raise InputError(f"{name} must be a list of at least one number, got shape {array.shape}.")
+    return array
+
+
+def _sample(values: ArrayLike, name: str) -> np.ndarray:
+    return _worst_for_nan(_vector(values, name))
+
+
+def _histories(histories: ArrayLike) -> np.ndarray:
+    array = _reals(histories, "histories")
+    if array.ndim != 2 or not array.size:
+        raise InputError(
+            f"histories must be (runs, generations), got shape {array.shape}; put a single run into a list of one."
+        )
+    return _worst_for_nan(array)
+
+
+def _nfev(nfev: ArrayLike, generations: int) -> np.ndarray:
+    spent = _vector(nfev, "nfev")
+    if len(spent) != generations:
+        raise InputError(f"nfev must have one entry per generation of histories, {generations}, got {len(spent)}.")
+    if not (np.all(np.isfinite(spent)) and spent[0] >= 0 and np.all(np.diff(spent) >= 0)):
+        raise InputError(f"nfev must count evaluations up to each generation and never fall, got {short(nfev)}.")
+    return spent
+
+
+def _finite(value: float, name: str) -> float:
+    out = number(value, name)
+    if math.isinf(out):
+        raise InputError(f"{name} must be finite, got {out}.")
+    return out

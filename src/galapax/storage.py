@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,62 +15,179 @@ import numpy as np
 
 from galapax.errors import InputError
 from galapax.problem import Bounds, Problem, unavailable
-from galapax.result import History, Result, Runs
+from galapax.result import History, Result, Runs, all_runs
+from galapax.study import Study
 
 FORMAT = 1
 
 
-FILES = ("result.json", "history.csv", "population.csv", "runs.csv", "convergence.png", "report.html")
+FILES = (
+    "result.json",
+    "history.csv",
+    "population.csv",
+    "runs.csv",
+    "histories.npz",
+    "convergence.png",
+    "report.html",
+)
+STUDY_FILES = (
+    "study.json",
+    "data.npz",
+    "runs.csv",
+    "curves.csv",
+    "summary.csv",
+    "summary.md",
+    "summary.tex",
+    "convergence.png",
+    "ecdf.png",
+    "report.html",
+)
 
 
 def save(result: Result, folder: str | Path) -> Path:
-    """Write `result` to `folder`: result.json, history.csv, population.csv, runs.csv; with matplotlib, pictures too.
+    """Write `result` to `folder`: result.json, history.csv, population.csv; for several runs runs.csv, and
+    histories.npz with the history of every run; with matplotlib, pictures too.
 
     What an earlier run left there is removed first. result.json is written last and in one move, so that a folder which
     has it is complete.
     """
     path = Path(folder)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        for name in FILES:
-            (path / name).unlink(missing_ok=True)
+    with _emptied(path):
         names = result.problem.variable_names()
         if result.history is not None:
-            _write_csv(path / "history.csv", *_history_table(result.history))
+            _write_csv(path / "history.csv", *_history_table(result.history, names))
         if result.runs is not None:
             _write_csv(path / "runs.csv", *_runs_table(result.runs, names))
+            if result.runs.history is not None:
+                _write_npz(path / "histories.npz", _arrays(result.runs.history))
         table = np.column_stack([result.population, result.population_fitness])
         _write_csv(path / "population.csv", [*names, "fun"], table)
-        _draw(result, path)
-        part = path / "result.json.part"
-        part.write_text(json.dumps(plain_result(result), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        part.replace(path / "result.json")
-    except OSError as error:
-        why = error.strerror or error
-        raise OSError(f"The run could not be saved to {path}: {why}. The result itself is intact.") from error
+        if _can_draw():
+            from galapax.view import plots, report
+
+            plots.convergence(result).savefig(path / "convergence.png", dpi=150)
+            (path / "report.html").write_text(report.page(result), encoding="utf-8")
+        _write_json(path / "result.json", plain_result(result))
     return path
 
 
-def load(folder: str | Path) -> Result:
-    """Read a saved run. Its problem's functions are not in the files, so it can be looked at but not replayed."""
+def load(folder: str | Path) -> Result | Study:
+    """Read a saved run or study. Its problem's functions are not in the files: it can be looked at, not replayed."""
     path = Path(folder)
+    if (path / "study.json").is_file():
+        return _load_study(path)
     file = path / "result.json"
     if not file.is_file():
-        raise InputError(f"{path} holds no saved run: there is no result.json in it.")
+        raise InputError(f"{path} holds no saved run: there is no result.json or study.json in it.")
     with _whole(file):
-        data = json.loads(file.read_text(encoding="utf-8"))
-        version = int(data.pop("format"))
+        result = _from_summary(_read_json(file))
+    table, _ = _read_csv(path / "population.csv", result.x.size + 1)
+    result["population"], result["population_fitness"] = table[:, :-1], table[:, -1]
+    history, runs, histories = path / "history.csv", path / "runs.csv", path / "histories.npz"
+    result["history"] = result["runs"] = None
+    if history.is_file():
+        with _whole(history):
+            result["history"] = _history_from(_read_csv(history)[0], result.problem.constrained)
+    if runs.is_file():
+        every = None
+        if histories.is_file():
+            with _whole(histories), np.load(histories) as arrays:
+                every = History(**arrays)
+        table, _ = _read_csv(runs, 7 + result.x.size)
+        with _whole(runs):
+            result["runs"] = replace(_runs_from(table), history=every)
+    return result
+
+
+def save_study(study: Study, folder: str | Path) -> Path:
+    """Write a study to `folder`: its tables (runs.csv, summary.csv, .md, .tex, curves.csv), pictures, a page, and
+    study.json with data.npz, from which `load` makes it again. study.json is written last.
+    """
+    from galapax.view import tables
+
+    path = Path(folder)
+    with _emptied(path):
+        _write_rows(path / "runs.csv", study.rows())
+        _write_rows(path / "summary.csv", study.summary())
+        _write_rows(path / "curves.csv", tables.curve_rows(study))
+        (path / "summary.md").write_text(tables.markdown(study), encoding="utf-8")
+        (path / "summary.tex").write_text(tables.latex(study), encoding="utf-8")
+        arrays: dict[str, np.ndarray] = {}
+        for i, result in enumerate(study.results):
+            parts = _arrays(replace(all_runs(result), history=None)) | {
+                "population": result.population,
+                "population_fitness": result.population_fitness,
+            }
+            if (history := all_runs(result).history) is not None:
+                parts |= {f"history.{name}": values for name, values in _arrays(history).items()}
+            arrays |= {f"{i}.{name}": values for name, values in parts.items()}
+        _write_npz(path / "data.npz", arrays)
+        if _can_draw():
+            from galapax.view import plots, report
+
+            plots.study_convergence(study).savefig(path / "convergence.png", dpi=130)
+            if study.kind == "comparison":
+                plots.running_times(study).savefig(path / "ecdf.png", dpi=130)
+            (path / "report.html").write_text(report.study_page(study), encoding="utf-8")
+        described = {name: getattr(study, name) for name in ("kind", "axes", "labels", "targets", "message", "paired")}
+        cells = [plain_result(result) for result in study.results]
+        _write_json(path / "study.json", {"format": FORMAT, **described, "cells": cells})
+    return path
+
+
+def _load_study(path: Path) -> Study:
+    file, data_file = path / "study.json", path / "data.npz"
+    with _whole(file):
+        described = _read_json(file)
+        results = [_from_summary(cell) for cell in described.pop("cells")]
+    with _whole(data_file), np.load(data_file) as data:
+        for i, result in enumerate(results):
+            own = {name.partition(".")[2]: data[name] for name in data.files if name.partition(".")[0] == str(i)}
+            history = {name.partition(".")[2]: own.pop(name) for name in list(own) if name.startswith("history.")}
+            result["population"], result["population_fitness"] = own.pop("population"), own.pop("population_fitness")
+            runs = Runs(**own, history=History(**history) if history else None)
+            best = int(np.flatnonzero((runs.x == result.x).all(axis=1))[0])
+            result["history"] = None if runs.history is None else runs.history.of_run(best)
+            result["runs"] = runs if len(runs) > 1 else None
+    with _whole(file):
+        return Study(**described, results=results)
+
+
+def _arrays(record: Any) -> dict[str, np.ndarray]:
+    """The arrays of a History or Runs by name."""
+    values = {f.name: getattr(record, f.name) for f in fields(record)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+@contextmanager
+def _emptied(path: Path) -> Iterator[None]:
+    """A folder without what an earlier run left in it; a full disk or a missing right is told in a sentence."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        for name in (*FILES, *STUDY_FILES):
+            (path / name).unlink(missing_ok=True)
+        yield
+    except OSError as error:
+        why = error.strerror or error
+        raise OSError(f"The run could not be saved to {path}: {why}. The result itself is intact.") from error
+
+
+def _write_json(file: Path, data: dict[str, Any]) -> None:
+    part = file.with_name(file.name + ".part")
+    part.write_text(json.dumps(to_json(data), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    part.replace(file)
+
+
+def _write_npz(file: Path, arrays: dict[str, np.ndarray]) -> None:
+    np.savez(file, allow_pickle=False, **arrays)
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    data = json.loads(file.read_text(encoding="utf-8"))
+    version = int(data.pop("format"))
     if version > FORMAT:
         raise InputError(f"{file} has format {version}, written by a newer galapax; this one reads up to {FORMAT}.")
-    with _whole(file):
-        result = _from_summary(data)
-    table = _read_csv(path / "population.csv", result.x.size + 1)
-    result["population"], result["population_fitness"] = table[:, :-1], table[:, -1]
-    history, runs = path / "history.csv", path / "runs.csv"
-    with _whole(history):
-        result["history"] = _history_from(_read_csv(history)) if history.is_file() else None
-    result["runs"] = _runs_from(_read_csv(runs, 7 + result.x.size)) if runs.is_file() else None
-    return result
+    return data
 
 
 @contextmanager
@@ -86,6 +204,7 @@ def _whole(file: Path) -> Iterator[None]:
 
 
 def _from_summary(data: dict[str, Any]) -> Result:
+    data.pop("format", None)  # of a study's cell
     described = data.pop("problem")
     result = Result({name: data[name] for name in KEPT})
     bounds = Bounds(np.array(described.pop("lower"), np.float64), np.array(described.pop("upper"), np.float64))
@@ -117,36 +236,43 @@ def plain_result(result: Result) -> dict[str, Any]:
         "eq_tolerance": problem.eq_tolerance,
         "optimum": problem.optimum,
     }
-    return _plain({"format": FORMAT, **{name: result[name] for name in KEPT}, "problem": described})
+    return to_json({"format": FORMAT, **{name: result[name] for name in KEPT}, "problem": described})
 
 
-def _plain(value: Any) -> Any:
+def to_json(value: Any) -> Any:
     """JSON's own types; numbers that JSON lacks (NaN, inf) become null."""
     if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): to_json(v) for k, v in value.items()}
     if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
+        return to_json(value.tolist())
     if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
+        return [to_json(v) for v in value]
     if isinstance(value, np.generic):
-        return _plain(value.item())
+        return to_json(value.item())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
 
 
-def _history_table(history: History) -> tuple[list[str], np.ndarray]:
+def _history_table(history: History, variables: list[str]) -> tuple[list[str], np.ndarray]:
     names = ["generation", "nfev", "best", "mean", "worst"]
     parts = [history.generation, history.nfev, history.best, history.mean, history.worst]
     if history.violation is not None and history.feasible_share is not None:
         names += ["violation", "feasible_share"]
         parts += [history.violation, history.feasible_share]
+    if history.x is not None:
+        names += variables
+        parts += list(history.x.T)
     return names, np.column_stack(parts)
 
 
-def _history_from(table: np.ndarray) -> History:
+def _history_from(table: np.ndarray, constrained: bool) -> History:
     columns = table.T
-    return History(columns[0].astype(int), columns[1].astype(int), *columns[2:])
+    known = 7 if constrained else 5
+    x = table[:, known:] if len(columns) > known else None
+    generation, nfev, best, mean, worst = columns[:5]
+    violation, share = columns[5:7] if constrained else (None, None)
+    return History(generation.astype(int), nfev.astype(int), best, mean, worst, violation, share, x)
 
 
 def _runs_table(runs: Runs, variables: list[str]) -> tuple[list[str], np.ndarray]:
@@ -168,21 +294,30 @@ def _write_csv(file: Path, names: list[str], table: np.ndarray) -> None:
         np.savetxt(out, table, delimiter=",", fmt="%.17g")
 
 
-def _read_csv(file: Path, columns: int | None = None) -> np.ndarray:
+def _write_rows(file: Path, rows: list[dict[str, Any]]) -> None:
+    """A table with the names of all its rows' columns."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with file.open("w", encoding="utf-8", newline="") as out:
+        writer = csv.DictWriter(out, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _read_csv(file: Path, columns: int | None = None) -> tuple[np.ndarray, list[str]]:
+    """The numbers of a table, and the names of its columns."""
     with _whole(file), file.open(encoding="utf-8", newline="") as lines:
-        rows = list(csv.reader(lines))[1:]
+        names, *rows = list(csv.reader(lines))
         table = np.array([[float(cell) for cell in row] for row in rows], np.float64)
-        if table.ndim != 2 or (columns is not None and table.shape[1] != columns):
+        if table.ndim != 2 or table.shape[1] != len(names) or (columns is not None and table.shape[1] != columns):
             raise ValueError("rows or columns are missing")
-        return table
+        return table, names
 
 
-def _draw(result: Result, path: Path) -> None:
+def _can_draw() -> bool:
+    """Whether the `view` extra is installed; without it the numbers are saved all the same."""
     try:
-        from galapax.view import plots, report
-    except ModuleNotFoundError as missing:
-        if missing.name is None or missing.name.split(".")[0] not in ("matplotlib", "PIL"):
-            raise
-        return  # the numbers are saved all the same; the pictures need the `view` extra
-    plots.convergence(result).savefig(path / "convergence.png", dpi=150)
-    (path / "report.html").write_text(report.page(result), encoding="utf-8")
+        import matplotlib  # noqa: F401
+        import PIL  # noqa: F401
+    except ModuleNotFoundError:
+        return False
+    return True

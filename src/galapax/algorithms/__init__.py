@@ -10,6 +10,7 @@ import numpy as np
 from galapax.algorithm import Algorithm
 from galapax.algorithms.de import DE
 from galapax.algorithms.ep import EP, FEP
+from galapax.algorithms.ga import GA
 from galapax.algorithms.random_search import RandomSearch
 from galapax.errors import InputError, unknown_name
 
@@ -17,6 +18,7 @@ ALGORITHMS: dict[str, Any] = {
     "de": DE,
     "ep": EP,
     "fep": FEP,
+    "ga": GA,
     "random": RandomSearch,
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -149,9 +150,19 @@ class BlackBox:
 
 
 def run(
-    box: BlackBox, algorithm: Algorithm, bounds: Any, rules: Rules, *, keys: Any, watch: Watch, keep_history: bool
+    box: BlackBox,
+    algorithm: Algorithm,
+    bounds: Any,
+    rules: Rules,
+    *,
+    keys: Any,
+    cells: Any,
+    initial: Any,
+    watch: Watch,
+    keep_history: bool,
+    with_x: bool,
 ) -> Outcome:
-    """Run a batch, one run per key, calling the objective from here."""
+    """Run a batch, one run per key, calling the objective from here. The arguments are those of the xla engine."""
     runs, dtype = keys.shape[0], bounds.lower.dtype
     device_rules = rules.as_arrays(dtype)
 
@@ -168,23 +179,21 @@ def run(
 
     with loop.interrupts(at_once=lambda: box.calling) as interrupted:
         # the first candidates do not depend on how many numbers the objective gives: evaluate them, then begin for real
-        candidates = _begin(Shape(), False, algorithm, keys, bounds).proposed.candidates
+        candidates = _begin(Shape(), False, algorithm, keys, bounds, initial).proposed.candidates
         waiting: Any = measure(candidates, np.ones(runs, bool))
         check_fit(algorithm, box.problem, box.shape)
 
-        def chunk(carry: Carry, first: int, count: int) -> tuple[Carry, np.ndarray]:
+        def chunk(carry: Carry, first: int, count: int) -> tuple[Carry, Any, tuple[Any, Any]]:
             nonlocal waiting
             raw = waiting if waiting is not None else measure(*_waiting(carry))
             waiting = None
-            tolerance = box.problem.eq_tolerance
-            carry, row = _generation(tolerance, algorithm, device_rules, keys, np.int32(first), carry, raw)
-            return carry, np.asarray(row)[None]
+            fixed = (box.shape, box.problem.eq_tolerance, with_x)
+            return _generation(fixed, algorithm, device_rules, keys, np.int32(first), carry, raw)
 
-        carry, track, history, stopped = loop.drive(
+        carry, track, history, stopped, waited = loop.drive(
             chunk,
             lambda length, seconds: 1,
-            _begin(box.shape, True, algorithm, keys, bounds),
-            shape=box.shape,
+            _begin(box.shape, True, algorithm, keys, bounds, initial),
             runs=runs,
             limit=int(rules.generations),
             watch=watch,
@@ -192,15 +201,8 @@ def run(
             interrupted=interrupted,
             survivors=loop.survivors,
         )
-    x, population = loop.finish(carry, jnp.asarray(loop.best_run(track)))
-    return Outcome(
-        track=track,
-        history=loop.history_of(history, track) if keep_history else None,
-        x=np.asarray(x),
-        population=jax.tree.map(np.asarray, population),
-        stopped=stopped,
-        skipped=box.skipped,
-    )
+    outcome = loop.outcome(track, cells, lambda rows: loop.finish(carry, jnp.asarray(rows)), history, stopped=stopped)
+    return replace(outcome, device_seconds=waited, skipped=box.skipped)
 
 
 def _waiting(carry: Carry) -> tuple[Array, np.ndarray]:
@@ -215,10 +217,20 @@ _begin = partial(jax.jit, static_argnums=(0, 1))(loop.begin)
 
 @partial(jax.jit, static_argnums=0)
 def _generation(
-    eq_tolerance: float, algorithm: Algorithm, rules: Rules, keys: Array, number: Array, carry: Carry, raw: Any
-) -> tuple[Carry, Array]:
+    fixed: tuple[Shape, float, bool],
+    algorithm: Algorithm,
+    rules: Rules,
+    keys: Array,
+    number: Array,
+    carry: Carry,
+    raw: Any,
+) -> tuple[Carry, Array, tuple[Array, Array]]:
+    shape, eq_tolerance, with_x = fixed
+
     def evaluate(_: Array) -> Evaluation:
         return jax.vmap(lambda v: summarise(v["fun"], v.get("ineq"), v.get("eq"), eq_tolerance))(raw)
 
     own = jax.vmap(random.fold, in_axes=(0, None))(keys, number)
-    return loop.generation(algorithm, rules, own, number, carry, evaluate)
+    carry, row = loop.generation(algorithm, rules, own, number, carry, evaluate, with_x)
+    assert carry.frozen is not None
+    return carry, row[None], loop.tally(shape, row[None], carry.frozen.marks)

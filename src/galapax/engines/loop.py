@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -62,13 +63,26 @@ class Carry(NamedTuple):
     frozen: Frozen | None
 
 
-def begin(shape: Shape, freeze: bool, algorithm: Algorithm, keys: Array, bounds: Bounds) -> Carry:
-    """The carry before the first generation, for the runs with these keys (R, 2)."""
+def begin(
+    shape: Shape, freeze: bool, algorithm: Algorithm, keys: Array, bounds: Bounds, initial: Array | None = None
+) -> Carry:
+    """The carry before the first generation, for the runs with these keys (R, 2).
 
-    def init(key: Array) -> Any:
-        return algorithm.init(random.fold(key, 0), bounds, shape)
+    algorithm: every hyper-parameter that is data is one number, or one for each run (R,).
+    initial: points (k, d) that take the place of the first candidates in every run, or (R, k, d), each run's own.
+    """
 
-    state = jax.vmap(init, out_axes=run_axes(jax.eval_shape(init, keys[0])))(keys)
+    def init(algorithm: Algorithm, key: Array, initial: Array | None) -> Any:
+        state = algorithm.init(random.fold(key, 0), bounds, shape)
+        if initial is None:
+            return state
+        return state._replace(candidates=jnp.concatenate([initial, state.candidates[initial.shape[0] :]]))
+
+    own = 0 if initial is not None and initial.ndim == 3 else None
+    one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:] if a.ndim else (), a.dtype), algorithm)
+    axes = run_axes(jax.eval_shape(lambda algorithm, key: init(algorithm, key, None), one, keys[0]))
+    batched = jax.vmap(init, in_axes=(setting_axes(algorithm), 0, own), out_axes=axes)
+    state = batched(algorithm, keys, initial)
     if not freeze:
         return Carry(state, None)
     first = jnp.array([jnp.inf, jnp.inf, 0, RUNNING, 1], state.candidates.dtype)
@@ -78,6 +92,11 @@ def begin(shape: Shape, freeze: bool, algorithm: Algorithm, keys: Array, bounds:
 def run_axes(state: Any) -> Any:
     """Which leaves of a batch's state have the runs as their first axis: all but the box, which the runs share."""
     return jax.tree.map(lambda leaf: None if isinstance(leaf, Bounds) else 0, state, is_leaf=_is_box)
+
+
+def setting_axes(algorithm: Algorithm) -> Any:
+    """Which hyper-parameters differ from run to run."""
+    return jax.tree.map(lambda leaf: 0 if leaf.ndim else None, algorithm)
 
 
 def _is_box(leaf: Any) -> bool:
@@ -103,13 +122,19 @@ def generation(
     number: Array,
     carry: Carry,
     evaluate: Callable[[Array], Evaluation],
+    with_x: bool,
 ) -> tuple[Carry, Array]:
     """Generation `number` (from 1) of every run, with their keys (R, 2) for it: the new carry and a row of history."""
     state = settle(carry)
     evaluation = evaluate(state.candidates)
     axes = run_axes(state)
-    proposed = jax.vmap(algorithm.step, in_axes=(0, axes, 0), out_axes=axes)(keys, state, evaluation)
-    row = jax.vmap(summary, out_axes=1)(proposed.parents, evaluation)
+
+    def step(algorithm: Algorithm, key: Array, state: Any, evaluation: Evaluation) -> Any:
+        return algorithm.step(key, state, evaluation)
+
+    batched = jax.vmap(step, in_axes=(setting_axes(algorithm), 0, axes, 0), out_axes=axes)
+    proposed = batched(algorithm, keys, state, evaluation)
+    row = jax.vmap(partial(summary, with_x=with_x), out_axes=1)(proposed.parents, evaluation)
     if carry.frozen is None:
         return Carry(proposed, None), jnp.concatenate([jnp.ones_like(row[:1]), row])
     marks = _mark(carry.frozen.marks, rules, number, row, evaluation)
@@ -119,9 +144,9 @@ def generation(
 ACTIVE, FAILED, FIRST = range(3)  # a row of history (columns, R): made or frozen, failures, then what `summary` gives
 
 
-def summary(population: Population, evaluation: Evaluation) -> Array:
+def summary(population: Population, evaluation: Evaluation, with_x: bool) -> Array:
     """One run's history of a generation: failed evaluations; per objective the best, mean and worst of the survivors;
-    with constraints also the best one's violation and the share of feasible survivors.
+    with constraints also the best one's violation and the share of feasible survivors; with_x, the best one's x.
 
     For one objective the best is the best individual's, feasible ones first; for several it is the least of each among
     the least infeasible. Mean and worst are over the individuals that did not fail.
@@ -133,24 +158,49 @@ def summary(population: Population, evaluation: Evaluation) -> Array:
     count = jnp.sum(finite.astype(dtype), axis=0)
     mean = jnp.where(count > 0, jnp.sum(jnp.where(finite, values, 0), axis=0) / jnp.maximum(count, 1), jnp.inf)
     worst = jnp.where(count > 0, jnp.max(jnp.where(finite, values, -jnp.inf), axis=0), jnp.inf)
+    x = [population.x[best_index(population)]] if with_x else []
     if population.violation is None:
-        return jnp.concatenate([failed, jnp.min(values, axis=0), mean, worst])
+        return jnp.concatenate([failed, jnp.min(values, axis=0), mean, worst, *x])
     least = jnp.min(population.violation)
     best = jnp.min(jnp.where((population.violation == least)[:, None], values, jnp.inf), axis=0)
     share = jnp.mean((population.violation <= 0).astype(dtype))
-    return jnp.concatenate([failed, best, mean, worst, jnp.stack([least, share])])
+    return jnp.concatenate([failed, best, mean, worst, jnp.stack([least, share]), *x])
 
 
-def columns(shape: Shape) -> int:
-    """How many numbers a row of history has for each run."""
-    return 2 + 3 * shape.objectives + (2 if shape.constrained else 0)
+def columns(shape: Shape, with_x: int = 0) -> int:
+    """How many numbers a row of history has for each run; with_x: how many variables are in it."""
+    return 2 + 3 * shape.objectives + (2 if shape.constrained else 0) + with_x
+
+
+def violation_column(shape: Shape) -> int:
+    return FIRST + 3 * shape.objectives
+
+
+def tally(shape: Shape, history: Array, marks: Array | None) -> tuple[Array, Array]:
+    """What the host must know of each run after a chunk, so that the history itself need not leave the device.
+
+    history: (g, columns, R); rows that were not made have ACTIVE 0. marks: of the carry, if runs can finish early.
+    Whole numbers (3, R): generations made, failures, why the run is finished; and (2, R): best value, its violation.
+    """
+    active = history[:, ACTIVE] > 0
+    made = jnp.sum(active, axis=0, dtype=jnp.int32)
+    failed = jnp.sum(jnp.where(active, history[:, FAILED], 0).astype(jnp.int32), axis=0, dtype=jnp.int32)
+    reason = jnp.full_like(made, RUNNING) if marks is None else marks[:, REASON].astype(jnp.int32)
+    last = jnp.maximum(made - 1, 0)[None, None]
+    best = jnp.take_along_axis(history[:, FIRST, None], last, axis=0)[0, 0]
+    if shape.constrained:
+        violation = jnp.take_along_axis(history[:, violation_column(shape), None], last, axis=0)[0, 0]
+    else:
+        violation = jnp.where(jnp.isfinite(best), 0.0, jnp.inf).astype(best.dtype)
+    return jnp.stack([made, failed, reason]), jnp.stack([best, violation])
 
 
 def _mark(marks: Array, rules: Rules, number: Array, row: Array, evaluation: Evaluation) -> Array:
     """The marks after a generation, from its `summary` (columns, R): runs that are finished keep theirs."""
     active = (marks[:, REASON] == RUNNING) & (number <= rules.generations)
     best = row[FIRST - 1]
-    violation = jnp.zeros_like(best) if evaluation.violation is None else row[-2]
+    constrained = evaluation.violation is not None
+    violation = row[FIRST - 1 + 3 * evaluation.objectives.shape[-1]] if constrained else jnp.zeros_like(best)
     better = (violation < marks[:, VIOLATION]) | ((violation == marks[:, VIOLATION]) & (best < marks[:, BEST]))
     since = jnp.where(better, 0, marks[:, SINCE_BETTER] + 1)
     single = evaluation.objectives.shape[-1] == 1
@@ -176,22 +226,19 @@ class Track:
         zeros = np.zeros(runs, np.int64)
         return Track(zeros, np.full(runs, np.inf), np.full(runs, np.inf), zeros, zeros)
 
-    def add(self, rows: np.ndarray, carry: Carry, constrained: bool) -> Track:
-        """After a chunk with these rows (g, columns, R)."""
-        active = rows[:, ACTIVE] > 0
-        made = active.sum(axis=0)
-        last, runs = np.maximum(made - 1, 0), np.arange(rows.shape[2])
-        best = rows[last, FIRST, runs]
-        violation = rows[last, -2, runs] if constrained else np.where(np.isfinite(best), 0.0, np.inf)
+    def add(self, counts: np.ndarray, values: np.ndarray) -> Track:
+        """After a chunk with this `tally`."""
+        made, failed, reason = counts.astype(np.int64)
+        best, violation = values
         return Track(
             generations=self.generations + made,
             best=np.where(made > 0, best, self.best),
             violation=np.where(made > 0, violation, self.violation),
-            failed=self.failed + (rows[:, FAILED] * active).sum(axis=0).astype(np.int64),
-            reason=self.reason if carry.frozen is None else np.asarray(carry.frozen.marks)[:, REASON].astype(np.int64),
+            failed=self.failed + failed,
+            reason=reason,
         )
 
-    def rows(self, chosen: slice) -> Track:
+    def rows(self, chosen: slice | np.ndarray) -> Track:
         return Track(*(getattr(self, f.name)[chosen] for f in fields(self)))
 
     @staticmethod
@@ -221,37 +268,74 @@ class Outcome:
     track: Track
     history: np.ndarray | None  # (R, G, columns)
     x: np.ndarray  # (R, d), best of each run
-    population: Population  # of the best run, (n, ...)
+    populations: dict[int, Survivors]  # of each cell's best run
     stopped: str  # "" when every run ended by its own rules, else "interrupt", "time", "callback" or "failures"
     compile_seconds: float = 0.0
+    device_seconds: float = 0.0  # spent waiting for chunks of generations
     skipped: int = 0  # points of the last generation that Ctrl-C left unevaluated
 
-    def from_run(self, first: int) -> Outcome:
-        """Without the runs before row `first`, which an earlier batch has already."""
-        history = None if self.history is None else self.history[first:]
-        return replace(self, track=self.track.rows(slice(first, None)), history=history, x=self.x[first:])
+    def of_runs(self, chosen: slice) -> Outcome:
+        """These runs alone. The history ends with the longest of them."""
+        track = self.track.rows(chosen)
+        history = None if self.history is None else self.history[chosen, : int(track.generations.max(initial=0))]
+        return replace(self, track=track, history=history, x=self.x[chosen])
 
     @staticmethod
     def join(batches: list[Outcome]) -> Outcome:
         """One outcome of several batches of runs."""
         if len(batches) == 1:
             return batches[0]
-        track = Track.join([b.track for b in batches])
-        ends = np.cumsum([len(b.x) for b in batches])
-        best = int(np.searchsorted(ends, best_run(track), side="right"))  # the batch that has the best run
+        populations: dict[int, Survivors] = {}
+        for batch in batches:
+            for cell, found in batch.populations.items():
+                populations[cell] = min(populations.get(cell, found), found, key=lambda survivors: survivors.rank)
         histories = [b.history for b in batches if b.history is not None]
         longest = max((h.shape[1] for h in histories), default=0)
         padded = [np.pad(h, ((0, 0), (0, longest - h.shape[1]), (0, 0)), "edge") for h in histories]
-        history = np.concatenate(padded) if padded else None
-        x = np.concatenate([b.x for b in batches])
-        return Outcome(track, history, x, batches[best].population, batches[-1].stopped)
+        return Outcome(
+            track=Track.join([b.track for b in batches]),
+            history=np.concatenate(padded) if padded else None,
+            x=np.concatenate([b.x for b in batches]),
+            populations=populations,
+            stopped=batches[-1].stopped,
+            compile_seconds=sum(b.compile_seconds for b in batches),
+            device_seconds=sum(b.device_seconds for b in batches),
+            skipped=sum(b.skipped for b in batches),
+        )
 
 
-def finish(carry: Carry, run: Array) -> tuple[Array, Population]:
-    """The best x of each run (R, d), and the survivors of one of them."""
+class Survivors(NamedTuple):
+    """The last population of a cell's best run."""
+
+    rank: tuple[float, float]  # violation and value of its best individual
+    population: Population  # (n, ...)
+
+
+def finish(carry: Carry, rows: Array) -> tuple[Array, Population]:
+    """The best x of each run (R, d), and the survivors of the runs in these rows, (len(rows), n, ...)."""
     parents = settle(carry).parents
     x = jax.vmap(lambda population: population.x[best_index(population)])(parents)
-    return x, jax.tree.map(lambda a: a[run], parents)
+    return x, jax.tree.map(lambda a: a[rows], parents)
+
+
+def outcome(
+    track: Track,
+    cells: np.ndarray,
+    finished: Callable[[np.ndarray], tuple[Any, Population]],
+    history: list[np.ndarray],
+    **more: Any,
+) -> Outcome:
+    """The outcome of a batch, its runs belonging to these cells (R,); `finished` calls `finish` with chosen rows."""
+    best = {int(cell): (rows := np.flatnonzero(cells == cell))[best_run(track.rows(rows))] for cell in np.unique(cells)}
+    x, populations = jax.tree.map(np.asarray, finished(np.array(list(best.values()), np.int32)))
+    survivors = {
+        cell: Survivors(
+            (float(track.violation[row]), float(track.best[row])),
+            jax.tree.map(lambda a: a[i], populations),  # noqa: B023
+        )
+        for i, (cell, row) in enumerate(best.items())
+    }
+    return Outcome(track, history_of(history, track) if history else None, x, survivors, **more)
 
 
 def survivors(carry: Carry) -> Population:
@@ -283,7 +367,8 @@ class Watch:
     taken: dict[int, list[Population]] = field(default_factory=dict)  # those kept, (R, n, ...), one per batch
 
 
-Chunk = Callable[[Carry, int, int], tuple[Carry, np.ndarray]]  # (carry, first generation, how many) -> carry, history
+# (carry, first generation, how many) -> carry, history (rows, columns, R), its tally
+Chunk = Callable[[Carry, int, int], tuple[Carry, Any, tuple[Any, Any]]]
 
 
 def drive(
@@ -291,43 +376,43 @@ def drive(
     plan: Callable[[int, float], int],
     carry: Carry,
     *,
-    shape: Shape,
     runs: int,
     limit: int,
     watch: Watch,
     keep_history: bool,
     interrupted: Callable[[], bool],
     survivors: Callable[[Carry], Population],
-) -> tuple[Carry, Track, list[np.ndarray], str]:
-    """Run chunks until every run is finished or something asks to stop. Returns the carry, the track, history and why.
+) -> tuple[Carry, Track, list[np.ndarray], str, float]:
+    """Run chunks until every run is finished or something asks to stop.
 
     plan(length of the last chunk, its seconds) says how long the next chunk is; interrupted(), whether Ctrl-C came.
+    Returns the carry, the track, the history, why it stopped, and the seconds spent waiting for chunks.
     """
     kept: list[np.ndarray] = []
     track = Track.start(runs)
-    made, length, took = 0, 0, 0.0
+    made, length, took, waited = 0, 0, 0.0, 0.0
     while True:
         until = min((g for g in watch.snapshots if g > made), default=limit)
         length = min(plan(length, took), limit - made, until - made)
         start = time.perf_counter()
-        carry, history = chunk(carry, made + 1, length)
-        rows = np.asarray(history)[:length]  # waits for the device
+        carry, history, tally = chunk(carry, made + 1, length)
+        counts, values = jax.device_get(tally)  # waits for the device
         took = time.perf_counter() - start
+        waited += took
         made += length
-        track = track.add(rows, carry, shape.constrained)
+        track = track.add(counts, values)
         if keep_history:
-            kept.append(np.array(rows[:, FIRST:]))
+            kept.append(np.asarray(history)[:length, FIRST:])
         if made in watch.snapshots:
             watch.taken.setdefault(made, []).append(jax.tree.map(np.asarray, survivors(carry)))
-        if interrupted():
-            return carry, track, kept, "interrupt"
-        asked = watch.notify(made, track) if watch.notify else ""
-        if made >= limit or bool((track.reason != RUNNING).all()):
-            return carry, track, kept, ""
-        if asked:
-            return carry, track, kept, asked
-        if watch.deadline is not None and time.perf_counter() >= watch.deadline:
-            return carry, track, kept, "time"
+        stopped = "interrupt" if interrupted() else ""
+        asked = watch.notify(made, track) if watch.notify and not stopped else ""
+        ended = made >= limit or bool((track.reason != RUNNING).all())
+        if not stopped and not ended:
+            late = watch.deadline is not None and time.perf_counter() >= watch.deadline
+            stopped = asked or ("time" if late else "")
+        if stopped or ended:
+            return carry, track, kept, stopped, waited
 
 
 @contextmanager

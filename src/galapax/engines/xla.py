@@ -10,6 +10,7 @@ import math
 import os
 import time
 from collections import OrderedDict
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -21,6 +22,7 @@ from galapax import random
 from galapax.algorithm import Algorithm, Evaluation, Shape
 from galapax.engines import loop
 from galapax.engines.loop import Carry, Outcome, Rules, Watch
+from galapax.errors import InputError
 from galapax.evaluate import Formulas, evaluate_points
 from galapax.problem import Bounds
 
@@ -38,27 +40,34 @@ def run(
     rules: Rules,
     *,
     keys: Any,
+    cells: Any,
+    initial: Any,
     watch: Watch,
     keep_history: bool,
+    with_x: bool,
 ) -> Outcome:
-    """Run a batch, one run per key, to its end."""
+    """Run a batch, one run per key, to its end.
+
+    algorithm: hyper-parameters that differ between runs have one value for each. cells: (R,), which runs share them.
+    initial: starting points (k, d), (R, k, d), or None. with_x: the best x of each generation is in the history.
+    """
     clock = Clock()
     runs, limit = keys.shape[0], int(rules.generations)
     on_cpu = jax.default_backend() == "cpu"
     rows = (
-        cpu_rows(runs)
+        cpu_rows(runs, algorithm.population)
         if on_cpu
         else gpu_rows(limit, runs * algorithm.population * bounds.dim, latency(formulas, bounds))
     )
     uneven = not on_cpu and (limit % rows > 0 or bool(watch.snapshots))  # some chunk is shorter than its program
     freeze = rules.target > -math.inf or int(rules.stall) < loop.NEVER or uneven
-    algorithm, bounds, keys, consts, device_rules = jax.device_put(
-        (algorithm, bounds, keys, formulas.consts, rules.as_arrays(bounds.lower.dtype))
+    algorithm, bounds, keys, consts, device_rules, initial = jax.device_put(
+        (algorithm, bounds, keys, formulas.consts, rules.as_arrays(bounds.lower.dtype), initial)
     )
+    fixed = (formulas, rows, not on_cpu, with_x)
 
-    def chunk(carry: Carry, first: int, count: int) -> tuple[Carry, np.ndarray]:
+    def chunk(carry: Carry, first: int, count: int) -> tuple[Carry, Any, tuple[Any, Any]]:
         span = np.array([first, count], np.int32)  # one transfer
-        fixed = (formulas, rows, not on_cpu)
         return clock.call(_chunk, fixed, algorithm, consts, device_rules, keys, carry, span)
 
     def plan(length: int, seconds: float) -> int:
@@ -68,13 +77,13 @@ def run(
             return 1  # a generation may take long: time the first before asking for more
         return max(1, min(rows, int(length * min(8.0, CHUNK_SECONDS / max(seconds, 1e-9)))))
 
-    carry = clock.call(loop.begin, (formulas.shape, freeze), algorithm, keys, bounds)
+    carry = clock.call(loop.begin, (formulas.shape, freeze), algorithm, keys, bounds, initial)
+    compiled_before = clock.compile_seconds
     with loop.interrupts() as interrupted:
-        carry, track, history, stopped = loop.drive(
+        carry, track, history, stopped, waited = loop.drive(
             chunk,
             plan,
             carry,
-            shape=formulas.shape,
             runs=runs,
             limit=limit,
             watch=watch,
@@ -82,29 +91,26 @@ def run(
             interrupted=interrupted,
             survivors=lambda carry: clock.call(loop.survivors, (), carry),
         )
-    x, population = clock.call(loop.finish, (), carry, np.int32(loop.best_run(track)))
-    return Outcome(
-        track=track,
-        history=loop.history_of(history, track) if keep_history else None,
-        x=np.asarray(x),
-        population=jax.tree.map(np.asarray, population),
-        stopped=stopped,
-        compile_seconds=clock.compile_seconds,
+    waited -= clock.compile_seconds - compiled_before  # of the chunk's program, in the first call
+    outcome = loop.outcome(
+        track, cells, lambda rows: clock.call(loop.finish, (), carry, rows), history, stopped=stopped
     )
+    return replace(outcome, compile_seconds=clock.compile_seconds, device_seconds=waited)
 
 
 def _chunk(
     formulas: Formulas,
     rows: int,
     static_length: bool,
+    with_x: bool,
     algorithm: Algorithm,
     consts: Any,
     rules: Rules,
     keys: Array,
     carry: Carry,
     span: Array,
-) -> tuple[Carry, Array]:
-    """`span[1]` generations from number `span[0]` on (all `rows` if the length is static), and their history."""
+) -> tuple[Carry, Array, tuple[Array, Array]]:
+    """`span[1]` generations from number `span[0]` on (all `rows` if the length is static), their history and tally."""
 
     # what a static loop makes beyond the wanted generations is masked
     rules = rules._replace(generations=jnp.minimum(rules.generations, span[0] + span[1] - 1))
@@ -126,16 +132,20 @@ def _chunk(
     def body(i: Any, both: tuple[Carry, Array]) -> tuple[Carry, Array]:
         carry, history = both
         own = lax.dynamic_index_in_dim(ahead, i, keepdims=False) if static_length else fold_all(span[0] + i)
-        carry, row = loop.generation(algorithm, rules, own, span[0] + i, carry, evaluate)
+        carry, row = loop.generation(algorithm, rules, own, span[0] + i, carry, evaluate, with_x)
         return carry, lax.dynamic_update_index_in_dim(history, row, i, axis=0)
 
-    history = jnp.zeros((rows, loop.columns(formulas.shape), keys.shape[0]), carry.proposed.candidates.dtype)
-    return lax.fori_loop(0, rows if static_length else span[1], body, (carry, history))
+    width = loop.columns(formulas.shape, carry.proposed.candidates.shape[-1] if with_x else 0)
+    history = jnp.zeros((rows, width, keys.shape[0]), carry.proposed.candidates.dtype)
+    carry, history = lax.fori_loop(0, rows if static_length else span[1], body, (carry, history))
+    return carry, history, loop.tally(formulas.shape, history, None if carry.frozen is None else carry.frozen.marks)
 
 
-def cpu_rows(runs: int) -> int:
-    """The longest chunk on a CPU: history for so many generations is kept on the device."""
-    return max(64, min(1024, 2**17 // runs))
+def cpu_rows(runs: int, population: int) -> int:
+    """The longest chunk on a CPU: history for so many generations is kept on the device, and failures are counted in
+    32 bits.
+    """
+    return min(max(64, min(1024, 2**17 // runs)), max(1, 2**31 // population))
 
 
 def gpu_rows(limit: int, genes: int, seconds: float) -> int:
@@ -159,17 +169,21 @@ def latency(formulas: Formulas, bounds: Bounds) -> float:
 
 
 def runs_at_once(algorithm: Algorithm, bounds: Bounds, shape: Shape, runs: int) -> int:
-    """How many of the runs fit into the memory that is free, at least one."""
-    if runs == 1:
-        return 1
+    """How many of the runs fit into the memory that is free. One that does not fit alone is refused."""
     name = (jax.tree.structure(algorithm), bounds.dim, bounds.lower.dtype, shape)
     if name not in _sizes:
         key = jax.ShapeDtypeStruct((1, 2), jnp.uint32)
         one = jax.eval_shape(lambda key: loop.begin(shape, True, algorithm, key, bounds), key)
         _sizes[name] = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(one))
+    size, free = _sizes[name], free_memory(jax.devices()[0])
+    if size > free:
+        raise InputError(
+            f"one run with a population of {algorithm.population} needs at least {size / 2**30:.1f} GiB and "
+            f"{free / 2**30:.1f} GiB are free on the {jax.devices()[0].device_kind}: take a smaller population."
+        )
     # twice the carry for what a generation needs besides it; the history of a chunk on top
     rows = 1024 * loop.columns(shape) * bounds.lower.dtype.itemsize
-    return max(1, min(runs, int(0.5 * free_memory(jax.devices()[0]) / (2 * _sizes[name] + rows))))
+    return max(1, min(runs, int(0.5 * free / (2 * size + rows))))
 
 
 def free_memory(device: jax.Device) -> int:
@@ -177,6 +191,11 @@ def free_memory(device: jax.Device) -> int:
     stats = device.memory_stats() if device.platform != "cpu" else None
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"]) - int(stats.get("bytes_in_use", 0))
+    return host_memory()
+
+
+def host_memory() -> int:
+    """Bytes that can still be had on this machine."""
     if "SC_AVPHYS_PAGES" in os.sysconf_names:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return 4 * 2**30

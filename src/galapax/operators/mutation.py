@@ -12,14 +12,16 @@ from galapax.algorithm import Population
 from galapax.operators.selection import best_index
 
 
-def partners(key: Array, n: int, count: int) -> Array:
+def partners(key: Array, n: int, count: int, besides: Array | None = None) -> Array:
     """For each of n individuals `count` distinct others, none of them itself, (count, n).
+
+    besides: a row, or one for each individual, that is not drawn; the individual's own unless given.
 
     Every such choice is equally likely. The j-th pick is drawn among the n - 1 - j that are left and moved past those
     already taken, in rising order: no rejection, no permutation, memory O(n).
     """
     words = random.bits(key, (count, n))
-    taken = [jnp.arange(n, dtype=jnp.int32)]
+    taken = [jnp.arange(n, dtype=jnp.int32) if besides is None else besides.astype(jnp.int32)]
     picks = []
     for j in range(count):
         pick = random.scale_to(words[j], n - 1 - j)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from galapax.result import History, Result
+from galapax.result import History, Result, all_runs
+from galapax.statistics import ecdf_over_targets, log_targets, quantile_curves
+from galapax.study import Study, curves, reference_value, scores
 
 BLUE, ORANGE, GREEN, GREY = (
     "#0072B2",
@@ -89,3 +93,135 @@ def _mark_feasible(axes: Axes, history: History, best: np.ndarray) -> None:
 def _title(result: Result) -> str:
     runs = f", {len(result.runs)} runs" if result.runs is not None else ""
     return f"{result.problem.title or result.problem.name} · {result.settings['algorithm']}{runs}"
+
+
+# Okabe and Ito's colours, then the same with other strokes
+COLOURS = (BLUE, ORANGE, GREEN, "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#B8A800")
+STROKES = ("-", "--", ":", "-.")
+
+
+def study_convergence(study: Study) -> Figure:
+    """How the cells of a study converge.
+
+    A comparison has a panel for each problem: median and middle half of the runs by evaluations, for each algorithm. A
+    sweep has a curve for each setting: the mean of the runs by generation.
+    """
+    if study.kind == "sweep":
+        return _sweep_convergence(study)
+    names = [p for p in study.axes["problem"] if study.along("algorithm", problem=p)]
+    columns = min(3, len(names))
+    rows = -(-len(names) // columns)
+    figure = Figure(figsize=(max(6.5, 4.6 * columns), 3.6 * rows + 0.6), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes in grid.ravel()[len(names) :]:
+        axes.set_visible(False)
+    styles = _styles(study.axes["algorithm"])
+    for axes, name in zip(grid.ravel(), names, strict=False):
+        found = study.along("algorithm", problem=name)
+        results = list(found.values())
+        reference = reference_value(results)
+        floor = np.finfo(np.float64).eps * max(1.0, abs(reference))
+        for label, result in found.items():
+            history = all_runs(result).history
+            if history is None:
+                continue
+            gap = np.maximum(curves(result) - reference, floor)
+            lower, middle, upper = (_finite(c) for c in quantile_curves(gap, (0.25, 0.5, 0.75)))
+            axes.plot(history.nfev, middle, label=label, lw=1.7, **styles[label])
+            axes.fill_between(history.nfev, lower, upper, color=styles[label]["color"], alpha=0.2, lw=0)
+        axes.set_yscale("log")
+        axes.set_title(results[0].problem.name, loc="left")
+        axes.set_xlabel("evaluations")
+        axes.grid(alpha=0.25)
+    known = all(r.problem.optimum is not None for r in study.results)
+    for row in grid:
+        row[0].set_ylabel("distance to the best known value" if known else "distance to the best value found")
+    handles, labels = grid[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=min(4, len(labels)), frameon=False)
+    return figure
+
+
+def _sweep_convergence(study: Study) -> Figure:
+    figure = Figure(figsize=(8.5, 4.8), layout="constrained")
+    axes = figure.subplots()
+    names = list(study.axes)
+    first = _styles([str(v) for v in study.axes[names[0]]])
+    reference = reference_value(study.results)
+    floor = np.finfo(np.float64).eps * max(1.0, abs(reference))
+    for labels, result in study:
+        history = all_runs(result).history
+        if history is None:
+            continue
+        place = sum(study.axes[n].index(labels[n]) for n in names[1:])
+        colour = first[str(labels[names[0]])]["color"]
+        gap = _finite(np.maximum(curves(result).mean(axis=0) - reference, floor))
+        label = ", ".join(f"{n} {v:g}" if isinstance(v, float) else f"{n} {v}" for n, v in labels.items())
+        axes.plot(history.generation, gap, color=colour, ls=STROKES[place % len(STROKES)], lw=1.6, label=label)
+    axes.set_yscale("log")
+    axes.set_xlabel("generation")
+    axes.set_ylabel(
+        "mean of the best values − " + ("best known" if study.results[0].problem.optimum is not None else "best found")
+    )
+    problem = study.results[0].problem
+    runs = len(all_runs(study.results[0]))
+    axes.set_title(f"{problem.name} · {study.results[0].settings['algorithm']}, {runs} runs each", loc="left")
+    axes.grid(alpha=0.25)
+    if len(study) <= 40:
+        figure.legend(loc="outside right upper", frameon=False, fontsize=9 if len(study) <= 16 else 7)
+    return figure
+
+
+def running_times(study: Study) -> Figure:
+    """By evaluations, the share of targets reached, over all problems and runs: the empirical distribution of running
+    times, with 51 targets a problem between its first value and its best known one, evenly on a logarithmic scale.
+    """
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots()
+    styles = _styles(study.axes["algorithm"])
+    shares: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+    for name in study.axes["problem"]:
+        found = study.along("algorithm", problem=name)
+        if not found:
+            continue
+        reference = reference_value(list(found.values()))
+        begin = np.concatenate([curves(result)[:, 0] for result in found.values()])
+        begin = begin[np.isfinite(begin)]
+        if begin.size == 0:  # nothing feasible at first: count from the worst end
+            begin = np.concatenate([scores(result) for result in found.values()])
+            begin = begin[np.isfinite(begin)]
+        start = float(np.median(begin)) if begin.size else np.nan
+        if not start > reference:
+            continue
+        single = any(result.settings["dtype"] == "float32" for result in found.values())
+        targets = log_targets(reference, start, precision=1e-4 if single else 1e-8)
+        for label, result in found.items():
+            history = all_runs(result).history
+            assert history is not None
+            share = ecdf_over_targets(curves(result), history.nfev, targets)
+            shares.setdefault(label, []).append((history.nfev, share))
+    for label, parts in shares.items():
+        steps = max((nfev for nfev, _ in parts), key=len)
+        total = np.zeros(len(steps))
+        for nfev, share in parts:
+            at = np.searchsorted(nfev, steps, side="right") - 1
+            total += np.where(at >= 0, share[np.maximum(at, 0)], 0.0)
+        axes.step(steps, total / len(parts), where="post", label=label, lw=1.8, **styles[label])
+    axes.set_xscale("log")
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel("evaluations")
+    axes.set_ylabel("share of targets reached")
+    axes.set_title(f"{len(study.axes['problem'])} problems, 51 targets each", loc="left")
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False, loc="upper left")
+    return figure
+
+
+def _styles(names: list[str]) -> dict[str, dict[str, Any]]:
+    return {
+        name: {"color": COLOURS[i % len(COLOURS)], "ls": STROKES[i // len(COLOURS) % len(STROKES)]}
+        for i, name in enumerate(names)
+    }
+
+
+def _finite(values: np.ndarray) -> np.ndarray:
+    return np.where(np.isfinite(values), values, np.nan)

@@ -7,8 +7,11 @@ import io
 from html import escape
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from galapax.result import Result
-from galapax.view import plots
+from galapax.study import Study
+from galapax.view import plots, tables
 from galapax.view.terminal import constraint_rows, run_rows
 
 STYLE = """
@@ -44,8 +47,43 @@ def page(result: Result) -> str:
         parts += ["<h2>Constraints</h2>", _table(["constraint", "value", "needed", ""], rows)]
     if result.runs is not None:
         parts += ["<h2>Runs</h2>", _table(["", ""], run_rows(result))]
-    parts += ["<h2>Convergence</h2>", _picture(result), "<h2>Cost</h2>", _table(["", ""], _cost_rows(result))]
+    parts += ["<h2>Convergence</h2>", _picture(plots.convergence(result), "convergence by generation")]
+    parts += ["<h2>Cost</h2>", _table(["", ""], _cost_rows(result))]
     parts += ["<h2>Settings</h2>", _table(["", ""], _setting_rows(result.settings))]
+    return _document(title, parts)
+
+
+def study_page(study: Study) -> str:
+    """The report of a sweep or a comparison."""
+    title = "Comparison of algorithms" if study.kind == "comparison" else "Sweep over hyper-parameters"
+    axes = "; ".join(f"{name}: {', '.join(map(str, values))}" for name, values in study.axes.items())
+    parts = [
+        f"<h1>{title}</h1>",
+        f'<p class="sub">{escape(axes)}</p>',
+        f'<p class="message">{escape(study.message)}</p>',
+    ]
+    for grid in tables.grids(study):
+        parts += [f"<h2>{escape(grid.title)}</h2>", tables.html(grid)]
+    parts += ["<h2>Convergence</h2>", _picture(plots.study_convergence(study), "convergence by evaluations")]
+    if study.kind == "comparison":
+        parts += ["<h2>Share of targets reached</h2>", _picture(plots.running_times(study), "running times")]
+        tests = [
+            (problem, t.first, t.second, f"{t.p:.3g}", f"{t.adjusted:.3g}", f"{t.effect:.2f}")
+            for problem in study.axes["problem"]
+            if len(study.along("algorithm", problem=problem)) > 1
+            for t in study.tests(problem)
+        ]
+        names = ["problem", "first", "second", "p", "p, Holm", "effect (chance that first is better)"]
+        parts += ["<h2>Pairs</h2>", _table(names, tests)]
+    settings = study.results[0].settings
+    shared = {k: settings[k] for k in ("runs", "seed", "dtype", "device", "maximize", "versions")}
+    if study.kind == "sweep":
+        shared = {k: settings[k] for k in ("problem", "algorithm", "generations", "stall")} | shared
+    parts += ["<h2>Settings</h2>", _table(["", ""], _setting_rows(shared))]
+    return _document(title, parts)
+
+
+def _document(title: str, parts: list[str]) -> str:
     body = "\n".join(parts)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>\n'
@@ -90,8 +128,8 @@ def _table(names: list[str], rows: list[Any]) -> str:
     return f'<div class="wide"><table>{"".join(lines)}</table></div>'
 
 
-def _picture(result: Result) -> str:
+def _picture(figure: Figure, alt: str) -> str:
     file = io.BytesIO()
-    plots.convergence(result).savefig(file, format="png", dpi=150)
+    figure.savefig(file, format="png", dpi=130)
     data = base64.b64encode(file.getvalue()).decode()
-    return f'<img alt="convergence by generation" src="data:image/png;base64,{data}">'
+    return f'<img alt="{alt}" src="data:image/png;base64,{data}">'

@@ -13,7 +13,9 @@ from rich.text import Text
 
 from galapax import algorithms, problems
 from galapax.problem import Problem
-from galapax.result import Result
+from galapax.result import Result, all_runs
+from galapax.study import Study
+from galapax.view.tables import grids
 
 SHORT = {"variables": "vars", "objectives": "obj", "ineq": "g≤0", "eq": "h=0"}  # headings for 80 columns
 SHOWN = 12  # variables or constraints listed one by one
@@ -118,6 +120,21 @@ def _runs(result: Result) -> Table:
     for row in run_rows(result):
         table.add_row(*row)
     return table
+
+
+def study_tables(study: Study) -> RenderableType:
+    """The tables of a sweep or a comparison."""
+    parts: list[RenderableType] = []
+    for grid in grids(study):
+        table = Table(title=grid.title, title_justify="left", title_style="bold", header_style="bold", box=SIMPLE_HEAD)
+        table.padding = (0, 1, 0, 0)
+        for i, name in enumerate(grid.header):
+            table.add_column(name, justify="right" if i else "left")
+        for row in grid.rows:
+            table.add_row(*(Text(cell.text, style="bold green" if cell.bold else "") for cell in row))
+        parts += [table, Text(grid.note, style="dim")]
+    whole = all(len(all_runs(r)) == r.settings["runs"] for r in study.results) and "Stopped" not in study.message
+    return Group(*parts, Text.assemble(("✓ ", "green") if whole else ("✗ ", "red"), study.message))
 
 
 def algorithm_facts() -> list[dict[str, Any]]:

@@ -1,0 +1,75 @@
+"""The three-parent genetic algorithm of GAGPU.
+
+Smith, Kuo, Hsieh, Yu, Wu & Ferguson (2010), Computer Physics Communications 181(6), and the GAGPU manual, version 1.1.
+A child lies between a random second parent and the best individual (with fr above 1 also beyond the best), disturbed in
+proportion to the distance of second and third parent. It takes the place of the individual in its slot if it is better.
+
+Differs from the manual: children stay in the box (`bounds_at_start_only` gives the original, whose box serves for the
+first generation alone), and "better" means a smaller value, not a smaller absolute value; the two agree where no value
+is negative. As in the public code, the parents are three different individuals and each gene draws its own numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import jax
+from jax import Array
+
+from galapax import random
+from galapax.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
+from galapax.checks import number, whole
+from galapax.errors import InputError
+from galapax.operators.crossover import three_parents
+from galapax.operators.repair import bounce_back
+from galapax.operators.sampling import uniform_in
+from galapax.operators.selection import choose, no_worse
+from galapax.problem import Bounds
+
+
+class GAState(NamedTuple):
+    candidates: Array  # (n, d) children, waiting for their evaluation
+    parents: Population
+    bounds: Bounds
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class GA:
+    """The three-parent genetic algorithm of GAGPU, for one objective.
+
+    population: number of individuals, at least 3.
+    fr: how far a child goes from its second parent to the best one; above 1 it may go beyond. FR in the manual.
+    sigma: weight of the random step, in units of the distance of second and third parent. SIG in the manual.
+    bounds_at_start_only: as in the original, the box holds for the first generation alone.
+    """
+
+    population: int = static(100)
+    fr: float = 1.0
+    sigma: float = 1.0
+    bounds_at_start_only: bool = static(False)
+
+    several_objectives: ClassVar[bool] = False
+
+    def check(self) -> None:
+        whole(self.population, "population", 3, "a child has three different parents")
+        number(self.fr, "fr")
+        if number(self.sigma, "sigma") < 0:
+            raise InputError(f"sigma must be at least 0, got {self.sigma:g}.")
+        if not isinstance(self.bounds_at_start_only, bool):
+            raise InputError(f"bounds_at_start_only must be True or False, got {self.bounds_at_start_only!r}.")
+
+    def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> GAState:
+        x = uniform_in(key, bounds, self.population)
+        return GAState(x, unevaluated(x, shape), bounds)
+
+    def step(self, key: Array, state: GAState, evaluation: Evaluation) -> GAState:
+        """A child that is better takes its slot, then every slot has a new child."""
+        key_breed, key_repair = random.split(key)
+        children = evaluated(state.candidates, evaluation)
+        parents = choose(no_worse(state.parents, children), state.parents, children)
+        candidates = three_parents(key_breed, parents, self.fr, self.sigma)
+        if not self.bounds_at_start_only:
+            candidates = bounce_back(key_repair, candidates, parents.x, state.bounds)
+        return GAState(candidates, parents, state.bounds)

@@ -1,0 +1,135 @@
+"""Several algorithms on several problems, with the statistics to tell them apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from galapax import algorithms as registry
+from galapax import problems as problem_registry
+from galapax.algorithm import Algorithm
+from galapax.checks import number, whole
+from galapax.errors import InputError
+from galapax.minimize import Job, prepare, solve
+from galapax.problem import MinMaxProblem, Problem
+from galapax.result import Result
+from galapax.study import Study
+from galapax.sweep import message
+
+
+def compare(
+    problems: Sequence[str | Problem],
+    algorithms: Sequence[str | Algorithm] | Mapping[str, str | Algorithm],
+    *,
+    max_evaluations: int = 20_000,
+    runs: int = 30,
+    target: float | Mapping[str, float] | None = None,
+    paired: bool = False,
+    seed: int = 0,
+    dtype: Any = None,
+    progress: bool | None = None,
+) -> Study:
+    """Run every algorithm on every problem with the same number of evaluations.
+
+    problems: names or Problems. algorithms: names or instances; a mapping gives them names of your own.
+    max_evaluations: what one run may spend, whatever the population; a last generation that does not fit is left out.
+    runs: of each algorithm on each problem, computed together.
+    target: a run succeeds once it is this close to the problem's best known value; or {problem: value to reach}.
+    paired: compare run r of one algorithm with run r of the other (they share their seed; algorithms with equal
+        populations start from the same points), by Wilcoxon's signed ranks instead of Mann-Whitney.
+    """
+    chosen = _problems(problems)
+    solvers = _algorithms(algorithms)
+    whole(runs, "runs", 2, "one run of a random search says nothing about the next")
+    targets = {name: _target(problem, target) for name, problem in chosen.items()}
+    jobs: dict[tuple[str, str], Job] = {}
+    for name, problem in chosen.items():
+        for label, solver in solvers.items():
+            where = f"[{len(jobs) + 1}/{len(chosen) * len(solvers)}] "
+            jobs[name, label] = prepare(
+                problem,
+                (solver,),
+                max_evaluations=max_evaluations,
+                runs=runs,
+                seed=seed,
+                dtype=dtype,
+                progress=progress,
+                label=where,
+            )
+    labels: list[dict[str, Any]] = []
+    results: list[Result] = []
+    stopped = ""
+    for (name, label), job in jobs.items():
+        found, stopped = solve(job)
+        labels += [{"problem": name, "algorithm": label}] * len(found)
+        results += found
+        if stopped:
+            break
+    return Study(
+        kind="comparison",
+        axes={"problem": list(chosen), "algorithm": list(solvers)},
+        labels=labels,
+        results=results,
+        targets=[targets[own["problem"]] for own in labels],
+        message=message(stopped, len(results), len(jobs), "pairs of problem and algorithm"),
+        paired=bool(paired),
+    )
+
+
+def _problems(given: Sequence[str | Problem]) -> dict[str, Problem]:
+    if isinstance(given, str | Problem):
+        given = [given]
+    out: dict[str, Problem] = {}
+    for one in given:
+        problem = problem_registry.get(one) if isinstance(one, str) else one
+        if isinstance(problem, MinMaxProblem) or not isinstance(problem, Problem):
+            raise InputError(f"compare takes problems of one solution x, by name or as a Problem; got {one!r}.")
+        if problem.name in out:
+            raise InputError(
+                f"the problem {problem.name!r} is given twice; give each a name of its own by with_(name=)."
+            )
+        out[problem.name] = problem
+    if not out:
+        raise InputError("compare needs at least one problem.")
+    return out
+
+
+def _algorithms(given: Any) -> dict[str, Algorithm]:
+    if isinstance(given, Mapping):
+        return {str(name): registry.resolve(one) for name, one in given.items()}
+    solvers = [registry.resolve(one) for one in ([given] if isinstance(given, str | Algorithm) else given)]
+    if not solvers:
+        raise InputError("compare needs at least one algorithm.")
+    names = [registry.name_of(s) for s in solvers]
+    out: dict[str, Algorithm] = {}
+    for name, solver in zip(names, solvers, strict=True):
+        label = name if names.count(name) == 1 else _described(name, solver)
+        if label in out:
+            raise InputError(f"{label} is given twice; name them yourself by a mapping such as {{'a': gx.DE(), ...}}.")
+        out[label] = solver
+    return out
+
+
+def _described(name: str, solver: Algorithm) -> str:
+    """The name with the hyper-parameters that differ from the default."""
+    usual, own = registry.settings_of(type(solver)()), registry.settings_of(solver)
+    changed = [f"{k}={v}" for k, v in own.items() if v != usual[k]]
+    return f"{name} ({', '.join(changed)})" if changed else name
+
+
+def _target(problem: Problem, target: float | Mapping[str, float] | None) -> float | None:
+    """The value that a run on this problem has to reach."""
+    if target is None:
+        return None
+    if isinstance(target, Mapping):
+        return number(target[problem.name], "target") if problem.name in target else None
+    distance = number(target, "target")
+    if distance < 0 or not math.isfinite(distance):
+        raise InputError(f"target is a distance to the best known value, at least 0; got {distance:g}.")
+    if problem.optimum is None:
+        raise InputError(
+            f"the best known value of {problem.name!r} is not given, so no distance to it can be a target: "
+            f"use problem.with_(optimum=...), or target={{{problem.name!r}: value}}."
+        )
+    return float(problem.optimum) + distance

@@ -1,0 +1,189 @@
+"""Many sets of runs side by side: what `sweep` and `compare` return."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from galapax import statistics
+from galapax.errors import InputError
+from galapax.result import Result, all_runs
+from galapax.statistics import Comparison, Friedman
+
+SIGNIFICANT = 0.05
+
+
+@dataclass(frozen=True)
+class Study:
+    """Results by name: one cell for each setting of a sweep, or for each problem and algorithm of a comparison.
+
+    kind: "sweep" or "comparison". axes: {name: values in order}; a cell is named by one value of each.
+    labels, results: the cells, in order; fewer than the axes span when the study was stopped early, as `message` says.
+    targets: for each cell the value at which a run counts as a success, or None.
+    paired: whether run r of every algorithm is compared with run r of the others.
+    """
+
+    kind: str
+    axes: dict[str, list[Any]]
+    labels: list[dict[str, Any]]
+    results: list[Result]
+    targets: list[float | None]
+    message: str
+    paired: bool = False
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __iter__(self) -> Iterator[tuple[dict[str, Any], Result]]:
+        return iter(zip(self.labels, self.results, strict=True))
+
+    def cell(self, **labels: Any) -> Result:
+        """The result of one cell, named by a value of each axis: study.cell(fr=1.0, sigma=0.5)."""
+        if set(labels) != set(self.axes):
+            raise InputError(f"a cell is named by {' and '.join(self.axes)}; got {', '.join(labels) or 'nothing'}.")
+        for name, value in labels.items():
+            if value not in self.axes[name]:
+                raise InputError(f"{name} is one of {', '.join(map(str, self.axes[name]))}; got {value!r}.")
+        for known, result in self:
+            if known == labels:
+                return result
+        raise InputError(f"the study was stopped before that cell was computed: {self.message}")
+
+    def values(self, name: str = "fun") -> np.ndarray:
+        """What every run came to, with the axes first and the runs last: shape (values of axis 1, ..., runs).
+
+        name: a field of Runs, such as "fun", "nfev", "violation". Cells and runs that were not made are NaN.
+        """
+        runs = [all_runs(result) for result in self.results]
+        out = np.full((*(len(v) for v in self.axes.values()), max(len(r) for r in runs)), np.nan)
+        for labels, own in zip(self.labels, runs, strict=True):
+            where = tuple(values.index(labels[axis]) for axis, values in self.axes.items())
+            out[where][: len(own)] = getattr(own, name)
+        return out
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each run of each cell: the tidy form that tables and plots of other tools start from."""
+        names = ("fun", "violation", "nit", "nfev", "n_failed", "success")
+        out = []
+        for labels, result in self:
+            runs = all_runs(result)
+            columns = {"run": runs.number.tolist()} | {name: getattr(runs, name).tolist() for name in names}
+            columns |= dict(zip(result.problem.variable_names(), runs.x.T.tolist(), strict=True))
+            if self.kind == "comparison":  # problems differ in their variables
+                columns = {name: columns[name] for name in ("run", *names)}
+            out += [{**labels, **dict(zip(columns, row, strict=True))} for row in zip(*columns.values(), strict=True)]
+        return out
+
+    def summary(self) -> list[dict[str, Any]]:
+        """One row for each cell: best, median, mean, standard deviation and worst of its runs; with a target also the
+        success rate, its Wilson interval, and the expected running time with its bootstrap interval.
+        """
+        out = []
+        for i, (labels, result) in enumerate(self):
+            sign = _sign(result)
+            found = statistics.describe(scores(result))
+            row = {**labels, **{k: sign * found[k] for k in ("best", "median", "mean")}, "std": found["std"]}
+            row |= {"worst": sign * found["worst"], "runs": found["count"]}
+            if result.problem.constrained:
+                row["feasible"] = 1 - found["missing"] / found["count"]
+            row["evaluations"] = int(all_runs(result).nfev.max())
+            if self.targets[i] is not None:
+                row |= self.success(i)
+            if self.kind == "comparison":
+                row["seconds"] = result.timings["run"]
+            out.append(row)
+        return out
+
+    def success(self, index: int) -> dict[str, float]:
+        """How often and how fast the runs of a cell reached its target."""
+        result, target = self.results[index], self.targets[index]
+        if target is None:
+            raise InputError("there is no target: give one to compare or sweep.")
+        runs = all_runs(result)
+        evaluations, reached = to_target(result, _sign(result) * target)
+        hits = int(reached.sum())
+        low, high = statistics.wilson_interval(hits, len(runs))
+        ert_low, ert_high = statistics.ert_interval(evaluations, reached)
+        return {
+            "success": hits / len(runs),
+            "success_low": low,
+            "success_high": high,
+            "ert": statistics.expected_running_time(evaluations, reached),
+            "ert_low": ert_low,
+            "ert_high": ert_high,
+        }
+
+    def along(self, axis: str, **fixed: Any) -> dict[str, Result]:
+        """The results along one axis, the others fixed, by label."""
+        return {str(labels[axis]): result for labels, result in self if all(labels[k] == v for k, v in fixed.items())}
+
+    def tests(self, problem: str) -> list[Comparison]:
+        """All pairs of algorithms on one problem: Mann-Whitney (Wilcoxon's signed ranks if paired), with Holm's
+        correction, and the effect size of Vargha and Delaney.
+        """
+        samples = {name: scores(result) for name, result in self.along("algorithm", problem=problem).items()}
+        return statistics.pairwise(samples, paired=self.paired)
+
+    def ranks(self) -> Friedman:
+        """Friedman's test over the problems, by the median of the runs, and the average ranks of the algorithms."""
+        table = np.full((len(self.axes["problem"]), len(self.axes["algorithm"])), np.nan)
+        for labels, result in self:
+            where = (self.axes["problem"].index(labels["problem"]), self.axes["algorithm"].index(labels["algorithm"]))
+            table[where] = statistics.describe(scores(result))["median"]
+        return statistics.friedman(table)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the study to a folder: tables as CSV, Markdown and LaTeX, pictures, a page, and the data for `load`."""
+        from galapax.storage import save_study
+
+        return save_study(self, folder)
+
+    def __repr__(self) -> str:
+        axes = " × ".join(f"{len(v)} {name}" for name, v in self.axes.items())
+        runs = len(all_runs(self.results[0])) if self.results else 0
+        return f"Study({self.kind}: {axes}, {runs} runs each. {self.message})"
+
+
+def scores(result: Result) -> np.ndarray:
+    """The final value of every run, to be minimised; NaN for a run that found nothing feasible."""
+    runs = all_runs(result)
+    return np.where(runs.feasible & np.isfinite(runs.fun), _sign(result) * runs.fun, np.nan)
+
+
+def curves(result: Result) -> np.ndarray:
+    """The best value by generation of every run, (R, G), to be minimised; +inf while it has found nothing feasible."""
+    history = all_runs(result).history
+    if history is None:
+        raise InputError("no history was kept, so there are no values by generation: leave history=True.")
+    best = _sign(result) * np.asarray(history.best, np.float64)
+    if history.violation is not None:
+        best = np.where(history.violation > 0, np.inf, best)
+    return np.where(np.isnan(best), np.inf, best)
+
+
+def to_target(result: Result, target: float) -> tuple[np.ndarray, np.ndarray]:
+    """The evaluations that each run spent until its target, or in all, and whether it was reached; both (R,)."""
+    runs = all_runs(result)
+    if runs.history is None:
+        reached = scores(result) <= target
+        return runs.nfev.astype(np.float64), reached
+    first = statistics.hits(curves(result), runs.history.nfev, target)
+    return np.minimum(first, runs.nfev), np.isfinite(first)
+
+
+def _sign(result: Result) -> float:
+    return -1.0 if result.settings["maximize"] else 1.0
+
+
+def reference_value(results: list[Result]) -> float:
+    """The value that distances are measured from: the problem's best known one, or the best that any run found."""
+    problem = results[0].problem
+    found = min(float(np.nanmin(scores(r), initial=math.inf)) for r in results)
+    if problem.optimum is None or results[0].settings["maximize"]:
+        return found
+    return min(float(problem.optimum), found)

@@ -1,0 +1,133 @@
+"""Every combination of some hyper-parameters, many runs each, as one batched computation."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from galapax import algorithms
+from galapax.algorithm import Algorithm
+from galapax.errors import InputError
+from galapax.minimize import minimize, prepare, problem_of, solve
+from galapax.problem import Problem
+from galapax.result import Result
+from galapax.study import Study
+
+
+def sweep(
+    fun: Problem | Callable[..., Any],
+    bounds: Any = None,
+    algorithm: Any = None,
+    *,
+    ineq: Callable[..., Any] | None = None,
+    eq: Callable[..., Any] | None = None,
+    **settings: Any,
+) -> Study:
+    """Run an algorithm with every combination of the hyper-parameters that are given as lists.
+
+    >>> study = sweep(problem, GA, fr=[1.0, 1.5], sigma=[0.1, 0.5, 1.0], runs=1000)  # doctest: +SKIP
+
+    fun, bounds, ineq, eq: as in `minimize`. algorithm: a class, an instance or a name.
+    settings: hyper-parameters of the algorithm, a list each for those to sweep; and options of `minimize` (runs, seed,
+        generations, max_evaluations, target, ...), which hold for all. Each cell makes the same random draws as
+        `minimize` with its settings alone.
+    All cells that share the same population and functions are one computation, split when memory asks for it.
+    """
+    problem, algorithm = problem_of(fun, bounds, algorithm, ineq, eq)
+    template = algorithm() if isinstance(algorithm, type) else algorithms.resolve(algorithm)
+    axes, labels, solvers = cells(template, settings)
+    options = {name: value for name, value in settings.items() if name not in _fields(template)}
+    known = set(inspect.signature(minimize).parameters) - {"fun", "bounds", "algorithm", "ineq", "eq", "population"}
+    for name in options:
+        if name not in known:
+            raise InputError(
+                f"sweep got {name!r}, which is neither a hyper-parameter of {type(template).__name__} "
+                f"({', '.join(_fields(template))}) nor an option of minimize."
+            )
+    results: list[Result | None] = [None] * len(solvers)
+    groups: dict[Any, list[int]] = {}
+    for i, solver in enumerate(solvers):
+        groups.setdefault(jax.tree.structure(solver), []).append(i)  # what shapes the program is part of the structure
+    jobs = {key: prepare(problem, tuple(solvers[i] for i in rows), **options) for key, rows in groups.items()}
+    began, stopped = time.perf_counter(), ""
+    for key, rows in groups.items():
+        job = jobs[key]
+        if job.max_seconds is not None:
+            left = job.max_seconds - (time.perf_counter() - began)
+            if left <= 0:
+                stopped = "time"
+                break
+            job = dataclasses.replace(job, max_seconds=left)
+        found, stopped = solve(job)
+        for i, result in zip(rows, found, strict=False):
+            results[i] = result
+        if stopped:
+            break
+    made = [i for i, result in enumerate(results) if result is not None]
+    target = options.get("target")
+    return Study(
+        kind="sweep",
+        axes=axes,
+        labels=[labels[i] for i in made],
+        results=[result for result in results if result is not None],
+        targets=[None if target is None else float(target)] * len(made),
+        message=message(stopped, len(made), len(solvers), "settings"),
+    )
+
+
+def cells(template: Algorithm, settings: dict[str, Any]) -> tuple[dict[str, list[Any]], list[Any], list[Algorithm]]:
+    """The axes, and for each combination its labels and its algorithm."""
+    fields = _fields(template)
+    given = {name: settings.get(name, getattr(template, name)) for name in fields}
+    # in the order in which the user named them, then those that came with an instance
+    order = [name for name in settings if name in fields] + [name for name in fields if name not in settings]
+    axes = {name: _values(name, given[name]) for name in order if _is_list(given[name])}
+    if not axes:
+        raise InputError(
+            f"there is nothing to sweep: give at least one hyper-parameter of {type(template).__name__} "
+            f"({', '.join(fields)}) as a list of values."
+        )
+    fixed = {name: value for name, value in given.items() if name not in axes}
+    combinations = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    solvers = [dataclasses.replace(template, **fixed, **own) for own in combinations]  # type: ignore[type-var]
+    named = {name: [_label(v) for v in values] for name, values in axes.items()}
+    return named, [{name: _label(v) for name, v in own.items()} for own in combinations], solvers
+
+
+def message(stopped: str, made: int, wanted: int, what: str) -> str:
+    """How a study ended."""
+    if not stopped:
+        return f"All {wanted} {what} were run."
+    why = {"interrupt": "Ctrl-C", "time": "the time limit", "callback": "the callback", "failures": "failures only"}
+    return f"Stopped by {why[stopped]}: {made} of {wanted} {what} were begun, the last of them perhaps not finished."
+
+
+def _fields(algorithm: Algorithm) -> list[str]:
+    return [f.name for f in dataclasses.fields(algorithm)]  # type: ignore[arg-type]
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple | range) or (hasattr(value, "ndim") and value.ndim > 0)
+
+
+def _values(name: str, values: Any) -> list[Any]:
+    if hasattr(values, "ndim") and values.ndim != 1:
+        raise InputError(f"{name} must be a list of values, got an array of shape {values.shape}.")
+    out = [v.item() if isinstance(v, np.generic | jax.Array) else v for v in values]
+    if not out:
+        raise InputError(f"{name} is an empty list; give the values to try.")
+    repeated = [v for i, v in enumerate(out) if v in out[:i]]
+    if repeated:
+        raise InputError(f"{name} names {repeated[0]!r} twice; give each value once.")
+    return out
+
+
+def _label(value: Any) -> Any:
+    return value.__name__ if callable(value) else value

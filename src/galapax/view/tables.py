@@ -1,0 +1,198 @@
+"""The tables of a study: worked out once, written as Markdown, LaTeX, HTML or in the terminal."""
+
+from __future__ import annotations
+
+import math
+from html import escape
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from galapax import statistics
+from galapax.result import all_runs
+from galapax.study import SIGNIFICANT, Study, curves, scores
+
+
+class Cell(NamedTuple):
+    text: str
+    bold: bool = False
+
+
+class Grid(NamedTuple):
+    """A table as it is to be shown."""
+
+    title: str
+    header: list[str]
+    rows: list[list[Cell]]
+    note: str
+
+
+def grids(study: Study) -> list[Grid]:
+    """The tables of a study, the most telling first."""
+    if study.kind == "sweep":
+        return [_cells(study)]
+    return [_values(study)] + ([_running_times(study)] if any(t is not None for t in study.targets) else [])
+
+
+def _cells(study: Study) -> Grid:
+    """One row for each setting of a sweep, the best median in bold."""
+    summary = study.summary()
+    numbers = ("best", "median", "mean", "worst", "feasible", "success", "ert")  # the rest is in summary.csv
+    shown = [name for name in summary[0] if name in (*study.axes, *numbers)]
+    medians = [statistics.describe(scores(result))["median"] for result in study.results]
+    best = int(np.argmin(np.where(np.isnan(medians), np.inf, medians)))
+    rows = []
+    for i, row in enumerate(summary):
+        row = {name: _number(name, value) for name, value in row.items()}
+        if "success" in shown:
+            row["success"] += f" ({100 * summary[i]['success_low']:.0f}–{100 * summary[i]['success_high']:.0f})"
+        rows.append([Cell(row[name], i == best) for name in shown])
+    return Grid(
+        f"{study.results[0].problem.name} · {study.results[0].settings['algorithm']}",
+        shown,
+        rows,
+        "Over the runs of each setting; in bold the one with the best median."
+        + (
+            " success: share of the runs that reached the target, with its 95 % interval." if "success" in shown else ""
+        ),
+    )
+
+
+def _values(study: Study) -> Grid:
+    """Median of the runs, problem by problem."""
+    names = study.axes["algorithm"]
+    rows = []
+    for problem in study.axes["problem"]:
+        found = study.along("algorithm", problem=problem)
+        medians = {name: statistics.describe(scores(result))["median"] for name, result in found.items()}
+        if not found:
+            continue
+        best = min(medians, key=lambda name: (math.isnan(medians[name]), medians[name]))
+        alike = {best} | {
+            other
+            for pair in (study.tests(problem) if len(found) > 1 else [])
+            for one, other in ((pair.first, pair.second), (pair.second, pair.first))
+            if one == best and pair.adjusted >= SIGNIFICANT
+        }
+        row = [Cell(problem)]
+        for name in names:
+            if name not in found:
+                row.append(Cell("not run"))
+                continue
+            sign = -1.0 if found[name].settings["maximize"] else 1.0
+            mark = " ≈" if name in alike and name != best else ""
+            row.append(Cell(_value(sign * medians[name]) + mark, name == best))
+        rows.append(row)
+    note = (
+        f"Median of {len(all_runs(study.results[0]))} runs. In bold the best; ≈ marks what cannot be told from it "
+        f"({'Wilcoxon signed ranks' if study.paired else 'Mann-Whitney'}, Holm's correction, level {SIGNIFICANT:g})."
+    )
+    if len(study) == len(study.axes["problem"]) * len(names) and len(names) > 1 and len(rows) > 1:
+        ranks = study.ranks()
+        rows.append([Cell("average rank")] + [Cell(f"{r:.2f}") for r in ranks.average_ranks])
+        note += f" Friedman's test over the problems: p = {ranks.p:.3g}."
+    rows.append([Cell("seconds in all")] + [Cell(_seconds(study, name)) for name in names])
+    return Grid("Final values", ["problem", *names], rows, note)
+
+
+def _running_times(study: Study) -> Grid:
+    """Evaluations per success, problem by problem."""
+    rows = []
+    for problem in study.axes["problem"]:
+        row = [Cell(problem)]
+        found = {
+            labels["algorithm"]: study.success(i)
+            for i, labels in enumerate(study.labels)
+            if labels["problem"] == problem and study.targets[i] is not None
+        }
+        least = min((s["ert"] for s in found.values()), default=math.inf)
+        for name in study.axes["algorithm"]:
+            if name not in found:
+                row.append(Cell("–"))
+                continue
+            own = found[name]
+            ert = f"{own['ert']:,.0f}" if math.isfinite(own["ert"]) else "∞"
+            row.append(Cell(f"{ert} ({own['success']:.0%})", own["ert"] == least < math.inf))
+        rows.append(row)
+    note = "Evaluations per success (expected running time), and in brackets the share of runs that reached the target."
+    return Grid("Running times", ["problem", *study.axes["algorithm"]], rows, note)
+
+
+def _seconds(study: Study, algorithm: str) -> str:
+    return f"{sum(r.timings['run'] for labels, r in study if labels['algorithm'] == algorithm):.3g}"
+
+
+def _value(value: float) -> str:
+    return "none feasible" if math.isnan(value) else f"{value:.6g}"
+
+
+def _number(name: str, value: Any) -> str:
+    if name in ("success", "feasible"):
+        return f"{value:.1%}"
+    if name == "ert":
+        return f"{value:,.0f}" if math.isfinite(value) else "∞"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def curve_rows(study: Study) -> list[dict[str, Any]]:
+    """The best value by generation over the runs of each cell: mean and quantiles; inf while some run has none."""
+    out = []
+    for labels, result in study:
+        history = all_runs(result).history
+        if history is None:
+            continue
+        best = curves(result)
+        sign = -1.0 if result.settings["maximize"] else 1.0
+        table = sign * np.vstack([best.mean(axis=0), statistics.quantile_curves(best)])
+        names = ("mean", "best", "lower_quartile", "median", "upper_quartile", "worst")
+        for g, nfev, column in zip(history.generation.tolist(), history.nfev.tolist(), table.T.tolist(), strict=True):
+            out.append({**labels, "generation": g, "nfev": nfev, **dict(zip(names, column, strict=True))})
+    return out
+
+
+def markdown(study: Study) -> str:
+    out = []
+    for grid in grids(study):
+        lines = [f"## {grid.title}", "", "| " + " | ".join(grid.header) + " |", "| --- " * len(grid.header) + "|"]
+        for row in grid.rows:
+            lines.append("| " + " | ".join(f"**{c.text}**" if c.bold else c.text for c in row) + " |")
+        out.append("\n".join([*lines, "", grid.note]))
+    return "\n\n".join(out) + "\n"
+
+
+LATEX = {
+    "_": r"\_",
+    "%": r"\%",
+    "&": r"\&",
+    "#": r"\#",
+    "≈": r"$\approx$",
+    "∞": r"$\infty$",
+    "–": "--",
+    "·": r"$\cdot$",
+}
+
+
+def latex(study: Study) -> str:
+    """Tables for \\input, with the rules of the booktabs package."""
+
+    def plain(text: str) -> str:
+        return "".join(LATEX.get(letter, letter) for letter in text)
+
+    out = []
+    for grid in grids(study):
+        lines = [r"\begin{table}", r"\centering", rf"\caption{{{plain(grid.title)}. {plain(grid.note)}}}"]
+        lines += [r"\begin{tabular}{l" + "r" * (len(grid.header) - 1) + "}", r"\toprule"]
+        lines += [" & ".join(plain(h) for h in grid.header) + r" \\", r"\midrule"]
+        for row in grid.rows:
+            lines.append(" & ".join(rf"\textbf{{{plain(c.text)}}}" if c.bold else plain(c.text) for c in row) + r" \\")
+        out.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]))
+    return "\n\n".join(out) + "\n"
+
+
+def html(grid: Grid) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in grid.header)
+    lines = [f"<tr>{head}</tr>"]
+    for row in grid.rows:
+        cells = (f"<td><b>{escape(c.text)}</b></td>" if c.bold else f"<td>{escape(c.text)}</td>" for c in row)
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    return f'<div class="wide"><table>{"".join(lines)}</table></div><p class="sub">{escape(grid.note)}</p>'
