@@ -280,11 +280,14 @@ def _evaluate_rows(formulas: Formulas, consts: Any, x: Array) -> Evaluation:
 
 
 def evaluate_points(formulas: Formulas, points: np.ndarray, dtype: Any) -> Evaluation:
-    """The Evaluation of a few points, in NumPy; always the same number of rows, so that it compiles once."""
+    """The Evaluation of some points, in NumPy; always the same number of rows at once, so that it compiles once."""
     rows = formulas.fun.in_avals[0].shape[0] if formulas.batched else PROBES
-    padded = np.concatenate([points, np.repeat(points[:1], max(0, rows - len(points)), axis=0)])[:rows]
-    out = _evaluate_rows(formulas, formulas.consts, padded.astype(dtype))
-    return jax.tree.map(lambda a: np.asarray(a)[: len(points)], out)
+    parts = []
+    for some in (points[i : i + rows] for i in range(0, len(points), rows)):
+        padded = np.concatenate([some, np.repeat(some[:1], rows - len(some), axis=0)])
+        out = _evaluate_rows(formulas, formulas.consts, padded.astype(dtype))
+        parts.append(jax.tree.map(lambda a: np.asarray(a)[: len(some)], out))  # noqa: B023 (used at once)
+    return jax.tree.map(lambda *a: np.concatenate(a), *parts)
 
 
 def probe(formulas: Formulas, bounds: Bounds, dtype: Any) -> None:

@@ -183,26 +183,27 @@ def run(
         waiting: Any = measure(candidates, np.ones(runs, bool))
         check_fit(algorithm, box.problem, box.shape)
 
-        def chunk(carry: Carry, first: int, count: int) -> tuple[Carry, Any, tuple[Any, Any]]:
+        def chunk(carry: Carry, first: int, count: int) -> tuple[Carry, Any, Any]:
             nonlocal waiting
             raw = waiting if waiting is not None else measure(*_waiting(carry))
             waiting = None
             fixed = (box.shape, box.problem.eq_tolerance, with_x)
             return _generation(fixed, algorithm, device_rules, keys, np.int32(first), carry, raw)
 
-        carry, track, history, stopped, waited = loop.drive(
+        relative = jnp.asarray(cells - cells[0])
+        outcome = loop.drive(
             chunk,
             lambda length, seconds: 1,
             _begin(box.shape, True, algorithm, keys, bounds, initial),
-            runs=runs,
+            cells=cells,
             limit=int(rules.generations),
             watch=watch,
             keep_history=keep_history,
             interrupted=interrupted,
+            finish=lambda carry: _finish(int(cells[-1] - cells[0]) + 1, carry, relative),
             survivors=loop.survivors,
         )
-    outcome = loop.outcome(track, cells, lambda rows: loop.finish(carry, jnp.asarray(rows)), history, stopped=stopped)
-    return replace(outcome, device_seconds=waited, skipped=box.skipped)
+    return replace(outcome, skipped=box.skipped)
 
 
 def _waiting(carry: Carry) -> tuple[Array, np.ndarray]:
@@ -213,6 +214,7 @@ def _waiting(carry: Carry) -> tuple[Array, np.ndarray]:
 
 
 _begin = partial(jax.jit, static_argnums=(0, 1))(loop.begin)
+_finish = partial(jax.jit, static_argnums=0)(loop.finish)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -224,7 +226,7 @@ def _generation(
     number: Array,
     carry: Carry,
     raw: Any,
-) -> tuple[Carry, Array, tuple[Array, Array]]:
+) -> tuple[Carry, Array, Array]:
     shape, eq_tolerance, with_x = fixed
 
     def evaluate(_: Array) -> Evaluation:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
 from galapax import random
 from galapax.algorithm import Algorithm, Evaluation, Population, Shape
@@ -176,12 +176,14 @@ def violation_column(shape: Shape) -> int:
     return FIRST + 3 * shape.objectives
 
 
-def tally(shape: Shape, history: Array, marks: Array | None) -> tuple[Array, Array]:
+def tally(shape: Shape, history: Array, marks: Array | None) -> Array:
     """What the host must know of each run after a chunk, so that the history itself need not leave the device.
 
     history: (g, columns, R); rows that were not made have ACTIVE 0. marks: of the carry, if runs can finish early.
-    Whole numbers (3, R): generations made, failures, why the run is finished; and (2, R): best value, its violation.
+    Returns (5, R): generations made, failures, why the run is finished, best value, its violation. The first three are
+    whole numbers in the bits of a float, as one array is fetched faster than two and failures can exceed 2**24.
     """
+    dtype = history.dtype
     active = history[:, ACTIVE] > 0
     made = jnp.sum(active, axis=0, dtype=jnp.int32)
     failed = jnp.sum(jnp.where(active, history[:, FAILED], 0).astype(jnp.int32), axis=0, dtype=jnp.int32)
@@ -191,8 +193,9 @@ def tally(shape: Shape, history: Array, marks: Array | None) -> tuple[Array, Arr
     if shape.constrained:
         violation = jnp.take_along_axis(history[:, violation_column(shape), None], last, axis=0)[0, 0]
     else:
-        violation = jnp.where(jnp.isfinite(best), 0.0, jnp.inf).astype(best.dtype)
-    return jnp.stack([made, failed, reason]), jnp.stack([best, violation])
+        violation = jnp.where(jnp.isfinite(best), 0.0, jnp.inf).astype(dtype)
+    counts = [lax.bitcast_convert_type(c.astype(f"int{8 * dtype.itemsize}"), dtype) for c in (made, failed, reason)]
+    return jnp.stack([*counts, best, violation])
 
 
 def _mark(marks: Array, rules: Rules, number: Array, row: Array, evaluation: Evaluation) -> Array:
@@ -226,10 +229,10 @@ class Track:
         zeros = np.zeros(runs, np.int64)
         return Track(zeros, np.full(runs, np.inf), np.full(runs, np.inf), zeros, zeros)
 
-    def add(self, counts: np.ndarray, values: np.ndarray) -> Track:
+    def add(self, tally: np.ndarray) -> Track:
         """After a chunk with this `tally`."""
-        made, failed, reason = counts.astype(np.int64)
-        best, violation = values
+        made, failed, reason = tally[:3].view(f"int{8 * tally.itemsize}").astype(np.int64)
+        best, violation = tally[3:]
         return Track(
             generations=self.generations + made,
             best=np.where(made > 0, best, self.best),
@@ -311,31 +314,35 @@ class Survivors(NamedTuple):
     population: Population  # (n, ...)
 
 
-def finish(carry: Carry, rows: Array) -> tuple[Array, Population]:
-    """The best x of each run (R, d), and the survivors of the runs in these rows, (len(rows), n, ...)."""
+def finish(count: int, carry: Carry, cells: Array) -> tuple[Array, Population]:
+    """The best x of each run (R, d), and the survivors of the best run of each of `count` cells, (count, n, ...).
+
+    cells: (R,), numbers from 0 to count - 1.
+    """
     parents = settle(carry).parents
-    x = jax.vmap(lambda population: population.x[best_index(population)])(parents)
-    return x, jax.tree.map(lambda a: a[rows], parents)
+    rows = jax.vmap(best_index)(parents)
+    best = jax.tree.map(lambda a: jax.vmap(lambda own, row: own[row])(a, rows), parents)
+
+    def best_of(cell: Array) -> Array:
+        own = cells == cell
+        violation = jnp.zeros_like(best.fitness) if best.violation is None else best.violation
+        least = jnp.min(jnp.where(own, violation, jnp.inf))
+        return jnp.argmin(jnp.where(own & (violation == least), best.fitness, jnp.inf))
+
+    chosen = jax.vmap(best_of)(jnp.arange(count))
+    return best.x, jax.tree.map(lambda a: a[chosen], parents)
 
 
-def outcome(
-    track: Track,
-    cells: np.ndarray,
-    finished: Callable[[np.ndarray], tuple[Any, Population]],
-    history: list[np.ndarray],
-    **more: Any,
-) -> Outcome:
-    """The outcome of a batch, its runs belonging to these cells (R,); `finished` calls `finish` with chosen rows."""
-    best = {int(cell): (rows := np.flatnonzero(cells == cell))[best_run(track.rows(rows))] for cell in np.unique(cells)}
-    x, populations = jax.tree.map(np.asarray, finished(np.array(list(best.values()), np.int32)))
-    survivors = {
-        cell: Survivors(
-            (float(track.violation[row]), float(track.best[row])),
-            jax.tree.map(lambda a: a[i], populations),  # noqa: B023
-        )
-        for i, (cell, row) in enumerate(best.items())
-    }
-    return Outcome(track, history_of(history, track) if history else None, x, survivors, **more)
+def outcome(track: Track, cells: np.ndarray, finished: tuple[Any, Population], history: list[np.ndarray]) -> Outcome:
+    """The outcome of a batch from what `finish` gave, its runs belonging to these cells (R,)."""
+    x, populations = finished
+    found = {}
+    for i, cell in enumerate(range(int(cells[0]), int(cells[-1]) + 1)):
+        own = track.rows(cells == cell)
+        row = best_run(own)
+        rank = (float(own.violation[row]), float(own.best[row]))
+        found[cell] = Survivors(rank, jax.tree.map(lambda a: a[i], populations))  # noqa: B023 (used at once)
+    return Outcome(track, history_of(history, track) if history else None, x, found, stopped="")
 
 
 def survivors(carry: Carry) -> Population:
@@ -368,7 +375,7 @@ class Watch:
 
 
 # (carry, first generation, how many) -> carry, history (rows, columns, R), its tally
-Chunk = Callable[[Carry, int, int], tuple[Carry, Any, tuple[Any, Any]]]
+Chunk = Callable[[Carry, int, int], tuple[Carry, Any, Any]]
 
 
 def drive(
@@ -376,33 +383,36 @@ def drive(
     plan: Callable[[int, float], int],
     carry: Carry,
     *,
-    runs: int,
+    cells: np.ndarray,
     limit: int,
     watch: Watch,
     keep_history: bool,
     interrupted: Callable[[], bool],
+    finish: Callable[[Carry], tuple[Any, Any]],
     survivors: Callable[[Carry], Population],
-) -> tuple[Carry, Track, list[np.ndarray], str, float]:
+) -> Outcome:
     """Run chunks until every run is finished or something asks to stop.
 
     plan(length of the last chunk, its seconds) says how long the next chunk is; interrupted(), whether Ctrl-C came.
-    Returns the carry, the track, the history, why it stopped, and the seconds spent waiting for chunks.
+    finish, survivors: the functions of that name, as the engine calls them.
     """
     kept: list[np.ndarray] = []
-    track = Track.start(runs)
+    track = Track.start(len(cells))
     made, length, took, waited = 0, 0, 0.0, 0.0
     while True:
         until = min((g for g in watch.snapshots if g > made), default=limit)
         length = min(plan(length, took), limit - made, until - made)
         start = time.perf_counter()
         carry, history, tally = chunk(carry, made + 1, length)
-        counts, values = jax.device_get(tally)  # waits for the device
+        track = track.add(np.asarray(tally))  # waits for the device
         took = time.perf_counter() - start
         waited += took
         made += length
-        track = track.add(counts, values)
+        # fetched together, which is faster than one by one
+        finished = finish(carry) if made >= limit else None
+        history, finished = jax.device_get((history if keep_history else None, finished))
         if keep_history:
-            kept.append(np.asarray(history)[:length, FIRST:])
+            kept.append(np.array(history[:length, FIRST:]))
         if made in watch.snapshots:
             watch.taken.setdefault(made, []).append(jax.tree.map(np.asarray, survivors(carry)))
         stopped = "interrupt" if interrupted() else ""
@@ -412,7 +422,8 @@ def drive(
             late = watch.deadline is not None and time.perf_counter() >= watch.deadline
             stopped = asked or ("time" if late else "")
         if stopped or ended:
-            return carry, track, kept, stopped, waited
+            found = outcome(track, cells, finished or jax.device_get(finish(carry)), kept)
+            return replace(found, stopped=stopped, device_seconds=waited)
 
 
 @contextmanager

@@ -66,7 +66,9 @@ def run(
     )
     fixed = (formulas, rows, not on_cpu, with_x)
 
-    def chunk(carry: Carry, first: int, count: int) -> tuple[Carry, Any, tuple[Any, Any]]:
+    relative = (cells - cells[0]).astype(np.int32)
+
+    def chunk(carry: Carry, first: int, count: int) -> tuple[Carry, Any, Any]:
         span = np.array([first, count], np.int32)  # one transfer
         return clock.call(_chunk, fixed, algorithm, consts, device_rules, keys, carry, span)
 
@@ -78,24 +80,22 @@ def run(
         return max(1, min(rows, int(length * min(8.0, CHUNK_SECONDS / max(seconds, 1e-9)))))
 
     carry = clock.call(loop.begin, (formulas.shape, freeze), algorithm, keys, bounds, initial)
-    compiled_before = clock.compile_seconds
+    before = clock.compile_seconds
     with loop.interrupts() as interrupted:
-        carry, track, history, stopped, waited = loop.drive(
+        outcome = loop.drive(
             chunk,
             plan,
             carry,
-            runs=runs,
+            cells=cells,
             limit=limit,
             watch=watch,
             keep_history=keep_history,
             interrupted=interrupted,
+            finish=lambda carry: clock.call(loop.finish, (int(relative[-1]) + 1,), carry, relative),
             survivors=lambda carry: clock.call(loop.survivors, (), carry),
         )
-    waited -= clock.compile_seconds - compiled_before  # of the chunk's program, in the first call
-    outcome = loop.outcome(
-        track, cells, lambda rows: clock.call(loop.finish, (), carry, rows), history, stopped=stopped
-    )
-    return replace(outcome, compile_seconds=clock.compile_seconds, device_seconds=waited)
+    waited = outcome.device_seconds - (clock.compile_seconds - before)  # the first chunk waits for its program
+    return replace(outcome, compile_seconds=clock.compile_seconds, device_seconds=max(0.0, waited))
 
 
 def _chunk(
@@ -109,7 +109,7 @@ def _chunk(
     keys: Array,
     carry: Carry,
     span: Array,
-) -> tuple[Carry, Array, tuple[Array, Array]]:
+) -> tuple[Carry, Array, Array]:
     """`span[1]` generations from number `span[0]` on (all `rows` if the length is static), their history and tally."""
 
     # what a static loop makes beyond the wanted generations is masked

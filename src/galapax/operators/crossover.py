@@ -29,9 +29,11 @@ def three_parents(key: Array, parents: Population, fr: Any, sigma: Any) -> Array
     Smith et al. (2010), Computer Physics Communications 181(6).
     """
     key_partners, key_share, key_normal = random.split(key, 3)
-    x, best = parents.x, best_index(parents)
-    second, third = x.at[partners(key_partners, x.shape[0], 2, besides=best)].get(mode="promise_in_bounds")
+    x, n = parents.x, parents.x.shape[0]
+    first = best_index(parents).astype(jnp.int32)
+    rows = jnp.concatenate([jnp.broadcast_to(first, (1, n)), partners(key_partners, n, 2, besides=first)])
+    best, second, third = x.at[rows].get(mode="promise_in_bounds")  # one gather, which fuses with what follows
     u = random.uniform(key_share, x.shape, jnp.float32).astype(x.dtype)
     share = fr * jnp.maximum(u, 1 - u)
     step = sigma * random.normal(key_normal, x.shape, x.dtype)
-    return share * x[best] + (1 - share) * second + step * (second - third)
+    return share * best + (1 - share) * second + step * (second - third)

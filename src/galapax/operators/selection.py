@@ -72,12 +72,15 @@ def replace_losers(scores: Array, most: int, old: Any, new: Any) -> Any:
     enough = [counts[w] >= n for w in range(most + 2)]
     margin = sum(e.astype(jnp.int32) for e in enough) - 1
     above = sum(jnp.where(a & ~b, counts[w + 1], 0) for w, (a, b) in enumerate(itertools.pairwise(enough)))
+    # one running sum for all ranks, since each is several kernels on a GPU: members above the margin, and at it
     tied = scores == margin
-    stay = (scores > margin) | (tied & (jnp.cumsum(tied, dtype=jnp.int32) <= n - above))
+    sums = jnp.cumsum(jnp.stack([scores > margin, tied]), axis=1, dtype=jnp.int32)
+    stay = (scores > margin) | (tied & (sums[1] <= n - above))
+    stayed = sums[0] + jnp.minimum(sums[1], n - above)  # up to and with each member
     old_stays, new_stays = stay[:n], stay[n:]
-    # the r-th new one that stays goes to the r-th row that falls free; both ranks by one running sum, as a GPU likes it
-    rank_new, rank_free = jnp.cumsum(jnp.stack([new_stays, ~old_stays]), axis=1, dtype=jnp.int32) - 1
+    # the r-th new one that stays goes to the r-th row that falls free
     rows = jnp.arange(n, dtype=jnp.int32)
+    rank_free, rank_new = rows - stayed[:n], stayed[n:] - stayed[n - 1] - 1
     chosen = jnp.zeros(n, jnp.int32).at[jnp.where(new_stays, rank_new, n)].set(rows, mode="drop")
     source = chosen.at[jnp.maximum(rank_free, 0)].get(mode="promise_in_bounds")
 
