@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import importlib.util
 import json
 import re
@@ -264,20 +265,28 @@ def list_(
                 console.print(terminal.fact_table(name, table()))
 
 
+PAPERS = ("fep", "gagpu")
+
+
 @app.command()
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="fep: fast evolutionary programming on graphics hardware.")],
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer generations and trials, under a minute.")] = False,
+    paper: Annotated[
+        str, typer.Argument(help="fep (evolutionary programming on graphics hardware), gagpu (three-parent GA) or all.")
+    ],
+    quick: Annotated[bool, typer.Option("--quick", help="Less of everything, under a minute.")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Save tables, figures and a page here.")] = None,
 ) -> None:
     """Run a published system again and print its tables, ours beside the printed ones."""
-    from galapax.papers import fep
+    from galapax.papers.common import reproduce as run_paper
 
     with clear_errors():
-        if paper != "fep":
-            raise InputError(f"the papers that can be reproduced are: fep; got {paper!r}.")
+        if paper not in (*PAPERS, "all"):
+            raise InputError(f"the papers that can be reproduced are: {', '.join(PAPERS)} or all; got {paper!r}.")
         cache.enable()
-        print(fep.reproduce(quick, out, lambda line: print(line, file=sys.stderr)))
+        for name in PAPERS if paper == "all" else (paper,):
+            module = importlib.import_module(f"galapax.papers.{name}")
+            folder = out / name if out is not None and paper == "all" else out
+            print(run_paper(module.PAPER, quick, folder, lambda line: print(line, file=sys.stderr)))
 
 
 def find_problem(name: str, dim: int | None) -> Problem:

@@ -6,15 +6,8 @@ five functions of 32 variables for 2000 generations and 20 trials on a Pentium I
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -25,8 +18,9 @@ from galapax.algorithm import Population
 from galapax.algorithms.ep import FEP, EPState
 from galapax.engines.loop import Progress
 from galapax.evaluate import trace
-from galapax.minimize import minimize, versions
+from galapax.minimize import minimize
 from galapax.papers import yardstick
+from galapax.papers.common import Paper, machine, main
 
 FUNCTIONS = ("f1", "f2", "f3", "f4", "f5")
 SIZES = (400, 800, 3200, 6400)
@@ -66,9 +60,7 @@ def measure(quick: bool, say: Callable[[str], None] = lambda line: None) -> dict
     """Run everything on the device that JAX uses here. Times are seconds for one trial of `generations` generations."""
     generations, trials, timed = (100, 4, 8) if quick else (2000, 20, 50)
     out: dict[str, Any] = {
-        "device": "CPU" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind,
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "versions": versions(),
+        **machine(),
         "dtype": "float32",
         "generations": generations,
         "trials": trials,
@@ -214,12 +206,8 @@ def _row(values: Any, width: int = 10) -> str:
     return "".join(f"{v:>{width}.3g}" for v in values)
 
 
-def figures(columns: dict[str, dict[str, Any]], folder: Path) -> None:
-    """Figure 6 (mean best fitness) and figure 7 (time), by generation, as PNG and on one page."""
-    import base64
-    import io
-    from html import escape
-
+def figures(columns: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Figure 6 (mean best fitness) and figure 7 (time), by generation."""
     from matplotlib.figure import Figure
 
     pictures = {}
@@ -242,54 +230,11 @@ def figures(columns: dict[str, dict[str, Any]], folder: Path) -> None:
                 axes.grid(alpha=0.25)
         grid[0][0].legend(frameon=False)
         figure.suptitle(title)
-        figure.savefig(folder / f"{name}.png", dpi=110)
-        file = io.BytesIO()
-        figure.savefig(file, format="png", dpi=90)
-        pictures[title] = base64.b64encode(file.getvalue()).decode()
-    body = "".join(
-        f'<h2>{t}</h2><img style="max-width:100%" alt="{t}" src="data:image/png;base64,{p}">'
-        for t, p in pictures.items()
-    )
-    (folder / "report.html").write_text(
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Fast evolutionary programming</title></head>'
-        f'<body style="font-family:system-ui;margin:2rem"><h1>Fast evolutionary programming</h1>{body}'
-        f"<h2>Table I</h2><pre>{escape(tables(columns))}</pre></body></html>",
-        encoding="utf-8",
-    )
+        pictures[f"{name}.png"] = figure
+    return pictures
 
 
-def reproduce(quick: bool, out: Path | None, say: Callable[[str], None] = print) -> str:
-    """Measure on the CPU and, where there is one, on the accelerator; save and return the tables."""
-    here = measure(quick, say)
-    columns = {"CPU": here}
-    if here["device"] != "CPU":
-        say("the same on the CPU:")
-        command = [sys.executable, "-m", "galapax.papers.fep", "--json", *(["--quick"] if quick else [])]
-        answer = subprocess.run(command, env=os.environ | {"JAX_PLATFORMS": "cpu"}, stdout=subprocess.PIPE, check=True)
-        columns = {"CPU": json.loads(answer.stdout), "GPU": here}
-    text = tables(columns)
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "tables.txt").write_text(text + "\n", encoding="utf-8")
-        (out / "measured.json").write_text(json.dumps(columns) + "\n", encoding="utf-8")
-        try:
-            figures(columns, out)
-        except ModuleNotFoundError:
-            say("The figures need matplotlib: pip install 'galapax[view]'.")
-    return text
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="100 generations and 4 trials instead of 2000 and 20")
-    parser.add_argument("--out", type=Path, help="save tables, figures and page to this folder")
-    parser.add_argument("--json", action="store_true", help="measure on this device alone and print the numbers")
-    options = parser.parse_args()
-    if options.json:
-        print(json.dumps(measure(options.quick, lambda line: print(line, file=sys.stderr))))
-    else:
-        print(reproduce(options.quick, options.out))
-
+PAPER = Paper("galapax.papers.fep", "Fast evolutionary programming", measure, tables, figures)
 
 if __name__ == "__main__":
-    main()
+    main(PAPER)

@@ -1,0 +1,94 @@
+"""What the reproductions share: the same measurement on CPU and accelerator, and saving it with figures and a page."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import io
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from galapax.minimize import versions
+
+Measured = dict[str, Any]
+Say = Callable[[str], None]
+
+
+class Paper(NamedTuple):
+    """A reproduction: how to measure on the device JAX uses here, and what to make of it."""
+
+    module: str  # `python -m` runs it
+    title: str
+    measure: Callable[[bool, Say], Measured]  # (quick, say)
+    tables: Callable[[dict[str, Measured]], str]  # {"CPU": ..., "GPU": ...}, those that there are
+    figures: Callable[[dict[str, Measured]], dict[str, Any]]  # {file name: matplotlib figure}
+
+
+def machine() -> Measured:
+    """Where and with what something was measured."""
+    return {
+        "device": "CPU" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind,
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "versions": versions(),
+    }
+
+
+def reproduce(paper: Paper, quick: bool, out: Path | None, say: Say = print) -> str:
+    """Measure on the CPU and, where there is one, on the accelerator; save and return the tables."""
+    here = paper.measure(quick, say)
+    columns = {"CPU": here}
+    if here["device"] != "CPU":
+        say("the same on the CPU:")
+        command = [sys.executable, "-m", paper.module, "--json", *(["--quick"] if quick else [])]
+        answer = subprocess.run(command, env=os.environ | {"JAX_PLATFORMS": "cpu"}, stdout=subprocess.PIPE, check=True)
+        columns = {"CPU": json.loads(answer.stdout), "GPU": here}
+    text = paper.tables(columns)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "tables.txt").write_text(text + "\n", encoding="utf-8")
+        (out / "measured.json").write_text(json.dumps(columns) + "\n", encoding="utf-8")
+        try:
+            figures = paper.figures(columns)
+        except ModuleNotFoundError:
+            say("The figures need matplotlib: pip install 'galapax[view]'.")
+        else:
+            for name, figure in figures.items():
+                figure.savefig(out / name, dpi=110)
+            (out / "report.html").write_text(_page(paper.title, figures, text), encoding="utf-8")
+    return text
+
+
+def _page(title: str, figures: dict[str, Any], text: str) -> str:
+    pictures = []
+    for name, figure in figures.items():
+        file = io.BytesIO()
+        figure.savefig(file, format="png", dpi=90)
+        data = base64.b64encode(file.getvalue()).decode()
+        pictures.append(f'<p><img style="max-width:100%" alt="{escape(name)}" src="data:image/png;base64,{data}"></p>')
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title></head>'
+        f'<body style="font-family:system-ui;margin:2rem"><h1>{escape(title)}</h1>{"".join(pictures)}'
+        f"<pre>{escape(text)}</pre></body></html>"
+    )
+
+
+def main(paper: Paper) -> None:
+    """The command line of a reproduction alone, for machines without the extras of the whole one."""
+    parser = argparse.ArgumentParser(prog=f"python -m {paper.module}", description=paper.title)
+    parser.add_argument("--quick", action="store_true", help="less of everything, under a minute")
+    parser.add_argument("--out", type=Path, help="save tables, figures and page to this folder")
+    parser.add_argument("--json", action="store_true", help="measure on this device alone and print the numbers")
+    options = parser.parse_args()
+    if options.json:
+        print(json.dumps(paper.measure(options.quick, lambda line: print(line, file=sys.stderr))))
+    else:
+        print(reproduce(paper, options.quick, options.out))
