@@ -176,26 +176,32 @@ def violation_column(shape: Shape) -> int:
     return FIRST + 3 * shape.objectives
 
 
-def tally(shape: Shape, history: Array, marks: Array | None) -> Array:
+def tally(shape: Shape, history: Array, made: Array, marks: Array | None) -> Array:
     """What the host must know of each run after a chunk, so that the history itself need not leave the device.
 
-    history: (g, columns, R); rows that were not made have ACTIVE 0. marks: of the carry, if runs can finish early.
+    history: (g, columns, R). made: how many of its rows were made, if all runs made the same; rows that a finished run
+    did not make have ACTIVE 0. marks: of the carry, if runs can finish early.
     Returns (5, R): generations made, failures, why the run is finished, best value, its violation. The first three are
     whole numbers in the bits of a float, as one array is fetched faster than two and failures can exceed 2**24.
     """
     dtype = history.dtype
-    active = history[:, ACTIVE] > 0
-    made = jnp.sum(active, axis=0, dtype=jnp.int32)
-    failed = jnp.sum(jnp.where(active, history[:, FAILED], 0).astype(jnp.int32), axis=0, dtype=jnp.int32)
-    reason = jnp.full_like(made, RUNNING) if marks is None else marks[:, REASON].astype(jnp.int32)
-    last = jnp.maximum(made - 1, 0)[None, None]
-    best = jnp.take_along_axis(history[:, FIRST, None], last, axis=0)[0, 0]
-    if shape.constrained:
-        violation = jnp.take_along_axis(history[:, violation_column(shape), None], last, axis=0)[0, 0]
+    columns = [FIRST, violation_column(shape)] if shape.constrained else [FIRST]
+    if marks is None:  # the usual case in fewer kernels: rows beyond `made` are zeros
+        failed = jnp.sum(history[:, FAILED].astype(jnp.int32), axis=0, dtype=jnp.int32)
+        made, reason = jnp.broadcast_to(made, failed.shape), jnp.full_like(failed, RUNNING)
+        row = lax.dynamic_index_in_dim(history, made[0] - 1, keepdims=False)
+        last = [row[column] for column in columns]
     else:
-        violation = jnp.where(jnp.isfinite(best), 0.0, jnp.inf).astype(dtype)
+        active = history[:, ACTIVE] > 0
+        made = jnp.sum(active, axis=0, dtype=jnp.int32)
+        failed = jnp.sum(jnp.where(active, history[:, FAILED], 0).astype(jnp.int32), axis=0, dtype=jnp.int32)
+        reason = marks[:, REASON].astype(jnp.int32)
+        rows = jnp.maximum(made - 1, 0)[None]
+        last = [jnp.take_along_axis(history[:, column], rows, axis=0)[0] for column in columns]
+    if not shape.constrained:
+        last.append(jnp.where(jnp.isfinite(last[0]), 0.0, jnp.inf).astype(dtype))
     counts = [lax.bitcast_convert_type(c.astype(f"int{8 * dtype.itemsize}"), dtype) for c in (made, failed, reason)]
-    return jnp.stack([*counts, best, violation])
+    return jnp.stack([*counts, *last])
 
 
 def _mark(marks: Array, rules: Rules, number: Array, row: Array, evaluation: Evaluation) -> Array:
@@ -408,22 +414,21 @@ def drive(
         took = time.perf_counter() - start
         waited += took
         made += length
-        # fetched together, which is faster than one by one
-        finished = finish(carry) if made >= limit else None
-        history, finished = jax.device_get((history if keep_history else None, finished))
-        if keep_history:
-            kept.append(np.array(history[:length, FIRST:]))
-        if made in watch.snapshots:
-            watch.taken.setdefault(made, []).append(jax.tree.map(np.asarray, survivors(carry)))
         stopped = "interrupt" if interrupted() else ""
         asked = watch.notify(made, track) if watch.notify and not stopped else ""
         ended = made >= limit or bool((track.reason != RUNNING).all())
         if not stopped and not ended:
             late = watch.deadline is not None and time.perf_counter() >= watch.deadline
             stopped = asked or ("time" if late else "")
-        if stopped or ended:
-            found = outcome(track, cells, finished or jax.device_get(finish(carry)), kept)
-            return replace(found, stopped=stopped, device_seconds=waited)
+        # fetched together, which is faster than one by one
+        last = bool(stopped) or ended
+        history, finished = jax.device_get((history if keep_history else None, finish(carry) if last else None))
+        if keep_history:
+            kept.append(np.array(history[:length, FIRST:]))
+        if made in watch.snapshots:
+            watch.taken.setdefault(made, []).append(jax.tree.map(np.asarray, survivors(carry)))
+        if last:
+            return replace(outcome(track, cells, finished, kept), stopped=stopped, device_seconds=waited)
 
 
 @contextmanager

@@ -68,9 +68,15 @@ def run(
 
     relative = (cells - cells[0]).astype(np.int32)
 
+    compiling = 0.0  # in the time that the first chunk takes
+
     def chunk(carry: Carry, first: int, count: int) -> tuple[Carry, Any, Any]:
+        nonlocal compiling
         span = np.array([first, count], np.int32)  # one transfer
-        return clock.call(_chunk, fixed, algorithm, consts, device_rules, keys, carry, span)
+        before = clock.compile_seconds
+        out = clock.call(_chunk, fixed, algorithm, consts, device_rules, keys, carry, span)
+        compiling += clock.compile_seconds - before
+        return out
 
     def plan(length: int, seconds: float) -> int:
         if not on_cpu:
@@ -80,7 +86,6 @@ def run(
         return max(1, min(rows, int(length * min(8.0, CHUNK_SECONDS / max(seconds, 1e-9)))))
 
     carry = clock.call(loop.begin, (formulas.shape, freeze), algorithm, keys, bounds, initial)
-    before = clock.compile_seconds
     with loop.interrupts() as interrupted:
         outcome = loop.drive(
             chunk,
@@ -94,8 +99,8 @@ def run(
             finish=lambda carry: clock.call(loop.finish, (int(relative[-1]) + 1,), carry, relative),
             survivors=lambda carry: clock.call(loop.survivors, (), carry),
         )
-    waited = outcome.device_seconds - (clock.compile_seconds - before)  # the first chunk waits for its program
-    return replace(outcome, compile_seconds=clock.compile_seconds, device_seconds=max(0.0, waited))
+    waited = outcome.device_seconds - compiling
+    return replace(outcome, compile_seconds=clock.compile_seconds, device_seconds=waited)
 
 
 def _chunk(
@@ -137,8 +142,10 @@ def _chunk(
 
     width = loop.columns(formulas.shape, carry.proposed.candidates.shape[-1] if with_x else 0)
     history = jnp.zeros((rows, width, keys.shape[0]), carry.proposed.candidates.dtype)
-    carry, history = lax.fori_loop(0, rows if static_length else span[1], body, (carry, history))
-    return carry, history, loop.tally(formulas.shape, history, None if carry.frozen is None else carry.frozen.marks)
+    count = jnp.int32(rows) if static_length else span[1]
+    carry, history = lax.fori_loop(0, rows if static_length else count, body, (carry, history))
+    marks = None if carry.frozen is None else carry.frozen.marks
+    return carry, history, loop.tally(formulas.shape, history, count, marks)
 
 
 def cpu_rows(runs: int, population: int) -> int:
