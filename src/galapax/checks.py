@@ -53,6 +53,13 @@ def number(value: Any, name: str) -> float:
     return out
 
 
+def finite(value: Any, name: str) -> float:
+    out = number(value, name)
+    if math.isinf(out):
+        raise InputError(f"{name} must be a finite number, got {out:g}.")
+    return out
+
+
 def positive(value: Any, name: str) -> float:
     out = number(value, name)
     if out <= 0:

@@ -48,7 +48,7 @@ def solve(
     dim: Annotated[int | None, typer.Option(help="Number of variables, for built-in problems of any size.")] = None,
     generations: Annotated[int | None, typer.Option("--generations", "-g", help="At most so many (1000).")] = None,
     population: Annotated[int | None, typer.Option("--population", "-n", help="Number of individuals.")] = None,
-    runs: Annotated[int, typer.Option("--runs", "-r", help="Independent runs, computed together.")] = 1,
+    runs: Annotated[int | None, typer.Option("--runs", "-r", help="Independent runs, computed together (1).")] = None,
     seed: Annotated[int, typer.Option(help="Repeats a run exactly.")] = 0,
     first_run: Annotated[int, typer.Option(help="Number of the first run: run 17 of an ensemble alone is 17.")] = 0,
     target: Annotated[float | None, typer.Option(help="Stop a run once it is at least this good.")] = None,
@@ -90,8 +90,9 @@ def solve(
             for name, given in (("--algorithm", algorithm), ("--set", setting), ("--population", population)):
                 if given:
                     raise InputError(f"{name} and --gagpu-config both choose the algorithm: leave one out.")
-            chosen, generations = gagpu.algorithm_of(config), generations or config["NO_GEN"]
-            runs = config["NO_TESTS"] if runs == 1 else runs
+            chosen = gagpu.algorithm_of(config)
+            generations = config["NO_GEN"] if generations is None else generations
+            runs = config["NO_TESTS"] if runs is None else runs
             dim, history_x = _gagpu_dim(problem, dim, config["NO_VAR"]), True
         else:
             chosen = find_algorithm(algorithm, setting or [])
@@ -100,6 +101,7 @@ def solve(
             raise InputError(
                 f"NO_VAR in {gagpu_config} is {config['NO_VAR']} and {problem} has {wanted.dim} variables."
             )
+        runs = 1 if runs is None else runs
         result = minimize(
             wanted,
             algorithm=chosen,
@@ -340,6 +342,10 @@ def parse_settings(algorithm: Algorithm, settings: list[str], several: bool = Fa
         key, equals, value = text.partition("=")
         if not equals or key not in fields:
             raise InputError(f"--set takes NAME=VALUE with NAME one of {', '.join(fields)}; got {text!r}.")
+        if key in values:
+            raise InputError(
+                f"--set names {key} twice; give each name once{', its values separated by commas' * several}."
+            )
         parts = value.split(",") if several else [value]
         parsed = [_parse(key, part, fields[key]) for part in parts]
         values[key] = parsed if several and len(parsed) > 1 else parsed[0]

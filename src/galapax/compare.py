@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from galapax import algorithms as registry
 from galapax import problems as problem_registry
 from galapax.algorithm import Algorithm
-from galapax.checks import number, whole
+from galapax.checks import finite, whole
 from galapax.errors import InputError
-from galapax.minimize import Job, prepare, solve
+from galapax.minimize import Job, check_traceable, prepare, solve
 from galapax.problem import MinMaxProblem, Problem
 from galapax.result import Result
 from galapax.study import Study
@@ -42,6 +41,10 @@ def compare(
     chosen = _problems(problems)
     solvers = _algorithms(algorithms)
     whole(runs, "runs", 2, "one run of a random search says nothing about the next")
+    if isinstance(target, Mapping):
+        for name in target:
+            if name not in chosen:
+                raise InputError(f"target names {name!r}, which is not among the problems {', '.join(chosen)}.")
     targets = {name: _target(problem, target) for name, problem in chosen.items()}
     jobs: dict[tuple[str, str], Job] = {}
     for name, problem in chosen.items():
@@ -57,6 +60,8 @@ def compare(
                 progress=progress,
                 label=where,
             )
+    for job in jobs.values():  # what only tracing shows is refused before anything is run
+        check_traceable(job)
     labels: list[dict[str, Any]] = []
     results: list[Result] = []
     stopped = ""
@@ -96,7 +101,7 @@ def _problems(given: Sequence[str | Problem]) -> dict[str, Problem]:
 
 
 def _algorithms(given: Any) -> dict[str, Algorithm]:
-    if isinstance(given, Mapping):
+    if isinstance(given, Mapping) and given:
         return {str(name): registry.resolve(one) for name, one in given.items()}
     solvers = [registry.resolve(one) for one in ([given] if isinstance(given, str | Algorithm) else given)]
     if not solvers:
@@ -123,9 +128,9 @@ def _target(problem: Problem, target: float | Mapping[str, float] | None) -> flo
     if target is None:
         return None
     if isinstance(target, Mapping):
-        return number(target[problem.name], "target") if problem.name in target else None
-    distance = number(target, "target")
-    if distance < 0 or not math.isfinite(distance):
+        return finite(target[problem.name], "target") if problem.name in target else None
+    distance = finite(target, "target")
+    if distance < 0:
         raise InputError(f"target is a distance to the best known value, at least 0; got {distance:g}.")
     if problem.optimum is None:
         raise InputError(

@@ -8,6 +8,7 @@ separated by tabs, with numbers as C's %g prints them.
 from __future__ import annotations
 
 import ast
+import math
 import operator
 import re
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from galapax.algorithms.ga import GA
+from galapax.checks import short
 from galapax.errors import InputError
 from galapax.result import Result, all_runs
 
@@ -25,7 +27,6 @@ _OPERATORS: dict[type, Callable[..., float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
 }
@@ -47,39 +48,66 @@ def read_config(file: str | Path) -> dict[str, Any]:
         )
     settings: dict[str, Any] = {}
     for name, kind in NEEDED.items():
-        value = _number(name, defined, path, ())
-        if kind is int and value != int(value):
+        try:
+            value = _value(_expanded(defined[name], defined, path, (name,)))
+            if not math.isfinite(value):
+                raise ValueError
+            settings[name] = kind(value)
+        except InputError:
+            raise
+        except ZeroDivisionError:
+            raise InputError(f"{name} in {path} divides by zero: {short(defined[name])}.") from None
+        except (ValueError, SyntaxError, ArithmeticError, RecursionError, MemoryError):
+            raise InputError(f"{name} in {path} must be a number, got {short(defined[name])}.") from None
+        if settings[name] != value:
             raise InputError(f"{name} in {path} must be a whole number, got {value:g}.")
-        settings[name] = kind(value)
     return settings
 
 
-def _number(name: str, defined: dict[str, str], path: Path, seen: tuple[str, ...]) -> float:
-    """What a name stands for; expressions such as (TPB*BPG) are worked out from the other names."""
-    if name not in defined or name in seen:
-        raise InputError(f"{path} uses {name}, whose value it does not give as a number.")
-    text = re.sub(r"(?<=[\d.])[fFlLuU]+\b", "", defined[name])  # C's suffixes, as in 2.0f
-    try:
-        tree = ast.parse(text, mode="eval").body
-    except SyntaxError:
-        raise InputError(f"{name} in {path} must be a number, got {defined[name]!r}.") from None
+_NUMBER = r"0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 
-    def value(node: ast.AST) -> float:
+
+# other signs than those of sums and products, attributes, words of Python, numbers that run into letters
+_NO_ARITHMETIC = rf"[^\w\s.+\-*/()]|(?<!\d)\.\s*[A-Za-z_]|\b(?:if|else)\b|(?<![\w.])(?>(?:{_NUMBER})[fFlLuU]*)[A-Za-z_]"
+
+
+def _expanded(text: str, defined: dict[str, str], path: Path, inside: tuple[str, ...]) -> str:
+    """The text with every name replaced by what it stands for, as C's preprocessor does it; C's suffixes cut off."""
+
+    if re.search(_NO_ARITHMETIC, text):
+        raise ValueError
+
+    def token(found: re.Match[str]) -> str:
+        if found["number"]:
+            return found["number"]
+        name = found["name"]
+        if name not in defined or name in inside:
+            raise InputError(f"{path} uses {name}, whose value it does not give as a number.")
+        return _expanded(defined[name], defined, path, (*inside, name))
+
+    out = re.sub(rf"(?P<number>{_NUMBER})[fFlLuU]*(?!\w)|(?P<name>[A-Za-z_]\w*)", token, text)
+    if len(out) > 1000:
+        raise ValueError
+    return out
+
+
+def _value(text: str) -> int | float:
+    """An expression of numbers, signs, sums, products and brackets; the quotient of whole numbers is whole, as in C."""
+
+    def value(node: ast.AST) -> int | float:
         match node:
-            case ast.Constant(value=int() | float() as number):
+            case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
                 return number
-            case ast.Name(id=other):
-                return _number(other, defined, path, (*seen, name))
+            case ast.BinOp(left=left, op=ast.Div(), right=right):
+                a, b = value(left), value(right)
+                return int(a / b) if isinstance(a, int) and isinstance(b, int) else a / b
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
                 return _OPERATORS[type(op)](value(left), value(right))
             case ast.UnaryOp(op=op, operand=operand) if type(op) in _OPERATORS:
                 return _OPERATORS[type(op)](value(operand))
-        raise InputError(f"{name} in {path} must be a number, got {defined[name]!r}.")
+        raise ValueError
 
-    try:
-        return value(tree)
-    except ZeroDivisionError:
-        raise InputError(f"{name} in {path} divides by zero: {defined[name]!r}.") from None
+    return value(ast.parse(text.strip(), mode="eval").body)
 
 
 def algorithm_of(settings: dict[str, Any]) -> GA:

@@ -16,7 +16,7 @@ import numpy as np
 
 from galapax import algorithms, random
 from galapax.algorithm import Algorithm, Population, Shape
-from galapax.checks import number, positive, reals, short, whole
+from galapax.checks import finite, positive, reals, short, whole
 from galapax.engines import host, xla
 from galapax.engines.loop import (
     NEVER,
@@ -248,7 +248,7 @@ def _rules(
         limit = min(limit, whole(max_evaluations, "max_evaluations", population, least) // population)
     goal = -math.inf
     if target is not None:
-        goal = -number(target, "target") if maximize else number(target, "target")
+        goal = -finite(target, "target") if maximize else finite(target, "target")
     return Rules(limit, goal, NEVER if stall is None else min(whole(stall, "stall", 1), NEVER))
 
 
@@ -375,14 +375,26 @@ def solve(job: Job) -> tuple[list[Result], str]:
     for i, (cell, first) in enumerate(zip(cells, starts, strict=True)):
         alone = dataclasses.replace(job, solvers=(job.solvers[i],))
         result = _result(alone, cell, cell.populations[i].population, at_best[i], dict(timings))
+        reached = int(cell.track.generations.max())
         result["snapshots"] = {
-            g: _snapshot(job, parts, slice(first, first + job.runs)) for g, parts in watch.taken.items()
+            g: _snapshot(job, parts, slice(first, first + job.runs))
+            for g, parts in sorted(watch.taken.items())
+            if g <= reached
         }
         object.__setattr__(result, "_replay", partial(_replay, alone, cell))
         if job.blackbox and black_box.first_error:
             result.message += f" First failure: {black_box.first_error}."
         results.append(result)
     return results, total.stopped
+
+
+def check_traceable(job: Job) -> None:
+    """Refuse what only tracing shows: functions that JAX cannot trace, or too many objectives for the algorithm."""
+    if not job.blackbox:
+        with jax.enable_x64(job.dtype == "float64"):
+            together = job.population if job.vectorized else 0
+            shape = trace(job.problem, job.dtype, maximize=job.maximize, vectorized=together).shape
+            check_fit(job.solvers[0], job.problem, shape)
 
 
 def _stacked(job: Job, kind: str) -> Algorithm:
@@ -474,7 +486,8 @@ def _result(
     track, n = total.track, job.population
     sign = -1.0 if job.maximize else 1.0
     best = best_run(track)
-    nfev = track.generations.astype(np.int64) * n
+    nfev = track.generations.astype(np.int64) * n - track.skipped
+    failed = track.failed - track.skipped
     found = np.isfinite(track.best)
     feasible = found & (track.violation <= 0)
     wanted = track.reason == TARGET if math.isfinite(job.rules.target) else feasible & (total.stopped in ("", "time"))
@@ -486,8 +499,8 @@ def _result(
         success=bool(wanted[best] and total.stopped != "interrupt" and len(nfev) == job.runs),
         message=_message(job, total, best),
         nit=int(track.generations[best]),
-        nfev=int(nfev.sum()) - total.skipped,
-        n_failed=int(track.failed.sum()) - total.skipped,
+        nfev=int(nfev.sum()),
+        n_failed=int(failed.sum()),
         seed=job.seed,
         feasible=bool(feasible[best]),
         violation=float(track.violation[best]),
@@ -508,7 +521,7 @@ def _result(
             violation=track.violation,
             nit=track.generations,
             nfev=nfev,
-            n_failed=track.failed,
+            n_failed=failed,
             success=wanted,
             history=history,
         )

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -140,6 +141,8 @@ def _load_study(path: Path) -> Study:
     with _whole(file):
         described = _read_json(file)
         results = [_from_summary(cell) for cell in described.pop("cells")]
+        if not len(results) == len(described["labels"]) == len(described["targets"]):
+            raise ValueError("there must be a label and a target for each cell")
     with _whole(data_file), np.load(data_file) as data:
         for i, result in enumerate(results):
             own = {name.partition(".")[2]: data[name] for name in data.files if name.partition(".")[0] == str(i)}
@@ -197,7 +200,7 @@ def _whole(file: Path) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, IndexError, BadZipFile) as error:
         raise InputError(
             f"{file} is damaged ({type(error).__name__}: {error}); the run has to be made again."
         ) from None

@@ -73,9 +73,10 @@ class Study:
         for labels, result in self:
             runs = all_runs(result)
             columns = {"run": runs.number.tolist()} | {name: getattr(runs, name).tolist() for name in names}
-            columns |= dict(zip(result.problem.variable_names(), runs.x.T.tolist(), strict=True))
-            if self.kind == "comparison":  # problems differ in their variables
-                columns = {name: columns[name] for name in ("run", *names)}
+            if self.kind == "sweep":  # the problems of a comparison differ in their variables
+                for variable, values in zip(result.problem.variable_names(), runs.x.T.tolist(), strict=True):
+                    taken = variable in columns or variable in labels
+                    columns[f"x: {variable}" if taken else variable] = values
             out += [{**labels, **dict(zip(columns, row, strict=True))} for row in zip(*columns.values(), strict=True)]
         return out
 
@@ -105,7 +106,8 @@ class Study:
         if target is None:
             raise InputError("there is no target: give one to compare or sweep.")
         runs = all_runs(result)
-        evaluations, reached = to_target(result, _sign(result) * target)
+        precision = np.dtype(result.settings["dtype"]).type  # in which the runs themselves compared
+        evaluations, reached = to_target(result, _sign(result) * float(precision(target)))
         hits = int(reached.sum())
         low, high = statistics.wilson_interval(hits, len(runs))
         ert_low, ert_high = statistics.ert_interval(evaluations, reached)
@@ -127,6 +129,9 @@ class Study:
         correction, and the effect size of Vargha and Delaney.
         """
         samples = {name: scores(result) for name, result in self.along("algorithm", problem=problem).items()}
+        if self.paired:  # where a study was stopped, the runs that all of them made
+            made = min(map(len, samples.values()))
+            samples = {name: sample[:made] for name, sample in samples.items()}
         return statistics.pairwise(samples, paired=self.paired)
 
     def ranks(self) -> Friedman:

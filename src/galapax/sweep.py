@@ -41,7 +41,8 @@ def sweep(
     All cells that share the same population and functions are one computation, split when memory asks for it.
     """
     problem, algorithm = problem_of(fun, bounds, algorithm, ineq, eq)
-    template = algorithm() if isinstance(algorithm, type) else algorithms.resolve(algorithm)
+    known_class = isinstance(algorithm, type) and hasattr(algorithm, "several_objectives")
+    template = algorithm() if known_class else algorithms.resolve(algorithm)
     axes, labels, solvers = cells(template, settings)
     options = {name: value for name, value in settings.items() if name not in _fields(template)}
     known = set(inspect.signature(minimize).parameters) - {"fun", "bounds", "algorithm", "ineq", "eq", "population"}

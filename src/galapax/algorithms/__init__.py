@@ -49,7 +49,7 @@ def resolve(algorithm: str | Algorithm | None) -> Algorithm:
         return DE()
     if isinstance(algorithm, str):
         return get(algorithm)
-    if isinstance(algorithm, type):
+    if isinstance(algorithm, type) and hasattr(algorithm, "several_objectives"):
         raise InputError(f"algorithm is the class {algorithm.__name__}; give an instance: {algorithm.__name__}().")
     if not isinstance(algorithm, Algorithm):
         raise InputError(

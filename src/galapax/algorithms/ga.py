@@ -19,7 +19,7 @@ from jax import Array
 
 from galapax import random
 from galapax.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
-from galapax.checks import number, whole
+from galapax.checks import finite, whole
 from galapax.errors import InputError
 from galapax.operators.crossover import three_parents
 from galapax.operators.repair import bounce_back
@@ -54,8 +54,8 @@ class GA:
 
     def check(self) -> None:
         whole(self.population, "population", 3, "a child has three different parents")
-        number(self.fr, "fr")
-        if number(self.sigma, "sigma") < 0:
+        finite(self.fr, "fr")
+        if finite(self.sigma, "sigma") < 0:
             raise InputError(f"sigma must be at least 0, got {self.sigma:g}.")
         if not isinstance(self.bounds_at_start_only, bool):
             raise InputError(f"bounds_at_start_only must be True or False, got {self.bounds_at_start_only!r}.")

@@ -82,8 +82,16 @@ class BlackBox:
         return raw
 
     def at(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """The raw values at the best point, kept from when it was evaluated: a call may be dear."""
-        return self._at_best.get(np.asarray(x, np.float64).tobytes(), {})
+        """The constraints at a best point: as they were when it was evaluated, or else called again."""
+        point = np.asarray(x, np.float64)
+        known = self._at_best.get(point.tobytes())
+        if known is not None:
+            return known
+        values = {}
+        for name in (name for name in self.functions if name != "fun"):
+            value = self._rows(name, point[None])[0] if self.vectorized else self._one(name, point)
+            values[name] = self._padded(name, value)
+        return values
 
     def _remember(self, candidates: np.ndarray, raw: dict[str, np.ndarray]) -> None:
         seen = {name: values.astype(self.dtype) for name, values in raw.items()}
@@ -165,11 +173,16 @@ def run(
     """Run a batch, one run per key, calling the objective from here. The arguments are those of the xla engine."""
     runs, dtype = keys.shape[0], bounds.lower.dtype
     device_rules = rules.as_arrays(dtype)
+    skipped = np.zeros(runs, np.int64)
 
     def measure(candidates: Array, running: np.ndarray) -> Any:
         """Raw values {name: (R, n, width)}; NaN for the runs that are finished, which cost no more calls."""
         points = np.asarray(candidates, np.float64)
         raw = box(points[running].reshape(-1, points.shape[-1]))
+        if box.skipped:
+            n, going = points.shape[1], int(running.sum())
+            reached = going * n - box.skipped  # in order, one run after the other
+            skipped[running] = n - np.clip(reached - n * np.arange(going), 0, n)
         out = {}
         for name, values in raw.items():
             rows = np.full((*points.shape[:2], values.shape[1]), np.nan)
@@ -203,7 +216,7 @@ def run(
             finish=lambda carry: _finish(int(cells[-1] - cells[0]) + 1, carry, relative),
             survivors=loop.survivors,
         )
-    return replace(outcome, skipped=box.skipped)
+    return replace(outcome, track=replace(outcome.track, skipped=skipped))
 
 
 def _waiting(carry: Carry) -> tuple[Array, np.ndarray]:

@@ -229,11 +229,12 @@ class Track:
     violation: np.ndarray
     failed: np.ndarray
     reason: np.ndarray
+    skipped: np.ndarray  # points of the last generation that Ctrl-C left unevaluated
 
     @staticmethod
     def start(runs: int) -> Track:
         zeros = np.zeros(runs, np.int64)
-        return Track(zeros, np.full(runs, np.inf), np.full(runs, np.inf), zeros, zeros)
+        return Track(zeros, np.full(runs, np.inf), np.full(runs, np.inf), zeros, zeros, zeros)
 
     def add(self, tally: np.ndarray) -> Track:
         """After a chunk with this `tally`."""
@@ -245,6 +246,7 @@ class Track:
             violation=np.where(made > 0, violation, self.violation),
             failed=self.failed + failed,
             reason=reason,
+            skipped=self.skipped,
         )
 
     def rows(self, chosen: slice | np.ndarray) -> Track:
@@ -281,7 +283,6 @@ class Outcome:
     stopped: str  # "" when every run ended by its own rules, else "interrupt", "time", "callback" or "failures"
     compile_seconds: float = 0.0
     device_seconds: float = 0.0  # spent waiting for chunks of generations
-    skipped: int = 0  # points of the last generation that Ctrl-C left unevaluated
 
     def of_runs(self, chosen: slice) -> Outcome:
         """These runs alone. The history ends with the longest of them."""
@@ -309,7 +310,6 @@ class Outcome:
             stopped=batches[-1].stopped,
             compile_seconds=sum(b.compile_seconds for b in batches),
             device_seconds=sum(b.device_seconds for b in batches),
-            skipped=sum(b.skipped for b in batches),
         )
 
 
@@ -425,8 +425,12 @@ def drive(
         history, finished = jax.device_get((history if keep_history else None, finish(carry) if last else None))
         if keep_history:
             kept.append(np.array(history[:length, FIRST:]))
-        if made in watch.snapshots:
-            watch.taken.setdefault(made, []).append(jax.tree.map(np.asarray, survivors(carry)))
+        # a batch that ends before a snapshot shows its last survivors there, beside others that go on
+        due = {g for g in watch.snapshots if g == made or (last and g > made)}
+        if due:
+            kept_now = jax.tree.map(np.asarray, survivors(carry))
+            for g in due:
+                watch.taken.setdefault(g, []).append(kept_now)
         if last:
             return replace(outcome(track, cells, finished, kept), stopped=stopped, device_seconds=waited)
 

@@ -129,7 +129,7 @@ def study_convergence(study: Study) -> Figure:
             lower, middle, upper = (_finite(c) for c in quantile_curves(gap, (0.25, 0.5, 0.75)))
             axes.plot(history.nfev, middle, label=label, lw=1.7, **styles[label])
             axes.fill_between(history.nfev, lower, upper, color=styles[label]["color"], alpha=0.2, lw=0)
-        axes.set_yscale("log")
+        _log_scale(axes)
         axes.set_title(results[0].problem.name, loc="left")
         axes.set_xlabel("evaluations")
         axes.grid(alpha=0.25)
@@ -157,7 +157,7 @@ def _sweep_convergence(study: Study) -> Figure:
         gap = _finite(np.maximum(curves(result).mean(axis=0) - reference, floor))
         label = ", ".join(f"{n} {v:g}" if isinstance(v, float) else f"{n} {v}" for n, v in labels.items())
         axes.plot(history.generation, gap, color=colour, ls=STROKES[place % len(STROKES)], lw=1.6, label=label)
-    axes.set_yscale("log")
+    _log_scale(axes)
     axes.set_xlabel("generation")
     axes.set_ylabel(
         "mean of the best values − " + ("best known" if study.results[0].problem.optimum is not None else "best found")
@@ -221,6 +221,13 @@ def _styles(names: list[str]) -> dict[str, dict[str, Any]]:
         name: {"color": COLOURS[i % len(COLOURS)], "ls": STROKES[i // len(COLOURS) % len(STROKES)]}
         for i, name in enumerate(names)
     }
+
+
+def _log_scale(axes: Axes) -> None:
+    """A logarithmic scale, where something is drawn that it can show."""
+    drawn = [np.asarray(line.get_ydata(), np.float64) for line in axes.get_lines()]
+    if any((np.isfinite(y) & (y > 0)).any() for y in drawn):
+        axes.set_yscale("log")
 
 
 def _finite(values: np.ndarray) -> np.ndarray:

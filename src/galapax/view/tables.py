@@ -40,10 +40,11 @@ def _cells(study: Study) -> Grid:
     numbers = ("best", "median", "mean", "worst", "feasible", "success", "ert")  # the rest is in summary.csv
     shown = [name for name in summary[0] if name in (*study.axes, *numbers)]
     medians = [statistics.describe(scores(result))["median"] for result in study.results]
-    best = int(np.argmin(np.where(np.isnan(medians), np.inf, medians)))
+    best = -1 if np.isnan(medians).all() else int(np.nanargmin(medians))
     rows = []
     for i, row in enumerate(summary):
         row = {name: _number(name, value) for name, value in row.items()}
+        row |= {name: f"{v:.12g}" if isinstance(v, float) else str(v) for name, v in study.labels[i].items()}
         if "success" in shown:
             row["success"] += f" ({100 * summary[i]['success_low']:.0f}–{100 * summary[i]['success_high']:.0f})"
         rows.append([Cell(row[name], i == best) for name in shown])
@@ -80,8 +81,8 @@ def _values(study: Study) -> Grid:
                 row.append(Cell("not run"))
                 continue
             sign = -1.0 if found[name].settings["maximize"] else 1.0
-            mark = " ≈" if name in alike and name != best else ""
-            row.append(Cell(_value(sign * medians[name]) + mark, name == best))
+            mark = " ≈" if name in alike and name != best and not math.isnan(medians[name]) else ""
+            row.append(Cell(_value(sign * medians[name]) + mark, name == best and not math.isnan(medians[best])))
         rows.append(row)
     note = (
         f"Median of {len(all_runs(study.results[0]))} runs. In bold the best; ≈ marks what cannot be told from it "
@@ -151,32 +152,29 @@ def curve_rows(study: Study) -> list[dict[str, Any]]:
 
 
 def markdown(study: Study) -> str:
+    def plain(text: str) -> str:
+        return " ".join(text.split()).replace("|", "\\|")
+
     out = []
     for grid in grids(study):
-        lines = [f"## {grid.title}", "", "| " + " | ".join(grid.header) + " |", "| --- " * len(grid.header) + "|"]
+        head = "| " + " | ".join(map(plain, grid.header)) + " |"
+        lines = [f"## {plain(grid.title)}", "", head, "| --- " * len(grid.header) + "|"]
         for row in grid.rows:
-            lines.append("| " + " | ".join(f"**{c.text}**" if c.bold else c.text for c in row) + " |")
+            lines.append("| " + " | ".join(f"**{plain(c.text)}**" if c.bold else plain(c.text) for c in row) + " |")
         out.append("\n".join([*lines, "", grid.note]))
     return "\n\n".join(out) + "\n"
 
 
-LATEX = {
-    "_": r"\_",
-    "%": r"\%",
-    "&": r"\&",
-    "#": r"\#",
-    "≈": r"$\approx$",
-    "∞": r"$\infty$",
-    "–": "--",
-    "·": r"$\cdot$",
-}
+LATEX = {"_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
+         "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "≈": r"$\approx$", "∞": r"$\infty$", "–": "--",
+         "·": r"$\cdot$"}  # fmt: skip
 
 
 def latex(study: Study) -> str:
     """Tables for \\input, with the rules of the booktabs package."""
 
     def plain(text: str) -> str:
-        return "".join(LATEX.get(letter, letter) for letter in text)
+        return "".join(LATEX.get(letter, letter) for letter in " ".join(text.split()))
 
     out = []
     for grid in grids(study):
