@@ -2,13 +2,16 @@
 
 from galapax import problems
 from galapax.algorithms import ALGORITHMS
+from galapax.algorithms.coevolution import CDE
 from galapax.algorithms.de import DE
 from galapax.algorithms.ep import EP, FEP
+from galapax.algorithms.epsilon_de import EpsilonDE
 from galapax.algorithms.ga import GA
 from galapax.algorithms.random_search import RandomSearch
 from galapax.compare import compare
 from galapax.engines.loop import Progress
 from galapax.errors import EvaluationError, InputError
+from galapax.minimax import minimax
 from galapax.minimize import minimize
 from galapax.operators.mutation import best_1, rand_1
 from galapax.optimizer import Optimizer
@@ -22,12 +25,14 @@ from galapax.version import __version__
 
 __all__ = [
     "ALGORITHMS",
+    "CDE",
     "DE",
     "EP",
     "FEP",
     "GA",
     "PROBLEMS",
     "Bounds",
+    "EpsilonDE",
     "EvaluationError",
     "History",
     "InputError",
@@ -44,6 +49,7 @@ __all__ = [
     "box",
     "compare",
     "load",
+    "minimax",
     "minimize",
     "problems",
     "rand_1",

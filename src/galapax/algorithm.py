@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -65,7 +66,12 @@ class State(Protocol):
 
 @runtime_checkable
 class Algorithm(Protocol):
-    """The contract. `several_objectives` says which problems it is for."""
+    """The contract. `several_objectives` says which problems it is for.
+
+    An algorithm may also have `period`, a number of generations, and `interlude(key, state, shape)`, which is called
+    after each such period; and `repairs`, a whole number: so many of its candidates a generation are moved onto the
+    constraints that they violate before they are evaluated, where the problem has equalities and JAX can differentiate.
+    """
 
     several_objectives: ClassVar[bool]
 
@@ -80,6 +86,14 @@ class Algorithm(Protocol):
 
     def step(self, key: Array, state: Any, evaluation: Evaluation) -> Any:
         """Select among parents and evaluated candidates, then breed the next candidates."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Shared:
+    """Arrays among the hyper-parameters that all runs of a batch share; any other array has one value for each run."""
+
+    value: Any
 
 
 def static(default: Any) -> Any:

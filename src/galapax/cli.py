@@ -17,11 +17,14 @@ from rich.console import Console
 
 from galapax import algorithms, cache, gagpu, problems
 from galapax.algorithm import Algorithm
+from galapax.algorithms.coevolution import CDE
 from galapax.compare import compare as run_compare
 from galapax.errors import EvaluationError, InputError
+from galapax.minimax import minimax
 from galapax.minimize import minimize
 from galapax.operators import mutation
 from galapax.problem import MinMaxProblem, Problem
+from galapax.result import Result
 from galapax.storage import load, plain_result, to_json
 from galapax.study import Study
 from galapax.sweep import sweep as run_sweep
@@ -96,7 +99,26 @@ def solve(
             dim, history_x = _gagpu_dim(problem, dim, config["NO_VAR"]), True
         else:
             chosen = find_algorithm(algorithm, setting or [])
-        wanted = find_problem(problem, dim)
+        wanted = find_problem(problem, dim, minmax=True)
+        if isinstance(wanted, MinMaxProblem):
+            for name, given in (("--max-evaluations", max_evaluations), ("--stall", stall), ("--target", target)):
+                if given is not None:
+                    raise InputError(f"{name} is not for min-max problems; they have --generations and --max-seconds.")
+            if chosen is not None and not isinstance(chosen, CDE):
+                raise InputError(f"{problem} is a min-max problem, which cde solves; leave --algorithm out.")
+            result = minimax(
+                wanted,
+                algorithm=chosen,
+                population=population,
+                generations=4000 if generations is None else generations,
+                runs=1 if runs is None else runs,
+                seed=seed,
+                max_seconds=max_seconds,
+                dtype=dtype or "float64",
+                progress=not (quiet or as_json),
+            )
+            show_result(result, out, quiet, as_json)
+            return
         if gagpu_config is not None and wanted.dim != config["NO_VAR"]:
             raise InputError(
                 f"NO_VAR in {gagpu_config} is {config['NO_VAR']} and {problem} has {wanted.dim} variables."
@@ -123,14 +145,7 @@ def solve(
             initial=None if initial is None else read_points(initial, wanted.dim),
             progress=not (quiet or as_json),
         )
-        if as_json:
-            print(json.dumps(plain_result(result), indent=1))
-        elif not quiet:
-            console.print(terminal.result_table(result))
-        if out is not None:
-            folder = result.save(out)
-            if not (quiet or as_json):
-                console.print(f"Saved to {folder}: {', '.join(sorted(f.name for f in folder.iterdir()))}")
+        show_result(result, out, quiet, as_json)
 
 
 @app.command()
@@ -291,19 +306,19 @@ def reproduce(
             print(run_paper(module.PAPER, quick, folder, lambda line: print(line, file=sys.stderr)))
 
 
-def find_problem(name: str, dim: int | None) -> Problem:
-    """A built-in problem by name, or the problem in a Python file."""
+def find_problem(name: str, dim: int | None, minmax: bool = False) -> Any:
+    """A built-in problem by name, or the problem in a Python file; min-max problems only where they are wanted."""
     if name.endswith(".py") or "/" in name:
         if dim is not None:
             raise InputError("--dim is for built-in problems; a file says itself how many variables it has.")
         return load_file(Path(name))
     found = problems.get(name) if dim is None else problems.get(name, dim=dim)
-    if isinstance(found, MinMaxProblem):
-        raise InputError(f"{name} is a min-max problem, of x and y; solve takes problems of x alone.")
+    if isinstance(found, MinMaxProblem) and not minmax:
+        raise InputError(f"{name} is a min-max problem, of x and y; galapax solve takes it, with cde.")
     return found
 
 
-def load_file(path: Path) -> Problem:
+def load_file(path: Path) -> Problem | MinMaxProblem:
     """Run a Python file and take the problem it defines."""
     if not path.is_file():
         raise InputError(f"There is no file {path}.")
@@ -319,7 +334,7 @@ def load_file(path: Path) -> Problem:
     except Exception as error:
         raise InputError(f"{path} could not be run: {type(error).__name__}: {error}") from error
     names = vars(module)
-    if isinstance(names.get("problem"), Problem):
+    if isinstance(names.get("problem"), Problem | MinMaxProblem):
         return names["problem"]
     if "fun" in names and "bounds" in names:
         return Problem(names["fun"], names["bounds"], ineq=names.get("ineq"), eq=names.get("eq"), name=path.stem)
@@ -397,6 +412,18 @@ def _gagpu_dim(problem: str, dim: int | None, wanted: int) -> int | None:
         return dim
     fixed = problems.get(problem)
     return None if isinstance(fixed, Problem) and fixed.dim == wanted else wanted
+
+
+def show_result(result: Result, out: Path | None, quiet: bool, as_json: bool) -> None:
+    """Print a result, and save it."""
+    if as_json:
+        print(json.dumps(plain_result(result), indent=1))
+    elif not quiet:
+        console.print(terminal.result_table(result))
+    if out is not None:
+        folder = result.save(out)
+        if not (quiet or as_json):
+            console.print(f"Saved to {folder}: {', '.join(sorted(f.name for f in folder.iterdir()))}")
 
 
 def show_study(study: Study, out: Path | None, quiet: bool, as_json: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from galapax import algorithms as registry
@@ -83,8 +83,10 @@ def compare(
 
 
 def _problems(given: Sequence[str | Problem]) -> dict[str, Problem]:
-    if isinstance(given, str | Problem):
+    if isinstance(given, str | Problem | MinMaxProblem):
         given = [given]
+    if not isinstance(given, Iterable):
+        raise InputError(f"problems must be a list of names or Problems, got {given!r}.")
     out: dict[str, Problem] = {}
     for one in given:
         problem = problem_registry.get(one) if isinstance(one, str) else one
@@ -103,7 +105,11 @@ def _problems(given: Sequence[str | Problem]) -> dict[str, Problem]:
 def _algorithms(given: Any) -> dict[str, Algorithm]:
     if isinstance(given, Mapping) and given:
         return {str(name): registry.resolve(one) for name, one in given.items()}
-    solvers = [registry.resolve(one) for one in ([given] if isinstance(given, str | Algorithm) else given)]
+    if isinstance(given, str | Algorithm):
+        given = [given]
+    if not isinstance(given, Iterable):
+        raise InputError(f"algorithms must be a list of names or instances, got {given!r}.")
+    solvers = [registry.resolve(one) for one in given]
     if not solvers:
         raise InputError("compare needs at least one algorithm.")
     names = [registry.name_of(s) for s in solvers]

@@ -19,6 +19,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from galapax import trigonometry
 from galapax.algorithm import Algorithm, Evaluation, Shape
 from galapax.errors import InputError
+from galapax.operators.constraints import onto_constraints
 from galapax.problem import Bounds, Function, Problem
 
 VECTOR_TRIGONOMETRY = os.environ.get("GALAPAX_TRIGONOMETRY") != "libm"  # see trigonometry.py
@@ -71,6 +72,87 @@ class Formulas:
             values(self.eq, consts[2]) if self.eq else None,
             self.eq_tolerance,
         )
+
+    def repair(self, consts: tuple[tuple[Array, ...], ...], x: Array, bounds: Bounds) -> Array:
+        """x (d,) moved by a Newton step towards the constraints that it violates; as it came if it violates none.
+
+        The step aims at half the tolerance of an equality, which leaves room for its curvature.
+        """
+
+        def values(x: Array) -> Array:
+            named = zip((self.ineq, self.eq), consts[1:], strict=True)
+            return jnp.concatenate([_values(closed, own, x) for closed, own in named if closed])
+
+        now, jacobian = values(x), jax.jacfwd(values)(x)
+        ineq, eq = now[: self.shape.ineq], now[self.shape.ineq :]
+        within = jnp.clip(eq, -self.eq_tolerance / 2, self.eq_tolerance / 2)
+        wanted = [jnp.minimum(ineq, 0), jnp.where(jnp.abs(eq) > self.eq_tolerance, within, eq)]
+        return onto_constraints(x, now, jacobian, jnp.concatenate(wanted), bounds)
+
+
+def _values(closed: ClosedJaxpr, consts: tuple[Array, ...], x: Array) -> Array:
+    """The program's outputs for one solution x (d,) as one vector."""
+    return _stack(jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, list(consts)))(x), 1)[0].astype(x.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Game:
+    """A function of x and y as a JAX program, equal to another's when the programs are equal; arrays are data."""
+
+    program: ClosedJaxpr
+    text: str
+
+    @property
+    def consts(self) -> tuple[Any, ...]:
+        return tuple(self.program.consts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Game) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __call__(self, consts: tuple[Array, ...], x: Array, y: Array) -> Array:
+        """The values of all pairs of x (n, dx) and y (m, dy): (n, m)."""
+
+        def one(x: Array, y: Array) -> Array:
+            (out,) = jaxpr_as_fun(ClosedJaxpr(self.program.jaxpr, list(consts)))(x, y)
+            return out.reshape(()).astype(x.dtype)
+
+        return jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None))(x, y)
+
+
+def trace_game(fun: Function, x_dim: int, y_dim: int, dtype: Any) -> Game:
+    """Turn a function of x and y into a JAX program, or say what is wrong with it."""
+    if not callable(fun):
+        raise InputError(f"fun must be a function of x and y, got {fun!r}.")
+    try:
+        inspect.signature(fun).bind(None, None)
+    except ValueError:
+        pass  # a builtin without a signature
+    except TypeError:
+        given = inspect.signature(fun)
+        raise InputError(f"fun must take two arguments, x and y; it is defined as {given}.") from None
+    _, count = _trace_one("fun", lambda both: fun(both[:x_dim], both[x_dim:]), x_dim + y_dim, dtype, 0)
+    if count != 1:
+        raise InputError(
+            f"fun must return one number, the value that x minimises and y maximises; it returned {count}."
+        )
+    shapes = [jax.ShapeDtypeStruct((d,), dtype) for d in (x_dim, y_dim)]
+    program = jax.make_jaxpr(lambda x, y: fun(x, y))(*shapes)
+    return Game(program, f"{x_dim} {y_dim} {_text_of(program)}")
+
+
+def differentiable(problem: Problem) -> bool:
+    """Whether JAX can differentiate the constraints as functions of one solution."""
+    functions = [f for f in (problem.ineq, problem.eq) if f is not None]
+    x = jax.ShapeDtypeStruct((problem.dim,), jnp.float32)
+    try:
+        for function in functions:
+            jax.eval_shape(jax.jacfwd(lambda x, f=function: f(x)), x)
+    except Exception:
+        return False
+    return bool(functions)
 
 
 def _each_row(closed: ClosedJaxpr, consts: tuple[Array, ...], x: Array, own_trigonometry: bool) -> list[Array]:

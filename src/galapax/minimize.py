@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from galapax import algorithms, random
-from galapax.algorithm import Algorithm, Population, Shape
+from galapax.algorithm import Algorithm, Population, Shape, Shared
 from galapax.checks import finite, positive, reals, short, whole
 from galapax.engines import host, xla
 from galapax.engines.loop import (
@@ -32,7 +32,7 @@ from galapax.engines.loop import (
     columns,
 )
 from galapax.errors import EvaluationError, InputError
-from galapax.evaluate import check_fit, evaluate_points, probe, trace
+from galapax.evaluate import check_fit, differentiable, evaluate_points, probe, trace
 from galapax.problem import Bounds, MinMaxProblem, Problem
 from galapax.progress import progress_line
 from galapax.result import History, Result, Runs
@@ -92,7 +92,7 @@ def minimize(
         it is given, an objective that fails everywhere is refused at once.
     """
     problem, algorithm = problem_of(fun, bounds, algorithm, ineq, eq)
-    solver = algorithms.resolve(algorithm)
+    solver = algorithms.resolve(algorithm, problem.constrained)
     if population is not None:
         solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
     results, _ = solve(
@@ -172,13 +172,19 @@ def prepare(
         raise InputError(f"callback must be a function of one Progress, got {callback!r}.")
     if whole(first_run, "first_run", 0) + whole(runs, "runs", 1) > 2**32:
         raise InputError(f"run numbers go up to 2**32; first_run={first_run} and runs={runs} reach beyond.")
-    if not (isinstance(history, bool) or history == "x"):
+    if not (isinstance(history, bool) or (isinstance(history, str) and history == "x")):
         raise InputError(f'history must be True, False or "x" (with the best x of each generation), got {history!r}.')
     random.key(seed)
+    repairs = 0 if blackbox or vectorized or problem.eq is None else getattr(solvers[0], "repairs", 0)
+    if repairs and not differentiable(problem):
+        repairs = 0
+    evaluations = population + repairs * (1 + problem.dim)
     return Job(
         problem=problem,
         solvers=solvers,
-        rules=_rules(population, generations, target, max_evaluations, max_seconds, stall, maximize),
+        repairs=repairs,
+        evaluations=evaluations,
+        rules=_rules(evaluations, generations, target, max_evaluations, max_seconds, stall, maximize),
         runs=int(runs),
         first_run=int(first_run),
         seed=int(seed),
@@ -203,6 +209,8 @@ class Job:
 
     problem: Problem
     solvers: tuple[Algorithm, ...]
+    repairs: int  # candidates repaired a generation; each takes the values and the d partial derivatives at a point
+    evaluations: int  # that a generation counts for
     rules: Rules
     runs: int
     first_run: int
@@ -231,7 +239,7 @@ class Job:
 
 
 def _rules(
-    population: int,
+    evaluations: int,
     generations: int | None,
     target: float | None,
     max_evaluations: int | None,
@@ -244,8 +252,8 @@ def _rules(
     if generations is not None:
         limit = min(whole(generations, "generations", 1), NEVER)
     if max_evaluations is not None:
-        least = f"one generation evaluates the population of {population}"
-        limit = min(limit, whole(max_evaluations, "max_evaluations", population, least) // population)
+        least = f"one generation takes {evaluations}"
+        limit = min(limit, whole(max_evaluations, "max_evaluations", evaluations, least) // evaluations)
     goal = -math.inf
     if target is not None:
         goal = -finite(target, "target") if maximize else finite(target, "target")
@@ -326,7 +334,7 @@ def solve(job: Job) -> tuple[list[Result], str]:
             check_fit(job.solvers[0], problem, formulas.shape)
             if job.on_failure is None:
                 probe(formulas, problem.bounds, kind)
-            one = jax.tree.map(lambda leaf: np.asarray(leaf, kind), job.solvers[0])
+            one = _stacked(dataclasses.replace(job, solvers=job.solvers[:1]), kind)
             at_once = xla.runs_at_once(one, box, formulas.shape, job.total)
             engine, batch = partial(xla.run, formulas), math.ceil(job.total / math.ceil(job.total / at_once))
             _check_history(job, formulas.shape)
@@ -341,7 +349,7 @@ def solve(job: Job) -> tuple[list[Result], str]:
             watch.notify = _notifier(job, outcomes, known, began, show)
             runs = rows % job.runs
             outcome = engine(
-                jax.tree.map(lambda a: a[rows] if a.ndim else a, algorithm),  # noqa: B023 (used at once)
+                _of_rows(algorithm, rows),
                 box,
                 job.rules,
                 keys=keys[runs],
@@ -350,6 +358,7 @@ def solve(job: Job) -> tuple[list[Result], str]:
                 watch=watch,
                 keep_history=bool(job.history),
                 with_x=job.history == "x",
+                repairs=job.repairs,
             )
             outcomes.append(outcome.of_runs(slice(known, None)))
             for populations in watch.taken.values():
@@ -382,29 +391,43 @@ def solve(job: Job) -> tuple[list[Result], str]:
             if g <= reached
         }
         object.__setattr__(result, "_replay", partial(_replay, alone, cell))
-        if job.blackbox and black_box.first_error:
+        if job.blackbox and black_box.first_error and result.n_failed:
             result.message += f" First failure: {black_box.first_error}."
         results.append(result)
     return results, total.stopped
 
 
+def _of_rows(algorithm: Algorithm, rows: np.ndarray) -> Algorithm:
+    """The hyper-parameters of these runs."""
+
+    def pick(leaf: Any) -> Any:
+        return leaf if isinstance(leaf, Shared) or not leaf.ndim else leaf[rows]
+
+    return jax.tree.map(pick, algorithm, is_leaf=lambda leaf: isinstance(leaf, Shared))
+
+
 def check_traceable(job: Job) -> None:
-    """Refuse what only tracing shows: functions that JAX cannot trace, or too many objectives for the algorithm."""
+    """Refuse what only tracing shows: functions that JAX cannot trace, too many objectives, too large a population."""
     if not job.blackbox:
         with jax.enable_x64(job.dtype == "float64"):
             together = job.population if job.vectorized else 0
             shape = trace(job.problem, job.dtype, maximize=job.maximize, vectorized=together).shape
             check_fit(job.solvers[0], job.problem, shape)
+            one = _stacked(dataclasses.replace(job, solvers=job.solvers[:1]), job.dtype)
+            xla.runs_at_once(one, job.problem.bounds.rounded(job.dtype), shape, job.total)
+            _check_history(job, shape)
 
 
 def _stacked(job: Job, kind: str) -> Algorithm:
     """The solvers as one: a hyper-parameter that differs between them has one value for each run of the job."""
 
-    def stack(*values: Any) -> np.ndarray:
+    def stack(*values: Any) -> Any:
+        if isinstance(values[0], Shared):
+            return values[0]
         column = np.array(values, kind)
         return column[0] if (column == column[0]).all() else np.repeat(column, job.runs)
 
-    return jax.tree.map(stack, *job.solvers)
+    return jax.tree.map(stack, *job.solvers, is_leaf=lambda leaf: isinstance(leaf, Shared))
 
 
 def _check_history(job: Job, shape: Shape) -> None:
@@ -446,8 +469,7 @@ def _notifier(
     job: Job, earlier: list[Outcome], known: int, began: float, show: Callable[[Progress], None]
 ) -> Callable[[int, Track], str]:
     """What the engine calls between chunks: tells progress line and callback, and says why to stop, if so."""
-    n = job.population
-    before = sum(int(outcome.track.generations.sum()) * n for outcome in earlier)
+    before = sum(int(outcome.track.generations.sum()) * job.evaluations for outcome in earlier)
     best_before = [(float(o.track.violation.min()), float(o.track.best[best_run(o.track)])) for o in earlier]
 
     def notify(generation: int, track: Track) -> str:
@@ -458,7 +480,7 @@ def _notifier(
         state = Progress(
             generation=generation,
             generations=None if job.rules.generations == NEVER else int(job.rules.generations),
-            nfev=before + int(track.generations.sum()) * n,
+            nfev=before + int(track.generations.sum()) * job.evaluations,
             fun=-best if job.maximize else best,
             violation=violation,
             runs_done=sum(len(o.x) for o in earlier) + int(ended.sum()),
@@ -472,7 +494,7 @@ def _notifier(
             raise EvaluationError(
                 f"fun or a constraint returned NaN or inf at {failed} of the {state.nfev} points evaluated so far."
             )
-        if job.on_failure is None and failed == int(track.generations.sum()) * n:
+        if job.on_failure is None and failed == int(track.generations.sum()) * job.population:
             return "failures"
         answer = job.callback(state) if job.callback is not None else None
         return "callback" if isinstance(answer, bool | np.bool_) and answer else ""
@@ -483,10 +505,10 @@ def _notifier(
 def _result(
     job: Job, total: Outcome, survivors: Population, at_best: dict[str, np.ndarray], timings: dict[str, float]
 ) -> Result:
-    track, n = total.track, job.population
+    track = total.track
     sign = -1.0 if job.maximize else 1.0
     best = best_run(track)
-    nfev = track.generations.astype(np.int64) * n - track.skipped
+    nfev = track.generations.astype(np.int64) * job.evaluations - track.skipped
     failed = track.failed - track.skipped
     found = np.isfinite(track.best)
     feasible = found & (track.violation <= 0)
@@ -542,7 +564,7 @@ def _history(job: Job, rows: np.ndarray | None) -> History | None:
         best, mean, worst = best[..., 0], mean[..., 0], worst[..., 0]
     generation = np.arange(1, rows.shape[1] + 1)
     violation, share = (rows[:, :, -2], rows[:, :, -1]) if job.problem.constrained else (None, None)
-    return History(generation, generation * job.population, best, mean, worst, violation, share, x)
+    return History(generation, generation * job.evaluations, best, mean, worst, violation, share, x)
 
 
 def _message(job: Job, total: Outcome, best: int) -> str:

@@ -215,6 +215,11 @@ def _from_summary(data: dict[str, Any]) -> Result:
     result["problem"] = Problem(bounds=bounds, **functions, **described)
     result["fun"] = math.nan if data["fun"] is None else float(data["fun"])
     result["violation"] = math.inf if data["violation"] is None else float(data["violation"])
+    for name in ("y", "worst_cases"):
+        if name in data:
+            result[name] = np.array(data[name], np.float64)
+    if "worst_case" in data:
+        result["worst_case"] = math.nan if data["worst_case"] is None else float(data["worst_case"])
     for name in ("x", "ineq", "eq"):
         result[name] = None if data[name] is None else np.array(data[name], np.float64)
     return result
@@ -222,6 +227,7 @@ def _from_summary(data: dict[str, Any]) -> Result:
 
 KEPT = ("x", "fun", "success", "message", "feasible", "violation", "nit", "nfev", "n_failed", "seed", "ineq", "eq",
         "timings", "settings")  # fmt: skip
+OF_GAMES = ("y", "worst_case", "worst_cases")  # in the results of `minimax`
 
 
 def plain_result(result: Result) -> dict[str, Any]:
@@ -239,7 +245,8 @@ def plain_result(result: Result) -> dict[str, Any]:
         "eq_tolerance": problem.eq_tolerance,
         "optimum": problem.optimum,
     }
-    return to_json({"format": FORMAT, **{name: result[name] for name in KEPT}, "problem": described})
+    kept = {name: result[name] for name in (*KEPT, *OF_GAMES) if name in KEPT or name in result}
+    return to_json({"format": FORMAT, **kept, "problem": described})
 
 
 def to_json(value: Any) -> Any:

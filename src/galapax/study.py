@@ -59,6 +59,9 @@ class Study:
 
         name: a field of Runs, such as "fun", "nfev", "violation". Cells and runs that were not made are NaN.
         """
+        known = ("number", "fun", "violation", "nit", "nfev", "n_failed", "success", "feasible")
+        if name not in known:
+            raise InputError(f"values are of {', '.join(known)}; got {name!r}.")
         runs = [all_runs(result) for result in self.results]
         out = np.full((*(len(v) for v in self.axes.values()), max(len(r) for r in runs)), np.nan)
         for labels, own in zip(self.labels, runs, strict=True):

@@ -15,7 +15,7 @@ import numpy as np
 from galapax import algorithms
 from galapax.algorithm import Algorithm
 from galapax.errors import InputError
-from galapax.minimize import minimize, prepare, problem_of, solve
+from galapax.minimize import check_traceable, minimize, prepare, problem_of, solve
 from galapax.problem import Problem
 from galapax.result import Result
 from galapax.study import Study
@@ -57,6 +57,8 @@ def sweep(
     for i, solver in enumerate(solvers):
         groups.setdefault(jax.tree.structure(solver), []).append(i)  # what shapes the program is part of the structure
     jobs = {key: prepare(problem, tuple(solvers[i] for i in rows), **options) for key, rows in groups.items()}
+    for job in jobs.values() if len(jobs) > 1 else ():  # before anything is run
+        check_traceable(job)
     began, stopped = time.perf_counter(), ""
     for key, rows in groups.items():
         job = jobs[key]

@@ -7,16 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from galapax.algorithm import Algorithm
+from galapax.algorithm import Algorithm, Shared
+from galapax.algorithms.coevolution import CDE
 from galapax.algorithms.de import DE
 from galapax.algorithms.ep import EP, FEP
+from galapax.algorithms.epsilon_de import EpsilonDE
 from galapax.algorithms.ga import GA
 from galapax.algorithms.random_search import RandomSearch
 from galapax.errors import InputError, unknown_name
+from galapax.evaluate import Game
 
 ALGORITHMS: dict[str, Any] = {
+    "cde": CDE,
     "de": DE,
     "ep": EP,
+    "epsilon_de": EpsilonDE,
     "fep": FEP,
     "ga": GA,
     "random": RandomSearch,
@@ -43,10 +48,10 @@ def name_of(algorithm: Algorithm) -> str:
     return type(algorithm).__name__
 
 
-def resolve(algorithm: str | Algorithm | None) -> Algorithm:
+def resolve(algorithm: str | Algorithm | None, constrained: bool = False) -> Algorithm:
     """An algorithm from what a user gave: a name, an instance, or None for the default."""
     if algorithm is None:
-        return DE()
+        return EpsilonDE() if constrained else DE()
     if isinstance(algorithm, str):
         return get(algorithm)
     if isinstance(algorithm, type) and hasattr(algorithm, "several_objectives"):
@@ -62,4 +67,5 @@ def resolve(algorithm: str | Algorithm | None) -> Algorithm:
 def settings_of(algorithm: Algorithm) -> dict[str, Any]:
     """Its hyper-parameters as plain values: numbers, and functions by name."""
     values = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithm)}  # type: ignore[arg-type]
-    return {name: v.__name__ if callable(v) else np.asarray(v).tolist() for name, v in values.items()}
+    own = {name: v for name, v in values.items() if v is not None and not isinstance(v, Shared | Game)}
+    return {name: v.__name__ if callable(v) else np.asarray(v).tolist() for name, v in own.items()}

@@ -169,8 +169,11 @@ def run(
     watch: Watch,
     keep_history: bool,
     with_x: bool,
+    repairs: int,
 ) -> Outcome:
-    """Run a batch, one run per key, calling the objective from here. The arguments are those of the xla engine."""
+    """Run a batch, one run per key, calling the objective from here. The arguments are those of the xla engine; nothing
+    is repaired, since a black box has no derivatives.
+    """
     runs, dtype = keys.shape[0], bounds.lower.dtype
     device_rules = rules.as_arrays(dtype)
     skipped = np.zeros(runs, np.int64)
@@ -246,6 +249,6 @@ def _generation(
         return jax.vmap(lambda v: summarise(v["fun"], v.get("ineq"), v.get("eq"), eq_tolerance))(raw)
 
     own = jax.vmap(random.fold, in_axes=(0, None))(keys, number)
-    carry, row = loop.generation(algorithm, rules, own, number, carry, evaluate, with_x)
+    carry, row = loop.generation(algorithm, rules, own, number, carry, evaluate, with_x, shape)
     assert carry.frozen is not None
     return carry, row[None], loop.tally(shape, row[None], jnp.int32(1), carry.frozen.marks)

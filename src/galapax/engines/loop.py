@@ -21,11 +21,12 @@ import numpy as np
 from jax import Array, lax
 
 from galapax import random
-from galapax.algorithm import Algorithm, Evaluation, Population, Shape
+from galapax.algorithm import Algorithm, Evaluation, Population, Shape, Shared
 from galapax.operators.selection import best_index
 from galapax.problem import Bounds
 
 NEVER = 2**31 - 1
+INTERLUDE = 2**31  # folded into a generation's key for what comes after it; its own draws use small numbers
 RUNNING, TARGET, STALL = 0, 1, 2  # why a run is finished, besides having made all its generations
 
 
@@ -76,10 +77,14 @@ def begin(
         state = algorithm.init(random.fold(key, 0), bounds, shape)
         if initial is None:
             return state
-        return state._replace(candidates=jnp.concatenate([initial, state.candidates[initial.shape[0] :]]))
+        k = initial.shape[0]
+        given = state.parents._replace(x=jnp.concatenate([initial, state.parents.x[k:]]))
+        return state._replace(candidates=jnp.concatenate([initial, state.candidates[k:]]), parents=given)
 
     own = 0 if initial is not None and initial.ndim == 3 else None
-    one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:] if a.ndim else (), a.dtype), algorithm)
+    one = jax.tree.map(
+        lambda a: a if _is_shared(a) else jax.ShapeDtypeStruct(a.shape[1:], a.dtype), algorithm, is_leaf=_is_shared
+    )
     axes = run_axes(jax.eval_shape(lambda algorithm, key: init(algorithm, key, None), one, keys[0]))
     batched = jax.vmap(init, in_axes=(setting_axes(algorithm), 0, own), out_axes=axes)
     state = batched(algorithm, keys, initial)
@@ -96,7 +101,11 @@ def run_axes(state: Any) -> Any:
 
 def setting_axes(algorithm: Algorithm) -> Any:
     """Which hyper-parameters differ from run to run."""
-    return jax.tree.map(lambda leaf: 0 if leaf.ndim else None, algorithm)
+    return jax.tree.map(lambda leaf: 0 if not _is_shared(leaf) and leaf.ndim else None, algorithm, is_leaf=_is_shared)
+
+
+def _is_shared(leaf: Any) -> bool:
+    return isinstance(leaf, Shared)
 
 
 def _is_box(leaf: Any) -> bool:
@@ -123,9 +132,18 @@ def generation(
     carry: Carry,
     evaluate: Callable[[Array], Evaluation],
     with_x: bool,
+    shape: Shape,
+    repair: Callable[[Array], Array] | None = None,
+    interlude: bool | None = None,
 ) -> tuple[Carry, Array]:
-    """Generation `number` (from 1) of every run, with their keys (R, 2) for it: the new carry and a row of history."""
+    """Generation `number` (from 1) of every run, with their keys (R, 2) for it: the new carry and a row of history.
+
+    repair: moves candidates (R, n, d) before they are evaluated; what it returns is what the algorithm then has.
+    interlude: whether one follows this generation, if that is known when the program is made.
+    """
     state = settle(carry)
+    if repair is not None:
+        state = state._replace(candidates=repair(state.candidates))
     evaluation = evaluate(state.candidates)
     axes = run_axes(state)
 
@@ -134,6 +152,17 @@ def generation(
 
     batched = jax.vmap(step, in_axes=(setting_axes(algorithm), 0, axes, 0), out_axes=axes)
     proposed = batched(algorithm, keys, state, evaluation)
+    period = getattr(algorithm, "period", 0)
+    if period and interlude is not False:
+
+        def between(algorithm: Any, key: Array, state: Any) -> Any:
+            return algorithm.interlude(random.fold(key, INTERLUDE), state, shape)
+
+        every = jax.vmap(between, in_axes=(setting_axes(algorithm), 0, axes), out_axes=axes)
+        if interlude:
+            proposed = every(algorithm, keys, proposed)
+        else:
+            proposed = lax.cond(number % period == 0, lambda p: every(algorithm, keys, p), lambda p: p, proposed)
     row = jax.vmap(partial(summary, with_x=with_x), out_axes=1)(proposed.parents, evaluation)
     if carry.frozen is None:
         return Carry(proposed, None), jnp.concatenate([jnp.ones_like(row[:1]), row])

@@ -11,6 +11,7 @@ import os
 import time
 from collections import OrderedDict
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -45,11 +46,13 @@ def run(
     watch: Watch,
     keep_history: bool,
     with_x: bool,
+    repairs: int,
 ) -> Outcome:
     """Run a batch, one run per key, to its end.
 
     algorithm: hyper-parameters that differ between runs have one value for each. cells: (R,), which runs share them.
     initial: starting points (k, d), (R, k, d), or None. with_x: the best x of each generation is in the history.
+    repairs: how many candidates a generation are moved onto the constraints before they are evaluated.
     """
     clock = Clock()
     runs, limit = keys.shape[0], int(rules.generations)
@@ -59,12 +62,15 @@ def run(
         if on_cpu
         else gpu_rows(limit, runs * algorithm.population * bounds.dim, latency(formulas, bounds))
     )
+    period = getattr(algorithm, "period", 1)
+    if not on_cpu:
+        rows = -(-rows // period) * period  # whole periods, so that the program knows where interludes are
     uneven = not on_cpu and (limit % rows > 0 or bool(watch.snapshots))  # some chunk is shorter than its program
     freeze = rules.target > -math.inf or int(rules.stall) < loop.NEVER or uneven
     algorithm, bounds, keys, consts, device_rules, initial = jax.device_put(
         (algorithm, bounds, keys, formulas.consts, rules.as_arrays(bounds.lower.dtype), initial)
     )
-    fixed = (formulas, rows, not on_cpu, with_x)
+    fixed = (formulas, rows, not on_cpu, with_x, repairs)
 
     relative = (cells - cells[0]).astype(np.int32)
 
@@ -74,7 +80,7 @@ def run(
         nonlocal compiling
         span = np.array([first, count], np.int32)  # one transfer
         before = clock.compile_seconds
-        out = clock.call(_chunk, fixed, algorithm, consts, device_rules, keys, carry, span)
+        out = clock.call(_chunk, fixed, algorithm, bounds, consts, device_rules, keys, carry, span)
         compiling += clock.compile_seconds - before
         return out
 
@@ -108,7 +114,9 @@ def _chunk(
     rows: int,
     static_length: bool,
     with_x: bool,
+    repairs: int,
     algorithm: Algorithm,
+    bounds: Bounds,
     consts: Any,
     rules: Rules,
     keys: Array,
@@ -134,16 +142,36 @@ def _chunk(
     if static_length:  # drawn ahead, since in the loop it would be a kernel of its own; on a CPU it is best left fused
         ahead = jax.vmap(fold_all)(span[0] + jnp.arange(rows, dtype=jnp.int32))
 
-    def body(i: Any, both: tuple[Carry, Array]) -> tuple[Carry, Array]:
+    def repair(number: Any, candidates: Array) -> Array:
+        # the rows take turns, as many each time, so that the work is the same in every generation
+        turn = (number * repairs + jnp.arange(repairs, dtype=jnp.int32)) % candidates.shape[1]
+        moved = jax.vmap(jax.vmap(lambda x: formulas.repair(consts, x, bounds)))(candidates[:, turn])
+        return candidates.at[:, turn].set(moved)
+
+    def body(interlude: bool | None, i: Any, both: tuple[Carry, Array]) -> tuple[Carry, Array]:
         carry, history = both
         own = lax.dynamic_index_in_dim(ahead, i, keepdims=False) if static_length else fold_all(span[0] + i)
-        carry, row = loop.generation(algorithm, rules, own, span[0] + i, carry, evaluate, with_x)
+        number = span[0] + i
+        mend = partial(repair, number) if repairs else None
+        carry, row = loop.generation(
+            algorithm, rules, own, number, carry, evaluate, with_x, formulas.shape, mend, interlude
+        )
         return carry, lax.dynamic_update_index_in_dim(history, row, i, axis=0)
+
+    period = getattr(algorithm, "period", 0)
+
+    def cycle(i: Any, both: tuple[Carry, Array]) -> tuple[Carry, Array]:
+        """A period of generations; the interlude after it costs no question to the host."""
+        both = lax.fori_loop(i * period, (i + 1) * period - 1, partial(body, False), both)
+        return body(True, (i + 1) * period - 1, both)
 
     width = loop.columns(formulas.shape, carry.proposed.candidates.shape[-1] if with_x else 0)
     history = jnp.zeros((rows, width, keys.shape[0]), carry.proposed.candidates.dtype)
     count = jnp.int32(rows) if static_length else span[1]
-    carry, history = lax.fori_loop(0, rows if static_length else count, body, (carry, history))
+    if static_length and period:
+        carry, history = lax.fori_loop(0, rows // period, cycle, (carry, history))
+    else:
+        carry, history = lax.fori_loop(0, rows if static_length else count, partial(body, None), (carry, history))
     marks = None if carry.frozen is None else carry.frozen.marks
     return carry, history, loop.tally(formulas.shape, history, count, marks)
 

@@ -60,12 +60,18 @@ def _answer(result: Result) -> Table:
     table.add_row("maximum" if result.settings["maximize"] else "minimum", best, "", "")
     if problem.optimum is not None and not result.settings["maximize"]:
         table.add_row("best known", f"{problem.optimum:.10g}", "", "")
+    if "worst_case" in result:
+        table.add_row("worst case, checked", f"[bold]{result.worst_case:.10g}[/]", "", "")
     table.add_section()
     bounds = problem.bounds
     for i, name in list(enumerate(problem.variable_names()))[:SHOWN]:
         table.add_row(name, f"{result.x[i]:.8g}", f"{bounds.lower[i]:g}", f"{bounds.upper[i]:g}")
     if problem.dim > SHOWN:
         table.add_row("…", f"{problem.dim - SHOWN} more", "", "")
+    if "worst_case" in result:
+        table.add_section()
+        for i, value in list(enumerate(result.y))[:SHOWN]:
+            table.add_row(f"worst y{i + 1}", f"{value:.8g}", "", "")
     return table
 
 

@@ -1,0 +1,76 @@
+"""Success on the constrained problems of CEC 2006, judged as there: feasible, and f - f* at most 1e-4.
+
+python benchmarks/cec2006.py                         all of them but g20, which has no feasible point
+python benchmarks/cec2006.py g02 g10 --runs 100 --evaluations 200000 --set population=80 --set relaxed=200
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import time
+from typing import Any
+
+import numpy as np
+
+import galapax as gx
+from galapax import algorithms
+
+CLOSE = 1e-4
+NAMES = [f"g{i:02d}" for i in range(1, 25) if i != 20]
+
+
+def solve(name: str, algorithm: Any, runs: int, evaluations: int, seed: int) -> dict[str, Any]:
+    """One row of the table."""
+    problem = gx.problems.get(name)
+    began = time.perf_counter()
+    res = gx.minimize(
+        problem, algorithm, runs=runs, max_evaluations=evaluations, seed=seed, dtype="float64", progress=False
+    )
+    took = time.perf_counter() - began
+    feasible = res.runs.violation <= 0
+    error = res.runs.fun - problem.optimum
+    history = res.runs.history
+    reached = (history.best - problem.optimum <= CLOSE) & (history.violation <= 0)
+    first = history.nfev[np.argmax(reached, axis=1)][reached.any(axis=1)]
+    return {
+        "problem": name,
+        "d": problem.dim,
+        "runs": runs,
+        "feasible": feasible.mean(),
+        "success": (feasible & (error <= CLOSE)).mean(),
+        "median": np.median(error[feasible]) if feasible.any() else np.nan,
+        "worst": np.max(error[feasible]) if feasible.any() else np.nan,
+        "until": np.median(first) if len(first) else np.nan,
+        "spent": int(res.runs.nfev.max()),
+        "seconds": took,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("problems", nargs="*", default=NAMES)
+    parser.add_argument("--algorithm", default="epsilon_de")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a hyper-parameter")
+    parser.add_argument("--runs", type=int, default=25)
+    parser.add_argument("--evaluations", type=int, default=500_000, help="per run")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    settings = {name: ast.literal_eval(value) for name, value in (pair.split("=") for pair in given.set)}
+    algorithm = algorithms.get(given.algorithm, **settings)
+    print(f"{given.algorithm} {algorithms.settings_of(algorithm)}; {given.runs} runs, {given.evaluations} evaluations")
+    print("problem   d  feasible  success  median f-f*   worst f-f*   evaluations until success / spent   seconds")
+    solved = 0
+    for name in given.problems:
+        r = solve(name, algorithm, given.runs, given.evaluations, given.seed)
+        solved += r["success"] >= 0.9
+        print(
+            f"{r['problem']:7s} {r['d']:3d}  {r['feasible']:7.0%}  {r['success']:7.0%}  {r['median']:11.2e}  "
+            f"{r['worst']:11.2e}  {r['until']:18.0f} / {r['spent']:<14d}  {r['seconds']:7.1f}",
+            flush=True,
+        )
+    print(f"success in at least 90 % of the runs: {solved} of {len(given.problems)} problems")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""Differential evolution for constraints: relaxed at first, and with candidates moved onto the equalities.
+
+The comparison at a level epsilon, its schedule and the Newton step on violated constraints are those of Takahama &
+Sakai (2006), IEEE CEC, 1-8, doi:10.1109/CEC.2006.1688283. Mutation is current-to-pbest/1 with an archive, of Zhang &
+Sanderson (2009), IEEE Trans. Evol. Comput. 13(5):945-958, doi:10.1109/TEVC.2009.2014613; the memory of weights and
+rates that worked is that of Tanabe & Fukunaga (2013), IEEE CEC, 71-78, doi:10.1109/CEC.2013.6557555.
+
+Differs from the papers: constraints are relaxed and candidates moved only where there are equalities, since without
+them feasibility first does as well and sooner; every slot has a level of its own, from 0 in the first to epsilon in the
+last, so that feasible points live beside relaxed ones that lead to better places; the p-best is the winner of a small
+tournament, which needs no sorting; a slot's archive is the parent that lost it last; the memory's mean favours long
+steps by one power more, since short ones succeed too often and the population would come to rest early; a search at
+rest starts afresh. The first slot keeps the best point ever seen and takes no part in breeding the others, so that a
+new search is independent of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from galapax import random
+from galapax.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
+from galapax.checks import in_range, positive, whole
+from galapax.operators.constraints import epsilon_level, first_level, relaxed
+from galapax.operators.crossover import binomial_crossover
+from galapax.operators.mutation import partners
+from galapax.operators.repair import bounce_back
+from galapax.operators.sampling import uniform_in
+from galapax.operators.selection import best_index, choose, no_worse
+from galapax.problem import Bounds
+
+MEMORIES = 5  # H of Tanabe & Fukunaga
+SPREAD = 0.1  # of weights and crossover rates around a remembered one, as there
+LEAST_WEIGHT = 0.05
+PASSING = 0.2  # share of the first population within the first level, theta of Takahama & Sakai
+NOTABLE = 1e-6  # a smaller relative gain does not count as one: a search that crawls is at rest
+
+
+class Search(NamedTuple):
+    """Where the present search stands."""
+
+    age: Array  # generations since it started
+    first_epsilon: Array
+    anchor: Population  # (1, ...) its best individual when it last gained notably
+    rest: Array  # generations since then
+
+
+class EpsilonDEState(NamedTuple):
+    candidates: Array  # (n, d) trials, waiting for their evaluation
+    tried: Array  # (2, n) the weight and crossover rate that made them
+    parents: Population  # the first is the best ever seen
+    lost: Array  # (n, d) the parent that lost each slot last
+    memory: Array  # (2, MEMORIES) weights and crossover rates that worked, the latest first
+    search: Search
+    bounds: Bounds
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class EpsilonDE:
+    """Adaptive differential evolution for one objective, made for constraints.
+
+    population: number of individuals n, at least 4.
+    repaired: with equalities, share of the candidates that are moved onto the constraints they violate before they are
+        evaluated, where JAX can differentiate the constraints. Each counts as 1 + d evaluations.
+    rivals: size of the tournament for the individual that a mutant is drawn towards.
+    relaxed: with equalities, generations until the constraints hold in full, Tc in Takahama & Sakai. A shorter run
+        returns the best feasible point that it met on the way.
+    decay: power with which the level falls, cp there.
+    patience: generations without a notable gain after which the search starts afresh.
+    weight, crossover_rate: F and CR to start with; they adapt.
+    """
+
+    population: int = static(64)
+    repaired: float = static(0.25)
+    rivals: int = static(4)
+    relaxed: float = 400.0
+    decay: float = 5.0
+    patience: float = 500.0
+    weight: float = 0.5
+    crossover_rate: float = 0.5
+
+    several_objectives: ClassVar[bool] = False
+
+    @property
+    def repairs(self) -> int:
+        """How many candidates a generation are to be repaired."""
+        return round(self.repaired * self.population)
+
+    def check(self) -> None:
+        whole(self.population, "population", 4, "besides the best, each individual draws two partners")
+        whole(self.rivals, "rivals", 1, "a tournament has at least one")
+        in_range(self.repaired, "repaired", 0.0, 1.0)
+        positive(self.relaxed, "relaxed")
+        positive(self.decay, "decay")
+        positive(self.patience, "patience")
+        in_range(self.weight, "weight", 0.0, 1.0)
+        in_range(self.crossover_rate, "crossover_rate", 0.0, 1.0)
+
+    def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> EpsilonDEState:
+        x = uniform_in(key, bounds, self.population)
+        parents, zero = unevaluated(x, shape), jnp.zeros((), x.dtype)
+        first = jnp.stack([jnp.asarray(self.weight, x.dtype), jnp.asarray(self.crossover_rate, x.dtype)])[:, None]
+        tried, memory = (jnp.broadcast_to(first, (2, size)) for size in (self.population, MEMORIES))
+        search = Search(age=zero, first_epsilon=zero, anchor=_row(parents, 0), rest=zero)
+        return EpsilonDEState(x, tried, parents, x, memory, search, bounds)
+
+    def step(self, key: Array, state: EpsilonDEState, evaluation: Evaluation) -> EpsilonDEState:
+        """Judge each trial against its parent at the slot's level, learn from the winners, then breed."""
+        key_breed, key_start = random.split(key)
+        trials = evaluated(state.candidates, evaluation)
+        search = observe(state.search, trials, relax=evaluation.eq is not None)
+        epsilon = self.levels(search)
+        new, old = relaxed(trials, epsilon), relaxed(state.parents, epsilon)
+        better = ~no_worse(old, new)
+        parents = keep_best(choose(no_worse(new, old), trials, state.parents), state.parents, trials)
+        lost = jnp.where(better[:, None], state.parents.x, state.lost)
+        memory = remember(state.memory, state.tried, better)
+        candidates, tried = self.breed(key_breed, parents, lost, memory, epsilon, state.bounds)
+        return self.renew(key_start, EpsilonDEState(candidates, tried, parents, lost, memory, search, state.bounds))
+
+    def levels(self, search: Search) -> Array:
+        """The level of each slot, (n,)."""
+        share = jnp.linspace(0, 1, self.population, dtype=search.age.dtype) ** 2
+        return share * epsilon_level(search.first_epsilon, search.age - 1, self.relaxed, self.decay)
+
+    def breed(
+        self, key: Array, parents: Population, lost: Array, memory: Array, epsilon: Array, bounds: Bounds
+    ) -> tuple[Array, Array]:
+        """A trial for each parent, with the weight and crossover rate that made it."""
+        key_memory, key_weight, key_rate, key_rivals, key_partners, key_lost, key_cross, key_back = random.split(key, 8)
+        x, n = parents.x, parents.x.shape[0]
+        remembered = memory[:, random.integers(key_memory, (n,), MEMORIES)]
+        weight = remembered[0] + SPREAD * random.cauchy(key_weight, (n,), x.dtype)
+        rate = remembered[1] + SPREAD * random.normal(key_rate, (n,), x.dtype)
+        tried = jnp.stack([jnp.clip(weight, LEAST_WEIGHT, 1), jnp.clip(rate, 0, 1)])
+        # partners are drawn among all but the first slot, which shares those of the second
+        plus, minus = (jnp.concatenate([p[:1], p]) + 1 for p in partners(key_partners, n - 1, 2))
+        ahead = self.winners(key_rivals, parents, epsilon)
+        from_lost = random.bernoulli(key_lost, 0.5, (n, 1))
+        drawn = x[ahead] - x + x[plus] - jnp.where(from_lost, lost[minus], x[minus])
+        crossed = binomial_crossover(key_cross, x, x + tried[0][:, None] * drawn, tried[1][:, None])
+        return bounce_back(key_back, crossed, x, bounds), tried
+
+    def winners(self, key: Array, parents: Population, epsilon: Array) -> Array:
+        """For each slot the row that wins a tournament at its level among all but the first, (n,); for the first, 0."""
+        n = parents.x.shape[0]
+        rows = 1 + random.integers(key, (self.rivals, n), n - 1)
+        rivals = jax.tree.map(lambda a: a[rows], parents._replace(x=jnp.arange(n, dtype=jnp.int32)))
+        best = jax.tree.map(lambda a: a[0], rivals)
+        for i in range(1, self.rivals):
+            rival = jax.tree.map(lambda a: a[i], rivals)  # noqa: B023 (used at once)
+            best = choose(no_worse(relaxed(rival, epsilon), relaxed(best, epsilon)), rival, best)
+        return best.x.at[0].set(0)
+
+    def renew(self, key: Array, state: EpsilonDEState) -> EpsilonDEState:
+        """A new search, with the best ever seen in the first slot, where the present one is at rest."""
+        shape = Shape(ineq=0 if state.parents.violation is None else 1)
+        fresh = self.init(key, state.bounds, shape)
+        fresh = fresh._replace(parents=_with_first(fresh.parents, _row(state.parents, 0)))
+        at_rest = (state.search.rest >= self.patience) & (state.search.age >= self.relaxed)
+        return jax.tree.map(lambda new, old: old if new is old else jnp.where(at_rest, new, old), fresh, state)
+
+
+def observe(search: Search, trials: Population, relax: bool) -> Search:
+    """The search a generation later, with these trials evaluated. Unless it is to relax, its level stays 0."""
+    own = jax.tree.map(lambda a: a[1:], trials)  # the first slot is not part of the search
+    best = _row(own, best_index(own))
+    gained = search.anchor.fitness - best.fitness > NOTABLE * jnp.abs(best.fitness)
+    first = search.first_epsilon
+    if best.violation is not None and search.anchor.violation is not None:
+        less = search.anchor.violation - best.violation > NOTABLE * best.violation
+        gained = jnp.where(best.violation == search.anchor.violation, gained, less)
+    if relax and trials.violation is not None:
+        first = jnp.where(search.age == 0, first_level(trials.violation, PASSING), first)
+    rest = jnp.where(gained[0], 0, search.rest + 1)
+    return Search(search.age + 1, first, choose(gained, best, search.anchor), rest)
+
+
+def remember(memory: Array, tried: Array, worked: Array) -> Array:
+    """The memory (2, h) with the mean of the columns of `tried` (2, n) that `worked` (n,) in front; the oldest goes.
+
+    The mean is Lehmer's with power 3, which favours large ones. Where nothing worked, nothing changes.
+    """
+    used = jnp.where(worked, tried, 0)
+    total = jnp.sum(used**2, axis=1)
+    mean = jnp.sum(used**3, axis=1) / jnp.where(total > 0, total, 1)
+    return jnp.where(jnp.any(worked), jnp.concatenate([mean[:, None], memory[:, :-1]], axis=1), memory)
+
+
+def keep_best(population: Population, before: Population, trials: Population) -> Population:
+    """The population with the best of these trials and of the first individual before, in its first slot."""
+    new, old = _row(trials, best_index(trials)), _row(before, 0)
+    return _with_first(population, choose(no_worse(new, old), new, old))
+
+
+def _row(population: Population, row: Array | int) -> Population:
+    return jax.tree.map(lambda a: a[row][None], population)
+
+
+def _with_first(population: Population, first: Population) -> Population:
+    return jax.tree.map(lambda a, b: a.at[0].set(b[0]), population, first)

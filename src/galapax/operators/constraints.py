@@ -1,0 +1,89 @@
+"""Constraints relaxed by a level epsilon, and points moved onto the constraints that they violate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from galapax.algorithm import Population
+from galapax.problem import Bounds
+
+
+def relaxed(population: Population, epsilon: Any) -> Population:
+    """The individuals as they are judged at level epsilon, a number or (n,): a violation up to it counts as none.
+
+    What compares by feasibility first then compares as Takahama & Sakai (2006) do, IEEE CEC, 1-8,
+    doi:10.1109/CEC.2006.1688283; epsilon = 0 changes nothing.
+    """
+    if population.violation is None:
+        return population
+    return population._replace(violation=jnp.where(population.violation <= epsilon, 0, population.violation))
+
+
+def epsilon_level(first: Any, generation: Any, last: Any, power: Any) -> Array:
+    """The level in a generation: `first` in generation 0, falling as a power of the time left, 0 from `last` on."""
+    return first * jnp.maximum(0, 1 - generation / last) ** power
+
+
+def first_level(violation: Array, share: float) -> Array:
+    """The level that lets this share of the individuals pass, from their violation (n,)."""
+    level = jnp.sort(violation)[int(share * violation.shape[0])]
+    return jnp.where(jnp.isfinite(level), level, 0)
+
+
+def onto_constraints(x: Array, values: Array, jacobian: Array, wanted: Array, bounds: Bounds) -> Array:
+    """x (d,) moved so that constraints linearised at x take wanted values: one Newton step, clipped to the box.
+
+    values, wanted (q,): constraints where both agree are left alone. jacobian (q, d). The step is the shortest one in
+    units of the box. A point is returned as it came when the step is not finite.
+    """
+    step = shortest_step(jnp.where((values != wanted)[:, None], jacobian * bounds.span, 0), wanted - values)
+    moved = jnp.clip(x + bounds.span * step, bounds.lower, bounds.upper)
+    return jnp.where(jnp.all(jnp.isfinite(step)), moved, x)
+
+
+def shortest_step(rows: Array, wanted: Array) -> Array:
+    """The shortest s (d,) with rows @ s = wanted, for rows (q, d): what the pseudo-inverse gives if they can all hold.
+
+    Rows are met one after another, each by moving along the part of it that is orthogonal to those before, so that what
+    is met stays met. A row that is zero, or depends on earlier ones, is left out. Sums of products only: it batches
+    well, where a library's factorisation is called matrix by matrix on a CPU.
+    """
+    q, d = rows.shape
+    length = jnp.sqrt(jnp.sum(rows**2, axis=1))
+    scale = jnp.where(length > 0, length, 1)
+    units, goals = rows / scale[:, None], wanted / scale
+    least = 16 * jnp.finfo(rows.dtype).eps  # what rounding leaves of a dependent row
+    places = jnp.arange(min(q, d), dtype=jnp.int32)
+
+    def meet(j: Any, found: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        basis, count, step = found
+        fresh = units[j]
+        for _ in range(2):  # once more for what rounding left
+            fresh = fresh - jnp.sum(basis * jnp.sum(basis * fresh, axis=1)[:, None], axis=0)
+        size = jnp.sum(fresh**2)
+        usable = size > least
+        size = jnp.where(usable, size, 1)
+        missing = goals[j] - jnp.sum(units[j] * step)
+        basis = jnp.where((usable & (places == count))[:, None], fresh / jnp.sqrt(size), basis)
+        step = step + jnp.where(usable, missing / size, 0) * fresh
+        return basis, count + usable.astype(jnp.int32), step
+
+    start = jnp.zeros((min(q, d), d), rows.dtype), jnp.int32(0), jnp.zeros(d, rows.dtype)
+    return lax.fori_loop(0, q, meet, start)[2]
+
+
+def augmented_lagrangian(facts: Array, multipliers: Array, penalty: Any, ineq: int) -> Array:
+    """The augmented Lagrangian of every x and every vector of multipliers, (n, m).
+
+    facts: (n, 1 + p + q), objective, p = `ineq` inequalities g <= 0 and q equalities h = 0 of each x. multipliers:
+    (m, p + q), those of inequalities at least 0. With r the penalty: f, plus the sum of mu g + r g^2 where
+    g >= -mu / (2 r) and of -mu^2 / (4 r) elsewhere, plus the sum of lambda h + r h^2.
+    Tahk & Sun (2000), IEEE Trans. Evol. Comput. 4(2):114-124.
+    """
+    f, g, h = facts[:, None, 0], facts[:, None, 1 : 1 + ineq], facts[:, None, 1 + ineq :]
+    mu, free = multipliers[None, :, :ineq], multipliers[None, :, ineq:]
+    at_least = jnp.where(g >= -mu / (2 * penalty), mu * g + penalty * g**2, -(mu**2) / (4 * penalty))
+    return f + jnp.sum(at_least, axis=-1) + jnp.sum(free * h + penalty * h**2, axis=-1)

@@ -1,0 +1,575 @@
+"""A comparison spends the same evaluations on every algorithm, and says no more than its runs show."""
+
+import csv
+import dataclasses
+import importlib
+import math
+import re
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import galapax as gx
+from galapax import statistics
+from galapax.view import tables
+
+BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
+RUNS, BUDGET, SEED, NEAR = 5, 100, 4, 0.5
+EDGE = (3.9 - 2.0) ** 2  # the least value on the edge of the feasible region
+
+
+def bowl(x):
+    return (x[0] - 2.0) ** 2 + (x[1] + 2.5) ** 2 + (x[2] - 8.0) ** 2
+
+
+def to_the_right(x):
+    """Feasible are four points of a hundred."""
+    return 3.9 - x[0]
+
+
+PROBLEMS = [
+    gx.Problem(bowl, BOX, name="bowl", optimum=0.0),
+    gx.Problem(bowl, BOX, ineq=to_the_right, name="edge_case", optimum=EDGE),
+]
+SOLVERS = {"ga": gx.GA(population=10), "random": gx.RandomSearch(population=13)}
+
+
+@cache
+def study():
+    return gx.compare(PROBLEMS, SOLVERS, max_evaluations=BUDGET, runs=RUNS, seed=SEED, target=NEAR)
+
+
+# --- what is run ------------------------------------------------------------------------------------------------------
+
+
+def test_every_pair_is_run_and_named():
+    assert study().axes == {"problem": ["bowl", "edge_case"], "algorithm": list(SOLVERS)}
+    assert study().labels == [{"problem": p.name, "algorithm": a} for p in PROBLEMS for a in SOLVERS]
+    assert study().message == "All 4 pairs of problem and algorithm were run."
+    assert study().values().shape == (2, 2, RUNS)
+
+
+def test_the_budget_holds_whatever_the_population():
+    spent = {"ga": 100, "random": 91}  # a last generation that does not fit is left out
+    for labels, result in study():
+        assert result.runs.nfev.tolist() == [spent[labels["algorithm"]]] * RUNS
+    assert study().values("nfev").max() <= BUDGET
+    assert [row["evaluations"] for row in study().summary()] == list(spent.values()) * 2
+
+
+def test_each_pair_is_a_call_of_minimize():
+    for i, problem in enumerate(PROBLEMS):
+        for j, (name, solver) in enumerate(SOLVERS.items()):
+            alone = gx.minimize(problem, solver, max_evaluations=BUDGET, runs=RUNS, seed=SEED)
+            own = study().cell(problem=problem.name, algorithm=name)
+            assert own.settings == alone.settings and own.message == alone.message
+            for part in ("x", "fun", "violation", "nit", "nfev", "success"):
+                np.testing.assert_array_equal(getattr(own.runs, part), getattr(alone.runs, part))
+            np.testing.assert_array_equal(own.runs.history.best, alone.runs.history.best)
+            np.testing.assert_array_equal(own.population, alone.population)
+            np.testing.assert_array_equal(study().values()[i, j], alone.runs.fun)
+
+
+def by_hand(result, goal):
+    """Evaluations up to the first generation whose best is feasible and at the goal, or all; and whether it was."""
+    spent, reached = [], []
+    history = result.runs.history
+    for run in range(RUNS):
+        values = zip(history.nfev, history.best[run], strict=True)
+        violations = np.zeros(len(history)) if history.violation is None else history.violation[run]
+        first = [n for (n, best), v in zip(values, violations, strict=True) if best <= goal and v <= 0]
+        spent.append(first[0] if first else result.runs.nfev[run])
+        reached.append(bool(first))
+    return spent, reached
+
+
+def test_success_and_running_time_are_counted_from_the_history():
+    assert study().targets == [NEAR] * 2 + [EDGE + NEAR] * 2
+    shares = []
+    for (labels, result), row in zip(study(), study().summary(), strict=True):
+        spent, reached = by_hand(result, NEAR + (EDGE if labels["problem"] == "edge_case" else 0.0))
+        assert row["success"] == np.mean(reached)
+        assert (row["success_low"], row["success_high"]) == statistics.wilson_interval(sum(reached), RUNS)
+        assert row["ert"] == (sum(spent) / sum(reached) if any(reached) else math.inf)
+        assert (row["ert_low"], row["ert_high"]) == statistics.ert_interval(spent, reached)
+        shares.append(row["success"])
+    assert any(0 < share < 1 for share in shares) and 0 in shares
+    violation = study().cell(problem="edge_case", algorithm="random").runs.history.violation
+    assert violation.max() > 0  # some runs begin infeasible
+
+
+def test_a_value_that_only_infeasible_points_reach_is_no_success():
+    result = study().cell(problem="edge_case", algorithm="random")
+    history = result.runs.history
+    assert np.any(history.violation[:, 0] > 0)
+    too_good = dataclasses.replace(history, best=np.where(history.violation > 0, -9.0, history.best))
+    changed = gx.Result(result | {"runs": dataclasses.replace(result.runs, history=too_good)})
+    one = dataclasses.replace(study(), results=[changed], labels=study().labels[3:], targets=[-8.0])
+    assert one.success(0)["success"] == 0
+
+
+def test_targets_may_be_given_by_problem():
+    own = {"bowl": 2.0}
+    told = gx.compare(PROBLEMS, SOLVERS, max_evaluations=BUDGET, runs=RUNS, seed=SEED, target=own)
+    assert told.targets == [2.0] * 2 + [None] * 2
+    assert "ert" in told.summary()[0] and "ert" not in told.summary()[2]
+    (_, times) = tables.grids(told)
+    assert [cell.text for cell in times.rows[1]] == ["edge_case", "–", "–"]
+
+
+def test_a_target_for_a_problem_that_is_not_there_is_refused():
+    with pytest.raises(gx.InputError, match="bwol"):
+        gx.compare(PROBLEMS, SOLVERS, max_evaluations=BUDGET, runs=RUNS, seed=SEED, target={"bwol": 2.0})
+
+
+def test_without_a_target_nothing_is_said_of_success():
+    none = dataclasses.replace(study(), targets=[None] * 4)
+    assert len(tables.grids(none)) == 1 and "success" not in none.summary()[0]
+
+
+# --- names and what is refused ----------------------------------------------------------------------------------------
+
+module = importlib.import_module("galapax.compare")
+
+
+@pytest.fixture
+def nothing_is_run(monkeypatch):
+    """Each job gives the first result of the study; what is tested happens before."""
+    result = study().results[0]
+    monkeypatch.setattr(module, "solve", lambda job: ([result], ""))
+
+
+@pytest.mark.parametrize(
+    ("algorithms", "names"),
+    [
+        (["de", "GA"], ["de", "ga"]),
+        ("de", ["de"]),
+        (gx.DE(weight=0.7), ["de"]),
+        (["de", gx.DE(weight=0.7), "ga"], ["de", "de (weight=0.7)", "ga"]),
+        (
+            [gx.DE(population=50, mutation=gx.best_1), gx.DE(weight=0.25)],
+            ["de (population=50, mutation=best_1)", "de (weight=0.25)"],
+        ),
+        ({"classic": "de", "greedy": gx.DE(mutation=gx.best_1)}, ["classic", "greedy"]),
+        ({"a": "de", "b": "de"}, ["a", "b"]),
+    ],
+    ids=["names", "a name", "an instance", "repeated", "repeated and changed", "a mapping", "twice the same by name"],
+)
+def test_algorithms_are_named_by_what_tells_them_apart(algorithms, names, nothing_is_run):
+    found = gx.compare(PROBLEMS, algorithms)
+    assert found.axes["algorithm"] == names
+    assert [labels["algorithm"] for labels in found.labels] == names * 2
+
+
+def test_what_stops_one_pair_stops_the_rest(monkeypatch):
+    result, begun = study().results[0], []
+
+    def solve(job):
+        begun.append(job.title)
+        return [result], "interrupt" if len(begun) == 3 else ""
+
+    monkeypatch.setattr(module, "solve", solve)
+    found = gx.compare(PROBLEMS, SOLVERS)
+    assert begun == ["[1/4] bowl · ga", "[2/4] bowl · random", "[3/4] edge_case · ga"]
+    assert found.message.startswith("Stopped by Ctrl-C: 3 of 4 pairs of problem and algorithm were begun")
+    assert found.labels == study().labels[:3] and len(found) == len(found.targets) == 3
+
+
+def test_problems_are_given_by_name_or_alone(nothing_is_run):
+    assert gx.compare("sphere", "de").axes["problem"] == ["sphere"]
+    assert gx.compare(PROBLEMS[0], "de").axes["problem"] == ["bowl"]
+    assert gx.compare(["branin", PROBLEMS[0]], "de").axes["problem"] == ["branin", "bowl"]
+    several = [PROBLEMS[0], PROBLEMS[0].with_(name="again")]
+    assert gx.compare(several, "de").axes["problem"] == ["bowl", "again"]
+
+
+@pytest.mark.parametrize(
+    ("problems", "algorithms", "settings", "message"),
+    [
+        (PROBLEMS, SOLVERS, {"runs": 1}, r"runs must be at least 2 \(one run .* says nothing about the next\); got 1"),
+        (PROBLEMS, SOLVERS, {"runs": 2.5}, "runs must be a whole number"),
+        (["rastrgin"], SOLVERS, {}, "did you mean rastrigin"),
+        (PROBLEMS, ["ed"], {}, "no algorithm called 'ed'"),
+        (PROBLEMS, {"mine": "ed"}, {}, "no algorithm called 'ed'"),
+        (PROBLEMS, [gx.DE], {}, r"algorithm is the class DE; give an instance: DE\(\)"),
+        (PROBLEMS, [3], {}, "algorithm must be a name"),
+        (["sphere", "sphere"], SOLVERS, {}, "the problem 'sphere' is given twice"),
+        ([PROBLEMS[0], PROBLEMS[1].with_(name="bowl")], SOLVERS, {}, "the problem 'bowl' is given twice"),
+        (["cde_p1"], SOLVERS, {}, "problems of one solution x"),
+        ([bowl], SOLVERS, {}, "by name or as a Problem"),
+        ([], SOLVERS, {}, "at least one problem"),
+        (PROBLEMS, [], {}, "at least one algorithm"),
+        (PROBLEMS, ["de", gx.DE()], {}, "de is given twice; name them yourself by a mapping"),
+        (PROBLEMS, [gx.DE(weight=0.7), gx.DE(weight=0.7)], {}, r"de \(weight=0.7\) is given twice"),
+        ([PROBLEMS[0].with_(optimum=None)], SOLVERS, {"target": 1e-3}, "best known value of 'bowl' is not given"),
+        (PROBLEMS, SOLVERS, {"target": -1e-3}, "target is a distance to the best known value, at least 0"),
+        (PROBLEMS, SOLVERS, {"target": math.inf}, "target must be a finite number"),
+        (PROBLEMS, SOLVERS, {"target": math.nan}, "target must be a number, got NaN"),
+        (PROBLEMS, SOLVERS, {"target": {"bowl": "low"}}, "target must be a number"),
+        (PROBLEMS, SOLVERS, {"max_evaluations": 12}, "max_evaluations must be at least 13 .*population of 13"),
+        (PROBLEMS, [gx.GA(sigma=-1.0)], {}, "sigma must be at least 0"),
+        (PROBLEMS, SOLVERS, {"seed": -1}, "seed must be a whole number"),
+        (PROBLEMS, SOLVERS, {"dtype": "float16"}, "dtype must be"),
+    ],
+    ids=["one run", "runs 2.5", "unknown problem", "unknown algorithm", "unknown in a mapping", "a class", "a number",
+         "problem twice", "name twice", "min-max", "a function", "no problem", "no algorithm", "algorithm twice",
+         "instance twice", "no optimum", "target below 0", "target inf", "target NaN", "target text", "small budget",
+         "bad setting", "bad seed", "bad dtype"],
+)  # fmt: skip
+def test_what_cannot_be_compared_is_refused_before_anything_is_run(
+    problems, algorithms, settings, message, monkeypatch
+):
+    def run(job):
+        raise AssertionError("something was run")
+
+    monkeypatch.setattr(module, "solve", run)
+    with pytest.raises(gx.InputError, match=message):
+        gx.compare(problems, algorithms, **settings)
+
+
+@pytest.mark.xfail(strict=True, raises=TypeError, reason="None is iterated over")
+@pytest.mark.parametrize("arguments", [(None, "de"), (3, "de"), ("sphere", None), ("sphere", 3)], ids=repr)
+def test_what_is_neither_a_problem_nor_an_algorithm_is_refused(arguments):
+    with pytest.raises(gx.InputError, match="compare"):
+        gx.compare(*arguments)
+
+
+def test_an_empty_mapping_of_algorithms_is_refused():
+    with pytest.raises(gx.InputError, match="at least one algorithm"):
+        gx.compare(PROBLEMS, {})
+
+
+def test_an_infinite_target_of_a_problem_is_refused(nothing_is_run):
+    with pytest.raises(gx.InputError, match="target"):
+        gx.compare(PROBLEMS, SOLVERS, target={"bowl": math.inf})
+
+
+def test_a_problem_of_several_objectives_is_refused_before_anything_is_run(monkeypatch):
+    begun = []
+
+    def solve(job):
+        begun.append(job.problem.name)
+        return importlib.import_module("galapax.minimize").solve(job)
+
+    monkeypatch.setattr(module, "solve", solve)
+    with pytest.raises(gx.InputError, match="minimises one objective"):
+        gx.compare([PROBLEMS[0], "zdt1"], [SOLVERS["random"]], max_evaluations=BUDGET, runs=RUNS)
+    assert "bowl" not in begun
+
+
+# --- tests and ranks --------------------------------------------------------------------------------------------------
+
+
+def made(values, name="p", violation=None, maximize=False, seconds=1.5, curves=None, nfev=10, **problem):
+    """The result of runs that ended with these values."""
+    fun = np.asarray(values, np.float64)
+    count = len(fun)
+    best = fun[:, None] if curves is None else np.asarray(curves, np.float64)
+    generation = np.arange(1, best.shape[1] + 1)
+    history = gx.History(generation, generation * nfev, best, best, best)
+    runs = gx.Runs(
+        number=np.arange(count),
+        x=np.arange(count)[:, None] * np.ones(3),
+        fun=fun,
+        violation=np.zeros(count) if violation is None else np.asarray(violation, np.float64),
+        nit=np.full(count, best.shape[1]),
+        nfev=np.full(count, best.shape[1] * nfev),
+        n_failed=np.zeros(count, int),
+        success=np.ones(count, bool),
+        history=history,
+    )
+    settings = study().results[0].settings | {"maximize": maximize, "runs": count}
+    return gx.Result(
+        study().results[0]
+        | {"problem": gx.Problem(bowl, BOX, name=name, **problem), "runs": runs, "settings": settings,
+           "history": history.of_run(0), "x": runs.x[0], "fun": float(fun[0]), "timings": {"run": seconds}}
+    )  # fmt: skip
+
+
+def of(cells, targets=None, paired=False, algorithms=None):
+    """A comparison of made results, {problem: {algorithm: result}}."""
+    labels = [{"problem": p, "algorithm": a} for p, found in cells.items() for a in found]
+    results = [result for found in cells.values() for result in found.values()]
+    names = algorithms or list(next(iter(cells.values())))
+    axes = {"problem": list(cells), "algorithm": names}
+    return gx.Study("comparison", axes, labels, results, targets or [None] * len(labels), "Made by hand.", paired)
+
+
+def texts(row):
+    return [cell.text for cell in row]
+
+
+def bolds(row):
+    return [cell.bold for cell in row]
+
+
+TEN = np.arange(10.0)
+
+
+def test_the_best_is_bold_and_what_cannot_be_told_from_it_is_marked():
+    cells = {"b": made(TEN + 0.5), "a": made(TEN), "far": made(TEN + 100)}
+    assert stats.mannwhitneyu(TEN, TEN + 0.5).pvalue > 0.05 > 3 * stats.mannwhitneyu(TEN, TEN + 100).pvalue
+    (table,) = tables.grids(of({"p": cells}))
+    assert table.header == ["problem", "b", "a", "far"]
+    assert texts(table.rows[0]) == ["p", "5 ≈", "4.5", "104.5"]
+    assert bolds(table.rows[0]) == [False, False, True, False]
+    assert texts(table.rows[1]) == ["seconds in all", "1.5", "1.5", "1.5"] and len(table.rows) == 2
+    assert "Median of 10 runs" in table.note and "Mann-Whitney, Holm's correction, level 0.05" in table.note
+
+
+def test_marks_follow_holms_correction():
+    """The best differs from its neighbour by p < 0.05, but not when all three pairs are taken together."""
+    samples = {"a": TEN, "b": TEN + 3.1, "c": TEN + 1.5}
+    p = {pair: stats.mannwhitneyu(samples[pair[0]], samples[pair[1]]).pvalue for pair in ("ab", "ac", "bc")}
+    assert p["ab"] < 0.05 < 3 * p["ab"] and min(p, key=p.get) == "ab"
+    (table,) = tables.grids(of({"p": {name: made(values) for name, values in samples.items()}}))
+    assert [text.endswith("≈") for text in texts(table.rows[0])] == [False, False, True, True]
+    (table,) = tables.grids(of({"p": {name: made(samples[name]) for name in "ab"}}))
+    assert texts(table.rows[0]) == ["p", "4.5", "7.6"]
+
+
+def test_paired_runs_are_compared_seed_by_seed():
+    cells = {"a": made(10 * TEN), "b": made(10 * TEN + 1)}  # always a little worse, at the same seed
+    (table,) = tables.grids(of({"p": cells}))
+    assert texts(table.rows[0]) == ["p", "45", "46 ≈"]
+    (table,) = tables.grids(of({"p": cells}, paired=True))
+    assert texts(table.rows[0]) == ["p", "45", "46"] and "Wilcoxon signed ranks" in table.note
+    (pair,) = of({"p": cells}, paired=True).tests("p")
+    assert pair.p == pytest.approx(stats.wilcoxon(10 * TEN, 10 * TEN + 1).pvalue) and pair.effect == 1.0
+    assert study().paired is False
+
+
+def test_the_largest_is_best_when_maximizing():
+    cells = {"low": made(TEN, maximize=True), "high": made(TEN + 100, maximize=True)}
+    (table,) = tables.grids(of({"p": cells}))
+    assert texts(table.rows[0]) == ["p", "4.5", "104.5"] and bolds(table.rows[0]) == [False, False, True]
+    (pair,) = of({"p": cells}).tests("p")
+    assert pair.effect == 0.0  # low is never better
+    row = of({"p": cells}).summary()[1]
+    assert (row["best"], row["median"], row["worst"]) == (109.0, 104.5, 100.0)
+
+
+def test_runs_without_a_feasible_point_lose():
+    constrained = {"ineq": to_the_right}
+    cells = {
+        "never": made(TEN - 50, violation=np.ones(10), **constrained),
+        "mostly": made(TEN + 7, violation=TEN > 7, **constrained),
+    }
+    found = of({"p": cells})
+    (table,) = tables.grids(found)
+    assert texts(table.rows[0]) == ["p", "none feasible", "11.5"] and bolds(table.rows[0]) == [False, False, True]
+    never, mostly = found.summary()
+    assert math.isnan(never["best"]) and never["feasible"] == 0.0
+    assert mostly["best"] == 7.0 and mostly["feasible"] == 0.8 and math.isnan(mostly["worst"])
+    assert found.tests("p")[0].p == statistics.mann_whitney([np.nan] * 10, [*(TEN[:8] + 7), np.nan, np.nan])
+
+
+def test_nothing_is_best_where_nothing_was_found():
+    nothing = made(TEN, violation=np.ones(10), ineq=to_the_right)
+    (table,) = tables.grids(of({"p": {"a": nothing, "b": nothing}}))
+    assert not any(bolds(table.rows[0]))
+
+
+def test_a_comparison_that_found_nothing_can_be_saved(tmp_path):
+    nothing = made(TEN, violation=np.ones(10), ineq=to_the_right)
+    history = dataclasses.replace(nothing.runs.history, violation=np.ones((10, 1)), feasible_share=np.zeros((10, 1)))
+    nothing["runs"] = dataclasses.replace(nothing.runs, history=history)
+    of({"p": {"a": nothing, "b": nothing}}).save(tmp_path)
+    assert (tmp_path / "study.json").is_file()
+
+
+def test_all_pairs_are_tested():
+    samples = {"a": TEN, "b": TEN**2, "c": TEN + 4.0}
+    found = of({"p": {name: made(values) for name, values in samples.items()}}).tests("p")
+    assert [(t.first, t.second) for t in found] == [("a", "b"), ("a", "c"), ("b", "c")]
+    for t in found:
+        expected = stats.mannwhitneyu(samples[t.first], samples[t.second], alternative="two-sided")
+        assert t.p == pytest.approx(expected.pvalue)
+        assert t.effect == pytest.approx(1 - expected.statistic / 100)
+    assert [t.adjusted for t in found] == statistics.holm([t.p for t in found]).tolist()
+    (real,) = study().tests("bowl")
+    a, b = study().values()[0]
+    assert real.p == pytest.approx(stats.mannwhitneyu(a, b, alternative="two-sided").pvalue)
+
+
+def test_ranks_are_those_of_the_medians():
+    rows = {"p": (1, 2, 3), "q": (10, 30, 20), "r": (5, 6, 7), "s": (0, 0, 1)}
+    cells = {p: {a: made(TEN + v) for a, v in zip("abc", values, strict=True)} for p, values in rows.items()}
+    found = of(cells).ranks()
+    assert found.average_ranks.tolist() == [(1 + 1 + 1 + 1.5) / 4, (2 + 3 + 2 + 1.5) / 4, (3 + 2 + 3 + 3) / 4]
+    assert found.p == pytest.approx(stats.friedmanchisquare(*zip(*rows.values(), strict=True)).pvalue)
+    (table,) = tables.grids(of(cells))
+    assert texts(table.rows[4]) == ["average rank", "1.12", "2.12", "2.75"]
+    assert f"Friedman's test over the problems: p = {found.p:.3g}." in table.note
+    assert texts(table.rows[5]) == ["seconds in all", "6", "6", "6"]
+
+
+def test_a_study_that_was_stopped_says_what_was_not_run():
+    cells = {"p": {"a": made(TEN), "b": made(TEN + 100)}, "q": {"a": made(TEN)}}
+    found = of(cells, targets=[3.0] * 3, algorithms=["a", "b"])
+    values, times = tables.grids(found)
+    assert texts(values.rows[1]) == ["q", "4.5", "not run"] and "Friedman" not in values.note
+    assert texts(times.rows[1]) == ["q", "25 (40%)", "–"]
+    assert np.isnan(found.values()[1, 1]).all() and not np.isnan(found.values()[1, 0]).any()
+    with pytest.raises(gx.InputError, match="stopped before that cell"):
+        found.cell(problem="q", algorithm="b")
+
+
+def test_a_paired_study_that_was_stopped_within_an_algorithm_is_still_told():
+    cells = {"a": made(TEN), "b": made(TEN[:6])}
+    tables.grids(of({"p": cells}, paired=True))
+
+
+def test_running_times_are_those_of_hits_over_all_evaluations():
+    curves = np.array([[9.0, 5.0, 1.0], [9.0, 1.0, 0.5], [9.0, 8.0, 7.0], [9.0, 9.0, 9.0]])
+    fast, slow, never = curves - 1.0, curves, curves + 100
+    cells = {
+        name: made(table[:, -1], curves=table, nfev=1000)
+        for name, table in (("slow", slow), ("fast", fast), ("never", never))
+    }
+    _, times = tables.grids(of({"p": cells}, targets=[7.0] * 3))
+    # slow: 2000, 2000, 3000 and 3000 in vain, three hits; fast: 2000, 2000, 2000 and 3000 in vain
+    assert texts(times.rows[0]) == ["p", "3,333 (75%)", "3,000 (75%)", "∞ (0%)"]
+    assert bolds(times.rows[0]) == [False, False, True, False]
+    _, times = tables.grids(of({"p": {"never": cells["never"]}}, targets=[7.0]))
+    assert bolds(times.rows[0]) == [False, False]
+
+
+# --- Markdown, LaTeX, HTML --------------------------------------------------------------------------------------------
+
+AWKWARD = "50% a_b & #1"  # special in LaTeX
+
+
+def named(problem, algorithm):
+    return of({problem: {algorithm: made(TEN), "b": made(TEN + 9)}, "q": {algorithm: made(TEN), "b": made(TEN)}})
+
+
+def markdown_rows(text):
+    """The cells of each line of a table: split where a bar is not escaped."""
+    return [re.split(r"(?<!\\)\|", line)[1:-1] for line in text.splitlines() if line.startswith("|")]
+
+
+@pytest.mark.parametrize(
+    "which",
+    [study, lambda: named(AWKWARD, "a_1"), lambda: named("p", AWKWARD)],
+    ids=["real", "awkward problem", "awkward algorithm"],
+)
+def test_markdown_tables_have_a_cell_for_every_column(which):
+    grids, text = tables.grids(which()), tables.markdown(which())
+    rows = markdown_rows(text)
+    wanted = [len(grid.header) for grid in grids for _ in range(2 + len(grid.rows))]
+    assert [len(row) for row in rows] == wanted
+    assert text.count("## ") == len(grids) and all(grid.note in text for grid in grids)
+    shown = [cell.strip().strip("*") for row in rows for cell in row]
+    for grid in grids:
+        for row in grid.rows:
+            assert set(texts(row)) <= set(shown)
+            for cell in row:
+                assert not cell.bold or f"| **{cell.text}** |" in text
+
+
+@pytest.mark.parametrize("name", ["|x|", "two\nlines"], ids=["bars", "a line break"])
+def test_markdown_escapes_what_would_break_a_table(name):
+    rows = markdown_rows(tables.markdown(named(name, name)))
+    assert len(rows) == 2 + 4 and {len(row) for row in rows} == {3}
+
+
+def latex_rows(text):
+    """The cells of each row of the tabulars."""
+    bodies = re.findall(r"\\begin\{tabular\}\{(\w+)\}(.*?)\\end\{tabular\}", text, flags=re.DOTALL)
+    return [
+        (len(columns), [re.split(r"(?<!\\)&", line) for line in body.splitlines() if line.endswith(r"\\")])
+        for columns, body in bodies
+    ]
+
+
+def specials(text):
+    """What LaTeX would not print as it stands: special characters that are neither escaped nor commands of ours."""
+    for command in (r"\textbf", r"$\approx$", r"$\infty$", r"$\cdot$"):
+        text = text.replace(command, "")
+    text = re.sub(r"\\text\w+(\{\})?|\\[_%&#{}$]", "", text)
+    return set(text) & set("_%&#$~^\\")
+
+
+@pytest.mark.parametrize(
+    "which",
+    [study, lambda: named(AWKWARD, "a_1"), lambda: named("p", AWKWARD)],
+    ids=["real", "awkward problem", "awkward algorithm"],
+)
+def test_latex_tables_have_a_cell_for_every_column_and_nothing_unescaped(which):
+    grids, text = tables.grids(which()), tables.latex(which())
+    found = latex_rows(text)
+    assert len(found) == len(grids)
+    for grid, (columns, rows) in zip(grids, found, strict=True):
+        assert columns == len(grid.header) and len(rows) == 1 + len(grid.rows)
+        for row in rows:
+            assert len(row) == columns
+            assert not any(specials(cell.removesuffix(r"\\").strip()) for cell in row)
+    for caption in re.findall(r"\\caption\{(.*)\}", text):
+        assert not specials(caption)
+    for opened in ("table", "tabular"):
+        assert text.count(rf"\begin{{{opened}}}") == text.count(rf"\end{{{opened}}}") == len(grids)
+    assert text.count("{") == text.count("}")
+    assert not set("≈∞–·") & set(text)
+
+
+@pytest.mark.parametrize("letter", list("${}~^\\"))
+def test_latex_escapes_every_special_character(letter):
+    text = tables.latex(named(f"a{letter}b", "c"))
+    ((_, rows), *_) = latex_rows(text)
+    assert f"a{letter}b" not in rows[1][0]
+
+
+def test_html_escapes_names():
+    (table,) = tables.grids(named("<b>&", '"c"'))
+    text = tables.html(table)
+    assert "&lt;b&gt;&amp;" in text and "<td><b>&" not in text
+    assert text.count("<td>") == 3 * len(table.rows) and text.count("<th>") == 3
+
+
+# --- saved and loaded -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return study().save(tmp_path_factory.mktemp("comparison"))
+
+
+def test_a_saved_comparison_is_loaded_as_it_was(folder):
+    loaded = gx.load(folder)
+    assert isinstance(loaded, gx.Study)
+    for name in ("kind", "axes", "labels", "targets", "message", "paired"):
+        assert getattr(loaded, name) == getattr(study(), name)
+    for (_, one), (_, other) in zip(loaded, study(), strict=True):
+        for name in ("x", "fun", "violation", "population", "population_fitness"):
+            np.testing.assert_array_equal(one[name], other[name])
+        assert (one.ineq is None) == (other.ineq is None) and np.array_equal(one.ineq, other.ineq)
+        for field in dataclasses.fields(gx.Runs):
+            if field.name != "history":
+                np.testing.assert_array_equal(getattr(one.runs, field.name), getattr(other.runs, field.name))
+        for ours, theirs in ((one.history, other.history), (one.runs.history, other.runs.history)):
+            for field in dataclasses.fields(gx.History):
+                np.testing.assert_array_equal(getattr(ours, field.name), getattr(theirs, field.name))
+        assert one.problem.optimum == other.problem.optimum and one.problem.name == other.problem.name
+    assert tables.grids(loaded) == tables.grids(study())
+    assert loaded.tests("bowl") == study().tests("bowl")
+
+
+def test_saved_files_are_what_other_tools_read(folder):
+    names = {f.name for f in folder.iterdir()}
+    assert names == {"study.json", "data.npz", "runs.csv", "curves.csv", "summary.csv", "summary.md", "summary.tex",
+                     "convergence.png", "ecdf.png", "report.html"}  # fmt: skip
+    with (folder / "runs.csv").open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert len(rows) == 4 * RUNS and list(rows[0]) == list(study().rows()[0])
+    assert [float(row["fun"]) for row in rows] == study().values().ravel().tolist()
+    with (folder / "summary.csv").open(encoding="utf-8", newline="") as lines:
+        assert [float(row["ert"]) for row in csv.DictReader(lines)] == [row["ert"] for row in study().summary()]
+    assert (folder / "summary.md").read_text(encoding="utf-8") == tables.markdown(study())
+    assert (folder / "summary.tex").read_text(encoding="utf-8") == tables.latex(study())
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert page.count("data:image/png;base64,") == 2 and "edge_case" in page and "p, Holm" in page
+    for picture in ("convergence.png", "ecdf.png"):
+        assert (folder / picture).read_bytes()[:4] == b"\x89PNG"
