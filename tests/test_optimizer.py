@@ -168,6 +168,7 @@ def test_constraints_make_the_same_run_as_minimize():
     res = gx.minimize(
         lambda x: bowl(x[None])[0],
         BOX,
+        "de",
         ineq=lambda x: 3.0 - x[0],
         eq=lambda x: x[0] + x[1],
         population=N,

@@ -101,9 +101,11 @@ def solve(
             chosen = find_algorithm(algorithm, setting or [])
         wanted = find_problem(problem, dim, minmax=True)
         if isinstance(wanted, MinMaxProblem):
-            for name, given in (("--max-evaluations", max_evaluations), ("--stall", stall), ("--target", target)):
-                if given is not None:
-                    raise InputError(f"{name} is not for min-max problems; they have --generations and --max-seconds.")
+            for option, value in (("--max-evaluations", max_evaluations), ("--stall", stall), ("--target", target)):
+                if value is not None:
+                    raise InputError(
+                        f"{option} is not for min-max problems; they have --generations and --max-seconds."
+                    )
             if chosen is not None and not isinstance(chosen, CDE):
                 raise InputError(f"{problem} is a min-max problem, which cde solves; leave --algorithm out.")
             result = minimax(

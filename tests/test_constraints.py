@@ -1,0 +1,239 @@
+"""Claims about constraints: the comparison at a level, its schedule, the repair step, and EpsilonDE which uses them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import galapax as gx
+from galapax import random
+from galapax.algorithm import Population, Shape
+from galapax.algorithms.epsilon_de import remember
+from galapax.evaluate import summarise, trace
+from galapax.operators.constraints import epsilon_level, first_level, onto_constraints, relaxed, shortest_step
+from galapax.operators.selection import best_index, no_worse
+
+# --- the comparison ---------------------------------------------------------------------------------------------------
+
+LEVELS = st.sampled_from([0.0, 1e-3, 0.5, 3.0])
+VALUES = st.sampled_from([-2.0, 0.0, 0.25, 1.0, 7.0, np.inf])
+VIOLATIONS = st.sampled_from([0.0, 1e-3, 0.4, 0.5, 2.0, 5.0, np.inf])
+INDIVIDUALS = st.tuples(VALUES, VIOLATIONS)
+
+
+def population(*individuals):
+    fitness, violation = np.array(individuals).T
+    return Population(np.zeros((len(fitness), 1)), jnp.asarray(fitness)[:, None], jnp.asarray(violation))
+
+
+def beats_or_ties(a, b, epsilon):
+    return bool(no_worse(relaxed(population(a), epsilon), relaxed(population(b), epsilon))[0])
+
+
+@given(INDIVIDUALS, INDIVIDUALS, INDIVIDUALS, LEVELS)
+@settings(max_examples=60, deadline=None)
+def test_comparison_at_a_level_is_total_and_transitive(a, b, c, epsilon):
+    assert beats_or_ties(a, b, epsilon) or beats_or_ties(b, a, epsilon)
+    if beats_or_ties(a, b, epsilon) and beats_or_ties(b, c, epsilon):
+        assert beats_or_ties(a, c, epsilon)
+
+
+@given(INDIVIDUALS, INDIVIDUALS)
+@settings(max_examples=30, deadline=None)
+def test_level_zero_is_feasibility_first(a, b):
+    assert beats_or_ties(a, b, 0.0) == bool(no_worse(population(a), population(b))[0])
+
+
+def test_within_the_level_the_objective_decides_and_beyond_it_the_violation():
+    assert beats_or_ties((1.0, 0.4), (7.0, 0.0), 0.5) and not beats_or_ties((7.0, 0.0), (1.0, 0.4), 0.5)
+    assert beats_or_ties((7.0, 0.5), (1.0, 2.0), 0.5) and not beats_or_ties((1.0, 5.0), (7.0, 2.0), 0.5)
+
+
+def test_without_constraints_a_level_changes_nothing():
+    free = Population(np.zeros((2, 1)), jnp.ones((2, 1)), None)
+    assert relaxed(free, 3.0) is free
+
+
+def test_level_falls_from_the_first_to_zero_and_stays_there():
+    levels = epsilon_level(8.0, jnp.arange(12.0), 10.0, 3.0)
+    assert levels[0] == 8.0 and levels[5] == 1.0 and np.all(np.diff(levels[:11]) < 0)
+    assert np.all(levels[10:] == 0)
+
+
+def test_first_level_lets_the_given_share_pass_and_is_never_infinite():
+    violation = jnp.asarray([5.0, 1.0, 4.0, 2.0, 3.0, 6.0, 7.0, 8.0, 9.0, jnp.inf])
+    assert first_level(violation, 0.2) == 3.0
+    assert first_level(jnp.full(10, jnp.inf), 0.2) == 0.0
+
+
+# --- the repair step --------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.randoms(use_true_random=False))
+@settings(max_examples=30, deadline=None)
+def test_shortest_step_is_that_of_the_pseudo_inverse_where_all_rows_can_hold(q, d, rng):
+    draws = np.random.default_rng(rng.getrandbits(32))
+    rows = draws.normal(size=(q, d)) * 10.0 ** draws.integers(-3, 4, size=(q, 1))
+    wanted = rows @ draws.normal(size=d)
+    if np.linalg.cond(rows / np.linalg.norm(rows, axis=1, keepdims=True)) > 1e4:
+        return
+    with jax.enable_x64(True):
+        step = shortest_step(jnp.asarray(rows), jnp.asarray(wanted))
+    np.testing.assert_allclose(step, np.linalg.pinv(rows) @ wanted, rtol=1e-7, atol=1e-9)
+
+
+def test_zero_and_repeated_rows_are_left_out():
+    rows = jnp.asarray([[0.0, 0.0, 0.0], [1.0, 2.0, 2.0], [2.0, 4.0, 4.0], [0.0, 1.0, -1.0]])
+    step = shortest_step(rows, jnp.asarray([5.0, 9.0, 18.0, 0.0]))
+    np.testing.assert_allclose(step, [1.0, 2.0, 2.0], rtol=1e-5)
+
+
+PLANE = np.array([[1.0, -2.0, 0.5, 3.0], [4.0, 1.0, -1.0, 1.0]])
+WIDE = gx.Bounds(np.full(4, -90.0), np.array([100.0, 110.0, 95.0, 130.0]))
+
+
+def on_plane(x):
+    return jnp.asarray(PLANE, x.dtype) @ x - jnp.asarray([3.0, -7.0], x.dtype)
+
+
+def repaired(problem, x, dtype="float64"):
+    formulas, box = trace(problem, dtype), problem.bounds.rounded(dtype)
+    return np.asarray(jax.vmap(lambda p: formulas.repair(formulas.consts, p, box))(jnp.asarray(x, dtype)))
+
+
+@pytest.mark.parametrize(("dtype", "rounding"), [("float32", 1e-4), ("float64", 1e-12)])
+def test_repair_meets_linear_equalities_to_rounding(dtype, rounding):
+    problem = gx.Problem(lambda x: x[0], WIDE, eq=on_plane, eq_tolerance=0.0)
+    with jax.enable_x64(dtype == "float64"):
+        x = np.random.default_rng(1).uniform(-20, 20, (50, 4))
+        moved = repaired(problem, x, dtype)
+        left = np.abs(moved.astype(np.float64) @ PLANE.T - [3.0, -7.0])
+    assert moved.dtype == dtype and left.max() < rounding * 100
+
+
+def test_repair_stays_in_the_box_and_leaves_feasible_points_alone():
+    problem = gx.Problem(
+        lambda x: x[0],
+        [(1.5, 4.0), (-7.0, -2.0)],
+        ineq=lambda x: jnp.stack([x[0] * x[1] + 10.0, x[0] - 100.0]),
+        eq=lambda x: jnp.sin(x[0]) + x[1] ** 2 - 6.0,
+    )
+    with jax.enable_x64(True):
+        x = np.random.default_rng(2).uniform([1.5, -7.0], [4.0, -2.0], (200, 2))
+        moved = repaired(problem, x)
+        assert np.all((moved >= [1.5, -7.0]) & (moved <= [4.0, -2.0])) and not np.array_equal(moved, x)
+        feasible = np.array([[3.9, -np.sqrt(6.0 - np.sin(3.9))], [1.5, -np.sqrt(6.0 - np.sin(1.5))]])
+        one = repaired(problem.with_(ineq=None), feasible)
+    np.testing.assert_array_equal(one, feasible)
+
+
+def test_repair_step_that_is_not_finite_is_not_made():
+    x, box = jnp.asarray([0.5, 0.5]), gx.Bounds(np.zeros(2), np.ones(2))
+    moved = onto_constraints(x, jnp.asarray([1.0]), jnp.asarray([[jnp.nan, 1.0]]), jnp.asarray([0.0]), box)
+    np.testing.assert_array_equal(moved, x)
+
+
+# --- the algorithm ----------------------------------------------------------------------------------------------------
+
+
+def test_memory_keeps_the_mean_of_what_worked_in_front_and_is_left_alone_without_success():
+    memory = jnp.asarray([[0.5, 0.4], [0.9, 0.8]])
+    tried = jnp.asarray([[0.2, 0.6, 0.9], [1.0, 0.0, 0.3]])
+    after = remember(memory, tried, jnp.asarray([True, True, False]))
+    lehmer = (0.2**3 + 0.6**3) / (0.2**2 + 0.6**2)
+    np.testing.assert_allclose(after, [[lehmer, 0.5], [1.0, 0.9]], rtol=1e-6)
+    np.testing.assert_array_equal(remember(memory, tried, jnp.zeros(3, bool)), memory)
+
+
+def circle(x):
+    return x[0] ** 2 + x[1] ** 2 - 1.0
+
+
+def judged(x):
+    return summarise((x[:, :1] - 3.0) ** 2 + x[:, 1:], None, jax.vmap(circle)(x)[:, None], 1e-4)
+
+
+@pytest.mark.parametrize("patience", [500.0, 3.0], ids=["one search", "many searches"])
+def test_the_best_ever_seen_feasible_first_is_always_among_the_parents(patience):
+    algorithm = gx.EpsilonDE(population=20, relaxed=30.0, patience=patience)
+    key, seen = random.run_keys(3, 0, 1)[0], (np.inf, np.inf)
+    with jax.enable_x64(True):
+        state = algorithm.init(random.fold(key, 0), gx.Bounds(np.full(2, -2.0), np.full(2, 3.0)), Shape(eq=1))
+        step = jax.jit(algorithm.step)
+        for number in range(1, 120):
+            evaluation = judged(state.candidates)
+            for pair in zip(np.asarray(evaluation.violation), np.asarray(evaluation.fitness), strict=True):
+                seen = min(seen, (float(pair[0]), float(pair[1])))
+            state = step(random.fold(key, number), state, evaluation)
+            row = int(best_index(state.parents))
+            assert (float(state.parents.violation[row]), float(state.parents.fitness[row])) == seen
+
+
+def test_while_relaxed_infeasible_points_are_kept_and_afterwards_feasible_ones_win():
+    problem = gx.Problem(lambda x: (x[0] - 3.0) ** 2 + x[1], [(-2.0, 3.0)] * 2, eq=circle)
+    res = gx.minimize(problem, gx.EpsilonDE(population=30, relaxed=60.0), generations=300, snapshots=[10, 300])
+    assert np.mean(res.snapshots[10].violation > 0) > 0.5
+    assert np.mean(res.snapshots[300].violation > 0) < 0.1
+
+
+def test_a_search_at_rest_starts_afresh_and_the_best_stays():
+    algorithm = gx.EpsilonDE(population=20, relaxed=10.0, patience=40.0)
+    res = gx.minimize(lambda x: jnp.sum((x - 0.7) ** 4), [(-3.0, 2.0)] * 2, algorithm, generations=2000)
+    assert np.count_nonzero(np.diff(res.history.mean) > 1.0) >= 2
+    assert np.all(np.diff(res.history.best) <= 0)
+
+
+def test_evaluations_of_repaired_candidates_are_counted():
+    algorithm = gx.EpsilonDE(population=20, repaired=0.25)
+    bounds = [(-2.0, 3.0)] * 2
+    res = gx.minimize(lambda x: x[0], bounds, algorithm, eq=circle, generations=10)
+    assert res.nfev == res.history.nfev[-1] == 10 * (20 + 5 * (1 + 2))
+    assert gx.minimize(lambda x: x[0], bounds, algorithm, ineq=circle, generations=10).nfev == 200
+    assert gx.minimize(lambda x: x[0], bounds, algorithm, eq=circle, generations=10, blackbox=True).nfev == 200
+    assert gx.minimize(lambda x: x[0], bounds, algorithm, eq=circle, max_evaluations=100).nit == 2
+    with pytest.raises(gx.InputError, match="one generation takes 35 for the population of 20"):
+        gx.minimize(lambda x: x[0], bounds, algorithm, eq=circle, max_evaluations=30)
+
+
+def test_constraints_that_cannot_be_differentiated_are_not_repaired():
+    outside = jax.custom_vjp(circle)  # which JAX differentiates backwards only
+    outside.defvjp(lambda x: (circle(x), x), lambda x, g: (2 * x * g,))
+    res = gx.minimize(lambda x: x[0], [(-2.0, 3.0)] * 2, gx.EpsilonDE(population=20), eq=outside, generations=5)
+    assert res.nfev == 5 * 20
+
+
+def test_runs_of_an_ensemble_repair_as_they_do_alone():
+    problem, algorithm = gx.problems.get("g05"), gx.EpsilonDE(population=20, relaxed=20.0)
+    together = gx.minimize(problem, algorithm, runs=3, generations=60)
+    for run in range(3):
+        alone = gx.minimize(problem, algorithm, first_run=run, generations=60)
+        np.testing.assert_allclose(alone.x, together.runs.x[run], rtol=1e-6)
+
+
+def test_it_is_the_default_with_constraints():
+    assert gx.minimize(gx.problems.get("g06"), generations=2).settings["algorithm"] == "epsilon_de"
+    assert gx.minimize(lambda x: x[0], [(0.0, 1.0)], generations=2).settings["algorithm"] == "de"
+
+
+def test_float32_finds_a_feasible_point_near_the_optimum():
+    problem = gx.problems.get("g11")
+    res = gx.minimize(problem, generations=200, dtype="float32")
+    assert res.feasible and res.fun == pytest.approx(problem.optimum, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["g06", "g11", "g15", "g24"])
+def test_small_problems_of_cec_2006_are_solved_every_time(name):
+    problem = gx.problems.get(name)
+    res = gx.minimize(problem, runs=5, max_evaluations=50_000)
+    assert np.all(res.runs.violation <= 0) and np.all(res.runs.fun - problem.optimum <= 1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [f"g{i:02d}" for i in range(1, 25) if i not in (20, 22)])
+def test_cec_2006_is_solved_in_nine_runs_of_ten(name):
+    problem = gx.problems.get(name)
+    res = gx.minimize(problem, runs=25, max_evaluations=500_000)
+    solved = (res.runs.violation <= 0) & (res.runs.fun - problem.optimum <= 1e-4)
+    assert np.mean(solved) >= 0.9
