@@ -98,7 +98,7 @@ def test_list_names_every_algorithm_and_problem():
         (("solve", "sphere", "-s", "weight=heavy"), "takes a float"),
         (("solve", "sphere", "-s", "mutation=none"), "rand_1 or best_1"),
         (("solve", "branin", "--dim", "3"), "dim"),
-        (("solve", "cde_p1"), "min-max"),
+        (("sweep", "cde_p1", "--set", "fr=1,2"), "min-max"),
         (("solve", "zdt1"), "minimises one"),
         (("solve", "sphere", "-g", "0"), "generations must be at least 1"),
         (("list", "everything"), "algorithms, problems or all"),

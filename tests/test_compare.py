@@ -229,7 +229,6 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_run(
         gx.compare(problems, algorithms, **settings)
 
 
-@pytest.mark.xfail(strict=True, raises=TypeError, reason="None is iterated over")
 @pytest.mark.parametrize("arguments", [(None, "de"), (3, "de"), ("sphere", None), ("sphere", 3)], ids=repr)
 def test_what_is_neither_a_problem_nor_an_algorithm_is_refused(arguments):
     with pytest.raises(gx.InputError, match="compare"):

@@ -211,7 +211,8 @@ def test_the_smallest_population_and_a_single_variable_are_enough(name):
     least = next(n for n in range(1, 1000) if accepted(n))
     smallest = gx.ALGORITHMS[name](population=least)
     res = solve(name, lambda x: (x[0] - 2.0) ** 2, [(1.5, 4.0)], algorithm=smallest, generations=200)
-    assert res.population.shape == (least, 1) and res.nfev == 200 * least
+    assert res.nfev == 200 * least
+    assert res.population.shape in ((least, 1), (least + 1, 1))  # some keep the best beside the population
     assert np.all((res.population >= 1.5) & (res.population <= 4.0)) and res.fun < 0.1
 
 

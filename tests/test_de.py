@@ -264,6 +264,7 @@ def test_weight_and_crossover_rate_are_data_and_compile_nothing_new(caplog):
 
 
 def test_population_and_mutation_shape_the_program():
+    xla._programs.clear()  # a full cache would stay as long as it is
     minimize(get("sphere", dim=3), algorithm=DE(population=20), generations=30, seed=1)
     programs = len(xla._programs)
     minimize(get("sphere", dim=3), algorithm=DE(population=21), generations=30, seed=1)

@@ -366,7 +366,7 @@ ARGUMENTS = [
     ({"on_failure": True}, r"on_failure must be \"worst\" or \"raise\", got True"),
     ({"callback": 3}, r"callback must be a function of one Progress, got 3"),
     ({"callback": "print"}, r"callback must be a function of one Progress, got 'print'"),
-    ({"algorithm": "dee"}, r"no algorithm called 'dee'; did you mean de\?"),
+    ({"algorithm": "dee"}, r"no algorithm called 'dee'; did you mean de or cde\?"),
     ({"algorithm": "randum"}, r"no algorithm called 'randum'; did you mean random\?"),
     ({"algorithm": "xyzzy"}, r"no algorithm called 'xyzzy'; known: .*de.*random"),
     ({"algorithm": ""}, r"no algorithm called ''; known: "),
@@ -509,7 +509,7 @@ def test_names_of_constraints_and_objectives_must_be_as_many_as_there_are(blackb
     [
         ({"bounds": None}, r"bounds is missing"),
         ({"bounds": [(1, 0)]}, r"bounds of variable 0 are reversed"),
-        ({"algorithm": "dee"}, r"no algorithm called 'dee'; did you mean de\?"),
+        ({"algorithm": "dee"}, r"no algorithm called 'dee'; did you mean de or cde\?"),
         ({"algorithm": gx.DE}, r"algorithm is the class DE"),
         ({"population": 3}, r"population must be at least 4"),
         ({"seed": -1}, r"seed must be a whole number .*, got -1"),

@@ -197,7 +197,6 @@ def test_snapshots_are_of_the_cell_that_they_belong_to(monkeypatch):
             np.testing.assert_allclose(kept.fitness.min(axis=1)[ended], cell.runs.fun[ended], rtol=ROUNDING)
 
 
-@pytest.mark.xfail(strict=True, reason="the first failure of all cells is told of each, also of one without failures")
 def test_a_failure_is_told_of_the_cell_that_had_it():
     calls = 0
 
@@ -304,9 +303,6 @@ def test_a_cell_that_is_not_there_is_refused(labels, message):
         grid().cell(**labels)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="what is no field with one number for each run ends in NumPy's or Python's error"
-)
 @pytest.mark.parametrize("name", ["x", "history", "nonsense"])
 def test_values_that_are_not_there_are_refused(name):
     with pytest.raises(gx.InputError, match=name):
@@ -558,7 +554,6 @@ def test_a_sweep_that_memory_cannot_hold_is_refused(monkeypatch):
     gx.sweep(bowl, BOX, gx.GA(population=N), **asked)
 
 
-@pytest.mark.xfail(strict=True, reason="memory is asked for when a group's turn comes, and earlier groups are lost")
 def test_a_population_that_memory_cannot_hold_is_refused_before_anything_is_run(monkeypatch):
     module = importlib.import_module("galapax.sweep")
     solve, begun = module.solve, []

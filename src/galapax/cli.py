@@ -284,13 +284,13 @@ def list_(
                 console.print(terminal.fact_table(name, table()))
 
 
-PAPERS = ("fep", "gagpu")
+PAPERS = ("fep", "gagpu", "cde")
 
 
 @app.command()
 def reproduce(
     paper: Annotated[
-        str, typer.Argument(help="fep (evolutionary programming on graphics hardware), gagpu (three-parent GA) or all.")
+        str, typer.Argument(help="fep (evolutionary programming), gagpu (three-parent GA), cde (co-evolution), or all.")
     ],
     quick: Annotated[bool, typer.Option("--quick", help="Less of everything, under a minute.")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Save tables, figures and a page here.")] = None,

@@ -16,7 +16,7 @@ import numpy as np
 
 from galapax import algorithms, random
 from galapax.algorithm import Algorithm, Population, Shape, Shared
-from galapax.checks import finite, positive, reals, short, whole
+from galapax.checks import number, positive, reals, short, whole
 from galapax.engines import host, xla
 from galapax.engines.loop import (
     NEVER,
@@ -184,7 +184,7 @@ def prepare(
         solvers=solvers,
         repairs=repairs,
         evaluations=evaluations,
-        rules=_rules(evaluations, generations, target, max_evaluations, max_seconds, stall, maximize),
+        rules=_rules(population, evaluations, generations, target, max_evaluations, max_seconds, stall, maximize),
         runs=int(runs),
         first_run=int(first_run),
         seed=int(seed),
@@ -239,6 +239,7 @@ class Job:
 
 
 def _rules(
+    population: int,
     evaluations: int,
     generations: int | None,
     target: float | None,
@@ -252,11 +253,13 @@ def _rules(
     if generations is not None:
         limit = min(whole(generations, "generations", 1), NEVER)
     if max_evaluations is not None:
-        least = f"one generation takes {evaluations}"
+        least = f"one generation evaluates the population of {population}"
+        if evaluations > population:
+            least = f"one generation takes {evaluations} for the population of {population}"
         limit = min(limit, whole(max_evaluations, "max_evaluations", evaluations, least) // evaluations)
     goal = -math.inf
     if target is not None:
-        goal = -finite(target, "target") if maximize else finite(target, "target")
+        goal = -number(target, "target") if maximize else number(target, "target")
     return Rules(limit, goal, NEVER if stall is None else min(whole(stall, "stall", 1), NEVER))
 
 

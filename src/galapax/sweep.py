@@ -14,6 +14,7 @@ import numpy as np
 
 from galapax import algorithms
 from galapax.algorithm import Algorithm
+from galapax.checks import finite
 from galapax.errors import InputError
 from galapax.minimize import check_traceable, minimize, prepare, problem_of, solve
 from galapax.problem import Problem
@@ -52,6 +53,8 @@ def sweep(
                 f"sweep got {name!r}, which is neither a hyper-parameter of {type(template).__name__} "
                 f"({', '.join(_fields(template))}) nor an option of minimize."
             )
+    if options.get("target") is not None:
+        finite(options["target"], "target")
     results: list[Result | None] = [None] * len(solvers)
     groups: dict[Any, list[int]] = {}
     for i, solver in enumerate(solvers):

@@ -25,7 +25,7 @@ from jax import Array, lax
 
 from galapax import random
 from galapax.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
-from galapax.checks import finite, in_range, positive, whole
+from galapax.checks import in_range, positive, whole
 from galapax.errors import InputError
 from galapax.operators.constraints import augmented_lagrangian
 from galapax.operators.crossover import binomial_crossover
@@ -40,14 +40,25 @@ PAIRS_AT_ONCE = 2**20  # values of a table that are held in memory
 
 class CDEState(NamedTuple):
     candidates: Array  # (n, d) trials of x, waiting for their evaluation
-    parents: Population  # x, and after a constrained problem's the best individual ever seen
-    facts: Array  # (n, k) what a table needs to know of each x: objective and constraints, or x itself
+    x: Array  # (n, d)
+    facts: Array  # (n, k) what a table needs to know of each x: objective and constraints, or in a game x itself
+    violation: Array | None  # (n,) of each x
     scores: Array  # (n,) the worst value of each x
+    best: Population | None  # (1, ...) the best individual ever seen; a game has none, as its values move
     rivals: Array  # (n, e) y
     archive: Array  # (a, e) earlier y that were the worst for the best x of their cycle
     units: Array  # (k,) spread of the facts over the first population
-    cycle: Array  # cycles made so far
+    cycle: Array  # cycles made so far, -1 before the first generation
     bounds: Bounds
+
+    @property
+    def parents(self) -> Population:
+        """x with their values, and last the best individual ever seen; not stored, since the loop needs few of them."""
+        if self.best is None:
+            return Population(self.x, self.scores[..., None], None)
+        now = Population(self.x, self.facts[..., :1], self.violation)
+        individuals = self.scores.ndim - 1  # the axis; in a batch the runs come first
+        return jax.tree.map(lambda *a: jnp.concatenate(a, axis=individuals), now, self.best)
 
 
 @jax.tree_util.register_dataclass
@@ -91,8 +102,7 @@ class CDE:
         in_range(self.weight, "weight", 0.0, 2.0)
         in_range(self.crossover_rate, "crossover_rate", 0.0, 1.0)
         positive(self.penalty, "penalty")
-        if finite(self.growth, "growth") < 1:
-            raise InputError(f"growth must be at least 1, got {self.growth:g}.")
+        positive(self.growth, "growth")
         positive(self.multipliers, "multipliers")
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> CDEState:
@@ -101,18 +111,18 @@ class CDE:
         x = uniform_in(key_x, bounds, n)
         box = self.opponents(shape, dtype)
         width = bounds.dim if self.game else 1 + shape.ineq + shape.eq
-        parents = unevaluated(x, shape)
-        if not self.game:
-            parents = jax.tree.map(lambda a: jnp.concatenate([a, a[:1]]), parents)
+        worst = unevaluated(x, shape)
         return CDEState(
             candidates=x,
-            parents=parents,
+            x=x,
             facts=jnp.full((n, width), jnp.inf, dtype),
+            violation=worst.violation,
             scores=jnp.full(n, jnp.inf, dtype),
+            best=None if self.game else _rows(worst, slice(0, 1)),
             rivals=uniform_in(key_y, box, n),
             archive=uniform_in(key_archive, box, self.memory),
             units=jnp.ones(width, dtype),
-            cycle=jnp.zeros((), dtype),
+            cycle=jnp.full((), -1, dtype),
             bounds=bounds,
         )
 
@@ -126,27 +136,28 @@ class CDE:
     def step(self, key: Array, state: CDEState, evaluation: Evaluation) -> CDEState:
         """A trial that is no worse against all rivals takes its parent's place; then every parent has a new trial."""
         key_mutate, key_cross, key_repair = random.split(key, 3)
-        n, shape = self.population, _shape(evaluation)
+        shape = _shape(evaluation)
         facts = state.candidates if self.game else _facts(evaluation)
-        units = jnp.where(jnp.any(jnp.isfinite(state.scores)), state.units, _spread(facts))
-        state = state._replace(units=units)
+        units = state.units if self.game else jnp.where(state.cycle < 0, _spread(facts), state.units)
+        state = state._replace(units=units, cycle=jnp.maximum(state.cycle, 0))
         scores = self.worst(facts, state, shape)
         better = scores <= state.scores
-        x = jnp.where(better[:, None], state.candidates, state.parents.x[:n])
+        x = jnp.where(better[:, None], state.candidates, state.x)
         scores = jnp.where(better, scores, state.scores)
-        ranked = Population(x, scores[:, None], None)
-        parents = ranked
-        if not self.game:
-            trials, old = evaluated(state.candidates, evaluation), _rows(state.parents, slice(0, n))
-            best = _best_of(trials, _rows(state.parents, slice(n, None)))
-            parents = jax.tree.map(lambda *a: jnp.concatenate(a), choose(better, trials, old), best)
-        mutants = self.mutation(key_mutate, ranked, self.weight)
+        mutants = self.mutation(key_mutate, Population(x, scores[:, None], None), self.weight)
         crossed = binomial_crossover(key_cross, x, mutants, self.crossover_rate)
+        violation, best = state.violation, state.best
+        if violation is not None and evaluation.violation is not None:
+            violation = jnp.where(better, evaluation.violation, violation)
+        if best is not None:
+            best = _best_of(evaluated(state.candidates, evaluation), best)
         return state._replace(
             candidates=bounce_back(key_repair, crossed, x, state.bounds),
-            parents=parents,
+            x=x,
             facts=jnp.where(better[:, None], facts, state.facts),
+            violation=violation,
             scores=scores,
+            best=best,
         )
 
     def interlude(self, key: Array, state: CDEState, shape: Shape) -> CDEState:
@@ -182,9 +193,7 @@ class CDE:
             place = state.cycle.astype(jnp.int32) % self.memory
             archive = jnp.where(jnp.arange(self.memory)[:, None] == place, rivals[jnp.argmin(own)], archive)
         state = state._replace(rivals=rivals, archive=archive, cycle=state.cycle + 1)
-        scores = self.worst(state.facts, state, shape)
-        parents = state.parents._replace(objectives=scores[:, None]) if self.game else state.parents
-        return state._replace(scores=scores, parents=parents)
+        return state._replace(scores=self.worst(state.facts, state, shape))
 
     def worst(self, facts: Array, state: CDEState, shape: Shape) -> Array:
         """The largest value that the rivals find for each x, (n,); +inf where there is none."""
@@ -225,13 +234,17 @@ def _facts(evaluation: Evaluation) -> Array:
 
 
 def _spread(facts: Array) -> Array:
-    """How far the first fact, the objective, spreads around its mean, and how large the others are; never 0."""
+    """The standard deviation of the first fact, the objective, and how large the others are on average; never 0.
+
+    Sums alone, since this is one kernel of a GPU in every generation although only the first one needs it.
+    """
     found = jnp.isfinite(facts[:, :1])
-    count = jnp.maximum(jnp.sum(found), 1)
     values = jnp.where(found, facts, 0)
-    centre = jnp.zeros_like(facts[0]).at[0].set(jnp.sum(values[:, 0]) / count)
-    size = jnp.sum(jnp.where(found, jnp.abs(values - centre), 0), axis=0) / count
-    return jnp.where(size > 0, size, 1)
+    count = jnp.maximum(jnp.sum(found), 1)
+    mean, size = jnp.sum(values, axis=0) / count, jnp.sum(jnp.abs(values), axis=0) / count
+    deviation = jnp.sqrt(jnp.maximum(jnp.sum(values[:, 0] ** 2) / count - mean[0] ** 2, 0))
+    spread = jnp.where(jnp.arange(facts.shape[1]) == 0, deviation, size)
+    return jnp.where(spread > 0, spread, 1)
 
 
 def _largest(table: Array) -> Array:

@@ -78,8 +78,10 @@ def begin(
         if initial is None:
             return state
         k = initial.shape[0]
-        given = state.parents._replace(x=jnp.concatenate([initial, state.parents.x[k:]]))
-        return state._replace(candidates=jnp.concatenate([initial, state.candidates[k:]]), parents=given)
+        state = state._replace(candidates=jnp.concatenate([initial, state.candidates[k:]]))
+        if "parents" not in state._fields:  # made up of other parts
+            return state
+        return state._replace(parents=state.parents._replace(x=jnp.concatenate([initial, state.parents.x[k:]])))
 
     own = 0 if initial is not None and initial.ndim == 3 else None
     one = jax.tree.map(

@@ -161,9 +161,10 @@ def _chunk(
     period = getattr(algorithm, "period", 0)
 
     def cycle(i: Any, both: tuple[Carry, Array]) -> tuple[Carry, Array]:
-        """A period of generations; the interlude after it costs no question to the host."""
-        both = lax.fori_loop(i * period, (i + 1) * period - 1, partial(body, False), both)
-        return body(True, (i + 1) * period - 1, both)
+        """A period of generations; the interlude after it costs no question to the host, nor does the loop's end."""
+        first = i * period
+        both = lax.fori_loop(0, period - 1, lambda j, both: body(False, first + j, both), both)
+        return body(True, first + period - 1, both)
 
     width = loop.columns(formulas.shape, carry.proposed.candidates.shape[-1] if with_x else 0)
     history = jnp.zeros((rows, width, keys.shape[0]), carry.proposed.candidates.dtype)

@@ -83,7 +83,9 @@ def augmented_lagrangian(facts: Array, multipliers: Array, penalty: Any, ineq: i
     g >= -mu / (2 r) and of -mu^2 / (4 r) elsewhere, plus the sum of lambda h + r h^2.
     Tahk & Sun (2000), IEEE Trans. Evol. Comput. 4(2):114-124.
     """
-    f, g, h = facts[:, None, 0], facts[:, None, 1 : 1 + ineq], facts[:, None, 1 + ineq :]
-    mu, free = multipliers[None, :, :ineq], multipliers[None, :, ineq:]
-    at_least = jnp.where(g >= -mu / (2 * penalty), mu * g + penalty * g**2, -(mu**2) / (4 * penalty))
-    return f + jnp.sum(at_least, axis=-1) + jnp.sum(free * h + penalty * h**2, axis=-1)
+    total = facts[:, :1]
+    for j in range(multipliers.shape[1]):  # written out, so that the table need not be stored to be reduced
+        c, m = facts[:, j + 1, None], multipliers[None, :, j]
+        term = m * c + penalty * c**2
+        total = total + (jnp.where(c >= -m / (2 * penalty), term, -(m**2) / (4 * penalty)) if j < ineq else term)
+    return jnp.broadcast_to(total, (facts.shape[0], multipliers.shape[0]))

@@ -125,7 +125,8 @@ def study_convergence(study: Study) -> Figure:
             history = all_runs(result).history
             if history is None:
                 continue
-            gap = np.maximum(curves(result) - reference, floor)
+            best = curves(result)
+            gap = np.where(np.isfinite(best), np.maximum(best - min(reference, np.finfo(float).max), floor), np.inf)
             lower, middle, upper = (_finite(c) for c in quantile_curves(gap, (0.25, 0.5, 0.75)))
             axes.plot(history.nfev, middle, label=label, lw=1.7, **styles[label])
             axes.fill_between(history.nfev, lower, upper, color=styles[label]["color"], alpha=0.2, lw=0)
@@ -212,7 +213,8 @@ def running_times(study: Study) -> Figure:
     axes.set_ylabel("share of targets reached")
     axes.set_title(f"{len(study.axes['problem'])} problems, 51 targets each", loc="left")
     axes.grid(alpha=0.25)
-    axes.legend(frameon=False, loc="upper left")
+    if shares:
+        axes.legend(frameon=False, loc="upper left")
     return figure
 
 
