@@ -86,7 +86,7 @@ def _problems(given: Sequence[str | Problem]) -> dict[str, Problem]:
     if isinstance(given, str | Problem | MinMaxProblem):
         given = [given]
     if not isinstance(given, Iterable):
-        raise InputError(f"problems must be a list of names or Problems, got {given!r}.")
+        raise InputError(f"compare needs a list of problems, names or Problems; got {given!r}.")
     out: dict[str, Problem] = {}
     for one in given:
         problem = problem_registry.get(one) if isinstance(one, str) else one
@@ -108,7 +108,7 @@ def _algorithms(given: Any) -> dict[str, Algorithm]:
     if isinstance(given, str | Algorithm):
         given = [given]
     if not isinstance(given, Iterable):
-        raise InputError(f"algorithms must be a list of names or instances, got {given!r}.")
+        raise InputError(f"compare needs a list of algorithms, names or instances; got {given!r}.")
     solvers = [registry.resolve(one) for one in given]
     if not solvers:
         raise InputError("compare needs at least one algorithm.")
