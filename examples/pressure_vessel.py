@@ -1,6 +1,6 @@
 """The pressure vessel: the cheapest cylindrical tank with hemispherical heads that holds its volume and its pressure.
 
-Run it with `galapax solve examples/pressure_vessel.py --runs 20`, or as a program: `python examples/pressure_vessel.py`.
+Run it with `galapax solve examples/pressure_vessel.py`, or as a program: `python examples/pressure_vessel.py`.
 Sandgren (1990), Journal of Mechanical Design 112(2):223-229, with thicknesses that may take any value; the minimum is
 then 5885.3328, with the longest shell allowed.
 """

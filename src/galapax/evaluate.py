@@ -116,7 +116,7 @@ class Game:
         """The values of all pairs of x (n, dx) and y (m, dy): (n, m)."""
 
         def one(x: Array, y: Array) -> Array:
-            (out,) = jaxpr_as_fun(ClosedJaxpr(self.program.jaxpr, list(consts)))(x, y)
+            (out,) = jaxpr_as_fun(ClosedJaxpr(self.program.jaxpr, list(consts)))(jnp.concatenate([x, y]))
             return out.reshape(()).astype(x.dtype)
 
         return jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None))(x, y)
@@ -133,13 +133,11 @@ def trace_game(fun: Function, x_dim: int, y_dim: int, dtype: Any) -> Game:
     except TypeError:
         given = inspect.signature(fun)
         raise InputError(f"fun must take two arguments, x and y; it is defined as {given}.") from None
-    _, count = _trace_one("fun", lambda both: fun(both[:x_dim], both[x_dim:]), x_dim + y_dim, dtype, 0)
+    program, count = _trace_one("fun", lambda both: fun(both[:x_dim], both[x_dim:]), x_dim + y_dim, dtype, 0)
     if count != 1:
         raise InputError(
             f"fun must return one number, the value that x minimises and y maximises; it returned {count}."
         )
-    shapes = [jax.ShapeDtypeStruct((d,), dtype) for d in (x_dim, y_dim)]
-    program = jax.make_jaxpr(lambda x, y: fun(x, y))(*shapes)
     return Game(program, f"{x_dim} {y_dim} {_text_of(program)}")
 
 

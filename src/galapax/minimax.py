@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,12 +16,11 @@ from jax import Array, lax
 from galapax import random
 from galapax.algorithm import Population, Shared
 from galapax.algorithms.coevolution import CDE
-from galapax.algorithms.de import DE
 from galapax.checks import reals, short, whole
 from galapax.engines.loop import Progress
 from galapax.errors import InputError
 from galapax.evaluate import Game, trace_game
-from galapax.minimize import minimize, prepare, solve
+from galapax.minimize import minimize, precision_of, prepare, solve
 from galapax.operators.crossover import binomial_crossover
 from galapax.operators.mutation import best_1, rand_1
 from galapax.operators.repair import bounce_back
@@ -29,7 +29,7 @@ from galapax.problem import Bounds, MinMaxProblem, Problem
 from galapax.result import Result, all_runs
 
 MEMORY = 50  # worst y of earlier cycles that x goes on to be judged by
-CHECK_POPULATION, CHECK_GENERATIONS = 100, 1000  # of the independent search for the worst case of the answer
+CHECKS, CHECK_POPULATION, CHECK_GENERATIONS = 4, 100, 500  # independent searches for the worst case of the answer
 
 
 class Arena(NamedTuple):
@@ -45,7 +45,7 @@ def minimax(
     y_bounds: Any = None,
     *,
     scenarios: Any = None,
-    algorithm: CDE | None = None,
+    algorithm: Any = None,
     population: int | None = None,
     generations: int = 4000,
     runs: int = 1,
@@ -61,12 +61,12 @@ def minimax(
     fun: a function of x (dx,) and y (dy,) to a number, written with jax.numpy; or a MinMaxProblem.
     x_bounds, y_bounds: one (lower, upper) pair for each variable. scenarios: instead of y_bounds, the only y that there
         are, one a row.
-    algorithm: a CDE; by default one that remembers the worst y of earlier cycles, so that the order of min and max is
-        kept where they cannot be exchanged, and that follows its best individuals where there are more than 10
-        variables. generations: of x; those of y come on top.
+    algorithm: a CDE, or with scenarios any algorithm. By default one that remembers the worst y of earlier cycles, so
+        that the order of min and max is kept where they cannot be exchanged, and that follows its best individuals
+        where there are more than 10 variables. generations: of x; those of y come on top.
     Returns a Result: `x`; `fun`, its worst value among the y of the search; `worst_case`, the value of an independent
-    search for the worst y at x, which is the one to rely on, and `y`, where that is. Of several runs the one with the
-    least worst case is returned; `worst_cases` has all of them.
+    search for the worst y at x (or `fun`, should that be worse), which is the one to rely on, and `y`, the worst that
+    the search found. Of several runs the one with the least worst case is returned; `worst_cases` has all of them.
     """
     if isinstance(fun, MinMaxProblem):
         if x_bounds is not None or y_bounds is not None:
@@ -84,7 +84,7 @@ def minimax(
         "runs": runs,
         "seed": seed,
         "max_seconds": max_seconds,
-        "dtype": dtype,
+        "dtype": precision_of(dtype, True, False),
         "callback": callback,
         "progress": progress,
         "history": history,
@@ -92,7 +92,7 @@ def minimax(
     if scenarios is not None:
         if isinstance(fun, MinMaxProblem):
             raise InputError("a MinMaxProblem has a box of y; give its fun and x_bounds to minimax with scenarios.")
-        return _over_scenarios(problem, _scenarios(scenarios), population, generations, shared)
+        return _over_scenarios(problem, _scenarios(scenarios), algorithm, population, generations, shared)
     if algorithm is not None and not isinstance(algorithm, CDE):
         raise InputError(
             f"minimax needs a gx.CDE, which has a population of y besides that of x; got {short(algorithm)}."
@@ -102,7 +102,7 @@ def minimax(
     if population is not None:
         solver = dataclasses.replace(solver, population=population)
     solver.check()
-    kind = np.dtype(dtype).name if dtype is not None else "float64"
+    kind = shared["dtype"]
     with jax.enable_x64(kind == "float64"):
         game = trace_game(problem.fun, problem.x_bounds.dim, problem.y_bounds.dim, kind)
         y_box = problem.y_bounds.rounded(kind)
@@ -176,7 +176,7 @@ def _worst(game: Game, generations: int, consts: Any, x: Array, box: Bounds, key
     def search(x: Array, key: Array) -> tuple[Array, Array]:
         def worth(y: Array) -> Array:
             values = game(consts, x[None], y)[0]
-            return jnp.where(jnp.isfinite(values), -values, jnp.inf)
+            return jnp.where(jnp.isnan(values), jnp.inf, -values)
 
         def generation(i: Any, both: tuple[Array, Array]) -> tuple[Array, Array]:
             y, own = both
@@ -187,14 +187,31 @@ def _worst(game: Game, generations: int, consts: Any, x: Array, box: Bounds, key
             return jnp.where((new <= own)[:, None], trials, y), jnp.minimum(new, own)
 
         first = uniform_in(random.fold(key, generations), box, n)
+        if 2**box.dim <= n // 2:  # the worst case is often a corner
+            first = jnp.concatenate([box.lower + box.span * corners(box.dim), first])[:n]
         y, own = lax.fori_loop(0, generations, generation, (first, worth(first)))
         return y[jnp.argmin(own)], -jnp.min(own)
 
-    return jax.vmap(search)(x, keys)
+    def best_of_several(x: Array, key: Array) -> tuple[Array, Array]:
+        y, value = jax.vmap(lambda i: search(x, random.fold(key, i)))(jnp.arange(CHECKS))
+        best = jnp.argmax(value)
+        return y[best], value[best]
+
+    return jax.vmap(best_of_several)(x, keys)
+
+
+def corners(dim: int) -> np.ndarray:
+    """The corners of the unit cube, (2**dim, dim)."""
+    return np.array(list(itertools.product((0.0, 1.0), repeat=dim)))
 
 
 def _over_scenarios(
-    problem: MinMaxProblem, scenarios: np.ndarray, population: int | None, generations: int, shared: dict[str, Any]
+    problem: MinMaxProblem,
+    scenarios: np.ndarray,
+    algorithm: Any,
+    population: int | None,
+    generations: int,
+    shared: dict[str, Any],
 ) -> Result:
     """The least worst case over a finite set."""
     whole(generations, "generations", 1)
@@ -205,8 +222,11 @@ def _over_scenarios(
         return jnp.max(jax.vmap(lambda y: fun(x, y))(jnp.asarray(scenarios, x.dtype)))
 
     of_x = Problem(worst, problem.x_bounds, name=problem.name, title=problem.title)
-    result = minimize(of_x, DE(), population=population, generations=generations, **shared)
-    values = np.array([float(fun(jnp.asarray(result.x), jnp.asarray(y))) for y in scenarios])
+    result = minimize(of_x, algorithm=algorithm, population=population, generations=generations, **shared)
+    with jax.enable_x64(shared["dtype"] == "float64"):
+        values = np.array([float(fun(jnp.asarray(result.x), jnp.asarray(y))) for y in scenarios])
+    if result.runs is not None:
+        result["worst_cases"] = result.runs.fun
     result["y"] = scenarios[int(np.argmax(values))]
     result["worst_case"] = result.fun
     return result

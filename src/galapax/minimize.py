@@ -192,7 +192,7 @@ def prepare(
         maximize=bool(maximize),
         vectorized=bool(vectorized),
         blackbox=bool(blackbox),
-        dtype=_dtype(dtype, problem.constrained, blackbox),
+        dtype=precision_of(dtype, problem.constrained, blackbox),
         callback=callback,
         progress=progress,
         history=history,
@@ -263,7 +263,7 @@ def _rules(
     return Rules(limit, goal, NEVER if stall is None else min(whole(stall, "stall", 1), NEVER))
 
 
-def _dtype(dtype: Any, constrained: bool, blackbox: bool) -> str:
+def precision_of(dtype: Any, constrained: bool, blackbox: bool) -> str:
     if dtype is None:
         # a penalty or a tolerance of 1e-4 on large numbers has no meaning in float32
         return "float64" if constrained or blackbox or jax.default_backend() == "cpu" else "float32"

@@ -35,6 +35,7 @@ from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import best_index, choose, no_worse
 from galapax.problem import Bounds
 
+LARGEST_PENALTY = 1e9  # beyond it rounding hides the objective
 PAIRS_AT_ONCE = 2**20  # values of a table that are held in memory
 
 
@@ -204,7 +205,7 @@ class CDE:
         """The values of all pairs of x and y, (n, m)."""
         if self.game:
             return self.game(self.arena.value.consts, facts, rivals)
-        penalty = self.penalty * self.growth**state.cycle
+        penalty = jnp.minimum(self.penalty * self.growth**state.cycle, LARGEST_PENALTY)
         return augmented_lagrangian(facts / state.units, rivals, penalty, shape.ineq)
 
 
@@ -252,8 +253,8 @@ def _largest(table: Array) -> Array:
 
 
 def _least(table: Array) -> Array:
-    least = jnp.min(jnp.where(jnp.isnan(table), jnp.inf, table), axis=0)
-    return jnp.where(jnp.isfinite(least), -least, jnp.inf)
+    known = ~jnp.isnan(table)
+    return jnp.where(jnp.any(known, axis=0), -jnp.min(jnp.where(known, table, jnp.inf), axis=0), jnp.inf)
 
 
 def _best_of(trials: Population, before: Population) -> Population:
