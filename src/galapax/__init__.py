@@ -4,7 +4,10 @@ from galapax import problems
 from galapax.algorithms import ALGORITHMS
 from galapax.algorithms.de import DE
 from galapax.algorithms.ep import EP, FEP
+from galapax.algorithms.npga import NPGA
+from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.random_search import RandomSearch
+from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.engines.loop import Progress
 from galapax.errors import EvaluationError, InputError
 from galapax.minimize import minimize
@@ -21,6 +24,8 @@ __all__ = [
     "DE",
     "EP",
     "FEP",
+    "NPGA",
+    "NSGA2",
     "PROBLEMS",
     "Bounds",
     "EvaluationError",
@@ -33,6 +38,7 @@ __all__ = [
     "RandomSearch",
     "Result",
     "Runs",
+    "SharingMOEA",
     "__version__",
     "best_1",
     "box",

@@ -14,8 +14,8 @@ def stored(tree: Any) -> Any:
 
     On a CPU XLA fuses gathers, concatenations and all that they read into each reader, so that a row drawn by a
     tournament is drawn again for each of its genes, and a generation of NSGA-II takes five times as long. It does not
-    fuse across a loop, so here is one, which does nothing twice; an `optimization_barrier` is gone before XLA fuses. On a
-    GPU this does nothing: there computing again is cheaper than another kernel.
+    fuse across a loop, so here is one, which does nothing twice; an `optimization_barrier` is gone before XLA fuses.
+    On a GPU this does nothing: there computing again is cheaper than another kernel.
     """
     if jax.default_backend() != "cpu":
         return tree

@@ -10,14 +10,20 @@ import numpy as np
 from galapax.algorithm import Algorithm
 from galapax.algorithms.de import DE
 from galapax.algorithms.ep import EP, FEP
+from galapax.algorithms.npga import NPGA
+from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.random_search import RandomSearch
+from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.errors import InputError, unknown_name
 
 ALGORITHMS: dict[str, Any] = {
     "de": DE,
     "ep": EP,
     "fep": FEP,
+    "npga": NPGA,
+    "nsga2": NSGA2,
     "random": RandomSearch,
+    "sharing_moea": SharingMOEA,
 }
 
 

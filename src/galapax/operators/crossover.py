@@ -26,9 +26,9 @@ def simulated_binary_crossover(
     """Two children of each pair of rows of `a` and `b`, all (n, d), in the box.
 
     SBX of Deb & Agrawal (1995), Complex Systems 9:115-148, with the density cut at the walls as in the program of the
-    authors of NSGA-II: of u uniform and the parents p < q of a gene, the children are (p + q -+ beta (q - p)) / 2. A pair
-    is crossed with probability `rate`, each gene of it with probability 1/2, and the children of a gene are swapped with
-    probability 1/2. index: the greater, the closer to the parents; eta_c.
+    authors of NSGA-II: of u uniform and the parents p < q of a gene, the children are (p + q -+ beta (q - p)) / 2. A
+    pair is crossed with probability `rate`, each gene of it with probability 1/2, and the children of a gene are
+    swapped with probability 1/2. index: the greater, the closer to the parents; eta_c.
     """
     key_pair, key_gene, key_spread = random.split(key, 3)
     n, d = a.shape
@@ -38,8 +38,8 @@ def simulated_binary_crossover(
     p, q = jnp.minimum(a, b), jnp.maximum(a, b)
     apart = jnp.where(a != b, q - p, 1)
     u = random.uniform(key_spread, (n, d), a.dtype)
-    low = (p + q - apart * _spread(u, 1 + 2 * (p - bounds.lower) / apart, index)) / 2
-    high = (p + q + apart * _spread(u, 1 + 2 * (bounds.upper - q) / apart, index)) / 2
+    low = p - apart / 2 * _beyond(u, 2 * (p - bounds.lower) / apart, index)
+    high = q + apart / 2 * _beyond(u, 2 * (bounds.upper - q) / apart, index)
     # rounding of the sums could step over a wall
     low, high = jnp.clip(low, bounds.lower, bounds.upper), jnp.clip(high, bounds.lower, bounds.upper)
     first = jnp.where(crossed, jnp.where(swapped, high, low), a)
@@ -47,18 +47,21 @@ def simulated_binary_crossover(
     return first, second
 
 
-def _spread(u: Array, most: Array, index: Any) -> Array:
-    """beta of SBX for u uniform on [0, 1): with density (eta + 1) / 2 beta^eta up to 1 and
-    (eta + 1) / 2 beta^-(eta + 2) beyond, cut at `most` >= 1 and scaled up to compensate."""
+def _beyond(u: Array, most: Array, index: Any) -> Array:
+    """beta - 1 of SBX for u uniform on [0, 1), at most `most` >= 0.
+
+    beta has density (eta + 1) / 2 beta^eta up to 1 and (eta + 1) / 2 beta^-(eta + 2) beyond, cut and scaled up to
+    compensate. `log1p` and `expm1` keep the digits of children that come close to a parent or a wall.
+    """
     power = index + 1
-    scaled = u * (2 - jnp.exp(-power * jnp.log(most)))
-    return jnp.exp(jnp.log(jnp.where(scaled <= 1, scaled, 1 / (2 - scaled))) / power)
+    scaled = u * (1 - jnp.expm1(-power * jnp.log1p(most)))
+    return jnp.expm1(jnp.where(scaled <= 1, jnp.log(scaled), -jnp.log1p(1 - scaled)) / power)
 
 
 def arithmetic_crossover(key: Array, a: Array, b: Array, low: Any = -0.5, high: Any = 1.5) -> Array:
-    """One child alpha a + (1 - alpha) b of each pair of rows, (n, d), with alpha uniform on [low, high) for each row.
+    """One child of each pair of rows, (n, d): alpha a + (1 - alpha) b with alpha uniform on [low, high) for each gene.
 
     A child may lie outside the box.
     """
-    alpha = low + (high - low) * random.uniform(key, (a.shape[0], 1), a.dtype)
+    alpha = low + (high - low) * random.uniform(key, a.shape, a.dtype)
     return b + alpha * (a - b)

@@ -1,10 +1,10 @@
 """Who dominates whom: counts, fronts, crowding and niches of n points with m objectives, all minimised.
 
-Throughout, objectives are (n, m), violation is (n,) or None for a problem without constraints, and domination is that of
-Deb, Pratap, Agarwal & Meyarivan (2002), IEEE Trans. Evol. Comput. 6(2):182-197, doi:10.1109/4235.996017: less violation
-beats more, so that feasible points beat the rest, and at equal violation one point must be no worse in every objective
-and better in one. Equal points do not dominate each other. A point with NaN or an infinity failed: everything that did
-not fail dominates it.
+Throughout, objectives are (n, m), violation is (n,) or None for a problem without constraints, and domination is that
+of Deb, Pratap, Agarwal & Meyarivan (2002), IEEE Trans. Evol. Comput. 6(2):182-197, doi:10.1109/4235.996017: less
+violation beats more, so that feasible points beat the rest, and at equal violation one point must be no worse in
+every objective and better in one. Equal points do not dominate each other. A point with NaN or an infinity failed:
+everything that did not fail dominates it.
 
 All is array code with fixed shapes, for `jit` and `vmap`, and memory stays O(n). Two forms of the same work are needed,
 and `jax.default_backend()` chooses: a CPU runs loops over the points, each a short vector operation or a binary search;
@@ -19,6 +19,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+
+from galapax import random
+from galapax.operators.selection import feasible
 
 PAIRS_AT_ONCE = 2**28  # beyond so many pairs a reduction goes by tiles of rows, whatever XLA would make of it
 CPU_GROUP = 8  # points that one step of a loop on a CPU compares with all others
@@ -35,13 +38,10 @@ def dominance_counts(objectives: Array, violation: Array | None = None) -> Array
 
 def first_front(objectives: Array, violation: Array | None = None) -> Array:
     """Which points are feasible, did not fail, and are dominated by none, (n,) bool."""
-    columns, m = _columns(objectives, violation)
-    sound = jnp.isfinite(columns[0])
-    if violation is not None:
-        sound &= columns[m] == 0
-    if m <= 2 and _on_cpu():
+    sound = feasible(objectives, violation)
+    if objectives.shape[1] <= 2 and _on_cpu():
         return sound & (ranks(objectives, violation) == 0)
-    return sound & (_counts(columns, m) == 0)
+    return sound & (dominance_counts(objectives, violation) == 0)
 
 
 def ranks(objectives: Array, violation: Array | None = None) -> Array:
@@ -68,14 +68,47 @@ def ranks_and_crowding(objectives: Array, violation: Array | None = None) -> tup
 def crowding_distance(objectives: Array, rank: Array) -> Array:
     """The crowding distance of each point among those of the same rank, (n,), +inf at the ends of a front.
 
-    Deb et al. (2002), section III.B: the sum over the objectives of the distance between the two neighbours, in units of
-    the front's range. Among equal values neighbours go by row, rising in the first objective and falling in the others,
-    so that of equal points at the end of a front with two objectives one is an end and not two. An objective in which a
-    front has no range adds nothing; failed points get 0 but for their ends.
+    Deb et al. (2002), section III.B: the sum over the objectives of the distance between the two neighbours, in units
+    of the front's range. Among equal values neighbours go by row, rising in the first objective and falling in the
+    others, so that of equal points at the end of a front with two objectives one is an end and not two. An objective
+    in which a front has no range adds nothing; failed points get 0 but for their ends.
     """
     if _on_cpu():
         return crowding_by_sorting(objectives, rank)
     return crowding_by_pairs(objectives, rank)
+
+
+def dominated_by_drawn(key: Array, objectives: Array, violation: Array | None, rows: Array, drawn: int) -> Array:
+    """For each of these rows (k, q), whether one of `drawn` random points dominates it, (k, q) bool.
+
+    The k rows of a column share the random points they are compared with.
+    """
+    columns, m = _columns(objectives, violation)
+    n, q = columns[0].shape[0], rows.shape[1]
+    mine = tuple(c.at[rows].get(mode="promise_in_bounds") for c in columns)
+
+    def beaten(index: Array) -> Array:  # by the points `index`, (..., q) -> (..., k, q)
+        theirs = tuple(c.at[index].get(mode="promise_in_bounds")[..., None, :] for c in columns)
+        return _dominates(theirs, mine, m)
+
+    if not _on_cpu():
+        return jnp.any(beaten(random.integers(key, (drawn, q), n)), axis=0)
+
+    def add(i: Array, found: Array) -> Array:
+        return found | beaten(random.integers(random.fold(key, i), (q,), n))
+
+    return lax.fori_loop(0, drawn, add, jnp.zeros(rows.shape, bool))
+
+
+def scaled(points: Array, counted: Array) -> Array:
+    """Each column of points (n, m) in units of its range among the rows that are counted (n,); rows that are not finite
+    become 0."""
+    inside = counted[:, None]
+    low = jnp.min(jnp.where(inside, points, jnp.inf), axis=0)
+    span = jnp.max(jnp.where(inside, points, -jnp.inf), axis=0) - low
+    usable = (span > 0) & jnp.isfinite(span)
+    shifted = points - jnp.where(usable, low, 0)
+    return _finite(shifted / jnp.where(usable, span, 1))
 
 
 def mean_distance(points: Array, counted: Array | None = None) -> Array:
@@ -129,9 +162,8 @@ def ranks_by_sweep(objectives: Array, violation: Array | None = None) -> tuple[A
     columns, m = _columns(objectives, violation)
     n = columns[0].shape[0]
     columns = (columns[0], columns[m - 1], *columns[m:])  # one objective is taken twice
-    keys = (*columns[2:], *columns[:2])
     rows = jnp.arange(n, dtype=jnp.int32)
-    *keys, order = lax.sort((*keys, rows), num_keys=len(keys), is_stable=True)
+    *keys, order = lax.sort((*columns[2:], *columns[:2], rows), num_keys=len(columns), is_stable=True)
     f1, f2 = keys[-2:]
     differs = jnp.stack([k[1:] != k[:-1] for k in keys]).any(axis=0)
     fresh = jnp.concatenate([jnp.ones(1, bool), differs])  # not equal to the point before it
@@ -142,12 +174,12 @@ def ranks_by_sweep(objectives: Array, violation: Array | None = None) -> tuple[A
 
     def place(i: Array, carry: _Sweep) -> _Sweep:
         # all that went before a new group of violation dominates it: its fronts come after those there are
-        base = jnp.where(group[i], carry.count, carry.base)
+        base = jnp.where(group[i], carry.fronts, carry.base)
         found = base
         for half in halves:
             further = found + half
             behind = carry.least[jnp.minimum(further, n) - 1] <= f2[i]
-            found = jnp.where((further <= carry.count) & behind, further, found)
+            found = jnp.where((further <= carry.fronts) & behind, further, found)
         front = jnp.where(fresh[i], found, carry.front)
         return _Sweep(
             least=carry.least.at[front].set(f2[i]),
@@ -155,7 +187,7 @@ def ranks_by_sweep(objectives: Array, violation: Array | None = None) -> tuple[A
             ranks=carry.ranks.at[i].set(front),
             front=front,
             base=base,
-            count=jnp.maximum(carry.count, front + 1),
+            fronts=jnp.maximum(carry.fronts, front + 1),
         )
 
     zeros, zero, nobody = jnp.zeros(n, jnp.int32), jnp.zeros((), jnp.int32), jnp.full(2 * n, -1, jnp.int32)
@@ -180,7 +212,7 @@ class _Sweep(NamedTuple):
     ranks: Array  # (n,) by point
     front: Array  # of the point before
     base: Array  # the first front of this group of violation
-    count: Array  # how many fronts there are
+    fronts: Array  # how many there are
 
 
 def ranks_by_pushing(objectives: Array, violation: Array | None = None) -> Array:
@@ -191,9 +223,8 @@ def ranks_by_pushing(objectives: Array, violation: Array | None = None) -> Array
     """
     columns, m = _columns(objectives, violation)
     n = columns[0].shape[0]
-    keys = (*columns[m:], *columns[:m])
     rows = jnp.arange(n, dtype=jnp.int32)
-    *keys, order = lax.sort((*keys, rows), num_keys=len(keys), is_stable=True)
+    *keys, order = lax.sort((*columns[m:], *columns[:m], rows), num_keys=len(columns), is_stable=True)
     ordered = (*keys[len(columns) - m :], *keys[: len(columns) - m])
 
     def push(j: Array, ranks: Array) -> Array:
@@ -209,8 +240,9 @@ def ranks_by_chains(objectives: Array, violation: Array | None = None, block: in
 
     Points come in order of how many dominate them, in which nobody is dominated by a later one, in blocks of `block`
     points, a power of two. First the longest chains inside each block are found, for all blocks at once, by joining
-    halves log2(block) times. Then block after block: how far earlier blocks push each point back, plus the longest chain
-    inside the block that leads on from there. That is O(n^2 m) comparisons in n / block steps, however many fronts.
+    halves log2(block) times. Then block after block: how far earlier blocks push each point back, plus the longest
+    chain inside the block that leads on from there. That is O(n^2 m) comparisons in n / block steps, however many
+    fronts.
     """
     columns, m = _columns(objectives, violation)
     n = columns[0].shape[0]
@@ -248,7 +280,7 @@ def _chains(ordered: Columns, m: int, block: int) -> Array:
         halves = tuple(c.reshape(-1, 2, size) for c in ordered)
         first = tuple(c[:, 0, None, :] for c in halves)
         second = tuple(c[:, 1, :, None] for c in halves)
-        step = jnp.where(_dominates(first, second, m), 1, NO_CHAIN)  # (pairs of halves, i in the second, j in the first)
+        step = jnp.where(_dominates(first, second, m), 1, NO_CHAIN)  # (pairs, i in the second, j in the first)
         chains = chains.reshape(-1, 2, size, size)
         upper, lower = chains[:, 0], chains[:, 1]
         across = _longest(lower, _longest(step, upper))

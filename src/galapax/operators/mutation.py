@@ -60,8 +60,8 @@ def polynomial_mutation(key: Array, x: Array, bounds: Bounds, index: Any, rate: 
     """Each gene of x (n, d) moved with probability `rate`, within the box.
 
     Deb & Goyal (1996), Computer Science and Informatics 26(4):30-45, in the form of the program of the authors of
-    NSGA-II: the move, in units of the gene's range, has density proportional to (1 - |move|)^index on either side, up to
-    the wall, each side being chosen with probability 1/2. index: the greater, the smaller the moves; eta_m.
+    NSGA-II: the move, in units of the gene's range, has density proportional to (1 - |move|)^index on either side, up
+    to the wall, each side being chosen with probability 1/2. index: the greater, the smaller the moves; eta_m.
     """
     key_gene, key_move = random.split(key)
     u = random.uniform(key_move, x.shape, x.dtype)
@@ -69,7 +69,8 @@ def polynomial_mutation(key: Array, x: Array, bounds: Bounds, index: Any, rate: 
     tail = 2 * jnp.where(down, u, 1 - u)  # in (0, 1]: 0 is a move to the wall, 1 none
     room = jnp.where(down, x - bounds.lower, bounds.upper - x) / bounds.span
     power = index + 1
-    at_wall = jnp.exp(power * jnp.log(1 - jnp.clip(room, 0, 1)))
-    move = 1 - jnp.exp(jnp.log(tail + (1 - tail) * at_wall) / power)
+    # `log1p` and `expm1`, since near a wall the moves towards it are tiny, and in float32 they would vanish
+    cut = -jnp.expm1(power * jnp.log1p(-jnp.clip(room, 0, 1)))
+    move = -jnp.expm1(jnp.log1p(-(1 - tail) * cut) / power)
     moved = jnp.clip(x + jnp.where(down, -move, move) * bounds.span, bounds.lower, bounds.upper)
     return jnp.where(random.bernoulli(key_gene, rate, x.shape), moved, x)

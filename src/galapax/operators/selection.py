@@ -129,3 +129,9 @@ def take_from_both(rows: Array, a: Any, b: Any) -> Any:
 def join(a: Array | None, b: Array | None) -> Array | None:
     """One array of two, or None of None."""
     return None if a is None or b is None else jnp.concatenate([a, b])
+
+
+def feasible(objectives: Array, violation: Array | None) -> Array:
+    """Which rows did not fail and violate nothing, (n,) bool."""
+    sound = jnp.all(jnp.isfinite(objectives), axis=1)
+    return sound if violation is None else sound & (violation <= 0)
