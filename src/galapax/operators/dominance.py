@@ -302,11 +302,10 @@ def _longest(a: Array, b: Array) -> Array:
 
 def crowding_by_sorting(objectives: Array, rank: Array) -> Array:
     """`crowding_distance` by sorting once for each objective."""
-    n, m = objectives.shape
+    n = objectives.shape[0]
     rows = jnp.arange(n, dtype=jnp.int32)
     total = jnp.zeros(n, objectives.dtype)
-    for k in range(m):
-        values = _finite(objectives[:, k])
+    for k, values in enumerate(_split(_sound(objectives))):
         tie = rows if k == 0 else -rows
         by_front, sorted_values, signed = lax.sort((rank, values, tie), num_keys=3)
         order = signed if k == 0 else -signed
@@ -325,7 +324,7 @@ def crowding_by_pairs(objectives: Array, rank: Array) -> Array:
     """`crowding_distance` by comparing all pairs, without sorting."""
     n, m = objectives.shape
     rows = jnp.arange(n, dtype=jnp.int32)
-    columns = (*_split(_finite(objectives)), jnp.asarray(rank), rows)
+    columns = (*_split(_sound(objectives)), jnp.asarray(rank), rows)
 
     def term(row: Columns, other: Columns) -> Columns:
         same = row[-2] == other[-2]
@@ -361,6 +360,11 @@ def _on_cpu() -> bool:
 
 def _finite(values: Array) -> Array:
     return jnp.where(jnp.isfinite(values), values, 0)
+
+
+def _sound(objectives: Array) -> Array:
+    """With 0 in place of the rows that failed."""
+    return jnp.where(jnp.all(jnp.isfinite(objectives), axis=1, keepdims=True), objectives, 0)
 
 
 def _split(points: Array) -> Columns:
