@@ -96,7 +96,8 @@ def knee(front: Any) -> int:
     up to 1 (for two objectives; Das 1999, Structural Optimization 18:107-115). On a front that bulges away from the
     origin, no point lies before that plane but the ends, and one of those is returned.
     """
-    return _least(np.sum(_scaled(front), axis=1))
+    points, failed = _scaled(front)
+    return _least(np.sum(points, axis=1), failed)
 
 
 def weighted(front: Any, weights: Any) -> int:
@@ -104,19 +105,20 @@ def weighted(front: Any, weights: Any) -> int:
 
     weights: (m,), at least 0, not all 0; only their ratios matter.
     """
-    points = _scaled(front)
+    points, failed = _scaled(front)
     w = reals(weights)
     if w.shape != points.shape[1:] or not np.isfinite(w).all() or (w < 0).any() or w.sum() == 0:
         raise InputError(
             f"weights must be {points.shape[1]} numbers of at least 0, one per objective and not all 0; "
             f"got {short(weights)}."
         )
-    return _least(points @ (w / w.sum()))
+    return _least(points @ (w / w.sum()), failed)
 
 
 def closest_to_ideal(front: Any) -> int:
     """The row closest to the ideal point, the least of each objective, each scaled to [0, 1] over the front."""
-    return _least(np.linalg.norm(_scaled(front), axis=1))
+    points, failed = _scaled(front)
+    return _least(np.linalg.norm(points, axis=1), failed)
 
 
 def _front(front: Any, name: str = "front") -> np.ndarray:
@@ -149,16 +151,16 @@ def _nearest(points: np.ndarray, true: np.ndarray, part: Any) -> np.ndarray:
     )
 
 
-def _scaled(front: Any) -> np.ndarray:
-    """The front with each objective scaled to [0, 1]; failed rows keep their place as +inf."""
+def _scaled(front: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The front with each objective scaled to [0, 1], and which rows failed (n,)."""
     points = _front(front)
     if not len(points):
         raise InputError("front has no point that is finite in every objective, so there is none to choose.")
     whole = reals(front)
     low, span = points.min(axis=0), np.ptp(points, axis=0)
-    failed = ~np.isfinite(whole).all(axis=1, keepdims=True)
-    return np.where(failed, np.inf, (np.where(failed, 0, whole) - low) / np.where(span > 0, span, 1))
+    failed = ~np.isfinite(whole).all(axis=1)
+    return (np.where(failed[:, None], low, whole) - low) / np.where(span > 0, span, 1), failed
 
 
-def _least(values: np.ndarray) -> int:
-    return int(np.argmin(np.where(np.isnan(values), np.inf, values)))  # a weight of 0 times inf is NaN
+def _least(values: np.ndarray, failed: np.ndarray) -> int:
+    return int(np.argmin(np.where(failed, np.inf, values)))
