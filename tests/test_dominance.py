@@ -23,6 +23,7 @@ RANKS = {
     "pushing": jax.jit(dominance.ranks_by_pushing),
     "chains": jax.jit(dominance.ranks_by_chains),
     "chains in blocks of 8": jax.jit(partial(dominance.ranks_by_chains, block=8)),
+    "chains in blocks of 2": jax.jit(partial(dominance.ranks_by_chains, block=2)),
 }
 CROWDING = {
     "chosen for this device": jax.jit(dominance.crowding_distance),
