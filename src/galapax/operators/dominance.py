@@ -14,6 +14,7 @@ on a GPU every step of a loop is a kernel, so there comparisons of all pairs are
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -159,9 +160,15 @@ def ranks_by_sweep(objectives: Array, violation: Array | None = None) -> tuple[A
     Points come in order of (violation, f1, f2). A front's last point has the least f2 in it, so a point lies behind a
     front if that f2 is no greater than its own, and the fronts behind which it lies are the first ones: a binary search
     finds the next. The front's last point becomes its left neighbour, which spares sorting again for the crowding.
+    Of a batch of runs each is swept by itself, since a step for all of them at once would not write in place.
     """
     columns, m = _columns(objectives, violation)
+    return jax.custom_batching.sequential_vmap(partial(_sweep, m))(*columns)
+
+
+def _sweep(m: int, *columns: Array) -> tuple[Array, Array]:
     n = columns[0].shape[0]
+    constrained = len(columns) > m
     columns = (columns[0], columns[m - 1], *columns[m:])  # one objective is taken twice
     rows = jnp.arange(n, dtype=jnp.int32)
     *keys, order = lax.sort((*columns[2:], *columns[:2], rows), num_keys=len(columns), is_stable=True)
@@ -169,7 +176,7 @@ def ranks_by_sweep(objectives: Array, violation: Array | None = None) -> tuple[A
     differs = jnp.stack([k[1:] != k[:-1] for k in keys]).any(axis=0)
     fresh = jnp.concatenate([jnp.ones(1, bool), differs])  # not equal to the point before it
     group = jnp.zeros(n, bool)  # the first of those with its violation
-    if violation is not None:
+    if constrained:
         group = jnp.concatenate([jnp.zeros(1, bool), keys[0][1:] != keys[0][:-1]])
     halves = [2**bit for bit in reversed(range(n.bit_length()))]
 
