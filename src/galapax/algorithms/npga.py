@@ -7,11 +7,11 @@ Oei, Goldberg & Chang (1991) would have it: among the parents chosen so far and 
 tournaments by the old counts make the population swing from niche to niche. There is no elitism: children replace the
 population.
 
-Differs from the paper: genes are real numbers, with the crossover and mutation of NSGA-II; the comparison set is drawn
-with replacement; niche counts are renewed after each of `portions` equal parts of the choices and not after every one,
-which is what a choice after the other would be (set it to the population's size for the paper's rule); the niche radius
-is half the mean distance between two individuals, as in Hu, Qi & Qian (2015), each objective in units of its range.
-With a single objective the best individual found so far takes the worst one's place.
+Differs from the paper: genes are real numbers, with the crossover and mutation of NSGA-II. The comparison set is drawn
+with replacement. Parents are chosen in `portions` equal parts, and niche counts are renewed after each part; with as
+many portions as individuals they are renewed after every choice. The niche radius is half the mean distance between
+two individuals, as in Hu, Qi & Qian (2015), each objective in units of its range. With a single objective the best
+individual found so far takes the worst one's place.
 """
 
 from __future__ import annotations

@@ -16,9 +16,8 @@ Where the paper is silent or leaves a choice:
 - Over whom m is summed: over the feasible among parents and offspring, the individual itself included as in the paper's
   equation 7 (its program leaves it out, and would divide by 0).
 - Distances: each objective is divided by its range among those individuals, so that units do not matter.
-- alpha is drawn for each gene, as equation 4 can be read; the paper's program draws one for a child, with which the
-  last
-  digits of moea_zdt6 are out of reach. A mutation moves every gene.
+- alpha is drawn for each gene, as equation 4 can be read. The paper's program draws one for a child, and then the front
+  of moea_zdt6 is not reached in its 100 generations. A mutation moves every gene.
 - Children that leave the box are clipped to it. Constraints are handled by constrained domination. The index of the
   polynomial mutation is 20.
 """
