@@ -89,3 +89,52 @@ def replace_losers(scores: Array, most: int, old: Any, new: Any) -> Any:
         return jnp.where(keep, p, q.at[source].get(mode="promise_in_bounds"))
 
     return jax.tree.map(merge, old, new)
+
+
+def binary_tournament(key: Array, rank: Array, spread: Array, count: int) -> Array:
+    """The winners of `count` tournaments between two random rows, (count,) int32: lower rank, then greater spread.
+
+    rank, spread: (n,). A tie goes to the one drawn first.
+    """
+    pairs = random.integers(key, (2, count), rank.shape[0])
+    (rank_a, rank_b), (spread_a, spread_b) = (v.at[pairs].get(mode="promise_in_bounds") for v in (rank, spread))
+    second = (rank_b < rank_a) | ((rank_b == rank_a) & (spread_b > spread_a))
+    return jnp.where(second, pairs[1], pairs[0])
+
+
+def best_rows(rank: Array, spread: Array, count: int) -> Array:
+    """The `count` best rows by lower rank, then greater spread, then lower row, (count,) int32.
+
+    rank: (n,) int32. spread: (n,), at least 0, may be +inf; compared in float32.
+    """
+    margin = jnp.sort(rank)[count - 1]  # the last rank of which some are taken; one sort of plain numbers is cheap
+    largest = jnp.finfo(jnp.float32).max
+    inside = jnp.clip(spread.astype(jnp.float32), 0, largest)
+    return jax.lax.top_k(jnp.where(rank < margin, jnp.inf, jnp.where(rank == margin, inside, -1)), count)[1]
+
+
+def take(rows: Array, tree: Any) -> Any:
+    """These rows of every array."""
+    return jax.tree.map(lambda a: a.at[rows].get(mode="promise_in_bounds"), tree)
+
+
+def take_from_both(rows: Array, a: Any, b: Any) -> Any:
+    """These rows of every array of `a` followed by its like in `b`, n rows each, without putting them together."""
+
+    def pick(p: Array, q: Array) -> Array:
+        n = p.shape[0]
+        first = (rows < n).reshape((-1,) + (1,) * (p.ndim - 1))
+        return jnp.where(first, take(jnp.minimum(rows, n - 1), p), take(jnp.maximum(rows - n, 0), q))
+
+    return jax.tree.map(pick, a, b)
+
+
+def join(a: Array | None, b: Array | None) -> Array | None:
+    """One array of two, or None of None."""
+    return None if a is None or b is None else jnp.concatenate([a, b])
+
+
+def feasible(objectives: Array, violation: Array | None) -> Array:
+    """Which rows did not fail and violate nothing, (n,) bool."""
+    sound = jnp.all(jnp.isfinite(objectives), axis=1)
+    return sound if violation is None else sound & (violation <= 0)

@@ -1,0 +1,136 @@
+"""NPGA, the niched Pareto genetic algorithm.
+
+Horn, Nafpliotis & Goldberg (1994), Proc. First IEEE Conference on Evolutionary Computation, pp. 82-87,
+doi:10.1109/ICEC.1994.350037. To choose a parent two candidates are drawn, and a comparison set besides. If the set
+dominates one of them and not the other, the other is chosen. Else the one with the smaller niche count is, counted as
+Oei, Goldberg & Chang (1991) would have it: among the parents chosen so far and not in the old population, since
+tournaments by the old counts make the population swing from niche to niche. There is no elitism: children replace the
+population.
+
+Differs from the paper: genes are real numbers, with the crossover and mutation of NSGA-II. The comparison set is drawn
+with replacement. Parents are chosen in `portions` equal parts, and niche counts are renewed after each part; with as
+many portions as individuals they are renewed after every choice. The niche radius is half the mean distance between
+two individuals, as in Hu, Qi & Qian (2015), each objective in units of its range. With a single objective the best
+individual found so far takes the worst one's place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from galapax import random
+from galapax.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
+from galapax.algorithms.nsga2 import breed, check_variation, even
+from galapax.checks import in_range, positive, whole
+from galapax.errors import InputError
+from galapax.memory import stored
+from galapax.operators.dominance import dominated_by_drawn, mean_distance, niche_counts, scaled
+from galapax.operators.sampling import uniform_in
+from galapax.operators.selection import best_index, choose, feasible, take
+from galapax.problem import Bounds
+
+
+class NPGAState(NamedTuple):
+    candidates: Array  # (n, d) children, waiting for their evaluation
+    parents: Population  # the last generation evaluated
+    bounds: Bounds
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class NPGA:
+    """The niched Pareto genetic algorithm for several objectives on a box.
+
+    population: number of individuals n, at least 2.
+    comparison: size of the comparison set as a share of the population, t_dom / n in the paper.
+    portions: in how many parts the next generation's parents are chosen, at most n; more than n means n.
+    radius: niche radius sigma_share in units of the mean distance between two individuals.
+    crossover_rate, crossover_index, mutation_rate, mutation_index: as in NSGA2.
+    """
+
+    population: int = static(100)
+    comparison: float = static(0.1)
+    portions: int = static(16)
+    radius: float = 0.5
+    crossover_rate: float = 0.9
+    crossover_index: float = 20.0
+    mutation_rate: float | None = None
+    mutation_index: float = 20.0
+
+    several_objectives: ClassVar[bool] = True
+
+    def check(self) -> None:
+        whole(self.population, "population", 2, "children have two parents")
+        if in_range(self.comparison, "comparison", 0.0, 1.0) == 0:
+            raise InputError("comparison must be greater than 0: it is the comparison set's share of the population.")
+        whole(self.portions, "portions", 1)
+        positive(self.radius, "radius")
+        check_variation(self.crossover_rate, self.crossover_index, self.mutation_rate, self.mutation_index)
+
+    def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> NPGAState:
+        x = uniform_in(key, bounds, self.population)
+        return NPGAState(candidates=x, parents=unevaluated(x, shape), bounds=bounds)
+
+    def step(self, key: Array, state: NPGAState, evaluation: Evaluation) -> NPGAState:
+        """Children become the population; Pareto domination tournaments choose who breeds."""
+        key_choose, key_breed = random.split(key)
+        population = evaluated(state.candidates, evaluation)
+        if population.objectives.shape[1] == 1:
+            population = keep_best(state.parents, population)
+        chosen = stored(self.tournaments(key_choose, population))
+        children = breed(
+            key_breed,
+            take(chosen, population.x),
+            state.bounds,
+            self.crossover_rate,
+            self.crossover_index,
+            self.mutation_rate,
+            self.mutation_index,
+        )
+        return NPGAState(children[: self.population], population, state.bounds)
+
+    def tournaments(self, key: Array, population: Population) -> Array:
+        """The rows of n parents, or n + 1 if n is odd."""
+        key_candidates, key_compare = random.split(key)
+        objectives, violation = population.objectives, population.violation
+        n = objectives.shape[0]
+        part = -(-even(n) // min(self.portions, even(n)))
+        parts = -(-even(n) // part)
+        pairs = random.integers(key_candidates, (2, parts * part), n)
+        drawn = max(1, round(self.comparison * n))
+        worse = dominated_by_drawn(key_compare, objectives, violation, pairs, drawn)
+        counted = feasible(objectives, violation)
+        points = scaled(objectives, counted)
+        radius = self.radius * mean_distance(points, counted)
+        pairs, worse, points, radius = stored((pairs, worse, points, radius))
+        slots = jnp.arange(parts * part, dtype=jnp.int32)
+
+        def fill(p: Any, chosen: Array) -> Array:
+            (a, b), (worse_a, worse_b) = (lax.dynamic_slice_in_dim(v, p * part, part, axis=1) for v in (pairs, worse))
+            both = take(jnp.concatenate([a, b]), points)
+            crowd = niche_counts(both, radius, take(chosen, points), slots < p * part)
+            second = jnp.where(worse_a == worse_b, crowd[part:] < crowd[:part], worse_a)
+            return lax.dynamic_update_slice_in_dim(chosen, jnp.where(second, b, a), p * part, axis=0)
+
+        chosen = lax.fori_loop(0, parts, fill, jnp.zeros(parts * part, jnp.int32))
+        return chosen[: even(n)]
+
+
+def keep_best(old: Population, new: Population) -> Population:
+    """`new` with its worst individual replaced by the best of `old`, if that is better than the best of `new`."""
+    best = jax.tree.map(lambda a: a[best_index(old)][None], old)
+    first = jax.tree.map(lambda a: a[best_index(new)][None], new)
+    better = best.fitness < first.fitness
+    if best.violation is not None and first.violation is not None:
+        better = (best.violation < first.violation) | ((best.violation == first.violation) & better)
+    worst = jnp.argmax(new.fitness)
+    if new.violation is not None:
+        most = jnp.max(new.violation)
+        worst = jnp.argmax(jnp.where(new.violation == most, new.fitness, -jnp.inf))
+    replaced = jnp.arange(new.x.shape[0]) == worst
+    return choose(replaced & better, jax.tree.map(lambda a, b: jnp.broadcast_to(a, b.shape), best, new), new)

@@ -1,0 +1,166 @@
+"""How good a front is, and which point of it to take. All objectives are minimised.
+
+Fronts are arrays (n, m). Rows with NaN or an infinity, which failed, are left out everywhere.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from galapax.checks import reals, short
+from galapax.errors import InputError
+
+
+def hypervolume(front: Any, reference: Any) -> float:
+    """The volume that the front dominates up to the reference point (m,), exactly; needs the package `moocore`.
+
+    Zitzler & Thiele (1999), IEEE Trans. Evol. Comput. 3(4):257-271. Points that do not dominate the reference point add
+    nothing.
+    """
+    try:
+        moocore: Any = importlib.import_module("moocore")
+    except ImportError:
+        raise InputError(
+            "hypervolume needs the package moocore: pip install moocore; hypervolume_2d needs nothing."
+        ) from None
+    points, corner = _front(front), reals(reference)
+    if corner.shape != points.shape[1:] or not np.isfinite(corner).all():
+        raise InputError(
+            f"reference must be {points.shape[1]} finite numbers, one per objective; got {short(reference)}."
+        )
+    inside = points[(points < corner).all(axis=1)]
+    return float(moocore.hypervolume(inside, ref=corner)) if len(inside) else 0.0
+
+
+def hypervolume_2d(objectives: Array, reference: Any, counted: Array | None = None) -> Array:
+    """The hypervolume of two objectives (n, 2), a scalar, in JAX: for `jit`, `vmap` and every generation of a run.
+
+    counted: (n,) bool, which rows take part, such as the feasible ones. Dominated rows may take part, they add nothing.
+    """
+    objectives = jnp.asarray(objectives)
+    corner = jnp.asarray(reference, objectives.dtype)
+    inside = jnp.all(objectives < corner, axis=1) & jnp.all(jnp.isfinite(objectives), axis=1)
+    if counted is not None:
+        inside &= counted
+    f1, f2 = (jnp.where(inside, objectives[:, k], corner[k]) for k in range(2))
+    f1, f2 = lax.sort((f1, f2), num_keys=2)
+    least = lax.cummin(f2)
+    before = jnp.concatenate([corner[1:], least[:-1]])
+    return jnp.sum((corner[0] - f1) * (before - least))
+
+
+def igd(front: Any, true_front: Any) -> float:
+    """The mean distance from each point of the true front (k, m) to the nearest of this front (n, m).
+
+    Inverted generational distance: Coello Coello & Reyes Sierra (2004), MICAI 2004, LNCS 2972:688-697.
+    """
+    return float(np.mean(_nearest(*_two(front, true_front), lambda difference: difference)))
+
+
+def igd_plus(front: Any, true_front: Any) -> float:
+    """As `igd`, where only the objectives in which the front is worse than the true point count towards a distance.
+
+    Ishibuchi, Masuda, Tanigaki & Nojima (2015), EMO 2015, LNCS 9019:110-125. Unlike `igd` it never calls a dominated
+    front the better one.
+    """
+    return float(np.mean(_nearest(*_two(front, true_front), lambda difference: np.maximum(difference, 0))))
+
+
+def spread(front: Any, true_front: Any) -> float:
+    """Deb's Delta of two objectives: how uneven the gaps along the front are, and how far its ends from the true ends.
+
+    Deb, Pratap, Agarwal & Meyarivan (2002), equation 1: (d_f + d_l + sum |d_i - mean d|) / (d_f + d_l + (n - 1) mean d)
+    with the n - 1 gaps d_i between neighbours. 0 is perfect, 1 and more is bad; 1 for a single point.
+    """
+    points, true = _two(front, true_front)
+    if points.shape[1] != 2:
+        raise InputError(f"spread is for two objectives, got {points.shape[1]}; use igd_plus or hypervolume.")
+    points, true = (a[np.lexsort((a[:, 1], a[:, 0]))] for a in (points, true))
+    ends = np.linalg.norm(points[0] - true[0]) + np.linalg.norm(points[-1] - true[-1])
+    gaps = np.linalg.norm(np.diff(points, axis=0), axis=1)
+    whole = ends + gaps.sum()
+    if len(points) == 1 or whole == 0:
+        return 1.0
+    return float((ends + np.abs(gaps - gaps.mean()).sum()) / whole)
+
+
+def knee(front: Any) -> int:
+    """The row of the front's knee: the point that lies farthest towards the origin from the plane through its ends.
+
+    Each objective is scaled to [0, 1] over the front, so that the ends lie on the plane where the scaled objectives add
+    up to 1 (for two objectives; Das 1999, Structural Optimization 18:107-115). On a front that bulges away from the
+    origin, no point lies before that plane but the ends, and one of those is returned.
+    """
+    points, failed = _scaled(front)
+    return _least(np.sum(points, axis=1), failed)
+
+
+def weighted(front: Any, weights: Any) -> int:
+    """The row with the least weighted sum of the objectives, each scaled to [0, 1] over the front.
+
+    weights: (m,), at least 0, not all 0; only their ratios matter.
+    """
+    points, failed = _scaled(front)
+    w = reals(weights)
+    if w.shape != points.shape[1:] or not np.isfinite(w).all() or (w < 0).any() or w.sum() == 0:
+        raise InputError(
+            f"weights must be {points.shape[1]} numbers of at least 0, one per objective and not all 0; "
+            f"got {short(weights)}."
+        )
+    return _least(points @ (w / w.sum()), failed)
+
+
+def closest_to_ideal(front: Any) -> int:
+    """The row closest to the ideal point, the least of each objective, each scaled to [0, 1] over the front."""
+    points, failed = _scaled(front)
+    return _least(np.linalg.norm(points, axis=1), failed)
+
+
+def _front(front: Any, name: str = "front") -> np.ndarray:
+    """Rows without failures, checked."""
+    try:
+        points = reals(front)
+    except ValueError:
+        raise InputError(f"{name} must be numbers, one row per point and one column per objective.") from None
+    if points.ndim != 2 or points.shape[1] == 0:
+        raise InputError(f"{name} must have one row per point and one column per objective; got shape {points.shape}.")
+    return points[np.isfinite(points).all(axis=1)]
+
+
+def _two(front: Any, true_front: Any) -> tuple[np.ndarray, np.ndarray]:
+    points, true = _front(front), _front(true_front, "true_front")
+    if points.shape[1] != true.shape[1]:
+        raise InputError(f"front has {points.shape[1]} objectives and true_front {true.shape[1]}; both must agree.")
+    if not len(points) or not len(true):
+        which = "true_front" if len(points) else "front"
+        raise InputError(f"{which} has no point that is finite in every objective; the indicator needs at least one.")
+    return points, true
+
+
+def _nearest(points: np.ndarray, true: np.ndarray, part: Any) -> np.ndarray:
+    """For each row of `true` the least length of part(point - true row), in pieces so that memory stays O(n + k)."""
+    size = max(1, 2**22 // max(1, points.size))
+    pieces = [true[i : i + size] for i in range(0, len(true), size)]
+    return np.concatenate(
+        [np.sqrt((part(points[None] - piece[:, None]) ** 2).sum(axis=2)).min(axis=1) for piece in pieces]
+    )
+
+
+def _scaled(front: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The front with each objective scaled to [0, 1], and which rows failed (n,)."""
+    points = _front(front)
+    if not len(points):
+        raise InputError("front has no point that is finite in every objective, so there is none to choose.")
+    whole = reals(front)
+    low, span = points.min(axis=0), np.ptp(points, axis=0)
+    failed = ~np.isfinite(whole).all(axis=1)
+    return (np.where(failed[:, None], low, whole) - low) / np.where(span > 0, span, 1), failed
+
+
+def _least(values: np.ndarray, failed: np.ndarray) -> int:
+    return int(np.argmin(np.where(failed, np.inf, values)))

@@ -1,0 +1,353 @@
+"""Domination, fronts, crowding and niches against plain NumPy, on random sets and on those that break such code."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from galapax import random
+from galapax.operators import dominance
+from galapax.operators.selection import best_rows, binary_tournament, take_from_both
+
+N = 41
+INF, NAN = np.inf, np.nan
+
+counts = jax.jit(dominance.dominance_counts)
+first_front = jax.jit(dominance.first_front)
+RANKS = {
+    "chosen for this device": jax.jit(dominance.ranks),
+    "pushing": jax.jit(dominance.ranks_by_pushing),
+    "chains": jax.jit(dominance.ranks_by_chains),
+    "chains in blocks of 8": jax.jit(partial(dominance.ranks_by_chains, block=8)),
+    "chains in blocks of 2": jax.jit(partial(dominance.ranks_by_chains, block=2)),
+}
+CROWDING = {
+    "chosen for this device": jax.jit(dominance.crowding_distance),
+    "sorting": jax.jit(dominance.crowding_by_sorting),
+    "pairs": jax.jit(dominance.crowding_by_pairs),
+}
+sweep = jax.jit(dominance.ranks_by_sweep)
+both = jax.jit(dominance.ranks_and_crowding)
+
+
+def table(objectives, violation=None):
+    """Whether row i dominates row j, (n, n), straight from the definition."""
+    n = len(objectives)
+    v = np.zeros(n) if violation is None else np.maximum(violation, 0)
+    failed = ~np.isfinite(objectives).all(axis=1) | ~np.isfinite(v)
+
+    def dominates(i, j):
+        if failed[i] or failed[j]:
+            return failed[j] and not failed[i]
+        if v[i] != v[j]:
+            return v[i] < v[j]
+        return bool(np.all(objectives[i] <= objectives[j]) and np.any(objectives[i] < objectives[j]))
+
+    return np.array([[dominates(i, j) for j in range(n)] for i in range(n)])
+
+
+def peeled(dominates):
+    """Front numbers by taking away the non-dominated again and again."""
+    rank, left, number = np.full(len(dominates), -1), np.ones(len(dominates), bool), 0
+    while left.any():
+        front = left & ~(dominates & left[:, None]).any(axis=0)
+        rank[front], number = number, number + 1
+        left &= ~front
+    return rank
+
+
+def crowded(objectives, rank):
+    failed = ~np.isfinite(objectives).all(axis=1, keepdims=True)
+    values, out = np.where(failed, 0, objectives).astype(float), np.zeros(len(rank))
+    for front in np.unique(rank):
+        members = np.flatnonzero(rank == front)
+        for k, column in enumerate(values.T):
+            order = sorted(members, key=lambda i: (column[i], i if k == 0 else -i))
+            out[order[0]] = out[order[-1]] = INF
+            span = column[order[-1]] - column[order[0]]
+            for before, here, after in zip(order, order[1:], order[2:], strict=False):
+                out[here] += (column[after] - column[before]) / span if span > 0 else 0
+    return out
+
+
+def point_sets(m):
+    """Named sets of N points: objectives and violation."""
+    rng = np.random.default_rng(m)
+    cloud = rng.random((N, m))
+    simplex = rng.dirichlet(np.ones(m), N) if m > 1 else np.ones((N, 1))
+    lattice = rng.integers(0, 3, (N, m)).astype(float)
+    line = np.repeat(np.linspace(0, 1, N)[:, None], m, axis=1)
+    tie = cloud.copy()
+    tie[:, 0] = 0.5
+    failed = cloud.copy()
+    failed[::3], failed[1::7, 0], failed[2::9, -1] = INF, NAN, -INF
+    some = np.where(rng.random(N) < 0.5, 0, rng.integers(1, 4, N)).astype(float)
+    lost = np.where(rng.random(N) < 0.2, INF, some)
+    return {
+        "random": (cloud, None),
+        "one front": (simplex, None),
+        "one chain": (line[rng.permutation(N)], None),
+        "a lattice with many equals": (lattice, None),
+        "all equal": (np.ones((N, m)), None),
+        "one objective tied": (tie, None),
+        "collinear, falling": (np.concatenate([line[:, :1], 1 - line[:, 1:]], axis=1), None),
+        "some failed": (failed, None),
+        "all failed": (np.full((N, m), INF), None),
+        "large and small": (cloud * 10.0 ** rng.integers(-30, 30, (N, 1)), None),
+        "signed zeros": (np.where(cloud > 0.5, 0.0, -0.0), None),
+        "feasible and not": (cloud, some),
+        "lattice, feasible and not": (lattice, some),
+        "none feasible": (cloud, some + 1),
+        "failed and infeasible": (failed, lost),
+        "different violations": (cloud, rng.random(N)),
+        "negative violation is none": (cloud, -rng.random(N)),
+    }
+
+
+SETS = [(m, name) for m in (1, 2, 3, 10) for name in point_sets(m)]
+EVERY_SET = pytest.mark.parametrize(("m", "name"), SETS, ids=[f"{m} objectives, {name}" for m, name in SETS])
+
+
+def in_float32(m, name):
+    objectives, violation = point_sets(m)[name]
+    return objectives.astype(np.float32), None if violation is None else violation.astype(np.float32)
+
+
+def all_or_nothing(objectives, violation):
+    """With +inf for all objectives of a point whose violation is not finite, as an evaluation has it."""
+    return objectives if violation is None else np.where(np.isfinite(violation)[:, None], objectives, np.float32(INF))
+
+
+@EVERY_SET
+def test_counts_and_ranks_agree_with_the_definition(m, name):
+    objectives, violation = in_float32(m, name)
+    dominates = table(objectives, violation)
+    rank = peeled(dominates)
+    assert np.array_equal(counts(objectives, violation), dominates.sum(axis=0))
+    for path, ranks in RANKS.items():
+        assert np.array_equal(ranks(objectives, violation), rank), path
+    if m <= 2:
+        assert np.array_equal(sweep(objectives, violation)[0], rank)
+    assert np.array_equal(both(objectives, violation)[0], rank)
+
+
+@EVERY_SET
+def test_crowding_agrees_with_the_definition(m, name):
+    objectives, violation = in_float32(m, name)
+    objectives = all_or_nothing(objectives, violation)
+    rank = peeled(table(objectives, violation)).astype(np.int32)
+    expected = crowded(objectives, rank)
+    for path, crowding in CROWDING.items():
+        np.testing.assert_allclose(crowding(objectives, rank), expected, rtol=1e-4, atol=1e-6, err_msg=path)
+    np.testing.assert_allclose(both(objectives, violation)[1], expected, rtol=1e-4, atol=1e-6)
+
+
+@EVERY_SET
+def test_the_first_front_is_feasible_and_sound(m, name):
+    objectives, violation = in_float32(m, name)
+    sound = np.isfinite(objectives).all(axis=1)
+    if violation is not None:
+        sound &= violation <= 0
+    expected = sound & ~table(objectives, violation).any(axis=0)
+    assert np.array_equal(first_front(objectives, violation), expected)
+
+
+@pytest.mark.parametrize("m", [2, 3])
+def test_infeasible_points_come_after_all_feasible_ones_by_violation_and_failed_ones_last(m):
+    objectives, violation = in_float32(m, "failed and infeasible")
+    failed = ~np.isfinite(objectives).all(axis=1) | np.isinf(violation)
+    rank = np.asarray(RANKS["chosen for this device"](objectives, violation))
+    feasible = ~failed & (violation <= 0)
+    infeasible = ~failed & ~feasible
+    assert rank[feasible].max() < rank[infeasible].min()
+    assert rank[~failed].max() < rank[failed].min() == rank[failed].max()
+    for level in np.unique(violation[infeasible])[:-1]:
+        assert rank[infeasible & (violation == level)].max() < rank[infeasible & (violation > level)].min()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("m", [2, 3])
+def test_a_few_points_are_enough(n, m):
+    objectives = np.arange(n * m, dtype=np.float32).reshape(n, m)
+    for path, ranks in RANKS.items():
+        assert np.array_equal(ranks(objectives), np.arange(n)), path
+    for path, crowding in CROWDING.items():
+        assert np.all(np.isinf(crowding(objectives, np.arange(n, dtype=np.int32)))), path
+    assert np.array_equal(first_front(objectives), np.arange(n) == 0)
+
+
+values = st.sampled_from([0.0, -0.0, 1.0, 1.0000001, 2.0, 1e30, -5.0, INF, -INF, NAN])
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(
+    rows=st.lists(st.tuples(values, values), min_size=9, max_size=9),
+    violation=st.lists(st.sampled_from([0.0, 0.0, 0.5, 2.0, INF, NAN]), min_size=9, max_size=9),
+)
+def test_any_nine_points_are_ranked_as_defined(rows, violation):
+    objectives, violation = np.array(rows, np.float32), np.array(violation, np.float32)
+    for v in (None, violation):
+        rank = peeled(table(objectives, v))
+        for path, ranks in RANKS.items():
+            assert np.array_equal(ranks(objectives, v), rank), path
+        assert np.array_equal(sweep(objectives, v)[0], rank)
+        expected = crowded(all_or_nothing(objectives, v), rank)
+        np.testing.assert_allclose(sweep(objectives, v)[1], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_rank_is_one_more_than_the_highest_among_its_dominators():
+    objectives = np.random.default_rng(0).random((1500, 2)).astype(np.float32)
+    le = (objectives[:, None] <= objectives[None]).all(axis=2) & (objectives[:, None] != objectives[None]).any(axis=2)
+    found = [np.asarray(sweep(objectives)[0]), *(np.asarray(ranks(objectives)) for ranks in RANKS.values())]
+    for rank in found:
+        assert np.array_equal(rank, np.where(le, rank[:, None] + 1, 0).max(axis=0))
+
+
+@pytest.mark.parametrize("constrained", [False, True])
+@pytest.mark.parametrize("m", [2, 3])
+def test_a_batch_of_runs_is_each_run_alone(m, constrained):
+    rng = np.random.default_rng(1)
+    objectives = rng.integers(0, 6, (5, N, m)).astype(np.float32)
+    violation = rng.integers(0, 3, (5, N)).astype(np.float32) if constrained else None
+    alone = [both(objectives[r], violation[r] if constrained else None) for r in range(5)]
+    rank, crowding = jax.jit(jax.vmap(dominance.ranks_and_crowding))(objectives, violation)
+    chains = jax.jit(jax.vmap(dominance.ranks_by_chains))(objectives, violation)
+    for r in range(5):
+        assert np.array_equal(rank[r], alone[r][0]) and np.array_equal(chains[r], alone[r][0])
+        np.testing.assert_allclose(crowding[r], alone[r][1], rtol=1e-5)
+
+
+def test_float64_is_ranked_in_float64():
+    objectives = np.array([[1.0, 1.0], [1.0, 1.0 + 1e-12], [1.0 - 1e-12, 1.0]])
+    with jax.enable_x64(True):
+        for ranks in (dominance.ranks, dominance.ranks_by_chains, dominance.ranks_by_pushing):
+            assert np.array_equal(jax.jit(ranks)(jnp.asarray(objectives)), [1, 2, 0])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Tiles
+
+
+def pair_terms(row, other):
+    closer = jnp.abs(row[0] - other[0]) + jnp.abs(row[1] - other[1])
+    return closer, (row[0] <= other[0]).astype(jnp.int32), closer
+
+
+REDUCTIONS = (dominance.MIN, dominance.SUM, dominance.MAX)
+
+
+@pytest.mark.parametrize("tile", [1, 7, 16, 40, N, 2 * N])
+def test_tiles_and_turns_give_what_the_whole_gives(tile):
+    rng = np.random.default_rng(2)
+    rows, others = (tuple(jnp.asarray(c) for c in rng.random((2, n)).astype(np.float32)) for n in (N, 29))
+    r, o = (np.stack(c) for c in (rows, others))
+    distance = np.abs(r[:, :, None] - o[:, None, :]).sum(axis=0)
+    expected = distance.min(axis=1), (r[0][:, None] <= o[0]).sum(axis=1), distance.max(axis=1)
+    tiles = jax.jit(partial(dominance.reduce_by_tiles, pair_terms, REDUCTIONS, tile=tile))(rows, others)
+    turns = jax.jit(partial(dominance.reduce_in_turn, pair_terms, REDUCTIONS))(rows, others)
+    for one, other, true in zip(tiles, turns, expected, strict=True):
+        np.testing.assert_allclose(one, true, rtol=1e-6)
+        np.testing.assert_allclose(other, true, rtol=1e-6)
+
+
+def test_memory_does_not_grow_with_the_square():
+    n = 2**15
+    shape = jax.ShapeDtypeStruct((n, 2), np.float32)
+    for function in (dominance.dominance_counts, dominance.ranks, lambda f: dominance.niche_counts(f, 0.1)):
+        used = jax.jit(function).lower(shape).compile().memory_analysis()
+        assert used.temp_size_in_bytes < 200 * n  # a table of pairs of bytes alone would be n * n
+
+
+@pytest.mark.slow
+def test_the_largest_population_runs():
+    objectives = np.random.default_rng(0).random((2**17, 2)).astype(np.float32)
+    rank = np.asarray(sweep(objectives)[0])
+    assert np.array_equal(rank == 0, first_front(objectives))
+    found = np.asarray(counts(objectives))
+    assert np.array_equal(found == 0, rank == 0)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Niches
+
+mean_distance = jax.jit(dominance.mean_distance)
+niche_counts = jax.jit(dominance.niche_counts)
+
+
+def test_niche_counts_by_hand():
+    points = np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 0.0], [0.0, 8.0]], np.float32)
+    # distances from the first: 5, 0, 8; from the second: 5, 5, 5; from the last: 8, 5, 8; sh(d) = 1 - d / 10
+    assert np.allclose(niche_counts(points, 10.0), [1 + 0.5 + 1 + 0.2, 1 + 0.5 + 0.5 + 0.5, 2.7, 1 + 0.2 + 0.5 + 0.2])
+    assert np.allclose(niche_counts(points, 5.0), [2, 1, 2, 1])  # at the radius sharing ends
+    assert np.allclose(niche_counts(points, 0.0), [2, 1, 2, 1])  # equal points share at any radius
+
+
+def test_niche_counts_among_others_take_only_those_counted():
+    points = np.array([[0.0, 0.0], [1.0, 0.0]], np.float32)
+    others = np.array([[0.0, 1.0], [INF, NAN], [1.0, 0.0]], np.float32)
+    counted = np.array([True, False, True])
+    assert np.allclose(niche_counts(points, 2.0, others, counted), [0.5 + 0.5, 1 - np.sqrt(2) / 2 + 1])
+    assert np.array_equal(niche_counts(points, 2.0, others, np.zeros(3, bool)), [0, 0])
+
+
+def test_mean_distance_is_over_pairs_of_different_points():
+    points = np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 8.0], [INF, 1.0]], np.float32)
+    counted = np.array([True, True, True, False])
+    assert np.isclose(mean_distance(points, counted), (5 + 8 + 5) / 3)
+    assert np.isclose(mean_distance(points[:2]), 5)
+    assert mean_distance(points[:1]) == 0
+    assert mean_distance(points, np.zeros(4, bool)) == 0
+
+
+def test_scaled_points_fill_the_unit_box_and_ignore_the_rest():
+    points = np.array([[10.0, -1.0], [30.0, 1.0], [20.0, 0.0], [1e9, INF]], np.float32)
+    scaled = np.asarray(dominance.scaled(points, np.array([True, True, True, False])))
+    assert np.allclose(scaled[:3], [[0, 0], [1, 1], [0.5, 0.5]]) and np.isfinite(scaled).all()
+    flat = np.asarray(dominance.scaled(np.full((3, 2), 7.0, np.float32), np.ones(3, bool)))
+    assert np.isfinite(flat).all() and np.all(flat == flat[0])
+
+
+def test_a_set_that_holds_every_point_dominates_what_is_dominated():
+    objectives = np.random.default_rng(0).random((30, 2)).astype(np.float32)
+    rows = np.stack([np.arange(30), np.arange(30)[::-1]]).astype(np.int32)
+    draw = jax.jit(dominance.dominated_by_drawn, static_argnums=4)
+    key = random.run_keys(0, 0, 1)[0]
+    beaten = table(objectives).any(axis=0)
+    assert np.array_equal(draw(key, objectives, None, rows, 1000), beaten[rows])  # 1000 draws of 30 hold all of them
+    few = np.asarray(draw(key, objectives, None, rows, 3))
+    assert np.all(few <= beaten[rows]) and few.sum() < beaten[rows].sum()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Selection by front and crowding
+
+
+@pytest.mark.parametrize("count", [1, 7, 20, N])
+def test_the_best_rows_are_the_first_by_rank_then_by_spread(count):
+    rng = np.random.default_rng(count)
+    rank = rng.integers(0, 4, N).astype(np.int32)
+    spread = np.where(rng.random(N) < 0.3, INF, rng.integers(0, 3, N)).astype(np.float32)
+    rows = np.asarray(jax.jit(best_rows, static_argnums=2)(rank, spread, count))
+    order = np.lexsort((np.arange(N), -spread, rank))
+    assert len(set(rows.tolist())) == count
+    assert sorted(zip(rank[rows], -spread[rows], strict=True)) == sorted(zip(rank, -spread, strict=True))[:count]
+    assert set(rows[rank[rows] < rank[order[count - 1]]]) == set(order[:count][rank[order[:count]] < rank[rows].max()])
+
+
+def test_a_tournament_goes_to_the_lower_rank_then_to_the_greater_spread():
+    rank, spread = np.array([0, 0, 1], np.int32), np.array([1.0, INF, INF], np.float32)
+    winners = np.asarray(
+        jax.jit(binary_tournament, static_argnums=3)(random.run_keys(0, 0, 1)[0], rank, spread, 90_000)
+    )
+    share = np.bincount(winners, minlength=3) / len(winners)
+    assert np.allclose(share, [3 / 9, 5 / 9, 1 / 9], atol=0.008)  # of the nine pairs the second wins all but four
+
+
+def test_rows_of_two_populations_come_as_if_they_were_one():
+    a, b = {"x": jnp.arange(6.0).reshape(3, 2)}, {"x": jnp.arange(6.0, 12.0).reshape(3, 2)}
+    rows = jnp.array([5, 0, 3, 3, 2])
+    assert np.array_equal(take_from_both(rows, a, b)["x"], np.arange(12.0).reshape(6, 2)[rows])
