@@ -9,6 +9,7 @@ from jax import Array, lax
 
 from galapax import random
 from galapax.algorithm import Population
+from galapax.memory import stored
 from galapax.operators.mutation import partners
 from galapax.operators.selection import best_index
 from galapax.problem import Bounds
@@ -36,7 +37,8 @@ def three_parents(key: Array, parents: Population, fr: Any, sigma: Any) -> Array
     best, second, third = x.at[rows].get(mode="promise_in_bounds")  # one gather, which fuses with what follows
     u = random.uniform(key_share, x.shape, jnp.float32).astype(x.dtype)
     share = fr * jnp.maximum(u, 1 - u)
-    step = sigma * random.normal(key_normal, x.shape, x.dtype)
+    # beside a gather XLA on a CPU computes number by number; what is drawn apart is drawn in vectors
+    step = sigma * stored(random.normal(key_normal, x.shape, x.dtype))
     return share * best + (1 - share) * second + step * (second - third)
 
 
