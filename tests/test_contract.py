@@ -6,13 +6,13 @@ Boxes neither start at zero nor centre on the optimum, so that a forgotten offse
 import dataclasses
 import subprocess
 import sys
-from contextlib import contextmanager
 from functools import cache
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compilations import compilations
 
 import galapax as gx
 from galapax import random
@@ -72,23 +72,6 @@ def assert_same_run(a, b, rtol=ROUNDING):
     pairs += [(getattr(a.history, part), getattr(b.history, part)) for part in ("best", "mean", "worst")]
     for one, other in pairs:
         np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol)
-
-
-_compiled = []
-
-
-@jax.monitoring.register_event_duration_secs_listener
-def _note(event, seconds, **about):
-    if event.endswith("backend_compile_duration"):
-        _compiled.append(about.get("fun_name", event))
-
-
-@contextmanager
-def compilations():
-    """A list that holds, after the block, the programs which XLA compiled inside it."""
-    before, found = len(_compiled), []
-    yield found
-    found += _compiled[before:]
 
 
 def test_compilations_are_noticed():

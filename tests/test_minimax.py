@@ -1,13 +1,13 @@
 """The x whose worst case is least: known answers, NumPy grids, and a worst case that does not believe the search."""
 
 import json
-from contextlib import contextmanager
 from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compilations import compilations
 from test_coevolution import evolved
 from typer.testing import CliRunner
 
@@ -277,23 +277,6 @@ def test_what_is_saved_is_read_back(kind, tmp_path):
     assert ("worst_cases" in again) == (kind == "several runs")
     if kind == "several runs":
         assert np.array_equal(again.worst_cases, result.worst_cases)
-
-
-_compiled = []
-
-
-@jax.monitoring.register_event_duration_secs_listener
-def _note(event, seconds, **about):
-    if event.endswith("backend_compile_duration"):
-        _compiled.append(about.get("fun_name", event))
-
-
-@contextmanager
-def compilations():
-    """A list that holds, after the block, the programs which XLA compiled inside it."""
-    before, found = len(_compiled), []
-    yield found
-    found += _compiled[before:]
 
 
 def around(place, dtype="float64"):

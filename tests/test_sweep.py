@@ -8,14 +8,13 @@ import math
 import shutil
 import signal
 import time
-from contextlib import contextmanager
 from functools import cache
 from types import SimpleNamespace
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compilations import compilations
 
 import galapax as gx
 from galapax import storage
@@ -233,22 +232,6 @@ def test_starting_points_hold_for_every_cell():
 
 
 # --- one computation --------------------------------------------------------------------------------------------------
-
-_compiled = []
-
-
-@jax.monitoring.register_event_duration_secs_listener
-def _note(event, seconds, **about):
-    if event.endswith("backend_compile_duration"):
-        _compiled.append(about.get("fun_name", event))
-
-
-@contextmanager
-def compilations():
-    """A list that holds, after the block, the programs which XLA compiled inside it."""
-    before, found = len(_compiled), []
-    yield found
-    found += _compiled[before:]
 
 
 def test_a_grid_is_one_program_and_other_values_compile_nothing():
