@@ -11,7 +11,7 @@ from scipy import stats
 import galapax as gx
 from galapax import random
 from galapax.algorithm import Population, Shape
-from galapax.algorithms.npga import NPGA, keep_best
+from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.sharing_moea import SharingMOEA, survivors
 from galapax.evaluate import trace
@@ -260,26 +260,13 @@ def test_niches_are_counted_among_those_chosen_so_far():
     assert share_of_small(100) > 0.17  # of pairs, 18 in 100 are mixed and 1 is of two from the small one
 
 
-@pytest.mark.parametrize("constrained", [False, True])
-def test_with_one_objective_npga_keeps_the_best(constrained):
-    def population(fitness, violation):
-        rows = jnp.arange(len(fitness), dtype=jnp.float32)[:, None]
-        return Population(rows, jnp.array(fitness)[:, None], jnp.array(violation) if constrained else None)
-
-    old, new = population([5.0, 1.0, 3.0], [0.0, 0.0, 0.0]), population([2.0, 9.0, 4.0], [0.0, 0.0, 0.0])
-    assert np.array_equal(keep_best(old, new).fitness, [2.0, 1.0, 4.0])
-    assert np.array_equal(keep_best(new, old).fitness, old.fitness)
-    if constrained:
-        new = population([0.0, 9.0, 4.0], [1.0, 0.0, 3.0])
-        assert np.array_equal(keep_best(old, new).violation, [1.0, 0.0, 0.0])
-
-
 @pytest.mark.parametrize(
     ("algorithm", "message"),
     [
         (NSGA2(population=1), "population must be at least 2"),
         (NSGA2(crossover_rate=1.5), "crossover_rate must lie between 0 and 1"),
         (NSGA2(mutation_rate=-0.1), "mutation_rate must lie between 0 and 1"),
+        (NSGA2(differences=1.5), "differences must lie between 0 and 1"),
         (NSGA2(crossover_index=-1.0), "crossover_index must lie between"),
         (SharingMOEA(radius=0.0), "radius must be greater than 0"),
         (NPGA(comparison=0.0), "comparison must be greater than 0"),

@@ -70,6 +70,13 @@ def solve(
     initial: Annotated[
         Path | None, typer.Option(help="A CSV file of points to start from, one a row, such as population.csv.")
     ] = None,
+    archive: Annotated[
+        int | None, typer.Option(help="Several objectives: keep so many of the non-dominated points seen.")
+    ] = None,
+    choose: Annotated[
+        str | None,
+        typer.Option(help="Several objectives: also show the point that ideal, or weights (0.7,0.3), choose."),
+    ] = None,
     gagpu_config: Annotated[
         Path | None, typer.Option(help="Take algorithm, size, generations and runs from GAGPU's config.h.")
     ] = None,
@@ -145,8 +152,12 @@ def solve(
             on_failure=on_failure,
             history="x" if history and (history_x or runs == 1) else history,
             initial=None if initial is None else read_points(initial, wanted.dim),
+            archive=archive,
             progress=not (quiet or as_json),
         )
+        if choose is not None:
+            result["chosen"] = parse_choice(choose)
+            result.choose(result.chosen)
         show_result(result, out, quiet, as_json)
 
 
@@ -383,6 +394,14 @@ def _parse(name: str, text: str, like: Any) -> Any:
         return type(like)(text)
     except ValueError:
         raise InputError(f"--set {name} takes a {type(like).__name__}; got {text!r}.") from None
+
+
+def parse_choice(text: str) -> Any:
+    """`knee` or `ideal`, or weights."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        return text
 
 
 def read_points(file: Path, dim: int) -> np.ndarray:

@@ -18,6 +18,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from galapax import trigonometry
 from galapax.algorithm import Algorithm, Evaluation, Shape
+from galapax.checks import short
 from galapax.errors import InputError
 from galapax.operators.constraints import onto_constraints
 from galapax.problem import Bounds, Function, Problem
@@ -237,12 +238,39 @@ def check_names(problem: Problem, shape: Shape) -> None:
 
 
 def check_fit(algorithm: Algorithm, problem: Problem, shape: Shape) -> None:
-    """One objective for the algorithms that minimise one."""
+    """One objective for the algorithms that minimise one, several for the others."""
     if shape.objectives > 1 and not algorithm.several_objectives:
         raise InputError(
             f"fun of {problem.name!r} returns {shape.objectives} numbers, one objective each, and "
-            f"{type(algorithm).__name__} minimises one objective: return a single number, such as their jnp.sum."
+            f"{type(algorithm).__name__} minimises one objective: return a single number, such as their jnp.sum, or "
+            'take an algorithm for several objectives, such as "nsga2".'
         )
+    if shape.objectives == 1 and algorithm.several_objectives:
+        raise InputError(
+            f"fun of {problem.name!r} returns one number and {type(algorithm).__name__} is for several objectives: "
+            'return a vector, one number per objective, or take an algorithm for one, such as "de".'
+        )
+    reference = problem.reference_point
+    if shape.objectives > 1 and reference is not None and len(reference) != shape.objectives:
+        raise InputError(
+            f"reference_point must be {shape.objectives} numbers, one per objective of {problem.name!r}; "
+            f"got {short(reference)}."
+        )
+
+
+def objective_count(problem: Problem, blackbox: bool, vectorized: bool) -> int:
+    """How many objectives the problem has, as far as that can be known without calling a black box; else 1."""
+    for known in (problem.objectives, problem.reference_point):
+        if known is not None:
+            return len(known)
+    if blackbox:
+        return 1
+    shape = (2, problem.dim) if vectorized else (problem.dim,)
+    try:
+        out = jax.eval_shape(problem.fun, jax.ShapeDtypeStruct(shape, jnp.float32))
+        return int(np.prod(out.shape[1:] if vectorized else out.shape))
+    except Exception:  # tracing it for real will say what is wrong
+        return 1
 
 
 def check_arity(name: str, function: Function, vectorized: int = 0) -> None:

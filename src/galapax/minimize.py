@@ -12,10 +12,12 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from galapax import algorithms, random
 from galapax.algorithm import Algorithm, Population, Shape, Shared
+from galapax.algorithms.archive import Archived
 from galapax.checks import number, positive, reals, short, whole
 from galapax.engines import host, xla
 from galapax.engines.loop import (
@@ -32,7 +34,15 @@ from galapax.engines.loop import (
     columns,
 )
 from galapax.errors import EvaluationError, InputError
-from galapax.evaluate import check_fit, differentiable, evaluate_points, probe, trace
+from galapax.evaluate import (
+    check_fit,
+    differentiable,
+    evaluate_points,
+    objective_count,
+    probe,
+    trace,
+)
+from galapax.front import Front, choose, front_of, union
 from galapax.problem import Bounds, MinMaxProblem, Problem
 from galapax.progress import progress_line
 from galapax.result import History, Result, Runs
@@ -66,18 +76,21 @@ def minimize(
     history: bool | str = True,
     snapshots: Sequence[int] = (),
     initial: Any = None,
+    archive: int | None = None,
     on_failure: str | None = None,
 ) -> Result:
     """Find the x in a box that minimises `fun`, and say how it went.
 
-    fun: a function of one solution, x of shape (d,) to a scalar, written with jax.numpy; or a Problem.
+    fun: a function of one solution, x of shape (d,) to a scalar, or to (m,) for m objectives, written with jax.numpy;
+        or a Problem.
     bounds: one (lower, upper) pair per variable; a Problem has its own.
     ineq, eq: constraints; x is feasible when every ineq(x) <= 0 and every eq(x) = 0 (to 1e-4).
     algorithm: a name (`galapax list`), an instance such as DE(weight=0.7), or None for a good default.
     population: individuals of the algorithm, if not its own default.
     generations: at most so many (1000 unless max_evaluations or max_seconds is given).
     target: stop a run once its best feasible value is at least as good. max_evaluations: per run. max_seconds: in all.
-    stall: stop a run after so many generations without a better value.
+    stall: stop a run after so many generations without a better value. (With two objectives the value that target and
+        stall mean is the hypervolume up to the Problem's reference_point.)
     runs: independent runs, computed together; run r makes the same random draws as first_run=r alone.
     maximize: look for the largest value instead. vectorized: the functions take a whole population (n, d).
     blackbox: call the functions as plain Python with NumPy arrays; an exception counts as a failed evaluation.
@@ -88,13 +101,22 @@ def minimize(
     snapshots: generations after which the whole population is kept, in `result.snapshots`.
     initial: points (k, d) to start from, at most a whole population, shared by all runs; or (runs, k, d), each its own.
         The rest of the first population is random.
+    archive: with several objectives, keep so many of the non-dominated points seen, and take the front from those
+        rather than from the last population.
     on_failure: what NaN, inf or an exception means: "worst" (never chosen, counted in n_failed) or "raise". Unless
         it is given, an objective that fails everywhere is refused at once.
     """
     problem, algorithm = problem_of(fun, bounds, algorithm, ineq, eq)
-    solver = algorithms.resolve(algorithm, problem.constrained)
+    objectives = objective_count(problem, blackbox, vectorized) if algorithm is None else 1
+    solver = algorithms.resolve(algorithm, problem.constrained, objectives)
     if population is not None:
         solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
+    if archive is not None:
+        if not solver.several_objectives:
+            raise InputError(
+                f"archive is for several objectives, and {algorithms.name_of(solver)} minimises one: leave it out."
+            )
+        solver = Archived(solver, archive)
     results, _ = solve(
         prepare(
             problem,
@@ -184,7 +206,9 @@ def prepare(
         solvers=solvers,
         repairs=repairs,
         evaluations=evaluations,
-        rules=_rules(population, evaluations, generations, target, max_evaluations, max_seconds, stall, maximize),
+        rules=_rules(
+            problem, population, evaluations, generations, target, max_evaluations, max_seconds, stall, maximize
+        ),
         runs=int(runs),
         first_run=int(first_run),
         seed=int(seed),
@@ -239,6 +263,7 @@ class Job:
 
 
 def _rules(
+    problem: Problem,
     population: int,
     evaluations: int,
     generations: int | None,
@@ -257,10 +282,22 @@ def _rules(
         if evaluations > population:
             least = f"one generation takes {evaluations} for the population of {population}"
         limit = min(limit, whole(max_evaluations, "max_evaluations", evaluations, least) // evaluations)
+    reference = None
+    if problem.reference_point is not None:
+        given = problem.reference_point
+        try:
+            corner = reals(given)
+        except ValueError:
+            corner = np.zeros(0)
+        if corner.ndim != 1 or not corner.size or not np.isfinite(corner).all():
+            raise InputError(f"reference_point must be finite numbers, one per objective; got {short(given)}.")
+        if corner.size == 2:
+            reference = -corner if maximize else corner
     goal = -math.inf
     if target is not None:
-        goal = -number(target, "target") if maximize else number(target, "target")
-    return Rules(limit, goal, NEVER if stall is None else min(whole(stall, "stall", 1), NEVER))
+        larger_is_better = maximize or reference is not None  # a hypervolume always is
+        goal = -number(target, "target") if larger_is_better else number(target, "target")
+    return Rules(limit, goal, NEVER if stall is None else min(whole(stall, "stall", 1), NEVER), reference)
 
 
 def precision_of(dtype: Any, constrained: bool, blackbox: bool) -> str:
@@ -334,7 +371,7 @@ def solve(job: Job) -> tuple[list[Result], str]:
         else:
             together = job.population if job.vectorized else 0
             formulas = trace(problem, kind, maximize=job.maximize, vectorized=together)
-            check_fit(job.solvers[0], problem, formulas.shape)
+            _check_shape(job, formulas.shape)
             if job.on_failure is None:
                 probe(formulas, problem.bounds, kind)
             one = _stacked(dataclasses.replace(job, solvers=job.solvers[:1]), kind)
@@ -372,21 +409,26 @@ def solve(job: Job) -> tuple[list[Result], str]:
         total = Outcome.join(outcomes)
         starts = range(0, len(total.x), job.runs)
         cells = [total.of_runs(slice(first, first + job.runs)) for first in starts]
-        best = np.stack([cell.x[best_run(cell.track)] for cell in cells])
-        at_best: list[dict[str, np.ndarray]] = [{} for _ in cells]
-        if problem.constrained and job.blackbox:
-            at_best = [black_box.at(x) for x in best]
-        elif problem.constrained:
-            values = evaluate_points(formulas, best, kind)
-            named = {name: getattr(values, name) for name in ("ineq", "eq") if getattr(values, name) is not None}
-            at_best = [{name: rows[i] for name, rows in named.items()} for i in range(len(cells))]
+
+        def constraints(x: np.ndarray) -> dict[str, np.ndarray]:
+            """Their values at points (k, d), {"ineq": (k, p), "eq": (k, q)}, those there are."""
+            if not problem.constrained:
+                return {}
+            if job.blackbox:
+                each = [black_box.at(point) for point in x]
+                return {name: np.stack([values[name] for values in each]) for name in each[0] if name != "fun"}
+            values = evaluate_points(formulas, x, kind)
+            found = {name: getattr(values, name) for name in ("ineq", "eq")}
+            return {name: value for name, value in found.items() if value is not None}
+
+        details = [_details(job, cell, constraints) for cell in cells]
     timings = {"compile": total.compile_seconds, "run": done - ready - total.compile_seconds}
     timings["device"] = total.device_seconds
     timings["host"] = time.perf_counter() - began - timings["compile"] - timings["run"]
     results = []
     for i, (cell, first) in enumerate(zip(cells, starts, strict=True)):
         alone = dataclasses.replace(job, solvers=(job.solvers[i],))
-        result = _result(alone, cell, cell.populations[i].population, at_best[i], dict(timings))
+        result = _result(alone, cell, cell.populations[i].population, details[i], dict(timings))
         reached = int(cell.track.generations.max())
         result["snapshots"] = {
             g: _snapshot(job, parts, slice(first, first + job.runs))
@@ -415,7 +457,7 @@ def check_traceable(job: Job) -> None:
         with jax.enable_x64(job.dtype == "float64"):
             together = job.population if job.vectorized else 0
             shape = trace(job.problem, job.dtype, maximize=job.maximize, vectorized=together).shape
-            check_fit(job.solvers[0], job.problem, shape)
+            _check_shape(job, shape)
             one = _stacked(dataclasses.replace(job, solvers=job.solvers[:1]), job.dtype)
             xla.runs_at_once(one, job.problem.bounds.rounded(job.dtype), shape, job.total)
             _check_history(job, shape)
@@ -433,11 +475,23 @@ def _stacked(job: Job, kind: str) -> Algorithm:
     return jax.tree.map(stack, *job.solvers, is_leaf=lambda leaf: isinstance(leaf, Shared))
 
 
+def _check_shape(job: Job, shape: Shape) -> None:
+    """Refuse an algorithm or a stopping rule that does not fit the number of objectives."""
+    check_fit(job.solvers[0], job.problem, shape)
+    ruled = math.isfinite(job.rules.target) or job.rules.stall != NEVER
+    if shape.objectives > 1 and job.rules.reference is None and ruled:
+        raise InputError(
+            "target and stall judge a front by its hypervolume, which a run measures for two objectives and a "
+            f"Problem with a reference_point; {job.problem.name!r} has {shape.objectives} objectives and "
+            f"{'no' if job.problem.reference_point is None else 'a'} reference_point: leave target and stall out."
+        )
+
+
 def _check_history(job: Job, shape: Shape) -> None:
     """Refuse an ensemble's history that the host's memory cannot hold. (A single run is often ended by hand.)"""
     if not job.history or job.rules.generations == NEVER or job.total == 1 or job.max_seconds is not None:
         return
-    width = columns(shape, job.problem.dim if job.history == "x" else 0) * np.dtype(job.dtype).itemsize
+    width = columns(shape, job.rules, job.problem.dim if job.history == "x" else 0) * np.dtype(job.dtype).itemsize
     needed = job.total * int(job.rules.generations) * width
     free = xla.host_memory()
     if needed > free:
@@ -472,19 +526,24 @@ def _notifier(
     job: Job, earlier: list[Outcome], known: int, began: float, show: Callable[[Progress], None]
 ) -> Callable[[int, Track], str]:
     """What the engine calls between chunks: tells progress line and callback, and says why to stop, if so."""
+
+    def state_of(track: Track) -> tuple[float, float, float, float]:
+        row = best_run(track)
+        return tuple(float(part[row]) for part in (track.violation, track.merit, track.best, track.hypervolume))  # type: ignore[return-value]
+
     before = sum(int(outcome.track.generations.sum()) * job.evaluations for outcome in earlier)
-    best_before = [(float(o.track.violation.min()), float(o.track.best[best_run(o.track)])) for o in earlier]
+    best_before = [state_of(o.track) for o in earlier]
 
     def notify(generation: int, track: Track) -> str:
         track = track.rows(slice(known, None))
-        row = best_run(track)
         ended = (track.reason != RUNNING) | (track.generations >= job.rules.generations)
-        violation, best = min([*best_before, (float(track.violation[row]), float(track.best[row]))])
+        violation, _, best, volume = min([*best_before, state_of(track)])
         state = Progress(
             generation=generation,
             generations=None if job.rules.generations == NEVER else int(job.rules.generations),
             nfev=before + int(track.generations.sum()) * job.evaluations,
             fun=-best if job.maximize else best,
+            hypervolume=None if math.isnan(volume) else volume,
             violation=violation,
             runs_done=sum(len(o.x) for o in earlier) + int(ended.sum()),
             runs=job.total,
@@ -505,9 +564,48 @@ def _notifier(
     return notify
 
 
-def _result(
-    job: Job, total: Outcome, survivors: Population, at_best: dict[str, np.ndarray], timings: dict[str, float]
-) -> Result:
+@dataclass(frozen=True)
+class Details:
+    """What is worked out about an outcome while its precision is set: the best point, and of several objectives the
+    fronts.
+    """
+
+    at_best: dict[str, np.ndarray]  # constraints at the best x
+    derived: dict[str, Any]  # the problem's derived quantities at the best x, or on the front
+    front: Front | None = None  # of all runs together
+    fronts: list[Front] | None = None  # of each run
+
+
+def _details(job: Job, total: Outcome, constraints: Callable[[np.ndarray], dict[str, np.ndarray]]) -> Details:
+    best = total.x[best_run(total.track)][None]
+    if not total.fronts:
+        derived = {name: float(values[0]) for name, values in _derived(job, best).items()}
+        return Details({name: rows[0] for name, rows in constraints(best).items()}, derived)
+    sign = -1.0 if job.maximize else 1.0
+    front = front_of(union(total.fronts), sign, constraints)
+    fronts = [front_of(own, sign, None) for own in total.fronts]
+    if len(front):
+        best = front.X[choose(front.F, sign, "knee")][None]
+    return Details({name: rows[0] for name, rows in constraints(best).items()}, _derived(job, front.X), front, fronts)
+
+
+def _derived(job: Job, x: np.ndarray) -> dict[str, np.ndarray]:
+    """The problem's derived quantities at points (k, d), {name: (k,)}."""
+    out = {}
+    for name, function in (job.problem.derived or {}).items():
+        if job.blackbox:
+            values = np.array([float(function(point.copy())) for point in x.astype(np.float64)])
+        else:
+            values = np.asarray(jax.vmap(function)(jnp.asarray(x, job.dtype))) if len(x) else np.zeros(0)
+        if values.shape != (len(x),):
+            raise InputError(
+                f"derived quantity {name!r} must be one number of a solution; its shape is {values.shape[1:]}."
+            )
+        out[name] = values.astype(np.float64)
+    return out
+
+
+def _result(job: Job, total: Outcome, survivors: Population, details: Details, timings: dict[str, float]) -> Result:
     track = total.track
     sign = -1.0 if job.maximize else 1.0
     best = best_run(track)
@@ -517,10 +615,22 @@ def _result(
     feasible = found & (track.violation <= 0)
     wanted = track.reason == TARGET if math.isfinite(job.rules.target) else feasible & (total.stopped in ("", "time"))
     history = _history(job, total.history)
+    x, fun = total.x, np.where(found, sign * track.best, np.nan)
+    several: dict[str, Any] = {}
+    volume = None
+    if details.front is not None and details.fronts is not None:
+        front = details.front
+        several = {name: getattr(front, name) for name in ("X", "F", "G", "H", "CV")}
+        x, fun = _knees(total, details.fronts, sign)
+        if job.rules.reference is not None:
+            volume = track.hypervolume.astype(np.float64)
+            several["hypervolume"] = float(volume[best])
+    if job.problem.derived:
+        several["derived"] = details.derived
     result = Result(
         problem=job.problem,
-        x=total.x[best].astype(np.float64),
-        fun=float(sign * track.best[best]) if found[best] else math.nan,
+        x=x[best].astype(np.float64),
+        fun=float(fun[best]) if fun.ndim == 1 else fun[best],
         success=bool(wanted[best] and total.stopped != "interrupt" and len(nfev) == job.runs),
         message=_message(job, total, best),
         nit=int(track.generations[best]),
@@ -529,28 +639,45 @@ def _result(
         seed=job.seed,
         feasible=bool(feasible[best]),
         violation=float(track.violation[best]),
-        ineq=at_best.get("ineq"),
-        eq=at_best.get("eq"),
+        ineq=details.at_best.get("ineq"),
+        eq=details.at_best.get("eq"),
         population=survivors.x,
-        population_fitness=sign * survivors.fitness,
+        population_fitness=sign * (survivors.objectives if several else survivors.fitness),
         history=history.of_run(best) if history else None,
         runs=None,
         timings=timings,
         settings=_settings(job),
+        **several,
     )
+    if details.front is not None and len(details.front):
+        knee = choose(details.front.F, sign, "knee")
+        result.x, result.fun = details.front.X[knee], details.front.F[knee]
     if job.runs > 1:
         result.runs = Runs(
             number=job.first_run + np.arange(len(nfev)),
-            x=total.x,
-            fun=np.where(found, sign * track.best, np.nan),
+            x=x,
+            fun=fun,
             violation=track.violation,
             nit=track.generations,
             nfev=nfev,
             n_failed=failed,
             success=wanted,
             history=history,
+            fronts=details.fronts,
+            hypervolume=volume,
         )
     return result
+
+
+def _knees(total: Outcome, fronts: list[Front], sign: float) -> tuple[np.ndarray, np.ndarray]:
+    """x (R, d) and objectives (R, m) at the knee of each run's front; of an empty one the least bad x and NaN."""
+    x = total.x.astype(np.float64).copy()
+    fun = np.full((len(x), fronts[0].F.shape[1]), np.nan)
+    for r, front in enumerate(fronts):
+        if len(front):
+            knee = choose(front.F, sign, "knee")
+            x[r], fun[r] = front.X[knee], front.F[knee]
+    return x, fun
 
 
 def _history(job: Job, rows: np.ndarray | None) -> History | None:
@@ -559,6 +686,9 @@ def _history(job: Job, rows: np.ndarray | None) -> History | None:
         return None
     x = rows[:, :, rows.shape[2] - job.problem.dim :] if job.history == "x" else None
     rows = rows if x is None else rows[:, :, : -job.problem.dim]
+    volume = None
+    if job.rules.reference is not None:
+        rows, volume = rows[:, :, :-1], rows[:, :, -1]
     m = (rows.shape[2] - (2 if job.problem.constrained else 0)) // 3
     best, mean, worst = (rows[:, :, i * m : (i + 1) * m] for i in range(3))
     if job.maximize:
@@ -567,7 +697,7 @@ def _history(job: Job, rows: np.ndarray | None) -> History | None:
         best, mean, worst = best[..., 0], mean[..., 0], worst[..., 0]
     generation = np.arange(1, rows.shape[1] + 1)
     violation, share = (rows[:, :, -2], rows[:, :, -1]) if job.problem.constrained else (None, None)
-    return History(generation, generation * job.evaluations, best, mean, worst, violation, share, x)
+    return History(generation, generation * job.evaluations, best, mean, worst, violation, share, x, volume)
 
 
 def _message(job: Job, total: Outcome, best: int) -> str:
@@ -607,8 +737,9 @@ def _settings(job: Job) -> dict[str, Any]:
         "problem": job.problem.name,
         "algorithm": algorithms.name_of(job.solvers[0]),
         "hyperparameters": algorithms.settings_of(job.solvers[0]),
+        "archive": job.solvers[0].size if isinstance(job.solvers[0], Archived) else None,
         "generations": None if limit == NEVER else limit,
-        "target": (-goal if job.maximize else goal) if math.isfinite(goal) else None,
+        "target": (-goal if job.maximize or job.rules.reference is not None else goal) if math.isfinite(goal) else None,
         "stall": None if job.rules.stall == NEVER else int(job.rules.stall),
         "max_seconds": job.max_seconds,
         "runs": job.runs,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -142,6 +142,8 @@ class Problem:
     front: `front(n)` gives about n points of the true Pareto front, (n, m).
     reference_point, hypervolume: the true front's exact hypervolume against that point.
     variables, objectives, constraint_names: names for tables and plots (inequalities first, then equalities).
+    units: {name of a variable, objective or derived quantity: its unit}.
+    derived: {name: function of one solution}, further numbers that tables show of a solution.
     """
 
     fun: Function
@@ -160,6 +162,8 @@ class Problem:
     objectives: Sequence[str] | None = None
     constraint_names: Sequence[str] | None = None
     eq_tolerance: float = EQ_TOLERANCE
+    units: Mapping[str, str] | None = None
+    derived: Mapping[str, Function] | None = None
 
     def __post_init__(self) -> None:
         for argument in ("fun", "ineq", "eq"):
@@ -179,6 +183,13 @@ class Problem:
         if self.variables is not None and len(self.variables) != self.dim:
             raise InputError(f"variables names {len(self.variables)} of the {self.dim} variables; name each one.")
         check_tolerance(self.eq_tolerance)
+        for argument in ("units", "derived"):
+            given = getattr(self, argument)
+            if given is not None and not isinstance(given, Mapping):
+                raise InputError(f"{argument} must be a dictionary by name, got {short(given)}.")
+        for name in self.units or {}:
+            if name not in (known := {*self.variable_names(), *(self.objectives or ()), *(self.derived or ())}):
+                raise InputError(f"units names {name!r}, which is none of {', '.join(sorted(known))}.")
 
     @property
     def dim(self) -> int:
@@ -191,10 +202,19 @@ class Problem:
     def variable_names(self) -> list[str]:
         return list(self.variables) if self.variables is not None else [f"x{i + 1}" for i in range(self.dim)]
 
+    def objective_names(self, count: int) -> list[str]:
+        return list(self.objectives) if self.objectives is not None else [f"f{i + 1}" for i in range(count)]
+
+    def with_unit(self, name: str) -> str:
+        """The name with its unit, if it has one."""
+        unit = (self.units or {}).get(name)
+        return f"{name} [{unit}]" if unit else name
+
     def without_functions(self) -> Problem:
         """A copy that describes the problem but cannot evaluate it; unlike most functions it can be pickled."""
         here: dict[str, Any] = dict.fromkeys((n for n in ("fun", "ineq", "eq") if getattr(self, n)), unavailable)
-        return replace(self, **here, front=None)
+        derived = None if self.derived is None else dict.fromkeys(self.derived, unavailable)
+        return replace(self, **here, front=None, derived=derived)
 
     def with_(self, **changes: Any) -> Problem:
         """A copy with some fields changed."""

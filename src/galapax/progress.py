@@ -48,7 +48,8 @@ def progress_line(wanted: bool | None, title: str) -> Iterator[Callable[[Progres
 def describe(state: Progress, first: Progress | None = None) -> str:
     """A Progress in one line; with an earlier one also the speed since then (before it lies the compilation)."""
     limit = f"/{state.generations}" if state.generations else ""
-    parts = [f"generation {state.generation}{limit}", f"best {state.fun:.6g}"]
+    parts = [f"generation {state.generation}{limit}"]
+    parts.append(f"best {state.fun:.6g}" if state.hypervolume is None else f"hypervolume {state.hypervolume:.6g}")
     if state.violation > 0:
         parts.append(f"violation {state.violation:.2g}")
     if state.runs > 1:

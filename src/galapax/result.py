@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from galapax.errors import InputError
+from galapax.front import Front, choose
 from galapax.statistics import expected_running_time, wilson_interval
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class History:
     mean, worst: over the surviving individuals.
     violation, feasible_share: with constraints, the best one's violation and the share of feasible individuals.
     x: with history="x", the best individual itself, one axis more.
+    hypervolume: of two objectives with a reference point, that of the feasible survivors (or of the archive).
     A run of an ensemble that stopped early repeats its last row.
     """
 
@@ -36,16 +38,22 @@ class History:
     violation: np.ndarray | None = None
     feasible_share: np.ndarray | None = None
     x: np.ndarray | None = None
+    hypervolume: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.generation)
 
     def of_run(self, row: int) -> History:
         """The history of one run of an ensemble."""
-        if self.best.shape[0] == len(self) and self.best.ndim == 1:
-            return self
-        parts = (self.best, self.mean, self.worst, self.violation, self.feasible_share, self.x)
-        return History(self.generation, self.nfev, *(None if p is None else p[row] for p in parts))  # type: ignore[arg-type]
+        return self._each(lambda part: part[row])
+
+    def as_ensemble(self) -> History:
+        """The history of a single run as that of an ensemble of one."""
+        return self._each(lambda part: part[None])
+
+    def _each(self, change: Callable[[np.ndarray], np.ndarray]) -> History:
+        parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("generation", "nfev")}
+        return replace(self, **{name: change(part) for name, part in parts.items() if part is not None})
 
 
 @dataclass(frozen=True)
@@ -54,13 +62,15 @@ class Runs:
 
     number: np.ndarray  # (R,) run numbers, as `minimize(..., first_run=)` counts them
     x: np.ndarray  # (R, d)
-    fun: np.ndarray  # (R,)
+    fun: np.ndarray  # (R,); of m objectives (R, m), at the knee of each run's front
     violation: np.ndarray  # (R,)
     nit: np.ndarray  # (R,)
     nfev: np.ndarray  # (R,)
     n_failed: np.ndarray  # (R,)
     success: np.ndarray  # (R,) bool
     history: History | None
+    fronts: list[Front] | None = None  # of several objectives; without the values of the constraints
+    hypervolume: np.ndarray | None = None  # (R,), of two objectives with a reference point
 
     def __len__(self) -> int:
         return len(self.fun)
@@ -70,8 +80,14 @@ class Runs:
         return self.violation <= 0
 
     def quantiles(self, q: Any = (0.0, 0.25, 0.5, 0.75, 1.0)) -> np.ndarray:
-        """Quantiles of the final values over the runs."""
-        return np.quantile(self.fun, q)
+        """Quantiles of the final values over the runs; of several objectives, of the hypervolume."""
+        if self.fronts is None:
+            return np.quantile(self.fun, q)
+        if self.hypervolume is None:
+            raise InputError(
+                "runs with several objectives are compared by their hypervolume: give the Problem a reference_point."
+            )
+        return np.quantile(self.hypervolume, q)
 
     def success_rate(self, confidence: float = 0.95) -> tuple[float, float, float]:
         """The share of successful runs, and its Wilson interval."""
@@ -93,12 +109,18 @@ class Result(dict[str, Any]):
     snapshots: {generation: Population} as asked for; with several runs these come first. history: see History (of the
     best run). runs: see Runs; None for a single run. seed: repeats it.
     timings: seconds for "compile", "run" (the generations as the host saw them; "device" of it spent waiting for the
-    device), and "host" (everything else). settings: what was asked for.
+    device), and "host" (everything else). settings: what was asked for. derived: {name: number} at x, if the problem
+    has some.
+
+    With several objectives X (k, d), F (k, m), G, H and CV are the feasible individuals of all runs that none
+    dominates, their objectives, constraints (or None) and violation; derived has k numbers by name; x and fun (m,) are
+    the front's knee, and population_fitness is (n, m). hypervolume: of two objectives with a reference point, the best
+    run's.
     """
 
     problem: Problem
     x: np.ndarray
-    fun: float
+    fun: Any  # a float; of several objectives (m,)
     success: bool
     message: str
     nit: int
@@ -116,6 +138,12 @@ class Result(dict[str, Any]):
     runs: Runs | None
     timings: dict[str, float]
     settings: dict[str, Any]
+    X: np.ndarray
+    F: np.ndarray
+    G: np.ndarray | None
+    H: np.ndarray | None
+    CV: np.ndarray
+    derived: dict[str, Any]
 
     _replay: Callable[[int], Result] | None = None
 
@@ -155,6 +183,15 @@ class Result(dict[str, Any]):
             raise InputError(f"run must be one of {known[0]} to {known[-1]}, got {number!r}.")
         return self._replay(int(number))
 
+    def choose(self, how: Any = "knee") -> int:
+        """The row of a point on the front: its "knee", the one closest to the "ideal", or the best by weights (m,).
+
+        Objectives are scaled to their range on the front first. `res.X[res.choose([0.7, 0.3])]` is a solution.
+        """
+        if "F" not in self:
+            raise InputError("there is no front to choose from: the problem has one objective, and x is its answer.")
+        return choose(self.F, -1.0 if self.settings["maximize"] else 1.0, how)
+
     def save(self, folder: str | Path) -> Path:
         """Write this result to a folder: result.json, history.csv, population.csv, convergence.png, report.html."""
         from galapax.storage import save
@@ -164,8 +201,12 @@ class Result(dict[str, Any]):
     def __repr__(self) -> str:
         shown = ("message", "success", "fun", "x", "feasible", "nit", "nfev", "n_failed", "seed")
         lines = [f"{name:>10}: {_shown(self[name])}" for name in shown if name in self]
+        if "F" in self:
+            lines.append(f"{'front':>10}: {len(self.F)} points in X and F; x and fun are its knee")
         runs: Runs | None = self.get("runs")
-        if runs is not None:
+        if runs is not None and runs.fronts is not None:
+            lines.append(f"{'runs':>10}: {len(runs)}")
+        elif runs is not None:
             low, median, high = runs.quantiles((0.0, 0.5, 1.0))
             lines.append(f"{'runs':>10}: {len(runs)}, fun from {low:.6g} to {high:.6g}, median {median:.6g}")
         return "\n".join(lines)
@@ -177,10 +218,14 @@ def all_runs(result: Result) -> Runs:
         return result.runs
     history = result.history
     if history is not None:
-        parts = (history.best, history.mean, history.worst, history.violation, history.feasible_share, history.x)
-        history = History(history.generation, history.nfev, *(None if p is None else p[None] for p in parts))  # type: ignore[arg-type]
+        history = history.as_ensemble()
     one = {name: np.array([result[name]]) for name in ("x", "fun", "violation", "nit", "nfev", "n_failed", "success")}
-    return Runs(number=np.array([result.settings["first_run"]]), **one, history=history)
+    fronts = hypervolume = None
+    if "F" in result:
+        fronts = [Front(*(result[name] for name in ("X", "F", "G", "H", "CV")))]
+        hypervolume = None if result.get("hypervolume") is None else np.array([result.hypervolume])
+    number = np.array([result.settings["first_run"]])
+    return Runs(number=number, **one, history=history, fronts=fronts, hypervolume=hypervolume)
 
 
 def _shown(value: Any) -> str:

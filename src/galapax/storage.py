@@ -15,6 +15,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from galapax.errors import InputError
+from galapax.front import Front
 from galapax.problem import Bounds, Problem, unavailable
 from galapax.result import History, Result, Runs, all_runs
 from galapax.study import Study
@@ -26,9 +27,12 @@ FILES = (
     "result.json",
     "history.csv",
     "population.csv",
+    "front.csv",
     "runs.csv",
+    "fronts.csv",
     "histories.npz",
     "convergence.png",
+    "front.png",
     "report.html",
 )
 STUDY_FILES = (
@@ -46,23 +50,28 @@ STUDY_FILES = (
 
 
 def save(result: Result, folder: str | Path) -> Path:
-    """Write `result` to `folder`: result.json, history.csv, population.csv; for several runs runs.csv, and
-    histories.npz with the history of every run; with matplotlib, pictures too.
+    """Write `result` to `folder`: result.json, history.csv, population.csv, for several objectives front.csv; for
+    several runs runs.csv, histories.npz with the history of every run, and fronts.csv with every run's front; with
+    matplotlib, pictures and a page too.
 
     What an earlier run left there is removed first. result.json is written last and in one move, so that a folder which
     has it is complete.
     """
     path = Path(folder)
     with _emptied(path):
-        names = result.problem.variable_names()
+        names, values = result.problem.variable_names(), _value_names(result)
         if result.history is not None:
-            _write_csv(path / "history.csv", *_history_table(result.history, names))
+            _write_csv(path / "history.csv", *_history_table(result.history, names, values))
         if result.runs is not None:
-            _write_csv(path / "runs.csv", *_runs_table(result.runs, names))
+            _write_csv(path / "runs.csv", *_runs_table(result.runs, names, values))
             if result.runs.history is not None:
                 _write_npz(path / "histories.npz", _arrays(result.runs.history))
+            if result.runs.fronts is not None:
+                _write_csv(path / "fronts.csv", *_fronts_table(result.runs, names, values))
         table = np.column_stack([result.population, result.population_fitness])
-        _write_csv(path / "population.csv", [*names, "fun"], table)
+        _write_csv(path / "population.csv", [*names, *values], table)
+        if "F" in result:
+            _write_csv(path / "front.csv", *front_table(result))
         if _can_draw():
             from galapax.view import plots, report
 
@@ -82,21 +91,30 @@ def load(folder: str | Path) -> Result | Study:
         raise InputError(f"{path} holds no saved run: there is no result.json or study.json in it.")
     with _whole(file):
         result = _from_summary(_read_json(file))
-    table, _ = _read_csv(path / "population.csv", result.x.size + 1)
-    result["population"], result["population_fitness"] = table[:, :-1], table[:, -1]
+    d, values = result.x.size, _value_names(result)
+    table, _ = _read_csv(path / "population.csv", d + len(values))
+    several = len(values) > 1
+    result["population"], result["population_fitness"] = table[:, :d], table[:, d:] if several else table[:, -1]
+    if several:
+        _read_front(result, path / "front.csv", values)
     history, runs, histories = path / "history.csv", path / "runs.csv", path / "histories.npz"
     result["history"] = result["runs"] = None
     if history.is_file():
         with _whole(history):
-            result["history"] = _history_from(_read_csv(history)[0], result.problem.constrained)
+            result["history"] = _history_from(*_read_csv(history), result, values)
     if runs.is_file():
         every = None
         if histories.is_file():
             with _whole(histories), np.load(histories) as arrays:
                 every = History(**arrays)
-        table, _ = _read_csv(runs, 7 + result.x.size)
+        table, names = _read_csv(runs)
         with _whole(runs):
-            result["runs"] = replace(_runs_from(table), history=every)
+            result["runs"] = replace(_runs_from(table, names, values, d), history=every)
+        if several:
+            fronts = path / "fronts.csv"
+            with _whole(fronts):
+                own = _fronts_from(_read_csv(fronts)[0], result["runs"].number, d)
+                result["runs"] = replace(result["runs"], fronts=own)
     return result
 
 
@@ -115,7 +133,7 @@ def save_study(study: Study, folder: str | Path) -> Path:
         (path / "summary.tex").write_text(tables.latex(study), encoding="utf-8")
         arrays: dict[str, np.ndarray] = {}
         for i, result in enumerate(study.results):
-            parts = _arrays(replace(all_runs(result), history=None)) | {
+            parts = _arrays(replace(all_runs(result), history=None, fronts=None)) | {
                 "population": result.population,
                 "population_fitness": result.population_fitness,
             }
@@ -212,22 +230,31 @@ def _from_summary(data: dict[str, Any]) -> Result:
     result = Result({name: data[name] for name in KEPT})
     bounds = Bounds(np.array(described.pop("lower"), np.float64), np.array(described.pop("upper"), np.float64))
     functions: dict[str, Any] = dict.fromkeys(described.pop("functions"), unavailable)
+    if described.get("derived"):
+        described["derived"] = dict.fromkeys(described["derived"], unavailable)
     result["problem"] = Problem(bounds=bounds, **functions, **described)
-    result["fun"] = math.nan if data["fun"] is None else float(data["fun"])
+    several = isinstance(data["fun"], list)
+    result["fun"] = np.array(data["fun"], np.float64) if several else _number(data["fun"])
+    if "hypervolume" in data:
+        result["hypervolume"] = _number(data["hypervolume"])
     result["violation"] = math.inf if data["violation"] is None else float(data["violation"])
     for name in ("y", "worst_cases"):
         if name in data:
             result[name] = np.array(data[name], np.float64)
     if "worst_case" in data:
-        result["worst_case"] = math.nan if data["worst_case"] is None else float(data["worst_case"])
+        result["worst_case"] = _number(data["worst_case"])
     for name in ("x", "ineq", "eq"):
         result[name] = None if data[name] is None else np.array(data[name], np.float64)
     return result
 
 
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
 KEPT = ("x", "fun", "success", "message", "feasible", "violation", "nit", "nfev", "n_failed", "seed", "ineq", "eq",
         "timings", "settings")  # fmt: skip
-OF_GAMES = ("y", "worst_case", "worst_cases")  # in the results of `minimax`
+AT_TIMES = ("y", "worst_case", "worst_cases", "hypervolume")  # of `minimax`; of several objectives
 
 
 def plain_result(result: Result) -> dict[str, Any]:
@@ -241,11 +268,16 @@ def plain_result(result: Result) -> dict[str, Any]:
         "lower": problem.bounds.lower,
         "upper": problem.bounds.upper,
         "variables": problem.variable_names(),
+        "objectives": problem.objectives,
         "constraint_names": problem.constraint_names,
+        "units": problem.units,
+        "derived": list(problem.derived) if problem.derived else None,
+        "reference_point": problem.reference_point,
+        "hypervolume": problem.hypervolume,
         "eq_tolerance": problem.eq_tolerance,
         "optimum": problem.optimum,
     }
-    kept = {name: result[name] for name in (*KEPT, *OF_GAMES) if name in KEPT or name in result}
+    kept = {name: result[name] for name in (*KEPT, *AT_TIMES) if name in KEPT or name in result}
     return to_json({"format": FORMAT, **kept, "problem": described})
 
 
@@ -264,38 +296,102 @@ def to_json(value: Any) -> Any:
     return value
 
 
-def _history_table(history: History, variables: list[str]) -> tuple[list[str], np.ndarray]:
-    names = ["generation", "nfev", "best", "mean", "worst"]
-    parts = [history.generation, history.nfev, history.best, history.mean, history.worst]
-    if history.violation is not None and history.feasible_share is not None:
-        names += ["violation", "feasible_share"]
-        parts += [history.violation, history.feasible_share]
+def _value_names(result: Result) -> list[str]:
+    """Headings for the value of a solution: "fun", or the names of several objectives."""
+    return result.problem.objective_names(len(result.fun)) if np.ndim(result.fun) else ["fun"]
+
+
+def _history_table(history: History, variables: list[str], values: list[str]) -> tuple[list[str], np.ndarray]:
+    names, parts = ["generation", "nfev"], [history.generation, history.nfev]
+    for name in ("best", "mean", "worst"):
+        names += [name] if len(values) == 1 else [f"{name} {value}" for value in values]
+        parts += [getattr(history, name)]
+    for name in ("violation", "feasible_share", "hypervolume"):
+        if getattr(history, name) is not None:
+            names.append(name)
+            parts.append(getattr(history, name))
     if history.x is not None:
         names += variables
-        parts += list(history.x.T)
+        parts.append(history.x)
     return names, np.column_stack(parts)
 
 
-def _history_from(table: np.ndarray, constrained: bool) -> History:
-    columns = table.T
-    known = 7 if constrained else 5
-    x = table[:, known:] if len(columns) > known else None
-    generation, nfev, best, mean, worst = columns[:5]
-    violation, share = columns[5:7] if constrained else (None, None)
-    return History(generation.astype(int), nfev.astype(int), best, mean, worst, violation, share, x)
+def _history_from(table: np.ndarray, names: list[str], result: Result, values: list[str]) -> History:
+    m = len(values)
+    generation, nfev = table[:, 0].astype(int), table[:, 1].astype(int)
+    stats = [table[:, 2 + i * m : 2 + (i + 1) * m] for i in range(3)]
+    best, mean, worst = stats if m > 1 else (part[:, 0] for part in stats)
+    at = 2 + 3 * m
+    further = {}
+    for name in ("violation", "feasible_share", "hypervolume"):
+        if names[at : at + 1] == [name]:
+            further[name], at = table[:, at], at + 1
+    x = table[:, at:] if at < len(names) else None
+    if result.problem.constrained != ("violation" in further) or (x is not None and x.shape[1] != result.x.size):
+        raise ValueError("rows or columns are missing")
+    return History(generation, nfev, best, mean, worst, **further, x=x)
 
 
-def _runs_table(runs: Runs, variables: list[str]) -> tuple[list[str], np.ndarray]:
-    names = ["run", "fun", "violation", "nit", "nfev", "n_failed", "success", *variables]
-    parts = [runs.number, runs.fun, runs.violation, runs.nit, runs.nfev, runs.n_failed, runs.success, *runs.x.T]
-    return names, np.column_stack([np.asarray(p, np.float64) for p in parts])
+def _runs_table(runs: Runs, variables: list[str], values: list[str]) -> tuple[list[str], np.ndarray]:
+    names = ["run", "violation", "nit", "nfev", "n_failed", "success"]
+    parts = [runs.number, runs.violation, runs.nit, runs.nfev, runs.n_failed, runs.success]
+    if runs.hypervolume is not None:
+        names.append("hypervolume")
+        parts.append(runs.hypervolume)
+    columns = [*(np.asarray(p, np.float64) for p in parts), runs.fun, runs.x]
+    return [*names, *values, *variables], np.column_stack(columns)
 
 
-def _runs_from(table: np.ndarray) -> Runs:
-    columns = table.T
-    number, nit, nfev, n_failed = (columns[i].astype(int) for i in (0, 3, 4, 5))
-    fun, violation, success, x = columns[1], columns[2], columns[6] > 0, table[:, 7:]
-    return Runs(number, x, fun, violation, nit, nfev, n_failed, success, history=None)
+def _runs_from(table: np.ndarray, names: list[str], values: list[str], d: int) -> Runs:
+    at = 7 if names[6] == "hypervolume" else 6
+    m = len(values)
+    if len(names) != at + m + d:
+        raise ValueError("rows or columns are missing")
+    number, nit, nfev, n_failed = (table[:, i].astype(int) for i in (0, 2, 3, 4))
+    fun, x = table[:, at : at + m], table[:, at + m :]
+    volume = table[:, 6] if at == 7 else None
+    fun = fun if m > 1 else fun[:, 0]
+    return Runs(number, x, fun, table[:, 1], nit, nfev, n_failed, table[:, 5] > 0, history=None, hypervolume=volume)
+
+
+def front_table(result: Result) -> tuple[list[str], np.ndarray]:
+    """The front with one row a solution: variables, derived quantities, objectives, constraints."""
+    problem = result.problem
+    parts = [result.X, *result.get("derived", {}).values(), result.F]
+    names = [*problem.variable_names(), *(problem.derived or ()), *_value_names(result)]
+    for part, kind in ((result.G, "ineq"), (result.H, "eq")):
+        if part is not None:
+            names += [f"{kind} {i + 1}" for i in range(part.shape[1])]
+            parts.append(part)
+    return names, np.column_stack(parts)
+
+
+def _read_front(result: Result, file: Path, values: list[str]) -> None:
+    table, names = _read_csv(file)
+    with _whole(file):
+        derived = list(result.problem.derived or ())
+        d, m = result.x.size, len(values)
+        counts = (d, len(derived), m, *(0 if at is None else at.size for at in (result.ineq, result.eq)))
+        if len(names) != sum(counts):
+            raise ValueError("rows or columns are missing")
+        result["X"], extra, result["F"], ineq, eq = np.split(table, np.cumsum(counts)[:-1], axis=1)
+        result["G"], result["H"] = (None if part.shape[1] == 0 else part for part in (ineq, eq))
+        result["CV"] = np.zeros(len(table))
+        if derived:
+            result["derived"] = dict(zip(derived, extra.T, strict=True))
+
+
+def _fronts_table(runs: Runs, variables: list[str], values: list[str]) -> tuple[list[str], np.ndarray]:
+    """The front of every run, one row a solution, with its run's number."""
+    fronts = runs.fronts or []
+    own = np.repeat(runs.number, [len(front) for front in fronts])
+    table = np.column_stack([own, np.concatenate([f.X for f in fronts]), np.concatenate([f.F for f in fronts])])
+    return ["run", *variables, *values], table
+
+
+def _fronts_from(table: np.ndarray, numbers: np.ndarray, d: int) -> list[Front]:
+    own = [table[table[:, 0] == number, 1:] for number in numbers]
+    return [Front(rows[:, :d], rows[:, d:], None, None, np.zeros(len(rows))) for rows in own]
 
 
 def _write_csv(file: Path, names: list[str], table: np.ndarray) -> None:
@@ -317,7 +413,7 @@ def _read_csv(file: Path, columns: int | None = None) -> tuple[np.ndarray, list[
     """The numbers of a table, and the names of its columns."""
     with _whole(file), file.open(encoding="utf-8", newline="") as lines:
         names, *rows = list(csv.reader(lines))
-        table = np.array([[float(cell) for cell in row] for row in rows], np.float64)
+        table = np.array([[float(cell) for cell in row] for row in rows], np.float64).reshape(len(rows), -1)
         if table.ndim != 2 or table.shape[1] != len(names) or (columns is not None and table.shape[1] != columns):
             raise ValueError("rows or columns are missing")
         return table, names

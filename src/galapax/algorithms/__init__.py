@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 
 from galapax.algorithm import Algorithm, Shared
+from galapax.algorithms.archive import unwrapped
 from galapax.algorithms.coevolution import CDE
 from galapax.algorithms.de import DE
 from galapax.algorithms.ep import EP, FEP
 from galapax.algorithms.epsilon_de import EpsilonDE
 from galapax.algorithms.ga import GA
+from galapax.algorithms.npga import NPGA
+from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.random_search import RandomSearch
+from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.errors import InputError, unknown_name
 from galapax.evaluate import Game
 
@@ -24,7 +28,10 @@ ALGORITHMS: dict[str, Any] = {
     "epsilon_de": EpsilonDE,
     "fep": FEP,
     "ga": GA,
+    "npga": NPGA,
+    "nsga2": NSGA2,
     "random": RandomSearch,
+    "sharing_moea": SharingMOEA,
 }
 
 
@@ -43,14 +50,16 @@ def get(name: str, **settings: Any) -> Algorithm:
 def name_of(algorithm: Algorithm) -> str:
     """The registered name of an algorithm, or its class's name."""
     for name, known in ALGORITHMS.items():
-        if type(algorithm) is known:
+        if type(unwrapped(algorithm)) is known:
             return name
-    return type(algorithm).__name__
+    return type(unwrapped(algorithm)).__name__
 
 
-def resolve(algorithm: str | Algorithm | None, constrained: bool = False) -> Algorithm:
+def resolve(algorithm: str | Algorithm | None, constrained: bool = False, objectives: int = 1) -> Algorithm:
     """An algorithm from what a user gave: a name, an instance, or None for the default."""
     if algorithm is None:
+        if objectives > 1:
+            return NSGA2()
         return EpsilonDE() if constrained else DE()
     if isinstance(algorithm, str):
         return get(algorithm)
@@ -66,6 +75,7 @@ def resolve(algorithm: str | Algorithm | None, constrained: bool = False) -> Alg
 
 def settings_of(algorithm: Algorithm) -> dict[str, Any]:
     """Its hyper-parameters as plain values: numbers, and functions by name."""
+    algorithm = unwrapped(algorithm)
     values = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithm)}  # type: ignore[arg-type]
     own = {name: v for name, v in values.items() if v is not None and not isinstance(v, Shared | Game)}
     return {name: v.__name__ if callable(v) else np.asarray(v).tolist() for name, v in own.items()}

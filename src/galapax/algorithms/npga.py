@@ -10,8 +10,7 @@ population.
 Differs from the paper: genes are real numbers, with the crossover and mutation of NSGA-II. The comparison set is drawn
 with replacement. Parents are chosen in `portions` equal parts, and niche counts are renewed after each part; with as
 many portions as individuals they are renewed after every choice. The niche radius is half the mean distance between
-two individuals, as in Hu, Qi & Qian (2015), each objective in units of its range. With a single objective the best
-individual found so far takes the worst one's place.
+two individuals, as in Hu, Qi & Qian (2015), each objective in units of its range.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from galapax.errors import InputError
 from galapax.memory import stored
 from galapax.operators.dominance import dominated_by_drawn, mean_distance, niche_counts, scaled
 from galapax.operators.sampling import uniform_in
-from galapax.operators.selection import best_index, choose, feasible, take
+from galapax.operators.selection import feasible, take
 from galapax.problem import Bounds
 
 
@@ -80,8 +79,6 @@ class NPGA:
         """Children become the population; Pareto domination tournaments choose who breeds."""
         key_choose, key_breed = random.split(key)
         population = evaluated(state.candidates, evaluation)
-        if population.objectives.shape[1] == 1:
-            population = keep_best(state.parents, population)
         chosen = stored(self.tournaments(key_choose, population))
         children = breed(
             key_breed,
@@ -119,18 +116,3 @@ class NPGA:
 
         chosen = lax.fori_loop(0, parts, fill, jnp.zeros(parts * part, jnp.int32))
         return chosen[: even(n)]
-
-
-def keep_best(old: Population, new: Population) -> Population:
-    """`new` with its worst individual replaced by the best of `old`, if that is better than the best of `new`."""
-    best = jax.tree.map(lambda a: a[best_index(old)][None], old)
-    first = jax.tree.map(lambda a: a[best_index(new)][None], new)
-    better = best.fitness < first.fitness
-    if best.violation is not None and first.violation is not None:
-        better = (best.violation < first.violation) | ((best.violation == first.violation) & better)
-    worst = jnp.argmax(new.fitness)
-    if new.violation is not None:
-        most = jnp.max(new.violation)
-        worst = jnp.argmax(jnp.where(new.violation == most, new.fitness, -jnp.inf))
-    replaced = jnp.arange(new.x.shape[0]) == worst
-    return choose(replaced & better, jax.tree.map(lambda a, b: jnp.broadcast_to(a, b.shape), best, new), new)

@@ -251,4 +251,4 @@ def _generation(
     own = jax.vmap(random.fold, in_axes=(0, None))(keys, number)
     carry, row = loop.generation(algorithm, rules, own, number, carry, evaluate, with_x, shape)
     assert carry.frozen is not None
-    return carry, row[None], loop.tally(shape, row[None], jnp.int32(1), carry.frozen.marks)
+    return carry, row[None], loop.tally(shape, rules, row[None], jnp.int32(1), carry.frozen.marks)

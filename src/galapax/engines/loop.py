@@ -22,7 +22,9 @@ from jax import Array, lax
 
 from galapax import random
 from galapax.algorithm import Algorithm, Evaluation, Population, Shape, Shared
-from galapax.operators.selection import best_index
+from galapax.indicators import hypervolume_2d
+from galapax.operators.dominance import first_front
+from galapax.operators.selection import best_index, feasible
 from galapax.problem import Bounds
 
 NEVER = 2**31 - 1
@@ -36,9 +38,11 @@ class Rules(NamedTuple):
     generations: Any  # at most so many
     target: Any  # stop once the best feasible value is at most this
     stall: Any  # stop after so many generations without a better value
+    reference: Any = None  # (2,) of two objectives: "better" is then a larger hypervolume up to this point
 
     def as_arrays(self, dtype: Any) -> Rules:
-        return Rules(np.int32(self.generations), np.asarray(self.target, dtype), np.int32(self.stall))
+        reference = None if self.reference is None else np.asarray(self.reference, dtype)
+        return Rules(np.int32(self.generations), np.asarray(self.target, dtype), np.int32(self.stall), reference)
 
 
 class Frozen(NamedTuple):
@@ -165,7 +169,9 @@ def generation(
             proposed = every(algorithm, keys, proposed)
         else:
             proposed = lax.cond(number % period == 0, lambda p: every(algorithm, keys, p), lambda p: p, proposed)
-    row = jax.vmap(partial(summary, with_x=with_x), out_axes=1)(proposed.parents, evaluation)
+    front = getattr(proposed, "front", proposed.parents)
+    describe = partial(summary, with_x=with_x, reference=rules.reference)
+    row = jax.vmap(describe, out_axes=1)(proposed.parents, front, evaluation)
     if carry.frozen is None:
         return Carry(proposed, None), jnp.concatenate([jnp.ones_like(row[:1]), row])
     marks = _mark(carry.frozen.marks, rules, number, row, evaluation)
@@ -175,9 +181,12 @@ def generation(
 ACTIVE, FAILED, FIRST = range(3)  # a row of history (columns, R): made or frozen, failures, then what `summary` gives
 
 
-def summary(population: Population, evaluation: Evaluation, with_x: bool) -> Array:
+def summary(
+    population: Population, front: Population, evaluation: Evaluation, with_x: bool, reference: Array | None
+) -> Array:
     """One run's history of a generation: failed evaluations; per objective the best, mean and worst of the survivors;
-    with constraints also the best one's violation and the share of feasible survivors; with_x, the best one's x.
+    with constraints also the best one's violation and the share of feasible survivors; with a reference point the
+    hypervolume of the front; with_x, the best one's x.
 
     For one objective the best is the best individual's, feasible ones first; for several it is the least of each among
     the least infeasible. Mean and worst are over the individuals that did not fail.
@@ -189,34 +198,45 @@ def summary(population: Population, evaluation: Evaluation, with_x: bool) -> Arr
     count = jnp.sum(finite.astype(dtype), axis=0)
     mean = jnp.where(count > 0, jnp.sum(jnp.where(finite, values, 0), axis=0) / jnp.maximum(count, 1), jnp.inf)
     worst = jnp.where(count > 0, jnp.max(jnp.where(finite, values, -jnp.inf), axis=0), jnp.inf)
-    x = [population.x[best_index(population)]] if with_x else []
+    last = []
+    if reference is not None:
+        last.append(hypervolume_2d(front.objectives, reference, feasible(front.objectives, front.violation))[None])
+    if with_x:
+        last.append(population.x[best_index(population)])
     if population.violation is None:
-        return jnp.concatenate([failed, jnp.min(values, axis=0), mean, worst, *x])
+        return jnp.concatenate([failed, jnp.min(values, axis=0), mean, worst, *last])
     least = jnp.min(population.violation)
     best = jnp.min(jnp.where((population.violation == least)[:, None], values, jnp.inf), axis=0)
     share = jnp.mean((population.violation <= 0).astype(dtype))
-    return jnp.concatenate([failed, best, mean, worst, jnp.stack([least, share]), *x])
+    return jnp.concatenate([failed, best, mean, worst, jnp.stack([least, share]), *last])
 
 
-def columns(shape: Shape, with_x: int = 0) -> int:
+def columns(shape: Shape, rules: Rules, with_x: int = 0) -> int:
     """How many numbers a row of history has for each run; with_x: how many variables are in it."""
-    return 2 + 3 * shape.objectives + (2 if shape.constrained else 0) + with_x
+    return hypervolume_column(shape) + (rules.reference is not None) + with_x
 
 
 def violation_column(shape: Shape) -> int:
     return FIRST + 3 * shape.objectives
 
 
-def tally(shape: Shape, history: Array, made: Array, marks: Array | None) -> Array:
+def hypervolume_column(shape: Shape) -> int:
+    return violation_column(shape) + (2 if shape.constrained else 0)
+
+
+def tally(shape: Shape, rules: Rules, history: Array, made: Array, marks: Array | None) -> Array:
     """What the host must know of each run after a chunk, so that the history itself need not leave the device.
 
     history: (g, columns, R). made: how many of its rows were made, if all runs made the same; rows that a finished run
     did not make have ACTIVE 0. marks: of the carry, if runs can finish early.
-    Returns (5, R): generations made, failures, why the run is finished, best value, its violation. The first three are
-    whole numbers in the bits of a float, as one array is fetched faster than two and failures can exceed 2**24.
+    Returns (5, R): generations made, failures, why the run is finished, best value, its violation; with a reference
+    point (6, R), the last being the hypervolume. The first three are whole numbers in the bits of a float, as one array
+    is fetched faster than two and failures can exceed 2**24.
     """
     dtype = history.dtype
-    columns = [FIRST, violation_column(shape)] if shape.constrained else [FIRST]
+    columns = [FIRST]
+    columns += [violation_column(shape)] * shape.constrained
+    columns += [hypervolume_column(shape)] * (rules.reference is not None)
     if marks is None:  # the usual case in fewer kernels: rows beyond `made` are zeros
         failed = jnp.sum(history[:, FAILED].astype(jnp.int32), axis=0, dtype=jnp.int32)
         made, reason = jnp.broadcast_to(made, failed.shape), jnp.full_like(failed, RUNNING)
@@ -230,7 +250,7 @@ def tally(shape: Shape, history: Array, made: Array, marks: Array | None) -> Arr
         rows = jnp.maximum(made - 1, 0)[None]
         last = [jnp.take_along_axis(history[:, column], rows, axis=0)[0] for column in columns]
     if not shape.constrained:
-        last.append(jnp.where(jnp.isfinite(last[0]), 0.0, jnp.inf).astype(dtype))
+        last.insert(1, jnp.where(jnp.isfinite(last[0]), 0.0, jnp.inf).astype(dtype))
     counts = [lax.bitcast_convert_type(c.astype(f"int{8 * dtype.itemsize}"), dtype) for c in (made, failed, reason)]
     return jnp.stack([*counts, *last])
 
@@ -240,11 +260,13 @@ def _mark(marks: Array, rules: Rules, number: Array, row: Array, evaluation: Eva
     active = (marks[:, REASON] == RUNNING) & (number <= rules.generations)
     best = row[FIRST - 1]
     constrained = evaluation.violation is not None
-    violation = row[FIRST - 1 + 3 * evaluation.objectives.shape[-1]] if constrained else jnp.zeros_like(best)
+    m = evaluation.objectives.shape[-1]
+    violation = row[FIRST - 1 + 3 * m] if constrained else jnp.zeros_like(best)
+    if rules.reference is not None:
+        best = -row[FIRST - 1 + 3 * m + (2 if constrained else 0)]
     better = (violation < marks[:, VIOLATION]) | ((violation == marks[:, VIOLATION]) & (best < marks[:, BEST]))
     since = jnp.where(better, 0, marks[:, SINCE_BETTER] + 1)
-    single = evaluation.objectives.shape[-1] == 1
-    hit = (best <= rules.target) & jnp.isfinite(best) & (violation <= 0) & single
+    hit = (best <= rules.target) & jnp.isfinite(best) & (violation <= 0)
     reason = jnp.where(hit, TARGET, jnp.where(since >= rules.stall, STALL, RUNNING)).astype(best.dtype)
     new = (best, violation, since, reason)
     kept = [jnp.where(active, value, marks[:, i]) for i, value in enumerate(new)]
@@ -261,16 +283,22 @@ class Track:
     failed: np.ndarray
     reason: np.ndarray
     skipped: np.ndarray  # points of the last generation that Ctrl-C left unevaluated
+    hypervolume: np.ndarray  # NaN without a reference point
 
     @staticmethod
     def start(runs: int) -> Track:
-        zeros = np.zeros(runs, np.int64)
-        return Track(zeros, np.full(runs, np.inf), np.full(runs, np.inf), zeros, zeros, zeros)
+        zeros, worst = np.zeros(runs, np.int64), np.full(runs, np.inf)
+        return Track(zeros, worst, worst, zeros, zeros, zeros, np.full(runs, np.nan))
+
+    @property
+    def merit(self) -> np.ndarray:
+        """What the runs of a batch are compared by at equal violation, the less the better."""
+        return np.where(np.isnan(self.hypervolume), self.best, -self.hypervolume)
 
     def add(self, tally: np.ndarray) -> Track:
         """After a chunk with this `tally`."""
         made, failed, reason = tally[:3].view(f"int{8 * tally.itemsize}").astype(np.int64)
-        best, violation = tally[3:]
+        best, violation, *measured = tally[3:]
         return Track(
             generations=self.generations + made,
             best=np.where(made > 0, best, self.best),
@@ -278,6 +306,7 @@ class Track:
             failed=self.failed + failed,
             reason=reason,
             skipped=self.skipped,
+            hypervolume=np.where(made > 0, measured[0], self.hypervolume) if measured else self.hypervolume,
         )
 
     def rows(self, chosen: slice | np.ndarray) -> Track:
@@ -301,6 +330,7 @@ class Progress:
     runs: int
     seconds: float
     max_seconds: float | None = None
+    hypervolume: float | None = None  # of two objectives with a reference point; `fun` is then the first objective's
 
 
 @dataclass
@@ -312,6 +342,7 @@ class Outcome:
     x: np.ndarray  # (R, d), best of each run
     populations: dict[int, Survivors]  # of each cell's best run
     stopped: str  # "" when every run ended by its own rules, else "interrupt", "time", "callback" or "failures"
+    fronts: list[Population]  # of several objectives: of each run the feasible non-dominated individuals, (k, ...)
     compile_seconds: float = 0.0
     device_seconds: float = 0.0  # spent waiting for chunks of generations
 
@@ -319,7 +350,7 @@ class Outcome:
         """These runs alone. The history ends with the longest of them."""
         track = self.track.rows(chosen)
         history = None if self.history is None else self.history[chosen, : int(track.generations.max(initial=0))]
-        return replace(self, track=track, history=history, x=self.x[chosen])
+        return replace(self, track=track, history=history, x=self.x[chosen], fronts=self.fronts[chosen])
 
     @staticmethod
     def join(batches: list[Outcome]) -> Outcome:
@@ -339,6 +370,7 @@ class Outcome:
             x=np.concatenate([b.x for b in batches]),
             populations=populations,
             stopped=batches[-1].stopped,
+            fronts=[front for b in batches for front in b.fronts],
             compile_seconds=sum(b.compile_seconds for b in batches),
             device_seconds=sum(b.device_seconds for b in batches),
         )
@@ -347,16 +379,18 @@ class Outcome:
 class Survivors(NamedTuple):
     """The last population of a cell's best run."""
 
-    rank: tuple[float, float]  # violation and value of its best individual
+    rank: tuple[float, float]  # violation and merit of that run
     population: Population  # (n, ...)
 
 
-def finish(count: int, carry: Carry, cells: Array) -> tuple[Array, Population]:
+def finish(count: int, carry: Carry, cells: Array) -> tuple[Array, Population, tuple[Population, Array] | None]:
     """The best x of each run (R, d), and the survivors of the best run of each of `count` cells, (count, n, ...).
 
-    cells: (R,), numbers from 0 to count - 1.
+    cells: (R,), numbers from 0 to count - 1. With several objectives the survivors are those of every run, (R, n, ...);
+    and there are the individuals among whom each run's front is, (R, k, ...), with whether they belong to it, (R, k).
     """
-    parents = settle(carry).parents
+    state = settle(carry)
+    parents = state.parents
     rows = jax.vmap(best_index)(parents)
     best = jax.tree.map(lambda a: jax.vmap(lambda own, row: own[row])(a, rows), parents)
 
@@ -366,20 +400,27 @@ def finish(count: int, carry: Carry, cells: Array) -> tuple[Array, Population]:
         least = jnp.min(jnp.where(own, violation, jnp.inf))
         return jnp.argmin(jnp.where(own & (violation == least), best.fitness, jnp.inf))
 
+    if parents.objectives.shape[-1] > 1:
+        found = getattr(state, "front", parents)
+        return best.x, parents, (found, jax.vmap(first_front)(found.objectives, found.violation))
     chosen = jax.vmap(best_of)(jnp.arange(count))
-    return best.x, jax.tree.map(lambda a: a[chosen], parents)
+    return best.x, jax.tree.map(lambda a: a[chosen], parents), None
 
 
-def outcome(track: Track, cells: np.ndarray, finished: tuple[Any, Population], history: list[np.ndarray]) -> Outcome:
+def outcome(track: Track, cells: np.ndarray, finished: tuple[Any, ...], history: list[np.ndarray]) -> Outcome:
     """The outcome of a batch from what `finish` gave, its runs belonging to these cells (R,)."""
-    x, populations = finished
-    found = {}
+    x, populations, found = finished
+    best, fronts = {}, []
     for i, cell in enumerate(range(int(cells[0]), int(cells[-1]) + 1)):
-        own = track.rows(cells == cell)
-        row = best_run(own)
-        rank = (float(own.violation[row]), float(own.best[row]))
-        found[cell] = Survivors(rank, jax.tree.map(lambda a: a[i], populations))  # noqa: B023 (used at once)
-    return Outcome(track, history_of(history, track) if history else None, x, found, stopped="")
+        own = np.flatnonzero(cells == cell)
+        row = own[best_run(track.rows(own))]
+        rank = (float(track.violation[row]), float(track.merit[row]))
+        where = i if found is None else row
+        best[cell] = Survivors(rank, jax.tree.map(lambda a: a[where], populations))  # noqa: B023 (used at once)
+    if found is not None:
+        individuals, belongs = found
+        fronts = [jax.tree.map(lambda a: a[r][belongs[r]], individuals) for r in range(len(cells))]  # noqa: B023
+    return Outcome(track, history_of(history, track) if history else None, x, best, stopped="", fronts=fronts)
 
 
 def survivors(carry: Carry) -> Population:
@@ -389,7 +430,7 @@ def survivors(carry: Carry) -> Population:
 
 def best_run(track: Track) -> int:
     """Which run ended with the best value, feasible ones first."""
-    return int(np.lexsort((track.best, track.violation))[0])
+    return int(np.lexsort((track.merit, track.violation))[0])
 
 
 def history_of(rows: list[np.ndarray], track: Track) -> np.ndarray:

@@ -166,7 +166,7 @@ def _chunk(
         both = lax.fori_loop(0, period - 1, lambda j, both: body(False, first + j, both), both)
         return body(True, first + period - 1, both)
 
-    width = loop.columns(formulas.shape, carry.proposed.candidates.shape[-1] if with_x else 0)
+    width = loop.columns(formulas.shape, rules, carry.proposed.candidates.shape[-1] if with_x else 0)
     history = jnp.zeros((rows, width, keys.shape[0]), carry.proposed.candidates.dtype)
     count = jnp.int32(rows) if static_length else span[1]
     if static_length and period:
@@ -174,7 +174,7 @@ def _chunk(
     else:
         carry, history = lax.fori_loop(0, rows if static_length else count, partial(body, None), (carry, history))
     marks = None if carry.frozen is None else carry.frozen.marks
-    return carry, history, loop.tally(formulas.shape, history, count, marks)
+    return carry, history, loop.tally(formulas.shape, rules, history, count, marks)
 
 
 def cpu_rows(runs: int, population: int) -> int:
@@ -218,7 +218,7 @@ def runs_at_once(algorithm: Algorithm, bounds: Bounds, shape: Shape, runs: int) 
             f"{free / 2**30:.1f} GiB are free on the {jax.devices()[0].device_kind}: take a smaller population."
         )
     # twice the carry for what a generation needs besides it; the history of a chunk on top
-    rows = 1024 * loop.columns(shape) * bounds.lower.dtype.itemsize
+    rows = 1024 * loop.columns(shape, loop.Rules(0, 0, 0, reference=0)) * bounds.lower.dtype.itemsize
     return max(1, min(runs, int(0.5 * free / (2 * size + rows))))
 
 

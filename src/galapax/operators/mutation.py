@@ -76,3 +76,13 @@ def polynomial_mutation(key: Array, x: Array, bounds: Bounds, index: Any, rate: 
     move = -jnp.expm1(jnp.log1p(-(1 - tail) * cut) / power)
     moved = jnp.clip(x + jnp.where(down, -move, move) * bounds.span, bounds.lower, bounds.upper)
     return jnp.where(random.bernoulli(key_gene, rate, x.shape), moved, x)
+
+
+def add_difference(key: Array, x: Array, bounds: Bounds, weight: float = 0.5) -> Array:
+    """Each row of x (n, d) moved by `weight` times the difference of two random rows, and clipped to the box.
+
+    Clipping and not bouncing back: solutions of constrained problems often lie on the box, and this reaches it.
+    """
+    n = x.shape[0]
+    a, b = (x.at[rows].get(mode="promise_in_bounds") for rows in random.integers(key, (2, n), n))
+    return jnp.clip(x + weight * (a - b), bounds.lower, bounds.upper)

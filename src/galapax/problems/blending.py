@@ -8,12 +8,14 @@ choice moves the front, which only the antiknock index and the olefins shape.
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from galapax.problem import Problem, as_bounds
+from galapax.mixture import mixture
+from galapax.problem import Function, Problem, as_bounds
 from galapax.problems.multiobjective import HU, along_curve
 
 Array = jax.Array
@@ -42,7 +44,7 @@ OLEFINS = np.array([40.0, 42.0, 5.0, 5.0, 5.0, 0.0, 1.38])
 SULFUR = np.array([408.8, 270.0, 16.75, 16.75, 36.5, 4.3, 36.5])  # ppm times density
 
 RON_TARGET = 93.2
-OBJECTIVES = ("cost per unit of blend", "octane giveaway (RON)")
+OBJECTIVES = ("cost", "octane giveaway")
 LIMITS = (
     "research octane >= 93.2",
     "motor octane >= 81",
@@ -72,11 +74,6 @@ def _mix(property_: np.ndarray, blend: Array) -> Array:
     return jnp.sum(jnp.asarray(property_, blend.dtype) * blend)
 
 
-def _complete(x: Array) -> Array:
-    """All seven fractions (7,): reformate makes up what the other six leave."""
-    return jnp.append(x, 1.0 - jnp.sum(x))
-
-
 def _objectives(blend: Array) -> Array:
     return jnp.stack([_mix(PRICE, blend), _mix(RESEARCH_OCTANE, blend) - RON_TARGET])
 
@@ -99,29 +96,15 @@ def _limits(blend: Array, aromatics: np.ndarray) -> Array:
     )
 
 
-def _six_objectives(x: Array) -> Array:
-    return _objectives(_complete(x))
-
-
-def _six_limits(x: Array, aromatics: np.ndarray) -> Array:
-    blend = _complete(x)
-    reformate = blend[6]
-    return jnp.concatenate([_limits(blend, aromatics), jnp.stack([reformate - 0.15, -reformate])])
-
-
-def _blending_ineq(x: Array) -> Array:
-    return _six_limits(x, AROMATICS)
-
-
-def _as_printed_ineq(x: Array) -> Array:
-    return _six_limits(x, AROMATICS_AS_PRINTED)
-
-
-def _blending7_ineq(x: Array) -> Array:
+def _ineq(x: Array) -> Array:
     return _limits(x, AROMATICS)
 
 
-def _blending7_eq(x: Array) -> Array:
+def _as_printed_ineq(x: Array) -> Array:
+    return _limits(x, AROMATICS_AS_PRINTED)
+
+
+def _balance(x: Array) -> Array:
     return jnp.stack([jnp.sum(x) - 1.0])
 
 
@@ -134,37 +117,48 @@ def _recipe_curve(t: np.ndarray) -> np.ndarray:
 
 def blending() -> Problem:
     """Gasoline blending of Hu, Qi & Qian (2015), section 4.2; six fractions, reformate being the rest."""
-    return Problem(
-        _six_objectives,
-        as_bounds(RANGES[:6]),
-        ineq=_blending_ineq,
-        name="blending",
-        title="Gasoline blending: cost against octane giveaway",
-        source=f"{HU}, section 4.2",
-        front=partial(along_curve, _recipe_curve, [(k, k + 1) for k in range(len(RECIPES) - 1)]),
-        reference_point=(4550.0, 0.16),
-        hypervolume=14.646677190619567,
-        variables=tuple(f"{name} (fraction)" for name in COMPONENTS[:6]),
-        objectives=OBJECTIVES,
-        constraint_names=(*LIMITS, "reformate <= 0.15", "reformate >= 0"),
-    )
+    return _six(_ineq, "blending", "Gasoline blending: cost against octane giveaway")
 
 
 def blending_as_printed() -> Problem:
     """The same as `blending`, with the aromatics coefficient of Hu, Qi & Qian (2015) where it is printed, on MTBE."""
-    title = "Gasoline blending with aromatics as printed"
-    return blending().with_(name="blending_as_printed", title=title, ineq=_as_printed_ineq)
+    return _six(_as_printed_ineq, "blending_as_printed", "Gasoline blending with aromatics as printed")
 
 
 def blending7() -> Problem:
     """The same as `blending` with all seven fractions of Hu, Qi & Qian (2015) and their balance as an equality."""
-    return blending().with_(
+    return Problem(
+        _objectives,
+        as_bounds(RANGES),
+        ineq=_ineq,
+        eq=_balance,
         name="blending7",
         title="Gasoline blending with the mass balance as an equality",
-        fun=_objectives,
-        bounds=as_bounds(RANGES),
-        ineq=_blending7_ineq,
-        eq=_blending7_eq,
-        variables=tuple(f"{name} (fraction)" for name in COMPONENTS),
+        variables=COMPONENTS,
         constraint_names=(*LIMITS, "fractions add up to 1"),
+        **SHARED,
+    )
+
+
+SHARED: dict[str, Any] = {
+    "source": f"{HU}, section 4.2",
+    "front": partial(along_curve, _recipe_curve, [(k, k + 1) for k in range(len(RECIPES) - 1)]),
+    "reference_point": (4550.0, 0.16),
+    "hypervolume": 14.646677190619567,
+    "objectives": OBJECTIVES,
+    "units": dict.fromkeys(COMPONENTS, "fraction") | {"cost": "per unit", "octane giveaway": "RON"},
+}
+
+
+def _six(ineq: Function, name: str, title: str) -> Problem:
+    return mixture(
+        _objectives,
+        RANGES,
+        ineq=ineq,
+        balance="reformate",
+        name=name,
+        title=title,
+        variables=COMPONENTS,
+        constraint_names=LIMITS,
+        **SHARED,
     )

@@ -38,11 +38,7 @@ def draw_convergence(axes: Axes, result: Result, colour: str = BLUE, label: str 
     if history is None:
         axes.text(0.5, 0.5, "No history was kept.", ha="center", transform=axes.transAxes)
         return
-    best = np.atleast_2d(np.asarray(history.best, np.float64)).copy()
-    if history.violation is not None:
-        best[np.atleast_2d(history.violation) > 0] = np.nan  # a value that no feasible point has says nothing
-    best[~np.isfinite(best)] = np.nan
-    values, name = _distance(result, best)
+    best, (values, name) = _curves(result, history)
     low, lower, middle, upper, high = _bands(values)
     axes.plot(history.generation, middle, color=colour, lw=1.8, label=label or ("median" if len(best) > 1 else "best"))
     if len(best) > 1:
@@ -57,6 +53,29 @@ def draw_convergence(axes: Axes, result: Result, colour: str = BLUE, label: str 
     axes.set_xlim(1, max(2, int(history.generation[-1])))
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
+
+
+def _curves(result: Result, history: History) -> tuple[np.ndarray, tuple[np.ndarray, str]]:
+    """By run and generation (R, G): the best value of a feasible point, NaN before there is one; and what is drawn of
+    it, with its name. Of several objectives it is the hypervolume, or the first objective where there is none.
+    """
+    several = np.ndim(result.fun) > 0
+    if several and history.hypervolume is not None:
+        best = np.atleast_2d(np.asarray(history.hypervolume, np.float64)).copy()
+    else:
+        kept = np.asarray(history.best, np.float64)
+        best = np.atleast_2d(kept[..., 0] if several else kept).copy()
+    if history.violation is not None:
+        best[np.atleast_2d(history.violation) > 0] = np.nan  # a value that no feasible point has says nothing
+    best[~np.isfinite(best)] = np.nan
+    if not several:
+        return best, _distance(result, best)
+    exact = result.problem.hypervolume
+    if history.hypervolume is None:
+        return best, (best, f"best {result.problem.objective_names(len(result.fun))[0]}")
+    if exact is None or result.settings["maximize"]:
+        return best, (best, "hypervolume")
+    return best, (np.maximum(exact - best, 1e-12 * exact), "hypervolume missing to the true front")
 
 
 def _distance(result: Result, best: np.ndarray) -> tuple[np.ndarray, str]:

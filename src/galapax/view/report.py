@@ -7,12 +7,13 @@ import io
 from html import escape
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from galapax.result import Result
 from galapax.study import Study
 from galapax.view import plots, tables
-from galapax.view.terminal import constraint_rows, run_rows
+from galapax.view.terminal import constraint_rows, front_rows, front_summary, run_rows
 
 STYLE = """
 :root { color-scheme: light dark; --line: #d0d7de; --soft: #6a737d; --good: #1a7f37; --bad: #cf222e; }
@@ -39,9 +40,16 @@ def page(result: Result) -> str:
         + (f", {len(result.runs)} runs" if result.runs is not None else "")
         + "</p>",
         f'<p class="message{"" if result.success else " failed"}">{escape(result.message)}</p>',
-        "<h2>Answer</h2>",
-        _table(["", "value", "from", "to"], _answer_rows(result)),
     ]
+    if "F" in result and len(result.F):
+        heads, values, recipe = front_rows(result)
+        parts += [
+            "<h2>Front</h2>",
+            f"<p>{escape(front_summary(result))}</p>",
+            _table(["", "unit", *heads], values + recipe),
+        ]
+    else:
+        parts += ["<h2>Answer</h2>", _table(["", "value", "from", "to"], _answer_rows(result))]
     if result.ineq is not None or result.eq is not None:
         rows = [(name, f"{value:.6g}", needed, state) for name, value, needed, state in constraint_rows(result)]
         parts += ["<h2>Constraints</h2>", _table(["constraint", "value", "needed", ""], rows)]
@@ -94,7 +102,9 @@ def _document(title: str, parts: list[str]) -> str:
 
 def _answer_rows(result: Result) -> list[Any]:
     bounds = result.problem.bounds
-    rows = [("maximum" if result.settings["maximize"] else "minimum", f"{result.fun:.12g}", "", "")]
+    what = ["maximum" if result.settings["maximize"] else "minimum"]
+    what = what if np.ndim(result.fun) == 0 else result.problem.objective_names(len(result.fun))
+    rows = [(name, f"{value:.12g}", "", "") for name, value in zip(what, np.atleast_1d(result.fun), strict=True)]
     if result.problem.optimum is not None:
         rows.append(("best known", f"{result.problem.optimum:.12g}", "", ""))
     for i, name in enumerate(result.problem.variable_names()):

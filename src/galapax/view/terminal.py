@@ -33,7 +33,7 @@ def result_table(result: Result) -> RenderableType:
     head.append("✓ " if result.success else "✗ ", style="green" if result.success else "red")
     head.append(result.message)
     parts.append(head)
-    parts.append(_answer(result))
+    parts.append(_front(result) if "F" in result and len(result.F) else _answer(result))
     constraints = _constraints(result)
     if constraints is not None:
         parts.append(constraints)
@@ -56,8 +56,10 @@ def _answer(result: Result) -> Table:
     table = Table(title_justify="left", show_header=True, header_style="bold")
     for name in ("", "value", "from", "to"):
         table.add_column(name, justify="right" if name else "left")
-    best = f"[bold]{result.fun:.10g}[/]"
-    table.add_row("maximum" if result.settings["maximize"] else "minimum", best, "", "")
+    what = "maximum" if result.settings["maximize"] else "minimum"
+    whats = [what] if np.ndim(result.fun) == 0 else _objectives(result)
+    for name, value in zip(whats, np.atleast_1d(result.fun), strict=True):
+        table.add_row(name, f"[bold]{value:.10g}[/]", "", "")
     if problem.optimum is not None and not result.settings["maximize"]:
         table.add_row("best known", f"{problem.optimum:.10g}", "", "")
     if "worst_case" in result:
@@ -65,9 +67,11 @@ def _answer(result: Result) -> Table:
     table.add_section()
     bounds = problem.bounds
     for i, name in list(enumerate(problem.variable_names()))[:SHOWN]:
-        table.add_row(name, f"{result.x[i]:.8g}", f"{bounds.lower[i]:g}", f"{bounds.upper[i]:g}")
+        table.add_row(problem.with_unit(name), f"{result.x[i]:.8g}", f"{bounds.lower[i]:g}", f"{bounds.upper[i]:g}")
     if problem.dim > SHOWN:
         table.add_row("…", f"{problem.dim - SHOWN} more", "", "")
+    for name, value in result.get("derived", {}).items() if np.ndim(result.fun) == 0 else ():
+        table.add_row(problem.with_unit(name), f"{value:.8g}", "", "")
     if "worst_case" in result:
         table.add_section()
         for i, value in list(enumerate(result.y))[:SHOWN]:
@@ -75,11 +79,73 @@ def _answer(result: Result) -> Table:
     return table
 
 
+def _objectives(result: Result) -> list[str]:
+    problem = result.problem
+    return [problem.with_unit(name) for name in problem.objective_names(len(result.fun))]
+
+
+def front_points(result: Result) -> dict[str, int]:
+    """The rows of a front that tables show: its ends, its knee, and what the user chose, {label: row}."""
+    best = np.argmax if result.settings["maximize"] else np.argmin
+    word = "most" if result.settings["maximize"] else "least"
+    names = result.problem.objective_names(result.F.shape[1])
+    points = {f"{word} {name}": int(best(result.F[:, k])) for k, name in enumerate(names)}
+    points["knee"] = result.choose("knee")
+    if result.get("chosen") is not None:
+        how = result.chosen if isinstance(result.chosen, str) else ", ".join(f"{w:g}" for w in result.chosen)
+        points[f"chosen: {how}"] = result.choose(result.chosen)
+    return points
+
+
+def front_rows(result: Result) -> tuple[list[str], list[list[str]], list[list[str]]]:
+    """Headings, one for each of `front_points`; then objectives and recipe as rows: name, unit, and a cell a point."""
+    problem, points = result.problem, front_points(result)
+    rows = list(points.values())
+
+    def line(name: str, values: np.ndarray) -> list[str]:
+        return [name, (problem.units or {}).get(name, ""), *(f"{value:.5g}" for value in values[rows])]
+
+    names = problem.objective_names(result.F.shape[1])
+    values = [line(name, result.F[:, k]) for k, name in enumerate(names)]
+    recipe = [line(name, result.X[:, i]) for i, name in list(enumerate(problem.variable_names()))[:SHOWN]]
+    if problem.dim > SHOWN:
+        recipe.append([f"… {problem.dim - SHOWN} more variables", "", *[""] * len(rows)])
+    recipe += [line(name, column) for name, column in result.get("derived", {}).items()]
+    return list(points), values, recipe
+
+
+def front_summary(result: Result) -> str:
+    """How many points the front has, and how good it is where that can be told."""
+    text = f"{len(result.F)} points on the front"
+    if result.get("hypervolume") is not None:
+        text += f"; hypervolume {result.hypervolume:.6g}"
+        exact = result.problem.hypervolume
+        if exact is not None and not result.settings["maximize"]:
+            text += f", {result.hypervolume / exact:.2%} of the true front's"
+    return text + "."
+
+
+def _front(result: Result) -> RenderableType:
+    heads, values, recipe = front_rows(result)
+    table = Table(header_style="bold", box=SIMPLE_HEAD)
+    table.padding = (0, 1, 0, 0)
+    table.add_column("")
+    table.add_column("unit" if result.problem.units else "")
+    for head in heads:
+        table.add_column(head, justify="right")
+    for row in values:
+        table.add_row(*row[:2], *(f"[bold]{cell}[/]" for cell in row[2:]))
+    table.add_section()
+    for row in recipe:
+        table.add_row(*row)
+    return Group(Text(front_summary(result)), table)
+
+
 def _constraints(result: Result) -> Table | None:
     if result.ineq is None and result.eq is None:
         return None
     rows = constraint_rows(result)
-    table = Table(header_style="bold")
+    table = Table(header_style="bold", title="at the knee" if "F" in result else None, title_justify="left")
     for name in ("constraint", "value", "needed", ""):
         table.add_column(name, justify="left" if name in ("constraint", "") else "right")
     for name, value, needed, state in rows[:SHOWN]:
@@ -111,8 +177,13 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
     runs = result.runs
     assert runs is not None
     quantiles = {"best": 0.0, "lower quartile": 0.25, "median": 0.5, "upper quartile": 0.75, "worst": 1.0}
-    order = [1 - q if result.settings["maximize"] else q for q in quantiles.values()]
-    rows = [(name, f"{value:.10g}") for name, value in zip(quantiles, runs.quantiles(order), strict=True)]
+    several = runs.fronts is not None
+    order = [1 - q if result.settings["maximize"] or several else q for q in quantiles.values()]
+    if several and runs.hypervolume is None:
+        rows = []
+    else:
+        of = " hypervolume" if several else ""
+        rows = [(name + of, f"{value:.10g}") for name, value in zip(quantiles, runs.quantiles(order), strict=True)]
     rate, low, high = runs.success_rate()
     rows.append(("successful", f"{rate:.1%} ({low:.1%} to {high:.1%})"))
     rows.append(("evaluations per success", f"{runs.ert():,.0f}"))

@@ -1,0 +1,70 @@
+"""A memory for algorithms with several objectives: the non-dominated points seen so far, beside the population.
+
+An algorithm keeps as many points as its population has room for, and loses others that nobody dominates. Wrapped in
+`Archived` it runs just the same, and every point it evaluates is offered to an archive of limited size. Where there are
+too many, those in the most crowded places go first, by the crowding distance of NSGA-II.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from galapax.algorithm import Algorithm, Evaluation, Population, Shape, evaluated, static, unevaluated
+from galapax.checks import whole
+from galapax.memory import stored
+from galapax.operators.dominance import ranks_and_crowding
+from galapax.operators.selection import best_rows, join, take
+from galapax.problem import Bounds
+
+
+class ArchivedState(NamedTuple):
+    candidates: Array
+    parents: Population
+    front: Population  # (size, ...) the archive; unused places hold unevaluated or dominated points
+    inner: Any  # the wrapped algorithm's state without its candidates and parents, which are those above
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Archived:
+    """`inner` with an archive of at most `size` non-dominated points."""
+
+    inner: Any
+    size: int = static(1000)
+
+    several_objectives: ClassVar[bool] = True
+
+    @property
+    def population(self) -> int:
+        return self.inner.population
+
+    def check(self) -> None:
+        self.inner.check()
+        whole(self.size, "archive", 1)
+
+    def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> ArchivedState:
+        inner = self.inner.init(key, bounds, shape)
+        first = jnp.broadcast_to(bounds.lower, (self.size, bounds.dim))
+        return _state(inner, unevaluated(first, shape))
+
+    def step(self, key: Array, state: ArchivedState, evaluation: Evaluation) -> ArchivedState:
+        inner = state.inner._replace(candidates=state.candidates, parents=state.parents)
+        old, new = state.front, evaluated(state.candidates, evaluation)
+        both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), old, new)
+        rank, crowding = ranks_and_crowding(both.objectives, join(old.violation, new.violation))
+        front = stored(take(best_rows(rank, crowding, self.size), both))
+        return _state(self.inner.step(key, inner, evaluation), front)
+
+
+def _state(inner: Any, front: Population) -> ArchivedState:
+    return ArchivedState(inner.candidates, inner.parents, front, inner._replace(candidates=None, parents=None))
+
+
+def unwrapped(algorithm: Algorithm) -> Algorithm:
+    """The algorithm itself, without an archive."""
+    return algorithm.inner if isinstance(algorithm, Archived) else algorithm

@@ -1,0 +1,95 @@
+"""The front of a run with several objectives: its feasible individuals that none dominates, and which one to take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from galapax import indicators
+from galapax.algorithm import Population
+from galapax.checks import short
+from galapax.errors import InputError
+
+
+@dataclass(frozen=True)
+class Front:
+    """k solutions with m objectives, none of them dominated, failed or infeasible; ordered by the first objective."""
+
+    X: np.ndarray  # (k, d)
+    F: np.ndarray  # (k, m), as the user means them: maximised objectives keep their sign
+    G: np.ndarray | None  # (k, p) values of the inequalities
+    H: np.ndarray | None  # (k, q) values of the equalities
+    CV: np.ndarray  # (k,) violation, all 0
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+
+def front_of(individuals: Population, sign: float, at: Callable[[np.ndarray], dict[str, np.ndarray]] | None) -> Front:
+    """A Front of individuals none of which is dominated; of equal solutions one is kept.
+
+    sign: -1 for maximised objectives. at: gives the constraints {"ineq": (k, p), "eq": (k, q)} of points, if wanted.
+    """
+    x, objectives = np.asarray(individuals.x, np.float64), np.asarray(individuals.objectives, np.float64)
+    _, first = np.unique(x, axis=0, return_index=True)
+    rows = first[np.lexsort((*objectives[first].T[::-1],))]
+    x, objectives = x[rows], objectives[rows]
+    values = at(x) if at is not None and len(x) else {}
+    return Front(x, sign * objectives, values.get("ineq"), values.get("eq"), np.zeros(len(x)))
+
+
+def union(fronts: Sequence[Population]) -> Population:
+    """The individuals of all these fronts that none of the others' dominates."""
+    parts = [np.concatenate(leaves) for leaves in zip(*((f.x, f.objectives) for f in fronts), strict=True)]
+    x, objectives = parts
+    stay = non_dominated(objectives) if len(fronts) > 1 else np.ones(len(x), bool)
+    return Population(x[stay], objectives[stay], None)
+
+
+def non_dominated(objectives: np.ndarray) -> np.ndarray:
+    """Which rows (n, m) no other dominates, (n,) bool. In NumPy, for what has left the device.
+
+    Among different points in lexicographic order nobody is dominated by a later one. With two objectives a point is
+    dominated if an earlier one has no greater f2; with more, each is compared with those kept before it.
+    """
+    points, row = np.unique(objectives, axis=0, return_inverse=True)
+    stay = np.ones(len(points), bool)
+    if points.shape[1] == 2:
+        stay[1:] = points[1:, 1] < np.minimum.accumulate(points[:-1, 1])
+    else:
+        kept, count = np.empty_like(points), 0
+        for i, point in enumerate(points):
+            stay[i] = not (kept[:count] <= point).all(axis=1).any()
+            if stay[i]:
+                kept[count] = point
+                count += 1
+    return stay[row.ravel()]
+
+
+CHOICES = ("knee", "ideal")
+
+
+def choose(values: np.ndarray, sign: float, how: Any) -> int:
+    """A row of the front with these values (k, m): "knee", "ideal" (closest to it), or weights of the objectives (m,).
+
+    sign: -1 for objectives that are maximised.
+    """
+    if not len(values):
+        raise InputError("the front is empty, so there is no point to choose; the message says what was found.")
+    if isinstance(how, str):
+        if how not in CHOICES:
+            raise InputError(
+                f"choose takes {' or '.join(map(repr, CHOICES))} or one weight per objective; got {how!r}."
+            )
+        return {"knee": indicators.knee, "ideal": indicators.closest_to_ideal}[how](sign * values)
+    try:
+        return indicators.weighted(sign * values, how)
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"choose takes {' or '.join(map(repr, CHOICES))} or one weight per objective; got {short(how)}."
+        ) from None

@@ -1,0 +1,145 @@
+"""Fractions that add up: an equality that is better solved than searched for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from galapax.checks import finite
+from galapax.errors import InputError
+from galapax.problem import Bounds, Function, Problem, as_bounds
+
+
+def mixture(
+    fun: Function,
+    bounds: Any,
+    *,
+    total: float = 1.0,
+    balance: int | str = -1,
+    ineq: Function | None = None,
+    eq: Function | None = None,
+    variables: Sequence[str] | None = None,
+    constraint_names: Sequence[str] | None = None,
+    derived: Mapping[str, Function] | None = None,
+    **described: Any,
+) -> Problem:
+    """A Problem of d amounts that add up to `total`, with one of them eliminated.
+
+    Points of a box hardly ever add up to anything, so a search that has this as an equality constraint spends its time
+    on it. Here one amount, `balance` (its name or number; the last unless given), is what the others leave, the search
+    has d - 1 variables, and two inequalities keep the balance within its own bounds. Tables and front.csv show it as a
+    derived quantity.
+
+    fun, ineq, eq, derived: functions of all d amounts, as in Problem. bounds, variables: of all d amounts.
+    constraint_names: of ineq and eq; the two for the balance get names by themselves. described: further fields of
+    Problem, such as objectives, units, reference_point.
+    """
+    box = as_bounds(bounds)
+    names = list(variables) if variables is not None else [f"x{i + 1}" for i in range(box.dim)]
+    if box.dim < 2:
+        raise InputError("a mixture needs at least two amounts; with one there is nothing to choose.")
+    if len(names) != box.dim:
+        raise InputError(f"variables names {len(names)} of the {box.dim} amounts; name each one.")
+    if isinstance(balance, str):
+        if balance not in names:
+            raise InputError(f"balance must be one of {', '.join(names)}; got {balance!r}.")
+        row = names.index(balance)
+    elif isinstance(balance, int) and -box.dim <= balance < box.dim:
+        row = balance % box.dim
+    else:
+        raise InputError(f"balance must be the name or the number of an amount; got {balance!r}.")
+    whole = finite(total, "total")
+    if not box.lower.sum() <= whole <= box.upper.sum():
+        raise InputError(
+            f"no amounts within bounds add up to total = {whole:g}: they add up to at least {box.lower.sum():g} and at "
+            f"most {box.upper.sum():g}."
+        )
+    others = np.delete(np.arange(box.dim), row)
+    low, high, rest = float(box.lower[row]), float(box.upper[row]), names[row]
+
+    complete = _Complete(row, whole)
+    own = {rest: _One(complete)}
+    fields: dict[str, Any] = {"name": getattr(fun, "__name__", type(fun).__name__), **described}
+    return Problem(
+        _OfAll(fun, complete),
+        Bounds(box.lower[others], box.upper[others]),
+        ineq=_Limits(ineq, complete, low, high),
+        eq=None if eq is None else _OfAll(eq, complete),
+        variables=[names[i] for i in others],
+        constraint_names=_with_balance(constraint_names, eq, [f"{rest} <= {high:g}", f"{rest} >= {low:g}"]),
+        derived={**own, **{name: _OfAll(function, complete) for name, function in (derived or {}).items()}},
+        **fields,
+    )
+
+
+# Classes and not closures, so that a problem can be sent to other processes.
+
+
+@dataclass(frozen=True)
+class _Complete:
+    """All d amounts (..., d) from the others (..., d - 1)."""
+
+    row: int
+    total: float
+
+    def __call__(self, x: Any) -> Any:
+        xp = _module(x)
+        left = self.total - xp.sum(x, axis=-1, keepdims=True)
+        return xp.concatenate([x[..., : self.row], left, x[..., self.row :]], axis=-1)
+
+
+@dataclass(frozen=True)
+class _One:
+    """The amount that makes up the balance."""
+
+    complete: _Complete
+
+    def __call__(self, x: Any) -> Any:
+        return self.complete(x)[..., self.complete.row]
+
+
+@dataclass(frozen=True)
+class _OfAll:
+    """A function of all amounts as one of the others."""
+
+    function: Function
+    complete: _Complete
+
+    def __call__(self, x: Any) -> Any:
+        return self.function(self.complete(x))
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """The user's inequalities, and those that keep the balance within its bounds."""
+
+    ineq: Function | None
+    complete: _Complete
+    low: float
+    high: float
+
+    def __call__(self, x: Any) -> Any:
+        xp = _module(x)
+        amounts = self.complete(x)
+        rest = amounts[..., self.complete.row : self.complete.row + 1]
+        parts = [rest - self.high, self.low - rest]
+        if self.ineq is not None:
+            given = xp.asarray(self.ineq(amounts))
+            parts.insert(0, given if given.ndim == x.ndim else given[..., None])
+        return xp.concatenate(parts, axis=-1)
+
+
+def _module(x: Any) -> Any:
+    return np if isinstance(x, np.ndarray) else jnp
+
+
+def _with_balance(given: Sequence[str] | None, eq: Function | None, own: list[str]) -> list[str] | None:
+    if given is None:
+        return None
+    if eq is not None:
+        raise InputError("constraint_names cannot be given to a mixture with further equalities; leave them out.")
+    return [*given, *own]
