@@ -15,6 +15,7 @@ from galapax.statistics import expected_running_time, wilson_interval
 if TYPE_CHECKING:
     from galapax.algorithm import Population
     from galapax.problem import Problem
+    from galapax.view.accessor import Plot
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,13 @@ class Result(dict[str, Any]):
         if number not in known:
             raise InputError(f"run must be one of {known[0]} to {known[-1]}, got {number!r}.")
         return self._replay(int(number))
+
+    @property
+    def plot(self) -> Plot:
+        """Figures: plot.convergence(), plot.front(), plot.maps(), plot.parallel(), plot.landscape(); plot() chooses."""
+        from galapax.view.accessor import Plot
+
+        return Plot(self)
 
     def save(self, folder: str | Path) -> Path:
         """Write this result to a folder: result.json, history.csv, population.csv, convergence.png, report.html."""

@@ -14,6 +14,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from galapax.algorithm import Population
 from galapax.errors import InputError
 from galapax.problem import Bounds, Problem, unavailable
 from galapax.result import History, Result, Runs, all_runs
@@ -28,6 +29,7 @@ FILES = (
     "population.csv",
     "runs.csv",
     "histories.npz",
+    "snapshots.npz",
     "convergence.png",
     "report.html",
 )
@@ -47,7 +49,8 @@ STUDY_FILES = (
 
 def save(result: Result, folder: str | Path) -> Path:
     """Write `result` to `folder`: result.json, history.csv, population.csv; for several runs runs.csv, and
-    histories.npz with the history of every run; with matplotlib, pictures too.
+    histories.npz with the history of every run; the populations that were kept in snapshots.npz; with matplotlib,
+    pictures too.
 
     What an earlier run left there is removed first. result.json is written last and in one move, so that a folder which
     has it is complete.
@@ -63,6 +66,8 @@ def save(result: Result, folder: str | Path) -> Path:
                 _write_npz(path / "histories.npz", _arrays(result.runs.history))
         table = np.column_stack([result.population, result.population_fitness])
         _write_csv(path / "population.csv", [*names, "fun"], table)
+        if result.get("snapshots"):
+            _write_npz(path / "snapshots.npz", _snapshot_arrays(result.snapshots))
         if _can_draw():
             from galapax.view import plots, report
 
@@ -97,6 +102,11 @@ def load(folder: str | Path) -> Result | Study:
         table, _ = _read_csv(runs, 7 + result.x.size)
         with _whole(runs):
             result["runs"] = replace(_runs_from(table), history=every)
+    snapshots = path / "snapshots.npz"
+    result["snapshots"] = {}
+    if snapshots.is_file():
+        with _whole(snapshots), np.load(snapshots) as arrays:
+            result["snapshots"] = _snapshots_from(arrays, result)
     return result
 
 
@@ -154,6 +164,24 @@ def _load_study(path: Path) -> Study:
             result["runs"] = runs if len(runs) > 1 else None
     with _whole(file):
         return Study(**described, results=results)
+
+
+def _snapshot_arrays(snapshots: dict[int, Population]) -> dict[str, np.ndarray]:
+    """By name: "100.x", "100.objectives" and so on for generation 100."""
+    parts = {f"{g}.{name}": values for g, kept in snapshots.items() for name, values in kept._asdict().items()}
+    return {name: np.asarray(values) for name, values in parts.items() if values is not None}
+
+
+def _snapshots_from(arrays: Any, result: Result) -> dict[int, Population]:
+    shape = result.population.shape if result.runs is None else (len(result.runs), *result.population.shape)
+    out = {}
+    for g in sorted({int(name.partition(".")[0]) for name in arrays.files}):
+        parts = {name: arrays[f"{g}.{name}"] for name in Population._fields if f"{g}.{name}" in arrays.files}
+        kept = Population(**{"violation": None} | parts)
+        if kept.x.shape[-1] != shape[-1] or kept.x.ndim != len(shape) or kept.x.shape[:-1] != kept.fitness.shape:
+            raise ValueError(f"the population of generation {g} has the shape {kept.x.shape}")
+        out[g] = kept
+    return out
 
 
 def _arrays(record: Any) -> dict[str, np.ndarray]:
