@@ -293,13 +293,18 @@ def view(
             target = out or folder
             files.append(saved.plot.gif(target if target.suffix == ".gif" else target / "maps.gif", form=form))
         if export == "csv":
-            files += to_csv(folder, out)
+            tables = to_csv(folder, out)
+            console.print(
+                f"Tables in {tables[0].parent}: {', '.join(t.name for t in tables)}", soft_wrap=True, highlight=False
+            )
         elif export == "json":
             files.append(to_one_json(folder, out))
         elif export == "gagpu" and isinstance(saved, Result):
             files += gagpu.export(saved, out or folder)
-        for file in files:
-            console.print(f"Wrote {file}", soft_wrap=True, highlight=False)
+        for parent in dict.fromkeys(file.parent for file in files):
+            names = [file.name for file in files if file.parent == parent]
+            shown = f"{len(names)} files, {names[0]} to {names[-1]}" if len(names) > 8 else ", ".join(names)
+            console.print(f"Wrote to {parent}: {shown}", soft_wrap=True, highlight=False)
         if not (open_page or png or gif or export):
             console.print(terminal.study_tables(saved) if isinstance(saved, Study) else terminal.result_table(saved))
 

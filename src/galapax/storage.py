@@ -269,6 +269,7 @@ def plain_result(result: Result) -> dict[str, Any]:
         "lower": problem.bounds.lower,
         "upper": problem.bounds.upper,
         "variables": problem.variable_names(),
+        "objectives": problem.objectives,
         "constraint_names": problem.constraint_names,
         "eq_tolerance": problem.eq_tolerance,
         "optimum": problem.optimum,

@@ -53,7 +53,7 @@ class Plot:
         return _films().filmstrip(self._result, generations, form=form, scale=scale, run=run)
 
     def parallel(self, generation: int | None = None) -> Figure:
-        """A line over all variables for each solution of the front, or each individual of a population, the last one."""
+        """A line over all variables for each solution of the front, or each individual of the (last) population."""
         return _plots().parallel(self._result, generation)
 
     def landscape(
@@ -75,7 +75,7 @@ class Plot:
         return _films().animate(self._result, file, generations, **options)
 
     def save(self, folder: str | Path) -> tuple[list[Path], dict[str, str]]:
-        """Write every figure that this result has to a folder as PNG, and each map by itself.
+        """Write every figure that this result has to a folder as PNG, and each map by itself to the folder maps in it.
 
         Returns the files, and for each figure that there is not the reason.
         """
@@ -100,8 +100,10 @@ class Plot:
                 written.append(file)
             except InputError as error:
                 missing[name] = str(error)
+        for file in (path / "maps").glob("*-map-*.png"):
+            file.unlink()
         if result.get("snapshots"):
-            written += _films().save_maps(result, path)
+            written += _films().save_maps(result, path / "maps")
         else:
             missing.pop("maps-variables")  # for the same reason as "maps"
         return written, missing

@@ -113,8 +113,8 @@ class MapScale:
         height, width = maps.raster(len(self.rows))
         laid = f"{across} × {down} tiles" if tiles > 1 else "One tile"
         return (
-            f"{laid} of {width} × {height} individuals{some}; a tile shows four variables as red, green, blue and opacity, "
-            f"scaled over {over}."
+            f"{laid} of {width} × {height} individuals{some}; a tile shows four variables as red, green, blue and "
+            f"opacity, scaled over {over}."
         )
 
     def fitness_name(self) -> str:
@@ -207,9 +207,9 @@ def title(figure: Figure, result: Result, note: str = "", run: int | None = None
     if result.runs is not None:
         number = result.runs.number[maps.best_row(result)] if run is None else run
         text += f", run {number}"
-    figure.suptitle(text, x=0.01, ha="left", fontsize=13)
+    figure.suptitle(plots.wrapped(text, figure), x=0.01, ha="left", fontsize=13)
     if note:
-        figure.supxlabel(note, x=0.01, ha="left", fontsize=9, color="#505050")
+        figure.supxlabel(plots.wrapped(note, figure), x=0.01, ha="left", fontsize=9, color="#505050")
 
 
 def animate(

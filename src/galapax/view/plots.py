@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,7 +49,7 @@ def convergence(result: Result) -> Figure:
     figure = Picture(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
     draw_convergence(axes, result)
-    axes.set_title(title_of(result), loc="left")
+    _set_title(axes, result)
     return figure
 
 
@@ -115,6 +116,15 @@ def title_of(result: Result) -> str:
     problem = result.problem
     name = f"{problem.name}: {problem.title}" if problem.name and problem.title else problem.title or problem.name
     return f"{name} · {result.settings['algorithm']}{runs}"
+
+
+def wrapped(text: str, figure: Any) -> str:
+    """A title in as many lines as the figure's width makes of it."""
+    return "\n".join(textwrap.fill(line, int(10 * figure.get_figwidth())) for line in text.split("\n"))
+
+
+def _set_title(axes: Axes, result: Result, more: str = "") -> None:
+    axes.set_title(wrapped(title_of(result) + more, axes.figure), loc="left")
 
 
 # Okabe and Ito's colours, then the same with other strokes
@@ -286,7 +296,7 @@ def front(result: Result) -> Figure:
         _draw_parallel(axes, F, low, high, names, F[:, 0], names[0], F[knee], "knee")
         axes.set_xlabel("objective")
         axes.set_ylabel("from the least to the most on the front")
-        axes.set_title(title_of(result), loc="left")
+        _set_title(axes, result)
         return figure
     known = _with_functions(result.problem).front
     truth = None if known is None else np.asarray(known(1000 if F.shape[1] == 2 else 600))
@@ -310,9 +320,9 @@ def front(result: Result) -> Figure:
         axes.set_zlabel(names[2])
         axes.view_init(elev=25, azim=40)
         axes.set_box_aspect(None, zoom=0.88)
-        figure.suptitle(title_of(result), x=0.02, ha="left", fontsize=12)
+        figure.suptitle(wrapped(title_of(result), figure), x=0.02, ha="left", fontsize=12)
     else:
-        axes.set_title(title_of(result), loc="left")
+        _set_title(axes, result)
     axes.legend(frameon=False)
     return figure
 
@@ -332,7 +342,8 @@ def parallel(result: Result, generation: int | None = None) -> Figure:
     else:
         x, values, best = np.asarray(result.population), np.asarray(result.population_fitness), "best"
     rows = maps.thinned(len(x), LINES) if len(x) else np.zeros(0, int)
-    figure = Picture(figsize=(min(14.0, max(7.5, 3 + 0.45 * problem.dim)), 4.8), layout="constrained")
+    height = 4.8 + min(2.0, 0.05 * max(map(len, labels(problem))))  # room for names that are written aslant
+    figure = Picture(figsize=(min(14.0, max(7.5, 3 + 0.45 * problem.dim)), height), layout="constrained")
     axes = figure.subplots()
     lower, upper = np.asarray(problem.bounds.lower), np.asarray(problem.bounds.upper)
     objective = objective_names(result)[0]
@@ -340,7 +351,7 @@ def parallel(result: Result, generation: int | None = None) -> Figure:
     some = "" if len(rows) == len(x) else f", {len(rows):,} of {len(x):,} lines"
     axes.set_xlabel("variable" + some)
     axes.set_ylabel("from lower to upper bound")
-    axes.set_title(title_of(result) + (f", generation {generation:,}" if generation else ""), loc="left")
+    _set_title(axes, result, f", generation {generation:,}" if generation else "")
     return figure
 
 
@@ -386,7 +397,7 @@ def _draw_parallel(
     bar = axes.figure.colorbar(ScalarMappable(norm, SEQUENCE), ax=axes, pad=0.02)
     bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:.8g}")
     bar.set_label(value_name)
-    axes.legend(loc="upper right", framealpha=0.9)
+    axes.figure.legend(loc="outside lower right", frameon=False)
 
 
 def landscape(
@@ -400,8 +411,9 @@ def landscape(
     """The objective over two variables, the others held at the best x, and where the populations were.
 
     variables: two numbers from 0, or two names; of a problem with one variable a curve is drawn. window: a (from, to)
-    pair for each of the two, instead of the whole box. objective: which, of several. The last population is drawn, and some that `snapshots` kept. What violates an inequality is paler; where
-    an equality holds is a line. points: of the grid along each variable (161; 31 for a black box, each point a call).
+    pair for each of the two, instead of the whole box. objective: which, of several. The last population is drawn, and
+    some that `snapshots` kept. What violates an inequality is paler; where an equality holds is a line. points: of the
+    grid along each variable (161; 31 for a black box, where each point is a call).
     """
     problem = _with_functions(result.problem)
     if "y" in result:
@@ -451,7 +463,7 @@ def landscape(
     axes.set(xlim=ends[0], ylim=ends[1])
     others = "variable" if problem.dim == 3 else f"{problem.dim - 2} variables"
     held = "" if problem.dim == 2 else f"\nthe other {others} held at the best x"
-    axes.set_title(title_of(result) + held, loc="left", fontsize=12)
+    _set_title(axes, result, held)
     unique = {handle.get_label(): handle for handle in handles}
     figure.legend(handles=list(unique.values()), loc="outside lower center", ncols=4, frameon=False)
     return figure
@@ -475,7 +487,7 @@ def _curve(result: Result, problem: Problem, count: int, objective: int) -> Figu
     at_best = _values(problem.fun, np.asarray(result.x)[None], result)[0, objective]
     axes.plot(result.x[0], at_best, ls="", marker="*", ms=17, color=ORANGE, mec="black", label="best")
     axes.set(xlabel=labels(problem)[0], ylabel=objective_names(result)[objective])
-    axes.set_title(title_of(result), loc="left")
+    _set_title(axes, result)
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
     return figure
