@@ -127,6 +127,17 @@ def test_front_of_three_objectives_is_in_space_and_of_more_on_parallel_axes():
     drawn(with_front("zdt1").plot.parallel())
 
 
+def test_convergence_of_several_objectives_has_a_panel_for_each():
+    result = with_front("blending")
+    best = np.column_stack([np.linspace(9, 5, 20), np.linspace(3, 1, 20)])
+    result["history"] = gx.History(np.arange(1, 21), 10 * np.arange(1, 21), best, best + 1, best + 2)
+    panels = result.plot.convergence().axes
+    assert [axes.get_ylabel() for axes in panels] == [f"best {name}" for name in result.problem.objectives]
+    for k, axes in enumerate(panels):
+        assert np.array_equal(axes.get_lines()[0].get_ydata(), best[:, k])
+    assert "nsga2" in panels[0].get_title(loc="left")
+
+
 def test_maps_are_side_by_side_and_labelled(single, ensemble):
     figure = single.plot.maps()
     titles = [axes.get_title() for axes in figure.axes if axes.get_title()]

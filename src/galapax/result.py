@@ -91,6 +91,7 @@ class Result(dict[str, Any]):
     success, message: whether the run did what was asked, and why it ended.
     nit, nfev, n_failed: generations, evaluated points and failed evaluations (nit of the best run, the others of all).
     ineq, eq: constraint values at x. population, population_fitness: the survivors (of the best run).
+    plot: figures of all this, see `view.accessor.Plot`.
     snapshots: {generation: Population} as asked for; with several runs these come first. history: see History (of the
     best run). runs: see Runs; None for a single run. seed: repeats it.
     timings: seconds for "compile", "run" (the generations as the host saw them; "device" of it spent waiting for the

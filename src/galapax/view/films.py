@@ -55,8 +55,8 @@ class MapScale:
         if self.form == "genome":
             return maps.genome_map(x[self.rows], bounds, scale=self.scale, background=(255, 255, 255))
         sign = -1.0 if self.maximize else 1.0
-        best_first = maps.variable_map(x, bounds, sign * maps.fitness_of(population), scale=self.scale)
-        return maps.coloured(best_first[self.rows], plots.SEQUENCE)
+        chosen = maps.best_first(sign * maps.fitness_of(population))[self.rows]
+        return maps.coloured(maps.variable_map(x[chosen], bounds, scale=self.scale), plots.SEQUENCE)
 
     def fitness(self, population: Population) -> np.ndarray:
         values = maps.fitness_of(population)[self.rows]
@@ -240,7 +240,7 @@ def animate(
     axes[1].set_title("fitness, dark is good" + ", orange infeasible" * common.infeasible, fontsize=11)
     if result.history is not None:
         below = figure.add_subplot(grid[1, :])
-        plots.draw_convergence(below, result)
+        plots.draw_convergence(below, result, objective=0 if "F" in result else None)
         mark = below.axvline(1, color="black", lw=1.2)
     title(figure, result, common.caption(), run=run)
     frames: list[Any] = []

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
@@ -44,26 +45,35 @@ class Picture(Figure):
 def convergence(result: Result) -> Figure:
     """The best value by generation: its distance to the best known value where there is one, on a logarithmic scale.
 
-    For several runs the median, the middle half and the whole range.
+    For several runs the median, the middle half and the whole range. Each of several objectives has a panel of its own.
     """
-    figure = Picture(figsize=(8, 4.5), layout="constrained")
-    axes = figure.subplots()
-    draw_convergence(axes, result)
-    _set_title(axes, result)
+    several = objective_names(result) if "F" in result else []
+    figure = Picture(figsize=(8, 4.5 if not several else 1.2 + 2.1 * len(several)), layout="constrained")
+    panels = figure.subplots(max(1, len(several)), squeeze=False, sharex=True)[:, 0]
+    for i, axes in enumerate(panels):
+        draw_convergence(axes, result, objective=i if several else None)
+    for axes in panels[:-1]:
+        axes.set_xlabel("")
+    _set_title(panels[0], result)
     return figure
 
 
-def draw_convergence(axes: Axes, result: Result, colour: str = BLUE, label: str | None = None) -> None:
-    """Draw the convergence of a result into axes that may hold others already."""
+def draw_convergence(
+    axes: Axes, result: Result, colour: str = BLUE, label: str | None = None, objective: int | None = None
+) -> None:
+    """Draw the convergence of a result, or of one of its objectives, into axes that may hold others already."""
     history = result.history if result.runs is None else result.runs.history
     if history is None:
         axes.text(0.5, 0.5, "No history was kept.", ha="center", transform=axes.transAxes)
         return
-    best = np.atleast_2d(np.asarray(history.best, np.float64)).copy()
+    best = np.asarray(history.best, np.float64)
+    best = np.atleast_2d(best if objective is None else best[..., objective]).copy()
     if history.violation is not None:
         best[np.atleast_2d(history.violation) > 0] = np.nan  # a value that no feasible point has says nothing
     best[~np.isfinite(best)] = np.nan
     values, name = _distance(result, best)
+    if objective is not None:
+        name = f"best {objective_names(result)[objective]}"
     low, lower, middle, upper, high = _bands(values)
     axes.plot(history.generation, middle, color=colour, lw=1.8, label=label or ("median" if len(best) > 1 else "best"))
     if len(best) > 1:
@@ -500,12 +510,11 @@ def _clouds(result: Result) -> list[tuple[np.ndarray, dict[str, Any]]]:
     shown = [shown[i] for i in maps.thinned(len(shown), 3)] if shown else []
     clouds = []
     for i, g in enumerate(shown):
-        place = 1 - 0.75 * i / max(1, len(shown))
-        colour = (1.0, 0.35 + 0.6 * place, 0.25 + 0.7 * place)
+        colour = colormaps["OrRd"](0.65 * i / max(1, len(shown) - 1))
         clouds.append((np.asarray(kept[g].x), {"color": colour, "label": f"generation {g:,}"}))
     last = np.asarray(result.X if "F" in result else result.population)
     label = "front" if "F" in result else f"last population, {result.nit:,}"
-    clouds.append((last, {"color": COLOURS[3], "label": label}))
+    clouds.append((last, {"color": colormaps["OrRd"](0.95), "label": label}))
     dot = {"marker": "o", "ms": 5, "mec": "black", "mew": 0.5}
     return [(x[maps.thinned(len(x), DOTS)], dot | style) for x, style in clouds if len(x)]
 
