@@ -209,7 +209,7 @@ def title(figure: Figure, result: Result, note: str = "", run: int | None = None
         text += f", run {number}"
     figure.suptitle(plots.wrapped(text, figure), x=0.01, ha="left", fontsize=13)
     if note:
-        figure.supxlabel(plots.wrapped(note, figure), x=0.01, ha="left", fontsize=9, color="#505050")
+        figure.supxlabel(plots.wrapped(note, figure, letters=14), x=0.01, ha="left", fontsize=9, color="#505050")
 
 
 def animate(

@@ -128,9 +128,9 @@ def title_of(result: Result) -> str:
     return f"{name} · {result.settings['algorithm']}{runs}"
 
 
-def wrapped(text: str, figure: Any) -> str:
-    """A title in as many lines as the figure's width makes of it."""
-    return "\n".join(textwrap.fill(line, int(10 * figure.get_figwidth())) for line in text.split("\n"))
+def wrapped(text: str, figure: Any, letters: int = 10) -> str:
+    """A text in as many lines as it takes, with so many letters an inch of the figure's width."""
+    return "\n".join(textwrap.fill(line, int(letters * figure.get_figwidth())) for line in text.split("\n"))
 
 
 def _set_title(axes: Axes, result: Result, more: str = "") -> None:
@@ -386,7 +386,8 @@ def _draw_parallel(
     shade = max(0.25, min(0.9, 30 / max(1, len(table))))
     colours = np.where(np.isfinite(values), values, finite.max(initial=0.0))[order]
     axes.add_collection(LineCollection(list(lines), array=colours, cmap=SEQUENCE, norm=norm, alpha=shade, lw=1.2))
-    axes.plot(places, (best - low) / span, color=COLOURS[3], lw=2.4, marker="o", ms=4, label=best_name)
+    thick = {"lw": 2.4, "marker": "o", "ms": 4} if len(places) <= 60 else {"lw": 1.2}
+    axes.plot(places, (best - low) / span, color=COLOURS[3], label=best_name, **thick)
     for place in places if len(places) <= 60 else ():
         axes.axvline(float(place), color=GREY, lw=0.6, alpha=0.6, zorder=0)
     axes.set_xlim(-0.3, len(places) - 0.7)
