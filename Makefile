@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: run test lint types unit test-slow bench picture clean help
+.PHONY: run test lint types unit test-slow bench picture gallery clean help
 
 run: $(STAMP)  ## design a spring, a thousand times at once, and save the run
 	$(BIN)/galapax solve examples/spring.py --runs 1000 --generations 500 --out runs/spring
@@ -29,6 +29,9 @@ bench: $(STAMP)  ## galapax beside other libraries, those that are installed
 
 picture: $(STAMP)  ## draw the picture of the README again
 	$(BIN)/python docs/picture.py
+
+gallery: $(STAMP)  ## draw the pictures of docs/gallery.md again
+	$(BIN)/python docs/gallery.py
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -7,42 +7,44 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import galapax as gx
-from galapax.view import plots
-
-GENERATIONS = (1, 15, 45)
-
-
-def populations(problem: gx.Problem) -> dict[int, np.ndarray]:
-    """The candidates of a run of DE at some generations."""
-    optimizer = gx.Optimizer(gx.DE(population=60), problem.bounds, seed=1)
-    fun = jax.jit(jax.vmap(problem.fun))
-    out = {}
-    for generation in range(1, max(GENERATIONS) + 1):
-        x = optimizer.ask()
-        if generation in GENERATIONS:
-            out[generation] = x
-        optimizer.tell(x, np.asarray(fun(x)))
-    return out
+from galapax.view import maps, plots
 
 
 def main() -> None:
-    figure = Figure(figsize=(12, 6.4), layout="constrained")
-    top, bottom = figure.subfigures(2, 1, height_ratios=(1.15, 1))
+    figure = Figure(figsize=(10, 9.3), layout="constrained")
+    above, middle, below = figure.subfigures(3, 1, height_ratios=(3.0, 1.8, 3.0))
+
     problem = gx.problems.get("rastrigin", dim=2)
+    result = gx.minimize(problem, gx.DE(population=60), generations=40, snapshots=[1, 10, 20, 40], seed=1)
     side = np.linspace(-5.12, 5.12, 201)
-    grid = np.stack(np.meshgrid(side, side), axis=-1)
-    values = np.asarray(jax.vmap(jax.vmap(problem.fun))(grid))
-    for axes, (generation, x) in zip(top.subplots(1, 3, sharey=True), populations(problem).items(), strict=True):
+    values = np.asarray(jax.vmap(jax.vmap(problem.fun))(np.stack(np.meshgrid(side, side), axis=-1)))
+    for axes, (generation, kept) in zip(above.subplots(1, 4), result.snapshots.items(), strict=True):
         axes.imshow(values, extent=(-5.12, 5.12, -5.12, 5.12), origin="lower", cmap="Blues_r", interpolation="bilinear")
-        axes.plot(x[:, 0], x[:, 1], "o", color=plots.ORANGE, ms=5, mec="black", mew=0.5)
-        axes.set_title(f"generation {generation}", fontsize=11)
-        axes.set_aspect("equal")
+        axes.plot(kept.x[:, 0], kept.x[:, 1], "o", color=plots.ORANGE, ms=5, mec="black", mew=0.5)
+        axes.set(xticks=[], yticks=[], xlim=(-5.12, 5.12), ylim=(-5.12, 5.12))
+        axes.set_title(f"generation {generation}")
+        axes.set(xlabel="x1", ylabel="x2" if generation == 1 else "")
+    above.suptitle(
+        "Differential evolution: 60 individuals, two variables, many valleys", x=0.01, ha="left", fontsize=14
+    )
+
+    problem = gx.problems.get("fep_f5")
+    result = gx.minimize(problem, gx.FEP(population=400), generations=1000, snapshots=[1, 100, 500, 1000], seed=1)
+    for axes, (generation, kept) in zip(middle.subplots(1, 4), result.snapshots.items(), strict=True):
+        axes.imshow(maps.genome_map(kept.x, problem.bounds, background=(255, 255, 255)), interpolation="nearest")
+        axes.set(xticks=[], yticks=[])
+        axes.set_title(f"generation {generation}")
+    text = "Evolutionary programming: 400 individuals, 32 variables, four of them in the colour of a pixel"
+    middle.suptitle(text, x=0.01, ha="left", fontsize=14)
+
+    axes = below.subplots()
     spring = gx.problems.get("spring")
-    axes = bottom.subplots()
     for algorithm, colour in ((gx.DE(), plots.BLUE), (gx.RandomSearch(), plots.ORANGE)):
         result = gx.minimize(spring, algorithm, generations=400, runs=1000)
         plots.draw_convergence(axes, result, colour, label=f"{type(algorithm).__name__}, median of 1000 runs")
-    axes.set_title("A spring designed a thousand times, in one computation", loc="left", fontsize=11)
+    axes.set_ylabel("weight − best known weight", fontsize=12)
+    axes.set_xlabel("generation", fontsize=12)
+    below.suptitle("A spring designed a thousand times, in one computation", x=0.01, ha="left", fontsize=14)
     figure.savefig(Path(__file__).parent / "picture.png", dpi=110)
 
 

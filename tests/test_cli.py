@@ -52,7 +52,7 @@ def test_solve_equals_minimize():
 def test_solve_takes_every_option_of_minimize():
     options = set(signature(gx.minimize).parameters)
     # the problem itself, and what is a Python object
-    given_otherwise = {"fun", "bounds", "ineq", "eq", "callback", "progress", "snapshots"}
+    given_otherwise = {"fun", "bounds", "ineq", "eq", "callback", "progress"}
     assert options - given_otherwise <= set(signature(app.registered_commands[0].callback).parameters)
 
 

@@ -296,7 +296,7 @@ def test_a_config_is_solved_and_exported(write, tmp_path):
     assert_exported(tmp_path / "elsewhere", expected)
     code, text = call("view", out)
     assert code == 0 and "over 3 runs" in text
-    refused("--export takes gagpu; got 'csv'", "view", out, "--export", "csv")
+    refused("--export takes csv, json or gagpu; got 'xml'", "view", out, "--export", "xml")
 
 
 def test_options_win_over_the_config(write):

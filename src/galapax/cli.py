@@ -8,6 +8,8 @@ import importlib.util
 import json
 import re
 import sys
+import webbrowser
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,8 +22,9 @@ from galapax.algorithm import Algorithm
 from galapax.algorithms.coevolution import CDE
 from galapax.compare import compare as run_compare
 from galapax.errors import EvaluationError, InputError
+from galapax.export import to_csv, to_one_json
 from galapax.minimax import minimax
-from galapax.minimize import minimize
+from galapax.minimize import DEFAULT_GENERATIONS, minimize
 from galapax.operators import mutation
 from galapax.problem import MinMaxProblem, Problem
 from galapax.result import Result
@@ -67,6 +70,9 @@ def solve(
     history_x: Annotated[
         bool, typer.Option("--history-x", help="Keep the best x of every generation, too (single runs always do).")
     ] = False,
+    snapshots: Annotated[
+        str | None, typer.Option(help="Keep whole populations, for maps: after generations 1,10,100, or every:10.")
+    ] = None,
     initial: Annotated[
         Path | None, typer.Option(help="A CSV file of points to start from, one a row, such as population.csv.")
     ] = None,
@@ -108,7 +114,12 @@ def solve(
             chosen = find_algorithm(algorithm, setting or [])
         wanted = find_problem(problem, dim, minmax=True)
         if isinstance(wanted, MinMaxProblem):
-            for option, value in (("--max-evaluations", max_evaluations), ("--stall", stall), ("--target", target)):
+            for option, value in (
+                ("--max-evaluations", max_evaluations),
+                ("--stall", stall),
+                ("--target", target),
+                ("--snapshots", snapshots),
+            ):
                 if value is not None:
                     raise InputError(
                         f"{option} is not for min-max problems; they have --generations and --max-seconds."
@@ -151,6 +162,7 @@ def solve(
             dtype=dtype,
             on_failure=on_failure,
             history="x" if history and (history_x or runs == 1) else history,
+            snapshots=parse_snapshots(snapshots, generations, max_evaluations is None and max_seconds is None),
             initial=None if initial is None else read_points(initial, wanted.dim),
             archive=archive,
             progress=not (quiet or as_json),
@@ -255,23 +267,82 @@ def compare(
 @app.command()
 def view(
     folder: Annotated[Path, typer.Argument(help="A saved run, sweep or comparison.")],
-    export: Annotated[str | None, typer.Option(help="gagpu: write History.txt and TestHist.txt.")] = None,
+    open_page: Annotated[bool, typer.Option("--open", help="Open its report in the browser.")] = False,
+    png: Annotated[
+        bool, typer.Option("--png", help="Draw all its pictures, by default to the folder pictures.")
+    ] = False,
+    gif: Annotated[
+        bool, typer.Option("--gif", help="Draw its convergence maps as a moving picture, maps.gif.")
+    ] = False,
+    form: Annotated[
+        str, typer.Option(help="Of the moving maps: genome (four variables in a pixel) or variables (one a column).")
+    ] = "genome",
+    export: Annotated[
+        str | None, typer.Option(help="csv: tables; json: all in one file; gagpu: History.txt and TestHist.txt.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Where to write; by default the folder itself.")
     ] = None,
 ) -> None:
-    """Show a saved run again, or export it to files of other programs."""
+    """Show a saved run again, open its report, draw its pictures, or export it to files of other programs."""
     with clear_errors():
+        if export not in (None, "csv", "json", "gagpu"):
+            raise InputError(f"--export takes csv, json or gagpu; got {export!r}.")
         saved = load(folder)
-        if export is None:
+        if isinstance(saved, Study) and (gif or export == "gagpu"):
+            what = "moving maps show one run" if gif else "GAGPU's files describe the runs of one setting"
+            raise InputError(f"{folder} holds a {saved.kind}; {what}.")
+        files: list[Path] = []
+        if open_page:
+            open_report(folder)
+        if png:
+            drawn, missing = draw_pictures(saved, out or folder / "pictures")
+            files += drawn
+            for name, why in missing.items():
+                console.print(f"No {name}.png: {why}", soft_wrap=True, highlight=False, style="dim")
+        if gif and isinstance(saved, Result):
+            target = out or folder
+            files.append(saved.plot.gif(target if target.suffix == ".gif" else target / "maps.gif", form=form))
+        if export == "csv":
+            tables = to_csv(folder, out)
+            console.print(
+                f"Tables in {tables[0].parent}: {', '.join(t.name for t in tables)}", soft_wrap=True, highlight=False
+            )
+        elif export == "json":
+            files.append(to_one_json(folder, out))
+        elif export == "gagpu" and isinstance(saved, Result):
+            files += gagpu.export(saved, out or folder)
+        for parent in dict.fromkeys(file.parent for file in files):
+            names = [file.name for file in files if file.parent == parent]
+            shown = f"{len(names)} files, {names[0]} to {names[-1]}" if len(names) > 8 else ", ".join(names)
+            console.print(f"Wrote to {parent}: {shown}", soft_wrap=True, highlight=False)
+        if not (open_page or png or gif or export):
             console.print(terminal.study_tables(saved) if isinstance(saved, Study) else terminal.result_table(saved))
-        elif export != "gagpu":
-            raise InputError(f"--export takes gagpu; got {export!r}.")
-        elif isinstance(saved, Study):
-            raise InputError(f"{folder} holds a {saved.kind}; GAGPU's files describe the runs of one setting.")
-        else:
-            for file in gagpu.export(saved, out or folder):
-                console.print(f"Wrote {file}", soft_wrap=True, highlight=False)
+
+
+def open_report(folder: Path) -> None:
+    """Open the page of a saved run, and say where it is."""
+    page = folder / "report.html"
+    if not page.is_file():
+        raise InputError(f'{folder} has no report.html: pip install "galapax[view]" and save the run again.')
+    opened = webbrowser.open(page.resolve().as_uri())
+    where = f"The report is {page.resolve()}"
+    console.print(where if opened else f"{where}; no browser was found to open it.", soft_wrap=True, highlight=False)
+
+
+def draw_pictures(saved: Result | Study, folder: Path) -> tuple[list[Path], dict[str, str]]:
+    """All pictures of a run or a study as PNG files, and for those that there are not the reason."""
+    if isinstance(saved, Result):
+        return saved.plot.save(folder)
+    from galapax.view import plots
+
+    folder.mkdir(parents=True, exist_ok=True)
+    figures = {"convergence": plots.study_convergence}
+    if saved.kind == "comparison":
+        figures["ecdf"] = plots.running_times
+    for name, draw in figures.items():
+        draw(saved).savefig(folder / f"{name}.png", dpi=130)
+    return [folder / f"{name}.png" for name in figures], {}
 
 
 @app.command("list")
@@ -402,6 +473,24 @@ def parse_choice(text: str) -> Any:
         return [float(part) for part in text.split(",")]
     except ValueError:
         return text
+
+
+def parse_snapshots(text: str | None, generations: int | None, known: bool) -> Sequence[int]:
+    """Generations from "1,10,100", or from "every:10": the first and then every tenth."""
+    if text is None:
+        return ()
+    kind, colon, step = text.partition(":")
+    try:
+        if not colon:
+            return [int(part) for part in text.split(",")]
+        if kind != "every" or int(step) < 1:
+            raise ValueError
+    except ValueError:
+        raise InputError(f"--snapshots takes generations such as 1,10,100, or every:10; got {text!r}.") from None
+    if generations is None and not known:
+        raise InputError("--snapshots every:K needs --generations, as it is not known how many there will be.")
+    last = DEFAULT_GENERATIONS if generations is None else generations
+    return sorted({1, *range(int(step), last + 1, int(step))})
 
 
 def read_points(file: Path, dim: int) -> np.ndarray:

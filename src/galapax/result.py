@@ -16,6 +16,7 @@ from galapax.statistics import expected_running_time, wilson_interval
 if TYPE_CHECKING:
     from galapax.algorithm import Population
     from galapax.problem import Problem
+    from galapax.view.accessor import Plot
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ class Result(dict[str, Any]):
     success, message: whether the run did what was asked, and why it ended.
     nit, nfev, n_failed: generations, evaluated points and failed evaluations (nit of the best run, the others of all).
     ineq, eq: constraint values at x. population, population_fitness: the survivors (of the best run).
+    plot: figures of all this, see `view.accessor.Plot`.
     snapshots: {generation: Population} as asked for; with several runs these come first. history: see History (of the
     best run). runs: see Runs; None for a single run. seed: repeats it.
     timings: seconds for "compile", "run" (the generations as the host saw them; "device" of it spent waiting for the
@@ -191,6 +193,13 @@ class Result(dict[str, Any]):
         if "F" not in self:
             raise InputError("there is no front to choose from: the problem has one objective, and x is its answer.")
         return choose(self.F, -1.0 if self.settings["maximize"] else 1.0, how)
+
+    @property
+    def plot(self) -> Plot:
+        """Figures: plot.convergence(), plot.front(), plot.maps(), plot.parallel(), plot.landscape(); plot() chooses."""
+        from galapax.view.accessor import Plot
+
+        return Plot(self)
 
     def save(self, folder: str | Path) -> Path:
         """Write this result to a folder: result.json, history.csv, population.csv, convergence.png, report.html."""

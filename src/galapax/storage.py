@@ -14,6 +14,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from galapax.algorithm import Population
 from galapax.errors import InputError
 from galapax.front import Front
 from galapax.problem import Bounds, Problem, unavailable
@@ -31,6 +32,7 @@ FILES = (
     "runs.csv",
     "fronts.csv",
     "histories.npz",
+    "snapshots.npz",
     "convergence.png",
     "front.png",
     "report.html",
@@ -51,8 +53,8 @@ STUDY_FILES = (
 
 def save(result: Result, folder: str | Path) -> Path:
     """Write `result` to `folder`: result.json, history.csv, population.csv, for several objectives front.csv; for
-    several runs runs.csv, histories.npz with the history of every run, and fronts.csv with every run's front; with
-    matplotlib, pictures and a page too.
+    several runs runs.csv, histories.npz with the history of every run, and fronts.csv with every run's front; the
+    populations that were kept in snapshots.npz; with matplotlib, pictures and a page too.
 
     What an earlier run left there is removed first. result.json is written last and in one move, so that a folder which
     has it is complete.
@@ -72,10 +74,14 @@ def save(result: Result, folder: str | Path) -> Path:
         _write_csv(path / "population.csv", [*names, *values], table)
         if "F" in result:
             _write_csv(path / "front.csv", *front_table(result))
+        if result.get("snapshots"):
+            _write_npz(path / "snapshots.npz", _snapshot_arrays(result.snapshots))
         if _can_draw():
             from galapax.view import plots, report
 
             plots.convergence(result).savefig(path / "convergence.png", dpi=150)
+            if "F" in result and len(result.F):
+                plots.front(result).savefig(path / "front.png", dpi=150)
             (path / "report.html").write_text(report.page(result), encoding="utf-8")
         _write_json(path / "result.json", plain_result(result))
     return path
@@ -115,6 +121,11 @@ def load(folder: str | Path) -> Result | Study:
             with _whole(fronts):
                 own = _fronts_from(_read_csv(fronts)[0], result["runs"].number, d)
                 result["runs"] = replace(result["runs"], fronts=own)
+    snapshots = path / "snapshots.npz"
+    result["snapshots"] = {}
+    if snapshots.is_file():
+        with _whole(snapshots), np.load(snapshots) as arrays:
+            result["snapshots"] = _snapshots_from(arrays, result)
     return result
 
 
@@ -172,6 +183,24 @@ def _load_study(path: Path) -> Study:
             result["runs"] = runs if len(runs) > 1 else None
     with _whole(file):
         return Study(**described, results=results)
+
+
+def _snapshot_arrays(snapshots: dict[int, Population]) -> dict[str, np.ndarray]:
+    """By name: "100.x", "100.objectives" and so on for generation 100."""
+    parts = {f"{g}.{name}": values for g, kept in snapshots.items() for name, values in kept._asdict().items()}
+    return {name: np.asarray(values) for name, values in parts.items() if values is not None}
+
+
+def _snapshots_from(arrays: Any, result: Result) -> dict[int, Population]:
+    shape = result.population.shape if result.runs is None else (len(result.runs), *result.population.shape)
+    out = {}
+    for g in sorted({int(name.partition(".")[0]) for name in arrays.files}):
+        parts = {name: arrays[f"{g}.{name}"] for name in Population._fields if f"{g}.{name}" in arrays.files}
+        kept = Population(**{"violation": None} | parts)
+        if kept.x.shape[-1] != shape[-1] or kept.x.ndim != len(shape) or kept.x.shape[:-1] != kept.fitness.shape:
+            raise ValueError(f"the population of generation {g} has the shape {kept.x.shape}")
+        out[g] = kept
+    return out
 
 
 def _arrays(record: Any) -> dict[str, np.ndarray]:

@@ -1,0 +1,25 @@
+"""Make the pictures of the gallery again: `python docs/gallery.py` (or `make gallery`) runs the code on its page."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).parent
+BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def main() -> None:
+    os.chdir(DOCS)
+    names: dict[str, object] = {}
+    for language, text in BLOCK.findall(Path("gallery.md").read_text(encoding="utf-8")):
+        if language == "python":
+            exec(compile(text, "gallery.md", "exec"), names)
+            continue
+        for command in text.splitlines():
+            subprocess.run([sys.executable, "-m", *command.split()], check=True, stdout=subprocess.DEVNULL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+"""Convergence maps of several generations: next to each other, each by itself, or one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import FuncNorm, Normalize
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from PIL import Image
+
+from galapax.algorithm import Population
+from galapax.errors import InputError
+from galapax.result import Result
+from galapax.view import maps, plots
+
+STRIP = 6  # maps side by side, unless generations are chosen
+INFEASIBLE = (250, 215, 150)  # the colour of an individual that has no fitness
+
+
+class MapScale:
+    """What the maps of several generations have in common, so that they can be compared.
+
+    The grey of the fitness maps runs from the best known value, or the best of these populations, to the worst of them,
+    in even steps of the logarithm where they differ by more than two magnitudes. Infeasible individuals are orange.
+    """
+
+    def __init__(self, result: Result, kept: dict[int, Population], form: str, scale: str, most: int) -> None:
+        if form not in ("genome", "variables"):
+            raise InputError(f'form must be "genome" or "variables", got {form!r}.')
+        self.result, self.form, self.scale = result, form, scale
+        self.maximize = bool(result.settings["maximize"])
+        first = next(iter(kept.values()))
+        self.n, self.d = np.shape(first.x)
+        self.rows = maps.thinned(self.n, most // -(-self.d // 4) if form == "genome" else 400)
+        every = np.concatenate([f[np.isfinite(f)] for f in map(maps.fitness_of, kept.values())])
+        self.infeasible = any(np.isnan(maps.fitness_of(population)).any() for population in kept.values())
+        self.low, self.high = (float(every.min()), float(every.max())) if every.size else (0.0, 0.0)
+        optimum = result.problem.optimum
+        if optimum is not None and not self.maximize:
+            self.low = min(self.low, float(optimum))
+        ends = [np.median(f[np.isfinite(f)]) for f in map(maps.fitness_of, kept.values()) if np.isfinite(f).any()]
+        best, span = (self.high, -1.0) if self.maximize else (self.low, 1.0)
+        gaps = [span * (end - best) for end in ends]
+        self.log = bool(gaps) and self.high - self.low > 100 * min(gaps)
+
+    def genes(self, population: Population) -> np.ndarray:
+        bounds, x = self.result.problem.bounds, np.asarray(population.x)
+        if self.form == "genome":
+            return maps.genome_map(x[self.rows], bounds, scale=self.scale, background=(255, 255, 255))
+        sign = -1.0 if self.maximize else 1.0
+        chosen = maps.best_first(sign * maps.fitness_of(population))[self.rows]
+        return maps.coloured(maps.variable_map(x[chosen], bounds, scale=self.scale), plots.SEQUENCE)
+
+    def fitness(self, population: Population) -> np.ndarray:
+        values = maps.fitness_of(population)[self.rows]
+        grey = maps.fitness_map(values, low=self.low, high=self.high, log=self.log, maximize=self.maximize)
+        pixels = np.concatenate([grey[..., :1].repeat(3, axis=-1), grey[..., 1:]], axis=-1).reshape(-1, 4)
+        pixels[: len(values)][np.isnan(values), :3] = INFEASIBLE
+        return pixels.reshape(*grey.shape[:2], 4)
+
+    def norm(self) -> Normalize:
+        """The scale of the fitness map, for its colour bar."""
+        low, span = self.low, (self.high - self.low) or 1.0
+        if not self.log:
+            return Normalize(low, low + span)
+
+        def forward(values: np.ndarray) -> np.ndarray:
+            share = np.clip((np.asarray(values) - low) / span, 0, 1)
+            share = 1 - share if self.maximize else share
+            grey = np.log1p(1e6 * share) / np.log1p(1e6)
+            return 1 - grey if self.maximize else grey
+
+        def inverse(places: np.ndarray) -> np.ndarray:
+            grey = 1 - np.asarray(places) if self.maximize else np.asarray(places)
+            share = np.expm1(grey * np.log1p(1e6)) / 1e6
+            return low + span * (1 - share if self.maximize else share)
+
+        return FuncNorm((forward, inverse), low, low + span)
+
+    def show_genes(self, axes: Axes, population: Population) -> AxesImage:
+        pixels = self.genes(population)
+        image = axes.imshow(pixels, interpolation="nearest", aspect="equal" if self.form == "genome" else "auto")
+        if self.form == "genome":
+            axes.set(xticks=[], yticks=[])
+        else:
+            names = self.result.problem.variable_names()
+            at = maps.thinned(self.d, 8 if max(map(len, names)) < 4 else 4)
+            axes.set_xticks(at, [names[i] for i in at] if self.d > 4 else plots.labels(self.result.problem))
+            if max(map(len, names)) > 4 and self.d <= 12:
+                axes.set_xticks(range(self.d), plots.labels(self.result.problem), rotation=90, fontsize=8)
+            axes.set_yticks([])
+        return image
+
+    def show_fitness(self, axes: Axes, population: Population) -> AxesImage:
+        axes.set(xticks=[], yticks=[])
+        return axes.imshow(self.fitness(population), interpolation="nearest")
+
+    def caption(self) -> str:
+        """What a map shows, in a line."""
+        some = "" if len(self.rows) == self.n else f" ({len(self.rows):,} of {self.n:,} shown)"
+        over = "their box" if self.scale == "box" else "the population"
+        if self.form == "variables":
+            return f"One row an individual, best on top{some}; variables scaled over {over}."
+        tiles = -(-self.d // 4)
+        down, across = maps.raster(tiles)
+        height, width = maps.raster(len(self.rows))
+        laid = f"{across} × {down} tiles" if tiles > 1 else "One tile"
+        return (
+            f"{laid} of {width} × {height} individuals{some}; a tile shows four variables as red, green, blue and "
+            f"opacity, scaled over {over}."
+        )
+
+    def fitness_name(self) -> str:
+        name = plots.objective_names(self.result)[0]
+        return f"{name} (orange: infeasible)" if self.infeasible else name
+
+
+def filmstrip(
+    result: Result,
+    generations: Iterable[int] | None = None,
+    *,
+    form: str = "genome",
+    scale: str = "box",
+    run: int | None = None,
+) -> Figure:
+    """The maps of some generations next to each other: what the individuals are above, how good they are below.
+
+    generations: some of those that `snapshots` kept; by default up to six, closer at first, where most happens.
+    form: "genome", the paper's map with four variables in a pixel, or "variables", one row an individual and one column
+    a variable. scale: "box" or "population", see `maps.levels`. run: the number of a run; by default the best one's.
+    Large populations are thinned, which the caption says.
+    """
+    kept = maps.snapshots_of(result, generations, run)
+    if generations is None and len(kept) > STRIP:
+        known = np.array(list(kept))
+        marks = np.geomspace(known[0], known[-1], STRIP)
+        kept = {int(g): kept[int(g)] for g in sorted({known[np.argmin(np.abs(known - mark))] for mark in marks})}
+    common = MapScale(result, kept, form, scale, most=2**16)
+    height, width = common.genes(next(iter(kept.values()))).shape[:2]
+    across = 2.5
+    tall = min(across * height / width, 3.2) if form == "genome" else 3.0
+    below = 1.7
+    size = (max(7.0, across * len(kept) + 1.3), tall + below + 1.6)
+    figure = plots.Picture(figsize=size, layout="constrained")
+    grid = figure.subplots(2, len(kept), squeeze=False, height_ratios=(tall, below))
+    for column, (generation, population) in enumerate(kept.items()):
+        common.show_genes(grid[0, column], population)
+        common.show_fitness(grid[1, column], population)
+        grid[0, column].set_title(f"generation {generation:,}", fontsize=11)
+    grid[0, 0].set_ylabel("variables" if form == "genome" else "individuals")
+    grid[1, 0].set_ylabel("fitness")
+    if form == "variables":
+        key = figure.colorbar(ScalarMappable(Normalize(0, 1), plots.SEQUENCE), ax=grid[0], aspect=25, pad=0.01)
+        ends = ["lowest", "highest"] if scale == "box" else ["least", "most"]
+        key.set_ticks([0, 1], labels=ends)
+    colours = "gray_r" if common.maximize else "gray"
+    bar = figure.colorbar(ScalarMappable(common.norm(), colours), ax=grid[1], aspect=15, pad=0.01)
+    if common.log:
+        at = np.array([0, 1e-4, 1e-2, 1])
+        at = 1 - at if common.maximize else at
+        bar.set_ticks(list(common.low + (common.high - common.low) * at))
+    bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
+    bar.set_label(common.fitness_name(), fontsize=9)
+    title(figure, result, common.caption(), run=run)
+    return figure
+
+
+def save_maps(
+    result: Result,
+    folder: str | Path,
+    generations: Iterable[int] | None = None,
+    *,
+    scale: str = "box",
+    run: int | None = None,
+) -> list[Path]:
+    """Write three PNG files a generation: its genome map, its fitness map and its variable map, with nothing else.
+
+    generations, scale, run: see `filmstrip`. Each map's pixels are enlarged by a whole number.
+    """
+    kept = maps.snapshots_of(result, generations, run)
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    genome, rows = (MapScale(result, kept, form, scale, maps.MOST_PIXELS) for form in ("genome", "variables"))
+    written = []
+    for g, population in kept.items():
+        for name, pixels in (
+            ("genome-map", genome.genes(population)),
+            ("fitness-map", genome.fitness(population)),
+            ("variable-map", rows.genes(population)),
+        ):
+            file = path / f"{name}-{g:06d}.png"
+            maps.picture(pixels).save(file)
+            written.append(file)
+    return written
+
+
+def title(figure: Figure, result: Result, note: str = "", run: int | None = None) -> None:
+    """Problem and algorithm over a figure of several panels, and a note under them."""
+    text = plots.title_of(result)
+    if result.runs is not None:
+        number = result.runs.number[maps.best_row(result)] if run is None else run
+        text += f", run {number}"
+    figure.suptitle(plots.wrapped(text, figure), x=0.01, ha="left", fontsize=13)
+    if note:
+        figure.supxlabel(plots.wrapped(note, figure, letters=14), x=0.01, ha="left", fontsize=9, color="#505050")
+
+
+def animate(
+    result: Result,
+    file: str | Path,
+    generations: Iterable[int] | None = None,
+    *,
+    form: str = "genome",
+    scale: str = "box",
+    run: int | None = None,
+    seconds: float = 10.0,
+) -> Path:
+    """Write the maps of a run as an animated GIF, a frame for each population that was kept; see `filmstrip`.
+
+    Below the maps, where a history was kept, the best value by generation with a mark that moves along. seconds: how
+    long it takes in all, if that leaves each frame between 1/25 and 1/2 second; the last frame stays for two more.
+    """
+    kept = maps.snapshots_of(result, generations, run)
+    common = MapScale(result, kept, form, scale, most=2**15)
+    first = next(iter(kept.values()))
+    figure = Figure(figsize=(7.6, 4.9 if result.history is None else 6.4), dpi=90, layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    rows = 1 if result.history is None else 2
+    grid = figure.add_gridspec(rows, 2, width_ratios=(1.6, 1), height_ratios=(1.7, 1)[:rows])
+    axes = figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[0, 1])
+    genes, grey = common.show_genes(axes[0], first), common.show_fitness(axes[1], first)
+    label = axes[0].set_title("", fontsize=13, weight="bold")
+    axes[1].set_title("fitness, dark is good" + ", orange infeasible" * common.infeasible, fontsize=11)
+    if result.history is not None:
+        below = figure.add_subplot(grid[1, :])
+        plots.draw_convergence(below, result, objective=0 if "F" in result else None)
+        mark = below.axvline(1, color="black", lw=1.2)
+    title(figure, result, common.caption(), run=run)
+    frames: list[Any] = []
+    for generation, population in kept.items():
+        genes.set_data(common.genes(population))
+        grey.set_data(common.fitness(population))
+        label.set_text(f"generation {generation:,}")
+        if result.history is not None:
+            mark.set_xdata([generation, generation])
+        canvas.draw()
+        if not frames:
+            figure.set_layout_engine("none")  # the panels stay where they are from now on
+        image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+        frames.append(image.quantize(256, dither=Image.Dither.NONE))
+    path = Path(file)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    each = int(np.clip(1000 * seconds / len(frames), 40, 500))
+    times = [each] * (len(frames) - 1) + [each + 2000]
+    frames[0].save(path, format="GIF", save_all=True, append_images=frames[1:], duration=times, loop=0)
+    return path
