@@ -94,11 +94,14 @@ def knee(front: Any) -> int:
 
     Each objective is scaled to [0, 1] over the front, so that the ends lie on the plane where the scaled objectives add
     up to 1 (for two objectives; Das 1999, Structural Optimization 18:107-115). On a front that bulges away from the
-    origin no point lies before that plane; then it is the most balanced one, whose worst objective is least.
+    origin no point lies before that plane, by at least a hundredth; then it is the most balanced one, whose worst
+    objective is least.
     """
     points, failed = _scaled(front)
-    if np.sum(points[~failed], axis=1).min() < 1 - 1e-9:
-        return _least(np.sum(points, axis=1), failed)
+    totals = np.sum(points, axis=1)
+    ends = [_least(points[:, k], failed) for k in range(points.shape[1])]
+    if totals[~failed].min() < 0.99 * totals[ends].min():
+        return _least(totals, failed)
     return _least(np.max(points, axis=1), failed)
 
 
