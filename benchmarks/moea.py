@@ -21,7 +21,7 @@ from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.evaluate import trace
-from galapax.operators import dominance, selection
+from galapax.operators import dominance
 
 SIZES = (100, 1024, 4096, 16384)
 
@@ -81,7 +81,7 @@ def parts(count: int, sizes: tuple[int, ...]) -> None:
         "ranks_and_crowding": dominance.ranks_and_crowding,
         "mean_distance": dominance.mean_distance,
         "niche_counts": lambda f: dominance.niche_counts(f, 0.2),
-        "best_rows": lambda f: selection.best_rows(f[:, 0].astype(jnp.int32), f[:, 1], f.shape[0] // 2),
+        "best_rows": lambda f: dominance.best_rows(f[:, 0].astype(jnp.int32), f[:, 1], f.shape[0] // 2),
         "crowding_by_pairs": lambda f: dominance.crowding_by_pairs(f, jnp.zeros(f.shape[0], jnp.int32)),
         "crowding_by_sorting": lambda f: dominance.crowding_by_sorting(f, jnp.zeros(f.shape[0], jnp.int32)),
     }

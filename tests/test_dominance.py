@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from galapax import random
 from galapax.operators import dominance
-from galapax.operators.selection import best_rows, binary_tournament, take_from_both
+from galapax.operators.selection import binary_tournament, take_from_both
 
 N = 41
 INF, NAN = np.inf, np.nan
@@ -326,16 +326,46 @@ def test_a_set_that_holds_every_point_dominates_what_is_dominated():
 # Selection by front and crowding
 
 
+@pytest.fixture(params=["this device", "the other"])
+def either_form(request, monkeypatch):
+    if request.param == "the other":
+        monkeypatch.setattr(dominance, "_on_cpu", lambda: jax.default_backend() != "cpu")
+
+
+@pytest.mark.usefixtures("either_form")
 @pytest.mark.parametrize("count", [1, 7, 20, N])
 def test_the_best_rows_are_the_first_by_rank_then_by_spread(count):
     rng = np.random.default_rng(count)
     rank = rng.integers(0, 4, N).astype(np.int32)
     spread = np.where(rng.random(N) < 0.3, INF, rng.integers(0, 3, N)).astype(np.float32)
-    rows = np.asarray(jax.jit(best_rows, static_argnums=2)(rank, spread, count))
+    rows = np.asarray(dominance.best_rows(rank, spread, count))
     order = np.lexsort((np.arange(N), -spread, rank))
     assert len(set(rows.tolist())) == count
     assert sorted(zip(rank[rows], -spread[rows], strict=True)) == sorted(zip(rank, -spread, strict=True))[:count]
     assert set(rows[rank[rows] < rank[order[count - 1]]]) == set(order[:count][rank[order[:count]] < rank[rows].max()])
+
+
+@pytest.mark.parametrize("n", [1, 2, 257, 1100])
+def test_ranks_by_chains_with_and_without_a_loop_over_the_blocks(n, monkeypatch):
+    objectives = np.random.default_rng(n).integers(0, 12, (n, 2)).astype(np.float32)
+    unrolled = dominance.ranks_by_chains(objectives, None, block=64)  # 18 blocks at most
+    monkeypatch.setattr(dominance, "UNROLLED", 0)
+    assert np.array_equal(unrolled, dominance.ranks_by_chains(objectives, None, block=64))
+    monkeypatch.setattr(dominance, "UNROLLED", 99)
+    assert np.array_equal(unrolled, dominance.ranks_by_chains(objectives, None, block=64))
+    assert np.array_equal(unrolled, dominance.ranks_by_sweep(objectives)[0])
+
+
+@pytest.mark.parametrize("drawn", [1, 5, dominance.DRAWS + 3])
+def test_comparison_sets_have_the_size_asked_for_in_either_form(drawn, monkeypatch):
+    # one point in 300 dominates row 1: it is drawn with chance 1 - (299 / 300) ** drawn
+    objectives = np.concatenate([np.zeros((1, 2)), np.ones((1, 2)), np.full((298, 2), 2.0)]).astype(np.float32)
+    rows = np.ones((1, 20_000), np.int32)
+    chance = 1 - (299 / 300) ** drawn
+    for on_cpu in (True, False):
+        monkeypatch.setattr(dominance, "_on_cpu", lambda on_cpu=on_cpu: on_cpu)
+        hit = np.mean(dominance.dominated_by_drawn(random.run_keys(0, 0, 1)[0], objectives, None, rows, drawn))
+        assert abs(hit - chance) < 5 * np.sqrt(chance * (1 - chance) / 20_000)
 
 
 def test_a_tournament_goes_to_the_lower_rank_then_to_the_greater_spread():

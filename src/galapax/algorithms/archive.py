@@ -17,8 +17,8 @@ from jax import Array
 from galapax.algorithm import Algorithm, Evaluation, Population, Shape, evaluated, static, unevaluated
 from galapax.checks import whole
 from galapax.memory import stored
-from galapax.operators.dominance import ranks_and_crowding
-from galapax.operators.selection import best_rows, join, take
+from galapax.operators.dominance import best_rows, ranks_and_crowding
+from galapax.operators.selection import join, take
 from galapax.problem import Bounds
 
 

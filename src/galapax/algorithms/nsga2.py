@@ -29,10 +29,10 @@ from galapax.algorithm import Evaluation, Population, Shape, evaluated, static, 
 from galapax.checks import in_range, whole
 from galapax.memory import stored
 from galapax.operators.crossover import simulated_binary_crossover
-from galapax.operators.dominance import ranks_and_crowding
+from galapax.operators.dominance import best_rows, ranks_and_crowding
 from galapax.operators.mutation import add_difference, polynomial_mutation
 from galapax.operators.sampling import uniform_in
-from galapax.operators.selection import best_rows, binary_tournament, join, take, take_from_both
+from galapax.operators.selection import binary_tournament, join, take, take_from_both
 from galapax.problem import Bounds
 
 

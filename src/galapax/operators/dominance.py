@@ -28,6 +28,9 @@ PAIRS_AT_ONCE = 2**28  # beyond so many pairs a reduction goes by tiles of rows,
 CPU_GROUP = 8  # points that one step of a loop on a CPU compares with all others
 SQUARED = 32  # blocks of so many points are chained by squares on a GPU, larger ones from halves
 NO_CHAIN = -(2**29)
+COUNTED = 8192  # up to so many points a GPU orders by comparing all pairs, which is one kernel; a sort is a dozen
+UNROLLED = 8  # up to so many blocks are settled one after another without a loop
+DRAWS = 128  # comparisons that one reduction makes; with many more XLA compiles for minutes
 
 Columns = tuple[Array, ...]  # one array a column; the last one is the violation where there is one
 
@@ -93,13 +96,14 @@ def dominated_by_drawn(key: Array, objectives: Array, violation: Array | None, r
         theirs = tuple(c.at[index].get(mode="promise_in_bounds")[..., None, :] for c in columns)
         return _dominates(theirs, mine, m)
 
-    if not _on_cpu():
-        return jnp.any(beaten(random.integers(key, (drawn, q), n)), axis=0)
+    size = 1 if _on_cpu() else min(drawn, DRAWS)
 
-    def add(i: Array, found: Array) -> Array:
-        return found | beaten(random.integers(random.fold(key, i), (q,), n))
+    def add(i: Any, found: Array) -> Array:
+        index = random.integers(random.fold(key, i), (size, q), n)
+        return found | jnp.any(beaten(index) & (i * size + jnp.arange(size) < drawn)[:, None, None], axis=0)
 
-    return lax.fori_loop(0, drawn, add, jnp.zeros(rows.shape, bool))
+    found = jnp.zeros(rows.shape, bool)
+    return add(0, found) if size == drawn else lax.fori_loop(0, -(-drawn // size), add, found)
 
 
 def scaled(points: Array, counted: Array) -> Array:
@@ -255,24 +259,33 @@ def ranks_by_chains(objectives: Array, violation: Array | None = None, block: in
     columns, m = _columns(objectives, violation)
     n = columns[0].shape[0]
     block = block or min(512 if n > 2**14 else 256, 2 ** max(n - 1, 1).bit_length())
-    rows = jnp.arange(n, dtype=jnp.int32)
-    _, order = lax.sort((_counts(columns, m), rows), num_keys=1)
+    order = _order(_counts(columns, m))
     padded = -(-n // block) * block
     ordered = tuple(jnp.pad(c[order], (0, padded - n), constant_values=jnp.inf) for c in columns)
     chains = _chains(ordered, m, block)
 
-    def settle(b: Array, ranks: Array) -> Array:
-        here = tuple(lax.dynamic_slice_in_dim(c, b * block, block) for c in ordered)
+    def ranks_of(here: Columns, inside: Array, before: Columns, ranks: Array) -> Array:
+        """Of the points of a block, with the chains inside it, after others whose ranks are known."""
 
         def term(row: Columns, other: Columns) -> Columns:  # those not yet settled, at -1, push nobody
             return (jnp.where(_dominates(other[:-1], row, m), other[-1] + 1, 0),)
 
-        (pushed,) = _over_others(term, (MAX,), here, (*ordered, ranks))
-        inside = lax.dynamic_index_in_dim(chains, b, keepdims=False)
-        settled = jnp.max(inside + pushed[None, :], axis=1)
-        return lax.dynamic_update_slice_in_dim(ranks, settled, b * block, axis=0)
+        (pushed,) = _over_others(term, (MAX,), here, (*before, ranks))
+        return jnp.max(inside + pushed[None, :], axis=1)
 
-    settled = lax.fori_loop(0, padded // block, settle, jnp.full(padded, -1, jnp.int32))
+    def settle(b: Array, ranks: Array) -> Array:
+        here = tuple(lax.dynamic_slice_in_dim(c, b * block, block) for c in ordered)
+        inside = lax.dynamic_index_in_dim(chains, b, keepdims=False)
+        return lax.dynamic_update_slice_in_dim(ranks, ranks_of(here, inside, ordered, ranks), b * block, axis=0)
+
+    blocks = padded // block
+    if blocks > UNROLLED:
+        settled = lax.fori_loop(0, blocks, settle, jnp.full(padded, -1, jnp.int32))
+    else:
+        settled = jnp.max(chains[0], axis=1)
+        for b in range(1, blocks):
+            here, before = (tuple(c[i:j] for c in ordered) for i, j in ((b * block, (b + 1) * block), (0, b * block)))
+            settled = jnp.concatenate([settled, ranks_of(here, chains[b], before, settled)])
     return jnp.zeros(n, jnp.int32).at[order].set(settled[:n])
 
 
@@ -363,6 +376,45 @@ def crowding_by_pairs(objectives: Array, rank: Array) -> Array:
         share = jnp.where(span > 0, (right - left) / jnp.where(span > 0, span, 1), 0)
         total += jnp.where(jnp.isfinite(left) & jnp.isfinite(right), share, jnp.inf)
     return total
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Order
+
+
+def best_rows(rank: Array, spread: Array, count: int) -> Array:
+    """The `count` best rows by lower rank, then greater spread, then lower row, (count,) int32.
+
+    rank: (n,) int32. spread: (n,), at least 0, may be +inf; compared in float32.
+    """
+    n = rank.shape[0]
+    if _on_cpu() or n > COUNTED:
+        margin = jnp.sort(rank)[count - 1]  # the last rank of which some are taken; one sort of plain numbers is cheap
+    else:
+        (reached,) = _over_others(
+            lambda row, other: ((other[0] <= row[0]).astype(jnp.int32),), (SUM,), (rank,), (rank,)
+        )
+        margin = jnp.min(jnp.where(reached >= count, rank, n))
+    inside = jnp.clip(spread.astype(jnp.float32), 0, jnp.finfo(jnp.float32).max)
+    keys = jnp.where(rank < margin, jnp.inf, jnp.where(rank == margin, inside, -1))
+    if _on_cpu() or n > COUNTED:
+        return lax.top_k(keys, count)[1]
+    return _order(-keys)[:count]
+
+
+def _order(keys: Array) -> Array:
+    """The rows by rising keys (n,), among equals the lower first, (n,) int32."""
+    n = keys.shape[0]
+    rows = jnp.arange(n, dtype=jnp.int32)
+    if _on_cpu() or n > COUNTED:
+        return lax.sort((keys, rows), num_keys=1, is_stable=True)[1]
+
+    def term(row: Columns, other: Columns) -> Columns:
+        before = (other[0] < row[0]) | ((other[0] == row[0]) & (other[1] < row[1]))
+        return (before.astype(jnp.int32),)
+
+    (place,) = _over_others(term, (SUM,), (keys, rows), (keys, rows))
+    return jnp.zeros(n, jnp.int32).at[place].set(rows, unique_indices=True, mode="promise_in_bounds")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -102,17 +102,6 @@ def binary_tournament(key: Array, rank: Array, spread: Array, count: int) -> Arr
     return jnp.where(second, pairs[1], pairs[0])
 
 
-def best_rows(rank: Array, spread: Array, count: int) -> Array:
-    """The `count` best rows by lower rank, then greater spread, then lower row, (count,) int32.
-
-    rank: (n,) int32. spread: (n,), at least 0, may be +inf; compared in float32.
-    """
-    margin = jnp.sort(rank)[count - 1]  # the last rank of which some are taken; one sort of plain numbers is cheap
-    largest = jnp.finfo(jnp.float32).max
-    inside = jnp.clip(spread.astype(jnp.float32), 0, largest)
-    return jax.lax.top_k(jnp.where(rank < margin, jnp.inf, jnp.where(rank == margin, inside, -1)), count)[1]
-
-
 def take(rows: Array, tree: Any) -> Any:
     """These rows of every array."""
     return jax.tree.map(lambda a: a.at[rows].get(mode="promise_in_bounds"), tree)
