@@ -2,6 +2,7 @@
 
 import dataclasses
 from functools import cache, partial
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +13,8 @@ import galapax as gx
 from galapax import random
 from galapax.algorithm import Shape
 from galapax.algorithms import coevolution
-from galapax.algorithms.coevolution import CDE, in_tiles
-from galapax.engines import xla
+from galapax.algorithms.coevolution import CDE, all_pairs, in_tiles
+from galapax.engines import loop, xla
 from galapax.engines.loop import INTERLUDE
 from galapax.evaluate import summarise
 from galapax.operators.constraints import augmented_lagrangian
@@ -33,8 +34,8 @@ EDGE = 3.2
 
 def lagrangian(facts, multipliers, penalty, ineq):
     with jax.enable_x64(True):
-        rows = (np.atleast_2d(np.asarray(v, np.float64)) for v in (facts, multipliers))
-        return np.asarray(augmented_lagrangian(*(jnp.asarray(r) for r in rows), penalty, ineq))
+        rows = [jnp.asarray(np.atleast_2d(np.asarray(v, np.float64))) for v in (facts, multipliers)]
+        return np.asarray(augmented_lagrangian(rows[0][:, None], rows[1][None], penalty, 0.5 / penalty, ineq))
 
 
 def lagrangian_by_loops(facts, multipliers, penalty, ineq):
@@ -86,7 +87,7 @@ def test_its_slope_is_that_of_finite_differences():
     for row, multipliers in zip(facts, y, strict=True):
         with jax.enable_x64(True):
             slope = np.asarray(
-                jax.grad(lambda r, m=multipliers: augmented_lagrangian(r[None], m[None], penalty, 2)[0, 0])(row)
+                jax.grad(lambda r, m=multipliers: augmented_lagrangian(r, m, penalty, 0.5 / penalty, 2))(row)
             )
         sides = [lagrangian(row + step * np.eye(4) * sign, multipliers, penalty, 2)[:, 0] for sign in (1, -1)]
         np.testing.assert_allclose(slope, (sides[0] - sides[1]) / (2 * step), atol=1e-7)
@@ -114,7 +115,15 @@ def test_the_table_is_that_of_a_double_loop(n, m, p, q):
     rng = np.random.default_rng(n)
     facts, y = rng.normal(size=(n, 1 + p + q)), rng.normal(size=(m, p + q)) * 3
     y[:, :p] = abs(y[:, :p])
-    np.testing.assert_allclose(lagrangian(facts, y, 1.3, p), lagrangian_by_loops(facts, y, 1.3, p), rtol=1e-12)
+    with jax.enable_x64(True):
+        table = all_pairs(
+            lambda a, b: augmented_lagrangian(a, b, 1.3, 0.5 / 1.3, p), jnp.asarray(facts), jnp.asarray(y)
+        )
+    np.testing.assert_allclose(table, lagrangian_by_loops(facts, y, 1.3, p), rtol=1e-12, atol=1e-14)
+
+
+def test_a_constraint_without_a_lower_end_is_slack():
+    assert lagrangian([1.0, -np.inf], [4.0], 2.0, 1) == -1.0
 
 
 # --- tables in tiles --------------------------------------------------------------------------------------------------
@@ -194,31 +203,25 @@ def trace(case):
     problem, told = CASES[case], []
     shape, key = shape_of(problem), random.run_keys(SEED, 0, 1)[0]
 
-    @jax.jit
-    def step(key, state):
+    @partial(jax.jit, static_argnums=0)
+    def step(first, key, state):
         def of_all(function):
             return None if function is None else jax.vmap(function)(state.candidates).reshape(N, -1)
 
-        values = (of_all(function) for function in (problem.fun, problem.ineq, problem.eq))
-        return SMALL.step(key, state, summarise(*values, problem.eq_tolerance))
+        evaluation = summarise(*map(of_all, (problem.fun, problem.ineq, problem.eq)), problem.eq_tolerance)
+        return SMALL.step(key, SMALL.prelude(state, evaluation, shape) if first else state, evaluation)
 
     interlude = jax.jit(partial(SMALL.interlude, shape=shape))
     with jax.enable_x64(True):
         state = jax.device_get(jax.jit(partial(SMALL.init, shape=shape))(random.fold(key, 0), problem.bounds))
         for generation in range(1, GENERATIONS + 1):
             own = random.fold(key, generation)
-            before, state = state, jax.device_get(step(own, state))
+            before, state = state, jax.device_get(step(generation == 1, own, state))
             told.append((generation, "step", before, state))
             if generation % PERIOD == 0:
                 before, state = state, jax.device_get(interlude(random.fold(own, INTERLUDE), state))
                 told.append((generation, "interlude", before, state))
     return told
-
-
-def survivors(state):
-    """Its x and what is known of them; after them the best individual ever seen."""
-    with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, state.parents)
 
 
 def penalty_of(state):
@@ -227,20 +230,19 @@ def penalty_of(state):
 
 def table_of(case, state, facts=None):
     facts = state.facts if facts is None else facts
-    return lagrangian_by_loops(facts / state.units, state.rivals, penalty_of(state), shape_of(CASES[case]).ineq)
+    return lagrangian_by_loops(facts, state.rivals, penalty_of(state), shape_of(CASES[case]).ineq)
 
 
 @EVERY_CASE
 def test_scores_are_the_worst_values_over_all_rivals(case):
     for _, kind, before, after in trace(case):
-        x = survivors(after).x[:N]
-        facts = facts_of(CASES[case], x)
-        np.testing.assert_allclose(after.facts, facts, rtol=1e-12, atol=1e-12)
+        facts = facts_of(CASES[case], after.x)
+        np.testing.assert_allclose(after.facts * after.units, facts, rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(after.scores, table_of(case, after).max(axis=1), rtol=1e-9, err_msg=kind)
         if kind == "step":
-            trials = table_of(case, after, facts_of(CASES[case], before.candidates)).max(axis=1)
+            trials = table_of(case, after, facts_of(CASES[case], before.candidates) / after.units).max(axis=1)
             wins = trials <= before.scores
-            assert np.array_equal(x, np.where(wins[:, None], before.candidates, survivors(before).x[:N]))
+            assert np.array_equal(after.x, np.where(wins[:, None], before.candidates, before.x))
 
 
 @EVERY_CASE
@@ -271,10 +273,10 @@ def test_rivals_change_in_interludes_alone_and_x_in_steps_alone(case):
     for generation, kind, before, after in trace(case):
         kinds.append((generation, kind))
         if kind == "step":
-            assert np.array_equal(before.rivals, after.rivals) and max(before.cycle, 0) == after.cycle
+            assert np.array_equal(before.rivals, after.rivals) and before.cycle == after.cycle
         else:
             assert np.any(before.rivals != after.rivals) and after.cycle == before.cycle + 1
-            old, new = ((s.candidates, s.facts, s.units, *survivors(s)) for s in (before, after))
+            old, new = ((s.candidates, s.x, s.facts, s.units, *s.kept) for s in (before, after))
             assert all(np.array_equal(a, b) for a, b in zip(old, new, strict=True))
     assert sum(kind == "interlude" for _, kind in kinds) == GENERATIONS // PERIOD
 
@@ -287,21 +289,38 @@ def test_a_failed_trial_takes_nobody_s_place(case):
             fails = np.isinf(facts_of(CASES[case], before.candidates)[:, 0])
             settled = fails & np.isfinite(before.scores)
             failed += settled.sum()
-            assert np.array_equal(survivors(after).x[:N][settled], survivors(before).x[:N][settled])
+            assert np.array_equal(after.x[settled], before.x[settled])
+            assert np.array_equal(after.kept.x[settled], before.kept.x[settled])
             assert np.all(np.isfinite(after.scores[np.isfinite(before.scores)]))
     assert (failed > 0) == (CASES[case].fun is fails_on_one_side)
 
 
 @EVERY_CASE
-def test_the_last_row_is_the_best_individual_ever_seen(case):
-    best = (np.inf, np.inf)
+def test_the_survivors_are_the_best_that_each_slot_has_tried(case):
+    best, differ = [((np.inf, np.inf), None)] * N, 0
     for _, kind, before, after in trace(case):
         if kind == "step":
             facts = facts_of(CASES[case], before.candidates)
-            rows = zip(violation_of(CASES[case], facts), facts[:, 0], strict=True)
-            best = min(best, *rows)
-        last = survivors(after)
-        np.testing.assert_allclose((last.violation[N], last.fitness[N]), best, rtol=1e-12, atol=1e-12)
+            tried = zip(violation_of(CASES[case], facts), facts[:, 0], strict=True)
+            rows = zip(tried, before.candidates.tolist(), best, strict=True)
+            best = [(new, x) if new <= old[0] else old for new, x, old in rows]
+        assert after.parents is after.kept
+        found = np.column_stack([after.kept.violation, after.kept.fitness])
+        np.testing.assert_allclose(found, [rank for rank, _ in best], rtol=1e-12, atol=1e-12)
+        sound = np.isfinite(after.kept.fitness)
+        assert after.kept.x[sound].tolist() == [x for (_, value), x in best if np.isfinite(value)]
+        differ += np.any(after.kept.x != after.x)
+    assert differ or case == "inequalities"  # where they are simply x
+
+
+@EVERY_CASE
+def test_the_penalty_grows_from_cycle_to_cycle_and_stops_at_the_largest(case):
+    for *_, after in trace(case):
+        np.testing.assert_allclose(
+            [after.penalty, after.switch], [penalty_of(after), 0.5 / penalty_of(after)], rtol=1e-12
+        )
+    with jax.enable_x64(True):
+        assert SMALL.penalties(jnp.asarray(1e3)) == (coevolution.LARGEST_PENALTY, 0.5 / coevolution.LARGEST_PENALTY)
 
 
 def violation_of(problem, facts):
@@ -355,7 +374,7 @@ def test_an_interlude_is_that_of_the_reference(case):
         if kind == "interlude":
 
             def least(y, state=before):
-                return lagrangian_by_loops(state.facts / state.units, [y], penalty_of(state), ineq).min()
+                return lagrangian_by_loops(state.facts, [y], penalty_of(state), ineq).min()
 
             with jax.enable_x64(True):
                 own = random.fold(random.fold(key, generation), INTERLUDE)
@@ -383,10 +402,11 @@ def same(a, b, rtol=1e-9):
 
 @EVERY_CASE
 def test_minimize_makes_the_run_that_is_made_by_hand(case):
-    result, last = solved(case), survivors(trace(case)[-1][3])
+    result, last = solved(case), trace(case)[-1][3].parents
+    best = np.lexsort((last.fitness, last.violation))[0]
     np.testing.assert_allclose(result.population, last.x, rtol=1e-9)
-    np.testing.assert_allclose(result.x, last.x[N], rtol=1e-9)
-    np.testing.assert_allclose((result.violation, result.fun), (last.violation[N], last.fitness[N]))
+    np.testing.assert_allclose(result.x, last.x[best], rtol=1e-9)
+    np.testing.assert_allclose((result.violation, result.fun), (last.violation[best], last.fitness[best]))
 
 
 def test_asking_and_telling_makes_the_same_run():
@@ -406,6 +426,33 @@ def test_the_result_does_not_depend_on_how_the_chunks_fall(generations, monkeypa
     monkeypatch.setattr(xla, "cpu_rows", lambda runs, population: 7)  # neither the period nor a multiple of it
     monkeypatch.setattr(xla, "CHUNK_SECONDS", 1e9)
     same(solved.__wrapped__("everything", generations=generations), long)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Repaired(CDE):
+    """Some candidates are moved onto the constraints before they are evaluated, the first ones too."""
+
+    repairs: ClassVar[int] = 3
+
+
+@ON_CPU
+@pytest.mark.parametrize("kind", [CDE, Repaired])
+@pytest.mark.parametrize("settings", [{}, {"runs": 3, "target": 3.0}])
+def test_a_prelude_before_the_loop_makes_the_same_run(kind, settings, monkeypatch):
+    """As on a GPU, in a loop of known length, 30 generations in chunks of 8."""
+    algorithm = kind(**{f.name: getattr(SMALL, f.name) for f in dataclasses.fields(SMALL)})
+    settings = {"algorithm": algorithm, "generations": GENERATIONS, "seed": SEED, **settings}
+    within = gx.minimize(CASES["equality"], **settings)
+    monkeypatch.setattr(jax, "default_backend", lambda: "another")
+    monkeypatch.setattr(xla, "gpu_rows", lambda limit, genes, seconds: 2 * PERIOD)
+    played = []
+    monkeypatch.setattr(loop, "begun_with", lambda *a, own=loop.begun_with: played.append(a) or own(*a))
+    before = gx.minimize(CASES["equality"], **settings)
+    assert len(played) == 1  # in the program, which is traced once
+    same(before, within)
+    if "runs" in settings:
+        assert before.runs.nit.tolist() == within.runs.nit.tolist() and len(set(within.runs.nit)) > 1
 
 
 def test_each_run_of_an_ensemble_is_that_run_alone():

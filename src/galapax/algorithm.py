@@ -69,7 +69,9 @@ class Algorithm(Protocol):
     """The contract. `several_objectives` says which problems it is for.
 
     An algorithm may also have `period`, a number of generations, and `interlude(key, state, shape)`, which is called
-    after each such period; and `repairs`, a whole number: so many of its candidates a generation are moved onto the
+    after each such period; `prelude(state, evaluation, shape)`, which takes what it needs for the whole run from the
+    evaluation of the first candidates, before the first step, and leaves the candidates as they are; and `repairs`, a
+    whole number: so many of its candidates a generation are moved onto the
     constraints that they violate before they are evaluated, where the problem has equalities and JAX can differentiate.
     """
 

@@ -115,12 +115,12 @@ class Game:
 
     def __call__(self, consts: tuple[Array, ...], x: Array, y: Array) -> Array:
         """The values of all pairs of x (n, dx) and y (m, dy): (n, m)."""
+        return jax.vmap(lambda one: jax.vmap(lambda other: self.one(consts, one, other))(y))(x)
 
-        def one(x: Array, y: Array) -> Array:
-            (out,) = jaxpr_as_fun(ClosedJaxpr(self.program.jaxpr, list(consts)))(jnp.concatenate([x, y]))
-            return out.reshape(()).astype(x.dtype)
-
-        return jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None))(x, y)
+    def one(self, consts: tuple[Array, ...], x: Array, y: Array) -> Array:
+        """The value of one pair."""
+        (out,) = jaxpr_as_fun(ClosedJaxpr(self.program.jaxpr, list(consts)))(jnp.concatenate([x, y]))
+        return out.reshape(()).astype(x.dtype)
 
 
 def trace_game(fun: Function, x_dim: int, y_dim: int, dtype: Any) -> Game:

@@ -15,7 +15,7 @@ from jax import Array
 from galapax import algorithms, random
 from galapax.algorithm import Algorithm, Population, Shape
 from galapax.checks import reals, short, whole
-from galapax.engines.loop import INTERLUDE
+from galapax.engines.loop import INTERLUDE, prelude
 from galapax.errors import InputError
 from galapax.evaluate import summarise
 from galapax.operators.selection import best_index
@@ -169,14 +169,14 @@ def _init(shape: Shape, algorithm: Algorithm, key: Array, bounds: Bounds) -> Any
 @partial(jax.jit, static_argnums=0)
 def _tell(eq_tolerance: float, algorithm: Algorithm, key: Array, number: Array, state: Any, rows: Any) -> Any:
     evaluation = summarise(rows["fun"], rows["ineq"], rows["eq"], eq_tolerance)
+    shape = Shape(*(0 if rows[name] is None else rows[name].shape[1] for name in ("fun", "ineq", "eq")))
     own = random.fold(key, number)
-    state = algorithm.step(own, state, evaluation)
+    state = algorithm.step(own, prelude(algorithm, number, state, evaluation, shape), evaluation)
     period = getattr(algorithm, "period", 0)
     if period:
-        counts = [0 if rows[name] is None else rows[name].shape[1] for name in ("fun", "ineq", "eq")]
         state = jax.lax.cond(
             number % period == 0,
-            lambda s: algorithm.interlude(random.fold(own, INTERLUDE), s, Shape(*counts)),  # type: ignore[attr-defined]
+            lambda s: algorithm.interlude(random.fold(own, INTERLUDE), s, shape),  # type: ignore[attr-defined]
             lambda s: s,
             state,
         )

@@ -10,7 +10,10 @@ With constraints, y holds the multipliers of the augmented Lagrangian of Tahk & 
 Differs from the paper: misprints are read as they must be (the switch is at g >= -mu / (2 r), multipliers of equalities
 are free in sign, y is scored by the least value); objective and constraints are measured in units of their spread over
 the first population, so that one box of multipliers and one r serve all problems; genes that leave the box are bounced
-back; r may grow; the best individual ever seen, feasible ones first, is kept beside the population and returned.
+back; r may grow; the best individual that each slot has tried, feasible ones first, is kept beside the population, and
+the best of them is returned.
+
+On a GPU a generation takes as long as it has kernels, so what is alike in shape is one array here.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from galapax.operators.crossover import binomial_crossover
 from galapax.operators.mutation import rand_1
 from galapax.operators.repair import bounce_back
 from galapax.operators.sampling import uniform_in
-from galapax.operators.selection import best_index, choose, no_worse
+from galapax.operators.selection import choose, no_worse
 from galapax.problem import Bounds
 
 LARGEST_PENALTY = 1e9  # beyond it rounding hides the objective
@@ -42,24 +45,30 @@ PAIRS_AT_ONCE = 2**20  # values of a table that are held in memory
 class CDEState(NamedTuple):
     candidates: Array  # (n, d) trials of x, waiting for their evaluation
     x: Array  # (n, d)
-    facts: Array  # (n, k) what a table needs to know of each x: objective and constraints, or in a game x itself
-    violation: Array | None  # (n,) of each x
-    scores: Array  # (n,) the worst value of each x
-    best: Population | None  # (1, ...) the best individual ever seen; a game has none, as its values move
+    known: Array  # (n, 1 + k) of each x the score and the facts, as below
+    kept: Population | None  # (n, ...) the best that each slot has tried; a game has none, as its values move
     rivals: Array  # (n, e) y
     archive: Array  # (a, e) earlier y that were the worst for the best x of their cycle
     units: Array  # (k,) spread of the facts over the first population
-    cycle: Array  # cycles made so far, -1 before the first generation
+    cycle: Array  # cycles made so far
+    penalty: Array  # r of this cycle
+    switch: Array  # 1 / (2 r), since a division for every pair of x and y would take most of the time of many runs
     bounds: Bounds
 
     @property
+    def scores(self) -> Array:
+        """The worst value of each x, (n,)."""
+        return self.known[..., 0]
+
+    @property
+    def facts(self) -> Array:
+        """What a table needs to know of each x, (n, k): objective and constraints in their units, in a game x."""
+        return self.known[..., 1:]
+
+    @property
     def parents(self) -> Population:
-        """x with their values, and last the best individual ever seen; not stored, since the loop needs few of them."""
-        if self.best is None:
-            return Population(self.x, self.scores[..., None], None)
-        now = Population(self.x, self.facts[..., :1], self.violation)
-        individuals = self.scores.ndim - 1  # the axis; in a batch the runs come first
-        return jax.tree.map(lambda *a: jnp.concatenate(a, axis=individuals), now, self.best)
+        """The best individuals that the slots have tried; in a game, x with the worst values that are known."""
+        return self.kept if self.kept is not None else Population(self.x, self.scores[..., None], None)
 
 
 @jax.tree_util.register_dataclass
@@ -112,18 +121,19 @@ class CDE:
         x = uniform_in(key_x, bounds, n)
         box = self.opponents(shape, dtype)
         width = bounds.dim if self.game else 1 + shape.ineq + shape.eq
-        worst = unevaluated(x, shape)
+        cycle = jnp.zeros((), dtype)
+        penalty, switch = self.penalties(cycle)
         return CDEState(
             candidates=x,
             x=x,
-            facts=jnp.full((n, width), jnp.inf, dtype),
-            violation=worst.violation,
-            scores=jnp.full(n, jnp.inf, dtype),
-            best=None if self.game else _rows(worst, slice(0, 1)),
+            known=jnp.full((n, 1 + width), jnp.inf, dtype),
+            kept=None if self.game else unevaluated(x, shape),
             rivals=uniform_in(key_y, box, n),
             archive=uniform_in(key_archive, box, self.memory),
             units=jnp.ones(width, dtype),
-            cycle=jnp.full((), -1, dtype),
+            cycle=cycle,
+            penalty=penalty,
+            switch=switch,
             bounds=bounds,
         )
 
@@ -134,32 +144,30 @@ class CDE:
         upper = jnp.full(shape.ineq + shape.eq, self.multipliers, dtype)
         return Bounds(jnp.concatenate([jnp.zeros(shape.ineq, dtype), -upper[shape.ineq :]]), upper)
 
+    def penalties(self, cycle: Array) -> tuple[Array, Array]:
+        """r of a cycle, and 1 / (2 r)."""
+        penalty = jnp.minimum(self.penalty * self.growth**cycle, LARGEST_PENALTY)
+        return penalty, 0.5 / penalty
+
+    def prelude(self, state: CDEState, evaluation: Evaluation, shape: Shape) -> CDEState:
+        """The units, from the first population."""
+        return state if self.game else state._replace(units=_spread(_facts(evaluation)))
+
     def step(self, key: Array, state: CDEState, evaluation: Evaluation) -> CDEState:
         """A trial that is no worse against all rivals takes its parent's place; then every parent has a new trial."""
         key_mutate, key_cross, key_repair = random.split(key, 3)
-        shape = _shape(evaluation)
-        facts = state.candidates if self.game else _facts(evaluation)
-        units = state.units if self.game else jnp.where(state.cycle < 0, _spread(facts), state.units)
-        state = state._replace(units=units, cycle=jnp.maximum(state.cycle, 0))
-        scores = self.worst(facts, state, shape)
-        better = scores <= state.scores
-        x = jnp.where(better[:, None], state.candidates, state.x)
-        scores = jnp.where(better, scores, state.scores)
-        mutants = self.mutation(key_mutate, Population(x, scores[:, None], None), self.weight)
+        facts = state.candidates if self.game else _facts(evaluation) / state.units
+        scores = self.worst(facts, state, _shape(evaluation))
+        better = (scores <= state.scores)[:, None]
+        x = jnp.where(better, state.candidates, state.x)
+        known = jnp.where(better, jnp.concatenate([scores[:, None], facts], axis=1), state.known)
+        mutants = self.mutation(key_mutate, Population(x, known[:, :1], None), self.weight)
         crossed = binomial_crossover(key_cross, x, mutants, self.crossover_rate)
-        violation, best = state.violation, state.best
-        if violation is not None and evaluation.violation is not None:
-            violation = jnp.where(better, evaluation.violation, violation)
-        if best is not None:
-            best = _best_of(evaluated(state.candidates, evaluation), best)
-        return state._replace(
-            candidates=bounce_back(key_repair, crossed, x, state.bounds),
-            x=x,
-            facts=jnp.where(better[:, None], facts, state.facts),
-            violation=violation,
-            scores=scores,
-            best=best,
-        )
+        kept = state.kept
+        if kept is not None:
+            trials = evaluated(state.candidates, evaluation)
+            kept = choose(no_worse(trials, kept), trials, kept)
+        return state._replace(candidates=bounce_back(key_repair, crossed, x, state.bounds), x=x, known=known, kept=kept)
 
     def interlude(self, key: Array, state: CDEState, shape: Shape) -> CDEState:
         """The generations of y in a cycle, against x as it stands; then x is judged anew."""
@@ -168,45 +176,70 @@ class CDE:
         # and max cannot be exchanged
         facts = state.facts[jnp.argmin(state.scores)][None] if self.memory else state.facts
 
-        def worth(y: Array) -> Array:
-            """The least value of each y, negative since it is to be large; +inf where it has none."""
-            return in_tiles(lambda some: _least(self.table(facts, some, state, shape)), y, facts.shape[0])
-
-        def generation(i: Any, both: tuple[Array, Array]) -> tuple[Array, Array]:
-            y, own = both
+        def generation(i: Any, both: Array) -> Array:
+            """Of y and, in the last column, its worth."""
+            y, own = both[:, :-1], both[:, -1]
             key_mutate, key_cross, key_repair = random.split(random.fold(key, i), 3)
             mutants = self.mutation(key_mutate, Population(y, own[:, None], None), self.weight)
             crossed = binomial_crossover(key_cross, y, mutants, self.crossover_rate)
             trials = bounce_back(key_repair, crossed, y, box)
-            new = worth(trials)
-            return jnp.where((new <= own)[:, None], trials, y), jnp.minimum(new, own)
+            new = self.worth(trials, facts, state, shape)
+            return jnp.where((new <= own)[:, None], jnp.concatenate([trials, new[:, None]], axis=1), both)
 
         rivals = state.rivals
         if self.memory:  # half of them anew, as those that met the last x may all be in one place
             fresh = uniform_in(random.fold(key, self.y_generations), box, self.population)
             anew = jnp.arange(self.population) % 2 == 0
             rivals = jnp.where(anew[:, None], fresh, rivals)
-        own = worth(rivals)
+        own = self.worth(rivals, facts, state, shape)
+        both = jnp.concatenate([rivals, own[:, None]], axis=1)
         if rivals.shape[1]:
-            rivals, own = lax.fori_loop(0, self.y_generations, generation, (rivals, own))
+            both = lax.fori_loop(0, self.y_generations, generation, both)
+        rivals, own = both[:, :-1], both[:, -1]
         archive = state.archive
         if self.memory:
             place = state.cycle.astype(jnp.int32) % self.memory
             archive = jnp.where(jnp.arange(self.memory)[:, None] == place, rivals[jnp.argmin(own)], archive)
-        state = state._replace(rivals=rivals, archive=archive, cycle=state.cycle + 1)
-        return state._replace(scores=self.worst(state.facts, state, shape))
+        cycle = state.cycle + 1
+        penalty, switch = self.penalties(cycle)
+        state = state._replace(rivals=rivals, archive=archive, cycle=cycle, penalty=penalty, switch=switch)
+        scores = self.worst(state.facts, state, shape)
+        return state._replace(known=jnp.concatenate([scores[:, None], state.facts], axis=1))
 
     def worst(self, facts: Array, state: CDEState, shape: Shape) -> Array:
         """The largest value that the rivals find for each x, (n,); +inf where there is none."""
         rivals = jnp.concatenate([state.rivals, state.archive])
-        return in_tiles(lambda some: _largest(self.table(some, rivals, state, shape)), facts, rivals.shape[0])
 
-    def table(self, facts: Array, rivals: Array, state: CDEState, shape: Shape) -> Array:
-        """The values of all pairs of x and y, (n, m)."""
+        def largest(some: Array) -> Array:
+            table = all_pairs(lambda x, y: self.value(x, y, state, shape), some, rivals)
+            return jnp.max(jnp.where(jnp.isnan(table), jnp.inf, table), axis=1)
+
+        return in_tiles(largest, facts, rivals.shape[0])
+
+    def worth(self, rivals: Array, facts: Array, state: CDEState, shape: Shape) -> Array:
+        """The least value of each y, (m,), negative since it is to be large; +inf where it has none."""
+
+        def least(some: Array) -> Array:
+            table = all_pairs(lambda y, x: self.value(x, y, state, shape), some, facts)
+            known = ~jnp.isnan(table)
+            found = -jnp.min(jnp.where(known, table, jnp.inf), axis=1)
+            return jnp.where(jnp.any(known, axis=1), found, jnp.inf) if self.game else found
+
+        return in_tiles(least, rivals, facts.shape[0])
+
+    def value(self, facts: Array, y: Array, state: CDEState, shape: Shape) -> Array:
+        """The value of one pair, from the facts (k,) of x."""
         if self.game:
-            return self.game(self.arena.value.consts, facts, rivals)
-        penalty = jnp.minimum(self.penalty * self.growth**state.cycle, LARGEST_PENALTY)
-        return augmented_lagrangian(facts / state.units, rivals, penalty, shape.ineq)
+            return self.game.one(self.arena.value.consts, facts, y)
+        return augmented_lagrangian(facts, y, state.penalty, state.switch, shape.ineq)
+
+
+def all_pairs(function: Callable[[Array, Array], Array], a: Array, b: Array) -> Array:
+    """function of every row of `a` (n, ...) with every row of `b` (m, ...), (n, m).
+
+    To be reduced along the last axis, which XLA does on a GPU without storing the table.
+    """
+    return jax.vmap(lambda one: jax.vmap(lambda other: function(one, other))(b))(a)
 
 
 def in_tiles(function: Callable[[Array], Array], rows: Array, others: int) -> Array:
@@ -235,33 +268,11 @@ def _facts(evaluation: Evaluation) -> Array:
 
 
 def _spread(facts: Array) -> Array:
-    """The standard deviation of the first fact, the objective, and how large the others are on average; never 0.
-
-    Sums alone, since this is one kernel of a GPU in every generation although only the first one needs it.
-    """
+    """The standard deviation of the first fact, the objective, and how large the others are on average; never 0."""
     found = jnp.isfinite(facts[:, :1])
-    values = jnp.where(found, facts, 0)
+    values = jnp.where(found & jnp.isfinite(facts), facts, 0)
     count = jnp.maximum(jnp.sum(found), 1)
     mean, size = jnp.sum(values, axis=0) / count, jnp.sum(jnp.abs(values), axis=0) / count
     deviation = jnp.sqrt(jnp.maximum(jnp.sum(values[:, 0] ** 2) / count - mean[0] ** 2, 0))
     spread = jnp.where(jnp.arange(facts.shape[1]) == 0, deviation, size)
     return jnp.where(spread > 0, spread, 1)
-
-
-def _largest(table: Array) -> Array:
-    return jnp.max(jnp.where(jnp.isnan(table), jnp.inf, table), axis=1)
-
-
-def _least(table: Array) -> Array:
-    known = ~jnp.isnan(table)
-    return jnp.where(jnp.any(known, axis=0), -jnp.min(jnp.where(known, table, jnp.inf), axis=0), jnp.inf)
-
-
-def _best_of(trials: Population, before: Population) -> Population:
-    """The best of the trials or the one before, as one row."""
-    new = jax.tree.map(lambda a: a[best_index(trials)][None], trials)
-    return choose(no_worse(new, before), new, before)
-
-
-def _rows(population: Population, rows: slice) -> Population:
-    return jax.tree.map(lambda a: a[rows], population)

@@ -130,6 +130,42 @@ def settle(carry: Carry) -> Any:
     return jax.tree.map(pick, carry.proposed, carry.frozen.state, is_leaf=_is_box)
 
 
+def prelude(algorithm: Algorithm, number: Any, state: Any, evaluation: Evaluation, shape: Shape) -> Any:
+    """One run's state before the step of generation `number`: after the algorithm's prelude, if it has one and this is
+    the first.
+    """
+    play = getattr(algorithm, "prelude", None)
+    if play is None:
+        return state
+    # a choice of each leaf that it changes, since a branch costs a GPU more than the prelude itself
+    return jax.tree.map(
+        lambda new, old: old if new is old else jnp.where(number == 1, new, old), play(state, evaluation, shape), state
+    )
+
+
+def begun_with(
+    algorithm: Algorithm,
+    number: Any,
+    carry: Carry,
+    evaluate: Callable[[Array], Evaluation],
+    shape: Shape,
+    repair: Callable[[Array], Array] | None = None,
+) -> Carry:
+    """The carry with which a loop starts at generation `number`: preludes are played here, once, and not in the loop,
+    where they are kernels of every generation. The first generation evaluates its candidates again.
+    """
+    state = carry.proposed  # before the first generation it holds for all runs
+    axes = run_axes(state)
+    seen = state if repair is None else state._replace(candidates=repair(state.candidates))
+
+    def play(algorithm: Algorithm, state: Any, evaluation: Evaluation) -> Any:
+        return prelude(algorithm, number, state, evaluation, shape)
+
+    batched = jax.vmap(play, in_axes=(setting_axes(algorithm), axes, 0), out_axes=axes)
+    begun = batched(algorithm, seen, evaluate(seen.candidates))
+    return carry._replace(proposed=begun._replace(candidates=state.candidates))
+
+
 def generation(
     algorithm: Algorithm,
     rules: Rules,
@@ -141,11 +177,13 @@ def generation(
     shape: Shape,
     repair: Callable[[Array], Array] | None = None,
     interlude: bool | None = None,
+    begun: bool = False,
 ) -> tuple[Carry, Array]:
     """Generation `number` (from 1) of every run, with their keys (R, 2) for it: the new carry and a row of history.
 
     repair: moves candidates (R, n, d) before they are evaluated; what it returns is what the algorithm then has.
     interlude: whether one follows this generation, if that is known when the program is made.
+    begun: whether the algorithm's prelude has been played already, by `begun_with`.
     """
     state = settle(carry)
     if repair is not None:
@@ -154,6 +192,8 @@ def generation(
     axes = run_axes(state)
 
     def step(algorithm: Algorithm, key: Array, state: Any, evaluation: Evaluation) -> Any:
+        if not begun:
+            state = prelude(algorithm, number, state, evaluation, shape)
         return algorithm.step(key, state, evaluation)
 
     batched = jax.vmap(step, in_axes=(setting_axes(algorithm), 0, axes, 0), out_axes=axes)

@@ -148,13 +148,20 @@ def _chunk(
         moved = jax.vmap(jax.vmap(lambda x: formulas.repair(consts, x, bounds)))(candidates[:, turn])
         return candidates.at[:, turn].set(moved)
 
+    def mender(number: Any) -> Any:
+        return partial(repair, number) if repairs else None
+
+    begun = static_length and hasattr(algorithm, "prelude")
+    if begun:
+        carry = loop.begun_with(algorithm, span[0], carry, evaluate, formulas.shape, mender(span[0]))
+
     def body(interlude: bool | None, i: Any, both: tuple[Carry, Array]) -> tuple[Carry, Array]:
         carry, history = both
         own = lax.dynamic_index_in_dim(ahead, i, keepdims=False) if static_length else fold_all(span[0] + i)
         number = span[0] + i
-        mend = partial(repair, number) if repairs else None
+        mend = mender(number)
         carry, row = loop.generation(
-            algorithm, rules, own, number, carry, evaluate, with_x, formulas.shape, mend, interlude
+            algorithm, rules, own, number, carry, evaluate, with_x, formulas.shape, mend, interlude, begun
         )
         return carry, lax.dynamic_update_index_in_dim(history, row, i, axis=0)
 

@@ -75,17 +75,18 @@ def shortest_step(rows: Array, wanted: Array) -> Array:
     return lax.fori_loop(0, q, meet, start)[2]
 
 
-def augmented_lagrangian(facts: Array, multipliers: Array, penalty: Any, ineq: int) -> Array:
-    """The augmented Lagrangian of every x and every vector of multipliers, (n, m).
+def augmented_lagrangian(facts: Array, multipliers: Array, penalty: Any, switch: Any, ineq: int) -> Array:
+    """The augmented Lagrangian of one x and one vector of multipliers, or of as many as the leading axes say.
 
-    facts: (n, 1 + p + q), objective, p = `ineq` inequalities g <= 0 and q equalities h = 0 of each x. multipliers:
-    (m, p + q), those of inequalities at least 0. With r the penalty: f, plus the sum of mu g + r g^2 where
+    facts: (..., 1 + p + q), objective, p = `ineq` inequalities g <= 0 and q equalities h = 0. multipliers:
+    (..., p + q), those of inequalities at least 0. With r the penalty: f, plus the sum of mu g + r g^2 where
     g >= -mu / (2 r) and of -mu^2 / (4 r) elsewhere, plus the sum of lambda h + r h^2.
     Tahk & Sun (2000), IEEE Trans. Evol. Comput. 4(2):114-124.
+    switch: 1 / (2 r), which the caller knows once for many pairs. Below the switch the value is the one at it.
     """
-    total = facts[:, :1]
-    for j in range(multipliers.shape[1]):  # written out, so that the table need not be stored to be reduced
-        c, m = facts[:, j + 1, None], multipliers[None, :, j]
-        term = m * c + penalty * c**2
-        total = total + (jnp.where(c >= -m / (2 * penalty), term, -(m**2) / (4 * penalty)) if j < ineq else term)
-    return jnp.broadcast_to(total, (facts.shape[0], multipliers.shape[0]))
+    total = facts[..., 0]
+    for j in range(multipliers.shape[-1]):  # written out, so that a table of pairs need not be stored to be reduced
+        c, m = facts[..., j + 1], multipliers[..., j]
+        c = jnp.maximum(c, -m * switch) if j < ineq else c
+        total = total + c * (m + penalty * c)
+    return total
