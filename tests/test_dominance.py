@@ -240,8 +240,10 @@ def pair_terms(row, other):
 REDUCTIONS = (dominance.MIN, dominance.SUM, dominance.MAX)
 
 
-@pytest.mark.parametrize("tile", [1, 7, 16, 40, N, 2 * N])
-def test_tiles_and_turns_give_what_the_whole_gives(tile):
+@pytest.mark.parametrize("longest", [5, 10_000])
+@pytest.mark.parametrize("tile", [1, 7, 40, N, 2 * N])
+def test_tiles_and_turns_give_what_the_whole_gives(tile, longest, monkeypatch):
+    monkeypatch.setattr(dominance, "LONGEST", longest)
     rng = np.random.default_rng(2)
     rows, others = (tuple(jnp.asarray(c) for c in rng.random((2, n)).astype(np.float32)) for n in (N, 29))
     r, o = (np.stack(c) for c in (rows, others))

@@ -1037,3 +1037,13 @@ def test_a_folder_that_cannot_be_written_is_told_and_the_result_kept(single, tmp
             single.save(folder)
     assert file.read_text(encoding="utf-8") == "in the way"
     assert gx.load(single.save(tmp_path / "elsewhere")).fun == single.fun
+
+
+def test_chunks_on_a_gpu_are_whole_periods_and_leave_nothing_over_where_that_can_be():
+    assert xla.gpu_rows(4000, 500, 1e-3, 20) == 1000
+    assert xla.gpu_rows(4000, 500, 5e-3, 20) == 200  # 256 at most for a slower objective
+    assert xla.gpu_rows(997, 500, 1e-3, 20) == 1000  # not to be had: the last three are masked
+    assert xla.gpu_rows(5, 500, 1e-3, 20) == 20
+    for limit in (1, 700, 1500, 4001, 2**31 - 1):
+        assert 1 <= xla.gpu_rows(limit, 500, 1e-3) <= xla.GPU_CHUNK
+    assert xla.gpu_rows(1000, 2**33, 1e-3) == 1

@@ -57,14 +57,11 @@ def run(
     clock = Clock()
     runs, limit = keys.shape[0], int(rules.generations)
     on_cpu = jax.default_backend() == "cpu"
-    rows = (
-        cpu_rows(runs, algorithm.population)
-        if on_cpu
-        else gpu_rows(limit, runs * algorithm.population * bounds.dim, latency(formulas, bounds))
-    )
-    period = getattr(algorithm, "period", 1)
-    if not on_cpu:
-        rows = -(-rows // period) * period  # whole periods, so that the program knows where interludes are
+    if on_cpu:
+        rows = cpu_rows(runs, algorithm.population)
+    else:
+        genes, period = runs * algorithm.population * bounds.dim, getattr(algorithm, "period", 1)
+        rows = gpu_rows(limit, genes, latency(formulas, bounds), period)
     uneven = not on_cpu and (limit % rows > 0 or bool(watch.snapshots))  # some chunk is shorter than its program
     freeze = rules.target > -math.inf or int(rules.stall) < loop.NEVER or uneven
     algorithm, bounds, keys, consts, device_rules, initial = jax.device_put(
@@ -191,13 +188,19 @@ def cpu_rows(runs: int, population: int) -> int:
     return min(max(64, min(1024, 2**17 // runs)), max(1, 2**31 // population))
 
 
-def gpu_rows(limit: int, genes: int, seconds: float) -> int:
+def gpu_rows(limit: int, genes: int, seconds: float, period: int = 1) -> int:
     """The length of every chunk on a GPU: at most GPU_CHUNK, less for large populations and for slow objectives.
 
     seconds: what evaluating a few points takes, which is the least that a generation can take.
+    period: a chunk has whole periods, so that the program knows where interludes are. Where up to twice as many chunks
+    can be of one length with nothing left over, they are, since then no generation has to be masked.
     """
     most = max(1, min(GPU_CHUNK, 2**33 // genes, 4 ** int(math.log(max(4.0, 2.0 / seconds), 4))))
-    return math.ceil(limit / math.ceil(limit / most))
+    fewest = math.ceil(limit / most)
+    for chunks in range(fewest, min(2 * fewest, fewest + 100) + 1):
+        if limit % (chunks * period) == 0:
+            return limit // chunks
+    return math.ceil(limit / fewest / period) * period
 
 
 def latency(formulas: Formulas, bounds: Bounds) -> float:
@@ -205,9 +208,12 @@ def latency(formulas: Formulas, bounds: Bounds) -> float:
     if formulas not in _latencies:
         middle, dtype = (bounds.lower + bounds.span / 2)[None], bounds.lower.dtype
         evaluate_points(formulas, middle, dtype)
-        start = time.perf_counter()
-        evaluate_points(formulas, middle, dtype)
-        _latencies[formulas] = time.perf_counter() - start
+        taken = []
+        for _ in range(3):
+            start = time.perf_counter()
+            evaluate_points(formulas, middle, dtype)
+            taken.append(time.perf_counter() - start)
+        _latencies[formulas] = min(taken)
     return _latencies[formulas]
 
 

@@ -30,7 +30,8 @@ SQUARED = 32  # blocks of so many points are chained by squares on a GPU, larger
 NO_CHAIN = -(2**29)
 COUNTED = 8192  # up to so many points a GPU orders by comparing all pairs, which is one kernel; a sort is a dozen
 UNROLLED = 8  # up to so many blocks are settled one after another without a loop
-DRAWS = 128  # comparisons that one reduction makes; with many more XLA compiles for minutes
+DRAWS = 128  # comparisons with random points that one reduction makes
+LONGEST = 4096  # others that one reduction goes over; XLA takes minutes to compile longer ones
 
 Columns = tuple[Array, ...]  # one array a column; the last one is the violation where there is one
 
@@ -533,11 +534,15 @@ def reduce_by_tiles(
     tile: int,
 ) -> Columns:
     """`_over_others` by reductions into which XLA fuses the comparisons of `tile` rows with all others."""
-    n = rows[0].shape[0]
+    n, q = rows[0].shape[0], others[0].shape[0]
 
     def whole(part: Columns) -> Columns:
-        terms = term(tuple(c[:, None] for c in part), tuple(c[None, :] for c in others))
-        return tuple(r.whole(t, axis=1) for r, t in zip(reductions, terms, strict=True))
+        totals: Columns = ()
+        for start in range(0, q, LONGEST):
+            terms = term(tuple(c[:, None] for c in part), tuple(c[None, start : start + LONGEST] for c in others))
+            some = tuple(r.whole(t, axis=1) for r, t in zip(reductions, terms, strict=True))
+            totals = tuple(r.pair(a, b) for r, a, b in zip(reductions, totals, some, strict=True)) if totals else some
+        return totals
 
     if tile >= n:
         return whole(rows)
