@@ -117,7 +117,7 @@ def test_the_table_is_that_of_a_double_loop(n, m, p, q):
     y[:, :p] = abs(y[:, :p])
     with jax.enable_x64(True):
         table = all_pairs(
-            lambda a, b: augmented_lagrangian(a, b, 1.3, 0.5 / 1.3, p), jnp.asarray(facts), jnp.asarray(y)
+            lambda a, b: augmented_lagrangian(a, b, 1.3, 0.5 / 1.3, p), jnp.asarray(facts), jnp.asarray(y.T)
         )
     np.testing.assert_allclose(table, lagrangian_by_loops(facts, y, 1.3, p), rtol=1e-12, atol=1e-14)
 
@@ -230,7 +230,7 @@ def penalty_of(state):
 
 def table_of(case, state, facts=None):
     facts = state.facts if facts is None else facts
-    return lagrangian_by_loops(facts, state.rivals, penalty_of(state), shape_of(CASES[case]).ineq)
+    return lagrangian_by_loops(facts, state.rivals.T, penalty_of(state), shape_of(CASES[case]).ineq)
 
 
 @EVERY_CASE
@@ -260,9 +260,9 @@ def test_units_are_the_spread_over_the_first_population_and_stay(case):
 def test_multipliers_stay_in_their_box_and_move_in_it(case):
     shape, seen = shape_of(CASES[case]), []
     for *_, after in trace(case):
-        assert after.rivals.shape == (N, shape.ineq + shape.eq)
-        assert np.all(np.abs(after.rivals) <= SMALL.multipliers) and np.all(after.rivals[:, : shape.ineq] >= 0)
-        seen.append(after.rivals)
+        assert after.rivals.shape == (shape.ineq + shape.eq, N)
+        assert np.all(np.abs(after.rivals) <= SMALL.multipliers) and np.all(after.rivals[: shape.ineq] >= 0)
+        seen.append(after.rivals.T)
     seen = np.concatenate(seen)
     assert np.all(seen[:, shape.ineq :].min(axis=0) < -1) and np.all(seen.max(axis=0) > 1)
 
@@ -378,9 +378,9 @@ def test_an_interlude_is_that_of_the_reference(case):
 
             with jax.enable_x64(True):
                 own = random.fold(random.fold(key, generation), INTERLUDE)
-                y, _ = evolved(SMALL, own, before.rivals, low, high, least)
-            np.testing.assert_allclose(after.rivals, y, rtol=1e-9, atol=1e-9, err_msg=f"generation {generation}")
-            moved += np.sum(np.any(y != before.rivals, axis=1))
+                y, _ = evolved(SMALL, own, before.rivals.T, low, high, least)
+            np.testing.assert_allclose(after.rivals.T, y, rtol=1e-9, atol=1e-9, err_msg=f"generation {generation}")
+            moved += np.sum(np.any(y != before.rivals.T, axis=1))
     assert moved > N
 
 

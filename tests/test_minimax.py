@@ -188,20 +188,20 @@ def test_a_cycle_is_that_of_a_reference_in_numpy(memory):
             state = interlude(own, state)
             after, x = jax.device_get(state), np.asarray(state.parents.x)
             judges = x[[before.scores.argmin()]] if memory else x
-            rivals = before.rivals.copy()
+            rivals = before.rivals.T.copy()
             if memory:
                 fresh = np.asarray(random.uniform(random.fold(own, 3), (n, 2), "float64"))
                 rivals[::2] = (low + fresh * (high - low))[::2]
             y, worth = evolved(solver, own, rivals, low, high, lambda y, x=judges: min(saddle(row, y) for row in x))
-            np.testing.assert_allclose(after.rivals, y, rtol=1e-9, atol=1e-9)
-            kept = before.archive.copy()
+            np.testing.assert_allclose(after.rivals.T, y, rtol=1e-9, atol=1e-9)
+            kept = before.archive.T.copy()
             if memory:
                 kept[cycle % memory] = y[worth.argmax()]
-            np.testing.assert_allclose(after.archive, kept, rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(after.archive.T, kept, rtol=1e-9, atol=1e-9)
             worst = [max(saddle(row, rival) for rival in [*y, *kept]) for row in x]
             np.testing.assert_allclose(after.scores, worst, rtol=1e-9)
             np.testing.assert_allclose(np.asarray(state.parents.fitness), worst, rtol=1e-9)
-    assert after.archive.shape == (memory, 2) and np.any(after.rivals != before.rivals)
+    assert after.archive.shape == (2, memory) and np.any(after.rivals != before.rivals)
 
 
 # --- scenarios --------------------------------------------------------------------------------------------------------

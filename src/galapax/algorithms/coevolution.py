@@ -47,8 +47,8 @@ class CDEState(NamedTuple):
     x: Array  # (n, d)
     known: Array  # (n, 1 + k) of each x the score and the facts, as below
     kept: Population | None  # (n, ...) the best that each slot has tried; a game has none, as its values move
-    rivals: Array  # (n, e) y
-    archive: Array  # (a, e) earlier y that were the worst for the best x of their cycle
+    rivals: Array  # (e, n) y, a column each, so that a GPU reads neighbours when it compares all of them with an x
+    archive: Array  # (e, a) earlier y that were the worst for the best x of their cycle
     units: Array  # (k,) spread of the facts over the first population
     cycle: Array  # cycles made so far
     penalty: Array  # r of this cycle
@@ -128,8 +128,8 @@ class CDE:
             x=x,
             known=jnp.full((n, 1 + width), jnp.inf, dtype),
             kept=None if self.game else unevaluated(x, shape),
-            rivals=uniform_in(key_y, box, n),
-            archive=uniform_in(key_archive, box, self.memory),
+            rivals=uniform_in(key_y, box, n).T,
+            archive=uniform_in(key_archive, box, self.memory).T,
             units=jnp.ones(width, dtype),
             cycle=cycle,
             penalty=penalty,
@@ -174,7 +174,7 @@ class CDE:
         box = self.opponents(shape, state.facts.dtype)
         # a game with memory asks for the worst y of the best x, since y that hold against all x are others where min
         # and max cannot be exchanged
-        facts = state.facts[jnp.argmin(state.scores)][None] if self.memory else state.facts
+        facts = (state.facts[jnp.argmin(state.scores)][None] if self.memory else state.facts).T
 
         def generation(i: Any, both: Array) -> Array:
             """Of y and, in the last column, its worth."""
@@ -186,7 +186,7 @@ class CDE:
             new = self.worth(trials, facts, state, shape)
             return jnp.where((new <= own)[:, None], jnp.concatenate([trials, new[:, None]], axis=1), both)
 
-        rivals = state.rivals
+        rivals = state.rivals.T
         if self.memory:  # half of them anew, as those that met the last x may all be in one place
             fresh = uniform_in(random.fold(key, self.y_generations), box, self.population)
             anew = jnp.arange(self.population) % 2 == 0
@@ -199,25 +199,27 @@ class CDE:
         archive = state.archive
         if self.memory:
             place = state.cycle.astype(jnp.int32) % self.memory
-            archive = jnp.where(jnp.arange(self.memory)[:, None] == place, rivals[jnp.argmin(own)], archive)
+            archive = jnp.where(jnp.arange(self.memory) == place, rivals[jnp.argmin(own)][:, None], archive)
         cycle = state.cycle + 1
         penalty, switch = self.penalties(cycle)
-        state = state._replace(rivals=rivals, archive=archive, cycle=cycle, penalty=penalty, switch=switch)
+        state = state._replace(rivals=rivals.T, archive=archive, cycle=cycle, penalty=penalty, switch=switch)
         scores = self.worst(state.facts, state, shape)
         return state._replace(known=jnp.concatenate([scores[:, None], state.facts], axis=1))
 
     def worst(self, facts: Array, state: CDEState, shape: Shape) -> Array:
         """The largest value that the rivals find for each x, (n,); +inf where there is none."""
-        rivals = jnp.concatenate([state.rivals, state.archive])
+        rivals = jnp.concatenate([state.rivals, state.archive], axis=1)
 
         def largest(some: Array) -> Array:
             table = all_pairs(lambda x, y: self.value(x, y, state, shape), some, rivals)
             return jnp.max(jnp.where(jnp.isnan(table), jnp.inf, table), axis=1)
 
-        return in_tiles(largest, facts, rivals.shape[0])
+        return in_tiles(largest, facts, rivals.shape[1])
 
     def worth(self, rivals: Array, facts: Array, state: CDEState, shape: Shape) -> Array:
-        """The least value of each y, (m,), negative since it is to be large; +inf where it has none."""
+        """The least value of each y (m, e) against the facts (k, n), (m,), negative since it is to be large; +inf where
+        it has none.
+        """
 
         def least(some: Array) -> Array:
             table = all_pairs(lambda y, x: self.value(x, y, state, shape), some, facts)
@@ -225,7 +227,7 @@ class CDE:
             found = -jnp.min(jnp.where(known, table, jnp.inf), axis=1)
             return jnp.where(jnp.any(known, axis=1), found, jnp.inf) if self.game else found
 
-        return in_tiles(least, rivals, facts.shape[0])
+        return in_tiles(least, rivals, facts.shape[1])
 
     def value(self, facts: Array, y: Array, state: CDEState, shape: Shape) -> Array:
         """The value of one pair, from the facts (k,) of x."""
@@ -235,11 +237,11 @@ class CDE:
 
 
 def all_pairs(function: Callable[[Array, Array], Array], a: Array, b: Array) -> Array:
-    """function of every row of `a` (n, ...) with every row of `b` (m, ...), (n, m).
+    """function of every row of `a` (n, ...) with every column of `b` (..., m), (n, m).
 
     To be reduced along the last axis, which XLA does on a GPU without storing the table.
     """
-    return jax.vmap(lambda one: jax.vmap(lambda other: function(one, other))(b))(a)
+    return jax.vmap(lambda one: jax.vmap(lambda other: function(one, other), in_axes=1)(b))(a)
 
 
 def in_tiles(function: Callable[[Array], Array], rows: Array, others: int) -> Array:
