@@ -22,6 +22,7 @@ from galapax.storage import load
 from galapax.study import Study
 from galapax.sweep import sweep
 from galapax.version import __version__
+from galapax.view.live import Live
 
 __all__ = [
     "ALGORITHMS",
@@ -36,6 +37,7 @@ __all__ = [
     "EvaluationError",
     "History",
     "InputError",
+    "Live",
     "MinMaxProblem",
     "Optimizer",
     "Problem",

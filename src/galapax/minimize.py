@@ -37,6 +37,7 @@ from galapax.problem import Bounds, MinMaxProblem, Problem
 from galapax.progress import progress_line
 from galapax.result import History, Result, Runs
 from galapax.version import __version__
+from galapax.view.live import Facts, Live, as_live, watching
 
 DEFAULT_GENERATIONS = 1000
 
@@ -67,6 +68,7 @@ def minimize(
     snapshots: Sequence[int] = (),
     initial: Any = None,
     on_failure: str | None = None,
+    live: Any = False,
 ) -> Result:
     """Find the x in a box that minimises `fun`, and say how it went.
 
@@ -90,6 +92,7 @@ def minimize(
         The rest of the first population is random.
     on_failure: what NaN, inf or an exception means: "worst" (never chosen, counted in n_failed) or "raise". Unless
         it is given, an objective that fails everywhere is refused at once.
+    live: show the run on a page in the browser while it goes on; True, a port number, or a galapax.Live.
     """
     problem, algorithm = problem_of(fun, bounds, algorithm, ineq, eq)
     solver = algorithms.resolve(algorithm, problem.constrained)
@@ -117,6 +120,7 @@ def minimize(
             snapshots=snapshots,
             initial=initial,
             on_failure=on_failure,
+            live=live,
         )
     )
     return results[0]
@@ -157,6 +161,7 @@ def prepare(
     snapshots: Any = (),
     initial: Any = None,
     on_failure: Any = None,
+    live: Any = False,
     label: str = "",
 ) -> Job:
     """Check the arguments of `minimize` and make a Job of them.
@@ -199,6 +204,7 @@ def prepare(
         snapshots=tuple(sorted({whole(g, "snapshots", 1) for g in snapshots})),
         initial=_initial(initial, problem.bounds, population, int(runs)),
         on_failure=on_failure,
+        live=as_live(live),
         title=f"{label}{problem.name} · {algorithms.name_of(solvers[0])}",
     )
 
@@ -226,6 +232,7 @@ class Job:
     snapshots: tuple[int, ...]
     initial: np.ndarray | None
     on_failure: str | None
+    live: Live | None
     title: str  # of its progress line
 
     @property
@@ -316,11 +323,15 @@ def solve(job: Job) -> tuple[list[Result], str]:
     began = time.perf_counter()
     problem, kind = job.problem, job.dtype
     # float64 is switched on for this run alone: importing or using galapax changes no setting of JAX
-    with jax.enable_x64(kind == "float64"), progress_line(job.progress, job.title) as show:
+    with (
+        jax.enable_x64(kind == "float64"),
+        progress_line(job.progress, job.title) as show,
+        watching(job.live, lambda: _facts(job)) as session,
+    ):
         box = problem.bounds.rounded(kind)
         algorithm = _stacked(job, kind)
         initial = None if job.initial is None else np.clip(job.initial.astype(kind), box.lower, box.upper)
-        watch = Watch(snapshots=job.snapshots)
+        watch = Watch(snapshots=job.snapshots, viewer=session)
         engine: Callable[..., Outcome]
         if job.blackbox:
             black_box = host.BlackBox(
@@ -351,6 +362,8 @@ def solve(job: Job) -> tuple[list[Result], str]:
             known = start - int(rows[0])  # runs that an earlier batch has already
             watch.notify = _notifier(job, outcomes, known, began, show)
             runs = rows % job.runs
+            if session is not None:
+                session.start(first_run=job.first_run + int(runs[0]))
             outcome = engine(
                 _of_rows(algorithm, rows),
                 box,
@@ -380,9 +393,11 @@ def solve(job: Job) -> tuple[list[Result], str]:
             values = evaluate_points(formulas, best, kind)
             named = {name: getattr(values, name) for name in ("ineq", "eq") if getattr(values, name) is not None}
             at_best = [{name: rows[i] for name, rows in named.items()} for i in range(len(cells))]
-    timings = {"compile": total.compile_seconds, "run": done - ready - total.compile_seconds}
+    timings = {"compile": total.compile_seconds, "run": done - ready - total.compile_seconds - watch.held}
     timings["device"] = total.device_seconds
-    timings["host"] = time.perf_counter() - began - timings["compile"] - timings["run"]
+    timings["host"] = time.perf_counter() - began - timings["compile"] - timings["run"] - watch.held
+    if watch.held:
+        timings["held"] = watch.held
     results = []
     for i, (cell, first) in enumerate(zip(cells, starts, strict=True)):
         alone = dataclasses.replace(job, solvers=(job.solvers[i],))
@@ -397,6 +412,8 @@ def solve(job: Job) -> tuple[list[Result], str]:
         if job.blackbox and black_box.first_error and result.n_failed:
             result.message += f" First failure: {black_box.first_error}."
         results.append(result)
+    if session is not None:
+        session.finish(results[0].message)
     return results, total.stopped
 
 
@@ -464,7 +481,7 @@ def _replay(job: Job, total: Outcome, run: int) -> Result:
     if initial is not None and initial.ndim == 3:
         initial = initial[run - job.first_run][None]
     alone = dataclasses.replace(job, rules=rules, runs=1, first_run=run, initial=initial)
-    results, _ = solve(dataclasses.replace(alone, max_seconds=None, callback=None, progress=False))
+    results, _ = solve(dataclasses.replace(alone, max_seconds=None, callback=None, progress=False, live=None))
     return results[0]
 
 
@@ -490,6 +507,7 @@ def _notifier(
             runs=job.total,
             seconds=time.perf_counter() - began,
             max_seconds=job.max_seconds,
+            feasible_share=float(track.feasible_share.mean()) if job.problem.constrained else None,
         )
         show(state)
         failed = int(track.failed.sum())
@@ -580,6 +598,8 @@ def _message(job: Job, total: Outcome, best: int) -> str:
         why = f"Stopped by Ctrl-C after generation {generations}; this is the best so far."
     elif total.stopped == "time":
         why = f"The time limit of {job.max_seconds:g} s was reached after generation {generations}."
+    elif total.stopped == "page":
+        why = f"Stopped from the live page after generation {generations}; this is the best so far."
     elif total.stopped == "callback":
         why = f"Stopped by the callback after generation {generations}."
     elif track.reason[best] == TARGET:
@@ -597,6 +617,18 @@ def _message(job: Job, total: Outcome, best: int) -> str:
     elif not track.violation[best] <= 0:
         why += f" No feasible point was found; x violates the constraints by {track.violation[best]:.3g} in all."
     return why
+
+
+def _facts(job: Job) -> Facts:
+    """What the live page must know of a job."""
+    return Facts(
+        problem=job.problem,
+        settings=_settings(job),
+        population=job.population,
+        evaluations=job.evaluations,
+        generations=None if job.rules.generations == NEVER else int(job.rules.generations),
+        contours=not job.blackbox and getattr(job.solvers[0], "game", None) is None,
+    )
 
 
 def _settings(job: Job) -> dict[str, Any]:

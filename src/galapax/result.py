@@ -93,7 +93,7 @@ class Result(dict[str, Any]):
     snapshots: {generation: Population} as asked for; with several runs these come first. history: see History (of the
     best run). runs: see Runs; None for a single run. seed: repeats it.
     timings: seconds for "compile", "run" (the generations as the host saw them; "device" of it spent waiting for the
-    device), and "host" (everything else). settings: what was asked for.
+    device), and "host" (everything else); "held" by a live page, if it was. settings: what was asked for.
     """
 
     problem: Problem
