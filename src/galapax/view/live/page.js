@@ -94,7 +94,7 @@ function plot(id, x, y, names, options = {}) {
   const px = (v) => left + (v - x[0]) / (x[1] - x[0]) * (w - left - right);
   const py = (v) => h - bottom - (v - y[0]) / (y[1] - y[0]) * (h - top - bottom);
   const area = { x: left, y: top, w: w - left - right, h: h - top - bottom };
-  if (options.under) options.under(c, area);
+  if (options.under) options.under(c, px, py);
   const xTicks = options.xLog ? powers(x[0], x[1], Math.max(3, w / 80)) : ticks(x[0], x[1], Math.max(2, w / 95));
   c.lineWidth = 1; c.strokeStyle = colour.grid; c.fillStyle = colour.soft;
   c.textAlign = "right"; c.textBaseline = "middle";
@@ -225,7 +225,7 @@ draw.curve = () => {
   if (m > 1) {
     shown.forEach((list, k) => { line(p, xs, list, paints[k % 4], 2, k > 3 ? [6, 3] : []); items.push(swatch(k > 3 ? "dash" : "line", paints[k % 4], objectiveName(k))); });
   } else if (runs > 1) {
-    const floor = shown[0].map((v, i) => isFinite(v) ? v : (isFinite(shown[4][i]) ? p.py && range([shown[0]])[0] : NaN));
+    const least = range([shown[0]])[0], floor = shown[0].map((v) => isFinite(v) ? v : least);  // where log has no value
     band(p, xs, floor, shown[4], colour.band);
     band(p, xs, shown[1].map((v, i) => isFinite(v) ? v : floor[i]), shown[3], colour.band2);
     line(p, xs, shown[0], colour.blue, 1.4, [5, 3]);
@@ -309,7 +309,7 @@ draw.front = () => {
   dots(p, pick(xs, false), pick(ys, false), 2.6, colour.band2);
   dots(p, pick(xs, true), pick(ys, true), 3.4, colour.dot, colour["dot-edge"]);
   p.end();
-  const items = [swatch("dot", colour.dot, m === 2 ? "non-dominated" : "individuals")];
+  const items = [swatch("dot", colour.dot, m === 2 ? `non-dominated (${count(ahead.filter((a) => a).length)})` : "individuals")];
   if (m === 2) items.push(swatch("dot", colour.band2, "dominated"));
   if (facts.front) items.push(swatch("dot", colour.grey, "true front"));
   if (badX.length) items.push(swatch("dot", colour.line, "infeasible"));
@@ -352,8 +352,9 @@ draw.scatter = () => {
   if (facts.variables.length < 2) return;
   const current = contours && contours.first === i && contours.second === j ? contours : null;
   const picture = current && current.picture;
-  const p = plot("scatter", [facts.lower[i], facts.upper[i]], [facts.lower[j], facts.upper[j]], [facts.variables[i], facts.variables[j]],
-    picture ? { under: (c, a) => { c.imageSmoothingEnabled = true; c.drawImage(picture, a.x, a.y, a.w, a.h); } } : {});
+  const [x0, x1, y0, y1] = [facts.lower[i], facts.upper[i], facts.lower[j], facts.upper[j]];
+  const under = (c, px, py) => c.drawImage(picture, px(x0), py(y1), px(x1) - px(x0), py(y0) - py(y1));
+  const p = plot("scatter", pad([x0, x1], 0.025), pad([y0, y1], 0.025), [facts.variables[i], facts.variables[j]], picture ? { under } : {});
   const items = [];
   if (frame) {
     const xs = [], ys = [], badX = [], badY = [], v = frame.variables;
@@ -540,6 +541,9 @@ function prepareObjectives(m) {
   for (const id of ["front-x", "fitness-k", "scatter-k"]) options(id, names, 0);
   options("front-y", names, Math.min(1, m - 1));
   $("card-front").hidden = $("fitness-k-label").hidden = $("scatter-k-label").hidden = m < 2;
+  $("best-box").hidden = m > 1;  // with several objectives no value is the best
+  const cards = [...document.querySelectorAll("main > article")].filter((card) => !card.hidden && card.id !== "card-settings");
+  document.querySelector("main").dataset.cards = cards.length;
 }
 
 async function fetchFrame() {

@@ -28,7 +28,7 @@ from galapax.view.live import Facts
 
 BETWEEN_FRAMES = 0.1  # seconds; a frame that is dear to make comes less often
 BETWEEN_ROWS = 0.05
-FIRST_ROWS = 100  # generations whose values are all kept
+FIRST_ROWS, DENSITY = 100, 1.2  # values are kept of these generations, and then at least of each so many times later
 SHARE = 0.04  # of the run's time that looking at it may take
 POINTS = 2000  # of a curve, at most
 SLOWEST, FASTEST = 0.1, 1e6  # generations a second
@@ -66,6 +66,7 @@ class Session:
         self._run, self._first_run, self._batches = 0, facts.settings["first_run"], 0
         self._made, self._released, self._released_at, self._held = 0, 0, 0.0, 0.0
         self._rows_at = self._frame_at = 0.0
+        self._rows_made = 0
         self._compiled: set[str] = set()
         self._now: tuple[Track, Track, Any, Carry] | None = None
         self._track: Track | None = None
@@ -84,7 +85,7 @@ class Session:
         """A batch of runs begins, the first of them with this number."""
         with self._changed:
             self._first_run = first_run
-            self._made = self._released = 0
+            self._made = self._released = self._rows_made = 0
             self._points, self._version = [], self._version + 1
             self._speeds.clear()
             self._batches += 1
@@ -98,8 +99,8 @@ class Session:
             self._state = "running"
         fresh, self._made = made > self._made, made
         self._now = (before, now, history, carry)
-        first = made <= FIRST_ROWS
-        if fresh and (first or last or began >= self._rows_at):
+        early = made <= FIRST_ROWS or made >= DENSITY * self._rows_made
+        if fresh and (early or last or began >= self._rows_at):
             self._take_rows()
             self._rows_at = began + self._gap("rows", BETWEEN_ROWS, began)
         watched = self.page.lonely() == 0
@@ -140,15 +141,18 @@ class Session:
                 wait = 0.1
                 if not self._paused:
                     if self._speed is None:
-                        self.most = NEVER
+                        # short chunks at first, where most happens; a GPU's programs make chunks of one length only
+                        self.most = max(1, self._made // 4) if jax.default_backend() == "cpu" else NEVER
                         return ""
                     self.most = max(1, int(self._speed * BETWEEN_FRAMES))
                     due = self._released_at + (self._made - self._released) / self._speed
                     wait = min(wait, due - time.perf_counter())
                     if wait <= 0:
                         return ""
-            if self._frame is None or self._frame[0] != self._made or self._frame[1] != self._run:
-                self._take_frame()  # what a paused run shows is where it stands
+            if self._rows_made != self._made:  # what a paused run shows is where it stands
+                self._take_rows()
+            if self._frame is None or self._frame[:2] != (self._made, self._run):
+                self._take_frame()
             with self._changed:
                 if not self._stop:
                     self._changed.wait(wait)
@@ -170,6 +174,7 @@ class Session:
     def _take_rows(self) -> None:
         assert self._now is not None
         before, now, history, carry = self._now
+        self._rows_made = self._made
         length = now.generations - before.generations
         shape = _shape(carry)
         longest = int(length.max())
