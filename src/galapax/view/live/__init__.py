@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,6 +47,12 @@ class Live:
             raise InputError(f"port must be a number from 0 (any free one) to 65535, got {self.port}.")
         if not isinstance(self.host, str) or not self.host.strip():
             raise InputError(f'host must be an address such as "{LOOPBACK}", got {self.host!r}.')
+
+    @property
+    def served(self) -> bool:
+        """Whether the page is up now."""
+        server = sys.modules.get("galapax.view.live.server")
+        return server is not None and server.is_up(self)
 
     @property
     def private(self) -> bool:
@@ -110,5 +117,5 @@ def _open(live: Live, facts: Callable[[], Facts]) -> Session | None:
         )
         return None
     session = Session(facts(), page, live.paused)
-    page.show(session)
+    page.show(session, live)
     return session

@@ -48,6 +48,11 @@ def at(live: Live) -> Server:
     return _servers[name]
 
 
+def is_up(live: Live) -> bool:
+    server = _servers.get((live.host, live.port))
+    return server is not None and not server.failed
+
+
 class Server:
     """Serves the page of one session at a time."""
 
@@ -81,8 +86,9 @@ class Server:
         host = f"[{host}]" if ":" in host else host
         return f"http://{host}:{self.port}/" + (f"?token={self.token}" if self.token else "")
 
-    def show(self, session: Session) -> None:
+    def show(self, session: Session, live: Live) -> None:
         """Show this session from now on; an earlier one that is held up goes on by itself."""
+        self.live = live  # the same place, but perhaps another way to say things
         earlier, self.session = self.session, session
         if earlier is not None:
             earlier.release()

@@ -145,7 +145,8 @@ class Session:
                         self.most = max(1, self._made // 4) if jax.default_backend() == "cpu" else NEVER
                         return ""
                     self.most = max(1, int(self._speed * BETWEEN_FRAMES))
-                    due = self._released_at + (self._made - self._released) / self._speed
+                    # a chunk begun before the speed was chosen may be longer, and is not waited for
+                    due = self._released_at + min(self._made - self._released, self.most) / self._speed
                     wait = min(wait, due - time.perf_counter())
                     if wait <= 0:
                         return ""
@@ -206,11 +207,11 @@ class Session:
                 own = np.full(3 * m, np.nan)
             middle = median.astype(float) * self._sign if final else np.full(m, np.nan)
             shares = float(rows[i, 3 * m + 1]) if shape.constrained and single else share
-            values = [start + row + 1, *own[:m], *middle, *own[2 * m :]]
+            values = [*own[:m], *middle, *own[2 * m :]]
             values.append(shares if shape.constrained and (single or final) else math.nan)
             if spread is not None:
                 values += (spread[i].astype(float) * self._sign).tolist()
-            points.append([_plain(v) for v in values])
+            points.append([start + row + 1, *(_plain(v) for v in values)])
         with self._changed:
             self._points += points
             if len(self._points) > POINTS:
