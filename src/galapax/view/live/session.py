@@ -64,6 +64,7 @@ class Session:
         self._paused, self._steps, self._stop = paused, 0, False
         self._speed: float | None = None
         self._run, self._first_run, self._batches = 0, facts.settings["first_run"], 0
+        self._reached = self._chunk_start = 0
         self._made, self._released, self._released_at, self._held = 0, 0, 0.0, 0.0
         self._rows_at = self._frame_at = 0.0
         self._rows_made = 0
@@ -85,7 +86,7 @@ class Session:
         """A batch of runs begins, the first of them with this number."""
         with self._changed:
             self._first_run = first_run
-            self._made = self._released = self._rows_made = 0
+            self._made = self._released = self._rows_made = self._reached = 0
             self._points, self._version = [], self._version + 1
             self._speeds.clear()
             self._batches += 1
@@ -97,7 +98,10 @@ class Session:
         began = time.perf_counter()
         if self._state == "starting":
             self._state = "running"
-        fresh, self._made = made > self._made, made
+        fresh = made > self._made
+        if fresh:
+            self._chunk_start, self._made = self._made, made
+        self._reached = int(now.generations.max())  # less than `made` where every run finished within the chunk
         self._now = (before, now, history, carry)
         early = made <= FIRST_ROWS or made >= DENSITY * self._rows_made
         if fresh and (early or last or began >= self._rows_at):
@@ -152,7 +156,7 @@ class Session:
                         return ""
             if self._rows_made != self._made:  # what a paused run shows is where it stands
                 self._take_rows()
-            if self._frame is None or self._frame[:2] != (self._made, self._run):
+            if self._frame is None or self._frame[:2] != (self._reached, self._run):
                 self._take_frame()
             with self._changed:
                 if not self._stop:
@@ -197,7 +201,7 @@ class Session:
         )
         rows, median, spread = jax.device_get(taken)
         m, single = shape.objectives, len(length) == 1
-        start = self._made - longest
+        start = self._chunk_start
         share = float(now.feasible_share.mean())
         points: list[list[float | None]] = []
         for i, row in enumerate(chosen.tolist()):
@@ -228,7 +232,7 @@ class Session:
         taken = jax.tree.map(np.asarray, jax.device_get(glimpse.survivors(carry, np.int32(run))))
         with self._changed:
             self._track = self._now[1]
-            self._frame, self._frames = (self._made, self._run, taken), self._frames + 1
+            self._frame, self._frames = (self._reached, self._run, taken), self._frames + 1
         self.page.wake()
 
     # the server's threads
@@ -279,7 +283,7 @@ class Session:
                 "session": self.name,
                 "state": self._state,
                 "message": self._message,
-                "generation": self._made,
+                "generation": self._reached,
                 "held": self._paused,
                 "speed": self._speed,
                 "run": self._run,
