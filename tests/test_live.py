@@ -457,6 +457,18 @@ def test_a_server_that_fails_is_said_and_the_run_goes_on(monkeypatch):
     assert warned == ["The live page stopped (RuntimeError: no more files). The run goes on without it."]
 
 
+def test_trouble_while_looking_is_said_and_the_run_goes_on(monkeypatch):
+    def broken(*arguments):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(session.glimpse, "rows", broken)
+    warned = []
+    live = gx.Live(open_browser=False, paused=True, say=lambda _: None, warn=warned.append)
+    result = gx.minimize(gx.problems.get("branin"), DE, generations=5, live=live)
+    assert result.nit == 5
+    assert warned == ["The live page shows no more (MemoryError: no room). The run goes on."]
+
+
 @pytest.mark.parametrize("live", ["yes", 1.5, -1, 70000, [8080]])
 def test_wrong_arguments_are_refused(live):
     with pytest.raises(gx.InputError, match=r"live must be|port must be"):

@@ -79,7 +79,13 @@ function ticks(low, high, wanted) {
 function powers(low, high, wanted) {
   const a = Math.ceil(low - 1e-9), b = Math.floor(high + 1e-9), every = Math.max(1, Math.ceil((b - a + 1) / wanted)), out = [];
   for (let k = b; k >= a; k -= every) out.push(k);
-  return out.length >= 2 ? out : ticks(low, high, wanted);
+  if (out.length > 2) return out;
+  const finer = [];  // less than two decades: also 2 and 5 times a power of ten
+  for (let k = Math.floor(low); k <= Math.ceil(high); k++) for (const f of [1, 2, 5]) {
+    const at = k + Math.log10(f);
+    if (at >= low && at <= high) finer.push(f === 1 ? k : at);
+  }
+  return finer.length >= 2 ? finer : ticks(low, high, wanted);
 }
 const powerText = (k) => Number.isInteger(k) ? (k >= -2 && k <= 4 ? String(Number((10 ** k).toPrecision(2))) : `1e${k}`) : text(10 ** k, 3);
 

@@ -8,6 +8,7 @@ every request needs the token. Nothing that a page sends is more than one of a f
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import json
 import os
@@ -104,7 +105,12 @@ class Server:
     def wake(self) -> None:
         """Tell the pages that there is something new. Called from any thread."""
         if self._viewers and self._loop is not None and not self.failed:
-            self._loop.call_soon_threadsafe(self._wake)
+            with contextlib.suppress(RuntimeError):  # the server has just ended
+                self._loop.call_soon_threadsafe(self._wake)
+
+    def trouble(self, sentence: str) -> None:
+        """Tell the user."""
+        self.live.warn(sentence)
 
     def _wake(self) -> None:
         for viewer in self._viewers:
@@ -112,7 +118,7 @@ class Server:
 
     def _serve(self) -> None:
         config = uvicorn.Config(
-            Guard(self), lifespan="off", log_config=None, access_log=False, loop="asyncio", http="h11", ws="none"
+            Guard(self), lifespan="off", log_config=None, log_level="critical", loop="asyncio", http="h11", ws="none"
         )
         try:
             asyncio.run(self._run(uvicorn.Server(config)))

@@ -6,6 +6,8 @@ for the other: the run leaves a new frame where the old one was, and a page take
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import json
 import math
 import secrets
@@ -27,7 +29,7 @@ from galapax.evaluate import Formulas, evaluate_points, trace
 from galapax.view.live import Facts
 
 BETWEEN_FRAMES = 0.1  # seconds; a frame that is dear to make comes less often
-BETWEEN_ROWS = 0.05
+BETWEEN_ROWS = 0.1  # and three times that while nobody watches
 FIRST_ROWS, DENSITY = 100, 1.2  # values are kept of these generations, and then at least of each so many times later
 SHARE = 0.04  # of the run's time that looking at it may take
 POINTS = 2000  # of a curve, at most
@@ -36,6 +38,10 @@ PATIENCE = 10.0  # seconds after which a run that is held up goes on, if nobody 
 FRONT = 400  # points of a true front
 SIDE, BLOCK = 72, 648  # a grid of contours has SIDE * SIDE points, evaluated so many at a time
 SLOW_CONTOURS = 8.0  # seconds that a grid may take
+_contouring = threading.Lock()
+# a thread inside JAX when the process ends would abort it
+atexit.register(_contouring.acquire, timeout=20.0)
+
 COMMANDS = ("pause", "resume", "step", "stop", "speed", "run")
 
 
@@ -44,6 +50,9 @@ class Page(Protocol):
 
     def wake(self) -> None:
         """Tell the pages that there is something new."""
+
+    def trouble(self, sentence: str) -> None:
+        """Tell the user."""
 
     def lonely(self) -> float:
         """For how many seconds nobody has watched; 0 while somebody does."""
@@ -57,9 +66,8 @@ class Session:
         self.name = secrets.token_hex(6)  # pages see by it that another run is shown
         self.most = 1 if paused else NEVER
         self._changed = threading.Condition()
-        self._contour_lock = threading.Lock()
         self._sign = -1.0 if facts.settings["maximize"] else 1.0
-        self._began = time.perf_counter()
+        self._began, self._ended = time.perf_counter(), 0.0
         self._state, self._message = "starting", ""
         self._paused, self._steps, self._stop = paused, 0, False
         self._speed: float | None = None
@@ -69,8 +77,10 @@ class Session:
         self._rows_at = self._frame_at = 0.0
         self._rows_made = 0
         self._compiled: set[str] = set()
+        self._broken = False
         self._now: tuple[Track, Track, Any, Carry] | None = None
         self._track: Track | None = None
+        self._summed: tuple[Track | None, dict[str, Any]] = (None, {})
         self._points: list[list[float | None]] = []
         self._version = 0  # changes when points already sent are no longer the ones kept
         self._speeds: deque[tuple[float, int, int]] = deque(maxlen=30)
@@ -95,6 +105,16 @@ class Session:
 
     def look(self, made: int, before: Track, now: Track, history: Any, carry: Carry, last: bool) -> None:
         """Keep what is due of the run after generation `made`."""
+        if self._broken:
+            return
+        try:
+            self._look(made, before, now, history, carry, last)
+        except Exception as error:  # whatever it is, it is the page's trouble and not the run's
+            self._broken, self._now = True, None
+            self.release()
+            self.page.trouble(f"The live page shows no more ({type(error).__name__}: {error}). The run goes on.")
+
+    def _look(self, made: int, before: Track, now: Track, history: Any, carry: Carry, last: bool) -> None:
         began = time.perf_counter()
         if self._state == "starting":
             self._state = "running"
@@ -103,11 +123,11 @@ class Session:
             self._chunk_start, self._made = self._made, made
         self._reached = int(now.generations.max())  # less than `made` where every run finished within the chunk
         self._now = (before, now, history, carry)
+        watched = self.page.lonely() == 0
         early = made <= FIRST_ROWS or made >= DENSITY * self._rows_made
         if fresh and (early or last or began >= self._rows_at):
             self._take_rows()
-            self._rows_at = began + self._gap("rows", BETWEEN_ROWS, began)
-        watched = self.page.lonely() == 0
+            self._rows_at = began + self._gap("rows", BETWEEN_ROWS if watched else 3 * BETWEEN_ROWS, began)
         if last or (watched and began >= self._frame_at):
             self._take_frame()
             self._frame_at = began + self._gap("frame", BETWEEN_FRAMES, began)
@@ -154,9 +174,9 @@ class Session:
                     wait = min(wait, due - time.perf_counter())
                     if wait <= 0:
                         return ""
-            if self._rows_made != self._made:  # what a paused run shows is where it stands
+            if self._now is not None and self._rows_made != self._made:  # a paused run shows where it stands
                 self._take_rows()
-            if self._frame is None or self._frame[:2] != (self._reached, self._run):
+            if self._now is not None and (self._frame is None or self._frame[:2] != (self._reached, self._run)):
                 self._take_frame()
             with self._changed:
                 if not self._stop:
@@ -173,7 +193,7 @@ class Session:
     def _end(self, state: str, message: str) -> None:
         with self._changed:
             self._state, self._message = state, message
-            self._now = None
+            self._now, self._ended = None, time.perf_counter()
         self.page.wake()
 
     def _take_rows(self) -> None:
@@ -276,9 +296,11 @@ class Session:
 
     def message(self, version: int, sent: int) -> tuple[dict[str, Any], int, int]:
         """What is new for a page that has `sent` points of the curve's `version`: the message, and the two for it."""
-        with self._changed:
-            points = self._points if version != self._version else self._points[sent:]
+        with self._changed:  # the run waits for this lock: nothing that takes long
             whole = version != self._version
+            version, points = self._version, self._points[0 if whole else sent :]
+            sent = len(self._points)
+            track, speeds, left = self._track, tuple(self._speeds), (self.facts.generations or 0) - self._made
             text = {
                 "session": self.name,
                 "state": self._state,
@@ -288,24 +310,32 @@ class Session:
                 "speed": self._speed,
                 "run": self._run,
                 "frame": self._frames,
+                "seconds": (self._ended or time.perf_counter()) - self._began,
+                "first_run": self._first_run,
                 "whole": whole,
-                "points": list(points),
-                **self._numbers(),
+                "points": points,
             }
-            return text, self._version, len(self._points)
+        if track is not None:
+            text |= self._summary(track)
+        if len(speeds) > 1 and speeds[-1][0] > speeds[0][0]:
+            seconds, evaluations, generations = (b - a for a, b in zip(speeds[0], speeds[-1], strict=True))
+            text["evaluations_per_second"] = evaluations / seconds
+            if self.facts.generations and generations > 0:
+                rate = min(generations / seconds, text["speed"] or math.inf)
+                text["left"] = left / rate
+        return text, version, sent
 
-    def _numbers(self) -> dict[str, Any]:
-        track, limit = self._track, self.facts.generations
-        if track is None:
-            return {}
+    def _summary(self, track: Track) -> dict[str, Any]:
+        """Numbers of all runs, worked out once for all pages."""
+        known, numbers = self._summed
+        if known is track:
+            return numbers
         row = best_run(track)
-        done = (track.reason != RUNNING) | (track.generations >= (limit or NEVER))
-        numbers: dict[str, Any] = {
+        done = (track.reason != RUNNING) | (track.generations >= (self.facts.generations or NEVER))
+        numbers = {
             "nfev": int(track.generations.sum()) * self.facts.evaluations,
             "best": _plain(self._sign * float(track.best[row])),
             "violation": _plain(float(track.violation[row])),
-            "seconds": time.perf_counter() - self._began,
-            "first_run": self._first_run,
             "batch_runs": len(track.best),
             "runs_done": int(done.sum()),
         }
@@ -317,14 +347,7 @@ class Session:
             some = np.sort(feasible[:: max(1, len(feasible) // 4096)])
             at = np.linspace(0, len(some) - 1, min(len(some), 512)).astype(int)
             numbers["values"] = [_plain(self._sign * v) for v in some[at]]
-        if len(self._speeds) > 1:
-            (t0, n0, g0), (t1, n1, g1) = self._speeds[0], self._speeds[-1]
-            if t1 > t0:
-                numbers["evaluations_per_second"] = (n1 - n0) / (t1 - t0)
-                rate = (g1 - g0) / (t1 - t0)
-                if limit and rate > 0:
-                    rate = rate if self._speed is None else min(rate, self._speed)
-                    numbers["left"] = (limit - self._made) / rate
+        self._summed = (track, numbers)
         return numbers
 
     def frame(self) -> bytes:
@@ -361,7 +384,8 @@ class Session:
         problem, settings = self.facts.problem, self.facts.settings
         front = None
         if problem.front is not None and not settings["maximize"]:
-            front = [[_plain(v) for v in point] for point in np.asarray(problem.front(FRONT), float)]
+            with contextlib.suppress(Exception):  # a user's function; without it the page lacks the front alone
+                front = [[_plain(v) for v in point] for point in np.asarray(problem.front(FRONT), float)]
         shown = min(problem.dim, glimpse.VARIABLES)
         return {
             "session": self.name,
@@ -379,7 +403,7 @@ class Session:
             "shown": min(self.facts.population, glimpse.INDIVIDUALS),
             "generations": self.facts.generations,
             "contours": self.facts.contours,
-            "settings": json.loads(json.dumps(settings, default=str)),
+            "settings": _shown(settings),
         }
 
     def contours(self, first: int, second: int, objective: int, anew: bool) -> dict[str, Any]:
@@ -390,7 +414,7 @@ class Session:
             return {"why": "Choose two different variables."}
         if not self.facts.contours:
             return {"why": "No contours: the objective cannot be called beside the run."}
-        with self._contour_lock:  # one grid at a time, whatever pages ask for
+        with _contouring:  # one grid at a time, whatever pages ask for
             if name in self._contours and not (anew and problem.dim > 2):
                 return self._contours[name]
             try:
@@ -450,6 +474,15 @@ def _shape(carry: Carry) -> Shape:
     """As far as `glimpse.rows` asks: how many objectives, and whether there are constraints."""
     parents = carry.proposed.parents
     return Shape(parents.objectives.shape[-1], 0 if parents.violation is None else 1)
+
+
+def _shown(value: Any) -> Any:
+    """A setting as JSON can have it."""
+    if isinstance(value, dict):
+        return {str(k): _shown(v) for k, v in value.items()}
+    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return str(value)
 
 
 def _plain(value: Any) -> float | None:
