@@ -517,7 +517,6 @@ async function learn(session) {
   $("best-name").textContent = s.maximize ? "best (largest) value" : "best value";
   $("violation-box").hidden = $("share-box").hidden = $("card-feasible").hidden = !facts.constrained;
   $("runs-box").hidden = $("run-label").hidden = s.runs === 1;
-  $("card-spread").hidden = s.runs === 1;
   $("run").max = s.runs - 1;
   $("limit").textContent = facts.generations ? ` of ${count(facts.generations)}` : "";
   options("scatter-x", facts.variables, 0);
@@ -537,6 +536,7 @@ async function learn(session) {
   }));
   $("footer").textContent = "The run does not wait for this page: at most ten frames a second are taken, between chunks of generations. " +
     "Long curves keep at most 2000 points. " + thinned(true);
+  $("fitness-k").replaceChildren();  // another run may have other objectives
   prepareObjectives(facts.objectives.length || 1);
   everything();
 }
@@ -548,6 +548,7 @@ function prepareObjectives(m) {
   options("front-y", names, Math.min(1, m - 1));
   $("card-front").hidden = $("fitness-k-label").hidden = $("scatter-k-label").hidden = m < 2;
   $("best-box").hidden = m > 1;  // with several objectives no value is the best
+  $("card-spread").hidden = m > 1 || facts.settings.runs === 1;
   const cards = [...document.querySelectorAll("main > article")].filter((card) => !card.hidden && card.id !== "card-settings");
   document.querySelector("main").dataset.cards = cards.length;
 }
