@@ -25,7 +25,7 @@ from galapax.view.live import server, session
 CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
 REQUIRED = os.environ.get("GALAPAX_BROWSER_TESTS") == "required"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-ALL = 10**6  # more generations than any test waits for
+ALL = 10**8  # more generations than any test waits for
 DE = gx.DE(population=20)
 
 
@@ -114,7 +114,7 @@ def generation(page) -> int:
     return int(page.get_attribute("#generation", "data-value") or 0)
 
 
-def until(claim, seconds=30.0):
+def until(claim, seconds=60.0):
     """Wait until claim() holds."""
     end = time.monotonic() + seconds
     while not claim():
@@ -401,6 +401,13 @@ def test_what_holds_a_run_up_does_not_count_against_its_time_limit():
 def test_a_run_that_nobody_watches_any_more_goes_on(monkeypatch):
     monkeypatch.setattr(session, "PATIENCE", 0.3)
     run = Run(gx.problems.get("sphere", dim=2), DE, generations=30, paused=True)
+    until(lambda: run.session.message(0, 0)[0]["state"] == "paused")
+    time.sleep(0.6)
+    assert run.thread.is_alive()  # nobody came yet
+    with socket.create_connection(("127.0.0.1", urlsplit(run.url).port)) as viewer:
+        viewer.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b"200 OK" in viewer.recv(100)
+        until(lambda: run.session.page.lonely() == 0)
     run.thread.join(60)
     assert run.result.nit == 30
 

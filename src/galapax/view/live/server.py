@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import hmac
 import json
+import math
 import os
 import re
 import secrets
@@ -64,7 +65,7 @@ class Server:
         self.failed = False
         self.session: Session | None = None
         self._viewers: set[asyncio.Event] = set()
-        self._left_at = time.perf_counter()
+        self._left_at = -math.inf
         family, _, _, _, address = socket.getaddrinfo(live.host, live.port, type=socket.SOCK_STREAM)[0]
         self._socket = socket.socket(family)
         if os.name == "posix":  # elsewhere the option would let two servers share a port
@@ -99,7 +100,7 @@ class Server:
         self.wake()
 
     def lonely(self) -> float:
-        """For how many seconds nobody has watched; 0 while somebody does."""
+        """For how many seconds nobody has watched any more; 0 while somebody does, inf if nobody came yet."""
         return 0.0 if self._viewers else time.perf_counter() - self._left_at
 
     def wake(self) -> None:

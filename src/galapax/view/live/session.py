@@ -34,7 +34,7 @@ FIRST_ROWS, DENSITY = 100, 1.2  # values are kept of these generations, and then
 SHARE = 0.04  # of the run's time that looking at it may take
 POINTS = 2000  # of a curve, at most
 SLOWEST, FASTEST = 0.1, 1e6  # generations a second
-PATIENCE = 10.0  # seconds after which a run that is held up goes on, if nobody watches it any more
+PATIENCE = 10.0  # seconds after which a run that is held up goes on, once nobody watches it any more
 FRONT = 400  # points of a true front
 SIDE, BLOCK = 72, 648  # a grid of contours has SIDE * SIDE points, evaluated so many at a time
 SLOW_CONTOURS = 8.0  # seconds that a grid may take
@@ -55,7 +55,7 @@ class Page(Protocol):
         """Tell the user."""
 
     def lonely(self) -> float:
-        """For how many seconds nobody has watched; 0 while somebody does."""
+        """For how many seconds nobody has watched any more; 0 while somebody does, inf if nobody came yet."""
 
 
 class Session:
@@ -152,7 +152,7 @@ class Session:
     def _hold(self, interrupted: Callable[[], bool]) -> str:
         while True:
             with self._changed:
-                if self.page.lonely() > PATIENCE:
+                if PATIENCE < self.page.lonely() < math.inf:  # whoever held it up has left
                     self._release()
                 self._state = "paused" if self._paused else "running"
                 if self._stop:
