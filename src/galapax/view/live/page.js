@@ -489,14 +489,25 @@ function plan(...names) {
   for (const name of names) dirty.add(name);
   if (!planned) { planned = true; requestAnimationFrame(paint); }
 }
+// Points move ten times a second; curves and maps change slowly and are drawn less often, which spares the machine that
+// may be running the run.
+const SELDOM = new Set(["curve", "feasible", "spread", "genome", "fitness"]);
+let seldomAt = 0;
 function paint() {
   planned = false;
   if (!facts) return;
-  const now = dirty;
+  const now = performance.now(), wait = seldomAt + 220 - now, due = dirty;
   dirty = new Set();
-  for (const name of now) if (!$("card-" + name).hidden) draw[name]();
+  let drawn = false;
+  for (const name of due) {
+    if (SELDOM.has(name) && wait > 0) dirty.add(name);
+    else if (!$("card-" + name).hidden) { draw[name](); drawn = drawn || SELDOM.has(name); }
+  }
+  if (drawn) seldomAt = now;
+  if (dirty.size && !waiting) waiting = setTimeout(() => { waiting = 0; plan(); }, wait + 5);
 }
-const everything = () => plan("curve", "feasible", "spread", "front", "scatter", "genome", "fitness");
+let waiting = 0;
+const everything = () => { seldomAt = 0; return plan("curve", "feasible", "spread", "front", "scatter", "genome", "fitness"); };
 
 // ---- news, facts, frames, contours
 
@@ -619,30 +630,33 @@ async function hear(event) {
   plan("curve", "feasible", "spread");
 }
 
+function put(id, words) {
+  if ($(id).textContent !== words) $(id).textContent = words;
+}
 function showNews() {
   const ended = news.state === "finished" || news.state === "failed";
   const state = ended || news.state === "starting" ? news.state : news.held ? "paused" : "running";
-  $("state").textContent = state === "starting" ? "compiling" : state;
+  put("state", state === "starting" ? "compiling" : state);
   $("state").className = "pill " + state;
   if (ended) tell(news.message, news.state === "failed");
   for (const id of ["pause", "step", "stop", "speed"]) $(id).disabled = ended;
-  $("pause").textContent = news.held ? "Resume" : "Pause";
+  put("pause", news.held ? "Resume" : "Pause");
   if (document.activeElement !== $("speed")) {
     const k = SPEEDS.findIndex((s) => s === news.speed);
     $("speed").value = k < 0 ? SPEEDS.length - 1 : k;
   }
-  $("speed-text").textContent = news.speed === null ? "fastest" : `${news.speed} generations/s`;
-  $("generation").textContent = count(news.generation);
+  put("speed-text", news.speed === null ? "fastest" : `${news.speed} generations/s`);
+  put("generation", count(news.generation));
   $("generation").dataset.value = news.generation;
   $("done").style.width = facts && facts.generations ? `${100 * news.generation / facts.generations}%` : "0";
-  $("best").textContent = text(news.best, 7);
-  $("violation").textContent = news.violation === undefined ? "–" : text(news.violation, 3);
-  $("share").textContent = news.share === undefined ? "–" : `${(100 * news.share).toFixed(news.share < 0.1 ? 1 : 0)} %`;
-  $("runs").textContent = news.runs_done === undefined ? "–" : `${count(news.runs_done)} of ${count(news.batch_runs)}`;
-  $("nfev").textContent = count(news.nfev);
-  $("rate").textContent = news.evaluations_per_second === undefined ? "–" : short(news.evaluations_per_second);
-  $("seconds").textContent = duration(news.seconds);
-  $("left").textContent = ended ? "–" : duration(news.left);
+  put("best", text(news.best, 7));
+  put("violation", news.violation === undefined ? "–" : text(news.violation, 3));
+  put("share", news.share === undefined ? "–" : `${(100 * news.share).toFixed(news.share < 0.1 ? 1 : 0)} %`);
+  put("runs", news.runs_done === undefined ? "–" : `${count(news.runs_done)} of ${count(news.batch_runs)}`);
+  put("nfev", count(news.nfev));
+  put("rate", news.evaluations_per_second === undefined ? "–" : short(news.evaluations_per_second));
+  put("seconds", duration(news.seconds));
+  put("left", ended ? "–" : duration(news.left));
 }
 
 async function command(name, value) {
@@ -665,8 +679,7 @@ $("speed").oninput = () => {
 };
 $("run").onchange = () => command("run", Number($("run").value));
 $("log").onchange = everything;
-for (const id of ["genome-form", "genome-scale"]) $(id).onchange = () => plan("genome");
-for (const id of ["fitness-scale", "fitness-k"]) $(id).onchange = () => plan("fitness");
+for (const id of ["genome-form", "genome-scale", "fitness-scale", "fitness-k"]) $(id).onchange = everything;
 for (const id of ["front-x", "front-y"]) $(id).onchange = () => plan("front");
 for (const id of ["scatter-x", "scatter-y", "scatter-k"]) $(id).onchange = () => fetchContours(false);
 $("anew").onclick = () => fetchContours(true);

@@ -76,7 +76,7 @@ class Session:
         self._made, self._released, self._released_at, self._held = 0, 0, 0.0, 0.0
         self._rows_at = self._frame_at = 0.0
         self._rows_made = 0
-        self._compiled: set[str] = set()
+        self._costs: dict[str, deque[float]] = {kind: deque(maxlen=5) for kind in ("rows", "frame")}
         self._broken = False
         self._now: tuple[Track, Track, Any, Carry] | None = None
         self._track: Track | None = None
@@ -128,16 +128,19 @@ class Session:
         if fresh and (early or last or began >= self._rows_at):
             self._take_rows()
             self._rows_at = began + self._gap("rows", BETWEEN_ROWS if watched else 3 * BETWEEN_ROWS, began)
+        began = time.perf_counter()
         if last or (watched and began >= self._frame_at):
             self._take_frame()
             self._frame_at = began + self._gap("frame", BETWEEN_FRAMES, began)
 
     def _gap(self, what: str, least: float, began: float) -> float:
-        """Seconds until the next look of this kind, so that looks take little of the time. The first compiles."""
-        if what not in self._compiled:
-            self._compiled.add(what)
-            return least
-        return max(least, (time.perf_counter() - began) / SHARE)
+        """Seconds until the next look of this kind, so that looks take little of the time.
+
+        The least of the last few costs counts: the first compiles, and others may have waited for a busy machine.
+        """
+        costs = self._costs[what]
+        costs.append(time.perf_counter() - began)
+        return max(least, min(costs) / SHARE) if len(costs) > 1 else least
 
     def hold(self, interrupted: Callable[[], bool]) -> str:
         """Wait while the page holds the run up; "page" if it stops the run."""
