@@ -75,7 +75,7 @@ def chromium(url: str) -> Iterator[Callable[[], int]]:
         browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.goto(url)
-        page.evaluate("drawn = 0; const old = draw.scatter; draw.scatter = () => { drawn++; old(); }")
+        page.evaluate("drawn = 0; const old = draw.scatter; draw.scatter = () => { drawn++; old(); }; 0")
         time.sleep(1.0)
         try:
             yield lambda: int(page.evaluate("const d = drawn; drawn = 0; d"))

@@ -276,7 +276,7 @@ def precision_of(dtype: Any, constrained: bool, blackbox: bool) -> str:
         return "float64" if constrained or blackbox or jax.default_backend() == "cpu" else "float32"
     try:
         kind = np.dtype(dtype).name
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):  # NumPy parses strings such as "01"
         kind = repr(dtype)
     if kind not in ("float32", "float64"):
         raise InputError(f'dtype must be "float32" or "float64", got {dtype!r}.')
