@@ -15,7 +15,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Protocol
 
@@ -71,7 +71,7 @@ class Session:
         self._state, self._message = "starting", ""
         self._paused, self._steps, self._stop = paused, 0, False
         self._speed: float | None = None
-        self._run, self._first_run, self._batches = 0, facts.settings["first_run"], 0
+        self._run, self._first_run = 0, facts.settings["first_run"]
         self._reached = self._chunk_start = 0
         self._made, self._released, self._released_at, self._held = 0, 0, 0.0, 0.0
         self._rows_at = self._frame_at = 0.0
@@ -99,17 +99,21 @@ class Session:
             self._made = self._released = self._rows_made = self._reached = 0
             self._points, self._version = [], self._version + 1
             self._speeds.clear()
-            self._batches += 1
             self._released_at = time.perf_counter()
         self.page.wake()
 
     def look(self, made: int, before: Track, now: Track, history: Any, carry: Carry, last: bool) -> None:
         """Keep what is due of the run after generation `made`."""
-        if self._broken:
-            return
+        if not self._broken:
+            with self._apart():
+                self._look(made, before, now, history, carry, last)
+
+    @contextlib.contextmanager
+    def _apart(self) -> Iterator[None]:
+        """Whatever goes wrong inside is the page's trouble and not the run's."""
         try:
-            self._look(made, before, now, history, carry, last)
-        except Exception as error:  # whatever it is, it is the page's trouble and not the run's
+            yield
+        except Exception as error:
             self._broken, self._now = True, None
             self.release()
             self.page.trouble(f"The live page shows no more ({type(error).__name__}: {error}). The run goes on.")
@@ -177,10 +181,12 @@ class Session:
                     wait = min(wait, due - time.perf_counter())
                     if wait <= 0:
                         return ""
-            if self._now is not None and self._rows_made != self._made:  # a paused run shows where it stands
-                self._take_rows()
-            if self._now is not None and (self._frame is None or self._frame[:2] != (self._reached, self._run)):
-                self._take_frame()
+            if self._now is not None:  # a run that is held up shows where it stands
+                with self._apart():
+                    if self._rows_made != self._made:
+                        self._take_rows()
+                    if self._frame is None or self._frame[:2] != (self._reached, self._run):
+                        self._take_frame()
             with self._changed:
                 if not self._stop:
                     self._changed.wait(wait)
@@ -264,7 +270,7 @@ class Session:
         """Do what a page asks for; a sentence if that cannot be done."""
         if not isinstance(name, str) or name not in COMMANDS:
             return f"A command is one of {', '.join(COMMANDS)}."
-        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 2**32
         with self._changed:
             if self._state in ("finished", "failed"):
                 return "The run has ended."
