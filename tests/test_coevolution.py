@@ -445,7 +445,7 @@ def test_a_prelude_before_the_loop_makes_the_same_run(kind, settings, monkeypatc
     settings = {"algorithm": algorithm, "generations": GENERATIONS, "seed": SEED, **settings}
     within = gx.minimize(CASES["equality"], **settings)
     monkeypatch.setattr(jax, "default_backend", lambda: "another")
-    monkeypatch.setattr(xla, "gpu_rows", lambda limit, genes, seconds, period: 2 * PERIOD)
+    monkeypatch.setattr(xla, "gpu_rows", lambda limit, genes, seconds, period, most: 2 * PERIOD)
     played = []
     monkeypatch.setattr(loop, "begun_with", lambda *a, own=loop.begun_with: played.append(a) or own(*a))
     before = gx.minimize(CASES["equality"], **settings)

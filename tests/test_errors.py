@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import galapax as gx
@@ -417,6 +417,9 @@ def test_what_is_no_whole_number_is_an_input_error(argument, odd):
 @settings(FUZZ, max_examples=60)
 @given(odd=ODDITIES.filter(lambda value: not callable(value)))
 def test_what_is_no_name_is_an_input_error(argument, odd):
+    # hypothesis also tries the strings that it finds in our own code; and NumPy calls float64 by many names
+    real = ("float32", "float64", "f", "d", "f4", "f8", "single", "double", "float")
+    assume(not isinstance(odd, str) or odd.lower().strip("<=") not in (*gx.ALGORITHMS, "worst", "raise", *real))
     with refused(match=argument):
         solve(**{argument: odd})
 

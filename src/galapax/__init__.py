@@ -26,6 +26,7 @@ from galapax.storage import load
 from galapax.study import Study
 from galapax.sweep import sweep
 from galapax.version import __version__
+from galapax.view.live import Live
 
 __all__ = [
     "ALGORITHMS",
@@ -42,6 +43,7 @@ __all__ = [
     "EvaluationError",
     "History",
     "InputError",
+    "Live",
     "MinMaxProblem",
     "Optimizer",
     "Problem",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import importlib.util
 import json
 import re
 import sys
+import threading
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from galapax import algorithms, cache, gagpu, problems
 from galapax.algorithm import Algorithm
@@ -32,6 +35,7 @@ from galapax.storage import load, plain_result, to_json
 from galapax.study import Study
 from galapax.sweep import sweep as run_sweep
 from galapax.view import terminal
+from galapax.view.live import LOOPBACK, Live
 
 app = typer.Typer(
     help="Evolutionary optimisation that lives on the accelerator.",
@@ -87,6 +91,16 @@ def solve(
         Path | None, typer.Option(help="Take algorithm, size, generations and runs from GAGPU's config.h.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Save the run to this folder.")] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Show the run on a page in the browser while it goes on.")
+    ] = False,
+    port: Annotated[int | None, typer.Option(help="Of the live page; by default a free one.")] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Where the live page listens (127.0.0.1); elsewhere it needs the token printed.")
+    ] = None,
+    open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the live page in a browser.")] = True,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Keep the live page up after the run.")] = True,
+    paused: Annotated[bool, typer.Option("--paused", help="Start paused, for the live page to go on.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, for scripts.")] = False,
     use_cache: Annotated[
@@ -100,6 +114,7 @@ def solve(
     if use_cache:
         cache.enable()
     with clear_errors():
+        page = find_page(live, port, host, open_page, paused, quiet)
         chosen: Algorithm | None
         if gagpu_config is not None:
             config = gagpu.read_config(gagpu_config)
@@ -136,8 +151,10 @@ def solve(
                 max_seconds=max_seconds,
                 dtype=dtype or "float64",
                 progress=not (quiet or as_json),
+                live=page,
             )
             show_result(result, out, quiet, as_json)
+            keep_page(page, wait, quiet)
             return
         if gagpu_config is not None and wanted.dim != config["NO_VAR"]:
             raise InputError(
@@ -166,11 +183,13 @@ def solve(
             initial=None if initial is None else read_points(initial, wanted.dim),
             archive=archive,
             progress=not (quiet or as_json),
+            live=page,
         )
         if choose is not None:
             result["chosen"] = parse_choice(choose)
             result.choose(result.chosen)
         show_result(result, out, quiet, as_json)
+        keep_page(page, wait, quiet)
 
 
 @app.command()
@@ -534,6 +553,36 @@ def show_result(result: Result, out: Path | None, quiet: bool, as_json: bool) ->
         folder = result.save(out)
         if not (quiet or as_json):
             console.print(f"Saved to {folder}: {', '.join(sorted(f.name for f in folder.iterdir()))}")
+
+
+def find_page(
+    live: bool, port: int | None, host: str | None, open_page: bool, paused: bool, quiet: bool
+) -> Live | None:
+    """The live page that is asked for."""
+    if not live:
+        if port is not None or host is not None or paused:
+            raise InputError("--port, --host and --paused are for the live page: add --live.")
+        return None
+    errors = Console(stderr=True)
+
+    def say(sentence: str) -> None:
+        if not quiet:
+            errors.print(sentence, highlight=False, soft_wrap=True)
+
+    def warn(sentence: str) -> None:
+        errors.print(f"[bold yellow]galapax:[/] {escape(sentence)}", highlight=False, soft_wrap=True)
+
+    return Live(0 if port is None else port, host or LOOPBACK, open_page, paused, say=say, warn=warn)
+
+
+def keep_page(page: Live | None, wait: bool, quiet: bool) -> None:
+    """Keep the live page up until Ctrl-C."""
+    if page is None or not wait or not page.served:
+        return
+    if not quiet:
+        Console(stderr=True).print("The live page stays up until Ctrl-C.", highlight=False)
+    with contextlib.suppress(KeyboardInterrupt):
+        threading.Event().wait()
 
 
 def show_study(study: Study, out: Path | None, quiet: bool, as_json: bool) -> None:

@@ -55,6 +55,7 @@ def minimax(
     callback: Callable[[Progress], Any] | None = None,
     progress: bool | None = None,
     history: bool = True,
+    live: Any = False,
 ) -> Result:
     """Find the x in its box whose worst case over y is least: min over x of max over y of fun(x, y).
 
@@ -88,6 +89,7 @@ def minimax(
         "callback": callback,
         "progress": progress,
         "history": history,
+        "live": live,
     }
     if scenarios is not None:
         if isinstance(fun, MinMaxProblem):

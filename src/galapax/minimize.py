@@ -47,6 +47,7 @@ from galapax.problem import Bounds, MinMaxProblem, Problem
 from galapax.progress import progress_line
 from galapax.result import History, Result, Runs
 from galapax.version import __version__
+from galapax.view.live import Facts, Live, as_live, watching
 
 DEFAULT_GENERATIONS = 1000
 
@@ -78,6 +79,7 @@ def minimize(
     initial: Any = None,
     archive: int | None = None,
     on_failure: str | None = None,
+    live: Any = False,
 ) -> Result:
     """Find the x in a box that minimises `fun`, and say how it went.
 
@@ -105,6 +107,7 @@ def minimize(
         rather than from the last population.
     on_failure: what NaN, inf or an exception means: "worst" (never chosen, counted in n_failed) or "raise". Unless
         it is given, an objective that fails everywhere is refused at once.
+    live: show the run on a page in the browser while it goes on; True, a port number, or a galapax.Live.
     """
     problem, algorithm = problem_of(fun, bounds, algorithm, ineq, eq)
     objectives = objective_count(problem, blackbox, vectorized) if algorithm is None else 1
@@ -139,6 +142,7 @@ def minimize(
             snapshots=snapshots,
             initial=initial,
             on_failure=on_failure,
+            live=live,
         )
     )
     return results[0]
@@ -179,6 +183,7 @@ def prepare(
     snapshots: Any = (),
     initial: Any = None,
     on_failure: Any = None,
+    live: Any = False,
     label: str = "",
 ) -> Job:
     """Check the arguments of `minimize` and make a Job of them.
@@ -223,6 +228,7 @@ def prepare(
         snapshots=tuple(sorted({whole(g, "snapshots", 1) for g in snapshots})),
         initial=_initial(initial, problem.bounds, population, int(runs)),
         on_failure=on_failure,
+        live=as_live(live),
         title=f"{label}{problem.name} · {algorithms.name_of(solvers[0])}",
     )
 
@@ -250,6 +256,7 @@ class Job:
     snapshots: tuple[int, ...]
     initial: np.ndarray | None
     on_failure: str | None
+    live: Live | None
     title: str  # of its progress line
 
     @property
@@ -306,7 +313,7 @@ def precision_of(dtype: Any, constrained: bool, blackbox: bool) -> str:
         return "float64" if constrained or blackbox or jax.default_backend() == "cpu" else "float32"
     try:
         kind = np.dtype(dtype).name
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):  # NumPy parses strings such as "01"
         kind = repr(dtype)
     if kind not in ("float32", "float64"):
         raise InputError(f'dtype must be "float32" or "float64", got {dtype!r}.')
@@ -353,11 +360,15 @@ def solve(job: Job) -> tuple[list[Result], str]:
     began = time.perf_counter()
     problem, kind = job.problem, job.dtype
     # float64 is switched on for this run alone: importing or using galapax changes no setting of JAX
-    with jax.enable_x64(kind == "float64"), progress_line(job.progress, job.title) as show:
+    with (
+        jax.enable_x64(kind == "float64"),
+        progress_line(job.progress, job.title) as show,
+        watching(job.live, lambda: _facts(job)) as session,
+    ):
         box = problem.bounds.rounded(kind)
         algorithm = _stacked(job, kind)
         initial = None if job.initial is None else np.clip(job.initial.astype(kind), box.lower, box.upper)
-        watch = Watch(snapshots=job.snapshots)
+        watch = Watch(snapshots=job.snapshots, viewer=session)
         engine: Callable[..., Outcome]
         if job.blackbox:
             black_box = host.BlackBox(
@@ -388,6 +399,8 @@ def solve(job: Job) -> tuple[list[Result], str]:
             known = start - int(rows[0])  # runs that an earlier batch has already
             watch.notify = _notifier(job, outcomes, known, began, show)
             runs = rows % job.runs
+            if session is not None:
+                session.start(first_run=job.first_run + int(runs[0]))
             outcome = engine(
                 _of_rows(algorithm, rows),
                 box,
@@ -422,9 +435,11 @@ def solve(job: Job) -> tuple[list[Result], str]:
             return {name: value for name, value in found.items() if value is not None}
 
         details = [_details(job, cell, constraints) for cell in cells]
-    timings = {"compile": total.compile_seconds, "run": done - ready - total.compile_seconds}
+    timings = {"compile": total.compile_seconds, "run": done - ready - total.compile_seconds - watch.held}
     timings["device"] = total.device_seconds
-    timings["host"] = time.perf_counter() - began - timings["compile"] - timings["run"]
+    timings["host"] = time.perf_counter() - began - timings["compile"] - timings["run"] - watch.held
+    if watch.held:
+        timings["held"] = watch.held
     results = []
     for i, (cell, first) in enumerate(zip(cells, starts, strict=True)):
         alone = dataclasses.replace(job, solvers=(job.solvers[i],))
@@ -439,6 +454,8 @@ def solve(job: Job) -> tuple[list[Result], str]:
         if job.blackbox and black_box.first_error and result.n_failed:
             result.message += f" First failure: {black_box.first_error}."
         results.append(result)
+    if session is not None:
+        session.finish(results[0].message)
     return results, total.stopped
 
 
@@ -518,7 +535,7 @@ def _replay(job: Job, total: Outcome, run: int) -> Result:
     if initial is not None and initial.ndim == 3:
         initial = initial[run - job.first_run][None]
     alone = dataclasses.replace(job, rules=rules, runs=1, first_run=run, initial=initial)
-    results, _ = solve(dataclasses.replace(alone, max_seconds=None, callback=None, progress=False))
+    results, _ = solve(dataclasses.replace(alone, max_seconds=None, callback=None, progress=False, live=None))
     return results[0]
 
 
@@ -549,6 +566,7 @@ def _notifier(
             runs=job.total,
             seconds=time.perf_counter() - began,
             max_seconds=job.max_seconds,
+            feasible_share=float(track.feasible_share.mean()) if job.problem.constrained else None,
         )
         show(state)
         failed = int(track.failed.sum())
@@ -710,6 +728,8 @@ def _message(job: Job, total: Outcome, best: int) -> str:
         why = f"Stopped by Ctrl-C after generation {generations}; this is the best so far."
     elif total.stopped == "time":
         why = f"The time limit of {job.max_seconds:g} s was reached after generation {generations}."
+    elif total.stopped == "page":
+        why = f"Stopped from the live page after generation {generations}; this is the best so far."
     elif total.stopped == "callback":
         why = f"Stopped by the callback after generation {generations}."
     elif track.reason[best] == TARGET:
@@ -727,6 +747,18 @@ def _message(job: Job, total: Outcome, best: int) -> str:
     elif not track.violation[best] <= 0:
         why += f" No feasible point was found; x violates the constraints by {track.violation[best]:.3g} in all."
     return why
+
+
+def _facts(job: Job) -> Facts:
+    """What the live page must know of a job."""
+    return Facts(
+        problem=job.problem,
+        settings=_settings(job),
+        population=job.population,
+        evaluations=job.evaluations,
+        generations=None if job.rules.generations == NEVER else int(job.rules.generations),
+        contours=not job.blackbox and getattr(job.solvers[0], "game", None) is None,
+    )
 
 
 def _settings(job: Job) -> dict[str, Any]:

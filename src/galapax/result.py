@@ -111,8 +111,8 @@ class Result(dict[str, Any]):
     snapshots: {generation: Population} as asked for; with several runs these come first. history: see History (of the
     best run). runs: see Runs; None for a single run. seed: repeats it.
     timings: seconds for "compile", "run" (the generations as the host saw them; "device" of it spent waiting for the
-    device), and "host" (everything else). settings: what was asked for. derived: {name: number} at x, if the problem
-    has some.
+    device), and "host" (everything else); "held" by a live page, if it was. settings: what was asked for. derived:
+    {name: number} at x, if the problem has some.
 
     With several objectives X (k, d), F (k, m), G, H and CV are the feasible individuals of all runs that none
     dominates, their objectives, constraints (or None) and violation; derived has k numbers by name; x and fun (m,) are

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -269,13 +269,13 @@ def tally(shape: Shape, rules: Rules, history: Array, made: Array, marks: Array 
 
     history: (g, columns, R). made: how many of its rows were made, if all runs made the same; rows that a finished run
     did not make have ACTIVE 0. marks: of the carry, if runs can finish early.
-    Returns (5, R): generations made, failures, why the run is finished, best value, its violation; with a reference
-    point (6, R), the last being the hypervolume. The first three are whole numbers in the bits of a float, as one array
-    is fetched faster than two and failures can exceed 2**24.
+    Returns (7, R): generations made, failures, why the run is finished, best value, its violation, the share of
+    feasible survivors (1 without constraints), hypervolume (NaN without a reference point). The first three are whole
+    numbers in the bits of a float, as one array is fetched faster than two and failures can exceed 2**24.
     """
     dtype = history.dtype
-    columns = [FIRST]
-    columns += [violation_column(shape)] * shape.constrained
+    at = violation_column(shape)
+    columns = [FIRST, at, at + 1] if shape.constrained else [FIRST]
     columns += [hypervolume_column(shape)] * (rules.reference is not None)
     if marks is None:  # the usual case in fewer kernels: rows beyond `made` are zeros
         failed = jnp.sum(history[:, FAILED].astype(jnp.int32), axis=0, dtype=jnp.int32)
@@ -290,7 +290,9 @@ def tally(shape: Shape, rules: Rules, history: Array, made: Array, marks: Array 
         rows = jnp.maximum(made - 1, 0)[None]
         last = [jnp.take_along_axis(history[:, column], rows, axis=0)[0] for column in columns]
     if not shape.constrained:
-        last.insert(1, jnp.where(jnp.isfinite(last[0]), 0.0, jnp.inf).astype(dtype))
+        last[1:1] = [jnp.where(jnp.isfinite(last[0]), 0.0, jnp.inf).astype(dtype), jnp.ones_like(last[0])]
+    if rules.reference is None:
+        last.append(jnp.full_like(last[0], jnp.nan))
     counts = [lax.bitcast_convert_type(c.astype(f"int{8 * dtype.itemsize}"), dtype) for c in (made, failed, reason)]
     return jnp.stack([*counts, *last])
 
@@ -323,12 +325,13 @@ class Track:
     failed: np.ndarray
     reason: np.ndarray
     skipped: np.ndarray  # points of the last generation that Ctrl-C left unevaluated
+    feasible_share: np.ndarray  # of the survivors; 1 without constraints
     hypervolume: np.ndarray  # NaN without a reference point
 
     @staticmethod
     def start(runs: int) -> Track:
         zeros, worst = np.zeros(runs, np.int64), np.full(runs, np.inf)
-        return Track(zeros, worst, worst, zeros, zeros, zeros, np.full(runs, np.nan))
+        return Track(zeros, worst, worst, zeros, zeros, zeros, np.ones(runs), np.full(runs, np.nan))
 
     @property
     def merit(self) -> np.ndarray:
@@ -338,7 +341,7 @@ class Track:
     def add(self, tally: np.ndarray) -> Track:
         """After a chunk with this `tally`."""
         made, failed, reason = tally[:3].view(f"int{8 * tally.itemsize}").astype(np.int64)
-        best, violation, *measured = tally[3:]
+        best, violation, share, volume = tally[3:]
         return Track(
             generations=self.generations + made,
             best=np.where(made > 0, best, self.best),
@@ -346,7 +349,8 @@ class Track:
             failed=self.failed + failed,
             reason=reason,
             skipped=self.skipped,
-            hypervolume=np.where(made > 0, measured[0], self.hypervolume) if measured else self.hypervolume,
+            feasible_share=np.where(made > 0, share, self.feasible_share),
+            hypervolume=np.where(made > 0, volume, self.hypervolume),
         )
 
     def rows(self, chosen: slice | np.ndarray) -> Track:
@@ -371,6 +375,7 @@ class Progress:
     seconds: float
     max_seconds: float | None = None
     hypervolume: float | None = None  # of two objectives with a reference point; `fun` is then the first objective's
+    feasible_share: float | None = None  # of the individuals of all runs; None for a problem without constraints
 
 
 @dataclass
@@ -381,7 +386,7 @@ class Outcome:
     history: np.ndarray | None  # (R, G, columns)
     x: np.ndarray  # (R, d), best of each run
     populations: dict[int, Survivors]  # of each cell's best run
-    stopped: str  # "" when every run ended by its own rules, else "interrupt", "time", "callback" or "failures"
+    stopped: str  # "" when every run ended by its own rules, else "interrupt", "time", "callback", "page" or "failures"
     fronts: list[Population]  # of several objectives: of each run the feasible non-dominated individuals, (k, ...)
     compile_seconds: float = 0.0
     device_seconds: float = 0.0  # spent waiting for chunks of generations
@@ -482,6 +487,21 @@ def history_of(rows: list[np.ndarray], track: Track) -> np.ndarray:
     return np.take_along_axis(history, last[:, :, None], axis=1)
 
 
+class Viewer(Protocol):
+    """Somebody who looks at a batch of runs between its chunks, and may hold it up. Called in the run's thread."""
+
+    most: int  # generations that the next chunk may have
+
+    def look(self, made: int, before: Track, now: Track, history: Any, carry: Carry, last: bool) -> None:
+        """After generation `made`. before, now: ahead of the chunk and after it. history: (rows, columns, R).
+
+        history and carry are on the device, and the next chunk takes the carry's memory. last: no chunk follows.
+        """
+
+    def hold(self, interrupted: Callable[[], bool]) -> str:
+        """Return once the run may go on, or Ctrl-C came; an answer other than "" stops the run."""
+
+
 @dataclass
 class Watch:
     """What the host looks at between chunks."""
@@ -490,6 +510,8 @@ class Watch:
     notify: Callable[[int, Track], str] | None = None  # told (generation, track); an answer other than "" stops the run
     snapshots: tuple[int, ...] = ()  # generations after which whole populations are kept
     taken: dict[int, list[Population]] = field(default_factory=dict)  # those kept, (R, n, ...), one per batch
+    viewer: Viewer | None = None
+    held: float = 0.0  # seconds that the viewer held the run up; they do not count against the deadline
 
 
 # (carry, first generation, how many) -> carry, history (rows, columns, R), its tally
@@ -519,10 +541,11 @@ def drive(
     made, length, took, waited = 0, 0, 0.0, 0.0
     while True:
         until = min((g for g in watch.snapshots if g > made), default=limit)
-        length = min(plan(length, took), limit - made, until - made)
+        most = limit if watch.viewer is None else watch.viewer.most
+        length = min(plan(length, took), limit - made, until - made, most)
         start = time.perf_counter()
         carry, history, tally = chunk(carry, made + 1, length)
-        track = track.add(np.asarray(tally))  # waits for the device
+        before, track = track, track.add(np.asarray(tally))  # waits for the device
         took = time.perf_counter() - start
         waited += took
         made += length
@@ -530,8 +553,16 @@ def drive(
         asked = watch.notify(made, track) if watch.notify and not stopped else ""
         ended = made >= limit or bool((track.reason != RUNNING).all())
         if not stopped and not ended:
-            late = watch.deadline is not None and time.perf_counter() >= watch.deadline
+            late = watch.deadline is not None and time.perf_counter() >= watch.deadline + watch.held
             stopped = asked or ("time" if late else "")
+        if watch.viewer is not None:
+            watch.viewer.look(made, before, track, history, carry, bool(stopped) or ended)
+            if not stopped and not ended:
+                start = time.perf_counter()
+                stopped = watch.viewer.hold(interrupted) or ("interrupt" if interrupted() else "")
+                watch.held += time.perf_counter() - start
+                if stopped:
+                    watch.viewer.look(made, before, track, history, carry, True)
         # fetched together, which is faster than one by one
         last = bool(stopped) or ended
         history, finished = jax.device_get((history if keep_history else None, finish(carry) if last else None))

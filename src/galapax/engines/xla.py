@@ -29,6 +29,7 @@ from galapax.problem import Bounds
 
 CHUNK_SECONDS = 0.1  # on a CPU the host looks about so often
 GPU_CHUNK = 1024  # the most generations between two looks on a GPU
+VIEWED_CHUNK = 256  # as long as somebody watches
 GPU_OPTIONS: dict[str, str | bool] = {
     "xla_gpu_enable_while_loop_unrolling": "WHILE_LOOP_UNROLLING_DOUBLE_BUFFER"
 }  # else the state is copied
@@ -61,13 +62,16 @@ def run(
         rows = cpu_rows(runs, algorithm.population)
     else:
         genes, period = runs * algorithm.population * bounds.dim, getattr(algorithm, "period", 1)
-        rows = gpu_rows(limit, genes, latency(formulas, bounds), period)
-    uneven = not on_cpu and (limit % rows > 0 or bool(watch.snapshots))  # some chunk is shorter than its program
+        most = GPU_CHUNK if watch.viewer is None else VIEWED_CHUNK
+        rows = gpu_rows(limit, genes, latency(formulas, bounds), period, most)
+    # chunks that end where they are asked to, some of them shorter than their program
+    cut = not on_cpu and (bool(watch.snapshots) or watch.viewer is not None)
+    uneven = cut or (not on_cpu and limit % rows > 0)
     freeze = rules.target > -math.inf or int(rules.stall) < loop.NEVER or uneven
     algorithm, bounds, keys, consts, device_rules, initial = jax.device_put(
         (algorithm, bounds, keys, formulas.consts, rules.as_arrays(bounds.lower.dtype), initial)
     )
-    fixed = (formulas, rows, not on_cpu, with_x, repairs)
+    fixed = (formulas, rows, not on_cpu, cut, with_x, repairs)
 
     relative = (cells - cells[0]).astype(np.int32)
 
@@ -110,6 +114,7 @@ def _chunk(
     formulas: Formulas,
     rows: int,
     static_length: bool,
+    cut: bool,
     with_x: bool,
     repairs: int,
     algorithm: Algorithm,
@@ -120,7 +125,10 @@ def _chunk(
     carry: Carry,
     span: Array,
 ) -> tuple[Carry, Array, Array]:
-    """`span[1]` generations from number `span[0]` on (all `rows` if the length is static), their history and tally."""
+    """`span[1]` generations from number `span[0]` on (all `rows` if the length is static), their history and tally.
+
+    cut: the first number may be any, not only one more than a multiple of the algorithm's period.
+    """
 
     # what a static loop makes beyond the wanted generations is masked
     rules = rules._replace(generations=jnp.minimum(rules.generations, span[0] + span[1] - 1))
@@ -173,7 +181,7 @@ def _chunk(
     width = loop.columns(formulas.shape, rules, carry.proposed.candidates.shape[-1] if with_x else 0)
     history = jnp.zeros((rows, width, keys.shape[0]), carry.proposed.candidates.dtype)
     count = jnp.int32(rows) if static_length else span[1]
-    if static_length and period:
+    if static_length and period and not cut:
         carry, history = lax.fori_loop(0, rows // period, cycle, (carry, history))
     else:
         carry, history = lax.fori_loop(0, rows if static_length else count, partial(body, None), (carry, history))
@@ -188,14 +196,14 @@ def cpu_rows(runs: int, population: int) -> int:
     return min(max(64, min(1024, 2**17 // runs)), max(1, 2**31 // population))
 
 
-def gpu_rows(limit: int, genes: int, seconds: float, period: int = 1) -> int:
-    """The length of every chunk on a GPU: at most GPU_CHUNK, less for large populations and for slow objectives.
+def gpu_rows(limit: int, genes: int, seconds: float, period: int = 1, most: int = GPU_CHUNK) -> int:
+    """The length of every chunk on a GPU: at most `most`, less for large populations and for slow objectives.
 
     seconds: what evaluating a few points takes, which is the least that a generation can take.
     period: a chunk has whole periods, so that the program knows where interludes are. Where up to twice as many chunks
     can be of one length with nothing left over, they are, since then no generation has to be masked.
     """
-    most = max(1, min(GPU_CHUNK, 2**33 // genes, 4 ** int(math.log(max(4.0, 2.0 / seconds), 4))))
+    most = max(1, min(most, 2**33 // genes, 4 ** int(math.log(max(4.0, 2.0 / seconds), 4))))
     fewest = math.ceil(limit / most)
     for chunks in range(fewest, min(2 * fewest, fewest + 100) + 1):
         if limit % (chunks * period) == 0:

@@ -1,0 +1,277 @@
+"""The server of the live page: starlette and uvicorn in a thread of their own.
+
+The page is one document without anything from elsewhere. News come as server-sent events, frames and contours by GET
+when the page is ready for them, commands by POST. Only this machine can reach it, unless another host is given: then
+every request needs the token. Nothing that a page sends is more than one of a few commands and a number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+import math
+import os
+import re
+import secrets
+import socket
+import sys
+import threading
+import time
+import webbrowser
+from collections.abc import AsyncIterator
+from importlib.resources import files
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, QueryParams
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from galapax.view.live import Live
+from galapax.view.live.session import Session
+
+HEARTBEAT = 15.0  # seconds
+BETWEEN_EVENTS = 0.08
+LONGEST_COMMAND = 1000  # bytes
+
+_servers: dict[tuple[str, int], Server] = {}
+
+
+def at(live: Live) -> Server:
+    """The server there; a run that comes after another at the same place is shown on the same page."""
+    name = (live.host, live.port)
+    if name not in _servers or _servers[name].failed:
+        _servers[name] = Server(live)
+    return _servers[name]
+
+
+def is_up(live: Live) -> bool:
+    server = _servers.get((live.host, live.port))
+    return server is not None and not server.failed
+
+
+class Server:
+    """Serves the page of one session at a time."""
+
+    def __init__(self, live: Live) -> None:
+        """Raises OSError if the place is not to be had."""
+        self.live = live
+        self.token = "" if live.private else secrets.token_urlsafe(24)
+        self.failed = False
+        self.session: Session | None = None
+        self._viewers: set[asyncio.Event] = set()
+        self._left_at = -math.inf
+        family, _, _, _, address = socket.getaddrinfo(live.host, live.port, type=socket.SOCK_STREAM)[0]
+        self._socket = socket.socket(family)
+        if os.name == "posix":  # elsewhere the option would let two servers share a port
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self._socket.bind(address)
+            self._socket.listen(64)
+        except OSError:
+            self._socket.close()
+            raise
+        self.port = int(self._socket.getsockname()[1])
+        self._loop: asyncio.AbstractEventLoop | None = None
+        threading.Thread(target=self._serve, name="galapax live page", daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        host = self.live.host
+        if host in ("0.0.0.0", "::"):
+            host = socket.gethostname()
+        host = f"[{host}]" if ":" in host else host
+        return f"http://{host}:{self.port}/" + (f"?token={self.token}" if self.token else "")
+
+    def show(self, session: Session, live: Live) -> None:
+        """Show this session from now on; an earlier one that is held up goes on by itself."""
+        self.live = live  # the same place, but perhaps another way to say things
+        earlier, self.session = self.session, session
+        if earlier is not None:
+            earlier.release()
+        self.live.say(f"Live page: {self.url}")
+        if self.live.open_browser and not self._viewers:
+            open_page(self.url)
+        self.wake()
+
+    def lonely(self) -> float:
+        """For how many seconds nobody has watched any more; 0 while somebody does, inf if nobody came yet."""
+        return 0.0 if self._viewers else time.perf_counter() - self._left_at
+
+    def wake(self) -> None:
+        """Tell the pages that there is something new. Called from any thread."""
+        if self._viewers and self._loop is not None and not self.failed:
+            with contextlib.suppress(RuntimeError):  # the server has just ended
+                self._loop.call_soon_threadsafe(self._wake)
+
+    def trouble(self, sentence: str) -> None:
+        """Tell the user."""
+        self.live.warn(sentence)
+
+    def _wake(self) -> None:
+        for viewer in self._viewers:
+            viewer.set()
+
+    def _serve(self) -> None:
+        config = uvicorn.Config(
+            Guard(self), lifespan="off", log_config=None, log_level="critical", loop="asyncio", http="h11", ws="none"
+        )
+        try:
+            asyncio.run(self._run(uvicorn.Server(config)))
+        except BaseException as error:  # whatever it is, the run must not notice
+            self.failed = True
+            self._viewers.clear()
+            if self.session is not None:
+                self.session.release()
+            self.live.warn(f"The live page stopped ({type(error).__name__}: {error}). The run goes on without it.")
+
+    async def _run(self, server: uvicorn.Server) -> None:
+        self._loop = asyncio.get_running_loop()
+        await server.serve(sockets=[self._socket])
+
+    # routes
+
+    def app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/", self._page),
+                Route("/events", self._events),
+                Route("/facts", self._facts),
+                Route("/frame", self._frame),
+                Route("/contours", self._contours),
+                Route("/command", self._command, methods=["POST"]),
+            ]
+        )
+
+    async def _page(self, request: Request) -> Response:
+        folder, nonce = files("galapax.view.live"), secrets.token_urlsafe(16)
+        parts = {name: (folder / f"page.{name}").read_text(encoding="utf-8") for name in ("html", "css", "js")}
+        text = parts["html"].replace("NONCE", nonce).replace("/*CSS*/", parts["css"]).replace("/*JS*/", parts["js"])
+        policy = (
+            f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; "
+            "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        )
+        return HTMLResponse(text, headers={"Content-Security-Policy": policy})
+
+    async def _events(self, request: Request) -> Response:
+        async def stream() -> AsyncIterator[str]:
+            news, name, version, sent = asyncio.Event(), "", -1, 0
+            self._viewers.add(news)
+            try:
+                while True:
+                    news.clear()
+                    session = self.session
+                    if session is not None:
+                        if session.name != name:
+                            name, version, sent = session.name, -1, 0
+                        text, version, sent = session.message(version, sent)
+                        yield f"data: {json.dumps(text)}\n\n"
+                    await asyncio.sleep(BETWEEN_EVENTS)
+                    try:
+                        await asyncio.wait_for(news.wait(), HEARTBEAT)
+                    except TimeoutError:
+                        yield ": still here\n\n"
+            finally:
+                self._viewers.discard(news)
+                self._left_at = time.perf_counter()
+
+        return StreamingResponse(stream(), media_type="text/event-stream")
+
+    async def _facts(self, request: Request) -> Response:
+        if self.session is None:
+            return PlainTextResponse("No run yet.", 404)
+        return JSONResponse(await run_in_threadpool(self.session.describe))
+
+    async def _frame(self, request: Request) -> Response:
+        data = b"" if self.session is None else self.session.frame()
+        return Response(data, media_type="application/octet-stream")
+
+    async def _contours(self, request: Request) -> Response:
+        try:
+            first, second, objective = (int(request.query_params.get(name, "0")[:6]) for name in ("a", "b", "k"))
+        except ValueError:
+            return PlainTextResponse("a, b and k are numbers of variables and of an objective.", 400)
+        if self.session is None:
+            return PlainTextResponse("No run yet.", 404)
+        anew = "anew" in request.query_params
+        return JSONResponse(await run_in_threadpool(self.session.contours, first, second, objective, anew))
+
+    async def _command(self, request: Request) -> Response:
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > LONGEST_COMMAND:
+                return PlainTextResponse("A command is shorter than that.", 413)
+        try:
+            asked = json.loads(body)
+            name, value = asked["command"], asked.get("value")
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return PlainTextResponse('A command is {"command": "pause"} or the like.', 400)
+        if self.session is None:
+            return PlainTextResponse("No run yet.", 404)
+        why = self.session.command(name, value)
+        return PlainTextResponse(why, 400) if why else PlainTextResponse("done")
+
+
+class Guard:
+    """Lets through what comes from the page itself."""
+
+    HEADERS = (
+        (b"cache-control", b"no-store"),
+        (b"referrer-policy", b"no-referrer"),  # the address has the token
+        (b"x-content-type-options", b"nosniff"),
+        (b"cross-origin-resource-policy", b"same-origin"),
+    )
+
+    def __init__(self, server: Server) -> None:
+        self.server, self.app = server, server.app()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+
+        async def send_safely(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *self.HEADERS]
+            await send(message)
+
+        why = self._refusal(scope["method"], Headers(scope=scope), QueryParams(scope["query_string"]))
+        answer = self.app if why is None else PlainTextResponse(why, 403)
+        await answer(scope, receive, send_safely)
+
+    def _refusal(self, method: str, headers: Headers, query: QueryParams) -> str | None:
+        token, host = self.server.token, headers.get("host", "")
+        if token:
+            if not hmac.compare_digest(query.get("token", "").encode(), token.encode()):
+                return "This page needs the token that galapax printed with its address."
+        elif re.sub(r":\d+$", "", host) not in (self.server.live.host, "127.0.0.1", "localhost", "[::1]"):
+            return "This page is for this machine alone."  # a name that somebody made to point here
+        if method in ("GET", "HEAD"):
+            return None
+        origin = headers.get("origin")
+        if origin is not None and origin.partition("://")[2] != host:
+            return "Commands come from the page itself."
+        if headers.get("sec-fetch-site", "same-origin") != "same-origin":
+            return "Commands come from the page itself."
+        if headers.get("content-type", "").partition(";")[0] != "application/json":
+            return "Commands are JSON."  # which no form of another site can send
+        return None
+
+
+def open_page(url: str) -> None:
+    """Open the page in a browser, if there is one with windows."""
+    if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        return  # what webbrowser finds then runs in the terminal, in the run's way
+    threading.Thread(target=_open, args=(url,), daemon=True).start()
+
+
+def _open(url: str) -> None:
+    try:
+        webbrowser.open(url)
+    except webbrowser.Error:
+        return  # the address is printed

@@ -1,0 +1,541 @@
+"""The live page: in a real browser where one is to be had, and what it promises without one."""
+
+import http.client
+import json
+import os
+import shutil
+import socket
+import struct
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import galapax as gx
+from galapax import progress
+from galapax.algorithms.nsga2 import NSGA2
+from galapax.cli import app
+from galapax.view.live import server, session
+
+CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
+REQUIRED = os.environ.get("GALAPAX_BROWSER_TESTS") == "required"
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+ALL = 10**8  # more generations than any test waits for
+DE = gx.DE(population=20)
+
+
+@pytest.fixture(autouse=True)
+def _own_server(monkeypatch):
+    """A server of its own for each test: runs at the same place share one."""
+    monkeypatch.setattr(server, "_servers", {})
+
+
+@pytest.fixture(scope="module")
+def browser():
+    try:
+        from playwright.sync_api import sync_playwright
+    except ModuleNotFoundError:
+        sync_playwright = None
+    if CHROMIUM is None or sync_playwright is None:
+        missing = "chromium" if CHROMIUM is None else "playwright"
+        if REQUIRED:
+            pytest.fail(f"GALAPAX_BROWSER_TESTS=required, and {missing} is not installed")
+        pytest.skip(f"{missing} is not installed")
+    with sync_playwright() as play:
+        chromium = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+class Run:
+    """A run in a thread, with its page."""
+
+    def __init__(self, *arguments, paused=False, live=None, **options):
+        self.said: list[str] = []
+        self.result = None
+        ready = threading.Event()
+
+        def say(sentence):
+            self.said.append(sentence)
+            ready.set()
+
+        settings = {"open_browser": False, "paused": paused, "say": say, **(live or {})}
+
+        def work():
+            self.result = gx.minimize(*arguments, live=gx.Live(**settings), **options)
+
+        self.thread = threading.Thread(target=work, daemon=True)
+        self.thread.start()
+        assert ready.wait(60)
+        self.url = self.said[0].removeprefix("Live page: ")
+        self.session = next(iter(server._servers.values())).session
+
+    def end(self):
+        self.session.command("stop")
+        self.thread.join(60)
+        assert not self.thread.is_alive()
+        return self.result
+
+
+@contextmanager
+def running(*arguments, **options):
+    run = Run(*arguments, **options)
+    try:
+        yield run
+    finally:
+        run.end()
+
+
+@pytest.fixture
+def visit(browser):
+    """Opens a page, and fails the test if the page complains."""
+    complaints, pages = [], []
+
+    def visit(url, width=1280, height=900, scheme="light"):
+        page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+        page.on("console", lambda m: complaints.append(m.text) if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda e: complaints.append(str(e)))
+        page.goto(url)
+        pages.append(page)
+        return page
+
+    yield visit
+    for page in pages:
+        page.close()
+    assert complaints == []
+
+
+def generation(page) -> int:
+    return int(page.get_attribute("#generation", "data-value") or 0)
+
+
+def until(claim, seconds=60.0):
+    """Wait until claim() holds."""
+    end = time.monotonic() + seconds
+    while not claim():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.03)
+
+
+def painted(page, name) -> int:
+    """How many colours a canvas shows."""
+    script = """name => {
+      const c = document.getElementById(name), d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
+      return new Set(new Uint32Array(d.buffer)).size; }"""
+    return page.evaluate(script, name)
+
+
+def ask(url, path, method="GET", body=None, **headers):
+    """(status, body) of a request to the server of `url`."""
+    place = urlsplit(url)
+    connection = http.client.HTTPConnection("127.0.0.1", place.port, timeout=20)
+    kind = {"Content-Type": "application/json"} if method == "POST" else {}
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection.request(method, path, body, {**kind, **named})
+    answer = connection.getresponse()
+    data = answer.read()
+    connection.close()
+    return answer.status, data
+
+
+def command(url, name, value=None, **headers):
+    return ask(url, "/command", "POST", json.dumps({"command": name, "value": value}), **headers)
+
+
+# in the browser
+
+
+def test_a_run_is_watched_paused_stepped_resumed_and_stopped(visit):
+    with running(gx.problems.get("rastrigin", dim=2), DE, generations=ALL, paused=True) as run:
+        page = visit(run.url)
+        until(lambda: generation(page) == 1 and page.inner_text("#state") == "paused")
+        assert "de · 20 individuals, 2 variables · seed 0" in page.inner_text("#subtitle")
+        page.click("#step")
+        until(lambda: generation(page) == 2)
+        time.sleep(0.3)
+        assert generation(page) == 2
+        page.click("#pause")
+        seen, points = generation(page), int(page.get_attribute("#curve", "data-points") or 0)
+        until(lambda: generation(page) > seen + 100 and int(page.get_attribute("#curve", "data-points")) > points + 5)
+        assert page.inner_text("#state") == "running"
+        page.click("#pause")
+        until(lambda: page.inner_text("#state") == "paused")
+        time.sleep(0.3)
+        still = generation(page)
+        time.sleep(0.4)
+        assert generation(page) == still == int(page.get_attribute("#genome", "data-generation"))
+        until(lambda: "computed" not in page.inner_text("#scatter-note"))
+        colours = {name: painted(page, name) for name in ("curve", "scatter", "genome", "fitness")}
+        assert min(colours.values()) > 3 and colours["scatter"] > 30, colours
+        page.select_option("#genome-form", "rgba")
+        page.uncheck("#log")
+        page.evaluate("document.getElementById('speed').value = 3; document.getElementById('speed').oninput()")
+        page.click("#pause")
+        began, first = time.monotonic(), generation(page)
+        until(lambda: generation(page) >= first + 4)
+        assert (generation(page) - first) / (time.monotonic() - began) < 30  # ten a second were asked for
+        page.click("#stop")
+        until(lambda: page.inner_text("#state") == "finished")
+        run.thread.join(30)
+        assert "Stopped from the live page after generation" in run.result.message
+        assert page.inner_text("#note") == run.result.message
+        assert run.result.nit == generation(page) and np.isfinite(run.result.fun)
+        assert page.is_disabled("#stop")
+
+
+def test_late_and_second_viewers_get_everything_so_far(visit):
+    run = Run(gx.problems.get("sphere", dim=3), DE, generations=120, seed=5)
+    run.thread.join(60)
+    pages = [visit(run.url), visit(run.url, width=390, height=844, scheme="dark")]
+    for page in pages:
+        until(lambda page=page: generation(page) == 120 and page.get_attribute("#genome", "data-generation") == "120")
+        assert page.inner_text("#state") == "finished" and page.inner_text("#note") == "All 120 generations were made."
+        generations = page.evaluate("points.map(p => p[0])")
+        assert generations[0] == 1 and generations[-1] == 120 and len(generations) > 30
+        best = page.evaluate("points[points.length - 1][1]")
+        assert best == pytest.approx(run.result.fun, rel=1e-12)
+        assert "seed\n5" in page.inner_text("#settings")
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_an_ensemble_with_constraints_shows_spread_and_feasible_share(visit):
+    run = Run(gx.problems.get("spring"), gx.DE(population=16), generations=60, runs=12)
+    run.thread.join(60)
+    page = visit(run.url)
+    until(lambda: generation(page) == 60)
+    until(lambda: painted(page, "spread") > 3 and painted(page, "feasible") > 3 and painted(page, "curve") > 3)
+    assert page.inner_text("#runs") == "12 of 12"
+    values = page.evaluate("news.values")
+    feasible = run.result.runs.fun[run.result.runs.feasible]
+    np.testing.assert_allclose(values, np.sort(feasible))
+    assert page.evaluate("news.share") == pytest.approx(run.result.runs.history.feasible_share[:, -1].mean())
+    assert f"best {values[0]:.3g}"[:9] in page.inner_text("#spread-note")
+
+
+def test_a_front_moves_beside_the_true_one(visit):
+    with running(gx.problems.get("zdt1", dim=5), NSGA2(population=40), generations=ALL, paused=True) as run:
+        page = visit(run.url)
+        until(lambda: page.is_visible("#front") and painted(page, "front") > 3)
+        assert "true front" in page.inner_text("#front-legend")
+        low = "Math.min(...Array.from(frame.values).filter((_, i) => i % 2))"
+        first = page.evaluate(low)
+        page.click("#pause")
+        until(lambda: page.evaluate(low) < first)
+        assert not page.is_visible("#best-box")
+
+
+def test_the_page_works_with_its_token_and_not_without(visit):
+    with running(gx.problems.get("sphere", dim=2), DE, generations=ALL, paused=True, live={"host": "0.0.0.0"}) as run:
+        place = urlsplit(run.url)
+        assert len(place.query) > len("token=") + 20
+        page = visit(f"http://127.0.0.1:{place.port}/?{place.query}")
+        until(lambda: generation(page) == 1)
+        page.click("#step")
+        until(lambda: generation(page) == 2)
+        for path in ("/", "/events", "/facts", "/frame", "/contours?a=0&b=1", "/?token=wrong", "/nothing"):
+            assert ask(run.url, path)[0] == 403, path
+        assert command(run.url, "stop")[0] == 403
+        assert ask(run.url, f"/facts?{place.query}")[0] == 200
+        assert run.thread.is_alive()
+
+
+# without a browser
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_the_same_seed_gives_the_same_result_with_and_without_the_page(runs):
+    problem = gx.problems.get("spring")
+    options = {"generations": 150, "seed": 4, "runs": runs, "history": "x"}
+    alone = gx.minimize(problem, gx.DE(population=16), **options)
+    run = Run(problem, gx.DE(population=16), paused=True, **options)
+    until(lambda: run.session.message(0, 0)[0]["generation"] == 1)
+    for made in (2, 3):
+        assert command(run.url, "step")[0] == 200
+        until(lambda made=made: run.session.message(0, 0)[0]["generation"] == made)
+    assert command(run.url, "speed", 1000)[0] == 200
+    assert command(run.url, "resume")[0] == 200
+    run.thread.join(60)
+    watched = run.result
+    assert np.array_equal(alone.x, watched.x) and alone.fun == watched.fun and alone.message == watched.message
+    assert np.array_equal(alone.history.best, watched.history.best)
+    assert np.array_equal(alone.population, watched.population)
+    assert watched.timings["held"] > 0 and watched.timings["run"] > 0
+
+
+def test_what_is_shown_of_an_ensemble_is_its_history():
+    run = Run(gx.problems.get("rastrigin", dim=2), DE, generations=90, runs=9, target=1.0, maximize=False)
+    run.thread.join(60)
+    message, _, _ = run.session.message(-1, 0)
+    history = run.result.runs.history
+    assert len(message["points"]) > 20
+    for point in message["points"]:
+        best = np.sort(history.best[:, point[0] - 1])
+        np.testing.assert_allclose(point[-5:], best[[0, 2, 4, 6, 8]])
+        np.testing.assert_allclose(point[1:2], history.best[0, point[0] - 1])
+
+
+def test_what_is_shown_of_a_run_is_its_history_and_its_population():
+    run = Run(lambda x: -(x**2).sum(), [(-1, 2)] * 3, DE, generations=40, maximize=True)
+    run.thread.join(60)
+    history = run.result.history
+    points = run.session.message(-1, 0)[0]["points"]
+    assert [p[0] for p in points] == list(range(1, 41))
+    np.testing.assert_allclose([p[1] for p in points], history.best)
+    np.testing.assert_allclose([p[3] for p in points], history.worst)
+    assert points[-1][2] == pytest.approx(np.median(run.result.population_fitness))
+    head, values, x = unpack(run.session.frame())
+    assert head["generation"] == 40
+    np.testing.assert_allclose(values[:, 0], run.result.population_fitness)
+    np.testing.assert_allclose(x, run.result.population.astype(np.float32))
+
+
+def unpack(data):
+    (length,) = struct.unpack("<I", data[:4])
+    head = json.loads(data[4 : 4 + length])
+    n, m, v = head["shown"], head["objectives"], head["variables"]
+    values = np.frombuffer(data, "<f8", n * m, 4 + length).reshape(n, m)
+    return head, values, np.frombuffer(data[-4 * n * v :], "<f4").reshape(n, v)
+
+
+def test_large_populations_are_thinned_and_keep_their_best():
+    run = Run(gx.problems.get("sphere", dim=70), gx.DE(population=5000), generations=3)
+    run.thread.join(60)
+    head, values, _ = unpack(run.session.frame())
+    assert (head["shown"], head["variables"]) == (4096, 64)
+    assert values.min() == run.result.fun
+    assert run.session.describe()["shown"] == 4096 and run.session.describe()["dim"] == 70
+
+
+def test_long_curves_are_thinned(monkeypatch):
+    monkeypatch.setattr(session, "POINTS", 40)
+    run = Run(gx.problems.get("sphere", dim=2), DE, generations=5000)
+    run.thread.join(60)
+    generations = [p[0] for p in run.session.message(-1, 0)[0]["points"]]
+    assert generations[0] == 1 and generations[-1] == 5000 and len(generations) <= 40
+    assert generations == sorted(set(generations))
+
+
+def test_contours_are_the_objective_and_come_once_for_each_pair():
+    calls = []
+
+    def fun(x):
+        calls.append(1)
+        return (x[0] - 1) ** 2 + 3 * x[1] + x[2]
+
+    with running(fun, [(-2, 2), (0, 1), (5, 6)], DE, generations=ALL, ineq=lambda x: x[0], paused=True) as run:
+        until(lambda: run.session._frame is not None)
+        before = len(calls)
+        grid = json.loads(ask(run.url, "/contours?a=0&b=1&k=0")[1])
+        other = float(run.session._frame[2].best[2])
+        side = grid["side"]
+        x, y = np.meshgrid(np.linspace(-2, 2, side), np.linspace(0, 1, side))
+        expected = (x - 1) ** 2 + 3 * y + other
+        np.testing.assert_allclose(np.reshape(grid["values"], (side, side)), expected, rtol=1e-5, atol=1e-5)
+        assert np.array_equal(np.reshape(grid["feasible"], (side, side)) == 1, x <= 0)
+        traced = len(calls)
+        assert traced > before
+        assert json.loads(ask(run.url, "/contours?a=0&b=1&k=0")[1]) == grid
+        assert len(calls) == traced
+        for bad in ("a=0&b=0", "a=0&b=9", "a=-1&b=1", "a=0&b=1&k=7"):
+            assert "Choose" in json.loads(ask(run.url, f"/contours?{bad}")[1])["why"]
+        assert ask(run.url, "/contours?a=x&b=1")[0] == 400
+
+
+def test_contours_of_a_black_box_are_not_asked_for():
+    run = Run(lambda x: float((x**2).sum()), [(-1, 1)] * 2, DE, generations=5, blackbox=True)
+    run.thread.join(60)
+    assert run.result.nit == 5 and run.session.message(-1, 0)[0]["points"][-1][0] == 5
+    assert "cannot be called beside the run" in run.session.contours(0, 1, 0, False)["why"]
+
+
+def test_other_sites_and_wrong_commands_are_refused():
+    with running(gx.problems.get("sphere", dim=2), DE, generations=ALL, paused=True) as run:
+        here = f"127.0.0.1:{urlsplit(run.url).port}"
+        assert command(run.url, "pause", Origin=f"http://{here}", Sec_Fetch_Site="same-origin")[0] == 200
+        assert ask(run.url, "/facts", Host="localhost:1234")[0] == 200  # through a tunnel
+        for headers in (
+            {"Origin": "http://evil.example"},
+            {"Origin": "null"},
+            {"Host": f"evil.example:{urlsplit(run.url).port}"},
+            {"Sec_Fetch_Site": "cross-site"},
+            {"Content_Type": "text/plain"},
+        ):
+            assert command(run.url, "stop", **headers)[0] == 403, headers
+        assert ask(run.url, "/facts", Host="evil.example")[0] == 403
+        for name, value in (
+            ("exec", "1"),
+            (["stop"], None),
+            (None, None),
+            ("speed", 0),
+            ("speed", 1e9),
+            ("speed", "fast"),
+            ("speed", True),
+            ("speed", float("nan")),
+            ("speed", 10**400),
+            ("run", 1),
+            ("run", 0.5),
+        ):
+            assert command(run.url, name, value)[0] == 400, (name, value)
+        for body in ("", "stop", "[]", "{", '{"command": 1}', "[" * 900):
+            assert ask(run.url, "/command", "POST", body)[0] == 400, body
+        assert ask(run.url, "/command", "POST", "x" * 5000)[0] == 413
+        assert ask(run.url, "/command")[0] == 405
+        assert ask(run.url, "/../../etc/passwd")[0] == 404
+        assert run.thread.is_alive() and run.session.message(0, 0)[0]["generation"] == 1
+
+
+def test_what_holds_a_run_up_does_not_count_against_its_time_limit():
+    run = Run(gx.problems.get("sphere", dim=2), DE, max_seconds=1.0, paused=True)
+    until(lambda: run.session.message(0, 0)[0]["state"] == "paused")
+    time.sleep(1.2)
+    assert run.thread.is_alive()
+    command(run.url, "resume")
+    run.thread.join(60)
+    assert run.result.nit > 1 and "time limit" in run.result.message
+
+
+def test_a_run_that_nobody_watches_any_more_goes_on(monkeypatch):
+    monkeypatch.setattr(session, "PATIENCE", 0.3)
+    run = Run(gx.problems.get("sphere", dim=2), DE, generations=30, paused=True)
+    until(lambda: run.session.message(0, 0)[0]["state"] == "paused")
+    time.sleep(0.6)
+    assert run.thread.is_alive()  # nobody came yet
+    with socket.create_connection(("127.0.0.1", urlsplit(run.url).port)) as viewer:
+        viewer.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b"200 OK" in viewer.recv(100)
+        until(lambda: run.session.page.lonely() == 0)
+    run.thread.join(60)
+    assert run.result.nit == 30
+
+
+def test_a_later_run_at_the_same_place_takes_over_the_page():
+    first = Run(gx.problems.get("sphere", dim=2), DE, generations=30, paused=True)
+    second = Run(gx.problems.get("branin"), DE, generations=30)
+    first.thread.join(60)  # it was paused, and its page is gone
+    second.thread.join(60)
+    assert second.url == first.url and first.result.nit == 30
+    assert json.loads(ask(first.url, "/facts")[1])["name"] == "branin"
+
+
+def test_an_error_in_the_run_is_told_on_the_page():
+    def fun(x):
+        if x[0] > -2:
+            raise RuntimeError("the solver crashed")
+
+    live = gx.Live(open_browser=False, say=lambda _: None)
+    with pytest.raises(gx.EvaluationError):
+        gx.minimize(fun, [(-1, 1)] * 2, DE, blackbox=True, on_failure="raise", live=live)
+    text = server._servers[live.host, live.port].session.message(0, 0)[0]
+    assert text["state"] == "failed" and "the solver crashed" in text["message"]
+
+
+def test_a_port_that_is_taken_is_said_and_the_run_goes_on():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.warns(UserWarning, match=rf"port {port}: .* in use.* The run goes on without it"):
+            result = gx.minimize(gx.problems.get("branin"), DE, generations=5, live=port)
+        assert result.nit == 5
+
+
+def test_without_the_extra_it_is_said_and_the_run_goes_on(monkeypatch):
+    monkeypatch.delitem(sys.modules, "galapax.view.live.server")
+    monkeypatch.delattr("galapax.view.live.server")
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.warns(UserWarning, match=r"needs uvicorn: pip install 'galapax\[live\]'. The run goes on"):
+        result = gx.minimize(gx.problems.get("branin"), DE, generations=5, live=True)
+    assert result.nit == 5
+
+
+def test_a_server_that_fails_is_said_and_the_run_goes_on(monkeypatch):
+    async def serve(self, sockets):
+        raise RuntimeError("no more files")
+
+    monkeypatch.setattr(server.uvicorn.Server, "serve", serve)
+    warned = []
+    live = gx.Live(open_browser=False, paused=True, say=lambda _: None, warn=warned.append)
+    result = gx.minimize(gx.problems.get("branin"), DE, generations=5, live=live)
+    assert result.nit == 5 and not live.served
+    assert warned == ["The live page stopped (RuntimeError: no more files). The run goes on without it."]
+
+
+def test_trouble_while_looking_is_said_and_the_run_goes_on(monkeypatch):
+    def broken(*arguments):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(session.glimpse, "rows", broken)
+    warned = []
+    live = gx.Live(open_browser=False, paused=True, say=lambda _: None, warn=warned.append)
+    result = gx.minimize(gx.problems.get("branin"), DE, generations=5, live=live)
+    assert result.nit == 5
+    assert warned == ["The live page shows no more (MemoryError: no room). The run goes on."]
+
+
+@pytest.mark.parametrize("live", ["yes", 1.5, -1, 70000, [8080]])
+def test_wrong_arguments_are_refused(live):
+    with pytest.raises(gx.InputError, match=r"live must be|port must be"):
+        gx.minimize(gx.problems.get("branin"), DE, generations=5, live=live)
+
+
+def test_wrong_hosts_are_refused():
+    with pytest.raises(gx.InputError, match="host must be an address"):
+        gx.Live(host="")
+    assert gx.Live().private and gx.Live(host="localhost").private and gx.Live(host="::1").private
+    assert not gx.Live(host="0.0.0.0").private and not gx.Live(host="example.org").private
+
+
+def test_solve_live_says_where_and_stays_up_until_interrupted(monkeypatch):
+    monkeypatch.setenv("GALAPAX_CACHE", "off")
+    arguments = ["solve", "branin", "-g", "5", "-n", "10", "--live", "--no-open"]
+    outcome = CliRunner().invoke(app, [*arguments, "--no-wait"])
+    assert outcome.exit_code == 0 and "Live page: http://127.0.0.1:" in outcome.output and "0." in outcome.output
+
+    def interrupt(self, timeout=None):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("galapax.cli.threading.Event.wait", interrupt)
+        outcome = CliRunner().invoke(app, arguments)
+    assert outcome.exit_code == 0 and "stays up until Ctrl-C" in outcome.output
+    outcome = CliRunner().invoke(app, ["solve", "branin", "--port", "8080"])
+    assert outcome.exit_code == 2 and "add --live" in outcome.output
+
+
+def test_importing_galapax_loads_no_server():
+    import subprocess
+
+    code = "import sys, galapax; print([m for m in ('uvicorn', 'starlette', 'rich') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
+# the terminal
+
+
+def state(**changes):
+    usual = {"generation": 500, "generations": 2000, "nfev": 50_000, "fun": 1.25, "violation": 0.0}
+    return gx.Progress(**{**usual, "runs_done": 0, "runs": 1, "seconds": 5.0, **changes})
+
+
+def test_the_progress_line_has_best_feasibility_speed_and_time_left():
+    first = state(generation=100, nfev=10_000, seconds=1.0)
+    line = progress.fitted("g06 · de", state(feasible_share=0.4), first, 120)
+    assert "generation 500/2000  best 1.25  40% feasible  1e+04 evaluations/s  15 s left" in line
+    assert "█████░░░░░░░░░░░░░░░  25%" in line
+    limited = state(generations=None, max_seconds=20.0)
+    assert "15 s left" in progress.fitted("", limited, first, 120) and "  25%" in progress.fitted(
+        "", limited, first, 120
+    )
+
+
+@pytest.mark.parametrize("width", range(0, 130, 7))
+def test_the_progress_line_fits_the_terminal(width):
+    line = progress.fitted("g06 · de", state(feasible_share=0.4, violation=2.0, runs=30), state(seconds=1.0), width)
+    assert len(line) <= width
+    if width > 60:
+        assert line.startswith("g06 · de") and "best 1.25" in line
