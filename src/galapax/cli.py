@@ -461,10 +461,11 @@ def _parse(name: str, text: str, like: Any) -> Any:
         if text.lower() not in choices:
             raise InputError(f"--set {name} takes {' or '.join(choices)}; got {text!r}.")
         return choices[text.lower()]
+    kind = float if like is None else type(like)  # None stands for a number that the algorithm works out by itself
     try:
-        return type(like)(text)
+        return kind(text)
     except ValueError:
-        raise InputError(f"--set {name} takes a {type(like).__name__}; got {text!r}.") from None
+        raise InputError(f"--set {name} takes a {kind.__name__}; got {text!r}.") from None
 
 
 def parse_choice(text: str) -> Any:

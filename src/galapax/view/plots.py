@@ -22,7 +22,7 @@ from galapax.errors import InputError
 from galapax.problem import Problem, unavailable
 from galapax.result import History, Result, all_runs
 from galapax.statistics import ecdf_over_targets, log_targets, quantile_curves
-from galapax.study import Study, curves, reference_value, scores
+from galapax.study import Study, best_known, curves, has_curves, reference_value, scores
 from galapax.view import maps
 
 BLUE, ORANGE, GREEN, GREY = (
@@ -182,7 +182,7 @@ def study_convergence(study: Study) -> Figure:
         floor = np.finfo(np.float64).eps * max(1.0, abs(reference))
         for label, result in found.items():
             history = all_runs(result).history
-            if history is None:
+            if history is None or not has_curves(result):
                 continue
             best = curves(result)
             gap = np.where(np.isfinite(best), np.maximum(best - min(reference, np.finfo(float).max), floor), np.inf)
@@ -190,14 +190,26 @@ def study_convergence(study: Study) -> Figure:
             axes.plot(history.nfev, middle, label=label, lw=1.7, **styles[label])
             axes.fill_between(history.nfev, lower, upper, color=styles[label]["color"], alpha=0.2, lw=0)
         _log_scale(axes)
+        if not axes.get_lines():
+            why = (
+                "No values by generation:\nfor two objectives only." if study.value == "hypervolume" else "No history."
+            )
+            axes.text(0.5, 0.5, why, ha="center", va="center", transform=axes.transAxes, color=GREY)
         axes.set_title(results[0].problem.name, loc="left")
         axes.set_xlabel("evaluations")
         axes.grid(alpha=0.25)
-    known = all(r.problem.optimum is not None for r in study.results)
+    known = all(best_known(r) is not None for r in study.results)
+    what = "distance to the best known value" if known else "distance to the best value found"
+    if study.value == "hypervolume":
+        what = "hypervolume missing to " + ("the true front's" if known else "the best found")
     for row in grid:
-        row[0].set_ylabel("distance to the best known value" if known else "distance to the best value found")
-    handles, labels = grid[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=min(4, len(labels)), frameon=False)
+        row[0].set_ylabel(what)
+    shown: dict[str, Any] = {}
+    for axes in grid.ravel():
+        handles, labels = axes.get_legend_handles_labels()
+        shown |= dict(zip(labels, handles, strict=True))
+    if shown:
+        figure.legend(shown.values(), shown.keys(), loc="outside upper center", ncols=min(4, len(shown)), frameon=False)
     return figure
 
 
@@ -210,7 +222,7 @@ def _sweep_convergence(study: Study) -> Figure:
     floor = np.finfo(np.float64).eps * max(1.0, abs(reference))
     for labels, result in study:
         history = all_runs(result).history
-        if history is None:
+        if history is None or not has_curves(result):
             continue
         place = sum(study.axes[n].index(labels[n]) for n in names[1:])
         colour = first[str(labels[names[0]])]["color"]
@@ -219,9 +231,11 @@ def _sweep_convergence(study: Study) -> Figure:
         axes.plot(history.generation, gap, color=colour, ls=STROKES[place % len(STROKES)], lw=1.6, label=label)
     _log_scale(axes)
     axes.set_xlabel("generation")
-    axes.set_ylabel(
-        "mean of the best values − " + ("best known" if study.results[0].problem.optimum is not None else "best found")
-    )
+    known = best_known(study.results[0]) is not None
+    if study.value == "hypervolume":
+        axes.set_ylabel("mean hypervolume missing to " + ("the true front's" if known else "the best found"))
+    else:
+        axes.set_ylabel("mean of the best values − " + ("best known" if known else "best found"))
     problem = study.results[0].problem
     runs = len(all_runs(study.results[0]))
     axes.set_title(f"{problem.name} · {study.results[0].settings['algorithm']}, {runs} runs each", loc="left")
@@ -241,7 +255,7 @@ def running_times(study: Study) -> Figure:
     shares: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     for name in study.axes["problem"]:
         found = study.along("algorithm", problem=name)
-        if not found:
+        if not found or not all(map(has_curves, found.values())):
             continue
         reference = reference_value(list(found.values()))
         begin = np.concatenate([curves(result)[:, 0] for result in found.values()])
@@ -270,7 +284,8 @@ def running_times(study: Study) -> Figure:
     axes.set_ylim(0, 1.02)
     axes.set_xlabel("evaluations")
     axes.set_ylabel("share of targets reached")
-    axes.set_title(f"{len(study.axes['problem'])} problems, 51 targets each", loc="left")
+    counted = max(map(len, shares.values()), default=0)
+    axes.set_title(f"{counted} problem{'s' * (counted != 1)}, 51 targets each", loc="left")
     axes.grid(alpha=0.25)
     if shares:
         axes.legend(frameon=False, loc="upper left")
