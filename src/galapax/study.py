@@ -100,8 +100,9 @@ class Study:
         for i, (labels, result) in enumerate(self):
             sign = sign_of(result)
             found = statistics.describe(scores(result))
-            row = {**labels, **{of + k: sign * found[k] for k in ("best", "median", "mean")}, of + "std": found["std"]}
-            row |= {of + "worst": sign * found["worst"], "runs": found["count"]}
+            values = {k: sign * found[k] + 0.0 for k in ("best", "median", "mean", "worst")}  # + 0.0: no -0.0
+            row = {**labels, **{of + k: values[k] for k in ("best", "median", "mean")}, of + "std": found["std"]}
+            row |= {of + "worst": values["worst"], "runs": found["count"]}
             if result.problem.constrained:
                 row["feasible"] = 1 - found["missing"] / found["count"]
             row["evaluations"] = int(all_runs(result).nfev.max())

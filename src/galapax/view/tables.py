@@ -152,7 +152,7 @@ def curve_rows(study: Study) -> list[dict[str, Any]]:
             continue
         best = curves(result)
         sign = sign_of(result)
-        table = sign * np.vstack([best.mean(axis=0), statistics.quantile_curves(best)])
+        table = sign * np.vstack([best.mean(axis=0), statistics.quantile_curves(best)]) + 0.0  # no -0.0
         names = ("mean", "best", "lower_quartile", "median", "upper_quartile", "worst")
         for g, nfev, column in zip(history.generation.tolist(), history.nfev.tolist(), table.T.tolist(), strict=True):
             out.append({**labels, "generation": g, "nfev": nfev, **dict(zip(names, column, strict=True))})
