@@ -281,6 +281,8 @@ def _mark(marks: Array, rules: Rules, number: Array, row: Array, evaluation: Eva
     since = jnp.where(better, 0, marks[:, SINCE_BETTER] + 1)
     hit = (best <= rules.target) & jnp.isfinite(best) & (violation <= 0)
     reason = jnp.where(hit, TARGET, jnp.where(since >= rules.stall, STALL, RUNNING)).astype(best.dtype)
+    if rules.reference is not None:  # a front may lose points, so that what was best so far is not always the last
+        best, violation = (jnp.where(better, new, marks[:, i]) for new, i in ((best, BEST), (violation, VIOLATION)))
     new = (best, violation, since, reason)
     kept = [jnp.where(active, value, marks[:, i]) for i, value in enumerate(new)]
     return jnp.stack([*kept, active.astype(best.dtype)], axis=1)
