@@ -268,11 +268,10 @@ def test_target_and_stall_are_hypervolumes(name):
     missed, _ = record(name, seed=5, target=1e6)
     assert not missed.success and missed.nit == GENERATIONS and "not reached" in missed.message
     stalled, _ = record(name, seed=5, generations=200, stall=3)
-    best = np.maximum.accumulate(
-        stalled.history.hypervolume
-    )  # fronts may lose points, and be better again than the last
+    # fronts may lose points, and be better again than the last
+    best = np.maximum.accumulate(stalled.history.hypervolume)
     assert stalled.nit < 200 and "No better value in 3 generations" in stalled.message
-    assert np.all(best[-4:] == best[-1]) and best[-5] < best[-1]
+    assert np.all(best[-4:] == best[-1]) and (len(best) == 4 or best[-5] < best[-1])
 
 
 def test_compiled_runs_of_an_ensemble_reach_their_target_each_in_its_own_generation():

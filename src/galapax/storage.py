@@ -119,7 +119,7 @@ def load(folder: str | Path) -> Result | Study:
         if several:
             fronts = path / "fronts.csv"
             with _whole(fronts):
-                own = _fronts_from(_read_csv(fronts)[0], result["runs"].number, d)
+                own = _fronts_from(_read_csv(fronts, 1 + d + len(values))[0], result["runs"].number, d)
                 result["runs"] = replace(result["runs"], fronts=own)
     snapshots = path / "snapshots.npz"
     result["snapshots"] = {}

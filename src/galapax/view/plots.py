@@ -190,11 +190,7 @@ def study_convergence(study: Study) -> Figure:
             axes.plot(history.nfev, middle, label=label, lw=1.7, **styles[label])
             axes.fill_between(history.nfev, lower, upper, color=styles[label]["color"], alpha=0.2, lw=0)
         _log_scale(axes)
-        if not axes.get_lines():
-            why = (
-                "No values by generation:\nfor two objectives only." if study.value == "hypervolume" else "No history."
-            )
-            axes.text(0.5, 0.5, why, ha="center", va="center", transform=axes.transAxes, color=GREY)
+        _say_if_empty(axes, study)
         axes.set_title(results[0].problem.name, loc="left")
         axes.set_xlabel("evaluations")
         axes.grid(alpha=0.25)
@@ -240,7 +236,8 @@ def _sweep_convergence(study: Study) -> Figure:
     runs = len(all_runs(study.results[0]))
     axes.set_title(f"{problem.name} · {study.results[0].settings['algorithm']}, {runs} runs each", loc="left")
     axes.grid(alpha=0.25)
-    if len(study) <= 40:
+    _say_if_empty(axes, study)
+    if axes.get_lines() and len(study) <= 40:
         figure.legend(loc="outside right upper", frameon=False, fontsize=9 if len(study) <= 16 else 7)
     return figure
 
@@ -288,8 +285,10 @@ def running_times(study: Study) -> Figure:
     axes.set_xlabel("evaluations")
     axes.set_ylabel("share of targets reached")
     counted = max(map(len, shares.values()), default=0)
-    axes.set_title(f"{counted} problem{'s' * (counted != 1)}, 51 targets each", loc="left")
+    if counted:
+        axes.set_title(f"{counted} problem{'s' * (counted != 1)}, 51 targets each", loc="left")
     axes.grid(alpha=0.25)
+    _say_if_empty(axes, study)
     if shares:
         axes.legend(frameon=False, loc="upper left")
     return figure
@@ -300,6 +299,17 @@ def _styles(names: list[str]) -> dict[str, dict[str, Any]]:
         name: {"color": COLOURS[i % len(COLOURS)], "ls": STROKES[i // len(COLOURS) % len(STROKES)]}
         for i, name in enumerate(names)
     }
+
+
+def _say_if_empty(axes: Axes, study: Study) -> None:
+    """Why there is no curve."""
+    if axes.get_lines():
+        return
+    why = "No history was kept."
+    if study.value == "hypervolume":
+        why = "The hypervolume by generation is\nmeasured for two objectives only."
+    axes.text(0.5, 0.5, why, ha="center", va="center", transform=axes.transAxes, color=GREY)
+    axes.tick_params(labelbottom=False, labelleft=False)
 
 
 def _log_scale(axes: Axes) -> None:

@@ -45,7 +45,7 @@ def _cells(study: Study) -> Grid:
     best = -1 if np.isnan(medians).all() else int(np.nanargmin(medians))
     rows = []
     for i, row in enumerate(summary):
-        row = {name: _number(name, value) for name, value in row.items()}
+        row = {name: _number(name, value, 5 if several else 3) for name, value in row.items()}
         row |= {name: f"{v:.12g}" if isinstance(v, float) else str(v) for name, v in study.labels[i].items()}
         if "success" in shown:
             row["success"] += f" ({100 * summary[i]['success_low']:.0f}–{100 * summary[i]['success_high']:.0f})"
@@ -135,12 +135,12 @@ def _value(value: float) -> str:
     return "none feasible" if math.isnan(value) else f"{value:.6g}"
 
 
-def _number(name: str, value: Any) -> str:
+def _number(name: str, value: Any, digits: int) -> str:
     if name in ("success", "feasible"):
         return f"{value:.1%}"
     if name == "ert":
         return f"{value:,.0f}" if math.isfinite(value) else "∞"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
 def curve_rows(study: Study) -> list[dict[str, Any]]:
