@@ -172,6 +172,7 @@ def test_solving_the_blend_shows_ends_knee_choice_and_recipe_and_can_be_viewed_a
     assert code == 0
     plain = json.loads(text)
     assert plain["fun"] == result.fun.tolist() and plain["hypervolume"] == result.hypervolume
+    assert plain["front"]["cost"] == result.F[:, 0].tolist() and len(plain["front"]["reformate"]) == len(result.X)
     code, _ = call("view", str(tmp_path), "--export", "json")
     everything = json.loads((tmp_path / "export.json").read_text(encoding="utf-8"))
     assert code == 0 and len(everything["front"]["reformate"]) == len(result.X)

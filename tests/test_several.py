@@ -593,6 +593,7 @@ def changing(x):
         (lambda: solve("nsga2", two, {"reference_point": (1.0, 2.0, 3.0)}), "reference_point must be 2 numbers"),
         (lambda: solve("nsga2", two, {"reference_point": (1.0,)}, blackbox=True), "reference_point must be 2 numbers"),
         (lambda: solve("nsga2", two, {"reference_point": (1.0, np.nan)}), "reference_point must be finite"),
+        (lambda: gx.minimize(gx.Problem(two, BOX, reference_point=3.0)), "reference_point must be finite"),
         (
             lambda: gx.minimize(gx.Problem(lambda x: x[0], BOX, reference_point=(1.0, 2.0)), "de"),
             "reference_point is for several objectives",

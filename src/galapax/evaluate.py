@@ -266,7 +266,7 @@ def objective_count(problem: Problem, blackbox: bool, vectorized: bool) -> int:
     """How many objectives the problem has, as far as that can be known without calling a black box; else 1."""
     for known in (problem.objectives, problem.reference_point):
         if known is not None:
-            return len(known)
+            return int(np.size(known))
     if blackbox:
         return 1
     shape = (2, problem.dim) if vectorized else (problem.dim,)
