@@ -101,8 +101,8 @@ class Optimizer:
             name = type(self.algorithm).__name__
             if shape.objectives > 1 and not self.algorithm.several_objectives:
                 raise InputError(
-                    f"values has {shape.objectives} columns, one for each objective, and {name} minimises one: take an "
-                    'algorithm for several, such as "nsga2".'
+                    f"values has {shape.objectives} columns, and {name} minimises one objective: take an algorithm for "
+                    'several, such as "nsga2".'
                 )
             if shape.objectives == 1 and self.algorithm.several_objectives:
                 raise InputError(
