@@ -1,6 +1,8 @@
 """Domination, fronts, crowding and niches against plain NumPy, on random sets and on those that break such code."""
 
+import json
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -144,6 +146,35 @@ def test_crowding_agrees_with_the_definition(m, name):
     for path, crowding in CROWDING.items():
         np.testing.assert_allclose(crowding(objectives, rank), expected, rtol=1e-4, atol=1e-6, err_msg=path)
     np.testing.assert_allclose(both(objectives, violation)[1], expected, rtol=1e-4, atol=1e-6)
+
+
+PEER = json.loads((Path(__file__).parent / "data" / "pymoo_ranks.json").read_text(encoding="utf-8"))["cases"]
+
+
+@pytest.mark.parametrize("case", PEER, ids=[case["name"] for case in PEER])
+def test_ranks_and_crowding_are_those_of_another_implementation(case):
+    """The table was made once by the version of pymoo that it names."""
+    objectives = np.array(case["objectives"], np.float32)
+    n = len(objectives)
+    failed = np.full((24 - n, objectives.shape[1]), NAN, np.float32)  # they come last, and one shape compiles once
+    rank, crowding = (np.asarray(a)[:n] for a in both(np.concatenate([objectives, failed]), None))
+    assert rank.tolist() == case["ranks"]
+    theirs = np.array([INF if c is None else c for c in case["crowding"]]) * objectives.shape[1]  # they take the mean
+    for front in np.unique(rank):
+        members = rank == front
+        columns = objectives[members].T
+        # among equals the order is anybody's choice; a front's only point is an end of it, infinite, to Deb and 0 there
+        if members.sum() > 1 and all(len(set(column)) == len(column) for column in columns):
+            np.testing.assert_allclose(crowding[members], theirs[members], rtol=1e-4)
+
+
+def test_the_table_of_the_other_implementation_has_crowding_to_compare():
+    free = sum(
+        all(len(set(column)) == len(column) for column in zip(*case["objectives"], strict=True))
+        and any(c is not None for c in case["crowding"])
+        for case in PEER
+    )
+    assert free >= 4
 
 
 @EVERY_SET

@@ -55,6 +55,7 @@ def random_fronts():
     return cloud
 
 
+@pytest.mark.filterwarnings("ignore:.*do not dominate")
 def test_the_hypervolume_in_jax_is_that_of_moocore_with_dominated_failed_and_outer_points():
     fronts = random_fronts()
     with jax.enable_x64(True):

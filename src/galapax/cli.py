@@ -31,7 +31,7 @@ from galapax.minimize import DEFAULT_GENERATIONS, minimize
 from galapax.operators import mutation
 from galapax.problem import MinMaxProblem, Problem
 from galapax.result import Result
-from galapax.storage import load, plain_result, to_json
+from galapax.storage import front_table, load, plain_result, to_json
 from galapax.study import Study
 from galapax.sweep import sweep as run_sweep
 from galapax.view import terminal
@@ -480,10 +480,11 @@ def _parse(name: str, text: str, like: Any) -> Any:
         if text.lower() not in choices:
             raise InputError(f"--set {name} takes {' or '.join(choices)}; got {text!r}.")
         return choices[text.lower()]
+    kind = float if like is None else type(like)  # None stands for a number that the algorithm works out by itself
     try:
-        return type(like)(text)
+        return kind(text)
     except ValueError:
-        raise InputError(f"--set {name} takes a {type(like).__name__}; got {text!r}.") from None
+        raise InputError(f"--set {name} takes a {kind.__name__}; got {text!r}.") from None
 
 
 def parse_choice(text: str) -> Any:
@@ -546,7 +547,11 @@ def _gagpu_dim(problem: str, dim: int | None, wanted: int) -> int | None:
 def show_result(result: Result, out: Path | None, quiet: bool, as_json: bool) -> None:
     """Print a result, and save it."""
     if as_json:
-        print(json.dumps(plain_result(result), indent=1))
+        plain = plain_result(result)
+        if "F" in result:
+            names, table = front_table(result)
+            plain["front"] = to_json(dict(zip(names, table.T, strict=True)))
+        print(json.dumps(plain, indent=1))
     elif not quiet:
         console.print(terminal.result_table(result))
     if out is not None:

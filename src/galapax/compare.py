@@ -10,10 +10,10 @@ from galapax import problems as problem_registry
 from galapax.algorithm import Algorithm
 from galapax.checks import finite, whole
 from galapax.errors import InputError
-from galapax.minimize import Job, check_traceable, prepare, solve
+from galapax.minimize import Job, check_comparable, check_traceable, prepare, solve
 from galapax.problem import MinMaxProblem, Problem
 from galapax.result import Result
-from galapax.study import Study
+from galapax.study import Study, measured
 from galapax.sweep import message
 
 
@@ -35,6 +35,7 @@ def compare(
     max_evaluations: what one run may spend, whatever the population; a last generation that does not fit is left out.
     runs: of each algorithm on each problem, computed together.
     target: a run succeeds once it is this close to the problem's best known value; or {problem: value to reach}.
+        With several objectives the value of a run is the hypervolume of its front up to the problem's reference_point.
     paired: compare run r of one algorithm with run r of the other (they share their seed; algorithms with equal
         populations start from the same points), by Wilcoxon's signed ranks instead of Mann-Whitney.
     """
@@ -62,13 +63,14 @@ def compare(
             )
     for job in jobs.values():  # what only tracing shows is refused before anything is run
         check_traceable(job)
+        check_comparable(job)
     labels: list[dict[str, Any]] = []
     results: list[Result] = []
     stopped = ""
     for (name, label), job in jobs.items():
         found, stopped = solve(job)
         labels += [{"problem": name, "algorithm": label}] * len(found)
-        results += found
+        results += map(measured, found)
         if stopped:
             break
     return Study(
@@ -138,9 +140,11 @@ def _target(problem: Problem, target: float | Mapping[str, float] | None) -> flo
     distance = finite(target, "target")
     if distance < 0:
         raise InputError(f"target is a distance to the best known value, at least 0; got {distance:g}.")
-    if problem.optimum is None:
+    known = problem.hypervolume if problem.optimum is None else problem.optimum
+    if known is None:
+        field = "optimum" if problem.reference_point is None else "hypervolume"
         raise InputError(
             f"the best known value of {problem.name!r} is not given, so no distance to it can be a target: "
-            f"use problem.with_(optimum=...), or target={{{problem.name!r}: value}}."
+            f"use problem.with_({field}=...), or target={{{problem.name!r}: value}}."
         )
-    return float(problem.optimum) + distance
+    return float(known) + distance if problem.optimum is not None else float(known) - distance

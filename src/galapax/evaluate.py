@@ -251,7 +251,11 @@ def check_fit(algorithm: Algorithm, problem: Problem, shape: Shape) -> None:
             'return a vector, one number per objective, or take an algorithm for one, such as "de".'
         )
     reference = problem.reference_point
-    if shape.objectives > 1 and reference is not None and len(reference) != shape.objectives:
+    if shape.objectives == 1 and reference is not None:
+        raise InputError(
+            f"reference_point is for several objectives, and fun of {problem.name!r} returns one number: leave it out."
+        )
+    if reference is not None and len(reference) != shape.objectives:
         raise InputError(
             f"reference_point must be {shape.objectives} numbers, one per objective of {problem.name!r}; "
             f"got {short(reference)}."
@@ -262,7 +266,7 @@ def objective_count(problem: Problem, blackbox: bool, vectorized: bool) -> int:
     """How many objectives the problem has, as far as that can be known without calling a black box; else 1."""
     for known in (problem.objectives, problem.reference_point):
         if known is not None:
-            return len(known)
+            return int(np.size(known))
     if blackbox:
         return 1
     shape = (2, problem.dim) if vectorized else (problem.dim,)

@@ -79,7 +79,7 @@ def _snapshot_table(result: Result) -> tuple[list[str], np.ndarray]:
             columns.append(np.asarray(kept.violation).ravel())
         parts.append(np.column_stack(columns))
     count = objectives.shape[-1]
-    names = ["fun"] if count == 1 else [f"f{i + 1}" for i in range(count)]
+    names = ["fun"] if count == 1 else result.problem.objective_names(count)
     names += ["violation"] if kept.violation is not None else []
     return ["generation", "run", "individual", *result.problem.variable_names(), *names], np.concatenate(parts)
 

@@ -37,7 +37,7 @@ def front_of(individuals: Population, sign: float, at: Callable[[np.ndarray], di
     _, first = np.unique(x, axis=0, return_index=True)
     rows = first[np.lexsort((*objectives[first].T[::-1],))]
     x, objectives = x[rows], objectives[rows]
-    values = at(x) if at is not None and len(x) else {}
+    values = at(x) if at is not None else {}
     return Front(x, sign * objectives, values.get("ineq"), values.get("eq"), np.zeros(len(x)))
 
 
@@ -45,28 +45,8 @@ def union(fronts: Sequence[Population]) -> Population:
     """The individuals of all these fronts that none of the others' dominates."""
     parts = [np.concatenate(leaves) for leaves in zip(*((f.x, f.objectives) for f in fronts), strict=True)]
     x, objectives = parts
-    stay = non_dominated(objectives) if len(fronts) > 1 else np.ones(len(x), bool)
+    stay = indicators.non_dominated(objectives) if len(fronts) > 1 else np.ones(len(x), bool)
     return Population(x[stay], objectives[stay], None)
-
-
-def non_dominated(objectives: np.ndarray) -> np.ndarray:
-    """Which rows (n, m) no other dominates, (n,) bool. In NumPy, for what has left the device.
-
-    Among different points in lexicographic order nobody is dominated by a later one. With two objectives a point is
-    dominated if an earlier one has no greater f2; with more, each is compared with those kept before it.
-    """
-    points, row = np.unique(objectives, axis=0, return_inverse=True)
-    stay = np.ones(len(points), bool)
-    if points.shape[1] == 2:
-        stay[1:] = points[1:, 1] < np.minimum.accumulate(points[:-1, 1])
-    else:
-        kept, count = np.empty_like(points), 0
-        for i, point in enumerate(points):
-            stay[i] = not (kept[:count] <= point).all(axis=1).any()
-            if stay[i]:
-                kept[count] = point
-                count += 1
-    return stay[row.ravel()]
 
 
 CHOICES = ("knee", "ideal")

@@ -6,6 +6,7 @@ Fronts are arrays (n, m). Rows with NaN or an infinity, which failed, are left o
 from __future__ import annotations
 
 import importlib
+import warnings
 from typing import Any
 
 import jax.numpy as jnp
@@ -20,21 +21,33 @@ def hypervolume(front: Any, reference: Any) -> float:
     """The volume that the front dominates up to the reference point (m,), exactly; needs the package `moocore`.
 
     Zitzler & Thiele (1999), IEEE Trans. Evol. Comput. 3(4):257-271. Points that do not dominate the reference point add
-    nothing.
+    nothing, and a warning tells how many there are.
     """
+    points, corner = _front(front), _corner(reference, front)
+    outside = int((points >= corner).any(axis=1).sum())
+    if outside:
+        warnings.warn(
+            f"{outside} of {len(points)} points do not dominate the reference point {short(corner.tolist())} and add "
+            "nothing to the hypervolume: choose one that is worse in every objective than all points of interest.",
+            stacklevel=2,
+        )
+    return volume(points, corner)
+
+
+def volume(points: np.ndarray, corner: np.ndarray) -> float:
+    """The hypervolume of finite points (n, m) up to the corner (m,), as it is."""
+    inside = points[(points < corner).all(axis=1)]
+    return float(moocore().hypervolume(inside, ref=corner)) if len(inside) else 0.0
+
+
+def moocore() -> Any:
+    """The package that measures hypervolumes of any number of objectives exactly."""
     try:
-        moocore: Any = importlib.import_module("moocore")
+        return importlib.import_module("moocore")
     except ImportError:
         raise InputError(
             "hypervolume needs the package moocore: pip install moocore; hypervolume_2d needs nothing."
         ) from None
-    points, corner = _front(front), reals(reference)
-    if corner.shape != points.shape[1:] or not np.isfinite(corner).all():
-        raise InputError(
-            f"reference must be {points.shape[1]} finite numbers, one per objective; got {short(reference)}."
-        )
-    inside = points[(points < corner).all(axis=1)]
-    return float(moocore.hypervolume(inside, ref=corner)) if len(inside) else 0.0
 
 
 def hypervolume_2d(objectives: Array, reference: Any, counted: Array | None = None) -> Array:
@@ -89,6 +102,79 @@ def spread(front: Any, true_front: Any) -> float:
     return float((ends + np.abs(gaps - gaps.mean()).sum()) / whole)
 
 
+TRUE_POINTS = 1000  # of a problem's true front, where it is known
+
+
+def by_generation(result: Any, reference: Any = None, true_front: Any = None) -> dict[str, np.ndarray]:
+    """How good the front was at each generation that `snapshots` kept, for any number of objectives.
+
+    result: of `minimize` with snapshots. reference: (m,), by default the problem's reference_point. true_front: (k, m),
+    by default about 1000 points of the problem's own, if it has one. Both as the user means them, where objectives are
+    maximised.
+    Returns "generation" (G,), and (G,) each, or (R, G) for R runs: "hypervolume" if there is a reference point, and
+    "igd" and "igd_plus" if there is a true front. The front of a generation are the feasible individuals of its
+    population that none dominates; without one the hypervolume is 0 and the distances are NaN.
+
+    >>> res = minimize(problem, "nsga2", generations=100, snapshots=range(10, 101, 10))  # doctest: +SKIP
+    >>> indicators.by_generation(res)["igd_plus"]  # doctest: +SKIP
+    """
+    if "F" not in result:
+        raise InputError("by_generation measures fronts of several objectives; this result has one objective.")
+    if not result.get("snapshots"):
+        raise InputError("no population was kept by generation: run it again with snapshots=[...].")
+    problem, sign = result.problem, -1.0 if result.settings["maximize"] else 1.0
+    reference = problem.reference_point if reference is None else reference
+    if true_front is None and problem.front is not None:
+        true_front = problem.front(TRUE_POINTS)
+    if reference is None and true_front is None:
+        raise InputError(
+            "by_generation needs a reference point for the hypervolume or a true front for the distances: give "
+            "reference= or true_front=."
+        )
+    measures: dict[str, Any] = {}
+    if reference is not None:
+        corner = sign * _corner(reference, result.F)
+        measures["hypervolume"] = lambda points: volume(points, corner)
+    if true_front is not None:
+        _, true = _two(np.zeros((1, result.F.shape[1])), sign * _front(true_front, "true_front"))
+        measures["igd"] = lambda points: igd(points, true) if len(points) else np.nan
+        measures["igd_plus"] = lambda points: igd_plus(points, true) if len(points) else np.nan
+    out: dict[str, list[list[float]]] = {name: [] for name in measures}
+    for kept in result.snapshots.values():
+        objectives = sign * np.asarray(kept.objectives, np.float64)
+        sound: Any = np.isfinite(objectives).all(axis=-1)
+        if kept.violation is not None:
+            sound &= np.asarray(kept.violation) <= 0
+        runs = [(objectives, sound)] if objectives.ndim == 2 else list(zip(objectives, sound, strict=True))
+        fronts = [values[rows][non_dominated(values[rows])] for values, rows in runs]
+        for name, measure in measures.items():
+            out[name].append([measure(points) for points in fronts])
+    tables = {name: np.array(rows, np.float64).T for name, rows in out.items()}
+    if result.runs is None:
+        tables = {name: table[0] for name, table in tables.items()}
+    return {"generation": np.array(list(result.snapshots)), **tables}
+
+
+def non_dominated(objectives: np.ndarray) -> np.ndarray:
+    """Which rows (n, m) no other dominates, (n,) bool. In NumPy, for what has left the device.
+
+    Among different points in lexicographic order nobody is dominated by a later one. With two objectives a point is
+    dominated if an earlier one has no greater f2; with more, each is compared with those kept before it.
+    """
+    points, row = np.unique(objectives, axis=0, return_inverse=True)
+    stay = np.ones(len(points), bool)
+    if points.shape[1] == 2:
+        stay[1:] = points[1:, 1] < np.minimum.accumulate(points[:-1, 1])
+    else:
+        kept, count = np.empty_like(points), 0
+        for i, point in enumerate(points):
+            stay[i] = not (kept[:count] <= point).all(axis=1).any()
+            if stay[i]:
+                kept[count] = point
+                count += 1
+    return stay[row.ravel()]
+
+
 def knee(front: Any) -> int:
     """The row of the front's knee: the point that lies farthest towards the origin from the plane through its ends.
 
@@ -135,6 +221,18 @@ def _front(front: Any, name: str = "front") -> np.ndarray:
     if points.ndim != 2 or points.shape[1] == 0:
         raise InputError(f"{name} must have one row per point and one column per objective; got shape {points.shape}.")
     return points[np.isfinite(points).all(axis=1)]
+
+
+def _corner(reference: Any, front: Any) -> np.ndarray:
+    """A reference point for this front, checked."""
+    m = np.shape(front)[-1]
+    try:
+        corner = reals(reference)
+    except ValueError:
+        corner = np.zeros(0)
+    if corner.shape != (m,) or not np.isfinite(corner).all():
+        raise InputError(f"reference must be {m} finite numbers, one per objective; got {short(reference)}.")
+    return corner
 
 
 def _two(front: Any, true_front: Any) -> tuple[np.ndarray, np.ndarray]:

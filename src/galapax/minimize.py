@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from galapax import algorithms, random
+from galapax import algorithms, indicators, random
 from galapax.algorithm import Algorithm, Population, Shape, Shared
 from galapax.algorithms.archive import Archived
 from galapax.checks import number, positive, reals, short, whole
@@ -31,6 +31,7 @@ from galapax.engines.loop import (
     Track,
     Watch,
     best_run,
+    check_rules,
     columns,
 )
 from galapax.errors import EvaluationError, InputError
@@ -115,11 +116,7 @@ def minimize(
     if population is not None:
         solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
     if archive is not None:
-        if not solver.several_objectives:
-            raise InputError(
-                f"archive is for several objectives, and {algorithms.name_of(solver)} minimises one: leave it out."
-            )
-        solver = Archived(solver, archive)
+        solver = archived(solver, archive)
     results, _ = solve(
         prepare(
             problem,
@@ -146,6 +143,15 @@ def minimize(
         )
     )
     return results[0]
+
+
+def archived(solver: Algorithm, size: int) -> Algorithm:
+    """The algorithm with an archive of that size."""
+    if not solver.several_objectives:
+        raise InputError(
+            f"archive is for several objectives, and {algorithms.name_of(solver)} minimises one: leave it out."
+        )
+    return Archived(solver, size)
 
 
 def problem_of(fun: Any, bounds: Any, algorithm: Any, ineq: Any = None, eq: Any = None) -> tuple[Problem, Any]:
@@ -369,6 +375,7 @@ def solve(job: Job) -> tuple[list[Result], str]:
         algorithm = _stacked(job, kind)
         initial = None if job.initial is None else np.clip(job.initial.astype(kind), box.lower, box.upper)
         watch = Watch(snapshots=job.snapshots, viewer=session)
+        _try_derived(job, box)
         engine: Callable[..., Outcome]
         if job.blackbox:
             black_box = host.BlackBox(
@@ -427,6 +434,9 @@ def solve(job: Job) -> tuple[list[Result], str]:
             """Their values at points (k, d), {"ineq": (k, p), "eq": (k, q)}, those there are."""
             if not problem.constrained:
                 return {}
+            if not len(x):
+                counts = (black_box if job.blackbox else formulas).shape
+                return {name: np.zeros((0, n)) for name, n in (("ineq", counts.ineq), ("eq", counts.eq)) if n}
             if job.blackbox:
                 each = [black_box.at(point) for point in x]
                 return {name: np.stack([values[name] for values in each]) for name in each[0] if name != "fun"}
@@ -480,6 +490,18 @@ def check_traceable(job: Job) -> None:
             _check_history(job, shape)
 
 
+def check_comparable(job: Job) -> None:
+    """Refuse fronts without a reference point, when their hypervolumes are to be compared."""
+    if job.solvers[0].several_objectives and job.problem.reference_point is None:
+        raise InputError(
+            f"runs with several objectives are compared by their hypervolume, and {job.problem.name!r} has no "
+            "reference_point to measure it from: give it one by problem.with_(reference_point=...), a point that is "
+            "worse in every objective than those of interest."
+        )
+    if job.problem.reference_point is not None and len(job.problem.reference_point) > 2:
+        indicators.moocore()  # it measures more than two objectives, and would be missed only after the runs
+
+
 def _stacked(job: Job, kind: str) -> Algorithm:
     """The solvers as one: a hyper-parameter that differs between them has one value for each run of the job."""
 
@@ -495,13 +517,7 @@ def _stacked(job: Job, kind: str) -> Algorithm:
 def _check_shape(job: Job, shape: Shape) -> None:
     """Refuse an algorithm or a stopping rule that does not fit the number of objectives."""
     check_fit(job.solvers[0], job.problem, shape)
-    ruled = math.isfinite(job.rules.target) or job.rules.stall != NEVER
-    if shape.objectives > 1 and job.rules.reference is None and ruled:
-        raise InputError(
-            "target and stall judge a front by its hypervolume, which a run measures for two objectives and a "
-            f"Problem with a reference_point; {job.problem.name!r} has {shape.objectives} objectives and "
-            f"{'no' if job.problem.reference_point is None else 'a'} reference_point: leave target and stall out."
-        )
+    check_rules(job.rules, job.problem, shape)
 
 
 def _check_history(job: Job, shape: Shape) -> None:
@@ -608,19 +624,47 @@ def _details(job: Job, total: Outcome, constraints: Callable[[np.ndarray], dict[
 
 
 def _derived(job: Job, x: np.ndarray) -> dict[str, np.ndarray]:
-    """The problem's derived quantities at points (k, d), {name: (k,)}."""
+    """The problem's derived quantities at points (k, d), {name: (k,)}; NaN where a black box raised an exception."""
     out = {}
     for name, function in (job.problem.derived or {}).items():
         if job.blackbox:
-            values = np.array([float(function(point.copy())) for point in x.astype(np.float64)])
+            values = np.array([_derived_one(name, function, point.copy()) for point in x.astype(np.float64)])
         else:
             values = np.asarray(jax.vmap(function)(jnp.asarray(x, job.dtype))) if len(x) else np.zeros(0)
-        if values.shape != (len(x),):
-            raise InputError(
-                f"derived quantity {name!r} must be one number of a solution; its shape is {values.shape[1:]}."
-            )
         out[name] = values.astype(np.float64)
     return out
+
+
+def _derived_one(name: str, function: Callable[..., Any], x: np.ndarray) -> float:
+    try:
+        value = np.asarray(function(x))
+    except Exception:
+        return math.nan
+    _check_derived(name, value)
+    return float(value)
+
+
+def _check_derived(name: str, value: Any) -> None:
+    """A derived quantity is one real number."""
+    if value.shape != () or value.dtype.kind not in "biuf":
+        what = f"shape {value.shape}" if value.shape else f"type {value.dtype}"
+        raise InputError(f"derived quantity {name!r} must be one number of a solution; it returned {what}.")
+
+
+def _try_derived(job: Job, box: Bounds) -> None:
+    """Refuse derived quantities that cannot be worked out, before a run is made and lost."""
+    for name, function in (job.problem.derived or {}).items():
+        if job.blackbox:
+            _derived_one(name, function, np.asarray((box.lower + box.upper) / 2, np.float64))
+            continue
+        try:
+            shape = jax.eval_shape(function, jax.ShapeDtypeStruct((box.dim,), job.dtype))
+        except Exception as error:
+            raise InputError(
+                f"derived quantity {name!r} raised {type(error).__name__} when called with one solution x of shape "
+                f"({box.dim},): {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
+            ) from error
+        _check_derived(name, shape)
 
 
 def _result(job: Job, total: Outcome, survivors: Population, details: Details, timings: dict[str, float]) -> Result:
@@ -650,7 +694,7 @@ def _result(job: Job, total: Outcome, survivors: Population, details: Details, t
         x=x[best].astype(np.float64),
         fun=float(fun[best]) if fun.ndim == 1 else fun[best],
         success=bool(wanted[best] and total.stopped != "interrupt" and len(nfev) == job.runs),
-        message=_message(job, total, best),
+        message=_message(job, total, best, details.front),
         nit=int(track.generations[best]),
         nfev=int(nfev.sum()),
         n_failed=int(failed.sum()),
@@ -718,9 +762,9 @@ def _history(job: Job, rows: np.ndarray | None) -> History | None:
     return History(generation, generation * job.evaluations, best, mean, worst, violation, share, x, volume)
 
 
-def _message(job: Job, total: Outcome, best: int) -> str:
+def _message(job: Job, total: Outcome, best: int, front: Front | None) -> str:
     """Why it ended, in a sentence or two."""
-    track = total.track
+    track, sign = total.track, -1.0 if job.maximize else 1.0
     generations = int(track.generations[best])
     if total.stopped == "failures":
         return "Stopped: every point evaluated so far gave NaN, inf or an exception; there is no best point."
@@ -746,6 +790,13 @@ def _message(job: Job, total: Outcome, best: int) -> str:
         why += " No point gave a finite value."
     elif not track.violation[best] <= 0:
         why += f" No feasible point was found; x violates the constraints by {track.violation[best]:.3g} in all."
+    elif job.rules.reference is not None and front is not None and len(front):
+        outside = int((sign * front.F >= job.rules.reference).any(axis=1).sum())
+        if outside:
+            why += (
+                f" {outside} of the {len(front)} points on the front lie beyond the reference point "
+                f"({', '.join(f'{sign * r:g}' for r in job.rules.reference)}) and add nothing to the hypervolume."
+            )
     return why
 
 

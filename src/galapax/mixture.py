@@ -48,8 +48,8 @@ def mixture(
         if balance not in names:
             raise InputError(f"balance must be one of {', '.join(names)}; got {balance!r}.")
         row = names.index(balance)
-    elif isinstance(balance, int) and -box.dim <= balance < box.dim:
-        row = balance % box.dim
+    elif isinstance(balance, int | np.integer) and -box.dim <= balance < box.dim:
+        row = int(balance) % box.dim
     else:
         raise InputError(f"balance must be the name or the number of an amount; got {balance!r}.")
     whole = finite(total, "total")

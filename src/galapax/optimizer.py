@@ -18,6 +18,8 @@ from galapax.checks import reals, short, whole
 from galapax.engines.loop import INTERLUDE, prelude
 from galapax.errors import InputError
 from galapax.evaluate import summarise
+from galapax.front import front_of
+from galapax.operators.dominance import first_front
 from galapax.operators.selection import best_index
 from galapax.problem import EQ_TOLERANCE, Bounds, as_bounds, check_tolerance
 from galapax.result import Result
@@ -34,7 +36,7 @@ class Optimizer:
     True
 
     It makes the same draws as `minimize` with the same seed and run number. ineq and eq values, where the problem has
-    constraints, go to `tell` too.
+    constraints, go to `tell` too. With several objectives `tell` takes (n, m), and `best` has the front.
     """
 
     def __init__(
@@ -96,9 +98,16 @@ class Optimizer:
             raise InputError("values is missing: give one value per point.")
         shape = Shape(*(0 if r is None else r.shape[1] for r in raw.values()))
         if self._shape is None:
+            name = type(self.algorithm).__name__
             if shape.objectives > 1 and not self.algorithm.several_objectives:
                 raise InputError(
-                    f"values has {shape.objectives} columns, and {type(self.algorithm).__name__} minimises one."
+                    f"values has {shape.objectives} columns, and {name} minimises one objective: take an algorithm for "
+                    'several, such as "nsga2".'
+                )
+            if shape.objectives == 1 and self.algorithm.several_objectives:
+                raise InputError(
+                    f"values has one number per point, and {name} is for several objectives: give one column for each, "
+                    'or take an algorithm for one, such as "de".'
                 )
             self._shape = shape
             with self._precision():  # the same candidates again, now with room for this many objectives
@@ -124,7 +133,11 @@ class Optimizer:
 
     @property
     def best(self) -> Result:
-        """The best point told so far."""
+        """The best point told so far.
+
+        With several objectives X, F and CV are the survivors' front and x, fun its knee, as in the result of
+        `minimize`; without G and H, as the values of constraints are not kept.
+        """
         if self.generation == 0:
             raise InputError("nothing has been told yet, so there is no best point: ask, evaluate, tell.")
         with self._precision():
@@ -132,7 +145,7 @@ class Optimizer:
         parents = self.population
         found = bool(np.isfinite(parents.fitness[row]))
         violation = math.inf if not found else 0.0 if parents.violation is None else float(parents.violation[row])
-        return Result(
+        result = Result(
             x=parents.x[row].astype(np.float64),
             fun=float(parents.fitness[row]) if found else math.nan,
             success=found and violation <= 0,
@@ -143,7 +156,24 @@ class Optimizer:
             seed=self.seed,
             feasible=found and violation <= 0,
             violation=violation,
+            settings={"maximize": self.maximize},
         )
+        if parents.objectives.shape[1] > 1:
+            self._add_front(result, parents)
+        return result
+
+    def _add_front(self, result: Result, parents: Population) -> None:
+        sign = -1.0 if self.maximize else 1.0
+        with self._precision():
+            rows = np.asarray(_first_front(self._state.parents))
+        front = front_of(Population(parents.x[rows], sign * parents.objectives[rows], None), sign, None)
+        result.update({name: getattr(front, name) for name in ("X", "F", "G", "H", "CV")})
+        result.fun = np.full(parents.objectives.shape[1], np.nan)
+        if len(front):
+            knee = result.choose("knee")
+            result.x, result.fun = front.X[knee], front.F[knee]
+        elif result.violation < math.inf:
+            result.message += " No feasible point was told."
 
     def _precision(self) -> Any:
         return jax.enable_x64(self._dtype == "float64")
@@ -181,6 +211,11 @@ def _tell(eq_tolerance: float, algorithm: Algorithm, key: Array, number: Array, 
             state,
         )
     return state, jnp.sum(evaluation.failed)
+
+
+@jax.jit
+def _first_front(parents: Population) -> Array:
+    return first_front(parents.objectives, parents.violation)
 
 
 @jax.jit

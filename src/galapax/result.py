@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class History:
     """One row per generation. For a single run each array is (G,), for R runs (R, G); for m objectives (..., m).
 
-    best: the best value so far; of a run that has found no feasible point yet, the least infeasible one's value.
+    best: the best value so far; of a run that has found no feasible point yet, the least infeasible one's value. Of
+        several objectives the least of each among the survivors (or in the archive).
     mean, worst: over the surviving individuals.
     violation, feasible_share: with constraints, the best one's violation and the share of feasible individuals.
     x: with history="x", the best individual itself, one axis more.
@@ -211,7 +212,8 @@ class Result(dict[str, Any]):
         shown = ("message", "success", "fun", "x", "feasible", "nit", "nfev", "n_failed", "seed")
         lines = [f"{name:>10}: {_shown(self[name])}" for name in shown if name in self]
         if "F" in self:
-            lines.append(f"{'front':>10}: {len(self.F)} points in X and F; x and fun are its knee")
+            whats = f"{len(self.F)} points in X and F; x and fun are its knee" if len(self.F) else "empty"
+            lines.append(f"{'front':>10}: {whats}")
         runs: Runs | None = self.get("runs")
         if runs is not None and runs.fronts is not None:
             lines.append(f"{'runs':>10}: {len(runs)}")

@@ -119,7 +119,7 @@ def load(folder: str | Path) -> Result | Study:
         if several:
             fronts = path / "fronts.csv"
             with _whole(fronts):
-                own = _fronts_from(_read_csv(fronts)[0], result["runs"].number, d)
+                own = _fronts_from(_read_csv(fronts, 1 + d + len(values))[0], result["runs"].number, d)
                 result["runs"] = replace(result["runs"], fronts=own)
     snapshots = path / "snapshots.npz"
     result["snapshots"] = {}
@@ -148,6 +148,13 @@ def save_study(study: Study, folder: str | Path) -> Path:
                 "population": result.population,
                 "population_fitness": result.population_fitness,
             }
+            if "F" in result:
+                parts |= {
+                    f"front.{name}": result[name] for name in ("X", "F", "G", "H", "CV") if result[name] is not None
+                }
+                parts |= {f"derived.{name}": values for name, values in result.get("derived", {}).items()}
+                names = (result.problem.variable_names(), _value_names(result))
+                parts["fronts"] = _fronts_table(all_runs(result), *names)[1]
             if (history := all_runs(result).history) is not None:
                 parts |= {f"history.{name}": values for name, values in _arrays(history).items()}
             arrays |= {f"{i}.{name}": values for name, values in parts.items()}
@@ -175,14 +182,33 @@ def _load_study(path: Path) -> Study:
     with _whole(data_file), np.load(data_file) as data:
         for i, result in enumerate(results):
             own = {name.partition(".")[2]: data[name] for name in data.files if name.partition(".")[0] == str(i)}
-            history = {name.partition(".")[2]: own.pop(name) for name in list(own) if name.startswith("history.")}
+            history, front, derived = (_parts(own, name) for name in ("history", "front", "derived"))
             result["population"], result["population_fitness"] = own.pop("population"), own.pop("population_fitness")
+            fronts = own.pop("fronts", None)
             runs = Runs(**own, history=History(**history) if history else None)
-            best = int(np.flatnonzero((runs.x == result.x).all(axis=1))[0])
-            result["history"] = None if runs.history is None else runs.history.of_run(best)
+            if fronts is not None:
+                runs = replace(runs, fronts=_fronts_from(fronts, runs.number, result.x.size))
+                result.update({name: front.get(name) for name in ("X", "F", "G", "H", "CV")})
+                if result.problem.derived:
+                    result["derived"] = derived
+            result["history"] = None if runs.history is None else runs.history.of_run(_best_of(runs, result))
             result["runs"] = runs if len(runs) > 1 else None
     with _whole(file):
         return Study(**described, results=results)
+
+
+def _parts(arrays: dict[str, Any], name: str) -> dict[str, Any]:
+    """Take what is called "name.part" out of the arrays, by part."""
+    found = [key for key in arrays if key.startswith(f"{name}.")]
+    return {key.partition(".")[2]: arrays.pop(key) for key in found}
+
+
+def _best_of(runs: Runs, result: Result) -> int:
+    """The row of the run that the result shows."""
+    if runs.fronts is None:
+        return int(np.flatnonzero((runs.x == result.x).all(axis=1))[0])
+    merit = -runs.hypervolume if runs.hypervolume is not None else np.zeros(len(runs))
+    return int(np.lexsort((merit, runs.violation))[0])
 
 
 def _snapshot_arrays(snapshots: dict[int, Population]) -> dict[str, np.ndarray]:
@@ -264,6 +290,8 @@ def _from_summary(data: dict[str, Any]) -> Result:
     result["problem"] = Problem(bounds=bounds, **functions, **described)
     several = isinstance(data["fun"], list)
     result["fun"] = np.array(data["fun"], np.float64) if several else _number(data["fun"])
+    if "chosen" in data:
+        result["chosen"] = data["chosen"]
     if "hypervolume" in data:
         result["hypervolume"] = _number(data["hypervolume"])
     result["violation"] = math.inf if data["violation"] is None else float(data["violation"])
@@ -283,7 +311,7 @@ def _number(value: Any) -> float:
 
 KEPT = ("x", "fun", "success", "message", "feasible", "violation", "nit", "nfev", "n_failed", "seed", "ineq", "eq",
         "timings", "settings")  # fmt: skip
-AT_TIMES = ("y", "worst_case", "worst_cases", "hypervolume")  # of `minimax`; of several objectives
+AT_TIMES = ("y", "worst_case", "worst_cases", "hypervolume", "chosen")  # of `minimax`; of several objectives
 
 
 def plain_result(result: Result) -> dict[str, Any]:
@@ -442,7 +470,8 @@ def _read_csv(file: Path, columns: int | None = None) -> tuple[np.ndarray, list[
     """The numbers of a table, and the names of its columns."""
     with _whole(file), file.open(encoding="utf-8", newline="") as lines:
         names, *rows = list(csv.reader(lines))
-        table = np.array([[float(cell) for cell in row] for row in rows], np.float64).reshape(len(rows), -1)
+        table = np.array([[float(cell) for cell in row] for row in rows], np.float64)
+        table = table if rows else np.zeros((0, len(names)))  # an empty front
         if table.ndim != 2 or table.shape[1] != len(names) or (columns is not None and table.shape[1] != columns):
             raise ValueError("rows or columns are missing")
         return table, names

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from galapax import statistics
+from galapax import indicators, statistics
 from galapax.errors import InputError
 from galapax.result import Result, all_runs
 from galapax.statistics import Comparison, Friedman
@@ -54,12 +54,19 @@ class Study:
                 return result
         raise InputError(f"the study was stopped before that cell was computed: {self.message}")
 
-    def values(self, name: str = "fun") -> np.ndarray:
+    @property
+    def value(self) -> str:
+        """What the runs are compared by: "fun", or with several objectives "hypervolume"."""
+        return value_name(self.results[0])
+
+    def values(self, name: str | None = None) -> np.ndarray:
         """What every run came to, with the axes first and the runs last: shape (values of axis 1, ..., runs).
 
-        name: a field of Runs, such as "fun", "nfev", "violation". Cells and runs that were not made are NaN.
+        name: a field of Runs, such as "fun" (or with several objectives "hypervolume"), which is the default, "nfev",
+        "violation". Cells and runs that were not made are NaN.
         """
-        known = ("number", "fun", "violation", "nit", "nfev", "n_failed", "success", "feasible")
+        name = self.value if name is None else name
+        known = ("number", self.value, "violation", "nit", "nfev", "n_failed", "success", "feasible")
         if name not in known:
             raise InputError(f"values are of {', '.join(known)}; got {name!r}.")
         runs = [all_runs(result) for result in self.results]
@@ -71,7 +78,7 @@ class Study:
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each run of each cell: the tidy form that tables and plots of other tools start from."""
-        names = ("fun", "violation", "nit", "nfev", "n_failed", "success")
+        names = (self.value, "violation", "nit", "nfev", "n_failed", "success")
         out = []
         for labels, result in self:
             runs = all_runs(result)
@@ -85,14 +92,17 @@ class Study:
 
     def summary(self) -> list[dict[str, Any]]:
         """One row for each cell: best, median, mean, standard deviation and worst of its runs; with a target also the
-        success rate, its Wilson interval, and the expected running time with its bootstrap interval.
+        success rate, its Wilson interval, and the expected running time with its bootstrap interval. With several
+        objectives these are hypervolumes, and the columns are named so.
         """
+        of = "" if self.value == "fun" else f"{self.value}_"
         out = []
         for i, (labels, result) in enumerate(self):
-            sign = _sign(result)
+            sign = sign_of(result)
             found = statistics.describe(scores(result))
-            row = {**labels, **{k: sign * found[k] for k in ("best", "median", "mean")}, "std": found["std"]}
-            row |= {"worst": sign * found["worst"], "runs": found["count"]}
+            values = {k: sign * found[k] + 0.0 for k in ("best", "median", "mean", "worst")}  # + 0.0: no -0.0
+            row = {**labels, **{of + k: values[k] for k in ("best", "median", "mean")}, of + "std": found["std"]}
+            row |= {of + "worst": values["worst"], "runs": found["count"]}
             if result.problem.constrained:
                 row["feasible"] = 1 - found["missing"] / found["count"]
             row["evaluations"] = int(all_runs(result).nfev.max())
@@ -110,7 +120,7 @@ class Study:
             raise InputError("there is no target: give one to compare or sweep.")
         runs = all_runs(result)
         precision = np.dtype(result.settings["dtype"]).type  # in which the runs themselves compared
-        evaluations, reached = to_target(result, _sign(result) * float(precision(target)))
+        evaluations, reached = to_target(result, sign_of(result) * float(precision(target)))
         hits = int(reached.sum())
         low, high = statistics.wilson_interval(hits, len(runs))
         ert_low, ert_high = statistics.ert_interval(evaluations, reached)
@@ -157,10 +167,40 @@ class Study:
         return f"Study({self.kind}: {axes}, {runs} runs each. {self.message})"
 
 
+def value_name(result: Result) -> str:
+    """By what the runs of a result are compared: their value, or of several objectives their front's hypervolume."""
+    return "hypervolume" if np.ndim(result.fun) else "fun"
+
+
+def measured(result: Result) -> Result:
+    """The result, with the hypervolume of every run's front where the runs themselves did not measure it.
+
+    They do for two objectives. For more it is worked out here, exactly.
+    """
+    runs, corner = all_runs(result), result.problem.reference_point
+    if runs.fronts is None or runs.hypervolume is not None or corner is None:
+        return result
+    sign = -1.0 if result.settings["maximize"] else 1.0
+    volumes = np.array([indicators.volume(sign * front.F, sign * np.asarray(corner)) for front in runs.fronts])
+    result["hypervolume"] = float(volumes.max())
+    if result.runs is not None:
+        result["runs"] = replace(runs, hypervolume=volumes)
+    return result
+
+
 def scores(result: Result) -> np.ndarray:
     """The final value of every run, to be minimised; NaN for a run that found nothing feasible."""
     runs = all_runs(result)
-    return np.where(runs.feasible & np.isfinite(runs.fun), _sign(result) * runs.fun, np.nan)
+    values = getattr(runs, value_name(result))
+    if values is None:
+        raise InputError("the hypervolume was not measured: give the Problem a reference_point.")
+    return np.where(runs.feasible & np.isfinite(values), sign_of(result) * values, np.nan)
+
+
+def has_curves(result: Result) -> bool:
+    """Whether there are values by generation; of three and more objectives there are none."""
+    history = all_runs(result).history
+    return history is not None and (value_name(result) == "fun" or history.hypervolume is not None)
 
 
 def curves(result: Result) -> np.ndarray:
@@ -168,7 +208,13 @@ def curves(result: Result) -> np.ndarray:
     history = all_runs(result).history
     if history is None:
         raise InputError("no history was kept, so there are no values by generation: leave history=True.")
-    best = _sign(result) * np.asarray(history.best, np.float64)
+    kept = history.best if value_name(result) == "fun" else history.hypervolume
+    if kept is None:
+        raise InputError(
+            "the hypervolume by generation is measured for two objectives only, so there are no curves of this result; "
+            "keep snapshots and use indicators.by_generation."
+        )
+    best = sign_of(result) * np.asarray(kept, np.float64)
     if history.violation is not None:
         best = np.where(history.violation > 0, np.inf, best)
     return np.where(np.isnan(best), np.inf, best)
@@ -177,21 +223,27 @@ def curves(result: Result) -> np.ndarray:
 def to_target(result: Result, target: float) -> tuple[np.ndarray, np.ndarray]:
     """The evaluations that each run spent until its target, or in all, and whether it was reached; both (R,)."""
     runs = all_runs(result)
-    if runs.history is None:
+    if runs.history is None or not has_curves(result):
         reached = scores(result) <= target
         return runs.nfev.astype(np.float64), reached
     first = statistics.hits(curves(result), runs.history.nfev, target)
     return np.minimum(first, runs.nfev), np.isfinite(first)
 
 
-def _sign(result: Result) -> float:
-    return -1.0 if result.settings["maximize"] else 1.0
+def sign_of(result: Result) -> float:
+    """-1 where a larger value is the better: a maximised one, and a hypervolume."""
+    return -1.0 if result.settings["maximize"] or value_name(result) == "hypervolume" else 1.0
 
 
 def reference_value(results: list[Result]) -> float:
     """The value that distances are measured from: the problem's best known one, or the best that any run found."""
-    problem = results[0].problem
     found = min(float(np.nanmin(scores(r), initial=math.inf)) for r in results)
-    if problem.optimum is None or results[0].settings["maximize"]:
-        return found
-    return min(float(problem.optimum), found)
+    known = best_known(results[0])
+    return found if known is None else min(known, found)
+
+
+def best_known(result: Result) -> float | None:
+    """The problem's best known value, to be minimised."""
+    problem = result.problem
+    known = problem.optimum if value_name(result) == "fun" else problem.hypervolume
+    return None if known is None or result.settings["maximize"] else sign_of(result) * float(known)

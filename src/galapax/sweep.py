@@ -16,10 +16,11 @@ from galapax import algorithms
 from galapax.algorithm import Algorithm
 from galapax.checks import finite
 from galapax.errors import InputError
-from galapax.minimize import check_traceable, minimize, prepare, problem_of, solve
+from galapax.evaluate import objective_count
+from galapax.minimize import archived, check_comparable, check_traceable, minimize, prepare, problem_of, solve
 from galapax.problem import Problem
 from galapax.result import Result
-from galapax.study import Study
+from galapax.study import Study, measured
 
 
 def sweep(
@@ -43,7 +44,10 @@ def sweep(
     """
     problem, algorithm = problem_of(fun, bounds, algorithm, ineq, eq)
     known_class = isinstance(algorithm, type) and hasattr(algorithm, "several_objectives")
-    template = algorithm() if known_class else algorithms.resolve(algorithm)
+    objectives = 1
+    if algorithm is None:
+        objectives = objective_count(problem, settings.get("blackbox", False), settings.get("vectorized", False))
+    template = algorithm() if known_class else algorithms.resolve(algorithm, problem.constrained, objectives)
     axes, labels, solvers = cells(template, settings)
     options = {name: value for name, value in settings.items() if name not in _fields(template)}
     known = set(inspect.signature(minimize).parameters) - {"fun", "bounds", "algorithm", "ineq", "eq", "population"}
@@ -55,13 +59,17 @@ def sweep(
             )
     if options.get("target") is not None:
         finite(options["target"], "target")
+    if (archive := options.pop("archive", None)) is not None:
+        solvers = [archived(solver, archive) for solver in solvers]
     results: list[Result | None] = [None] * len(solvers)
     groups: dict[Any, list[int]] = {}
     for i, solver in enumerate(solvers):
         groups.setdefault(jax.tree.structure(solver), []).append(i)  # what shapes the program is part of the structure
     jobs = {key: prepare(problem, tuple(solvers[i] for i in rows), **options) for key, rows in groups.items()}
-    for job in jobs.values() if len(jobs) > 1 else ():  # before anything is run
-        check_traceable(job)
+    for job in jobs.values():  # before anything is run
+        if len(jobs) > 1 or job.solvers[0].several_objectives:
+            check_traceable(job)
+        check_comparable(job)
     began, stopped = time.perf_counter(), ""
     for key, rows in groups.items():
         job = jobs[key]
@@ -82,7 +90,7 @@ def sweep(
         kind="sweep",
         axes=axes,
         labels=[labels[i] for i in made],
-        results=[result for result in results if result is not None],
+        results=[measured(result) for result in results if result is not None],
         targets=[None if target is None else float(target)] * len(made),
         message=message(stopped, len(made), len(solvers), "settings"),
     )

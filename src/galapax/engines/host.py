@@ -20,6 +20,8 @@ from galapax.errors import EvaluationError, InputError
 from galapax.evaluate import check_arity, check_fit, check_names, summarise
 from galapax.problem import Problem
 
+KNOWN = 20_000  # points whose constraints are remembered, so that they need not be called again for the result
+
 
 class BlackBox:
     """A problem whose functions are called from Python, one solution at a time or (vectorized) all at once.
@@ -42,7 +44,7 @@ class BlackBox:
         self.skipped = 0  # points not reached because of Ctrl-C
         self.calling = False  # inside the user's code, where Ctrl-C is raised at once
         self._best: tuple[float, float] = (np.inf, np.inf)  # violation and value of the best so far
-        self._at_best: dict[bytes, dict[str, np.ndarray]] = {}  # raw values of the points that are as good
+        self._known: dict[bytes, dict[str, np.ndarray]] = {}  # raw values of points that may be asked for once more
 
     @property
     def shape(self) -> Shape:
@@ -82,9 +84,11 @@ class BlackBox:
         return raw
 
     def at(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """The constraints at a best point: as they were when it was evaluated, or else called again."""
+        """The constraints at the best point, or at one of the front: as they were when it was evaluated, or else called
+        again.
+        """
         point = np.asarray(x, np.float64)
-        known = self._at_best.get(point.tobytes())
+        known = self._known.get(point.tobytes())
         if known is not None:
             return known
         values = {}
@@ -97,13 +101,17 @@ class BlackBox:
         seen = {name: values.astype(self.dtype) for name, values in raw.items()}
         judged = summarise(seen["fun"], seen.get("ineq"), seen.get("eq"), self.problem.eq_tolerance, np)
         violation: Any = judged.violation
+        several = raw["fun"].shape[1] > 1
         for i in np.flatnonzero(~judged.failed):
-            found = (float(violation[i]), float(judged.fitness[i]))
+            # of several objectives any feasible point may be on the front in the end: the latest are kept
+            found = (float(violation[i]), 0.0 if several else float(judged.fitness[i]))
             if found < self._best:
                 self._best = found
-                self._at_best.clear()
-            if found == self._best and len(self._at_best) < 10_000:  # on a plateau every point is as good
-                self._at_best[candidates[i].tobytes()] = {name: values[i] for name, values in raw.items()}
+                self._known.clear()
+            if found == self._best:
+                if len(self._known) >= KNOWN:  # on a plateau every point is as good
+                    del self._known[next(iter(self._known))]
+                self._known[candidates[i].tobytes()] = {name: values[i] for name, values in raw.items()}
 
     def _one(self, name: str, x: np.ndarray) -> np.ndarray | None:
         try:
@@ -198,6 +206,7 @@ def run(
         candidates = _begin(Shape(), False, algorithm, keys, bounds, initial).proposed.candidates
         waiting: Any = measure(candidates, np.ones(runs, bool))
         check_fit(algorithm, box.problem, box.shape)
+        loop.check_rules(rules, box.problem, box.shape)
 
         def chunk(carry: Carry, first: int, count: int) -> tuple[Carry, Any, Any]:
             nonlocal waiting

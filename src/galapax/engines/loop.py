@@ -22,10 +22,11 @@ from jax import Array, lax
 
 from galapax import random
 from galapax.algorithm import Algorithm, Evaluation, Population, Shape, Shared
+from galapax.errors import InputError
 from galapax.indicators import hypervolume_2d
 from galapax.operators.dominance import first_front
 from galapax.operators.selection import best_index, feasible
-from galapax.problem import Bounds
+from galapax.problem import Bounds, Problem
 
 NEVER = 2**31 - 1
 INTERLUDE = 2**31  # folded into a generation's key for what comes after it; its own draws use small numbers
@@ -43,6 +44,17 @@ class Rules(NamedTuple):
     def as_arrays(self, dtype: Any) -> Rules:
         reference = None if self.reference is None else np.asarray(self.reference, dtype)
         return Rules(np.int32(self.generations), np.asarray(self.target, dtype), np.int32(self.stall), reference)
+
+
+def check_rules(rules: Rules, problem: Problem, shape: Shape) -> None:
+    """Refuse a target or a stall for a front that the run does not measure."""
+    asked = np.isfinite(rules.target) or rules.stall != NEVER
+    if shape.objectives > 1 and rules.reference is None and asked:
+        raise InputError(
+            "target and stall judge a front by its hypervolume, which a run measures for two objectives and a "
+            f"Problem with a reference_point; {problem.name!r} has {shape.objectives} objectives and "
+            f"{'no' if problem.reference_point is None else 'a'} reference_point: leave target and stall out."
+        )
 
 
 class Frozen(NamedTuple):
@@ -228,8 +240,9 @@ def summary(
     with constraints also the best one's violation and the share of feasible survivors; with a reference point the
     hypervolume of the front; with_x, the best one's x.
 
-    For one objective the best is the best individual's, feasible ones first; for several it is the least of each among
-    the least infeasible. Mean and worst are over the individuals that did not fail.
+    front: where the answer is taken from, the survivors or an archive; what is best is looked for there. For one
+    objective the best is the best individual's, feasible ones first; for several it is the least of each among the
+    least infeasible. Mean and worst are over the survivors that did not fail.
     """
     values = population.objectives
     dtype = values.dtype
@@ -242,11 +255,11 @@ def summary(
     if reference is not None:
         last.append(hypervolume_2d(front.objectives, reference, feasible(front.objectives, front.violation))[None])
     if with_x:
-        last.append(population.x[best_index(population)])
-    if population.violation is None:
-        return jnp.concatenate([failed, jnp.min(values, axis=0), mean, worst, *last])
-    least = jnp.min(population.violation)
-    best = jnp.min(jnp.where((population.violation == least)[:, None], values, jnp.inf), axis=0)
+        last.append(front.x[best_index(front)])
+    if population.violation is None or front.violation is None:
+        return jnp.concatenate([failed, jnp.min(front.objectives, axis=0), mean, worst, *last])
+    least = jnp.min(front.violation)
+    best = jnp.min(jnp.where((front.violation == least)[:, None], front.objectives, jnp.inf), axis=0)
     share = jnp.mean((population.violation <= 0).astype(dtype))
     return jnp.concatenate([failed, best, mean, worst, jnp.stack([least, share]), *last])
 
@@ -310,6 +323,8 @@ def _mark(marks: Array, rules: Rules, number: Array, row: Array, evaluation: Eva
     since = jnp.where(better, 0, marks[:, SINCE_BETTER] + 1)
     hit = (best <= rules.target) & jnp.isfinite(best) & (violation <= 0)
     reason = jnp.where(hit, TARGET, jnp.where(since >= rules.stall, STALL, RUNNING)).astype(best.dtype)
+    if rules.reference is not None:  # a front may lose points, so that what was best so far is not always the last
+        best, violation = (jnp.where(better, new, marks[:, i]) for new, i in ((best, BEST), (violation, VIOLATION)))
     new = (best, violation, since, reason)
     kept = [jnp.where(active, value, marks[:, i]) for i, value in enumerate(new)]
     return jnp.stack([*kept, active.astype(best.dtype)], axis=1)
@@ -436,8 +451,9 @@ def finish(count: int, carry: Carry, cells: Array) -> tuple[Array, Population, t
     """
     state = settle(carry)
     parents = state.parents
-    rows = jax.vmap(best_index)(parents)
-    best = jax.tree.map(lambda a: jax.vmap(lambda own, row: own[row])(a, rows), parents)
+    found = getattr(state, "front", parents)
+    rows = jax.vmap(best_index)(found)
+    best = jax.tree.map(lambda a: jax.vmap(lambda own, row: own[row])(a, rows), found)
 
     def best_of(cell: Array) -> Array:
         own = cells == cell
@@ -446,7 +462,6 @@ def finish(count: int, carry: Carry, cells: Array) -> tuple[Array, Population, t
         return jnp.argmin(jnp.where(own & (violation == least), best.fitness, jnp.inf))
 
     if parents.objectives.shape[-1] > 1:
-        found = getattr(state, "front", parents)
         return best.x, parents, (found, jax.vmap(first_front)(found.objectives, found.violation))
     chosen = jax.vmap(best_of)(jnp.arange(count))
     return best.x, jax.tree.map(lambda a: a[chosen], parents), None

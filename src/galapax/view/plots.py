@@ -22,7 +22,7 @@ from galapax.errors import InputError
 from galapax.problem import Problem, unavailable
 from galapax.result import History, Result, all_runs
 from galapax.statistics import ecdf_over_targets, log_targets, quantile_curves
-from galapax.study import Study, curves, reference_value, scores
+from galapax.study import Study, best_known, curves, has_curves, reference_value, scores
 from galapax.view import maps
 
 BLUE, ORANGE, GREEN, GREY = (
@@ -182,7 +182,7 @@ def study_convergence(study: Study) -> Figure:
         floor = np.finfo(np.float64).eps * max(1.0, abs(reference))
         for label, result in found.items():
             history = all_runs(result).history
-            if history is None:
+            if history is None or not has_curves(result):
                 continue
             best = curves(result)
             gap = np.where(np.isfinite(best), np.maximum(best - min(reference, np.finfo(float).max), floor), np.inf)
@@ -190,14 +190,22 @@ def study_convergence(study: Study) -> Figure:
             axes.plot(history.nfev, middle, label=label, lw=1.7, **styles[label])
             axes.fill_between(history.nfev, lower, upper, color=styles[label]["color"], alpha=0.2, lw=0)
         _log_scale(axes)
+        _say_if_empty(axes, study)
         axes.set_title(results[0].problem.name, loc="left")
         axes.set_xlabel("evaluations")
         axes.grid(alpha=0.25)
-    known = all(r.problem.optimum is not None for r in study.results)
+    known = all(best_known(r) is not None for r in study.results)
+    what = "distance to the best known value" if known else "distance to the best value found"
+    if study.value == "hypervolume":
+        what = "hypervolume missing to " + ("the true front's" if known else "the best found")
     for row in grid:
-        row[0].set_ylabel("distance to the best known value" if known else "distance to the best value found")
-    handles, labels = grid[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=min(4, len(labels)), frameon=False)
+        row[0].set_ylabel(what)
+    shown: dict[str, Any] = {}
+    for axes in grid.ravel():
+        handles, labels = axes.get_legend_handles_labels()
+        shown |= dict(zip(labels, handles, strict=True))
+    if shown:
+        figure.legend(shown.values(), shown.keys(), loc="outside upper center", ncols=min(4, len(shown)), frameon=False)
     return figure
 
 
@@ -210,7 +218,7 @@ def _sweep_convergence(study: Study) -> Figure:
     floor = np.finfo(np.float64).eps * max(1.0, abs(reference))
     for labels, result in study:
         history = all_runs(result).history
-        if history is None:
+        if history is None or not has_curves(result):
             continue
         place = sum(study.axes[n].index(labels[n]) for n in names[1:])
         colour = first[str(labels[names[0]])]["color"]
@@ -219,14 +227,17 @@ def _sweep_convergence(study: Study) -> Figure:
         axes.plot(history.generation, gap, color=colour, ls=STROKES[place % len(STROKES)], lw=1.6, label=label)
     _log_scale(axes)
     axes.set_xlabel("generation")
-    axes.set_ylabel(
-        "mean of the best values − " + ("best known" if study.results[0].problem.optimum is not None else "best found")
-    )
+    known = best_known(study.results[0]) is not None
+    if study.value == "hypervolume":
+        axes.set_ylabel("mean hypervolume missing to " + ("the true front's" if known else "the best found"))
+    else:
+        axes.set_ylabel("mean of the best values − " + ("best known" if known else "best found"))
     problem = study.results[0].problem
     runs = len(all_runs(study.results[0]))
     axes.set_title(f"{problem.name} · {study.results[0].settings['algorithm']}, {runs} runs each", loc="left")
     axes.grid(alpha=0.25)
-    if len(study) <= 40:
+    _say_if_empty(axes, study)
+    if axes.get_lines() and len(study) <= 40:
         figure.legend(loc="outside right upper", frameon=False, fontsize=9 if len(study) <= 16 else 7)
     return figure
 
@@ -241,7 +252,7 @@ def running_times(study: Study) -> Figure:
     shares: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     for name in study.axes["problem"]:
         found = study.along("algorithm", problem=name)
-        if not found:
+        if not found or not all(map(has_curves, found.values())):
             continue
         reference = reference_value(list(found.values()))
         begin = np.concatenate([curves(result)[:, 0] for result in found.values()])
@@ -253,7 +264,10 @@ def running_times(study: Study) -> Figure:
         if not start > reference:
             continue
         single = any(result.settings["dtype"] == "float32" for result in found.values())
-        targets = log_targets(reference, start, precision=1e-4 if single else 1e-8)
+        precision = 1e-4 if single else 1e-8
+        if study.value == "hypervolume":
+            precision = 1e-2  # n points cover a front to about 1 / n, however long they are given
+        targets = log_targets(reference, start, precision=precision)
         for label, result in found.items():
             history = all_runs(result).history
             assert history is not None
@@ -270,8 +284,11 @@ def running_times(study: Study) -> Figure:
     axes.set_ylim(0, 1.02)
     axes.set_xlabel("evaluations")
     axes.set_ylabel("share of targets reached")
-    axes.set_title(f"{len(study.axes['problem'])} problems, 51 targets each", loc="left")
+    counted = max(map(len, shares.values()), default=0)
+    if counted:
+        axes.set_title(f"{counted} problem{'s' * (counted != 1)}, 51 targets each", loc="left")
     axes.grid(alpha=0.25)
+    _say_if_empty(axes, study)
     if shares:
         axes.legend(frameon=False, loc="upper left")
     return figure
@@ -282,6 +299,17 @@ def _styles(names: list[str]) -> dict[str, dict[str, Any]]:
         name: {"color": COLOURS[i % len(COLOURS)], "ls": STROKES[i // len(COLOURS) % len(STROKES)]}
         for i, name in enumerate(names)
     }
+
+
+def _say_if_empty(axes: Axes, study: Study) -> None:
+    """Why there is no curve."""
+    if axes.get_lines():
+        return
+    why = "No history was kept."
+    if study.value == "hypervolume":
+        why = "The hypervolume by generation is\nmeasured for two objectives only."
+    axes.text(0.5, 0.5, why, ha="center", va="center", transform=axes.transAxes, color=GREY)
+    axes.tick_params(labelbottom=False, labelleft=False)
 
 
 def _log_scale(axes: Axes) -> None:

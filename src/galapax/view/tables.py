@@ -10,7 +10,7 @@ import numpy as np
 
 from galapax import statistics
 from galapax.result import all_runs
-from galapax.study import SIGNIFICANT, Study, curves, scores
+from galapax.study import SIGNIFICANT, Study, curves, has_curves, scores, sign_of
 
 
 class Cell(NamedTuple):
@@ -37,13 +37,15 @@ def grids(study: Study) -> list[Grid]:
 def _cells(study: Study) -> Grid:
     """One row for each setting of a sweep, the best median in bold."""
     summary = study.summary()
+    several = study.value == "hypervolume"
+    summary = [{name.removeprefix("hypervolume_"): value for name, value in row.items()} for row in summary]
     numbers = ("best", "median", "mean", "worst", "feasible", "success", "ert")  # the rest is in summary.csv
     shown = [name for name in summary[0] if name in (*study.axes, *numbers)]
     medians = [statistics.describe(scores(result))["median"] for result in study.results]
     best = -1 if np.isnan(medians).all() else int(np.nanargmin(medians))
     rows = []
     for i, row in enumerate(summary):
-        row = {name: _number(name, value) for name, value in row.items()}
+        row = {name: _number(name, value, 5 if several else 3) for name, value in row.items()}
         row |= {name: f"{v:.12g}" if isinstance(v, float) else str(v) for name, v in study.labels[i].items()}
         if "success" in shown:
             row["success"] += f" ({100 * summary[i]['success_low']:.0f}–{100 * summary[i]['success_high']:.0f})"
@@ -52,7 +54,8 @@ def _cells(study: Study) -> Grid:
         f"{study.results[0].problem.name} · {study.results[0].settings['algorithm']}",
         shown,
         rows,
-        "Over the runs of each setting; in bold the one with the best median."
+        ("Hypervolume of the front, over" if several else "Over")
+        + " the runs of each setting; in bold the one with the best median."
         + (
             " success: share of the runs that reached the target, with its 95 % interval." if "success" in shown else ""
         ),
@@ -80,7 +83,7 @@ def _values(study: Study) -> Grid:
             if name not in found:
                 row.append(Cell("not run"))
                 continue
-            sign = -1.0 if found[name].settings["maximize"] else 1.0
+            sign = sign_of(found[name])
             mark = " ≈" if name in alike and name != best and not math.isnan(medians[name]) else ""
             row.append(Cell(_value(sign * medians[name]) + mark, name == best and not math.isnan(medians[best])))
         rows.append(row)
@@ -93,6 +96,11 @@ def _values(study: Study) -> Grid:
         rows.append([Cell("average rank")] + [Cell(f"{r:.2f}") for r in ranks.average_ranks])
         note += f" Friedman's test over the problems: p = {ranks.p:.3g}."
     rows.append([Cell("seconds in all")] + [Cell(_seconds(study, name)) for name in names])
+    if study.value == "hypervolume":
+        note = "Hypervolume of the front, the larger the better. " + note
+        if not all(map(has_curves, study.results)):
+            note += " Hypervolumes by generation are measured for two objectives only."
+        return Grid("Final hypervolumes", ["problem", *names], rows, note)
     return Grid("Final values", ["problem", *names], rows, note)
 
 
@@ -127,12 +135,12 @@ def _value(value: float) -> str:
     return "none feasible" if math.isnan(value) else f"{value:.6g}"
 
 
-def _number(name: str, value: Any) -> str:
+def _number(name: str, value: Any, digits: int) -> str:
     if name in ("success", "feasible"):
         return f"{value:.1%}"
     if name == "ert":
         return f"{value:,.0f}" if math.isfinite(value) else "∞"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
 def curve_rows(study: Study) -> list[dict[str, Any]]:
@@ -140,11 +148,11 @@ def curve_rows(study: Study) -> list[dict[str, Any]]:
     out = []
     for labels, result in study:
         history = all_runs(result).history
-        if history is None:
+        if history is None or not has_curves(result):
             continue
         best = curves(result)
-        sign = -1.0 if result.settings["maximize"] else 1.0
-        table = sign * np.vstack([best.mean(axis=0), statistics.quantile_curves(best)])
+        sign = sign_of(result)
+        table = sign * np.vstack([best.mean(axis=0), statistics.quantile_curves(best)]) + 0.0  # no -0.0
         names = ("mean", "best", "lower_quartile", "median", "upper_quartile", "worst")
         for g, nfev, column in zip(history.generation.tolist(), history.nfev.tolist(), table.T.tolist(), strict=True):
             out.append({**labels, "generation": g, "nfev": nfev, **dict(zip(names, column, strict=True))})

@@ -118,7 +118,8 @@ def front_summary(result: Result) -> str:
     """How many points the front has, and how good it is where that can be told."""
     text = f"{len(result.F)} points on the front"
     if result.get("hypervolume") is not None:
-        text += f"; hypervolume {result.hypervolume:.6g}"
+        whose = "the best run's hypervolume" if result.runs is not None else "hypervolume"
+        text += f"; {whose} {result.hypervolume:.6g}"
         exact = result.problem.hypervolume
         if exact is not None and not result.settings["maximize"]:
             text += f", {result.hypervolume / exact:.2%} of the true front's"
