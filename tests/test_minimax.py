@@ -141,7 +141,6 @@ def test_a_worse_y_that_only_the_search_met_counts():
     assert with_needle().worst_case == with_needle().fun
 
 
-@pytest.mark.xfail(strict=True, reason="y is the check's, also where the worst case is one that the search had met")
 def test_y_attains_a_worst_case_that_only_the_search_met():
     result = with_needle()
     assert float(needle(result.x, result.y)) == pytest.approx(result.worst_case, rel=1e-3)

@@ -66,8 +66,9 @@ def minimax(
         that the order of min and max is kept where they cannot be exchanged, and that follows its best individuals
         where there are more than 10 variables. generations: of x; those of y come on top.
     Returns a Result: `x`; `fun`, its worst value among the y of the search; `worst_case`, the value of an independent
-    search for the worst y at x (or `fun`, should that be worse), which is the one to rely on, and `y`, the worst that
-    the search found. Of several runs the one with the least worst case is returned; `worst_cases` has all of them.
+    search for the worst y at x (or of the y that x was searched against, should one be worse), which is the one to rely
+    on, and `y`, which attains it. Of several runs the one with the least worst case is returned; `worst_cases` has all
+    of them.
     """
     if isinstance(fun, MinMaxProblem):
         if x_bounds is not None or y_bounds is not None:
@@ -152,10 +153,12 @@ def _checked(result: Result, game: Game, box: Bounds, kind: str) -> Result:
     runs = all_runs(result)
     keys = random.run_keys(result.seed, 2**31, len(runs))
     with jax.enable_x64(kind == "float64"):
-        y, worst = jax.device_get(_worst(game, CHECK_GENERATIONS, game.consts, runs.x.astype(kind), box, keys))
-    worst = np.maximum(
-        worst, np.where(np.isnan(runs.fun), np.inf, runs.fun)
-    )  # the search itself may have met a worse y
+        x = runs.x.astype(kind)
+        y, worst = jax.device_get(_worst(game, CHECK_GENERATIONS, game.consts, x, box, keys))
+        y_met, met = jax.device_get(_worst_met(game, game.consts, x, result._opponents))
+    worse = met > worst  # the search itself may have met a worse y
+    y = np.where(worse[:, None], y_met, y)
+    worst = np.where(np.isnan(runs.fun), np.inf, np.where(worse, met, worst))
     best = int(np.argmin(worst))
     if result.runs is not None and not np.array_equal(runs.x[best], result.x):
         alone = result.run(int(runs.number[best]))  # with its population, which is kept for one run alone
@@ -168,6 +171,18 @@ def _checked(result: Result, game: Game, box: Bounds, kind: str) -> Result:
         worse = f"{worst[best]:.6g}, than the {result.fun:.6g} that this one met"
         result.message += f" An independent search found a worse case, {worse}."
     return result
+
+
+@partial(jax.jit, static_argnums=0)
+def _worst_met(game: Game, consts: Any, x: Array, opponents: Array) -> tuple[Array, Array]:
+    """The worst of the opponents (R, dy, k) for each x (R, dx), and its value."""
+
+    def one(x: Array, y: Array) -> tuple[Array, Array]:
+        values = game(consts, x[None], y.T)[0]
+        values = jnp.where(jnp.isnan(values), -jnp.inf, values)
+        return y[:, jnp.argmax(values)], jnp.max(values)
+
+    return jax.vmap(one)(x, opponents)
 
 
 @partial(jax.jit, static_argnums=(0, 1))

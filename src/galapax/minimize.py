@@ -461,6 +461,7 @@ def solve(job: Job) -> tuple[list[Result], str]:
             if g <= reached
         }
         object.__setattr__(result, "_replay", partial(_replay, alone, cell))
+        object.__setattr__(result, "_opponents", cell.opponents)
         if job.blackbox and black_box.first_error and result.n_failed:
             result.message += f" First failure: {black_box.first_error}."
         results.append(result)

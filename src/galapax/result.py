@@ -149,6 +149,7 @@ class Result(dict[str, Any]):
     derived: dict[str, Any]
 
     _replay: Callable[[int], Result] | None = None
+    _opponents: np.ndarray | None = None  # (R, dy, k), of the runs of a min-max problem
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -157,7 +158,7 @@ class Result(dict[str, Any]):
             raise AttributeError(f"a Result has no {name!r}; it has {', '.join(self)}.") from None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "_replay":
+        if name in ("_replay", "_opponents"):
             object.__setattr__(self, name, value)
         else:
             self[name] = value

@@ -66,6 +66,11 @@ class CDEState(NamedTuple):
         return self.known[..., 1:]
 
     @property
+    def opponents(self) -> Array:
+        """All y that x are judged by, (e, n + a)."""
+        return jnp.concatenate([self.rivals, self.archive], axis=-1)
+
+    @property
     def parents(self) -> Population:
         """The best individuals that the slots have tried; in a game, x with the worst values that are known."""
         return self.kept if self.kept is not None else Population(self.x, self.scores[..., None], None)
@@ -208,7 +213,7 @@ class CDE:
 
     def worst(self, facts: Array, state: CDEState, shape: Shape) -> Array:
         """The largest value that the rivals find for each x, (n,); +inf where there is none."""
-        rivals = jnp.concatenate([state.rivals, state.archive], axis=1)
+        rivals = state.opponents
 
         def largest(some: Array) -> Array:
             table = all_pairs(lambda x, y: self.value(x, y, state, shape), some, rivals)

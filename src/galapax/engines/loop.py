@@ -403,6 +403,7 @@ class Outcome:
     populations: dict[int, Survivors]  # of each cell's best run
     stopped: str  # "" when every run ended by its own rules, else "interrupt", "time", "callback", "page" or "failures"
     fronts: list[Population]  # of several objectives: of each run the feasible non-dominated individuals, (k, ...)
+    opponents: np.ndarray | None  # (R, ...), what an algorithm played against in the end, if it does
     compile_seconds: float = 0.0
     device_seconds: float = 0.0  # spent waiting for chunks of generations
 
@@ -410,7 +411,9 @@ class Outcome:
         """These runs alone. The history ends with the longest of them."""
         track = self.track.rows(chosen)
         history = None if self.history is None else self.history[chosen, : int(track.generations.max(initial=0))]
-        return replace(self, track=track, history=history, x=self.x[chosen], fronts=self.fronts[chosen])
+        opponents = None if self.opponents is None else self.opponents[chosen]
+        parts: dict[str, Any] = {"x": self.x[chosen], "fronts": self.fronts[chosen], "opponents": opponents}
+        return replace(self, track=track, history=history, **parts)
 
     @staticmethod
     def join(batches: list[Outcome]) -> Outcome:
@@ -431,6 +434,7 @@ class Outcome:
             populations=populations,
             stopped=batches[-1].stopped,
             fronts=[front for b in batches for front in b.fronts],
+            opponents=None if batches[0].opponents is None else np.concatenate([b.opponents for b in batches]),
             compile_seconds=sum(b.compile_seconds for b in batches),
             device_seconds=sum(b.device_seconds for b in batches),
         )
@@ -443,13 +447,17 @@ class Survivors(NamedTuple):
     population: Population  # (n, ...)
 
 
-def finish(count: int, carry: Carry, cells: Array) -> tuple[Array, Population, tuple[Population, Array] | None]:
+def finish(
+    count: int, carry: Carry, cells: Array
+) -> tuple[Array, Population, tuple[Population, Array] | None, Array | None]:
     """The best x of each run (R, d), and the survivors of the best run of each of `count` cells, (count, n, ...).
 
     cells: (R,), numbers from 0 to count - 1. With several objectives the survivors are those of every run, (R, n, ...);
     and there are the individuals among whom each run's front is, (R, k, ...), with whether they belong to it, (R, k).
+    Last, the `opponents` of a state that has some.
     """
     state = settle(carry)
+    opponents = getattr(state, "opponents", None)
     parents = state.parents
     found = getattr(state, "front", parents)
     rows = jax.vmap(best_index)(found)
@@ -462,14 +470,14 @@ def finish(count: int, carry: Carry, cells: Array) -> tuple[Array, Population, t
         return jnp.argmin(jnp.where(own & (violation == least), best.fitness, jnp.inf))
 
     if parents.objectives.shape[-1] > 1:
-        return best.x, parents, (found, jax.vmap(first_front)(found.objectives, found.violation))
+        return best.x, parents, (found, jax.vmap(first_front)(found.objectives, found.violation)), opponents
     chosen = jax.vmap(best_of)(jnp.arange(count))
-    return best.x, jax.tree.map(lambda a: a[chosen], parents), None
+    return best.x, jax.tree.map(lambda a: a[chosen], parents), None, opponents
 
 
 def outcome(track: Track, cells: np.ndarray, finished: tuple[Any, ...], history: list[np.ndarray]) -> Outcome:
     """The outcome of a batch from what `finish` gave, its runs belonging to these cells (R,)."""
-    x, populations, found = finished
+    x, populations, found, opponents = finished
     best, fronts = {}, []
     for i, cell in enumerate(range(int(cells[0]), int(cells[-1]) + 1)):
         own = np.flatnonzero(cells == cell)
@@ -480,7 +488,8 @@ def outcome(track: Track, cells: np.ndarray, finished: tuple[Any, ...], history:
     if found is not None:
         individuals, belongs = found
         fronts = [jax.tree.map(lambda a: a[r][belongs[r]], individuals) for r in range(len(cells))]  # noqa: B023
-    return Outcome(track, history_of(history, track) if history else None, x, best, stopped="", fronts=fronts)
+    rows = history_of(history, track) if history else None
+    return Outcome(track, rows, x, best, stopped="", fronts=fronts, opponents=opponents)
 
 
 def survivors(carry: Carry) -> Population:
