@@ -201,7 +201,7 @@ def html(grid: Grid, sort: bool = False) -> str:
     return f'<div class="wide" tabindex="0">{table}</div><p class="note">{escape(grid.note)}</p>'
 
 
-# --- one result ---------------------------------------------------------------------------------------------------------
+# --- one result -------------------------------------------------------------------------------------------------------
 
 
 def front_points(result: Result) -> dict[str, int]:
