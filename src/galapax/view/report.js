@@ -53,7 +53,7 @@
     return { at, ticks: log ? logTicks(low, high, room) : ticks(low, high, room) };
   }
   function ticks(low, high, room) {
-    const rough = (high - low) / clamp(room, 2, 9), power = 10 ** Math.floor(Math.log10(rough));
+    const rough = (high - low) / clamp(room, 3, 9), power = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].map((f) => f * power).find((s) => s >= rough * 0.999);
     const places = clamp(-Math.floor(Math.log10(step) + 1e-9), 0, 15), out = [];
     for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k++) {
@@ -89,7 +89,7 @@
     const chart = { spec, tools, legend, plot, tip, svg: null, width: 0, height: 0 };
     chart.begin = () => {
       chart.width = Math.max(260, plot.clientWidth || 800);
-      chart.height = Math.round(clamp(chart.width * (spec.tall || LAND), 270, spec.tall ? 560 : 410));
+      chart.height = Math.round(clamp(chart.width * (spec.tall || LAND), spec.tall ? 330 : 270, spec.tall ? 560 : 410));
       if (chart.svg) chart.svg.remove();
       chart.svg = put(plot, "svg", { viewBox: `0 0 ${chart.width} ${chart.height}`, role: "img", tabindex: 0 });
       chart.svg.setAttribute("aria-label", spec.alt);
@@ -160,7 +160,7 @@
     if (upright) made.setAttribute("transform", `rotate(-90 ${x} ${y})`);
     if (cut !== text) put(made, "title", {}, text);
   }
-  const colour = (i) => `var(--c${i % 8})`;
+  const colour = (c) => (Number.isInteger(c) ? `var(--c${c % 8})` : `oklch(var(--shade) 0.14 ${(265 - 235 * c).toFixed(0)})`);
   function swatch(parent, c, dash, wide) {
     const svg = put(parent, "svg", { viewBox: "0 0 26 12", "aria-hidden": "true" });
     put(svg, "line", { x1: 1, x2: 25, y1: 6, y2: 6, style: `stroke: ${c}; stroke-width: ${wide || 2.5}`, "stroke-dasharray": dash || "" });
@@ -211,6 +211,11 @@
         out += `${pen ? "L" : "M"}${px.toFixed(1)} ${py.toFixed(1)}`;
         pen = true;
         last = [px, py];
+      }
+      if (step === "all" && pen) {  // a distribution begins at 0 and goes on to the end
+        out = out.replace("M", `M${place.x.at(x[0]).toFixed(1)} ${place.bottom}L`) + `L${place.right} ${last[1].toFixed(1)}`;
+      } else if (step === "before" && pen) {  // and one of how many are at least as large falls to 0
+        out = out.replace("M", `M${place.left} ${place.y.at(y[0]).toFixed(1)}L`) + `L${last[0].toFixed(1)} ${place.bottom}`;
       }
       return out;
     };
@@ -278,7 +283,7 @@
       if (!shown.length) return;
       let found = shown.map((s, k) => {
         let i = nearest(spec.xs[s.x], px);
-        if (s.step === true) while (i > 0 && place.x.at(spec.xs[s.x][i]) > px + 0.5) i--;
+        if (s.step && s.step !== "before") while (i > 0 && place.x.at(spec.xs[s.x][i]) > px + 0.5) i--;
         return { s, k, i, y: s.y[i] === null ? NaN : place.y.at(s.y[i]) };
       });
       at = found[0].i;
@@ -439,9 +444,9 @@
       line([s, -0.5, t], [s, 0.5, t], "frame");
       line([s, t, -0.5], [s, t, 0.5], "frame");
     }
-    const text = (at, words, right, far) => {
+    const text = (at, words, right, far, down) => {
       const [x, y] = project(...at), letters = Math.max(6, Math.floor((right ? width - x : x) / 6.8) - 2);
-      put(svg, "text", { x: x + (right ? far : -far), y: clamp(y + 14, 12, height - 4), "text-anchor": right ? "start" : "end",
+      put(svg, "text", { x: x + (right ? far : -far), y: clamp(y + down, 12, height - 4), "text-anchor": right ? "start" : "end",
         class: far > 6 ? "axis-name" : "" }, words.length > letters ? words.slice(0, letters - 1) + "…" : words);
     };
     const side = (axis) => {  // the edge of that axis whose middle lies lowest, or for the third leftmost
@@ -452,10 +457,11 @@
     names.forEach((name, axis) => {
       const [s, t] = side(axis), point = (v) => (axis === 0 ? [v, s, t] : axis === 1 ? [s, v, t] : [s, t, v]);
       const right = project(...point(0))[0] > width / 2, [low, high] = [0.04, 1.04].map((v) => v / 1.08 - 0.5);  // without the margin
-      const value = (v) => fmt(spans[axis][0] + (v + 0.5) * (spans[axis][1] - spans[axis][0]), 3);
-      text(point(low), value(low), right, 5);
-      text(point(high), value(high), right, 5);
-      text(point(0), name, right, 12);
+      const wide = spans[axis][1] - spans[axis][0], down = axis === 2 ? 0 : 18;
+      const value = (v) => fmt(Math.round((spans[axis][0] + (v + 0.5) * wide) / wide * 1e6) / 1e6 * wide || 0, 3);
+      text(point(low), value(low), right, 5, down);
+      text(point(high), value(high), right, 5, down);
+      text(point(0), name, right, 12, down);
     });
     return (...v) => project(...v.map((value, k) => (value - spans[k][0]) / (spans[k][1] - spans[k][0] || 1) - 0.5));
   }

@@ -23,7 +23,7 @@ import numpy as np
 
 from galapax.algorithm import Population
 from galapax.result import History, Result, all_runs
-from galapax.statistics import ecdf, quantile_curves
+from galapax.statistics import describe, ecdf, quantile_curves
 from galapax.study import SIGNIFICANT, Study, curves, reference_value, scores
 from galapax.view import films, maps, plots, tables
 
@@ -33,7 +33,7 @@ POINTS = 5000  # of a front at most
 COLUMNS = 100  # of a table of points at most
 LISTED = 300  # variables or constraints in a table at most
 WITHIN = "within its bounds"  # a column that a phone has no room for
-IN_TIP = 14  # lines that the pointer shows of a point
+IN_TIP = 18  # lines that the pointer shows of a point
 
 
 class Page:
@@ -99,9 +99,10 @@ class Page:
 def page(result: Result) -> str:
     """The report: the answer, constraints, front, convergence, maps, runs, cost, and what is needed to repeat it."""
     problem, settings = result.problem, result.settings
-    out = Page(f"{problem.title or problem.name} · {settings['algorithm']}")
-    runs = f", {len(result.runs):,} runs" if result.runs is not None else ""
     named = f"{problem.name}: {problem.title}" if problem.title else problem.name
+    named = "A function without a name" if named == "<lambda>" else named
+    out = Page(f"{named} · {settings['algorithm']}")
+    runs = f", {len(result.runs):,} runs" if result.runs is not None else ""
     out.add(
         f'<h1>{escape(named)}</h1><p>{escape(_task(result))}</p><p class="sub">{escape(settings["algorithm"])}, seed '
         f"{result.seed}{runs}, {escape(settings['dtype'])} on {escape(str(settings['device']))}</p>"
@@ -122,7 +123,7 @@ def page(result: Result) -> str:
     out.section("Cost")
     out.add(_pairs(_cost_rows(result)))
     out.section("Settings")
-    out.add(_pairs(_setting_rows(settings | {"seed": result.seed})))
+    out.add(_pairs(_setting_rows(settings)))
     _files(out, _result_files(result))
     return out.html()
 
@@ -131,8 +132,8 @@ def _message(result: Result) -> str:
     if result.feasible:
         return f'<div class="message{"" if result.success else " failed"}">{escape(result.message)}</div>'
     return (
-        f'<div class="message failed"><b>No feasible point was found.</b>{escape(result.message)} What follows is the '
-        f"least infeasible point: its constraints are violated by {_number(result.violation, 6)} in all.</div>"
+        f'<div class="message failed"><b>No feasible point</b>{escape(result.message)} What follows is the point that '
+        f"violates the constraints least: by {_number(result.violation, 6)} in all.</div>"
     )
 
 
@@ -146,11 +147,12 @@ def _result_facts(result: Result) -> list[tuple[str, str]]:
             if problem.hypervolume is not None and not maximize:
                 facts.append(("of the true front's", f"{result.hypervolume / problem.hypervolume:.2%}"))
     else:
-        facts.append(("maximum found" if maximize else "minimum found", _number(result.fun, 8)))
+        found = "value there" if not result.feasible else "maximum found" if maximize else "minimum found"
+        facts.append((found, _brief(result.fun)))
         if "worst_case" in result:
-            facts.append(("worst case, checked", _number(result.worst_case, 8)))
+            facts.append(("worst case, checked", _brief(result.worst_case)))
         if problem.optimum is not None and not maximize:
-            facts.append(("best known", _number(problem.optimum, 8)))
+            facts.append(("best known", _brief(problem.optimum)))
     if problem.constrained:
         facts.append(("feasible", "yes" if result.feasible else "no"))
     if result.runs is not None:
@@ -206,7 +208,9 @@ def _answer(out: Page, result: Result) -> None:
     if np.ndim(result.fun):
         names = problem.objective_names(len(result.fun))
     else:
-        names = ["maximum" if result.settings["maximize"] else "minimum"]
+        names = [
+            "value, not feasible" if not result.feasible else "maximum" if result.settings["maximize"] else "minimum"
+        ]
     for name, value in zip(names, np.atleast_1d(result.fun), strict=True):
         line(name, value, digits=12)
     if problem.optimum is not None and not np.ndim(result.fun):
@@ -294,8 +298,10 @@ def _front(out: Page, result: Result) -> None:
     left = [f"{len(F) - len(kept):,} points"] * (len(kept) < len(F))
     left += [f"{len(names) - wide:,} columns"] * (wide < len(names))
     out.add(
-        '<p class="note">Click a heading to sort; filter by &lt;&nbsp;3, &gt;=&nbsp;2 or 1..2 under it. On paper the '
-        "first 100 rows." + (f" Left out here, and in front.csv: {' and '.join(left)}." if left else "") + "</p>"
+        '<p class="note">Click a heading to sort; filter by &lt;&nbsp;3, &gt;=&nbsp;2 or 1..2 under it. On paper 40 '
+        "rows and 9 columns at most."
+        + (f" Left out here, and in front.csv: {' and '.join(left)}." if left else "")
+        + "</p>"
     )
 
 
@@ -405,7 +411,7 @@ def _runs(out: Page, result: Result) -> None:
         x = -x[::-1] if upward else x
         share = share[::-1] if upward else share
         rows = maps.thinned(len(x), STEPS)
-        step = "before" if upward else True
+        step = "before" if upward else "all"
         spec = {
             "kind": "lines", "file": "final-values", "xs": [_numbers(x[rows])],
             "series": [{"name": "runs", "c": 0, "x": 0, "y": _numbers(share[rows]), "step": step}],
@@ -438,7 +444,7 @@ def _runs(out: Page, result: Result) -> None:
 
 def _maps(out: Page, result: Result) -> None:
     kept = maps.snapshots_of(result) if result.get("snapshots") else {}
-    told = "Populations"
+    told = "Populations that were kept"
     if not kept:
         fitness = np.asarray(result.population_fitness, np.float64).reshape(len(result.population), -1)
         kept = {result.nit: Population(result.population, fitness, None)}  # type: ignore[arg-type]
@@ -541,9 +547,11 @@ def study_page(study: Study) -> str:
     ]
     seconds = sum(r.timings["run"] for r in study.results) if compared else first.timings["run"]
     out.add(_facts([*facts, ("time of the runs", f"{seconds:.3g} s")]))
-    for grid in tables.grids(study):
+    for grid in tables.grids(study) if compared else ():
         out.section(grid.title)
-        out.add(tables.html(grid, sort=not compared))
+        out.add(tables.html(grid))
+    if not compared:
+        _study_cells(out, study)
     groups = _groups(study)
     _study_convergence(out, study, groups)
     _study_times(out, study)
@@ -563,6 +571,35 @@ def study_page(study: Study) -> str:
     return out.html()
 
 
+def _study_cells(out: Page, study: Study) -> None:
+    """One row for each setting of a sweep."""
+    out.section("Results by setting")
+    summary = study.summary()
+    names = list(dict.fromkeys(name for row in summary for name in row))
+    columns = []
+    for name in names:
+        values = [row.get(name) for row in summary]
+        number = all(value is None or isinstance(value, int | float) for value in values)
+        columns.append(
+            _numbers([np.nan if v is None else v for v in values], 9) if number else [str(v) for v in values]
+        )
+    medians = np.array([describe(scores(result))["median"] for result in study.results])
+    best = {} if np.isnan(medians).all() else {int(np.nanargmin(medians)): "best median"}
+    out.table(
+        "cells",
+        {
+            "names": names, "data": columns, "labels": best, "total": len(study), "what": "settings", "file": "summary",
+            "title": "The settings of the sweep",
+        },
+    )  # fmt: skip
+    out.add(
+        '<p class="note">Over the runs of each setting. success: the share of the runs that reached the target; ert: '
+        "evaluations per success; low and high: their 95 % intervals. Click a heading to sort, filter under it.</p>"
+        if any(target is not None for target in study.targets)
+        else '<p class="note">Over the runs of each setting. Click a heading to sort, filter under it.</p>'
+    )
+
+
 def _groups(study: Study) -> dict[str, dict[str, Result]]:
     """Results by label that share a figure: the algorithms on each problem, or all settings of a sweep."""
     if study.kind == "comparison":
@@ -575,14 +612,16 @@ def _label(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _style(study: Study, label: str, place: int) -> dict[str, int]:
+def _style(study: Study, label: str, place: int) -> dict[str, float]:
     """The colour and the stroke of a curve; in a sweep the first axis has the colours and the others the strokes."""
     if study.kind == "comparison":
         place = [str(a) for a in study.axes["algorithm"]].index(label)
         return {"c": place % 8, "dash": place // 8 % 4}
     first, *others = study.axes.values()
     strokes = max(1, math.prod(len(v) for v in others))
-    return {"c": place // strokes % len(first) % 8, "dash": place % strokes % 4}
+    row = place // strokes % len(first)
+    c = row if len(first) <= 8 else 0.001 + 0.998 * row / (len(first) - 1)  # too many for colours of their own: a scale
+    return {"c": c, "dash": place % strokes % 4}
 
 
 def _study_convergence(out: Page, study: Study, groups: dict[str, dict[str, Result]]) -> None:
@@ -670,7 +709,7 @@ def _study_times(out: Page, study: Study) -> None:
 
 
 def _study_ends(out: Page, study: Study, groups: dict[str, dict[str, Result]]) -> None:
-    out.section("Final values")
+    out.section("Distribution of final values")
     out.add("<p>The share of runs that ended at least as close.</p>")
     out.add('<div class="small-multiples">' if len(groups) > 1 else "<div>")
     for number, (title, found) in enumerate(groups.items(), 1):
@@ -688,7 +727,7 @@ def _study_ends(out: Page, study: Study, groups: dict[str, dict[str, Result]]) -
                     "name": label,
                     "x": len(xs) - 1,
                     "y": _numbers(share[rows], 4),
-                    "step": True,
+                    "step": "all",
                     **_style(study, label, place),
                 }
             )
@@ -807,7 +846,7 @@ def _files(out: Page, files: dict[str, str]) -> None:
     out.section("Data")
     links = "".join(f'<li><a href="{name}">{name}</a>: {escape(text)}</li>' for name, text in files.items())
     out.add(
-        "<p>Figures and tables above give their numbers by “CSV ↓”; thinned where there are "
+        "<p>Figures and tables above give their numbers by “CSV ↓”, thinned where there are "
         f"very many. In full they are in the folder where this page was written:</p><ul>{links}</ul>"
         '<p class="note">Written by galapax. In Python, gx.load(folder) reads it all again.</p>'
     )
@@ -820,6 +859,11 @@ def _count(number: int, word: str) -> str:
 
 def _number(value: float, digits: int) -> str:
     return f"{value:.{digits}g}" if math.isfinite(value) else "none"
+
+
+def _brief(value: float) -> str:
+    text = _number(value, 8)
+    return _number(value, 4) if "e" in text and text != "none" else text
 
 
 def _numbers(values: Any, digits: int = 7) -> list[Any]:

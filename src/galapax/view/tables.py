@@ -189,15 +189,13 @@ def latex(study: Study) -> str:
     return "\n\n".join(out) + "\n"
 
 
-def html(grid: Grid, sort: bool = False) -> str:
-    """The table for a page; with `sort` a click on a heading sorts it, where report.js is at hand."""
+def html(grid: Grid) -> str:
     head = "".join(f"<th{' class=n' if k else ''}>{escape(name)}</th>" for k, name in enumerate(grid.header))
     lines = []
     for row in grid.rows:
         texts = (f"<b>{escape(c.text)}</b>" if c.bold else escape(c.text) for c in row)
         lines.append("<tr>" + "".join(f"<td{' class=n' if k else ''}>{t}</td>" for k, t in enumerate(texts)) + "</tr>")
-    kind = ' class="recipes" data-sort' if sort else ""
-    table = f"<table{kind}><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
     return f'<div class="wide" tabindex="0">{table}</div><p class="note">{escape(grid.note)}</p>'
 
 
