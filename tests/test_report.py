@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import re
+import subprocess
+import sys
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -166,6 +168,16 @@ def pages(tmp_path_factory):
         "runs": report.page(made(gx.problems.get("branin"), runs=60)),
         "bare": report.page(made(gx.problems.get("sphere"), kept=False)),
         "infeasible": report.page(no_point),
+        "failed": report.page(
+            made(
+                gx.problems.get("branin"),
+                fun=np.nan,
+                success=False,
+                population_fitness=np.full(40, np.inf),
+                n_failed=40,
+            )
+        ),
+        "constant": report.page(made(gx.problems.get("branin"), population_fitness=np.full(40, 1e17))),
         "game": report.page(
             made(gx.problems.get("branin"), runs=4, worst_case=0.25, y=np.ones(2), worst_cases=np.ones(4))
         ),
@@ -184,6 +196,8 @@ KINDS = (
     "runs",
     "bare",
     "infeasible",
+    "failed",
+    "constant",
     "game",
     "empty",
     "comparison",
@@ -448,3 +462,11 @@ def test_saved_loaded_and_saved_again(tmp_path):
     assert first.read_text(encoding="utf-8") == again.read_text(encoding="utf-8")
     links = re.findall(r'<a href="([^"#]+)">', first.read_text(encoding="utf-8"))
     assert links and all((tmp_path / "first" / link).is_file() for link in links)
+
+
+def test_a_page_needs_neither_rich_nor_plotly():
+    code = (
+        "import sys; sys.modules |= dict.fromkeys(('rich', 'typer', 'plotly')); from galapax.view import report; "
+        "assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

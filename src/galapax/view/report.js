@@ -47,7 +47,11 @@
   // --- scales ---
   function scale(low, high, log, from, to) {
     if (log) { low = Math.log10(low); high = Math.log10(high); }
-    if (!(high > low)) { const by = log ? 0.5 : Math.abs(low) * 1e-3 || 1; low -= by; high += by; }
+    if (!(high - low > 1e-12 * Math.max(Math.abs(low), Math.abs(high)))) {  // nothing that numbers on an axis could tell apart
+      const by = log ? 0.5 : Math.abs(low) * 1e-3 || 1;
+      low -= by;
+      high += by;
+    }
     const at = (v) => (v === null || (log && v <= 0) ? NaN : from + ((log ? Math.log10(v) : v) - low) / (high - low) * (to - from));
     const room = (to - from) / (from > to ? -45 : 75);  // numbers that fit: upwards they may stand closer
     return { at, ticks: log ? logTicks(low, high, room) : ticks(low, high, room) };
@@ -56,8 +60,9 @@
     const rough = (high - low) / clamp(room, 3, 9), power = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].map((f) => f * power).find((s) => s >= rough * 0.999);
     const places = clamp(-Math.floor(Math.log10(step) + 1e-9), 0, 15), out = [];
-    for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k++) {
-      const v = k * step || 0, size = Math.max(Math.abs(low), Math.abs(high));
+    const first = Math.ceil(low / step - 1e-9);
+    for (let i = 0; i < 20 && (first + i) * step <= high + 1e-9 * step; i++) {
+      const v = (first + i) * step || 0, size = Math.max(Math.abs(low), Math.abs(high));
       const text = size >= 1e6 || size < 1e-4 ? fmt(v === 0 ? 0 : v, Math.max(2, Math.ceil(Math.log10(size / step)) + 1))
         : v.toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places }).replace("-", "−");
       out.push([v, text]);
@@ -265,7 +270,8 @@
       svg.addEventListener("pointerdown", hover);
       svg.addEventListener("pointerleave", leave);
       svg.addEventListener("keydown", (event) => {
-        const count = spec.xs[shown[0] ? shown[0].x : 0].length;
+        if (!shown.length) return;
+        const count = spec.xs[shown[0].x].length;
         const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
         if (by) { event.preventDefault(); at = clamp(at + by * Math.max(1, Math.round(count / 60)), 0, count - 1); point(place.x.at(spec.xs[shown[0].x][at]), null); }
         if (event.key === "Escape") leave();
@@ -341,6 +347,7 @@
       let low = Infinity, high = -Infinity;
       for (const v of table.data[column]) if (known(v)) { low = Math.min(low, v); high = Math.max(high, v); }
       for (const v of truth || []) if (known(v)) { low = Math.min(low, v); high = Math.max(high, v); }
+      if (!(low <= high)) return [0, 1];
       const pad = (high - low) * 0.04;
       return [low - pad, high + pad];
     };
@@ -365,8 +372,12 @@
       if (use.colour >= 0) {
         const [low, high] = [Math.min(...table.data[use.colour].filter(known)), Math.max(...table.data[use.colour].filter(known))];
         round(svg, there, size + 1.6, "var(--text)", "opacity: 0.55");
-        const bins = VIRIDIS.map(() => []);
-        drawn.forEach((p, i) => { if (p) bins[clamp(Math.floor((table.data[use.colour][i] - low) / (high - low || 1) * 10), 0, 9)].push(p); });
+        const bins = VIRIDIS.map(() => []), valueless = [];
+        drawn.forEach((p, i) => {
+          const v = table.data[use.colour][i];
+          if (p) (known(v) ? bins[clamp(Math.floor((v - low) / (high - low || 1) * 10), 0, 9)] : valueless).push(p);
+        });
+        round(svg, valueless, size, "var(--line)");
         bins.forEach((points, k) => round(svg, points, size, `rgb(${VIRIDIS[k].join(" ")})`));
         const entry = put(chart.legend, "span");
         put(entry, "span", {}, `${names[use.colour]}: ${fmt(low, 4)}`);
@@ -550,6 +561,7 @@
       const found = body.querySelector(`tr[data-row="${row}"]`);
       if (found) { found.classList.add("picked"); scroll.scrollTop = found.offsetTop - scroll.clientHeight / 2; }
     });
+    put(box, "p", { class: "note paper" }, `On paper at most 40 rows and 9 columns; ${table.file}.csv has all.`);
     arrange();
     // two header rows stay on top while the rest scrolls
     const settle = () => { for (const cell of below.children) cell.style.top = `${top.offsetHeight}px`; };

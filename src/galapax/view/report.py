@@ -133,7 +133,7 @@ def _message(result: Result) -> str:
         return f'<div class="message{"" if result.success else " failed"}">{escape(result.message)}</div>'
     return (
         f'<div class="message failed"><b>No feasible point</b>{escape(result.message)} What follows is the point that '
-        f"violates the constraints least: by {_number(result.violation, 6)} in all.</div>"
+        "violates the constraints least.</div>"
     )
 
 
@@ -155,6 +155,7 @@ def _result_facts(result: Result) -> list[tuple[str, str]]:
             facts.append(("best known", _brief(problem.optimum)))
     if problem.constrained:
         facts.append(("feasible", "yes" if result.feasible else "no"))
+        facts += [("violation in all", _number(result.violation, 6))] * (not result.feasible)
     if result.runs is not None:
         facts.append(("successful runs", f"{int(result.runs.success.sum()):,} of {len(result.runs):,}"))
     facts += [("evaluations", f"{result.nfev:,}"), ("generations", f"{result.nit:,}")]
@@ -239,7 +240,7 @@ def _constraints(out: Page, result: Result) -> None:
     rows = tables.constraint_rows(result)
     state = [s for *_, s in rows]
     told = [f"{state.count(word)} {word}" for word in ("violated", "active", "slack") if word in state]
-    out.add(f"<p>{'At the knee: ' if 'F' in result else ''}{', '.join(told)}.</p>")
+    out.add(f"<p>{'At the knee: ' if 'F' in result and len(result.F) else ''}{', '.join(told)}.</p>")
     cells = [
         [name, _number(value, 6), needed, Html(f'<span class="{state}">{state}</span>')]
         for name, value, needed, state in sorted(rows[:LISTED], key=lambda row: row[3] != "violated")
@@ -298,8 +299,7 @@ def _front(out: Page, result: Result) -> None:
     left = [f"{len(F) - len(kept):,} points"] * (len(kept) < len(F))
     left += [f"{len(names) - wide:,} columns"] * (wide < len(names))
     out.add(
-        '<p class="note">Click a heading to sort; filter by &lt;&nbsp;3, &gt;=&nbsp;2 or 1..2 under it. On paper 40 '
-        "rows and 9 columns at most."
+        '<p class="note">Click a heading to sort; filter by &lt;&nbsp;3, &gt;=&nbsp;2 or 1..2 under it.'
         + (f" Left out here, and in front.csv: {' and '.join(left)}." if left else "")
         + "</p>"
     )
