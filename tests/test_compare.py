@@ -525,7 +525,7 @@ def test_html_escapes_names():
     (table,) = tables.grids(named("<b>&", '"c"'))
     text = tables.html(table)
     assert "&lt;b&gt;&amp;" in text and "<td><b>&" not in text
-    assert text.count("<td>") == 3 * len(table.rows) and text.count("<th>") == 3
+    assert text.count("<td") == 3 * len(table.rows) and text.count("<th") == 3 + text.count("<thead")
 
 
 # --- saved and loaded -------------------------------------------------------------------------------------------------
@@ -569,6 +569,6 @@ def test_saved_files_are_what_other_tools_read(folder):
     assert (folder / "summary.md").read_text(encoding="utf-8") == tables.markdown(study())
     assert (folder / "summary.tex").read_text(encoding="utf-8") == tables.latex(study())
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert page.count("data:image/png;base64,") == 2 and "edge_case" in page and "p, Holm" in page
+    assert page.count("<figure data-chart") == 5 and "edge_case" in page and "p, Holm" in page
     for picture in ("convergence.png", "ecdf.png"):
         assert (folder / picture).read_bytes()[:4] == b"\x89PNG"

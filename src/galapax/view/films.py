@@ -138,10 +138,8 @@ def filmstrip(
     Large populations are thinned, which the caption says.
     """
     kept = maps.snapshots_of(result, generations, run)
-    if generations is None and len(kept) > STRIP:
-        known = np.array(list(kept))
-        marks = np.geomspace(known[0], known[-1], STRIP)
-        kept = {int(g): kept[int(g)] for g in sorted({known[np.argmin(np.abs(known - mark))] for mark in marks})}
+    if generations is None:
+        kept = chosen(kept)
     common = MapScale(result, kept, form, scale, most=2**16)
     height, width = common.genes(next(iter(kept.values()))).shape[:2]
     across = 2.5
@@ -170,6 +168,15 @@ def filmstrip(
     bar.set_label(common.fitness_name(), fontsize=9)
     title(figure, result, common.caption(), run=run)
     return figure
+
+
+def chosen(kept: dict[int, Population]) -> dict[int, Population]:
+    """Up to six of these populations, closer at first, where most happens."""
+    known = np.array(list(kept))
+    if len(known) <= STRIP:
+        return kept
+    marks = np.geomspace(known[0], known[-1], STRIP)
+    return {int(g): kept[int(g)] for g in sorted({known[np.argmin(np.abs(known - mark))] for mark in marks})}
 
 
 def save_maps(

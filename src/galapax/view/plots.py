@@ -69,8 +69,8 @@ def draw_convergence(
     if history is None:
         axes.text(0.5, 0.5, "No history was kept.", ha="center", transform=axes.transAxes)
         return
-    best, (values, name) = _curves(result, history, objective)
-    low, lower, middle, upper, high = _bands(values)
+    best, (values, name) = best_values(result, history, objective)
+    low, lower, middle, upper, high = bands(values)
     axes.plot(history.generation, middle, color=colour, lw=1.8, label=label or ("median" if len(best) > 1 else "best"))
     if len(best) > 1:
         axes.fill_between(history.generation, lower, upper, color=colour, alpha=0.35, lw=0, label="middle half")
@@ -86,7 +86,7 @@ def draw_convergence(
     axes.legend(frameon=False)
 
 
-def _curves(result: Result, history: History, objective: int | None) -> tuple[np.ndarray, tuple[np.ndarray, str]]:
+def best_values(result: Result, history: History, objective: int | None) -> tuple[np.ndarray, tuple[np.ndarray, str]]:
     """By run and generation (R, G): the best value of a feasible point, NaN before there is one; and what is drawn of
     it, with its name. Of several objectives it is this one, or the hypervolume.
     """
@@ -98,7 +98,7 @@ def _curves(result: Result, history: History, objective: int | None) -> tuple[np
         best[np.atleast_2d(history.violation) > 0] = np.nan  # a value that no feasible point has says nothing
     best[~np.isfinite(best)] = np.nan
     if not several:
-        return best, _distance(result, best)
+        return best, distance(result, best)
     if objective is not None:
         return best, (best, f"best {objective_names(result)[objective]}")
     exact = result.problem.hypervolume
@@ -107,7 +107,7 @@ def _curves(result: Result, history: History, objective: int | None) -> tuple[np
     return best, (np.maximum(exact - best, 1e-12 * exact), "hypervolume missing to the true front's")
 
 
-def _distance(result: Result, best: np.ndarray) -> tuple[np.ndarray, str]:
+def distance(result: Result, best: np.ndarray) -> tuple[np.ndarray, str]:
     optimum = result.problem.optimum
     if optimum is None or result.settings["maximize"]:
         return best, "best value"
@@ -117,7 +117,7 @@ def _distance(result: Result, best: np.ndarray) -> tuple[np.ndarray, str]:
     return np.where(np.isnan(gap), np.nan, np.maximum(gap, floor)), "best value − best known value"
 
 
-def _bands(values: np.ndarray) -> np.ndarray:
+def bands(values: np.ndarray) -> np.ndarray:
     """Quantiles over the runs, generation by generation, where at least one run has a value: (5, G)."""
     out = np.full((5, values.shape[1]), np.nan)
     known = np.isfinite(values).any(axis=0)
@@ -223,8 +223,8 @@ def _sweep_convergence(study: Study) -> Figure:
         place = sum(study.axes[n].index(labels[n]) for n in names[1:])
         colour = first[str(labels[names[0]])]["color"]
         gap = _finite(np.maximum(curves(result).mean(axis=0) - reference, floor))
-        label = ", ".join(f"{n} {v:g}" if isinstance(v, float) else f"{n} {v}" for n, v in labels.items())
-        axes.plot(history.generation, gap, color=colour, ls=STROKES[place % len(STROKES)], lw=1.6, label=label)
+        stroke = STROKES[place % len(STROKES)]
+        axes.plot(history.generation, gap, color=colour, ls=stroke, lw=1.6, label=cell_name(labels))
     _log_scale(axes)
     axes.set_xlabel("generation")
     known = best_known(study.results[0]) is not None
@@ -243,16 +243,41 @@ def _sweep_convergence(study: Study) -> Figure:
 
 
 def running_times(study: Study) -> Figure:
-    """By evaluations, the share of targets reached, over all problems and runs: the empirical distribution of running
-    times, with 51 targets a problem between its first value and its best known one, evenly on a logarithmic scale.
-    """
+    """By evaluations, the share of targets reached, see `target_shares`."""
     figure = Picture(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
     styles = _styles(study.axes["algorithm"])
+    shares = target_shares(study)
+    for label, (nfev, share) in shares.items():
+        axes.step(nfev, share, where="post", label=label, lw=1.8, **styles[label])
+    axes.set_xscale("log")
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel("evaluations")
+    axes.set_ylabel("share of targets reached")
+    found = (study.along("algorithm", problem=name).values() for name in study.axes["problem"])
+    counted = sum(bool(results) and all(map(has_curves, results)) for results in found)
+    if counted:
+        axes.set_title(f"{counted} problem{'s' * (counted != 1)}, 51 targets each", loc="left")
+    axes.grid(alpha=0.25)
+    _say_if_empty(axes, study)
+    if shares:
+        axes.legend(frameon=False, loc="upper left")
+    return figure
+
+
+def target_shares(study: Study) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """For each algorithm, or each setting of a sweep: evaluations, and the share of targets reached by then.
+
+    The empirical distribution of running times over all problems and runs, with 51 targets a problem between its first
+    value and its best known one, evenly on a logarithmic scale.
+    """
+    if study.kind == "sweep":
+        groups = [{cell_name(labels): result for labels, result in study}]
+    else:
+        groups = [found for name in study.axes["problem"] if (found := study.along("algorithm", problem=name))]
     shares: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
-    for name in study.axes["problem"]:
-        found = study.along("algorithm", problem=name)
-        if not found or not all(map(has_curves, found.values())):
+    for found in groups:
+        if not all(map(has_curves, found.values())):
             continue
         reference = reference_value(list(found.values()))
         begin = np.concatenate([curves(result)[:, 0] for result in found.values()])
@@ -273,25 +298,20 @@ def running_times(study: Study) -> Figure:
             assert history is not None
             share = ecdf_over_targets(curves(result), history.nfev, targets)
             shares.setdefault(label, []).append((history.nfev, share))
+    out = {}
     for label, parts in shares.items():
         steps = max((nfev for nfev, _ in parts), key=len)
         total = np.zeros(len(steps))
         for nfev, share in parts:
             at = np.searchsorted(nfev, steps, side="right") - 1
             total += np.where(at >= 0, share[np.maximum(at, 0)], 0.0)
-        axes.step(steps, total / len(parts), where="post", label=label, lw=1.8, **styles[label])
-    axes.set_xscale("log")
-    axes.set_ylim(0, 1.02)
-    axes.set_xlabel("evaluations")
-    axes.set_ylabel("share of targets reached")
-    counted = max(map(len, shares.values()), default=0)
-    if counted:
-        axes.set_title(f"{counted} problem{'s' * (counted != 1)}, 51 targets each", loc="left")
-    axes.grid(alpha=0.25)
-    _say_if_empty(axes, study)
-    if shares:
-        axes.legend(frameon=False, loc="upper left")
-    return figure
+        out[label] = steps, total / len(parts)
+    return out
+
+
+def cell_name(labels: dict[str, Any]) -> str:
+    """A cell of a sweep in words."""
+    return ", ".join(f"{name} {v:.6g}" if isinstance(v, float) else f"{name} {v}" for name, v in labels.items())
 
 
 def _styles(names: list[str]) -> dict[str, dict[str, Any]]:
@@ -353,8 +373,7 @@ def front(result: Result) -> Figure:
         axes.set_ylabel("from the least to the most on the front")
         _set_title(axes, result)
         return figure
-    known = _with_functions(result.problem).front
-    truth = None if known is None else np.asarray(known(1000 if F.shape[1] == 2 else 600))
+    truth = true_front(result.problem, 1000 if F.shape[1] == 2 else 600)
     extremes = np.unique(np.argmin(sign * F, axis=0))
     figure = Picture(figsize=(7.5, 5) if F.shape[1] == 2 else (7.5, 6.4), layout="constrained")
     axes = figure.subplots(subplot_kw={"projection": "3d"} if F.shape[1] == 3 else {})
@@ -631,6 +650,12 @@ def _with_functions(problem: Problem) -> Problem:
             if same and np.array_equal(known.bounds.upper, problem.bounds.upper):
                 return known
     return problem
+
+
+def true_front(problem: Problem, points: int) -> np.ndarray | None:
+    """Points of the true front (k, m), where it is known."""
+    known = _with_functions(problem).front
+    return None if known is None else np.asarray(known(points), np.float64)
 
 
 def labels(problem: Problem) -> list[str]:

@@ -1,4 +1,4 @@
-"""The tables of a study: worked out once, written as Markdown, LaTeX, HTML or in the terminal."""
+"""The tables of a result or a study: worked out once, written as Markdown, LaTeX, HTML or in the terminal."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from galapax import statistics
-from galapax.result import all_runs
+from galapax.result import Result, all_runs
 from galapax.study import SIGNIFICANT, Study, curves, has_curves, scores, sign_of
+
+SHOWN = 12  # variables or constraints listed one by one
 
 
 class Cell(NamedTuple):
@@ -196,9 +198,89 @@ def latex(study: Study) -> str:
 
 
 def html(grid: Grid) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in grid.header)
-    lines = [f"<tr>{head}</tr>"]
+    head = "".join(f"<th{' class=n' if k else ''}>{escape(name)}</th>" for k, name in enumerate(grid.header))
+    lines = []
     for row in grid.rows:
-        cells = (f"<td><b>{escape(c.text)}</b></td>" if c.bold else f"<td>{escape(c.text)}</td>" for c in row)
-        lines.append(f"<tr>{''.join(cells)}</tr>")
-    return f'<div class="wide"><table>{"".join(lines)}</table></div><p class="sub">{escape(grid.note)}</p>'
+        texts = (f"<b>{escape(c.text)}</b>" if c.bold else escape(c.text) for c in row)
+        lines.append("<tr>" + "".join(f"<td{' class=n' if k else ''}>{t}</td>" for k, t in enumerate(texts)) + "</tr>")
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    return f'<div class="wide" tabindex="0">{table}</div><p class="note">{escape(grid.note)}</p>'
+
+
+# --- one result -------------------------------------------------------------------------------------------------------
+
+
+def front_points(result: Result) -> dict[str, int]:
+    """The rows of a front that tables show: its ends, its knee, and what the user chose, {label: row}."""
+    best = np.argmax if result.settings["maximize"] else np.argmin
+    word = "most" if result.settings["maximize"] else "least"
+    names = result.problem.objective_names(result.F.shape[1])
+    points = {f"{word} {name}": int(best(result.F[:, k])) for k, name in enumerate(names)}
+    points["knee"] = result.choose("knee")
+    if result.get("chosen") is not None:
+        how = result.chosen if isinstance(result.chosen, str) else ", ".join(f"{w:g}" for w in result.chosen)
+        points[f"chosen: {how}"] = result.choose(result.chosen)
+    return points
+
+
+def front_rows(result: Result) -> tuple[list[str], list[list[str]], list[list[str]]]:
+    """Headings, one for each of `front_points`; then objectives and recipe as rows: name, unit, and a cell a point."""
+    problem, points = result.problem, front_points(result)
+    rows = list(points.values())
+
+    def line(name: str, values: np.ndarray) -> list[str]:
+        return [name, (problem.units or {}).get(name, ""), *(f"{value:.5g}" for value in values[rows])]
+
+    names = problem.objective_names(result.F.shape[1])
+    values = [line(name, result.F[:, k]) for k, name in enumerate(names)]
+    recipe = [line(name, result.X[:, i]) for i, name in list(enumerate(problem.variable_names()))[:SHOWN]]
+    if problem.dim > SHOWN:
+        recipe.append([f"… {problem.dim - SHOWN} more variables", "", *[""] * len(rows)])
+    recipe += [line(name, column) for name, column in result.get("derived", {}).items()]
+    return list(points), values, recipe
+
+
+def front_summary(result: Result) -> str:
+    """How many points the front has, and how good it is where that can be told."""
+    text = f"{len(result.F)} points on the front"
+    if result.get("hypervolume") is not None:
+        whose = "the best run's hypervolume" if result.runs is not None else "hypervolume"
+        text += f"; {whose} {result.hypervolume:.6g}"
+        exact = result.problem.hypervolume
+        if exact is not None and not result.settings["maximize"]:
+            text += f", {result.hypervolume / exact:.2%} of the true front's"
+    return text + "."
+
+
+def constraint_rows(result: Result) -> list[tuple[str, float, str, str]]:
+    """Name, value, what is needed and how it stands ("active", "slack", "violated") for every constraint at x."""
+    ineq = np.zeros(0) if result.ineq is None else result.ineq
+    eq = np.zeros(0) if result.eq is None else result.eq
+    names = result.problem.constraint_names
+    if names is None:
+        names = [f"ineq {i + 1}" for i in range(len(ineq))] + [f"eq {i + 1}" for i in range(len(eq))]
+    rows = []
+    for name, g in zip(names[: len(ineq)], ineq.tolist(), strict=True):
+        rows.append((name, g, "<= 0", "violated" if g > 0 else "active" if g > -1e-6 else "slack"))
+    tolerance = result.problem.eq_tolerance
+    for name, h in zip(names[len(ineq) :], eq.tolist(), strict=True):
+        rows.append((name, h, f"0 ± {tolerance:g}", "violated" if abs(h) > tolerance else "active"))
+    return rows
+
+
+def run_rows(result: Result) -> list[tuple[str, str]]:
+    """How the final values of the runs spread, how many succeeded, and what a success costs."""
+    runs = result.runs
+    assert runs is not None
+    quantiles = {"best": 0.0, "lower quartile": 0.25, "median": 0.5, "upper quartile": 0.75, "worst": 1.0}
+    several = runs.fronts is not None
+    order = [1 - q if result.settings["maximize"] or several else q for q in quantiles.values()]
+    if several and runs.hypervolume is None:
+        rows = []
+    else:
+        of = " hypervolume" if several else ""
+        rows = [(name + of, f"{value:.10g}") for name, value in zip(quantiles, runs.quantiles(order), strict=True)]
+    rate, low, high = runs.success_rate()
+    rows.append(("successful", f"{rate:.1%} ({low:.1%} to {high:.1%})"))
+    rows.append(("evaluations per success", f"{runs.ert():,.0f}"))
+    return rows

@@ -15,10 +15,9 @@ from galapax import algorithms, problems
 from galapax.problem import Problem
 from galapax.result import Result, all_runs
 from galapax.study import Study
-from galapax.view.tables import grids
+from galapax.view.tables import SHOWN, constraint_rows, front_rows, front_summary, grids, run_rows
 
 SHORT = {"variables": "vars", "objectives": "obj", "ineq": "g≤0", "eq": "h=0"}  # headings for 80 columns
-SHOWN = 12  # variables or constraints listed one by one
 
 
 def result_table(result: Result) -> RenderableType:
@@ -84,48 +83,6 @@ def _objectives(result: Result) -> list[str]:
     return [problem.with_unit(name) for name in problem.objective_names(len(result.fun))]
 
 
-def front_points(result: Result) -> dict[str, int]:
-    """The rows of a front that tables show: its ends, its knee, and what the user chose, {label: row}."""
-    best = np.argmax if result.settings["maximize"] else np.argmin
-    word = "most" if result.settings["maximize"] else "least"
-    names = result.problem.objective_names(result.F.shape[1])
-    points = {f"{word} {name}": int(best(result.F[:, k])) for k, name in enumerate(names)}
-    points["knee"] = result.choose("knee")
-    if result.get("chosen") is not None:
-        how = result.chosen if isinstance(result.chosen, str) else ", ".join(f"{w:g}" for w in result.chosen)
-        points[f"chosen: {how}"] = result.choose(result.chosen)
-    return points
-
-
-def front_rows(result: Result) -> tuple[list[str], list[list[str]], list[list[str]]]:
-    """Headings, one for each of `front_points`; then objectives and recipe as rows: name, unit, and a cell a point."""
-    problem, points = result.problem, front_points(result)
-    rows = list(points.values())
-
-    def line(name: str, values: np.ndarray) -> list[str]:
-        return [name, (problem.units or {}).get(name, ""), *(f"{value:.5g}" for value in values[rows])]
-
-    names = problem.objective_names(result.F.shape[1])
-    values = [line(name, result.F[:, k]) for k, name in enumerate(names)]
-    recipe = [line(name, result.X[:, i]) for i, name in list(enumerate(problem.variable_names()))[:SHOWN]]
-    if problem.dim > SHOWN:
-        recipe.append([f"… {problem.dim - SHOWN} more variables", "", *[""] * len(rows)])
-    recipe += [line(name, column) for name, column in result.get("derived", {}).items()]
-    return list(points), values, recipe
-
-
-def front_summary(result: Result) -> str:
-    """How many points the front has, and how good it is where that can be told."""
-    text = f"{len(result.F)} points on the front"
-    if result.get("hypervolume") is not None:
-        whose = "the best run's hypervolume" if result.runs is not None else "hypervolume"
-        text += f"; {whose} {result.hypervolume:.6g}"
-        exact = result.problem.hypervolume
-        if exact is not None and not result.settings["maximize"]:
-            text += f", {result.hypervolume / exact:.2%} of the true front's"
-    return text + "."
-
-
 def _front(result: Result) -> RenderableType:
     heads, values, recipe = front_rows(result)
     table = Table(header_style="bold", box=SIMPLE_HEAD)
@@ -155,40 +112,6 @@ def _constraints(result: Result) -> Table | None:
     if len(rows) > SHOWN:
         table.add_row("…", f"{len(rows) - SHOWN} more", "", "")
     return table
-
-
-def constraint_rows(result: Result) -> list[tuple[str, float, str, str]]:
-    """Name, value, what is needed and how it stands ("active", "slack", "violated") for every constraint at x."""
-    ineq = np.zeros(0) if result.ineq is None else result.ineq
-    eq = np.zeros(0) if result.eq is None else result.eq
-    names = result.problem.constraint_names
-    if names is None:
-        names = [f"ineq {i + 1}" for i in range(len(ineq))] + [f"eq {i + 1}" for i in range(len(eq))]
-    rows = []
-    for name, g in zip(names[: len(ineq)], ineq.tolist(), strict=True):
-        rows.append((name, g, "<= 0", "violated" if g > 0 else "active" if g > -1e-6 else "slack"))
-    tolerance = result.problem.eq_tolerance
-    for name, h in zip(names[len(ineq) :], eq.tolist(), strict=True):
-        rows.append((name, h, f"0 ± {tolerance:g}", "violated" if abs(h) > tolerance else "active"))
-    return rows
-
-
-def run_rows(result: Result) -> list[tuple[str, str]]:
-    """How the final values of the runs spread, how many succeeded, and what a success costs."""
-    runs = result.runs
-    assert runs is not None
-    quantiles = {"best": 0.0, "lower quartile": 0.25, "median": 0.5, "upper quartile": 0.75, "worst": 1.0}
-    several = runs.fronts is not None
-    order = [1 - q if result.settings["maximize"] or several else q for q in quantiles.values()]
-    if several and runs.hypervolume is None:
-        rows = []
-    else:
-        of = " hypervolume" if several else ""
-        rows = [(name + of, f"{value:.10g}") for name, value in zip(quantiles, runs.quantiles(order), strict=True)]
-    rate, low, high = runs.success_rate()
-    rows.append(("successful", f"{rate:.1%} ({low:.1%} to {high:.1%})"))
-    rows.append(("evaluations per success", f"{runs.ert():,.0f}"))
-    return rows
 
 
 def _runs(result: Result) -> Table:

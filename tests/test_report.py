@@ -1,0 +1,472 @@
+"""report.html in a real browser: opened from disk, with the network off."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from PIL import Image
+
+import galapax as gx
+from galapax.algorithm import Population
+from galapax.problem import Problem, box
+from galapax.result import History, Result, Runs
+from galapax.study import Study
+from galapax.view import report
+
+EVIL = "</script><script>document.title='broken'</script>"
+
+
+def history(runs, generations, *, constrained=False, m=1, seed=0):
+    """Made up, but of the right shapes and falling."""
+    rng = np.random.default_rng(seed)
+    shape = (runs, generations) if runs else (generations,)
+    shape += (m,) if m > 1 else ()
+    axis = 1 if runs else 0
+    best = np.minimum.accumulate(10.0 ** rng.uniform(-8, 2, shape), axis=axis)
+    share = np.sort(rng.random(shape[: axis + 1]), axis=axis) if constrained else None
+    violation = np.where(np.arange(generations) < 3, 1.0, 0.0) * np.ones(shape[: axis + 1]) if constrained else None
+    generation = np.arange(1, generations + 1)
+    return History(generation, 100 * generation, best, 2 * best + 1, 3 * best + 2, violation, share)
+
+
+def made(problem, *, runs=0, generations=50, n=40, m=1, kept=True, **fields):
+    """A Result with arrays of the right shapes, without a run."""
+    rng = np.random.default_rng(1)
+    d = problem.dim
+    x = problem.bounds.lower + problem.bounds.span * rng.random((n, d))
+    fitness = rng.random((n, m)) if m > 1 else rng.random(n)
+    history_of_one = history(0, generations, constrained=problem.constrained, m=m) if kept else None
+    every = None
+    if runs:
+        counts = np.full(runs, generations)
+        of_all = history(runs, generations, constrained=problem.constrained) if kept else None
+        fun, success = 10.0 ** rng.uniform(-8, 0, runs), rng.random(runs) < 0.7
+        every = Runs(
+            np.arange(runs),
+            x[np.zeros(runs, int)],
+            fun,
+            np.zeros(runs),
+            counts,
+            100 * counts,
+            0 * counts,
+            success,
+            of_all,
+        )
+    settings = {"problem": problem.name, "algorithm": "de", "first_run": 0, "seed": 3, "runs": runs or 1,
+                "maximize": False, "blackbox": False, "vectorized": False, "dtype": "float64", "device": "CPU",
+                "generations": generations, "stall": None, "versions": {"galapax": "1", "jax": "2"}}  # fmt: skip
+    values: dict[str, Any] = {
+        "problem": problem, "x": x[0], "fun": fitness[0] if m > 1 else float(fitness[0]), "success": True,
+        "message": "Done.", "nit": generations, "nfev": 100 * generations, "n_failed": 0, "seed": 3, "feasible": True,
+        "violation": 0.0, "ineq": None, "eq": None, "population": x, "population_fitness": fitness, "snapshots": {},
+        "history": history_of_one, "runs": every, "timings": {"compile": 1.0, "run": 0.5, "host": 0.1},
+        "settings": settings,
+    }  # fmt: skip
+    if m > 1:
+        first = np.linspace(0, 1, n)
+        front = np.column_stack([first, 1 - np.sqrt(first), *rng.random((m - 2, n))])
+        values |= {"X": x, "F": front, "G": None, "H": None, "CV": np.zeros(n), "hypervolume": None}
+    return Result(values | fields)
+
+
+def two_objectives(**fields):
+    names = {
+        "variables": ["flour", "water", "salt"],
+        "objectives": ["cost", "time"],
+        "units": {"cost": "€", "flour": "g"},
+    }
+    problem = Problem(lambda x: x[:2], box(0, 1, 3), name="bread", **names)
+    return made(problem, m=2, **fields)
+
+
+@cache
+def solved():
+    """A real run with constraints and snapshots."""
+    return gx.minimize(
+        Problem(
+            lambda x: jnp.sum(x**2), box(-5, 5, 4), ineq=lambda x: jnp.stack([1 - x[0], x[1] - 4]), name="corner",
+            variables=["width", "height", "depth", "angle"], constraint_names=["wide enough", "not too high"],
+        ),
+        generations=250,
+        population=30,
+        snapshots=[1, 10, 250],
+    )  # fmt: skip
+
+
+@cache
+def study():
+    problem = gx.problems.get("branin")
+    cells = [made(problem, runs=8, generations=30) for _ in range(4)]
+    labels = [{"problem": p, "algorithm": a} for p in ("one", "two") for a in ("de", "ga")]
+    axes = {"problem": ["one", "two"], "algorithm": ["de", "ga"]}
+    return Study("comparison", axes, labels, cells, [0.4] * 4, "All were run.")
+
+
+def sweep_of(count):
+    problem = gx.problems.get("branin")
+    cells = [made(problem, runs=5, generations=30) for _ in range(count)]
+    weights = np.linspace(0.1, 0.9, count).tolist()
+    return Study("sweep", {"weight": weights}, [{"weight": w} for w in weights], cells, [None] * count, "All were run.")
+
+
+def written(text, folder):
+    file = folder / "report.html"
+    file.write_text(text, encoding="utf-8")
+    return file.as_uri()
+
+
+@contextmanager
+def opened(browser, address, *, width=1280, scheme="light"):
+    """The page, with the network off. Errors of its scripts, and whatever it asks for, fail the test."""
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
+    page = context.new_page()
+    trouble = []
+    page.on("console", lambda message: trouble.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.on("dialog", lambda dialog: (trouble.append(f"dialog {dialog.message}"), dialog.dismiss()))
+    page.on(
+        "request",
+        lambda request: None if request.url.startswith(("file:", "data:", "blob:")) else trouble.append(request.url),
+    )
+    page.goto(address)
+    yield page
+    assert trouble == []
+    context.close()
+
+
+def overflow(page):
+    return page.evaluate("document.documentElement.scrollWidth - innerWidth")
+
+
+def colours(page, place):
+    picture = Image.open(io.BytesIO(page.locator(place).first.screenshot())).convert("RGB")
+    return len(set(picture.get_flattened_data() if hasattr(picture, "get_flattened_data") else picture.getdata()))
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """Every kind of page by name."""
+    no_point = made(
+        Problem(lambda x: x[0], box(0, 1, 2), ineq=lambda x: x[:1] + 1, name="never"),
+        feasible=False, success=False, violation=1.5, ineq=np.array([1.5]), message="All 50 generations were made.",
+    )  # fmt: skip
+    kinds = {
+        "real": report.page(solved()),
+        "front": report.page(two_objectives()),
+        "space": report.page(made(gx.problems.get("dtlz2"), m=3)),
+        "runs": report.page(made(gx.problems.get("branin"), runs=60)),
+        "bare": report.page(made(gx.problems.get("sphere"), kept=False)),
+        "infeasible": report.page(no_point),
+        "failed": report.page(
+            made(
+                gx.problems.get("branin"),
+                fun=np.nan,
+                success=False,
+                population_fitness=np.full(40, np.inf),
+                n_failed=40,
+            )
+        ),
+        "constant": report.page(made(gx.problems.get("branin"), population_fitness=np.full(40, 1e17))),
+        "game": report.page(
+            made(gx.problems.get("branin"), runs=4, worst_case=0.25, y=np.ones(2), worst_cases=np.ones(4))
+        ),
+        "empty": report.page(two_objectives(X=np.zeros((0, 3)), F=np.zeros((0, 2)), feasible=False, violation=2.0)),
+        "comparison": report.study_page(study()),
+        "sweep of 1": report.study_page(sweep_of(1)),
+        "sweep of 100": report.study_page(sweep_of(100)),
+    }
+    return {name: written(text, tmp_path_factory.mktemp("page")) for name, text in kinds.items()}
+
+
+KINDS = (
+    "real",
+    "front",
+    "space",
+    "runs",
+    "bare",
+    "infeasible",
+    "failed",
+    "constant",
+    "game",
+    "empty",
+    "comparison",
+    "sweep of 1",
+    "sweep of 100",
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_page_draws_its_figures_on_a_screen_and_on_a_phone(kind, browser, pages):
+    with opened(browser, pages[kind]) as page:
+        figures = page.locator("figure[data-chart]")
+        assert figures.count() >= 1
+        for i in range(figures.count()):
+            drawn = figures.nth(i).locator(".plot > svg")
+            assert drawn.get_attribute("aria-label")
+            shapes = drawn.locator("path.curve, path.dots").evaluate_all(
+                "all => all.map(p => p.getAttribute('d').length)"
+            )
+            assert shapes and max(shapes) > 12 and not any("NaN" in d for d in drawn.locator("path").evaluate_all(
+                "all => all.map(p => p.getAttribute('d'))"))  # fmt: skip
+        assert page.locator("h1").count() == 1 and page.locator("img:not([alt])").count() == 0
+        assert overflow(page) <= 0
+        page.set_viewport_size({"width": 390, "height": 800})
+        page.wait_for_function(
+            "[...document.querySelectorAll('.plot > svg')].every(s => s.viewBox.baseVal.width < 390)"
+        )
+        assert overflow(page) <= 0
+
+
+def test_the_page_says_what_was_solved_and_what_came_out(browser, pages):
+    with opened(browser, pages["real"]) as page:
+        text = page.locator("main").inner_text()
+        for part in (
+            "wide enough",
+            "not too high",
+            "active",
+            "slack",
+            "width",
+            "within its bounds",
+            "Settings",
+            "history.csv",
+        ):
+            assert part in text
+        assert "Minimise 1 objective over 4 variables, subject to 2 inequality constraints." in text
+        shown = page.locator(".strip img")
+        assert shown.count() == 9  # three maps of three generations
+        assert shown.evaluate_all("all => all.every(i => i.complete && i.naturalWidth > 1)")
+        assert colours(page, ".strip img.rows") > 50
+    with opened(browser, pages["infeasible"]) as page:
+        assert "No feasible point" in page.locator(".message.failed").inner_text()
+        assert "Violation of the best point" in page.locator("main").inner_text()
+
+
+def test_the_logarithmic_scale_is_switched(browser, pages):
+    with opened(browser, pages["runs"]) as page:
+        figure = page.locator("figure[data-chart]").first
+        switch = figure.get_by_role("button", name="log scale")
+        assert switch.get_attribute("aria-pressed") == "true"
+        numbers = "all => all.map(t => t.textContent)"
+        before = figure.locator("svg text").evaluate_all(numbers), figure.locator("path.curve").get_attribute("d")
+        assert any("10⁻" in text for text in before[0])
+        assert figure.locator(".legend").inner_text().split() == ["median", "middle", "half", "all", "runs"]
+        switch.click()
+        after = figure.locator("svg text").evaluate_all(numbers), figure.locator("path.curve").get_attribute("d")
+        assert not any("10⁻" in text for text in after[0]) and after[1] != before[1]
+        switch.click()
+        assert figure.locator("path.curve").get_attribute("d") == before[1]
+
+
+def test_the_pointer_shows_values_of_a_curve(browser, pages):
+    result = made(gx.problems.get("branin"), runs=60)
+    with opened(browser, pages["runs"]) as page:
+        figure = page.locator("figure[data-chart]").first
+        drawn = figure.locator(".plot > svg")
+        drawn.scroll_into_view_if_needed()
+        area = drawn.bounding_box()
+        page.mouse.move(area["x"] + area["width"] / 2, area["y"] + area["height"] / 2)
+        tip = figure.locator(".tip").inner_text()
+        generation = int(re.match(r"generation (\d+), [\d,]+ evaluations", tip).group(1))
+        values = result.runs.history.best[:, generation - 1] - result.problem.optimum
+        floor = np.finfo(np.float64).eps
+        shown = re.search(r"median\s+(\S+)", tip).group(1).replace("−", "-")
+        assert float(shown) == pytest.approx(np.median(np.maximum(values, floor)), rel=1e-4)
+        page.mouse.move(5, 5)
+        assert figure.locator(".tip").is_hidden()
+
+
+def where(page, row, column=0):
+    """Where a point of the front lies on the screen, from the path that draws all of them."""
+    return page.evaluate(
+        """([row, column]) => {
+            const svg = document.querySelectorAll(".plot > svg")[column];
+            const all = [...svg.querySelectorAll("path.dots")].pop();
+            const [x, y] = all.getAttribute("d").match(/M([\\d.-]+) ([\\d.-]+)/g)[row].slice(1).split(" ").map(Number);
+            svg.scrollIntoView({ block: "center", behavior: "instant" });
+            const area = svg.getBoundingClientRect(), box = svg.viewBox.baseVal;
+            return [area.left + x * area.width / box.width, area.top + y * area.height / box.height];
+        }""",
+        [row, column],
+    )
+
+
+def test_the_pointer_shows_the_recipe_of_a_point_and_a_click_finds_it_in_the_table(browser, pages):
+    result = two_objectives()
+    with opened(browser, pages["front"]) as page:
+        page.mouse.move(*where(page, 20))
+        tip = page.locator(".tip").first.inner_text()
+        lines = dict(line.rsplit("\t", 1) for line in tip.splitlines()[1:])
+        assert tip.startswith("point 21") and list(lines) == ["cost [€]", "time", "flour [g]", "water", "salt"]
+        expected = [*result.F[20], *result.X[20]]
+        assert [float(v.replace("−", "-")) for v in lines.values()] == pytest.approx(expected, rel=1e-4)
+        page.mouse.click(*where(page, 20))
+        row = page.locator("tr.picked")
+        assert row.get_attribute("data-row") == "20" and row.is_visible()
+        legend = page.locator(".legend").first.inner_text()
+        assert "knee" in legend and "best of each" in legend
+        page.locator("select[data-axis=x]").first.select_option(label="water")  # any two columns
+        assert page.locator(".plot > svg .axis-name").first.text_content() == "water"
+
+
+def test_a_front_in_space_is_turned(browser, pages):
+    with opened(browser, pages["space"]) as page:
+        path = "document.querySelector('.plot > svg path.dots').getAttribute('d')"
+        before = page.evaluate(path)
+        assert "true front" in page.locator(".legend").first.inner_text()
+        x, y = where(page, 3)
+        page.mouse.move(x, y)
+        assert page.locator(".tip").first.inner_text().startswith("point ")
+        page.mouse.down()
+        page.mouse.move(x + 80, y + 20, steps=3)
+        page.mouse.up()
+        assert page.evaluate(path) != before
+        turned = page.evaluate(path)
+        page.mouse.move(x - 40, y)  # nobody holds it any more
+        assert page.evaluate(path) == turned
+
+
+def test_recipes_are_sorted_filtered_and_downloaded(browser, pages):
+    result = two_objectives()
+    with opened(browser, pages["front"]) as page:
+        box = page.locator("[data-table=front]")
+        column = box.locator("tbody td:nth-child(4)")  # mark, cost, time, flour
+        numbers = lambda: [float(text.replace("−", "-")) for text in column.all_inner_texts()]  # noqa: E731
+        assert numbers() == pytest.approx(result.X[:, 0], rel=1e-5)
+        box.get_by_role("button", name="flour").click()
+        assert numbers() == sorted(numbers()) and box.locator("th[aria-sort=ascending]").count() == 1
+        box.get_by_role("button", name="flour").click()
+        assert numbers() == sorted(numbers(), reverse=True)
+        box.get_by_label("Filter flour").fill("0.2..0.5")
+        inside = (result.X[:, 0] >= 0.2) & (result.X[:, 0] <= 0.5)
+        assert len(numbers()) == inside.sum() > 0 and f"{inside.sum()} of 40 points" in box.inner_text()
+        box.get_by_label("Filter flour").fill("< 0")
+        assert numbers() == []
+        box.get_by_role("button", name="Reset").click()
+        assert len(numbers()) == 40
+        with page.expect_download() as download:
+            box.get_by_role("button", name="CSV").click()
+        names, *rows = list(csv.reader(download.value.path().read_text(encoding="utf-8").splitlines()))
+        assert names == ["mark", "cost [€]", "time", "flour [g]", "water", "salt"] and len(rows) == 40
+        assert np.array([row[1:] for row in rows], float) == pytest.approx(np.hstack([result.F, result.X]), rel=1e-6)
+        assert {"knee", "least cost", "least time"} <= {row[0] for row in rows}
+
+
+def test_dark_and_print(browser, pages):
+    paper = "getComputedStyle(document.body).backgroundColor"
+    curve = "getComputedStyle(document.querySelector('path.curve')).stroke"
+    with opened(browser, pages["runs"]) as page:
+        light = page.evaluate(paper), page.evaluate(curve)
+    with opened(browser, pages["runs"], scheme="dark") as page:
+        dark = page.evaluate(paper), page.evaluate(curve)
+        assert colours(page, ".plot > svg") > 20
+        assert (
+            light[0] == "rgb(255, 255, 255)" and max(map(int, re.findall(r"\d+", dark[0]))) < 50 and light[1] != dark[1]
+        )
+        assert not page.evaluate(
+            "[...document.querySelectorAll('.wide')].every(w => w.scrollHeight <= w.clientHeight + 1)"
+        )
+        page.emulate_media(media="print", color_scheme="dark")
+        assert (page.evaluate(paper), page.evaluate(curve)) == light  # ink on white paper
+        assert page.evaluate("[...document.querySelectorAll('.wide')].every(w => w.scrollHeight <= w.clientHeight + 1)")
+        assert page.locator(".tools").first.is_hidden() and page.locator("nav").is_hidden()
+        assert page.locator("tr[data-row='39']").is_visible() and page.locator("tr[data-row='50']").is_hidden()
+
+
+def test_names_cannot_break_the_page(browser, tmp_path):
+    names = {"variables": [EVIL, "\"'`<!--"], "objectives": ["<img src=x onerror=alert(1)>", "\u2028&amp;"]}
+    problem = Problem(
+        lambda x: x, box(0, 1, 2), name=EVIL, title='"><svg onload=alert(2)>', source=EVIL, ineq=lambda x: x,
+        constraint_names=["<b>first", EVIL], units={EVIL: "<script>"}, **names,
+    )  # fmt: skip
+    result = made(problem, m=2, message=EVIL, ineq=np.array([-1.0, 2.0]), feasible=False, violation=2.0)
+    with opened(browser, written(report.page(result), tmp_path)) as page:
+        assert "svg onload" in page.title()
+        assert page.locator("main script, main b:not(.message b, .tip b), img[src=x], svg[onload]").count() == 0
+        assert EVIL in page.locator("h1").inner_text()
+        page.mouse.move(*where(page, 5))
+        tip = page.locator(".tip").first.inner_text()
+        assert EVIL in tip and "<img src=x onerror=alert(1)>" in tip
+        assert page.locator("table.recipes th").first.is_visible()
+
+
+def test_nothing_else_may_run_or_be_fetched(tmp_path):
+    """The page's own rules forbid it, should anything slip in."""
+    text = report.page(two_objectives())
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', text).group(1)
+    assert "default-src 'none'" in policy and re.search(r"script-src 'sha256-[^']+'$", policy)
+    assert "http" not in text.replace("http-equiv", "")
+    assert "unsafe-eval" not in policy and "script-src 'unsafe-inline'" not in policy
+
+
+def numbers_of(text):
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S).group(1))
+
+
+def test_curves_are_quantiles_over_the_runs_and_thinned_but_whole():
+    result = made(Problem(lambda x: x[0], box(0, 1, 2), name="plain"), runs=20, generations=9000)
+    chart = next(iter(numbers_of(report.page(result))["charts"].values()))
+    steps = np.array(chart["xs"][0])
+    assert len(steps) <= report.STEPS and steps[0] == 1 and steps[-1] == 9000 and (np.diff(steps) > 0).all()
+    best = result.runs.history.best[:, steps - 1]
+    curve = chart["series"][0]
+    assert curve["y"] == pytest.approx(np.median(best, axis=0), rel=1e-6)
+    half, every = curve["bands"]
+    assert half["low"] == pytest.approx(np.quantile(best, 0.25, axis=0), rel=1e-6)
+    assert half["high"] == pytest.approx(np.quantile(best, 0.75, axis=0), rel=1e-6)
+    assert every["low"] == pytest.approx(best.min(axis=0), rel=1e-6)
+    assert every["high"] == pytest.approx(best.max(axis=0), rel=1e-6)
+
+
+def test_the_distribution_over_runs_is_the_share_that_is_at_least_as_good():
+    result = made(Problem(lambda x: x[0], box(0, 1, 2), name="plain"), runs=30)
+    charts = numbers_of(report.page(result))["charts"].values()
+    chart = next(c for c in charts if c["file"] == "final-values")
+    for value, share in zip(chart["xs"][0], chart["series"][0]["y"], strict=True):
+        assert share == pytest.approx(np.mean(result.runs.fun <= value * (1 + 1e-6)))
+    result.settings["maximize"] = True
+    charts = numbers_of(report.page(result))["charts"].values()
+    chart = next(c for c in charts if c["file"] == "final-values")
+    for value, share in zip(chart["xs"][0], chart["series"][0]["y"], strict=True):
+        assert share == pytest.approx(np.mean(result.runs.fun >= value * (1 - 1e-6)))
+
+
+def test_a_huge_run_makes_a_small_page_that_draws(browser, tmp_path):
+    problem = Problem(lambda x: x[:2], box(0, 1, 300), name="huge")
+    front = made(problem, m=2, n=20_000, generations=20_000)
+    front["snapshots"] = {g: Population(front.population, front.population_fitness, None) for g in (1, 10, 100, 20_000)}
+    many = made(Problem(lambda x: x[0], box(0, 1, 30), name="many"), runs=1000, generations=1000, n=50_000)
+    for result in (front, many):
+        text = report.page(result)
+        assert len(text.encode()) < 6e6
+        with opened(browser, written(text, tmp_path)) as page:
+            assert page.locator("path.curve").count() >= 1
+    found = numbers_of(report.page(front))["tables"]["front"]
+    assert found["total"] == 20_000 and 500 < len(found["data"][0]) <= report.POINTS
+    assert {"knee", "least f1", "least f2"} <= set(found["labels"].values())
+
+
+def test_saved_loaded_and_saved_again(tmp_path):
+    first = solved().save(tmp_path / "first") / "report.html"
+    again = gx.load(tmp_path / "first").save(tmp_path / "again") / "report.html"
+    assert first.read_text(encoding="utf-8") == again.read_text(encoding="utf-8")
+    links = re.findall(r'<a href="([^"#]+)">', first.read_text(encoding="utf-8"))
+    assert links and all((tmp_path / "first" / link).is_file() for link in links)
+
+
+def test_a_page_needs_neither_rich_nor_plotly():
+    code = (
+        "import sys; sys.modules |= dict.fromkeys(('rich', 'typer', 'plotly')); from galapax.view import report; "
+        "assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
