@@ -93,8 +93,8 @@ def test_variables_objectives_and_units_are_named(single):
     for figure in (single.plot.landscape(), single.plot.parallel(), single.plot.maps(form="variables")):
         assert "width" in words(figure) and "height" in words(figure)
         assert "area" in words(figure)
-    assert plots._with_units(["width", "height"], {"width": "mm"}) == ["width (mm)", "height"]
-    assert plots._with_units(["width", "height"], ["mm", "m"]) == ["width (mm)", "height (m)"]
+    measured = single.problem.with_(units={"width": "mm"})
+    assert plots.labels(measured) == ["width [mm]", "height"]
 
 
 def test_a_result_chooses_its_figure(single):
@@ -132,7 +132,7 @@ def test_convergence_of_several_objectives_has_a_panel_for_each():
     best = np.column_stack([np.linspace(9, 5, 20), np.linspace(3, 1, 20)])
     result["history"] = gx.History(np.arange(1, 21), 10 * np.arange(1, 21), best, best + 1, best + 2)
     panels = result.plot.convergence().axes
-    assert [axes.get_ylabel() for axes in panels] == [f"best {name}" for name in result.problem.objectives]
+    assert [axes.get_ylabel() for axes in panels] == ["best cost [per unit]", "best octane giveaway [RON]"]
     for k, axes in enumerate(panels):
         assert np.array_equal(axes.get_lines()[0].get_ydata(), best[:, k])
     assert "nsga2" in panels[0].get_title(loc="left")

@@ -26,8 +26,9 @@ from galapax.algorithms.coevolution import CDE
 from galapax.compare import compare as run_compare
 from galapax.errors import EvaluationError, InputError
 from galapax.export import to_csv, to_one_json
+from galapax.job import DEFAULT_GENERATIONS
 from galapax.minimax import minimax
-from galapax.minimize import DEFAULT_GENERATIONS, minimize
+from galapax.minimize import minimize
 from galapax.operators import mutation
 from galapax.problem import MinMaxProblem, Problem
 from galapax.result import Result

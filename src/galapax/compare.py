@@ -10,9 +10,10 @@ from galapax import problems as problem_registry
 from galapax.algorithm import Algorithm
 from galapax.checks import finite, whole
 from galapax.errors import InputError
-from galapax.minimize import Job, check_comparable, check_traceable, prepare, solve
+from galapax.job import Job, prepare
 from galapax.problem import MinMaxProblem, Problem
 from galapax.result import Result
+from galapax.solve import check_comparable, check_traceable, solve
 from galapax.study import Study, measured
 from galapax.sweep import message
 

@@ -20,13 +20,15 @@ from galapax.checks import reals, short, whole
 from galapax.engines.loop import Progress
 from galapax.errors import InputError
 from galapax.evaluate import Game, trace_game
-from galapax.minimize import minimize, precision_of, prepare, solve
+from galapax.job import precision_of, prepare
+from galapax.minimize import minimize
 from galapax.operators.crossover import binomial_crossover
 from galapax.operators.mutation import best_1, rand_1
 from galapax.operators.repair import bounce_back
 from galapax.operators.sampling import uniform_in
 from galapax.problem import Bounds, MinMaxProblem, Problem
 from galapax.result import Result, all_runs
+from galapax.solve import solve
 
 MEMORY = 50  # worst y of earlier cycles that x goes on to be judged by
 CHECKS, CHECK_POPULATION, CHECK_GENERATIONS = 4, 100, 500  # independent searches for the worst case of the answer

@@ -17,9 +17,11 @@ from galapax.algorithm import Algorithm
 from galapax.checks import finite
 from galapax.errors import InputError
 from galapax.evaluate import objective_count
-from galapax.minimize import archived, check_comparable, check_traceable, minimize, prepare, problem_of, solve
+from galapax.job import archived, prepare, problem_of
+from galapax.minimize import minimize
 from galapax.problem import Problem
 from galapax.result import Result
+from galapax.solve import check_comparable, check_traceable, solve
 from galapax.study import Study, measured
 
 

@@ -14,9 +14,10 @@ import numpy as np
 
 from galapax import problems
 from galapax.algorithms.ga import GA
-from galapax.minimize import prepare, solve
+from galapax.job import prepare
 from galapax.papers.common import Paper, Say, machine, main
 from galapax.problem import Problem
+from galapax.solve import solve
 from galapax.study import curves
 
 KIDS, GENERATIONS = 3840, 30
