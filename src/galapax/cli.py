@@ -386,13 +386,16 @@ def list_(
                 console.print(terminal.fact_table(name, table()))
 
 
-PAPERS = ("fep", "gagpu", "cde")
+PAPERS = ("fep", "gagpu", "cde", "moea")
 
 
 @app.command()
 def reproduce(
     paper: Annotated[
-        str, typer.Argument(help="fep (evolutionary programming), gagpu (three-parent GA), cde (co-evolution), or all.")
+        str,
+        typer.Argument(
+            help="fep (evolutionary programming), gagpu (three-parent GA), cde (co-evolution), moea, or all."
+        ),
     ],
     quick: Annotated[bool, typer.Option("--quick", help="Less of everything, under a minute.")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Save tables, figures and a page here.")] = None,

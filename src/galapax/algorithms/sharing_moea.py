@@ -13,6 +13,10 @@ Where the paper is silent or leaves a choice:
   equal numbers must go, survivors are drawn without replacement with chances proportional to 1/m (Efraimidis & Spirakis
   2006, Information Processing Letters 97(5):181-185). To keep strictly those with the least m empties whole stretches
   of the front at once, since sigma_share is wide, and the next generation overshoots the other way.
+- Who breeds. The paper's figure 1 copies the non-dominated set into the population and goes on with that. Here the
+  tournaments are among the non-dominated; where these are less than a quarter of the population, among the best
+  quarter by number of dominators, since a handful would breed their likes. With tournaments among all, moea_zdt6 is a
+  little too slow for 100 generations: 98.3 % of the exact hypervolume in float32 rather than 99.5 %.
 - Over whom m is summed: over the feasible among parents and offspring, the individual itself included as in the paper's
   equation 7 (its program leaves it out, and would divide by 0).
 - Distances: each objective is divided by its range among those individuals, so that units do not matter.
@@ -94,10 +98,11 @@ class SharingMOEA:
         return SharingMOEAState(children, parents, state.bounds)
 
     def breed(self, key: Array, x: Array, dominators: Array, niche: Array, bounds: Bounds) -> Array:
-        """As many children as there are parents x (n, d)."""
+        """As many children as there are parents x (n, d), which come in order of their dominators."""
         key_pool, key_pair, key_which, key_mix, key_mutate = random.split(key, 5)
         n = x.shape[0]
-        pool = stored(binary_tournament(key_pool, dominators, 1 / niche, (n + 1) // 2))
+        best = jnp.maximum(jnp.sum(dominators == 0, dtype=jnp.int32), (n + 3) // 4)  # rows are in order of dominators
+        pool = stored(binary_tournament(key_pool, dominators, 1 / niche, (n + 1) // 2, among=best))
         pairs = take(random.integers(key_pair, (2, n), pool.shape[0]), pool)
         first, second = stored((take(pairs[0], x), take(pairs[1], x)))
         mixed = arithmetic_crossover(key_mix, first, second)
@@ -107,7 +112,7 @@ class SharingMOEA:
 
 
 def survivors(key: Array, dominators: Array, niche: Array, count: int) -> Array:
-    """The `count` rows with the fewest dominators; where some of equals must go, drawn with chances 1 / niche.
+    """The `count` rows with the fewest dominators, those first; of equals some may have to go, by chances 1 / niche.
 
     An exponential variate times niche, smallest first, is such a draw without replacement. It goes into the fraction of
     one number, whose whole part are the dominators, so that one selection does both.

@@ -91,12 +91,17 @@ def replace_losers(scores: Array, most: int, old: Any, new: Any) -> Any:
     return jax.tree.map(merge, old, new)
 
 
-def binary_tournament(key: Array, rank: Array, spread: Array, count: int) -> Array:
+def binary_tournament(key: Array, rank: Array, spread: Array, count: int, among: Array | None = None) -> Array:
     """The winners of `count` tournaments between two random rows, (count,) int32: lower rank, then greater spread.
 
-    rank, spread: (n,). A tie goes to the one drawn first.
+    rank, spread: (n,). A tie goes to the one drawn first. among: a number of rows, int32; only the first so many take
+    part.
     """
-    pairs = random.integers(key, (2, count), rank.shape[0])
+    if among is None:
+        pairs = random.integers(key, (2, count), rank.shape[0])
+    else:  # a number known only on the device; rounding up must not reach it
+        share = random.uniform(key, (2, count), jnp.float32)
+        pairs = jnp.minimum((share * among).astype(jnp.int32), among - 1)
     (rank_a, rank_b), (spread_a, spread_b) = (v.at[pairs].get(mode="promise_in_bounds") for v in (rank, spread))
     second = (rank_b < rank_a) | ((rank_b == rank_a) & (spread_b > spread_a))
     return jnp.where(second, pairs[1], pairs[0])

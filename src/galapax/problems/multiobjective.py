@@ -390,12 +390,18 @@ def _smooth(x: Array) -> Array:
 
 
 def _on_sphere(g: Array, a: Array, b: Array) -> Array:
-    return (1.0 + g) * jnp.stack([jnp.cos(a) * jnp.cos(b), jnp.cos(a) * jnp.sin(b), jnp.sin(a)])
+    """The point of the sphere of radius 1 + g at the angles a and b, in quarter turns from 0 to 1."""
+
+    def sine(turn: Array) -> Array:
+        return jnp.sin(0.5 * math.pi * turn)
+
+    # the cosine of a as the sine of 1 - a: at a = 1 a float32 cosine is not 0 but below it, off the front
+    return (1.0 + g) * jnp.stack([sine(1.0 - a) * sine(1.0 - b), sine(1.0 - a) * sine(b), sine(a)])
 
 
 def _on_arc(g: Array, x: Array) -> Array:
-    """The second angle closes in on pi / 4 as g falls to 0, so that the front is a curve."""
-    return _on_sphere(g, 0.5 * math.pi * x[0], 0.25 * math.pi * (1.0 + 2.0 * g * x[1]) / (1.0 + g))
+    """The second angle closes in on half a quarter turn as g falls to 0, so that the front is a curve."""
+    return _on_sphere(g, x[0], 0.5 * (1.0 + 2.0 * g * x[1]) / (1.0 + g))
 
 
 def _dtlz1(x: Array) -> Array:
@@ -421,7 +427,7 @@ ARC_HYPERVOLUME = 0.4425405253397826
 
 
 def _dtlz2(x: Array) -> Array:
-    return _on_sphere(_smooth(x), 0.5 * math.pi * x[0], 0.5 * math.pi * x[1])
+    return _on_sphere(_smooth(x), x[0], x[1])
 
 
 def dtlz2(dim: int = 12) -> Problem:
@@ -430,7 +436,7 @@ def dtlz2(dim: int = 12) -> Problem:
 
 
 def _dtlz3(x: Array) -> Array:
-    return _on_sphere(_rugged(x), 0.5 * math.pi * x[0], 0.5 * math.pi * x[1])
+    return _on_sphere(_rugged(x), x[0], x[1])
 
 
 def dtlz3(dim: int = 12) -> Problem:
@@ -440,7 +446,7 @@ def dtlz3(dim: int = 12) -> Problem:
 
 
 def _dtlz4(x: Array) -> Array:
-    return _on_sphere(_smooth(x), 0.5 * math.pi * x[0] ** 100, 0.5 * math.pi * x[1] ** 100)
+    return _on_sphere(_smooth(x), x[0] ** 100, x[1] ** 100)
 
 
 def dtlz4(dim: int = 12) -> Problem:

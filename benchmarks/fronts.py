@@ -1,0 +1,97 @@
+"""How much of the front NSGA-II finds, beside pymoo's at the same budget where that is installed.
+
+    python benchmarks/fronts.py                     ZDT, DTLZ2 and gasoline blending, 20 seeds
+    python benchmarks/fronts.py zdt4 --runs 5
+
+Both evaluate the same compiled functions in double precision. A run of g generations evaluates g populations, the first
+one included. The hypervolume is exact (moocore), as a share of the true front's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+import galapax as gx
+
+# population and generations; of blending 100 000 evaluations
+BUDGETS = dict.fromkeys(("zdt1", "zdt2", "zdt3", "zdt4", "zdt6", "dtlz2"), (100, 250)) | {"blending": (200, 500)}
+
+
+def ours(problem: gx.Problem, population: int, generations: int, runs: int) -> Iterator[np.ndarray]:
+    """The front of each run (k, m)."""
+    result = gx.minimize(
+        problem, gx.NSGA2(population=population), generations=generations, runs=runs, dtype="float64", progress=False
+    )
+    for front in [result] if result.runs is None else result.runs.fronts:
+        yield front.F
+
+
+def pymoo(problem: gx.Problem, population: int, generations: int, runs: int) -> Iterator[np.ndarray]:
+    """The same of pymoo's NSGA-II as it comes, with its own crossover and mutation rates."""
+    from pymoo.algorithms.moo.nsga2 import NSGA2
+    from pymoo.core.problem import Problem
+    from pymoo.optimize import minimize
+
+    objectives = jax.jit(jax.vmap(problem.fun))
+    limits = None if problem.ineq is None else jax.jit(jax.vmap(problem.ineq))
+
+    class Same(Problem):
+        def _evaluate(self, x: Any, out: Any, *args: Any, **kwargs: Any) -> None:
+            out["F"] = np.asarray(objectives(x))
+            if limits is not None:
+                out["G"] = np.asarray(limits(x))
+
+    with jax.enable_x64(True):
+        middle = (problem.bounds.lower + problem.bounds.upper)[None] / 2
+        counts = [f(middle).shape[1] if f is not None else 0 for f in (objectives, limits)]
+        same = Same(
+            problem.dim,
+            n_obj=counts[0],
+            n_ieq_constr=counts[1],
+            xl=problem.bounds.lower,
+            xu=problem.bounds.upper,
+        )
+        for seed in range(runs):
+            found = minimize(same, NSGA2(pop_size=population), ("n_gen", generations), seed=seed)
+            yield np.empty((0, counts[0])) if found.F is None else found.F
+
+
+def share(problem: gx.Problem, fronts: Iterator[np.ndarray]) -> np.ndarray:
+    """The hypervolume of each front in units of the true one's."""
+    return np.array([gx.indicators.hypervolume(f, problem.reference_point) / problem.hypervolume for f in fronts])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("problems", nargs="*", default=list(BUDGETS))
+    parser.add_argument("--runs", type=int, default=20)
+    given = parser.parse_args()
+    peer = importlib.util.find_spec("pymoo") is not None
+    print(f"NSGA-II, median (least to greatest) of {given.runs} runs, share of the exact hypervolume")
+    if not peer:
+        print("pymoo is not installed")
+    print(f"{'problem':>9} {'N':>5} {'generations':>12} {'galapax':>28} {'pymoo':>28} {'ratio':>7}   seconds")
+    for name in given.problems:
+        problem, cells, medians, took = gx.problems.get(name), [], [], []
+        for solver in (ours, pymoo) if peer else (ours,):
+            began = time.perf_counter()
+            shares = share(problem, solver(problem, *BUDGETS[name], given.runs))
+            took.append(time.perf_counter() - began)
+            medians.append(np.median(shares))
+            cells.append(f"{medians[-1]:.3%} ({shares.min():.2%} to {shares.max():.2%})")
+        ratio = f"{medians[0] / medians[1]:.4f}" if peer and medians[1] else ""
+        n, generations = BUDGETS[name]
+        cells += [""] * (2 - len(cells))
+        seconds = ", ".join(f"{t:.0f}" for t in took)
+        print(f"{name:>9} {n:>5} {generations:>12} {cells[0]:>28} {cells[1]:>28} {ratio:>7}   {seconds}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

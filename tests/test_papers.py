@@ -1,0 +1,57 @@
+"""Reproductions: what is written down from the paper, and that ours stands beside it."""
+
+import numpy as np
+import pytest
+
+from galapax.papers import moea
+
+# printed beside the times in tables 2 to 6: over NSGA-II and over NPGA, by population
+PRINTED_SPEEDUPS = {
+    "ZDT1": [(23.6, 20.6), (27.4, 24.1), (30.5, 27.6)],
+    "ZDT2": [(20.7, 17.4), (24.9, 21.7), (27.3, 24.4)],
+    "ZDT3": [(21.5, 19.2), (26.4, 23.9), (31.2, 28.4)],
+    "ZDT6": [(20.4, 17.9), (22.6, 20.7), (24.3, 22.5)],
+    "blending": [(22.6, 21.8), (24.7, 25.3), (27.1, 30.2)],
+}
+
+
+@pytest.mark.parametrize("name", PRINTED_SPEEDUPS)
+def test_times_of_the_moea_paper_give_its_speedups(name):
+    times = np.array(moea.PAPER_TIMES[name])
+    assert np.allclose(times[:, :2] / times[:, 2:], PRINTED_SPEEDUPS[name], atol=0.07)
+
+
+def made_up(seconds: float) -> dict:
+    keys = [f"{name} {kind} {n}" for name in moea.PROBLEMS for kind in moea.ALGORITHMS for n in moea.SIZES]
+    cell = {"trials": 2, "hypervolume": [0.25, 0.5, 0.75], "igd": 0.125, "igd_plus": 0.0625, "points": 7.0}
+    return {
+        "device": "d", "machine": "m", "versions": {"jax": "0"}, "trials": 2,
+        "cells": {key: cell | {"seconds": seconds * (8 if "NSGA-II" in key else 1)} for key in keys},
+        "fronts": {f"{name} {kind}": [[0.5, 0.5]] for name in moea.PROBLEMS for kind in moea.ALGORITHMS},
+    }  # fmt: skip
+
+
+def test_the_moea_tables_divide_the_cpu_s_times_by_the_gpu_s():
+    text = moea.tables({"CPU": made_up(10.0), "GPU": made_up(0.5)})
+    row = next(line for line in text.splitlines() if "N = 1024, here: CPU, CPU, GPU" in line)
+    assert row.split()[-5:] == ["80", "10", "0.5", "160", "20"]
+    assert text.count("N = 4096, paper: CPU, CPU, GPU") == 5
+    assert "600.9" in text and "590.5" in text  # printed in tables 2 and 6
+    assert text.count("50.00%     25.00%     75.00%       0.12      0.062          7          2") == 2 * 6 * 3 * 3
+
+
+def test_the_moea_figures_are_drawn():
+    assert set(moea.figures({"CPU": made_up(10.0)})) == {"fronts.png", "times.png"}
+
+
+def test_a_trial_of_the_moea_paper_is_measured(monkeypatch):
+    monkeypatch.setattr(moea, "PROBLEMS", {"ZDT1": "moea_zdt1"})
+    monkeypatch.setattr(moea, "ALGORITHMS", {"MOEA": moea.ALGORITHMS["MOEA"]})
+    monkeypatch.setattr(moea, "SIZES", (64,))
+    found = moea.measure(quick=True)
+    cell = found["cells"]["ZDT1 MOEA 64"]
+    least, median, most = cell["hypervolume"]
+    assert 0.5 < least <= median <= most < 1 and least < most  # two seeds, two fronts
+    assert 0 < cell["igd_plus"] <= cell["igd"] < 0.2
+    assert 0 < cell["seconds"] < 60 and cell["trials"] == 2
+    assert 1 < len(found["fronts"]["ZDT1 MOEA"]) <= 60
