@@ -13,6 +13,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import jax
 import numpy as np
 
 from galapax import indicators, problems
@@ -64,8 +65,10 @@ def measure(quick: bool, say: Say = lambda line: None) -> dict[str, Any]:
         if not (quick and n > SIZES[0]) and not (name == "ZDT6, 6 pi" and (quick or n > SIZES[0]))
     ]
     say(f"compiling {len(cells)} programs")
+    # on a CPU the program is the same for any number of generations
+    length = 1 if jax.default_backend() == "cpu" else GENERATIONS
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        list(pool.map(lambda cell: _solve(cell[0], cell[1], cell[2], seed=0, generations=1), cells))
+        list(pool.map(lambda cell: _solve(cell[0], cell[1], cell[2], seed=0, generations=length), cells))
     for name, kind, n in cells:
         results: list[Result] = []
         while len(results) < trials:
