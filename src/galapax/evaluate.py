@@ -271,7 +271,8 @@ def objective_count(problem: Problem, blackbox: bool, vectorized: bool) -> int:
         return 1
     shape = (2, problem.dim) if vectorized else (problem.dim,)
     try:
-        out = jax.eval_shape(problem.fun, jax.ShapeDtypeStruct(shape, jnp.float32))
+        # by a function of its own: what JAX remembers of a traced one has its arrays in float32, also for a float64 run
+        out = jax.eval_shape(lambda x: problem.fun(x), jax.ShapeDtypeStruct(shape, jnp.float32))
         return int(np.prod(out.shape[1:] if vectorized else out.shape))
     except Exception:  # tracing it for real will say what is wrong
         return 1

@@ -216,7 +216,8 @@ def _fronts(columns: dict[str, dict[str, Any]]) -> Any:
         for i, part in enumerate(np.split(true, jumps) if name == "ZDT3" else [true]):
             axes.plot(*part.T, color="black", lw=1, label="true front" if i == 0 else None, zorder=3)
         axes.set_xlim(low[0] - room[0] / 2, high[0] + room[0])
-        axes.set_ylim(low[1] - room[1] / 12, high[1] + room[1])
+        bottom, top = low[1] - room[1] / 12, high[1] + room[1]
+        axes.set_ylim(bottom, top + 0.45 * (top - bottom))  # the legend has the upper part to itself
         units, names = problem.units or {}, problem.objectives or ("f1", "f2")
         for label_axis, objective in zip((axes.set_xlabel, axes.set_ylabel), names, strict=True):
             label_axis(f"{objective} ({units[objective]})" if objective in units else objective)
