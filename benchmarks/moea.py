@@ -1,7 +1,9 @@
 """Time a generation of the multi-objective algorithms on whatever device is there: `python benchmarks/moea.py`.
 
 ZDT1 in 30 variables, float32. A loop of 100 generations is compiled as one program and run; the time of the best of
-three runs is divided by 100. Parts of a generation are timed the same way with --parts.
+three runs is divided by 100. Parts of a generation are timed the same way with --parts. With --peers the NSGA-II of
+pygmo and pymoo, those that are installed, run the same problem beside ours, in float64 as they do; `taskset -c 0` keeps
+all of them on one core.
 """
 
 from __future__ import annotations
@@ -96,11 +98,60 @@ def parts(count: int, sizes: tuple[int, ...]) -> None:
         print(f"{name:>20} " + " ".join(cells), flush=True)
 
 
+def zdt1_in_numpy(x: np.ndarray) -> np.ndarray:
+    """Of rows x (n, 30), (n, 2)."""
+    g = 1 + 9 * x[:, 1:].mean(axis=1)
+    return np.stack([x[:, 0], g * (1 - np.sqrt(x[:, 0] / g))], axis=1)
+
+
+def pymoo_seconds(n: int, count: int) -> float:
+    """A generation of pymoo's NSGA-II."""
+    from pymoo.algorithms.moo.nsga2 import NSGA2 as PymooNSGA2
+    from pymoo.core.problem import Problem
+    from pymoo.optimize import minimize
+
+    class ZDT1(Problem):
+        def __init__(self) -> None:
+            super().__init__(n_var=30, n_obj=2, xl=0.0, xu=1.0)
+
+        def _evaluate(self, x: Any, out: Any, *args: Any, **kwargs: Any) -> None:
+            out["F"] = zdt1_in_numpy(x)
+
+    start = time.perf_counter()
+    minimize(ZDT1(), PymooNSGA2(pop_size=n), ("n_gen", count), seed=1)
+    return (time.perf_counter() - start) / count
+
+
+def pygmo_seconds(n: int, count: int) -> float:
+    """A generation of pygmo's NSGA-II, on its own ZDT1 in C++."""
+    import pygmo
+
+    population = pygmo.population(pygmo.problem(pygmo.zdt(prob_id=1, param=30)), size=n, seed=1)
+    algorithm = pygmo.algorithm(pygmo.nsga2(gen=count))
+    start = time.perf_counter()
+    algorithm.evolve(population)
+    return (time.perf_counter() - start) / count
+
+
+def peers(sizes: list[int]) -> None:
+    """NSGA-II of other libraries, milliseconds a generation."""
+    sizes = [n + -n % 4 for n in sizes if n <= 4096]  # pygmo takes multiples of 4
+    print(f"{'NSGA-II of':>12} " + " ".join(f"{'N=' + str(n):>10}" for n in sizes) + "   ms/generation, float64")
+    for name, measure in {"pygmo": pygmo_seconds, "pymoo": pymoo_seconds}.items():
+        try:
+            cells = [f"{measure(n, max(3, 4000 // n)) * 1e3:>10.2f}" for n in sizes]
+        except ImportError:
+            print(f"{name:>12} is not installed")
+            continue
+        print(f"{name:>12} " + " ".join(cells), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--generations", type=int, default=100)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--parts", action="store_true", help="also time the parts of a generation")
+    parser.add_argument("--peers", action="store_true", help="also time the NSGA-II of pygmo and pymoo")
     arguments = parser.parse_args()
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, float32, ZDT1 with 30 variables")
     print(f"{'algorithm':>12} {'N':>7} {'us/generation':>14} {'compile s':>10}")
@@ -112,6 +163,8 @@ def main() -> None:
                 f"{algorithm.__name__:>12} {n:>7} {took / arguments.generations * 1e6:>14.1f} {compiling:>10.2f}",
                 flush=True,
             )
+    if arguments.peers:
+        peers(arguments.sizes)
     if arguments.parts:
         parts(20, tuple(arguments.sizes))
 
