@@ -18,7 +18,9 @@ def main() -> None:
             exec(compile(text, "gallery.md", "exec"), names)
             continue
         for command in text.splitlines():
-            subprocess.run([sys.executable, "-m", *command.split()], check=True, stdout=subprocess.DEVNULL)
+            words = command.split()
+            words = words[1:] if words[0] == "python" else ["-m", *words]
+            subprocess.run([sys.executable, *words], check=True, stdout=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":

@@ -262,19 +262,21 @@ def check_fit(algorithm: Algorithm, problem: Problem, shape: Shape) -> None:
         )
 
 
-def objective_count(problem: Problem, blackbox: bool, vectorized: bool) -> int:
-    """How many objectives the problem has, as far as that can be known without calling a black box; else 1."""
+def objective_count(problem: Problem, kind: str, vectorized: int) -> int:
+    """How many objectives the problem has, if JAX can tell; else 1, and tracing it for the run will say what is wrong.
+
+    kind: the precision of the run, since JAX remembers arrays that a function closes over in the one it saw first.
+    vectorized: how many solutions the function takes at once, or 0.
+    """
     for known in (problem.objectives, problem.reference_point):
         if known is not None:
             return int(np.size(known))
-    if blackbox:
-        return 1
-    shape = (2, problem.dim) if vectorized else (problem.dim,)
+    shape = (vectorized, problem.dim) if vectorized else (problem.dim,)
     try:
-        # by a function of its own: what JAX remembers of a traced one has its arrays in float32, also for a float64 run
-        out = jax.eval_shape(lambda x: problem.fun(x), jax.ShapeDtypeStruct(shape, jnp.float32))
+        with jax.enable_x64(kind == "float64"):
+            out = jax.eval_shape(lambda x: problem.fun(x), jax.ShapeDtypeStruct(shape, kind))
         return int(np.prod(out.shape[1:] if vectorized else out.shape))
-    except Exception:  # tracing it for real will say what is wrong
+    except Exception:
         return 1
 
 

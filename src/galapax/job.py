@@ -13,6 +13,7 @@ import numpy as np
 from galapax import algorithms, random
 from galapax.algorithm import Algorithm
 from galapax.algorithms.archive import Archived
+from galapax.algorithms.de import DE
 from galapax.checks import number, positive, reals, short, whole
 from galapax.engines.loop import (
     NEVER,
@@ -20,9 +21,7 @@ from galapax.engines.loop import (
     Rules,
 )
 from galapax.errors import InputError
-from galapax.evaluate import (
-    differentiable,
-)
+from galapax.evaluate import differentiable, objective_count
 from galapax.problem import Bounds, MinMaxProblem, Problem
 from galapax.view.live import Live, as_live
 
@@ -49,6 +48,15 @@ def problem_of(fun: Any, bounds: Any, algorithm: Any, ineq: Any = None, eq: Any 
     if bounds is not None or ineq is not None or eq is not None:
         raise InputError("a Problem carries its own bounds, ineq and eq: leave them out or use problem.with_.")
     return fun, algorithm
+
+
+def fitting(problem: Problem, blackbox: Any, vectorized: Any, dtype: Any, population: Any = None) -> Algorithm:
+    """The default algorithm for a problem. A black box is called by the run alone, so it must name several objectives."""
+    objectives = 1 if problem.objectives is None else len(problem.objectives)
+    if not blackbox:
+        together = (population or DE().population) if vectorized else 0
+        objectives = objective_count(problem, precision_of(dtype, problem.constrained, blackbox), together)
+    return algorithms.resolve(None, problem.constrained, objectives)
 
 
 def prepare(
@@ -202,7 +210,7 @@ def precision_of(dtype: Any, constrained: bool, blackbox: bool) -> str:
         # a penalty or a tolerance of 1e-4 on large numbers has no meaning in float32
         return "float64" if constrained or blackbox or jax.default_backend() == "cpu" else "float32"
     try:
-        kind = np.dtype(dtype).name
+        kind = repr(dtype) if isinstance(dtype, np.generic) else np.dtype(dtype).name  # a number is no type
     except (TypeError, ValueError, SyntaxError):  # NumPy parses strings such as "01"
         kind = repr(dtype)
     if kind not in ("float32", "float64"):

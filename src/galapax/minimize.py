@@ -11,10 +11,7 @@ from galapax.algorithm import Algorithm
 from galapax.engines.loop import (
     Progress,
 )
-from galapax.evaluate import (
-    objective_count,
-)
-from galapax.job import archived, prepare, problem_of
+from galapax.job import archived, fitting, prepare, problem_of
 from galapax.problem import Problem
 from galapax.result import Result
 from galapax.solve import solve
@@ -78,8 +75,9 @@ def minimize(
     live: show the run on a page in the browser while it goes on; True, a port number, or a galapax.Live.
     """
     problem, algorithm = problem_of(fun, bounds, algorithm, ineq, eq)
-    objectives = objective_count(problem, blackbox, vectorized) if algorithm is None else 1
-    solver = algorithms.resolve(algorithm, problem.constrained, objectives)
+    if algorithm is None:
+        algorithm = fitting(problem, blackbox, vectorized, dtype, population)
+    solver = algorithms.resolve(algorithm)
     if population is not None:
         solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
     if archive is not None:

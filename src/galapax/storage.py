@@ -119,7 +119,9 @@ def load(folder: str | Path) -> Result | Study:
         if several:
             fronts = path / "fronts.csv"
             with _whole(fronts):
-                own = _fronts_from(_read_csv(fronts, 1 + d + len(values))[0], result["runs"].number, d)
+                own = _fronts_from(
+                    _read_csv(fronts, 1 + d + len(values), may_be_empty=True)[0], result["runs"].number, d
+                )
                 result["runs"] = replace(result["runs"], fronts=own)
     snapshots = path / "snapshots.npz"
     result["snapshots"] = {}
@@ -390,25 +392,33 @@ def _history_from(table: np.ndarray, names: list[str], result: Result, values: l
 
 
 def _runs_table(runs: Runs, variables: list[str], values: list[str]) -> tuple[list[str], np.ndarray]:
-    names = ["run", "violation", "nit", "nfev", "n_failed", "success"]
-    parts = [runs.number, runs.violation, runs.nit, runs.nfev, runs.n_failed, runs.success]
+    names = ["run", *values, "violation", "nit", "nfev", "n_failed", "success"]
+    parts = [runs.number, runs.fun, runs.violation, runs.nit, runs.nfev, runs.n_failed, runs.success]
     if runs.hypervolume is not None:
         names.append("hypervolume")
         parts.append(runs.hypervolume)
-    columns = [*(np.asarray(p, np.float64) for p in parts), runs.fun, runs.x]
-    return [*names, *values, *variables], np.column_stack(columns)
+    return [*names, *variables], np.column_stack([*(np.asarray(p, np.float64) for p in parts), runs.x])
 
 
 def _runs_from(table: np.ndarray, names: list[str], values: list[str], d: int) -> Runs:
-    at = 7 if names[6] == "hypervolume" else 6
     m = len(values)
-    if len(names) != at + m + d:
+    measured = names[m + 6 : m + 7] == ["hypervolume"]
+    if len(names) != m + 6 + measured + d:
         raise ValueError("rows or columns are missing")
-    number, nit, nfev, n_failed = (table[:, i].astype(int) for i in (0, 2, 3, 4))
-    fun, x = table[:, at : at + m], table[:, at + m :]
-    volume = table[:, 6] if at == 7 else None
-    fun = fun if m > 1 else fun[:, 0]
-    return Runs(number, x, fun, table[:, 1], nit, nfev, n_failed, table[:, 5] > 0, history=None, hypervolume=volume)
+    fun = table[:, 1 : 1 + m] if m > 1 else table[:, 1]
+    violation, nit, nfev, n_failed, success = table[:, m + 1 : m + 6].T
+    return Runs(
+        number=table[:, 0].astype(int),
+        x=table[:, m + 6 + measured :],
+        fun=fun,
+        violation=violation,
+        nit=nit.astype(int),
+        nfev=nfev.astype(int),
+        n_failed=n_failed.astype(int),
+        success=success > 0,
+        history=None,
+        hypervolume=table[:, m + 6] if measured else None,
+    )
 
 
 def front_table(result: Result) -> tuple[list[str], np.ndarray]:
@@ -424,7 +434,7 @@ def front_table(result: Result) -> tuple[list[str], np.ndarray]:
 
 
 def _read_front(result: Result, file: Path, values: list[str]) -> None:
-    table, names = _read_csv(file)
+    table, names = _read_csv(file, may_be_empty=True)
     with _whole(file):
         derived = list(result.problem.derived or ())
         d, m = result.x.size, len(values)
@@ -466,12 +476,13 @@ def _write_rows(file: Path, rows: list[dict[str, Any]]) -> None:
         writer.writerows(rows)
 
 
-def _read_csv(file: Path, columns: int | None = None) -> tuple[np.ndarray, list[str]]:
+def _read_csv(file: Path, columns: int | None = None, may_be_empty: bool = False) -> tuple[np.ndarray, list[str]]:
     """The numbers of a table, and the names of its columns."""
     with _whole(file), file.open(encoding="utf-8", newline="") as lines:
         names, *rows = list(csv.reader(lines))
         table = np.array([[float(cell) for cell in row] for row in rows], np.float64)
-        table = table if rows else np.zeros((0, len(names)))  # an empty front
+        if may_be_empty and not rows:
+            table = np.zeros((0, len(names)))
         if table.ndim != 2 or table.shape[1] != len(names) or (columns is not None and table.shape[1] != columns):
             raise ValueError("rows or columns are missing")
         return table, names

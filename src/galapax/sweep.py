@@ -16,8 +16,7 @@ from galapax import algorithms
 from galapax.algorithm import Algorithm
 from galapax.checks import finite
 from galapax.errors import InputError
-from galapax.evaluate import objective_count
-from galapax.job import archived, prepare, problem_of
+from galapax.job import archived, fitting, prepare, problem_of
 from galapax.minimize import minimize
 from galapax.problem import Problem
 from galapax.result import Result
@@ -46,10 +45,9 @@ def sweep(
     """
     problem, algorithm = problem_of(fun, bounds, algorithm, ineq, eq)
     known_class = isinstance(algorithm, type) and hasattr(algorithm, "several_objectives")
-    objectives = 1
     if algorithm is None:
-        objectives = objective_count(problem, settings.get("blackbox", False), settings.get("vectorized", False))
-    template = algorithm() if known_class else algorithms.resolve(algorithm, problem.constrained, objectives)
+        algorithm = fitting(problem, *(settings.get(name) for name in ("blackbox", "vectorized", "dtype")))
+    template = algorithm() if known_class else algorithms.resolve(algorithm)
     axes, labels, solvers = cells(template, settings)
     options = {name: value for name, value in settings.items() if name not in _fields(template)}
     known = set(inspect.signature(minimize).parameters) - {"fun", "bounds", "algorithm", "ineq", "eq", "population"}
