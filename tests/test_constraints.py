@@ -72,7 +72,7 @@ def test_first_level_lets_the_given_share_pass_and_is_never_infinite():
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.randoms(use_true_random=False))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_shortest_step_is_that_of_the_pseudo_inverse_where_all_rows_can_hold(q, d, rng):
     draws = np.random.default_rng(rng.getrandbits(32))
     rows = draws.normal(size=(q, d)) * 10.0 ** draws.integers(-3, 4, size=(q, 1))

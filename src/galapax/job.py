@@ -51,7 +51,7 @@ def problem_of(fun: Any, bounds: Any, algorithm: Any, ineq: Any = None, eq: Any 
 
 
 def fitting(problem: Problem, blackbox: Any, vectorized: Any, dtype: Any, population: Any = None) -> Algorithm:
-    """The default algorithm for a problem. A black box is called by the run alone, so it must name several objectives."""
+    """The default algorithm for a problem. A black box is called by the run alone: it must name several objectives."""
     objectives = 1 if problem.objectives is None else len(problem.objectives)
     if not blackbox:
         together = (population or DE().population) if vectorized else 0
