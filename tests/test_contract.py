@@ -20,7 +20,10 @@ from galapax import random
 from galapax.algorithm import Evaluation
 from galapax.engines import xla
 
-EVERY_ALGORITHM = pytest.mark.parametrize("name", [n for n, a in gx.ALGORITHMS.items() if not a.several_objectives])
+ALIKE = {"ep"}  # fep in all but one draw, and every program takes seconds to compile
+EVERY_ALGORITHM = pytest.mark.parametrize(
+    "name", [n for n, a in gx.ALGORITHMS.items() if not a.several_objectives and n not in ALIKE]
+)
 ON_CPU = pytest.mark.skipif(jax.default_backend() != "cpu", reason="a GPU's chunk length is part of its program")
 
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]

@@ -465,6 +465,23 @@ def test_a_server_that_fails_is_said_and_the_run_goes_on(monkeypatch):
     assert warned == ["The live page stopped (RuntimeError: no more files). The run goes on without it."]
 
 
+def test_a_server_that_failed_before_it_knew_the_run_does_not_hold_it_up(monkeypatch):
+    fails = threading.Event()
+
+    async def serve(self, sockets):
+        raise RuntimeError("no more files")
+
+    def late(self, *arguments):
+        assert fails.wait(10)
+        show(self, *arguments)
+
+    show = server.Server.show
+    monkeypatch.setattr(server.uvicorn.Server, "serve", serve)
+    monkeypatch.setattr(server.Server, "show", late)
+    live = gx.Live(open_browser=False, paused=True, say=lambda _: None, warn=lambda _: fails.set())
+    assert gx.minimize(gx.problems.get("branin"), DE, generations=5, live=live).nit == 5
+
+
 def test_trouble_while_looking_is_said_and_the_run_goes_on(monkeypatch):
     def broken(*arguments):
         raise MemoryError("no room")

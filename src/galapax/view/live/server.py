@@ -94,6 +94,9 @@ class Server:
         earlier, self.session = self.session, session
         if earlier is not None:
             earlier.release()
+        if self.failed:  # before it knew of this session, which would wait for a page for ever
+            session.release()
+            return
         self.live.say(f"Live page: {self.url}")
         if self.live.open_browser and not self._viewers:
             open_page(self.url)
