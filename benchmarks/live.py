@@ -30,10 +30,10 @@ import galapax as gx
 from galapax.view.live.session import Session
 
 CASES: dict[str, tuple[Any, Any, int]] = {
-    "DE, n = 50, 30 variables": (gx.problems.get("ackley", dim=30), gx.DE(population=50), 120_000),
-    "FEP, n = 400, 30 variables": (gx.problems.get("ackley", dim=30), gx.FEP(population=400), 8000),
-    "DE, n = 100 000, 100 variables": (gx.problems.get("rastrigin", dim=100), gx.DE(population=100_000), 25),
-    "DE, 1000 runs of n = 40, 10 variables": (gx.problems.get("ackley", dim=10), gx.DE(population=40), 800),
+    "DE, n = 50, 30 variables": (gx.problems.get("ackley", dim=30), gx.DE(population=50), 500_000),
+    "FEP, n = 400, 30 variables": (gx.problems.get("ackley", dim=30), gx.FEP(population=400), 40_000),
+    "DE, n = 100 000, 100 variables": (gx.problems.get("rastrigin", dim=100), gx.DE(population=100_000), 70),
+    "DE, 1000 runs of n = 40, 10 variables": (gx.problems.get("ackley", dim=10), gx.DE(population=40), 2500),
 }
 RUNS = {"DE, 1000 runs of n = 40, 10 variables": 1000}
 

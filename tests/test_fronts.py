@@ -156,13 +156,22 @@ def test_solving_the_blend_shows_ends_knee_choice_and_recipe_and_can_be_viewed_a
     options = ("solve", "blending", "-a", "nsga2", "-g", "60", "-n", "40", "-s", "mutation_rate=0.2")
     code, text = call(*options, "--choose", "0.7,0.3", "--archive", "50", "-o", str(tmp_path))
     assert code == 0, text
-    shown = ["points on the front", "least cost", "least octane", "giveaway", "knee", "chosen: 0.7, 0.3", "at the knee"]
+    shown = [
+        "points on the front",
+        "least cost",
+        "least octane",
+        "giveaway",
+        "knee",
+        "chosen:",
+        "0.7, 0.3",
+        "at the knee",
+    ]
     shown += ["MTBE", "reformate", "fraction", "RON", "antiknock index >= 88.1", "front.csv", "front.png"]
     for part in shown:
         assert part in text, part
     code, again = call("view", str(tmp_path))
     assert code == 0
-    for part in ("least cost", "chosen: 0.7, 0.3", "reformate"):
+    for part in ("least cost", "chosen:", "0.7, 0.3", "reformate"):
         assert part in again, part
     result = gx.load(tmp_path)
     assert result.settings["hyperparameters"]["mutation_rate"] == 0.2 and result.settings["archive"] == 50

@@ -489,7 +489,7 @@ function plan(...names) {
   for (const name of names) dirty.add(name);
   if (!planned) { planned = true; requestAnimationFrame(paint); }
 }
-// Points move ten times a second; curves and maps change slowly and are drawn less often, which spares the machine that
+// Points move five times a second; curves and maps change slowly and are drawn less often, which spares the machine that
 // may be running the run.
 const SELDOM = new Set(["curve", "feasible", "spread", "genome", "fitness"]);
 let seldomAt = 0;
@@ -545,7 +545,7 @@ async function learn(session) {
     }
     return row;
   }));
-  $("footer").textContent = "The run does not wait for this page: at most ten frames a second are taken, between chunks of generations. " +
+  $("footer").textContent = "The run does not wait for this page: at most five frames a second are taken, between chunks of generations. " +
     "Long curves keep at most 2000 points. " + thinned(true);
   $("fitness-k").replaceChildren();  // another run may have other objectives
   prepareObjectives(facts.objectives.length || 1);

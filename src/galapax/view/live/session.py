@@ -28,10 +28,10 @@ from galapax.engines.loop import NEVER, RUNNING, Carry, Track, best_run
 from galapax.evaluate import Formulas, evaluate_points, trace
 from galapax.view.live import Facts
 
-BETWEEN_FRAMES = 0.1  # seconds; a frame that is dear to make comes less often
-BETWEEN_ROWS = 0.1  # and three times that while nobody watches
+BETWEEN_FRAMES = 0.2  # seconds; a frame that is dear to make comes less often
+BETWEEN_ROWS = 0.2  # and three times that while nobody watches
 FIRST_ROWS, DENSITY = 100, 1.2  # values are kept of these generations, and then at least of each so many times later
-SHARE = 0.04  # of the run's time that looking at it may take
+SHARE = 0.02  # of the run's time that looking at it may take
 POINTS = 2000  # of a curve, at most
 SLOWEST, FASTEST = 0.1, 1e6  # generations a second
 PATIENCE = 10.0  # seconds after which a run that is held up goes on, once nobody watches it any more
