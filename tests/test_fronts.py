@@ -4,15 +4,16 @@ import csv
 import json
 from dataclasses import fields
 from functools import cache
+from unittest.mock import patch
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import galapax as gx
-from galapax import indicators, storage
-from galapax.cli import app
+from galapax import cli, indicators, storage
 from galapax.study import curves, has_curves, scores
 from galapax.view import plots, tables
 
@@ -148,7 +149,8 @@ def test_a_damaged_front_is_named(damage, name, tmp_path, monkeypatch):
 
 
 def call(*arguments):
-    outcome = CliRunner(env={"COLUMNS": "160"}).invoke(app, list(arguments))
+    with patch.object(cli, "console", Console(width=160)):
+        outcome = CliRunner().invoke(cli.app, list(arguments))
     return outcome.exit_code, outcome.output
 
 

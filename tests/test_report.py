@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -222,9 +223,11 @@ def test_every_kind_of_page_draws_its_figures_on_a_screen_and_on_a_phone(kind, b
         assert page.locator("h1").count() == 1 and page.locator("img:not([alt])").count() == 0
         assert overflow(page) <= 0
         page.set_viewport_size({"width": 390, "height": 800})
-        page.wait_for_function(
-            "[...document.querySelectorAll('.plot > svg')].every(s => s.viewBox.baseVal.width < 390)"
-        )
+        narrow = "[...document.querySelectorAll('.plot > svg')].every(s => s.viewBox.baseVal.width < 390)"
+        deadline = time.monotonic() + 20
+        while not page.evaluate(narrow):  # wait_for_function would need eval, which the page forbids
+            assert time.monotonic() < deadline
+            page.wait_for_timeout(50)
         assert overflow(page) <= 0
 
 
