@@ -186,10 +186,16 @@ def solve(
             progress=not (quiet or as_json),
             live=page,
         )
+        trouble = None
         if choose is not None:
-            result["chosen"] = parse_choice(choose)
-            result.choose(result.chosen)
+            try:
+                result.choose(parse_choice(choose))
+                result["chosen"] = parse_choice(choose)
+            except InputError as error:  # what was computed is shown and saved all the same
+                trouble = error
         show_result(result, out, quiet, as_json)
+        if trouble is not None:
+            raise trouble
         keep_page(page, wait, quiet)
 
 
