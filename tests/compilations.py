@@ -3,6 +3,9 @@
 from contextlib import contextmanager
 
 import jax
+import pytest
+
+ON_CPU = pytest.mark.skipif(jax.default_backend() != "cpu", reason="a GPU's chunk length is part of its program")
 
 _compiled = []
 

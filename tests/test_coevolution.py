@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compilations import ON_CPU
 
 import galapax as gx
 from galapax import random
@@ -21,7 +22,6 @@ from galapax.operators.constraints import augmented_lagrangian
 from galapax.problem import Bounds, Problem
 from galapax.problems import get
 
-ON_CPU = pytest.mark.skipif(jax.default_backend() != "cpu", reason="a GPU's chunk length is part of its program")
 SEED, N, PERIOD, Y_GENERATIONS, GENERATIONS = 3, 8, 4, 3, 30  # the last is no multiple of the period
 SMALL = CDE(population=N, x_generations=PERIOD, y_generations=Y_GENERATIONS, growth=1.5)
 LOWER, UPPER = np.array([1.5, -7.0, -0.5]), np.array([4.0, -2.0, 9.5])

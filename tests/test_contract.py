@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from compilations import compilations
+from compilations import ON_CPU, compilations
 
 import galapax as gx
 from galapax import random
@@ -24,7 +24,6 @@ ALIKE = {"ep"}  # fep in all but one draw, and every program takes seconds to co
 EVERY_ALGORITHM = pytest.mark.parametrize(
     "name", [n for n, a in gx.ALGORITHMS.items() if not a.several_objectives and n not in ALIKE]
 )
-ON_CPU = pytest.mark.skipif(jax.default_backend() != "cpu", reason="a GPU's chunk length is part of its program")
 
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
 LOWER, UPPER = np.array(BOX).T

@@ -2,8 +2,6 @@
 
 import http.client
 import json
-import os
-import shutil
 import socket
 import struct
 import sys
@@ -22,9 +20,6 @@ from galapax.algorithms.nsga2 import NSGA2
 from galapax.cli import app
 from galapax.view.live import server, session
 
-CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
-REQUIRED = os.environ.get("GALAPAX_BROWSER_TESTS") == "required"
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 ALL = 10**8  # more generations than any test waits for
 DE = gx.DE(population=20)
 
@@ -33,23 +28,6 @@ DE = gx.DE(population=20)
 def _own_server(monkeypatch):
     """A server of its own for each test: runs at the same place share one."""
     monkeypatch.setattr(server, "_servers", {})
-
-
-@pytest.fixture(scope="module")
-def browser():
-    try:
-        from playwright.sync_api import sync_playwright
-    except ModuleNotFoundError:
-        sync_playwright = None
-    if CHROMIUM is None or sync_playwright is None:
-        missing = "chromium" if CHROMIUM is None else "playwright"
-        if REQUIRED:
-            pytest.fail(f"GALAPAX_BROWSER_TESTS=required, and {missing} is not installed")
-        pytest.skip(f"{missing} is not installed")
-    with sync_playwright() as play:
-        chromium = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield chromium
-        chromium.close()
 
 
 class Run:
