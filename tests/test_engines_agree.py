@@ -1,0 +1,162 @@
+"""One run, four ways: compiled, around a black box, by ask and tell, and by calling the algorithm's own functions.
+
+Every algorithm, with and without constraints, over more than two periods of the one that has a period (CDE, 20).
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import galapax as gx
+from galapax import random
+from galapax.algorithm import Evaluation, Shape
+
+BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
+N, GENERATIONS, SEED, RUN = 8, 45, 5, 2
+ROUNDING = 1e-9  # relative: NumPy and XLA round the objective differently
+TOLERANCE = 1e-4
+
+
+def bowl(x):
+    return (x[0] - 2.0) ** 2 + (x[1] + 2.5) ** 2 + (x[2] - 8.0) ** 2
+
+
+def ineq(x, xp=jnp):
+    return xp.stack([x[0] + x[1] + 1.5, 3.0 - x[2]])
+
+
+def eq(x, xp=jnp):
+    return xp.stack([x[0] + x[2] - 9.0])
+
+
+def two(x, xp=jnp):
+    return xp.stack([bowl(x), (x[0] - 3.5) ** 2 + (x[1] + 6.0) ** 2 + x[2] ** 2])
+
+
+ONE = {
+    "free": {"fun": bowl},
+    "inequalities": {"fun": bowl, "ineq": ineq},
+    "equalities": {"fun": bowl, "ineq": ineq, "eq": eq},
+}
+SEVERAL = {
+    "several": {"fun": two},
+    "several, inequalities": {"fun": two, "ineq": ineq},
+    "several, equalities": {"fun": two, "eq": eq},
+}
+CASES = [
+    pytest.param(name, case, id=f"{name}-{case}")
+    for name, kind in gx.ALGORITHMS.items()
+    for case in (SEVERAL if kind.several_objectives else ONE)
+]
+
+
+def solver(name):
+    settings = {"repaired": 0.0} if name == "epsilon_de" else {}
+    return gx.ALGORITHMS[name](population=N, **settings)
+
+
+def functions(case):
+    return (ONE | SEVERAL)[case]
+
+
+def in_numpy(case):
+    """The same functions of a whole population, in NumPy."""
+
+    def rows(function, x):
+        columns = np.asarray(x).T
+        return np.asarray(function(columns) if function is bowl else function(columns, np)).T
+
+    return {role: functools.partial(rows, function) for role, function in functions(case).items()}
+
+
+@functools.cache
+def compiled(name, case):
+    """The run as the xla engine makes it: what all others are compared with."""
+    problem = gx.Problem(**functions(case), bounds=BOX)
+    return gx.minimize(
+        problem, algorithm=solver(name), generations=GENERATIONS, seed=SEED, first_run=RUN, history="x", dtype="float64"
+    )
+
+
+def assert_same(res, population, nfev):
+    np.testing.assert_allclose(res.population, population.x, rtol=ROUNDING)
+    np.testing.assert_allclose(
+        np.reshape(res.population_fitness, (N, -1)), np.reshape(population.objectives, (N, -1)), rtol=ROUNDING
+    )
+    assert res.nfev == nfev == N * GENERATIONS
+
+
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_a_black_box_is_searched_at_the_same_points(name, case):
+    res = compiled(name, case)
+    problem = gx.Problem(**in_numpy(case), bounds=BOX)
+    other = gx.minimize(
+        problem, algorithm=solver(name), generations=GENERATIONS, seed=SEED, first_run=RUN, history="x",
+        blackbox=True, vectorized=True,
+    )  # fmt: skip
+    assert_same(res, _population(other), other.nfev)
+    np.testing.assert_allclose(other.history.x, res.history.x, rtol=ROUNDING)
+    for part in ("best", "mean", "worst"):
+        np.testing.assert_allclose(getattr(other.history, part), getattr(res.history, part), rtol=ROUNDING)
+    assert (other.nit, other.n_failed, other.feasible) == (res.nit, res.n_failed, res.feasible)
+
+
+def _population(res):
+    class Kept:
+        x, objectives = res.population, res.population_fitness
+
+    return Kept
+
+
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_ask_and_tell_asks_for_the_same_points(name, case):
+    res = compiled(name, case)
+    opt = gx.Optimizer(solver(name), BOX, seed=SEED, run=RUN)
+    numpy = in_numpy(case)
+    for _ in range(GENERATIONS):
+        x = opt.ask()
+        told = {role: function(x) for role, function in numpy.items()}
+        opt.tell(x, told.pop("fun"), **told)
+    assert_same(res, opt.population, opt.nfev)
+    np.testing.assert_allclose(opt.best.x, res.x, rtol=ROUNDING)
+
+
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_stepping_by_hand_gives_the_same_points(name, case):
+    res = compiled(name, case)
+    parts = functions(case)
+    algorithm, key = solver(name), random.run_keys(SEED, RUN, 1)[0]
+    shape = Shape(2 if parts["fun"] is two else 1, 2 if "ineq" in parts else 0, 1 if "eq" in parts else 0)
+
+    @jax.jit
+    def evaluate(x):
+        out = {role: jax.vmap(function)(x) for role, function in parts.items()}
+        violation = None
+        if shape.constrained:
+            violation = jnp.zeros(N)
+            if "ineq" in out:
+                violation = violation + jnp.sum(jnp.maximum(out["ineq"], 0), axis=1)
+            if "eq" in out:
+                violation = violation + jnp.sum(jnp.maximum(jnp.abs(out["eq"]) - TOLERANCE, 0), axis=1)
+        return Evaluation(
+            out["fun"].reshape(N, -1), violation, jnp.zeros(N, bool), out.get("ineq"), out.get("eq")
+        )
+
+    prelude = getattr(algorithm, "prelude", lambda state, evaluation, shape: state)
+    period = getattr(algorithm, "period", 0)
+    with jax.enable_x64(True):
+        init = jax.jit(lambda key: algorithm.init(random.fold(key, 0), gx.Bounds(*np.array(BOX).T), shape))
+        step = jax.jit(lambda number, state, evaluation: algorithm.step(random.fold(key, number), state, evaluation))
+        state = init(key)
+        for number in range(1, GENERATIONS + 1):
+            evaluation = evaluate(state.candidates)
+            if number == 1:
+                state = prelude(state, evaluation, shape)
+            state = step(number, state, evaluation)
+            if period and number % period == 0:
+                state = algorithm.interlude(random.fold(random.fold(key, number), 2**31), state, shape)
+        population = jax.tree.map(np.asarray, state.parents)
+    assert_same(res, population, GENERATIONS * N)
