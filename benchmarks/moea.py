@@ -18,11 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import galapax as gx
-from galapax import random
 from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.sharing_moea import SharingMOEA
-from galapax.evaluate import trace
+from galapax.evaluation.formulas import trace
+from galapax.numerics import random
 from galapax.operators import dominance
 
 SIZES = (100, 1024, 4096, 16384)

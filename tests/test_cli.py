@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 import galapax as gx
-from galapax import cache
-from galapax.cli import app
+from galapax.cli.app import app
+from galapax.numerics import cache
 
 ROOT = Path(__file__).parent.parent
 

@@ -11,15 +11,15 @@ import pytest
 from compilations import ON_CPU
 
 import galapax as gx
-from galapax import random
-from galapax.algorithm import Shape
 from galapax.algorithms import coevolution
 from galapax.algorithms.coevolution import CDE, all_pairs, in_tiles
+from galapax.core.algorithm import Shape
+from galapax.core.problem import Bounds, Problem
 from galapax.engines import loop, xla
 from galapax.engines.loop import INTERLUDE
-from galapax.evaluate import summarise
+from galapax.evaluation.formulas import summarise
+from galapax.numerics import random
 from galapax.operators.constraints import augmented_lagrangian
-from galapax.problem import Bounds, Problem
 from galapax.problems import get
 
 SEED, N, PERIOD, Y_GENERATIONS, GENERATIONS = 3, 8, 4, 3, 30  # the last is no multiple of the period

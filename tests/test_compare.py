@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 import galapax as gx
-from galapax import statistics
+from galapax.measures import statistics
 from galapax.view import tables
 
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
@@ -250,7 +250,7 @@ def test_a_problem_of_several_objectives_is_refused_before_anything_is_run(monke
 
     def solve(job):
         begun.append(job.problem.name)
-        return importlib.import_module("galapax.solve").solve(job)
+        return importlib.import_module("galapax.running.solve").solve(job)
 
     monkeypatch.setattr(module, "solve", solve)
     with pytest.raises(gx.InputError, match="minimises one objective"):

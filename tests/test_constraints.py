@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import galapax as gx
-from galapax import random
-from galapax.algorithm import Population, Shape
 from galapax.algorithms.epsilon_de import remember
-from galapax.evaluate import summarise, trace
+from galapax.core.algorithm import Population, Shape
+from galapax.evaluation.formulas import summarise, trace
+from galapax.numerics import random
 from galapax.operators.constraints import epsilon_level, first_level, onto_constraints, relaxed, shortest_step
 from galapax.operators.selection import best_index, no_worse
 

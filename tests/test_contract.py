@@ -16,9 +16,9 @@ import pytest
 from compilations import ON_CPU, compilations
 
 import galapax as gx
-from galapax import random
-from galapax.algorithm import Evaluation
+from galapax.core.algorithm import Evaluation
 from galapax.engines import xla
+from galapax.numerics import random
 
 ALIKE = {"ep"}  # fep in all but one draw, and every program takes seconds to compile
 EVERY_ALGORITHM = pytest.mark.parametrize(

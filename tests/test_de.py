@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from galapax import DE, InputError, Optimizer, Problem, best_1, minimize, rand_1, random
-from galapax.algorithm import Shape
+from galapax import DE, InputError, Optimizer, Problem, best_1, minimize, rand_1
+from galapax.core.algorithm import Shape
+from galapax.core.problem import Bounds
 from galapax.engines import xla
-from galapax.evaluate import summarise
-from galapax.problem import Bounds
+from galapax.evaluation.formulas import summarise
+from galapax.numerics import random
 from galapax.problems import get
 
 SEED, N, GENERATIONS = 5, 14, 60

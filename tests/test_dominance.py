@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from galapax import random
+from galapax.numerics import random
 from galapax.operators import dominance
 from galapax.operators.selection import binary_tournament, take_from_both
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax import random
-from galapax.algorithm import Evaluation, Shape
+from galapax.core.algorithm import Evaluation, Shape
+from galapax.numerics import random
 
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
 N, GENERATIONS, SEED, RUN = 8, 45, 5, 2
@@ -141,9 +141,7 @@ def test_stepping_by_hand_gives_the_same_points(name, case):
                 violation = violation + jnp.sum(jnp.maximum(out["ineq"], 0), axis=1)
             if "eq" in out:
                 violation = violation + jnp.sum(jnp.maximum(jnp.abs(out["eq"]) - TOLERANCE, 0), axis=1)
-        return Evaluation(
-            out["fun"].reshape(N, -1), violation, jnp.zeros(N, bool), out.get("ineq"), out.get("eq")
-        )
+        return Evaluation(out["fun"].reshape(N, -1), violation, jnp.zeros(N, bool), out.get("ineq"), out.get("eq"))
 
     prelude = getattr(algorithm, "prelude", lambda state, evaluation, shape: state)
     period = getattr(algorithm, "period", 0)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import galapax as gx
 from galapax import algorithms
-from galapax.problem import as_bounds
+from galapax.core.problem import as_bounds
 
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
 N = 8

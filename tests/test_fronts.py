@@ -13,8 +13,10 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import galapax as gx
-from galapax import cli, indicators, storage
-from galapax.study import curves, has_curves, scores
+from galapax.cli import app as cli
+from galapax.measures import indicators
+from galapax.results.study import curves, has_curves, scores
+from galapax.storage import folders as storage
 from galapax.view import plots, tables
 
 BOX = [(0.7, 1.1), (-7.0, -2.0), (-0.5, 9.5)]  # the first two limits are no float32 numbers

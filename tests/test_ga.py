@@ -14,9 +14,10 @@ import pytest
 from scipy import stats
 
 import galapax as gx
-from galapax import random, storage
-from galapax.algorithm import Evaluation, Population, Shape
+from galapax.core.algorithm import Evaluation, Population, Shape
+from galapax.numerics import random
 from galapax.operators.crossover import three_parents
+from galapax.storage import folders as storage
 
 SEED, N, D, GENERATIONS = 5, 12, 3, 30
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]

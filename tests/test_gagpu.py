@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 import galapax as gx
-from galapax import cli, gagpu
+from galapax.cli import app as cli
+from galapax.storage import gagpu
 
 # the layout of the public code, at a smaller size
 CONFIG = """\

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax import indicators
+from galapax.measures import indicators
 
 INF, NAN = np.inf, np.nan
 

@@ -15,9 +15,9 @@ import pytest
 from typer.testing import CliRunner
 
 import galapax as gx
-from galapax import progress
 from galapax.algorithms.nsga2 import NSGA2
-from galapax.cli import app
+from galapax.cli.app import app
+from galapax.view import progress
 from galapax.view.live import server, session
 
 ALL = 10**8  # more generations than any test waits for
@@ -496,7 +496,7 @@ def test_solve_live_says_where_and_stays_up_until_interrupted(monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("galapax.cli.threading.Event.wait", interrupt)
+        patch.setattr("galapax.cli.app.threading.Event.wait", interrupt)
         outcome = CliRunner().invoke(app, arguments)
     assert outcome.exit_code == 0 and "stays up until Ctrl-C" in outcome.output
     outcome = CliRunner().invoke(app, ["solve", "branin", "--port", "8080"])

@@ -12,13 +12,14 @@ from test_coevolution import evolved
 from typer.testing import CliRunner
 
 import galapax as gx
-from galapax import CDE, random
-from galapax.algorithm import Evaluation, Shape, Shared
-from galapax.cli import app
+from galapax import CDE
+from galapax.cli.app import app
+from galapax.core.algorithm import Evaluation, Shape, Shared
+from galapax.core.problem import Bounds
 from galapax.engines.loop import INTERLUDE
-from galapax.evaluate import trace_game
+from galapax.evaluation.formulas import trace_game
 from galapax.minimax import Arena
-from galapax.problem import Bounds
+from galapax.numerics import random
 from galapax.problems import get
 
 SADDLE = np.array([-29 / 60, -19 / 60, 1 / 12, -1 / 12])

@@ -9,18 +9,18 @@ import pytest
 from scipy import stats
 
 import galapax as gx
-from galapax import random
-from galapax.algorithm import Population, Shape
 from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.sharing_moea import SharingMOEA, survivors
-from galapax.evaluate import trace
-from galapax.indicators import hypervolume_2d
+from galapax.core.algorithm import Population, Shape
+from galapax.core.problem import Bounds
+from galapax.evaluation.formulas import trace
+from galapax.measures.indicators import hypervolume_2d
+from galapax.numerics import random
 from galapax.operators import dominance
 from galapax.operators.crossover import arithmetic_crossover, simulated_binary_crossover
 from galapax.operators.dominance import first_front
 from galapax.operators.mutation import polynomial_mutation
-from galapax.problem import Bounds
 
 SIGNIFICANCE = 1e-4
 MOEAS = pytest.mark.parametrize("kind", [NSGA2, SharingMOEA, NPGA])

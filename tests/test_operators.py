@@ -10,14 +10,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from galapax import random
-from galapax.algorithm import Population
+from galapax.core.algorithm import Population
+from galapax.core.problem import Bounds
+from galapax.numerics import random
 from galapax.operators.crossover import binomial_crossover
 from galapax.operators.mutation import best_1, partners, rand_1
 from galapax.operators.repair import bounce_back
 from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import best_index, choose, no_worse
-from galapax.problem import Bounds
 
 SIGNIFICANCE = 1e-4
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -14,9 +14,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import galapax as gx
-from galapax import indicators
-from galapax.cli import app
-from galapax.result import Result
+from galapax.cli.app import app
+from galapax.measures import indicators
+from galapax.results.result import Result
 from galapax.view import plots
 
 

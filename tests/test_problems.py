@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from galapax.errors import InputError
-from galapax.problem import MinMaxProblem, Problem
+from galapax.core.errors import InputError
+from galapax.core.problem import MinMaxProblem, Problem
 from galapax.problems import PROBLEMS, blending, get
 
 DATA = json.loads((Path(__file__).parent / "data" / "problems.json").read_text())

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from galapax import minimize, random
-from galapax.errors import InputError
+from galapax import minimize
+from galapax.core.errors import InputError
+from galapax.numerics import random
 from galapax.problems import get
 
 SIGNIFICANCE = 1e-4

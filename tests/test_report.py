@@ -19,10 +19,10 @@ import pytest
 from PIL import Image
 
 import galapax as gx
-from galapax.algorithm import Population
-from galapax.problem import Problem, box
-from galapax.result import History, Result, Runs
-from galapax.study import Study
+from galapax.core.algorithm import Population
+from galapax.core.problem import Problem, box
+from galapax.results.result import History, Result, Runs
+from galapax.results.study import Study
 from galapax.view import report
 
 EVIL = "</script><script>document.title='broken'</script>"

@@ -16,9 +16,10 @@ import pytest
 from compilations import compilations
 
 import galapax as gx
-from galapax import indicators, random
-from galapax.algorithm import Evaluation, Shape
+from galapax.core.algorithm import Evaluation, Shape
 from galapax.engines import xla
+from galapax.measures import indicators
+from galapax.numerics import random
 
 NAMES = [name for name, kind in gx.ALGORITHMS.items() if kind.several_objectives]
 EVERY_ALGORITHM = pytest.mark.parametrize("name", NAMES)

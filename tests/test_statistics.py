@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
-from galapax.errors import InputError
-from galapax.statistics import (
+from galapax.core.errors import InputError
+from galapax.measures.statistics import (
     Comparison,
     describe,
     ecdf,

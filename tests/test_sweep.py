@@ -17,8 +17,8 @@ import pytest
 from compilations import compilations
 
 import galapax as gx
-from galapax import storage
 from galapax.engines import xla
+from galapax.storage import folders as storage
 from galapax.view import tables
 
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]

@@ -1,6 +1,6 @@
 """Evolutionary optimisation that lives on the accelerator."""
 
-from galapax import indicators, problems
+from galapax import problems
 from galapax.algorithms import ALGORITHMS
 from galapax.algorithms.coevolution import CDE
 from galapax.algorithms.de import DE
@@ -12,18 +12,19 @@ from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.random_search import RandomSearch
 from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.compare import compare
+from galapax.core.errors import EvaluationError, InputError
+from galapax.core.mixture import mixture
+from galapax.core.problem import Bounds, MinMaxProblem, Problem, box
 from galapax.engines.loop import Progress
-from galapax.errors import EvaluationError, InputError
+from galapax.measures import indicators
 from galapax.minimax import minimax
 from galapax.minimize import minimize
-from galapax.mixture import mixture
 from galapax.operators.mutation import best_1, rand_1
 from galapax.optimizer import Optimizer
-from galapax.problem import Bounds, MinMaxProblem, Problem, box
 from galapax.problems import PROBLEMS
-from galapax.result import History, Result, Runs
-from galapax.storage import load
-from galapax.study import Study
+from galapax.results.result import History, Result, Runs
+from galapax.results.study import Study
+from galapax.storage.folders import load
 from galapax.sweep import sweep
 from galapax.version import __version__
 from galapax.view.live import Live

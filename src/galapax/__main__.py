@@ -7,7 +7,7 @@ import sys
 
 def main() -> None:
     try:
-        from galapax.cli import app
+        from galapax.cli.app import app
     except ModuleNotFoundError as missing:
         if missing.name not in ("typer", "rich", "click"):
             raise

@@ -7,14 +7,14 @@ from typing import Any
 
 from galapax import algorithms as registry
 from galapax import problems as problem_registry
-from galapax.algorithm import Algorithm
-from galapax.checks import finite, whole
-from galapax.errors import InputError
-from galapax.job import Job, prepare
-from galapax.problem import MinMaxProblem, Problem
-from galapax.result import Result
-from galapax.solve import check_comparable, check_traceable, solve
-from galapax.study import Study, measured
+from galapax.core.algorithm import Algorithm
+from galapax.core.checks import finite, whole
+from galapax.core.errors import InputError
+from galapax.core.problem import MinMaxProblem, Problem
+from galapax.results.result import Result
+from galapax.results.study import Study, measured
+from galapax.running.solve import check_comparable, check_traceable, solve
+from galapax.running.task import Job, prepare
 from galapax.sweep import message
 
 

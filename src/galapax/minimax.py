@@ -13,22 +13,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from galapax import random
-from galapax.algorithm import Population, Shared
 from galapax.algorithms.coevolution import CDE
-from galapax.checks import reals, short, whole
+from galapax.core.algorithm import Population, Shared
+from galapax.core.checks import reals, short, whole
+from galapax.core.errors import InputError
+from galapax.core.problem import Bounds, MinMaxProblem, Problem
 from galapax.engines.loop import Progress
-from galapax.errors import InputError
-from galapax.evaluate import Game, trace_game
-from galapax.job import precision_of, prepare
+from galapax.evaluation.formulas import Game, trace_game
 from galapax.minimize import minimize
+from galapax.numerics import random
 from galapax.operators.crossover import binomial_crossover
 from galapax.operators.mutation import best_1, rand_1
 from galapax.operators.repair import bounce_back
 from galapax.operators.sampling import uniform_in
-from galapax.problem import Bounds, MinMaxProblem, Problem
-from galapax.result import Result, all_runs
-from galapax.solve import solve
+from galapax.results.result import Result, all_runs
+from galapax.running.solve import solve
+from galapax.running.task import precision_of, prepare
 
 MEMORY = 50  # worst y of earlier cycles that x goes on to be judged by
 CHECKS, CHECK_POPULATION, CHECK_GENERATIONS = 4, 100, 500  # independent searches for the worst case of the answer

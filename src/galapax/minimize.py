@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from galapax import algorithms
-from galapax.algorithm import Algorithm
+from galapax.core.algorithm import Algorithm
+from galapax.core.problem import Problem
 from galapax.engines.loop import (
     Progress,
 )
-from galapax.job import archived, fitting, prepare, problem_of
-from galapax.problem import Problem
-from galapax.result import Result
-from galapax.solve import solve
+from galapax.results.result import Result
+from galapax.running.solve import solve
+from galapax.running.task import archived, fitting, prepare, problem_of
 
 
 def minimize(

@@ -12,17 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from galapax import algorithms, random
-from galapax.algorithm import Algorithm, Population, Shape
-from galapax.checks import reals, short, whole
+from galapax import algorithms
+from galapax.core.algorithm import Algorithm, Population, Shape
+from galapax.core.checks import reals, short, whole
+from galapax.core.errors import InputError
+from galapax.core.problem import EQ_TOLERANCE, Bounds, as_bounds, check_tolerance
 from galapax.engines.loop import INTERLUDE, prelude
-from galapax.errors import InputError
-from galapax.evaluate import summarise
-from galapax.front import front_of
+from galapax.evaluation.formulas import summarise
+from galapax.numerics import random
 from galapax.operators.dominance import first_front
 from galapax.operators.selection import best_index
-from galapax.problem import EQ_TOLERANCE, Bounds, as_bounds, check_tolerance
-from galapax.result import Result
+from galapax.results.front import front_of
+from galapax.results.result import Result
 
 
 class Optimizer:

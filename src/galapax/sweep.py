@@ -13,15 +13,15 @@ import jax
 import numpy as np
 
 from galapax import algorithms
-from galapax.algorithm import Algorithm
-from galapax.checks import finite
-from galapax.errors import InputError
-from galapax.job import archived, fitting, prepare, problem_of
+from galapax.core.algorithm import Algorithm
+from galapax.core.checks import finite
+from galapax.core.errors import InputError
+from galapax.core.problem import Problem
 from galapax.minimize import minimize
-from galapax.problem import Problem
-from galapax.result import Result
-from galapax.solve import check_comparable, check_traceable, solve
-from galapax.study import Study, measured
+from galapax.results.result import Result
+from galapax.results.study import Study, measured
+from galapax.running.solve import check_comparable, check_traceable, solve
+from galapax.running.task import archived, fitting, prepare, problem_of
 
 
 def sweep(

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from galapax.algorithm import Algorithm, Shared
 from galapax.algorithms.archive import unwrapped
 from galapax.algorithms.coevolution import CDE
 from galapax.algorithms.de import DE
@@ -18,8 +17,9 @@ from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.random_search import RandomSearch
 from galapax.algorithms.sharing_moea import SharingMOEA
-from galapax.errors import InputError, unknown_name
-from galapax.evaluate import Game
+from galapax.core.algorithm import Algorithm, Shared
+from galapax.core.errors import InputError, unknown_name
+from galapax.evaluation.formulas import Game
 
 ALGORITHMS: dict[str, Any] = {
     "cde": CDE,

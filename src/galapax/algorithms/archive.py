@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.algorithm import Algorithm, Evaluation, Population, Shape, evaluated, static, unevaluated
-from galapax.checks import whole
-from galapax.memory import stored
+from galapax.core.algorithm import Algorithm, Evaluation, Population, Shape, evaluated, static, unevaluated
+from galapax.core.checks import whole
+from galapax.core.problem import Bounds
+from galapax.numerics.materialise import stored
 from galapax.operators.dominance import best_rows, ranks_and_crowding
 from galapax.operators.selection import join, take
-from galapax.problem import Bounds
 
 
 class ArchivedState(NamedTuple):

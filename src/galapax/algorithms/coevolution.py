@@ -26,17 +26,17 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from galapax import random
-from galapax.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
-from galapax.checks import in_range, positive, whole
-from galapax.errors import InputError
+from galapax.core.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
+from galapax.core.checks import in_range, positive, whole
+from galapax.core.errors import InputError
+from galapax.core.problem import Bounds
+from galapax.numerics import random
 from galapax.operators.constraints import augmented_lagrangian
 from galapax.operators.crossover import binomial_crossover
 from galapax.operators.mutation import rand_1
 from galapax.operators.repair import bounce_back
 from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import choose, no_worse
-from galapax.problem import Bounds
 
 LARGEST_PENALTY = 1e9  # beyond it rounding hides the objective
 PAIRS_AT_ONCE = 2**20  # values of a table that are held in memory

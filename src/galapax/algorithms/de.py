@@ -14,16 +14,16 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 from jax import Array
 
-from galapax import random
-from galapax.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
-from galapax.checks import in_range, whole
-from galapax.errors import InputError
+from galapax.core.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
+from galapax.core.checks import in_range, whole
+from galapax.core.errors import InputError
+from galapax.core.problem import Bounds
+from galapax.numerics import random
 from galapax.operators.crossover import binomial_crossover
 from galapax.operators.mutation import rand_1
 from galapax.operators.repair import bounce_back
 from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import choose, no_worse
-from galapax.problem import Bounds
 
 
 class DEState(NamedTuple):

@@ -21,14 +21,14 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax import random
-from galapax.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
-from galapax.checks import number, positive, whole
-from galapax.errors import InputError
+from galapax.core.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
+from galapax.core.checks import number, positive, whole
+from galapax.core.errors import InputError
+from galapax.core.problem import Bounds
+from galapax.numerics import random
 from galapax.operators.repair import bounce_back
 from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import replace_losers, tournament_score
-from galapax.problem import Bounds
 
 
 class EPState(NamedTuple):

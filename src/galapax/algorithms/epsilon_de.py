@@ -23,16 +23,16 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax import random
-from galapax.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
-from galapax.checks import in_range, positive, whole
+from galapax.core.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
+from galapax.core.checks import in_range, positive, whole
+from galapax.core.problem import Bounds
+from galapax.numerics import random
 from galapax.operators.constraints import epsilon_level, first_level, relaxed
 from galapax.operators.crossover import binomial_crossover
 from galapax.operators.mutation import partners
 from galapax.operators.repair import bounce_back
 from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import best_index, choose, no_worse
-from galapax.problem import Bounds
 
 MEMORIES = 5  # H of Tanabe & Fukunaga
 SPREAD = 0.1  # of weights and crossover rates around a remembered one, as there

@@ -17,15 +17,15 @@ from typing import ClassVar, NamedTuple
 import jax
 from jax import Array
 
-from galapax import random
-from galapax.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
-from galapax.checks import finite, whole
-from galapax.errors import InputError
+from galapax.core.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
+from galapax.core.checks import finite, whole
+from galapax.core.errors import InputError
+from galapax.core.problem import Bounds
+from galapax.numerics import random
 from galapax.operators.crossover import three_parents
 from galapax.operators.repair import bounce_back
 from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import choose, no_worse
-from galapax.problem import Bounds
 
 
 class GAState(NamedTuple):

@@ -22,16 +22,16 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from galapax import random
-from galapax.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
 from galapax.algorithms.nsga2 import breed, check_variation, even
-from galapax.checks import in_range, positive, whole
-from galapax.errors import InputError
-from galapax.memory import stored
+from galapax.core.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
+from galapax.core.checks import in_range, positive, whole
+from galapax.core.errors import InputError
+from galapax.core.problem import Bounds
+from galapax.numerics import random
+from galapax.numerics.materialise import stored
 from galapax.operators.dominance import dominated_by_drawn, mean_distance, niche_counts, scaled
 from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import feasible, take
-from galapax.problem import Bounds
 
 
 class NPGAState(NamedTuple):

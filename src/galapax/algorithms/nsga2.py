@@ -24,16 +24,16 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax import random
-from galapax.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
-from galapax.checks import in_range, whole
-from galapax.memory import stored
+from galapax.core.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
+from galapax.core.checks import in_range, whole
+from galapax.core.problem import Bounds
+from galapax.numerics import random
+from galapax.numerics.materialise import stored
 from galapax.operators.crossover import simulated_binary_crossover
 from galapax.operators.dominance import best_rows, ranks_and_crowding
 from galapax.operators.mutation import add_difference, polynomial_mutation
 from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import binary_tournament, join, take, take_from_both
-from galapax.problem import Bounds
 
 
 class NSGA2State(NamedTuple):

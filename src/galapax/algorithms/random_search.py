@@ -8,11 +8,11 @@ from typing import ClassVar, NamedTuple
 import jax
 from jax import Array
 
-from galapax.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
-from galapax.checks import whole
+from galapax.core.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
+from galapax.core.checks import whole
+from galapax.core.problem import Bounds
 from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import choose, no_worse
-from galapax.problem import Bounds
 
 
 class RandomSearchState(NamedTuple):

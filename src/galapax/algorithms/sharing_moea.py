@@ -35,16 +35,16 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax import random
-from galapax.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
-from galapax.checks import in_range, positive, whole
-from galapax.memory import stored
+from galapax.core.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
+from galapax.core.checks import in_range, positive, whole
+from galapax.core.problem import Bounds
+from galapax.numerics import random
+from galapax.numerics.materialise import stored
 from galapax.operators.crossover import arithmetic_crossover
 from galapax.operators.dominance import dominance_counts, mean_distance, niche_counts, scaled
 from galapax.operators.mutation import polynomial_mutation
 from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import binary_tournament, feasible, join, take, take_from_both
-from galapax.problem import Bounds
 
 
 class SharingMOEAState(NamedTuple):

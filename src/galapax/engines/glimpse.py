@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from galapax.algorithm import Population, Shape
+from galapax.core.algorithm import Population, Shape
 from galapax.engines.loop import FIRST, Carry, settle, violation_column
 from galapax.operators.selection import best_index
 

@@ -11,14 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from galapax import random
-from galapax.algorithm import Algorithm, Evaluation, Shape
-from galapax.checks import reals, short
+from galapax.core.algorithm import Algorithm, Evaluation, Shape
+from galapax.core.checks import reals, short
+from galapax.core.errors import EvaluationError, InputError
+from galapax.core.problem import Problem
 from galapax.engines import loop
 from galapax.engines.loop import Carry, Outcome, Rules, Watch
-from galapax.errors import EvaluationError, InputError
-from galapax.evaluate import check_arity, check_fit, check_names, summarise
-from galapax.problem import Problem
+from galapax.evaluation.formulas import check_arity, check_fit, check_names, summarise
+from galapax.numerics import random
 
 KNOWN = 20_000  # points whose constraints are remembered, so that they need not be called again for the result
 

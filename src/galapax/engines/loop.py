@@ -20,13 +20,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from galapax import random
-from galapax.algorithm import Algorithm, Evaluation, Population, Shape, Shared
-from galapax.errors import InputError
-from galapax.indicators import hypervolume_2d
+from galapax.core.algorithm import Algorithm, Evaluation, Population, Shape, Shared
+from galapax.core.errors import InputError
+from galapax.core.problem import Bounds, Problem
+from galapax.measures.indicators import hypervolume_2d
+from galapax.numerics import random
 from galapax.operators.dominance import first_front
 from galapax.operators.selection import best_index, feasible
-from galapax.problem import Bounds, Problem
 
 NEVER = 2**31 - 1
 INTERLUDE = 2**31  # folded into a generation's key for what comes after it; its own draws use small numbers

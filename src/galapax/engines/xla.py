@@ -19,13 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from galapax import random
-from galapax.algorithm import Algorithm, Evaluation, Shape
+from galapax.core.algorithm import Algorithm, Evaluation, Shape
+from galapax.core.errors import InputError
+from galapax.core.problem import Bounds
 from galapax.engines import loop
 from galapax.engines.loop import Carry, Outcome, Rules, Watch
-from galapax.errors import InputError
-from galapax.evaluate import Formulas, evaluate_points
-from galapax.problem import Bounds
+from galapax.evaluation.formulas import Formulas, evaluate_points
+from galapax.numerics import random
 
 CHUNK_SECONDS = 0.1  # on a CPU the host looks about so often
 GPU_CHUNK = 1024  # the most generations between two looks on a GPU

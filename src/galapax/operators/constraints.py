@@ -7,8 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array, lax
 
-from galapax.algorithm import Population
-from galapax.problem import Bounds
+from galapax.core.algorithm import Population
+from galapax.core.problem import Bounds
 
 
 def relaxed(population: Population, epsilon: Any) -> Population:

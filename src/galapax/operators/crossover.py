@@ -7,12 +7,12 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array, lax
 
-from galapax import random
-from galapax.algorithm import Population
-from galapax.memory import stored
+from galapax.core.algorithm import Population
+from galapax.core.problem import Bounds
+from galapax.numerics import random
+from galapax.numerics.materialise import stored
 from galapax.operators.mutation import partners
 from galapax.operators.selection import best_index
-from galapax.problem import Bounds
 
 
 def binomial_crossover(key: Array, target: Array, donor: Array, rate: Any) -> Array:

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from galapax import random
+from galapax.numerics import random
 from galapax.operators.selection import feasible
 
 PAIRS_AT_ONCE = 2**28  # beyond so many pairs a reduction goes by tiles of rows, whatever XLA would make of it

@@ -7,10 +7,10 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from galapax import random
-from galapax.algorithm import Population
+from galapax.core.algorithm import Population
+from galapax.core.problem import Bounds
+from galapax.numerics import random
 from galapax.operators.selection import best_index
-from galapax.problem import Bounds
 
 
 def partners(key: Array, n: int, count: int, besides: Array | None = None) -> Array:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import Array
 
-from galapax import random
-from galapax.problem import Bounds
+from galapax.core.problem import Bounds
+from galapax.numerics import random
 
 
 def bounce_back(key: Array, x: Array, inside: Array, bounds: Bounds) -> Array:

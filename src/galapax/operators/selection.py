@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax import random
-from galapax.algorithm import Population
+from galapax.core.algorithm import Population
+from galapax.numerics import random
 
 
 def no_worse(a: Population, b: Population) -> Array:

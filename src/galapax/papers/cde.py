@@ -13,12 +13,12 @@ import numpy as np
 
 from galapax import problems
 from galapax.algorithms.coevolution import CDE
+from galapax.core.problem import MinMaxProblem
 from galapax.minimax import minimax
 from galapax.minimize import minimize
 from galapax.operators.mutation import best_1, rand_1
 from galapax.papers.common import Paper, Say, machine, main
-from galapax.problem import MinMaxProblem
-from galapax.result import Result, all_runs
+from galapax.results.result import Result, all_runs
 
 PROBLEMS = {"P1": "cde_p1", "P2": "g01", "P3": "g07", "P4": "g09", "P5": "g10", "P6": "spring"}
 VARIANTS = {"rand/1/bin": rand_1, "best/1/bin": best_1}

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from galapax.assemble import versions
+from galapax.running.assemble import versions
 
 Measured = dict[str, Any]
 Say = Callable[[str], None]

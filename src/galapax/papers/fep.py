@@ -13,12 +13,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from galapax import problems, random
-from galapax.algorithm import Population
+from galapax import problems
 from galapax.algorithms.ep import FEP, EPState
+from galapax.core.algorithm import Population
 from galapax.engines.loop import Progress
-from galapax.evaluate import trace
+from galapax.evaluation.formulas import trace
 from galapax.minimize import minimize
+from galapax.numerics import random
 from galapax.papers import yardstick
 from galapax.papers.common import Paper, machine, main
 

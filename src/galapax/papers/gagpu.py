@@ -14,11 +14,11 @@ import numpy as np
 
 from galapax import problems
 from galapax.algorithms.ga import GA
-from galapax.job import prepare
+from galapax.core.problem import Problem
 from galapax.papers.common import Paper, Say, machine, main
-from galapax.problem import Problem
-from galapax.solve import solve
-from galapax.study import curves
+from galapax.results.study import curves
+from galapax.running.solve import solve
+from galapax.running.task import prepare
 
 KIDS, GENERATIONS = 3840, 30
 PAIRS = (

@@ -16,14 +16,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from galapax import indicators, problems
+from galapax import problems
 from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.sharing_moea import SharingMOEA
+from galapax.core.problem import Problem
+from galapax.measures import indicators
 from galapax.minimize import minimize
 from galapax.papers.common import Paper, Say, machine, main
-from galapax.problem import Problem
-from galapax.result import Result
+from galapax.results.result import Result
 
 PROBLEMS = {
     "ZDT1": "moea_zdt1",

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from galapax.errors import InputError, unknown_name
-from galapax.problem import MinMaxProblem, Problem
+from galapax.core.errors import InputError, unknown_name
+from galapax.core.problem import MinMaxProblem, Problem
 from galapax.problems import blending, cec2006_g01_g13, cec2006_g14_g24, classic, constrained, minmax, multiobjective
 
 __all__ = ["PROBLEMS", "get"]

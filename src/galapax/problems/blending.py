@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from galapax.mixture import mixture
-from galapax.problem import Function, Problem, as_bounds
+from galapax.core.mixture import mixture
+from galapax.core.problem import Function, Problem, as_bounds
 from galapax.problems.multiobjective import HU, along_curve
 
 Array = jax.Array

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from galapax.problem import Function, Problem, as_bounds
+from galapax.core.problem import Function, Problem, as_bounds
 
 Array = jax.Array
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import xlogy
 
-from galapax.problem import Problem
+from galapax.core.problem import Problem
 from galapax.problems.cec2006_g01_g13 import cec2006
 
 Array = jax.Array

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from galapax.errors import InputError
-from galapax.problem import Function, Problem, as_bounds, box
+from galapax.core.errors import InputError
+from galapax.core.problem import Function, Problem, as_bounds, box
 
 Array = jax.Array
 

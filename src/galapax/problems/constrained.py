@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from galapax.problem import Problem, as_bounds
+from galapax.core.problem import Problem, as_bounds
 from galapax.problems.cec2006_g01_g13 import g01, g07, g09, g10
 from galapax.problems.minmax import FABRIS
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from galapax.problem import MinMaxProblem, box
+from galapax.core.problem import MinMaxProblem, box
 
 FABRIS = "Fabris & Krohling (2012), Expert Systems with Applications 39(12):10324-10333"
 

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from galapax.errors import InputError
-from galapax.problem import Bounds, Function, Problem, box
+from galapax.core.errors import InputError
+from galapax.core.problem import Bounds, Function, Problem, box
 
 Array = jax.Array
 Segments = Sequence[tuple[float, float]]

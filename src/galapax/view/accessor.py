@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from galapax.errors import InputError
+from galapax.core.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from galapax.result import Result
+    from galapax.results.result import Result
 
 
 class Plot:

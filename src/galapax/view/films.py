@@ -15,9 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from PIL import Image
 
-from galapax.algorithm import Population
-from galapax.errors import InputError
-from galapax.result import Result
+from galapax.core.algorithm import Population
+from galapax.core.errors import InputError
+from galapax.results.result import Result
 from galapax.view import maps, plots
 
 STRIP = 6  # maps side by side, unless generations are chosen

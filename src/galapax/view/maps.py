@@ -25,10 +25,10 @@ from typing import Any
 
 import numpy as np
 
-from galapax.algorithm import Population
-from galapax.errors import InputError
-from galapax.problem import Bounds
-from galapax.result import Result, all_runs
+from galapax.core.algorithm import Population
+from galapax.core.errors import InputError
+from galapax.core.problem import Bounds
+from galapax.results.result import Result, all_runs
 
 LEAST_OPACITY = 0.25  # of a pixel whose fourth variable is at its lowest, when drawn over a background
 MOST_PIXELS = 2**20  # of a map in a picture; larger populations are thinned

@@ -17,12 +17,13 @@ from matplotlib.colors import BoundaryNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from galapax import indicators, problems
-from galapax.errors import InputError
-from galapax.problem import Problem, unavailable
-from galapax.result import History, Result, all_runs
-from galapax.statistics import ecdf_over_targets, log_targets, quantile_curves
-from galapax.study import Study, best_known, curves, has_curves, reference_value, scores
+from galapax import problems
+from galapax.core.errors import InputError
+from galapax.core.problem import Problem, unavailable
+from galapax.measures import indicators
+from galapax.measures.statistics import ecdf_over_targets, log_targets, quantile_curves
+from galapax.results.result import History, Result, all_runs
+from galapax.results.study import Study, best_known, curves, has_curves, reference_value, scores
 from galapax.view import maps
 
 BLUE, ORANGE, GREEN, GREY = (

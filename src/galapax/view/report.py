@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from galapax.algorithm import Population
-from galapax.result import History, Result, all_runs
-from galapax.statistics import describe, ecdf, quantile_curves
-from galapax.study import SIGNIFICANT, Study, best_known, curves, has_curves, reference_value, scores
+from galapax.core.algorithm import Population
+from galapax.measures.statistics import describe, ecdf, quantile_curves
+from galapax.results.result import History, Result, all_runs
+from galapax.results.study import SIGNIFICANT, Study, best_known, curves, has_curves, reference_value, scores
 from galapax.view import films, maps, plots, tables
 
 STEPS = 1200  # points of a curve at most

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from galapax import statistics
-from galapax.result import Result, all_runs
-from galapax.study import SIGNIFICANT, Study, curves, has_curves, scores, sign_of
+from galapax.measures import statistics
+from galapax.results.result import Result, all_runs
+from galapax.results.study import SIGNIFICANT, Study, curves, has_curves, scores, sign_of
 
 SHOWN = 12  # variables or constraints listed one by one
 

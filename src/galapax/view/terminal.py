@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from galapax import algorithms, problems
-from galapax.problem import Problem
-from galapax.result import Result, all_runs
-from galapax.study import Study
+from galapax.core.problem import Problem
+from galapax.results.result import Result, all_runs
+from galapax.results.study import Study
 from galapax.view.tables import SHOWN, constraint_rows, front_rows, front_summary, grids, run_rows
 
 SHORT = {"variables": "vars", "objectives": "obj", "ineq": "g≤0", "eq": "h=0"}  # headings for 80 columns

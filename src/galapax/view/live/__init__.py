@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from galapax.checks import whole
-from galapax.errors import InputError
-from galapax.problem import Problem
+from galapax.core.checks import whole
+from galapax.core.errors import InputError
+from galapax.core.problem import Problem
 
 if TYPE_CHECKING:
     from galapax.view.live.session import Session

@@ -22,10 +22,10 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from galapax.algorithm import Shape
+from galapax.core.algorithm import Shape
 from galapax.engines import glimpse
 from galapax.engines.loop import NEVER, RUNNING, Carry, Track, best_run
-from galapax.evaluate import Formulas, evaluate_points, trace
+from galapax.evaluation.formulas import Formulas, evaluate_points, trace
 from galapax.view.live import Facts
 
 BETWEEN_FRAMES = 0.2  # seconds; a frame that is dear to make comes less often

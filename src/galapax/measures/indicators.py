@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from galapax.checks import reals, short
-from galapax.errors import InputError
+from galapax.core.checks import reals, short
+from galapax.core.errors import InputError
 
 
 def hypervolume(front: Any, reference: Any) -> float:

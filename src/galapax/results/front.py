@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from galapax import indicators
-from galapax.algorithm import Population
-from galapax.checks import short
-from galapax.errors import InputError
+from galapax.core.algorithm import Population
+from galapax.core.checks import short
+from galapax.core.errors import InputError
+from galapax.measures import indicators
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from galapax import indicators, random
-from galapax.algorithm import Algorithm, Population, Shape, Shared
-from galapax.assemble import details_of, result_of, settings_of, try_derived
+from galapax.core.algorithm import Algorithm, Population, Shape, Shared
+from galapax.core.errors import EvaluationError, InputError
 from galapax.engines import host, xla
 from galapax.engines.loop import (
     NEVER,
@@ -27,17 +26,19 @@ from galapax.engines.loop import (
     check_rules,
     columns,
 )
-from galapax.errors import EvaluationError, InputError
-from galapax.evaluate import (
+from galapax.evaluation.formulas import (
     check_fit,
     evaluate_points,
     probe,
     trace,
 )
-from galapax.job import Job
-from galapax.progress import progress_line
-from galapax.result import Result
+from galapax.measures import indicators
+from galapax.numerics import random
+from galapax.results.result import Result
+from galapax.running.assemble import details_of, result_of, settings_of, try_derived
+from galapax.running.task import Job
 from galapax.view.live import Facts, watching
+from galapax.view.progress import progress_line
 
 
 def solve(job: Job) -> tuple[list[Result], str]:

@@ -16,12 +16,12 @@ import numpy as np
 from jax import Array
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from galapax import trigonometry
-from galapax.algorithm import Algorithm, Evaluation, Shape
-from galapax.checks import short
-from galapax.errors import InputError
+from galapax.core.algorithm import Algorithm, Evaluation, Shape
+from galapax.core.checks import short
+from galapax.core.errors import InputError
+from galapax.core.problem import Bounds, Function, Problem
+from galapax.numerics import trigonometry
 from galapax.operators.constraints import onto_constraints
-from galapax.problem import Bounds, Function, Problem
 
 VECTOR_TRIGONOMETRY = os.environ.get("GALAPAX_TRIGONOMETRY") != "libm"  # see trigonometry.py
 PROBES = 8  # points at which an objective is tried before the run is compiled

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from galapax import indicators, statistics
-from galapax.errors import InputError
-from galapax.result import Result, all_runs
-from galapax.statistics import Comparison, Friedman
+from galapax.core.errors import InputError
+from galapax.measures import indicators, statistics
+from galapax.measures.statistics import Comparison, Friedman
+from galapax.results.result import Result, all_runs
 
 SIGNIFICANT = 0.05
 
@@ -157,7 +157,7 @@ class Study:
 
     def save(self, folder: str | Path) -> Path:
         """Write the study to a folder: tables as CSV, Markdown and LaTeX, pictures, a page, and the data for `load`."""
-        from galapax.storage import save_study
+        from galapax.storage.folders import save_study
 
         return save_study(self, folder)
 

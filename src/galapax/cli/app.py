@@ -20,20 +20,22 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from galapax import algorithms, cache, gagpu, problems
-from galapax.algorithm import Algorithm
+from galapax import algorithms, problems
 from galapax.algorithms.coevolution import CDE
 from galapax.compare import compare as run_compare
-from galapax.errors import EvaluationError, InputError
-from galapax.export import to_csv, to_one_json
-from galapax.job import DEFAULT_GENERATIONS
+from galapax.core.algorithm import Algorithm
+from galapax.core.errors import EvaluationError, InputError
+from galapax.core.problem import MinMaxProblem, Problem
 from galapax.minimax import minimax
 from galapax.minimize import minimize
+from galapax.numerics import cache
 from galapax.operators import mutation
-from galapax.problem import MinMaxProblem, Problem
-from galapax.result import Result
-from galapax.storage import front_table, load, plain_result, to_json
-from galapax.study import Study
+from galapax.results.result import Result
+from galapax.results.study import Study
+from galapax.running.task import DEFAULT_GENERATIONS
+from galapax.storage import gagpu
+from galapax.storage.export import to_csv, to_one_json
+from galapax.storage.folders import front_table, load, plain_result, to_json
 from galapax.sweep import sweep as run_sweep
 from galapax.view import terminal
 from galapax.view.live import LOOPBACK, Live

@@ -13,8 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from galapax import algorithms
-from galapax.algorithm import Population
 from galapax.algorithms.archive import Archived
+from galapax.core.algorithm import Population
+from galapax.core.errors import InputError
+from galapax.core.problem import Bounds
 from galapax.engines.loop import (
     NEVER,
     STALL,
@@ -22,11 +24,9 @@ from galapax.engines.loop import (
     Outcome,
     best_run,
 )
-from galapax.errors import InputError
-from galapax.front import Front, choose, front_of, union
-from galapax.job import Job
-from galapax.problem import Bounds
-from galapax.result import History, Result, Runs
+from galapax.results.front import Front, choose, front_of, union
+from galapax.results.result import History, Result, Runs
+from galapax.running.task import Job
 from galapax.version import __version__
 
 

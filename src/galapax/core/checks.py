@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from galapax.errors import InputError
+from galapax.core.errors import InputError
 
 
 def reals(values: Any) -> np.ndarray:

@@ -10,19 +10,20 @@ from typing import Any
 import jax
 import numpy as np
 
-from galapax import algorithms, random
-from galapax.algorithm import Algorithm
+from galapax import algorithms
 from galapax.algorithms.archive import Archived
 from galapax.algorithms.de import DE
-from galapax.checks import number, positive, reals, short, whole
+from galapax.core.algorithm import Algorithm
+from galapax.core.checks import number, positive, reals, short, whole
+from galapax.core.errors import InputError
+from galapax.core.problem import Bounds, MinMaxProblem, Problem
 from galapax.engines.loop import (
     NEVER,
     Progress,
     Rules,
 )
-from galapax.errors import InputError
-from galapax.evaluate import differentiable, objective_count
-from galapax.problem import Bounds, MinMaxProblem, Problem
+from galapax.evaluation.formulas import differentiable, objective_count
+from galapax.numerics import random
 from galapax.view.live import Live, as_live
 
 DEFAULT_GENERATIONS = 1000

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from galapax.algorithms.ga import GA
-from galapax.checks import short
-from galapax.errors import InputError
-from galapax.result import Result, all_runs
+from galapax.core.checks import short
+from galapax.core.errors import InputError
+from galapax.results.result import Result, all_runs
 
 NEEDED = {"NO_GEN": int, "NO_KIDS": int, "NO_VAR": int, "FR": float, "SIG": float, "NO_TESTS": int}
 _OPERATORS: dict[type, Callable[..., float]] = {

@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from galapax.checks import number, reals, short
-from galapax.errors import InputError
+from galapax.core.checks import number, reals, short
+from galapax.core.errors import InputError
 
 Function = Callable[..., Any]
 

@@ -14,12 +14,12 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from galapax.algorithm import Population
-from galapax.errors import InputError
-from galapax.front import Front
-from galapax.problem import Bounds, Problem, unavailable
-from galapax.result import History, Result, Runs, all_runs
-from galapax.study import Study
+from galapax.core.algorithm import Population
+from galapax.core.errors import InputError
+from galapax.core.problem import Bounds, Problem, unavailable
+from galapax.results.front import Front
+from galapax.results.result import History, Result, Runs, all_runs
+from galapax.results.study import Study
 
 FORMAT = 1
 

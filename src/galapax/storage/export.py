@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from galapax.result import Result, all_runs
-from galapax.storage import FILES, STUDY_FILES, load, to_json
-from galapax.study import Study
+from galapax.results.result import Result, all_runs
+from galapax.results.study import Study
+from galapax.storage.folders import FILES, STUDY_FILES, load, to_json
 
 
 def to_csv(folder: str | Path, out: str | Path | None = None) -> list[Path]:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from galapax.errors import InputError
-from galapax.front import Front, choose
-from galapax.statistics import expected_running_time, wilson_interval
+from galapax.core.errors import InputError
+from galapax.measures.statistics import expected_running_time, wilson_interval
+from galapax.results.front import Front, choose
 
 if TYPE_CHECKING:
-    from galapax.algorithm import Population
-    from galapax.problem import Problem
+    from galapax.core.algorithm import Population
+    from galapax.core.problem import Problem
     from galapax.view.accessor import Plot
 
 
@@ -205,7 +205,7 @@ class Result(dict[str, Any]):
 
     def save(self, folder: str | Path) -> Path:
         """Write this result to a folder: result.json, history.csv, population.csv, convergence.png, report.html."""
-        from galapax.storage import save
+        from galapax.storage.folders import save
 
         return save(self, folder)
 

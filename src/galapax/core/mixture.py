@@ -9,9 +9,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from galapax.checks import finite
-from galapax.errors import InputError
-from galapax.problem import Bounds, Function, Problem, as_bounds
+from galapax.core.checks import finite
+from galapax.core.errors import InputError
+from galapax.core.problem import Bounds, Function, Problem, as_bounds
 
 
 def mixture(

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from galapax.errors import InputError
-from galapax.trigonometry import horner
+from galapax.core.errors import InputError
+from galapax.numerics.trigonometry import horner
 
 _U32 = np.uint32
 _ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)

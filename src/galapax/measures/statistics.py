@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from galapax.checks import number, reals, short, whole
-from galapax.errors import InputError
+from galapax.core.checks import number, reals, short, whole
+from galapax.core.errors import InputError
 
 # --- one sample of values ---------------------------------------------------------------------------------------------
 

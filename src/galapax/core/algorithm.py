@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.problem import Bounds
+from galapax.core.problem import Bounds
 
 
 class Shape(NamedTuple):

@@ -1,7 +1,7 @@
 """The compilation cache on disk: what one process compiled, the next one loads.
 
-The command line switches it on; a program calls `galapax.cache.enable()`. The environment variable GALAPAX_CACHE names
-another folder, or says "off".
+The command line switches it on; a program calls `galapax.numerics.cache.enable()`. The environment variable
+GALAPAX_CACHE names another folder, or says "off".
 """
 
 from __future__ import annotations

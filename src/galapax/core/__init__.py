@@ -1,0 +1,1 @@
+"""The nouns: what is solved, what an algorithm is, what an evaluation gives, and when a run ends."""

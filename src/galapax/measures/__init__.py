@@ -1,0 +1,1 @@
+"""Indicators and statistics: pure functions of arrays."""

@@ -1,0 +1,1 @@
+"""Random numbers, mathematics and every question about the device."""

@@ -1,0 +1,1 @@
+"""From a call to its Result: what was asked, who watches, running it."""

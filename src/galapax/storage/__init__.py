@@ -1,0 +1,1 @@
+"""Saved runs and studies, and files of other programs."""
