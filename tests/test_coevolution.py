@@ -12,8 +12,8 @@ from compilations import ON_CPU
 
 import galapax as gx
 from galapax.algorithms import coevolution
-from galapax.algorithms.coevolution import CDE, all_pairs, in_tiles
-from galapax.core.algorithm import Shape
+from galapax.algorithms.cde import CDE, all_pairs, in_tiles
+from galapax.core.evaluation import Shape
 from galapax.core.problem import Bounds, Problem
 from galapax.engines import loop, xla
 from galapax.engines.loop import INTERLUDE

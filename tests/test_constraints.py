@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import galapax as gx
 from galapax.algorithms.epsilon_de import remember
-from galapax.core.algorithm import Population, Shape
+from galapax.core.evaluation import Population, Shape
 from galapax.evaluation.formulas import summarise, trace
 from galapax.numerics import random
 from galapax.operators.constraints import epsilon_level, first_level, onto_constraints, relaxed, shortest_step

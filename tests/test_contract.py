@@ -16,7 +16,7 @@ import pytest
 from compilations import ON_CPU, compilations
 
 import galapax as gx
-from galapax.core.algorithm import Evaluation
+from galapax.core.evaluation import Evaluation
 from galapax.engines import xla
 from galapax.numerics import random
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from galapax import DE, InputError, Optimizer, Problem, best_1, minimize, rand_1
-from galapax.core.algorithm import Shape
+from galapax.core.evaluation import Shape
 from galapax.core.problem import Bounds
 from galapax.engines import xla
 from galapax.evaluation.formulas import summarise

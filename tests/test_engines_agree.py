@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.core.algorithm import Evaluation, Shape
+from galapax.core.algorithm import Budget
+from galapax.core.evaluation import Evaluation, Shape
 from galapax.numerics import random
 
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
@@ -128,8 +129,9 @@ def test_ask_and_tell_asks_for_the_same_points(name, case):
 def test_stepping_by_hand_gives_the_same_points(name, case):
     res = compiled(name, case)
     parts = functions(case)
-    algorithm, key = solver(name), random.run_keys(SEED, RUN, 1)[0]
+    key = random.run_keys(SEED, RUN, 1)[0]
     shape = Shape(2 if parts["fun"] is two else 1, 2 if "ineq" in parts else 0, 1 if "eq" in parts else 0)
+    algorithm = solver(name).bind(len(BOX), shape, Budget(GENERATIONS))
 
     @jax.jit
     def evaluate(x):
@@ -143,8 +145,6 @@ def test_stepping_by_hand_gives_the_same_points(name, case):
                 violation = violation + jnp.sum(jnp.maximum(jnp.abs(out["eq"]) - TOLERANCE, 0), axis=1)
         return Evaluation(out["fun"].reshape(N, -1), violation, jnp.zeros(N, bool), out.get("ineq"), out.get("eq"))
 
-    prelude = getattr(algorithm, "prelude", lambda state, evaluation, shape: state)
-    period = getattr(algorithm, "period", 0)
     with jax.enable_x64(True):
         init = jax.jit(lambda key: algorithm.init(random.fold(key, 0), gx.Bounds(*np.array(BOX).T), shape))
         step = jax.jit(lambda number, state, evaluation: algorithm.step(random.fold(key, number), state, evaluation))
@@ -152,9 +152,9 @@ def test_stepping_by_hand_gives_the_same_points(name, case):
         for number in range(1, GENERATIONS + 1):
             evaluation = evaluate(state.candidates)
             if number == 1:
-                state = prelude(state, evaluation, shape)
+                state = algorithm.start(state, evaluation, shape)
             state = step(number, state, evaluation)
-            if period and number % period == 0:
-                state = algorithm.interlude(random.fold(random.fold(key, number), 2**31), state, shape)
+            if algorithm.period and number % algorithm.period == 0:
+                state = algorithm.cycle(random.fold(random.fold(key, number), 2**31), state, shape)
         population = jax.tree.map(np.asarray, state.parents)
     assert_same(res, population, GENERATIONS * N)

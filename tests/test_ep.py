@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.core.algorithm import Evaluation, Population
+from galapax.core.evaluation import Evaluation, Population
 from galapax.numerics import random
 from galapax.operators.selection import replace_losers, tournament_score
 from galapax.papers import fep, yardstick

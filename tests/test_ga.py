@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 import galapax as gx
-from galapax.core.algorithm import Evaluation, Population, Shape
+from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.numerics import random
 from galapax.operators.crossover import three_parents
 from galapax.storage import folders as storage

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 import galapax as gx
-from galapax.core.algorithm import Population
+from galapax.core.evaluation import Population
 from galapax.view import films, maps
 
 UNIT = gx.box(0, 1, 4)

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 import galapax as gx
 from galapax import CDE
 from galapax.cli.app import app
-from galapax.core.algorithm import Evaluation, Shape, Shared
+from galapax.core.algorithm import Shared
+from galapax.core.evaluation import Evaluation, Shape
 from galapax.core.problem import Bounds
 from galapax.engines.loop import INTERLUDE
 from galapax.evaluation.formulas import trace_game

@@ -12,7 +12,7 @@ import galapax as gx
 from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.sharing_moea import SharingMOEA, survivors
-from galapax.core.algorithm import Population, Shape
+from galapax.core.evaluation import Population, Shape
 from galapax.core.problem import Bounds
 from galapax.evaluation.formulas import trace
 from galapax.measures.indicators import hypervolume_2d

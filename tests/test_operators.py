@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from galapax.core.algorithm import Population
+from galapax.core.evaluation import Population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.operators.crossover import binomial_crossover

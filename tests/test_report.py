@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 import galapax as gx
-from galapax.core.algorithm import Population
+from galapax.core.evaluation import Population
 from galapax.core.problem import Problem, box
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study

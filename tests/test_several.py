@@ -16,7 +16,7 @@ import pytest
 from compilations import compilations
 
 import galapax as gx
-from galapax.core.algorithm import Evaluation, Shape
+from galapax.core.evaluation import Evaluation, Shape
 from galapax.engines import xla
 from galapax.measures import indicators
 from galapax.numerics import random

@@ -2,7 +2,7 @@
 
 from galapax import problems
 from galapax.algorithms import ALGORITHMS
-from galapax.algorithms.coevolution import CDE
+from galapax.algorithms.cde import CDE
 from galapax.algorithms.de import DE
 from galapax.algorithms.ep import EP, FEP
 from galapax.algorithms.epsilon_de import EpsilonDE
@@ -15,7 +15,6 @@ from galapax.compare import compare
 from galapax.core.errors import EvaluationError, InputError
 from galapax.core.mixture import mixture
 from galapax.core.problem import Bounds, MinMaxProblem, Problem, box
-from galapax.engines.loop import Progress
 from galapax.measures import indicators
 from galapax.minimax import minimax
 from galapax.minimize import minimize
@@ -24,10 +23,12 @@ from galapax.optimizer import Optimizer
 from galapax.problems import PROBLEMS
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
+from galapax.running.observers import Live, Progress
 from galapax.storage.folders import load
 from galapax.sweep import sweep
 from galapax.version import __version__
-from galapax.view.live import Live
+from galapax.view import live as _live  # noqa: F401 (it offers the live page)
+from galapax.view import progress as _progress  # noqa: F401 (and this the progress line)
 
 __all__ = [
     "ALGORITHMS",

@@ -11,10 +11,13 @@ from galapax.core.algorithm import Algorithm
 from galapax.core.checks import finite, whole
 from galapax.core.errors import InputError
 from galapax.core.problem import MinMaxProblem, Problem
+from galapax.core.stop import Stop
+from galapax.engines.interrupts import interrupts
 from galapax.results.result import Result
 from galapax.results.study import Study, measured
-from galapax.running.solve import check_comparable, check_traceable, solve
-from galapax.running.task import Job, prepare
+from galapax.running.observers import observers
+from galapax.running.solve import solve
+from galapax.running.task import Task, check_comparable, prepare
 from galapax.sweep import message
 
 
@@ -48,40 +51,36 @@ def compare(
             if name not in chosen:
                 raise InputError(f"target names {name!r}, which is not among the problems {', '.join(chosen)}.")
     targets = {name: _target(problem, target) for name, problem in chosen.items()}
-    jobs: dict[tuple[str, str], Job] = {}
+    watchers = observers(progress=progress)
+    tasks: dict[tuple[str, str], Task] = {}
     for name, problem in chosen.items():
         for label, solver in solvers.items():
-            where = f"[{len(jobs) + 1}/{len(chosen) * len(solvers)}] "
-            jobs[name, label] = prepare(
-                problem,
-                (solver,),
-                max_evaluations=max_evaluations,
-                runs=runs,
-                seed=seed,
-                dtype=dtype,
-                progress=progress,
-                label=where,
-            )
-    for job in jobs.values():  # what only tracing shows is refused before anything is run
-        check_traceable(job)
-        check_comparable(job)
+            options = {"max_evaluations": max_evaluations, "runs": runs, "seed": seed, "dtype": dtype}
+            tasks[name, label] = prepare(problem, (solver,), **options)
+    for task in tasks.values():  # refused before anything is run
+        check_comparable(task)
     labels: list[dict[str, Any]] = []
     results: list[Result] = []
-    stopped = ""
-    for (name, label), job in jobs.items():
-        found, stopped = solve(job)
-        labels += [{"problem": name, "algorithm": label}] * len(found)
-        results += map(measured, found)
-        if stopped:
-            break
+    stopped: Stop | None = None
+    with interrupts() as noted:
+        for number, ((name, label), task) in enumerate(tasks.items(), 1):
+            if noted.seen:
+                stopped = Stop.INTERRUPT
+                break
+            found, stopped = solve(task, watchers.about(task, f"[{number}/{len(tasks)}] "))
+            labels += [{"problem": name, "algorithm": label}] * len(found)
+            results += map(measured, found)
+            if stopped is not None:
+                break
     return Study(
         kind="comparison",
         axes={"problem": list(chosen), "algorithm": list(solvers)},
         labels=labels,
         results=results,
         targets=[targets[own["problem"]] for own in labels],
-        message=message(stopped, len(results), len(jobs), "pairs of problem and algorithm"),
+        message=message(stopped, len(results), len(tasks), "pairs of problem and algorithm"),
         paired=bool(paired),
+        stop=stopped or Stop.BUDGET,
     )
 
 

@@ -3,42 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
+import math
+import time
 from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
 
-from galapax.algorithms.coevolution import CDE
-from galapax.core.algorithm import Population, Shared
+from galapax.algorithms.cde import CDE
+from galapax.algorithms.game import Arena, GameCDE
+from galapax.core.algorithm import Shared
 from galapax.core.checks import reals, short, whole
 from galapax.core.errors import InputError
-from galapax.core.problem import Bounds, MinMaxProblem, Problem
-from galapax.engines.loop import Progress
-from galapax.evaluation.formulas import Game, trace_game
+from galapax.core.evaluation import Shape
+from galapax.core.problem import MinMaxProblem, Problem
+from galapax.core.stop import NEVER, Rules, Stop
+from galapax.engines.interrupts import Interrupts, interrupts
+from galapax.engines.worst_case import Check, worst_cases
+from galapax.evaluation.game import TracedGame, trace_game
 from galapax.minimize import minimize
-from galapax.numerics import random
-from galapax.operators.crossover import binomial_crossover
 from galapax.operators.mutation import best_1, rand_1
-from galapax.operators.repair import bounce_back
-from galapax.operators.sampling import uniform_in
 from galapax.results.result import Result, all_runs
+from galapax.running.observers import Progress, observers
 from galapax.running.solve import solve
-from galapax.running.task import precision_of, prepare
+from galapax.running.task import Task, assembled, check_outside, precision_of
 
 MEMORY = 50  # worst y of earlier cycles that x goes on to be judged by
-CHECKS, CHECK_POPULATION, CHECK_GENERATIONS = 4, 100, 500  # independent searches for the worst case of the answer
-
-
-class Arena(NamedTuple):
-    """The box of y, and the arrays that the function closes over."""
-
-    bounds: Bounds
-    consts: Any
 
 
 def minimax(
@@ -52,8 +44,10 @@ def minimax(
     generations: int = 4000,
     runs: int = 1,
     seed: int = 0,
+    first_run: int | None = None,
     max_seconds: float | None = None,
     dtype: Any = "float64",
+    on_failure: str | None = None,
     callback: Callable[[Progress], Any] | None = None,
     progress: bool | None = None,
     history: bool = True,
@@ -67,66 +61,142 @@ def minimax(
     algorithm: a CDE, or with scenarios any algorithm. By default one that remembers the worst y of earlier cycles, so
         that the order of min and max is kept where they cannot be exchanged, and that follows its best individuals
         where there are more than 10 variables. generations: of x; those of y come on top.
-    Returns a Result: `x`; `fun`, its worst value among the y of the search; `worst_case`, the value of an independent
-    search for the worst y at x (or of the y that x was searched against, should one be worse), which is the one to rely
-    on, and `y`, which attains it. Of several runs the one with the least worst case is returned; `worst_cases` has all
-    of them.
+    runs, seed, first_run, max_seconds, on_failure and the rest: as in `minimize`. A pair of x and y whose value is not
+        a finite number has failed: its x loses to any other.
+    Returns a Result: `x`; `fun`, its worst value among the y of the search; `worst_case`, the largest value that
+    independent searches for the worst y at x found (or the y that x was searched against, should one be worse), which
+    is the one to rely on, and `y`, which attains it; `worst_case_sure`, the share of those searches that agree on it.
+    Where only one of them found it, a worse one may have been missed, and `message` says so. Of several runs the one
+    with the least worst case is returned; `worst_cases` has all of them. nfev counts pairs of x and y.
     """
-    if isinstance(fun, MinMaxProblem):
-        if x_bounds is not None or y_bounds is not None:
-            raise InputError("a MinMaxProblem carries its own bounds: leave x_bounds and y_bounds out.")
-        problem = fun
-    else:
-        if scenarios is not None and y_bounds is not None:
-            raise InputError("give y_bounds or scenarios, not both.")
-        if scenarios is not None:
-            rows = _scenarios(scenarios)
-            y_bounds = [(low, high) for low, high in zip(rows.min(axis=0), rows.max(axis=0), strict=True)]
-            y_bounds = [(low, high if high > low else low + 1.0) for low, high in y_bounds]
-        problem = MinMaxProblem(fun, x_bounds, y_bounds, name=getattr(fun, "__name__", "fun"))
+    began = time.perf_counter()
+    watchers = observers(callback, progress, live)
+    kind = precision_of(dtype, True, False)
+    if not isinstance(history, bool):
+        raise InputError(f"history must be True or False, got {history!r}.")
     shared: dict[str, Any] = {
         "runs": runs,
         "seed": seed,
+        "first_run": first_run,
         "max_seconds": max_seconds,
-        "dtype": precision_of(dtype, True, False),
-        "callback": callback,
-        "progress": progress,
+        "on_failure": on_failure,
         "history": history,
-        "live": live,
     }
     if scenarios is not None:
         if isinstance(fun, MinMaxProblem):
             raise InputError("a MinMaxProblem has a box of y; give its fun and x_bounds to minimax with scenarios.")
-        return _over_scenarios(problem, _scenarios(scenarios), algorithm, population, generations, shared)
+        if y_bounds is not None:
+            raise InputError("give y_bounds or scenarios, not both.")
+        shared |= {"dtype": kind, "callback": callback, "progress": progress, "live": live}
+        whole(generations, "generations", 1)
+        return _over_scenarios(fun, x_bounds, _scenarios(scenarios), algorithm, population, generations, shared)
+    if not isinstance(fun, MinMaxProblem):
+        problem = MinMaxProblem(fun, x_bounds, y_bounds)
+    elif x_bounds is not None or y_bounds is not None:
+        raise InputError("a MinMaxProblem carries its own bounds: leave x_bounds and y_bounds out.")
+    else:
+        problem = fun
+    check_outside()
+    if not (on_failure is None or (isinstance(on_failure, str) and on_failure in ("worst", "raise"))):
+        raise InputError(f'on_failure must be "worst" or "raise", got {on_failure!r}.')
+    with interrupts() as noted, jax.enable_x64(kind == "float64"):
+        traced = trace_game(problem.fun, problem.x_bounds.dim, problem.y_bounds.dim, kind)
+        solver = _solver(problem, algorithm, population, traced, kind)
+        if on_failure is None:
+            _probe(traced, problem, kind)
+        rules = Rules(NEVER, -math.inf, NEVER)
+        task = assembled(problem, (solver,), Shape(), kind, rules=rules, generations=generations, **shared)
+        task = dataclasses.replace(task, objective=traced.game, consts=traced.consts)
+        results, _ = solve(task, watchers.about(task), began)
+        return _checked(results[0], task, traced, noted)
+
+
+def _solver(problem: MinMaxProblem, algorithm: Any, population: int | None, traced: TracedGame, kind: str) -> GameCDE:
+    """The game that x and y play, with the settings of a CDE."""
     if algorithm is not None and not isinstance(algorithm, CDE):
         raise InputError(
             f"minimax needs a gx.CDE, which has a population of y besides that of x; got {short(algorithm)}."
         )
     usual = CDE(memory=MEMORY, mutation=rand_1 if problem.x_bounds.dim <= 10 else best_1)
-    solver = algorithm if algorithm is not None else usual
+    given = usual if algorithm is None else algorithm
     if population is not None:
-        solver = dataclasses.replace(solver, population=population)
-    solver.check()
-    kind = shared["dtype"]
-    with jax.enable_x64(kind == "float64"):
-        game = trace_game(problem.fun, problem.x_bounds.dim, problem.y_bounds.dim, kind)
-        y_box = problem.y_bounds.rounded(kind)
-    _probe(game, problem, kind)
-    solver = dataclasses.replace(solver, game=game, arena=Shared(Arena(y_box, game.consts)))
-    # the objective of x alone is settled by the algorithm, which knows y
-    of_x = Problem(_nothing, problem.x_bounds, name=problem.name, title=problem.title, source=problem.source)
-    of_x = of_x.with_(optimum=problem.optimum)
-    results, _ = solve(prepare(of_x, (solver,), generations=generations, **shared))
-    result = results[0]
-    pairs = solver.population * (solver.population + solver.memory)
-    of_y = solver.population * (1 if solver.memory else solver.population) * (solver.y_generations + 1)
-    made = all_runs(result).nit
-    result["nfev"] = int(np.sum(made * pairs + made // solver.x_generations * (of_y + pairs)))
-    return _checked(result, game, y_box, kind)
+        given = dataclasses.replace(given, population=population)
+    given.check()
+    return GameCDE(
+        payoff=traced.game,
+        arena=Shared(Arena(problem.y_bounds.rounded(kind), traced.consts)),
+        population=given.population,
+        mutation=given.mutation,
+        x_generations=given.x_generations,
+        y_generations=given.y_generations,
+        memory=given.memory,
+        weight=given.weight,
+        crossover_rate=given.crossover_rate,
+    )
 
 
-def _nothing(x: jax.Array) -> jax.Array:
-    return 0.0 * x[0]
+def _probe(traced: TracedGame, problem: MinMaxProblem, kind: str) -> None:
+    """Refuse a function that fails at every one of a few pairs."""
+    rng = np.random.default_rng(0)
+    points = [b.lower + b.span * rng.random((8, b.dim)) for b in (problem.x_bounds, problem.y_bounds)]
+    table = np.asarray(traced.game(traced.consts, *(jnp.asarray(p, kind) for p in points)))
+    if not np.isfinite(table).any():
+        raise InputError(
+            "fun returned NaN or inf at all 64 pairs of x and y that were tried: check the formula. If only a small "
+            'part of the boxes is defined, pass on_failure="worst" to search for it.'
+        )
+
+
+def _checked(result: Result, task: Task, traced: TracedGame, noted: Interrupts) -> Result:
+    """The result of the run whose worst case is least, by independent searches for the worst y of each run's x."""
+    assert isinstance(task.problem, MinMaxProblem)
+    runs, opponents = all_runs(result), result.opponents
+    assert opponents is not None
+    box = task.problem.y_bounds.rounded(task.dtype)
+    checks = worst_cases(traced, runs.x.astype(task.dtype), opponents, box, task.seed, runs.number, noted)
+    value = np.where(np.isfinite(runs.fun), checks.value, np.inf)
+    best = int(np.argmin(value))
+    replay = result.replay
+
+    def again(number: int) -> Result:
+        """A run once more, with its worst case."""
+        assert replay is not None
+        alone = replay(number)
+        _say(alone, checks, int(np.flatnonzero(runs.number == number)[0]))
+        return alone
+
+    if result.runs is not None and not np.array_equal(runs.x[best], result.x):
+        assert replay is not None
+        alone = replay(int(runs.number[best]))  # with its population, which is kept for one run alone
+        # why the ensemble ended is said of the whole, not of the run that was made again
+        for name in ("x", "fun", "nit", "population", "population_fitness", "history"):
+            result[name] = alone[name]
+    if result.runs is not None:
+        result["worst_cases"] = value
+    _say(result, checks, best)
+    result.attach(again, opponents)
+    if noted.seen and result.stop is not Stop.INTERRUPT:
+        result.late_interrupt()
+    return result
+
+
+def _say(result: Result, checks: Check, row: int) -> None:
+    """Add the worst case of a run, and how sure it is, to a result."""
+    worst, met = float(checks.value[row]), float(result.fun)
+    result["worst_case"], result["y"] = worst, checks.y[row]
+    result["worst_case_sure"] = float(checks.agreeing[row])
+    if not math.isfinite(worst):
+        result["message"] += " The worst case was not checked."
+    elif worst > met + 1e-6 * max(1.0, abs(worst)):
+        result["message"] += (
+            f" An independent search found a worse case, {worst:.6g}, than the {met:.6g} that this one met."
+        )
+    if math.isfinite(worst) and not checks.settled[row]:
+        result["message"] += (
+            f" The searches for it do not agree ({checks.agreeing[row]:.0%} of them came to it): the true worst case "
+            "may be worse still."
+        )
+        result["success"] = False
 
 
 def _scenarios(scenarios: Any) -> np.ndarray:
@@ -140,107 +210,22 @@ def _scenarios(scenarios: Any) -> np.ndarray:
     return rows
 
 
-def _probe(game: Game, problem: MinMaxProblem, kind: str) -> None:
-    """Refuse a function that fails at every one of a few pairs."""
-    rng = np.random.default_rng(0)
-    points = [b.lower + b.span * rng.random((8, b.dim)) for b in (problem.x_bounds, problem.y_bounds)]
-    with jax.enable_x64(kind == "float64"):
-        table = np.asarray(game(game.consts, *(jnp.asarray(p, kind) for p in points)))
-    if not np.isfinite(table).any():
-        raise InputError("fun returned NaN or inf at all 64 pairs of x and y that were tried: check the formula.")
-
-
-def _checked(result: Result, game: Game, box: Bounds, kind: str) -> Result:
-    """The result of the run whose worst case is least, by an independent search for the worst y of each run's x."""
-    runs = all_runs(result)
-    keys = random.run_keys(result.seed, 2**31, len(runs))
-    with jax.enable_x64(kind == "float64"):
-        x = runs.x.astype(kind)
-        y, worst = jax.device_get(_worst(game, CHECK_GENERATIONS, game.consts, x, box, keys))
-        y_met, met = jax.device_get(_worst_met(game, game.consts, x, result._opponents))
-    worse = met > worst  # the search itself may have met a worse y
-    y = np.where(worse[:, None], y_met, y)
-    worst = np.where(np.isnan(runs.fun), np.inf, np.where(worse, met, worst))
-    best = int(np.argmin(worst))
-    if result.runs is not None and not np.array_equal(runs.x[best], result.x):
-        alone = result.run(int(runs.number[best]))  # with its population, which is kept for one run alone
-        for name in ("x", "fun", "nit", "population", "population_fitness", "history", "success", "message"):
-            result[name] = alone[name]
-    result["worst_case"], result["y"] = float(worst[best]), y[best]
-    if result.runs is not None:
-        result["worst_cases"] = worst
-    if worst[best] > result.fun + 1e-6 * max(1.0, abs(worst[best])):
-        worse = f"{worst[best]:.6g}, than the {result.fun:.6g} that this one met"
-        result.message += f" An independent search found a worse case, {worse}."
-    return result
-
-
-@partial(jax.jit, static_argnums=0)
-def _worst_met(game: Game, consts: Any, x: Array, opponents: Array) -> tuple[Array, Array]:
-    """The worst of the opponents (R, dy, k) for each x (R, dx), and its value."""
-
-    def one(x: Array, y: Array) -> tuple[Array, Array]:
-        values = game(consts, x[None], y.T)[0]
-        values = jnp.where(jnp.isnan(values), -jnp.inf, values)
-        return y[:, jnp.argmax(values)], jnp.max(values)
-
-    return jax.vmap(one)(x, opponents)
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def _worst(game: Game, generations: int, consts: Any, x: Array, box: Bounds, keys: Array) -> tuple[Array, Array]:
-    """The y that maximises against each x (R, dx), found by differential evolution from scratch; and its value."""
-    n = CHECK_POPULATION
-
-    def search(x: Array, key: Array) -> tuple[Array, Array]:
-        def worth(y: Array) -> Array:
-            values = game(consts, x[None], y)[0]
-            return jnp.where(jnp.isnan(values), jnp.inf, -values)
-
-        def generation(i: Any, both: tuple[Array, Array]) -> tuple[Array, Array]:
-            y, own = both
-            key_mutate, key_cross, key_repair = random.split(random.fold(key, i), 3)
-            mutants = rand_1(key_mutate, Population(y, own[:, None], None), 0.5)
-            trials = bounce_back(key_repair, binomial_crossover(key_cross, y, mutants, 0.9), y, box)
-            new = worth(trials)
-            return jnp.where((new <= own)[:, None], trials, y), jnp.minimum(new, own)
-
-        first = uniform_in(random.fold(key, generations), box, n)
-        if 2**box.dim <= n // 2:  # the worst case is often a corner
-            first = jnp.concatenate([box.lower + box.span * corners(box.dim), first])[:n]
-        y, own = lax.fori_loop(0, generations, generation, (first, worth(first)))
-        return y[jnp.argmin(own)], -jnp.min(own)
-
-    def best_of_several(x: Array, key: Array) -> tuple[Array, Array]:
-        y, value = jax.vmap(lambda i: search(x, random.fold(key, i)))(jnp.arange(CHECKS))
-        best = jnp.argmax(value)
-        return y[best], value[best]
-
-    return jax.vmap(best_of_several)(x, keys)
-
-
-def corners(dim: int) -> np.ndarray:
-    """The corners of the unit cube, (2**dim, dim)."""
-    return np.array(list(itertools.product((0.0, 1.0), repeat=dim)))
-
-
 def _over_scenarios(
-    problem: MinMaxProblem,
+    fun: Callable[..., Any],
+    x_bounds: Any,
     scenarios: np.ndarray,
     algorithm: Any,
     population: int | None,
     generations: int,
     shared: dict[str, Any],
 ) -> Result:
-    """The least worst case over a finite set."""
-    whole(generations, "generations", 1)
-    trace_game(problem.fun, problem.x_bounds.dim, scenarios.shape[1], "float32")  # for its words on what is wrong
-    fun = problem.fun
+    """The least worst case over a finite set: an ordinary objective of x."""
 
     def worst(x: jax.Array) -> jax.Array:
         return jnp.max(jax.vmap(lambda y: fun(x, y))(jnp.asarray(scenarios, x.dtype)))
 
-    of_x = Problem(worst, problem.x_bounds, name=problem.name, title=problem.title)
+    of_x = Problem(worst, x_bounds, name=getattr(fun, "__name__", "fun"))
+    trace_game(fun, of_x.dim, scenarios.shape[1], "float32")  # for its words on what is wrong
     result = minimize(of_x, algorithm=algorithm, population=population, generations=generations, **shared)
     with jax.enable_x64(shared["dtype"] == "float64"):
         values = np.array([float(fun(jnp.asarray(result.x), jnp.asarray(y))) for y in scenarios])

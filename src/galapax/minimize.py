@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from galapax import algorithms
 from galapax.core.algorithm import Algorithm
 from galapax.core.problem import Problem
-from galapax.engines.loop import (
-    Progress,
-)
+from galapax.engines.interrupts import interrupts
+from galapax.evaluation.blackbox import BlackBox, SeveralObjectives
 from galapax.results.result import Result
+from galapax.running.observers import Progress, observers
 from galapax.running.solve import solve
 from galapax.running.task import archived, fitting, prepare, problem_of
 
@@ -28,7 +29,7 @@ def minimize(
     population: int | None = None,
     runs: int = 1,
     seed: int = 0,
-    first_run: int = 0,
+    first_run: int | None = None,
     target: float | None = None,
     max_evaluations: int | None = None,
     max_seconds: float | None = None,
@@ -58,7 +59,10 @@ def minimize(
     target: stop a run once its best feasible value is at least as good. max_evaluations: per run. max_seconds: in all.
     stall: stop a run after so many generations without a better value. (With two objectives the value that target and
         stall mean is the hypervolume up to the Problem's reference_point.)
-    runs: independent runs, computed together; run r makes the same random draws as first_run=r alone.
+    runs: independent runs, computed together, in slices of a fixed size: run r is the same to the last bit in every
+        ensemble on a CPU, whatever `runs` is, and with first_run=r by itself; `result.run(r)` makes it again. (A single
+        run without first_run is computed on its own: it makes the same draws as run 0, and may round differently.)
+    first_run: number of the first run.
     maximize: look for the largest value instead. vectorized: the functions take a whole population (n, d).
     blackbox: call the functions as plain Python with NumPy arrays; an exception counts as a failed evaluation.
     dtype: "float32" or "float64"; by default float64 on a CPU and for constraints, float32 on an accelerator.
@@ -74,37 +78,43 @@ def minimize(
         it is given, an objective that fails everywhere is refused at once.
     live: show the run on a page in the browser while it goes on; True, a port number, or a galapax.Live.
     """
+    began = time.perf_counter()
     problem, algorithm = problem_of(fun, bounds, algorithm, ineq, eq)
-    if algorithm is None:
-        algorithm = fitting(problem, blackbox, vectorized, dtype, population)
-    solver = algorithms.resolve(algorithm)
-    if population is not None:
-        solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
-    if archive is not None:
-        solver = archived(solver, archive)
-    results, _ = solve(
-        prepare(
-            problem,
-            (solver,),
-            generations=generations,
-            runs=runs,
-            seed=seed,
-            first_run=first_run,
-            target=target,
-            max_evaluations=max_evaluations,
-            max_seconds=max_seconds,
-            stall=stall,
-            maximize=maximize,
-            vectorized=vectorized,
-            blackbox=blackbox,
-            dtype=dtype,
-            callback=callback,
-            progress=progress,
-            history=history,
-            snapshots=snapshots,
-            initial=initial,
-            on_failure=on_failure,
-            live=live,
-        )
-    )
-    return results[0]
+    watchers = observers(callback, progress, live)
+    options: dict[str, Any] = {
+        "generations": generations,
+        "runs": runs,
+        "seed": seed,
+        "first_run": first_run,
+        "target": target,
+        "max_evaluations": max_evaluations,
+        "max_seconds": max_seconds,
+        "stall": stall,
+        "maximize": maximize,
+        "vectorized": vectorized,
+        "blackbox": blackbox,
+        "dtype": dtype,
+        "history": history,
+        "snapshots": snapshots,
+        "initial": initial,
+        "on_failure": on_failure,
+    }
+
+    def run(solver: Algorithm, guessed: bool = False, known: BlackBox | None = None) -> Result:
+        if population is not None:
+            solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
+        if archive is not None:
+            solver = archived(solver, archive)
+        task = prepare(problem, (solver,), guessed=guessed, **options)
+        results, _ = solve(task, watchers.about(task), began, known)
+        return results[0]
+
+    with interrupts():
+        if algorithm is not None:
+            return run(algorithms.resolve(algorithm))
+        try:
+            return run(
+                fitting(problem, blackbox, vectorized, dtype, population), blackbox and problem.objectives is None
+            )
+        except SeveralObjectives as found:  # a black box, which only calling it could show
+            return run(algorithms.resolve(None, problem.constrained, 2), known=found.box)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from functools import partial
+import warnings
 from typing import Any
 
 import jax
@@ -13,16 +13,20 @@ import numpy as np
 from jax import Array
 
 from galapax import algorithms
-from galapax.core.algorithm import Algorithm, Population, Shape
+from galapax.core.algorithm import Algorithm, Budget
 from galapax.core.checks import reals, short, whole
 from galapax.core.errors import InputError
-from galapax.core.problem import EQ_TOLERANCE, Bounds, as_bounds, check_tolerance
-from galapax.engines.loop import INTERLUDE, prelude
-from galapax.evaluation.formulas import summarise
+from galapax.core.evaluation import Evaluation, Population, Shape
+from galapax.core.problem import EQ_TOLERANCE, Problem, as_bounds, check_tolerance
+from galapax.core.record import Record
+from galapax.core.stop import NEVER, Rules, Stop
+from galapax.engines import programs
+from galapax.engines.search import Carry, Finished, Search
+from galapax.evaluation.failures import summarise
+from galapax.evaluation.fit import differentiable
+from galapax.evaluation.formulas import trace
 from galapax.numerics import random
-from galapax.operators.dominance import first_front
-from galapax.operators.selection import best_index
-from galapax.results.front import front_of
+from galapax.results.front import front_of, knee
 from galapax.results.result import Result
 
 
@@ -36,6 +40,9 @@ class Optimizer:
     >>> bool(opt.best.fun < 1e-6)
     True
 
+    bounds: one (lower, upper) pair per variable, or a Problem. Of a Problem the box is taken, the tolerance on
+        equalities, and, by algorithms that move candidates onto them (EpsilonDE), the constraints' formulas; what is
+        evaluated is up to you all the same.
     It makes the same draws as `minimize` with the same seed and run number. ineq and eq values, where the problem has
     constraints, go to `tell` too. With several objectives `tell` takes (n, m), and `best` has the front.
     """
@@ -49,10 +56,11 @@ class Optimizer:
         run: int = 0,
         population: int | None = None,
         maximize: bool = False,
-        eq_tolerance: float = EQ_TOLERANCE,
+        eq_tolerance: float | None = None,
         dtype: str = "float64",
     ) -> None:
-        solver = algorithms.resolve(algorithm)
+        problem = bounds if isinstance(bounds, Problem) else None
+        solver = algorithms.resolve(algorithm, problem is not None and problem.constrained)
         if population is not None:
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
         solver.check()
@@ -60,9 +68,11 @@ class Optimizer:
             raise InputError(f'dtype must be "float32" or "float64", got {dtype!r}.')
         if whole(run, "run", 0) >= 2**32:
             raise InputError(f"run must be below 2**32, got {run}.")
+        if eq_tolerance is None:
+            eq_tolerance = EQ_TOLERANCE if problem is None else problem.eq_tolerance
         check_tolerance(eq_tolerance)
         self.algorithm = solver
-        self.bounds = as_bounds(bounds)
+        self.bounds = as_bounds(bounds if problem is None else problem.bounds)
         self.maximize = maximize
         self.generation = 0  # told so far
         self.nfev = 0
@@ -71,20 +81,41 @@ class Optimizer:
         self._eq_tolerance = eq_tolerance
         self._dtype = dtype
         self._shape: Shape | None = None
+        self._keys = random.run_keys(seed, int(run), 1)
         with self._precision():
-            box = self.bounds.rounded(dtype)
-            self._numeric = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), solver)
-            self._key = random.run_keys(seed, int(run), 1)[0]
-            self._box = box
-            self._state = _init(Shape(), self._numeric, self._key, box)
+            self._traced = None if problem is None else self._repairing(problem)
+            self._search = self._new(Shape())
+            carry = programs.call(Search.begin, (), self._search, self._keys, None)
+            self._asked: Carry = programs.call(Search.ask, (), self._search, carry, np.int32(1))
+
+    def _repairing(self, problem: Problem) -> Any:
+        """The problem's functions, where the algorithm can move candidates onto its constraints with them."""
+        if problem.eq is None or not self.algorithm.repairs or not differentiable(problem):
+            return None
+        return trace(problem, self._dtype)
+
+    def _new(self, shape: Shape) -> Search:
+        """The search for evaluations of this shape."""
+        bound = self.algorithm.bind(self.bounds.dim, shape, Budget())
+        traced = self._traced
+        return Search(
+            algorithm=jax.tree.map(lambda leaf: np.asarray(leaf, self._dtype), bound),
+            bounds=self.bounds.rounded(self._dtype),
+            rules=Rules(NEVER, -math.inf, NEVER).as_arrays(self._dtype),
+            consts=None if traced is None else traced.consts,
+            shape=shape,
+            objective=None if traced is None else traced.formulas,
+            repairs=0 if traced is None else self.algorithm.repairs,
+            freeze=False,
+        )
 
     def ask(self) -> np.ndarray:
         """The points (n, d) that wait for their values; the same ones until they are told."""
-        return np.array(self._state.candidates)
+        return np.array(self._asked.state.candidates[0])
 
     def tell(self, x: Any, values: Any, *, ineq: Any = None, eq: Any = None) -> None:
         """Give the values of the points last asked for: (n,), or (n, m) for m objectives. NaN or inf means failed."""
-        asked = np.asarray(self._state.candidates)
+        asked = self.ask()
         try:
             told = reals(x)
         except ValueError:
@@ -98,38 +129,54 @@ class Optimizer:
         if raw["fun"] is None:
             raise InputError("values is missing: give one value per point.")
         shape = Shape(*(0 if r is None else r.shape[1] for r in raw.values()))
-        if self._shape is None:
-            name = type(self.algorithm).__name__
-            if shape.objectives > 1 and not self.algorithm.several_objectives:
-                raise InputError(
-                    f"values has {shape.objectives} columns, and {name} minimises one objective: take an algorithm for "
-                    'several, such as "nsga2".'
-                )
-            if shape.objectives == 1 and self.algorithm.several_objectives:
-                raise InputError(
-                    f"values has one number per point, and {name} is for several objectives: give one column for each, "
-                    'or take an algorithm for one, such as "de".'
-                )
-            self._shape = shape
-            with self._precision():  # the same candidates again, now with room for this many objectives
-                self._state = _init(shape, self._numeric, self._key, self._box)
-        elif shape != self._shape:
-            raise InputError(f"this generation came with {shape} numbers per point, earlier ones with {self._shape}.")
         if self.maximize:
             raw["fun"] = -raw["fun"]
+        rows = {name: None if r is None else r.astype(self._dtype) for name, r in raw.items()}
+        first = self._shape is None
+        if first:
+            self._check(shape)
+            self._shape = shape
+        elif shape != self._shape:
+            raise InputError(f"this generation came with {shape} numbers per point, earlier ones with {self._shape}.")
         with self._precision():
-            rows = {name: None if r is None else jnp.asarray(r, self._dtype) for name, r in raw.items()}
+            if first:  # the same candidates again, now with room for this many objectives
+                self._search = self._new(shape)
+                carry = programs.call(Search.begin, (), self._search, self._keys, None)
+                self._asked = programs.call(
+                    _start, (self._eq_tolerance,), self._search, carry, self._asked.state.candidates, rows
+                )
             self.generation += 1
-            self._state, failed = _tell(
-                self._eq_tolerance, self._numeric, self._key, np.uint32(self.generation), self._state, rows
+            self._asked, failed, made = programs.call(
+                _tell, (self._eq_tolerance,), self._search, self._keys, self._asked, np.int32(self.generation), rows
             )
-        self.nfev += len(asked)
+        self.nfev += int(made)
         self.n_failed += int(failed)
+
+    def _check(self, shape: Shape) -> None:
+        """Refuse values that the algorithm is not for, and say what it cannot do with them."""
+        name = type(self.algorithm).__name__
+        if shape.objectives > 1 and not self.algorithm.several_objectives:
+            raise InputError(
+                f"values has {shape.objectives} columns, and {name} minimises one objective: take an algorithm for "
+                'several, such as "nsga2".'
+            )
+        if shape.objectives == 1 and self.algorithm.several_objectives:
+            raise InputError(
+                f"values has one number per point, and {name} is for several objectives: give one column for each, "
+                'or take an algorithm for one, such as "de".'
+            )
+        if shape.eq and self.algorithm.repairs and self._traced is None:
+            warnings.warn(
+                f"{name} moves some candidates onto the equalities, which Optimizer cannot do without their formulas, "
+                "so that it searches otherwise than minimize: give it the Problem in place of bounds, if JAX can "
+                "differentiate its constraints, or switch it off by repaired=0.",
+                stacklevel=3,
+            )
 
     @property
     def population(self) -> Population:
         """The survivors: x (n, d), objectives (n, m) and violation (n,), in NumPy."""
-        parents = jax.tree.map(np.asarray, self._state.parents)
+        parents = jax.tree.map(lambda a: np.asarray(a)[0], self._asked.state.parents)
         return parents._replace(objectives=-parents.objectives) if self.maximize else parents
 
     @property
@@ -141,16 +188,19 @@ class Optimizer:
         """
         if self.generation == 0:
             raise InputError("nothing has been told yet, so there is no best point: ask, evaluate, tell.")
+        sign = -1.0 if self.maximize else 1.0
         with self._precision():
-            row = int(_best_row(self._state.parents))
-        parents = self.population
+            left = jax.device_get(programs.call(_finish, (), self._search, self._asked))
+        parents, x = self.population, np.asarray(left.x[0], np.float64)
+        row = int(np.flatnonzero((parents.x == left.x[0]).all(axis=1))[0])
         found = bool(np.isfinite(parents.fitness[row]))
         violation = math.inf if not found else 0.0 if parents.violation is None else float(parents.violation[row])
         result = Result(
-            x=parents.x[row].astype(np.float64),
+            x=x,
             fun=float(parents.fitness[row]) if found else math.nan,
             success=found and violation <= 0,
             message=f"Told {self.generation} generations." if found else "No point gave a finite value.",
+            stop=Stop.BUDGET,
             nit=self.generation,
             nfev=self.nfev,
             n_failed=self.n_failed,
@@ -159,22 +209,17 @@ class Optimizer:
             violation=violation,
             settings={"maximize": self.maximize},
         )
-        if parents.objectives.shape[1] > 1:
-            self._add_front(result, parents)
+        if left.found is not None:
+            individuals = jax.tree.map(lambda a: a[0][left.belongs[0]], left.found)
+            front = front_of(individuals, sign, None)
+            result.update({name: getattr(front, name) for name in ("X", "F", "G", "H", "CV")})
+            result.fun = np.full(parents.objectives.shape[1], np.nan)
+            if len(front):
+                at = knee(front.F, sign)
+                result.x, result.fun = front.X[at], front.F[at]
+            elif result.violation < math.inf:
+                result.message += " No feasible point was told."
         return result
-
-    def _add_front(self, result: Result, parents: Population) -> None:
-        sign = -1.0 if self.maximize else 1.0
-        with self._precision():
-            rows = np.asarray(_first_front(self._state.parents))
-        front = front_of(Population(parents.x[rows], sign * parents.objectives[rows], None), sign, None)
-        result.update({name: getattr(front, name) for name in ("X", "F", "G", "H", "CV")})
-        result.fun = np.full(parents.objectives.shape[1], np.nan)
-        if len(front):
-            knee = result.choose("knee")
-            result.x, result.fun = front.X[knee], front.F[knee]
-        elif result.violation < math.inf:
-            result.message += " No feasible point was told."
 
     def _precision(self) -> Any:
         return jax.enable_x64(self._dtype == "float64")
@@ -186,39 +231,32 @@ class Optimizer:
             rows = reals(values)
         except ValueError:
             raise InputError(f"{name} must be numbers, one row per point; got {type(values).__name__}.") from None
-        n = self._state.candidates.shape[0]
+        n = self._asked.state.candidates.shape[1]
         if rows.ndim not in (1, 2) or len(rows) != n or rows.size == 0:
             raise InputError(f"{name} must have one row for each of the {n} points; got shape {rows.shape}.")
         return rows.reshape(n, -1)
 
 
-@partial(jax.jit, static_argnums=0)
-def _init(shape: Shape, algorithm: Algorithm, key: Array, bounds: Bounds) -> Any:
-    return algorithm.init(random.fold(key, 0), bounds, shape)
+def _evaluation(eq_tolerance: float, rows: Any) -> Evaluation:
+    one = summarise(rows["fun"], rows["ineq"], rows["eq"], eq_tolerance)
+    return jax.tree.map(lambda a: jnp.asarray(a)[None], one)
 
 
-@partial(jax.jit, static_argnums=0)
-def _tell(eq_tolerance: float, algorithm: Algorithm, key: Array, number: Array, state: Any, rows: Any) -> Any:
-    evaluation = summarise(rows["fun"], rows["ineq"], rows["eq"], eq_tolerance)
-    shape = Shape(*(0 if rows[name] is None else rows[name].shape[1] for name in ("fun", "ineq", "eq")))
-    own = random.fold(key, number)
-    state = algorithm.step(own, prelude(algorithm, number, state, evaluation, shape), evaluation)
-    period = getattr(algorithm, "period", 0)
-    if period:
-        state = jax.lax.cond(
-            number % period == 0,
-            lambda s: algorithm.interlude(random.fold(own, INTERLUDE), s, shape),  # type: ignore[attr-defined]
-            lambda s: s,
-            state,
-        )
-    return state, jnp.sum(evaluation.failed)
+def _start(eq_tolerance: float, search: Search, carry: Carry, candidates: Array, rows: Any) -> Carry:
+    """The first state, with candidates as they were asked for, and what the algorithm takes from their values."""
+    asked = carry._replace(state=carry.state._replace(candidates=candidates))
+    return search.start(asked, _evaluation(eq_tolerance, rows))
 
 
-@jax.jit
-def _first_front(parents: Population) -> Array:
-    return first_front(parents.objectives, parents.violation)
+def _tell(
+    eq_tolerance: float, search: Search, keys: Array, asked: Carry, number: Array, rows: Any
+) -> tuple[Carry, Array, Array]:
+    """What is asked next; how many failed, and evaluations counted."""
+    own = jax.vmap(random.fold, in_axes=(0, None))(keys, number)
+    carry, row = search.tell(asked, own, number, _evaluation(eq_tolerance, rows))
+    record = Record.unpack(row.T, search.columns)
+    return search.ask(carry, number + 1), record.failed[0], record.evaluations[0]
 
 
-@jax.jit
-def _best_row(parents: Population) -> Array:
-    return best_index(parents)
+def _finish(search: Search, asked: Carry) -> Finished:
+    return search.finish(asked, jnp.zeros(1, jnp.int32), 1)

@@ -17,11 +17,14 @@ from galapax.core.algorithm import Algorithm
 from galapax.core.checks import finite
 from galapax.core.errors import InputError
 from galapax.core.problem import Problem
+from galapax.core.stop import Stop
+from galapax.engines.interrupts import interrupts
 from galapax.minimize import minimize
 from galapax.results.result import Result
 from galapax.results.study import Study, measured
-from galapax.running.solve import check_comparable, check_traceable, solve
-from galapax.running.task import archived, fitting, prepare, problem_of
+from galapax.running.observers import observers
+from galapax.running.solve import solve
+from galapax.running.task import archived, check_comparable, fitting, prepare, problem_of
 
 
 def sweep(
@@ -44,7 +47,7 @@ def sweep(
     All cells that share the same population and functions are one computation, split when memory asks for it.
     """
     problem, algorithm = problem_of(fun, bounds, algorithm, ineq, eq)
-    known_class = isinstance(algorithm, type) and hasattr(algorithm, "several_objectives")
+    known_class = isinstance(algorithm, type) and issubclass(algorithm, Algorithm)
     if algorithm is None:
         algorithm = fitting(problem, *(settings.get(name) for name in ("blackbox", "vectorized", "dtype")))
     template = algorithm() if known_class else algorithms.resolve(algorithm)
@@ -65,25 +68,27 @@ def sweep(
     groups: dict[Any, list[int]] = {}
     for i, solver in enumerate(solvers):
         groups.setdefault(jax.tree.structure(solver), []).append(i)  # what shapes the program is part of the structure
-    jobs = {key: prepare(problem, tuple(solvers[i] for i in rows), **options) for key, rows in groups.items()}
-    for job in jobs.values():  # before anything is run
-        if len(jobs) > 1 or job.solvers[0].several_objectives:
-            check_traceable(job)
-        check_comparable(job)
-    began, stopped = time.perf_counter(), ""
-    for key, rows in groups.items():
-        job = jobs[key]
-        if job.max_seconds is not None:
-            left = job.max_seconds - (time.perf_counter() - began)
-            if left <= 0:
-                stopped = "time"
+    watchers = observers(*(options.pop(name, None) for name in ("callback", "progress", "live")))
+    began = time.perf_counter()
+    tasks = {key: prepare(problem, tuple(solvers[i] for i in rows), **options) for key, rows in groups.items()}
+    for task in tasks.values():  # before anything is run
+        check_comparable(task)
+    stopped: Stop | None = None
+    with interrupts() as noted:
+        for key, rows in groups.items():
+            task = tasks[key]
+            if task.max_seconds is not None:
+                left = task.max_seconds - (time.perf_counter() - began)
+                stopped = Stop.TIME if left <= 0 else None
+                task = dataclasses.replace(task, max_seconds=left)
+            stopped = Stop.INTERRUPT if noted.seen else stopped
+            if stopped is not None:
                 break
-            job = dataclasses.replace(job, max_seconds=left)
-        found, stopped = solve(job)
-        for i, result in zip(rows, found, strict=False):
-            results[i] = result
-        if stopped:
-            break
+            found, stopped = solve(task, watchers.about(task))
+            for i, result in zip(rows, found, strict=False):
+                results[i] = result
+            if stopped is not None:
+                break
     made = [i for i, result in enumerate(results) if result is not None]
     target = options.get("target")
     return Study(
@@ -93,6 +98,7 @@ def sweep(
         results=[measured(result) for result in results if result is not None],
         targets=[None if target is None else float(target)] * len(made),
         message=message(stopped, len(made), len(solvers), "settings"),
+        stop=stopped or Stop.BUDGET,
     )
 
 
@@ -115,12 +121,11 @@ def cells(template: Algorithm, settings: dict[str, Any]) -> tuple[dict[str, list
     return named, [{name: _label(v) for name, v in own.items()} for own in combinations], solvers
 
 
-def message(stopped: str, made: int, wanted: int, what: str) -> str:
+def message(stopped: Stop | None, made: int, wanted: int, what: str) -> str:
     """How a study ended."""
-    if not stopped:
+    if stopped is None:
         return f"All {wanted} {what} were run."
-    why = {"interrupt": "Ctrl-C", "time": "the time limit", "callback": "the callback", "failures": "failures only"}
-    return f"Stopped by {why[stopped]}: {made} of {wanted} {what} were begun, the last of them perhaps not finished."
+    return f"Stopped by {stopped.by}: {made} of {wanted} {what} were begun, the last of them perhaps not finished."
 
 
 def _fields(algorithm: Algorithm) -> list[str]:

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 
 from galapax.algorithms.archive import unwrapped
-from galapax.algorithms.coevolution import CDE
+from galapax.algorithms.cde import CDE
 from galapax.algorithms.de import DE
 from galapax.algorithms.ep import EP, FEP
 from galapax.algorithms.epsilon_de import EpsilonDE
 from galapax.algorithms.ga import GA
+from galapax.algorithms.game import GameCDE, Payoff
 from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.random_search import RandomSearch
 from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.core.algorithm import Algorithm, Shared
 from galapax.core.errors import InputError, unknown_name
-from galapax.evaluation.formulas import Game
 
 ALGORITHMS: dict[str, Any] = {
     "cde": CDE,
@@ -49,6 +49,8 @@ def get(name: str, **settings: Any) -> Algorithm:
 
 def name_of(algorithm: Algorithm) -> str:
     """The registered name of an algorithm, or its class's name."""
+    if isinstance(algorithm, GameCDE):
+        return "cde"
     for name, known in ALGORITHMS.items():
         if type(unwrapped(algorithm)) is known:
             return name
@@ -63,7 +65,7 @@ def resolve(algorithm: str | Algorithm | None, constrained: bool = False, object
         return EpsilonDE() if constrained else DE()
     if isinstance(algorithm, str):
         return get(algorithm)
-    if isinstance(algorithm, type) and hasattr(algorithm, "several_objectives"):
+    if isinstance(algorithm, type) and issubclass(algorithm, Algorithm):
         raise InputError(f"algorithm is the class {algorithm.__name__}; give an instance: {algorithm.__name__}().")
     if not isinstance(algorithm, Algorithm):
         raise InputError(
@@ -77,5 +79,5 @@ def settings_of(algorithm: Algorithm) -> dict[str, Any]:
     """Its hyper-parameters as plain values: numbers, and functions by name."""
     algorithm = unwrapped(algorithm)
     values = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithm)}  # type: ignore[arg-type]
-    own = {name: v for name, v in values.items() if v is not None and not isinstance(v, Shared | Game)}
+    own = {name: v for name, v in values.items() if v is not None and not isinstance(v, Shared | Payoff)}
     return {name: v.__name__ if callable(v) else np.asarray(v).tolist() for name, v in own.items()}

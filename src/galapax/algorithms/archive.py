@@ -7,15 +7,16 @@ too many, those in the most crowded places go first, by the crowding distance of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.core.algorithm import Algorithm, Evaluation, Population, Shape, evaluated, static, unevaluated
+from galapax.core.algorithm import Algorithm, Budget, static
 from galapax.core.checks import whole
+from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics.materialise import stored
 from galapax.operators.dominance import best_rows, ranks_and_crowding
@@ -31,7 +32,7 @@ class ArchivedState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Archived:
+class Archived(Algorithm):
     """`inner` with an archive of at most `size` non-dominated points."""
 
     inner: Any
@@ -47,22 +48,52 @@ class Archived:
         self.inner.check()
         whole(self.size, "archive", 1)
 
+    def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
+        return replace(self, inner=self.inner.bind(dim, shape, budget))
+
+    @property
+    def period(self) -> int:
+        return self.inner.period
+
+    @property
+    def repairs(self) -> int:
+        return self.inner.repairs
+
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> ArchivedState:
         inner = self.inner.init(key, bounds, shape)
         first = jnp.broadcast_to(bounds.lower, (self.size, bounds.dim))
-        return _state(inner, unevaluated(first, shape))
+        return _outside(inner, unevaluated(first, shape))
+
+    def seeded(self, state: ArchivedState, points: Array) -> ArchivedState:
+        return _outside(self.inner.seeded(_inside(state), points), state.front)
+
+    def start(self, state: ArchivedState, evaluation: Evaluation, shape: Shape) -> ArchivedState:
+        return _outside(self.inner.start(_inside(state), evaluation, shape), state.front)
 
     def step(self, key: Array, state: ArchivedState, evaluation: Evaluation) -> ArchivedState:
-        inner = state.inner._replace(candidates=state.candidates, parents=state.parents)
         old, new = state.front, evaluated(state.candidates, evaluation)
         both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), old, new)
         rank, crowding = ranks_and_crowding(both.objectives, join(old.violation, new.violation))
         front = stored(take(best_rows(rank, crowding, self.size), both))
-        return _state(self.inner.step(key, inner, evaluation), front)
+        return _outside(self.inner.step(key, _inside(state), evaluation), front)
+
+    def cycle(self, key: Array, state: ArchivedState, shape: Shape) -> ArchivedState:
+        return _outside(self.inner.cycle(key, _inside(state), shape), state.front)
+
+    def evaluations(self, state: ArchivedState, number: Any) -> Any:
+        return self.inner.evaluations(_inside(state), number)
+
+    def answer(self, state: ArchivedState) -> Population:
+        return state.front
 
 
-def _state(inner: Any, front: Population) -> ArchivedState:
+def _outside(inner: Any, front: Population) -> ArchivedState:
     return ArchivedState(inner.candidates, inner.parents, front, inner._replace(candidates=None, parents=None))
+
+
+def _inside(state: ArchivedState) -> Any:
+    """The wrapped algorithm's own state."""
+    return state.inner._replace(candidates=state.candidates, parents=state.parents)
 
 
 def unwrapped(algorithm: Algorithm) -> Algorithm:

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax
 from jax import Array
 
-from galapax.core.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
+from galapax.core.algorithm import Algorithm, static
 from galapax.core.checks import in_range, whole
 from galapax.core.errors import InputError
+from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
-from galapax.numerics import random
-from galapax.operators.crossover import binomial_crossover
+from galapax.operators.differential import next_trials
 from galapax.operators.mutation import rand_1
-from galapax.operators.repair import bounce_back
 from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import choose, no_worse
 
@@ -34,7 +33,7 @@ class DEState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class DE:
+class DE(Algorithm):
     """Differential evolution for one objective on a box.
 
     population: number of individuals n, at least 4.
@@ -47,8 +46,6 @@ class DE:
     mutation: Callable[..., Array] = static(rand_1)  # noqa: RUF009 (a field, like the others)
     weight: float = 0.5
     crossover_rate: float = 0.9
-
-    several_objectives: ClassVar[bool] = False
 
     def check(self) -> None:
         whole(self.population, "population", 4, "DE draws three partners besides each individual")
@@ -63,9 +60,7 @@ class DE:
 
     def step(self, key: Array, state: DEState, evaluation: Evaluation) -> DEState:
         """Keep the better of each trial and its target, then breed the next trials."""
-        key_mutate, key_cross, key_repair = random.split(key, 3)
         trials = evaluated(state.candidates, evaluation)
         parents = choose(no_worse(trials, state.parents), trials, state.parents)
-        mutants: Any = self.mutation(key_mutate, parents, self.weight)
-        crossed = binomial_crossover(key_cross, parents.x, mutants, self.crossover_rate)
-        return DEState(bounce_back(key_repair, crossed, parents.x, state.bounds), parents, state.bounds)
+        bred = next_trials(key, parents, state.bounds, self.mutation, self.weight, self.crossover_rate)
+        return DEState(bred, parents, state.bounds)

@@ -21,9 +21,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.core.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
+from galapax.core.algorithm import Algorithm, static
 from galapax.core.checks import number, positive, whole
 from galapax.core.errors import InputError
+from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.operators.repair import bounce_back
@@ -41,7 +42,7 @@ class EPState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class EP:
+class EP(Algorithm):
     """Evolutionary programming with Gaussian mutation.
 
     population: number of parents mu, and of offspring a generation.
@@ -57,7 +58,6 @@ class EP:
     least_step: float = 1e-3
 
     draw: ClassVar[Callable[..., Array]] = staticmethod(random.normal)
-    several_objectives: ClassVar[bool] = False
 
     def check(self) -> None:
         n = whole(self.population, "population", 2, "offspring and parents compete")

@@ -17,14 +17,15 @@ new search is independent of it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.core.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
+from galapax.core.algorithm import Algorithm, static
 from galapax.core.checks import in_range, positive, whole
+from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.operators.constraints import epsilon_level, first_level, relaxed
@@ -62,7 +63,7 @@ class EpsilonDEState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class EpsilonDE:
+class EpsilonDE(Algorithm):
     """Adaptive differential evolution for one objective, made for constraints.
 
     population: number of individuals n, at least 4.
@@ -85,8 +86,6 @@ class EpsilonDE:
     patience: float = 500.0
     weight: float = 0.5
     crossover_rate: float = 0.5
-
-    several_objectives: ClassVar[bool] = False
 
     @property
     def repairs(self) -> int:

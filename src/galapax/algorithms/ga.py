@@ -12,14 +12,15 @@ is negative. As in the public code, the parents are three different individuals 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax
 from jax import Array
 
-from galapax.core.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
+from galapax.core.algorithm import Algorithm, static
 from galapax.core.checks import finite, whole
 from galapax.core.errors import InputError
+from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.operators.crossover import three_parents
@@ -36,7 +37,7 @@ class GAState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class GA:
+class GA(Algorithm):
     """The three-parent genetic algorithm of GAGPU, for one objective.
 
     population: number of individuals, at least 3.
@@ -49,8 +50,6 @@ class GA:
     fr: float = 1.0
     sigma: float = 1.0
     bounds_at_start_only: bool = static(False)
-
-    several_objectives: ClassVar[bool] = False
 
     def check(self) -> None:
         whole(self.population, "population", 3, "a child has three different parents")

@@ -15,23 +15,24 @@ two individuals, as in Hu, Qi & Qian (2015), each objective in units of its rang
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from galapax.algorithms.nsga2 import breed, check_variation, even
-from galapax.core.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
+from galapax.core.algorithm import Algorithm, Budget, static
 from galapax.core.checks import in_range, positive, whole
 from galapax.core.errors import InputError
+from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import stored
 from galapax.operators.dominance import dominated_by_drawn, mean_distance, niche_counts, scaled
 from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import feasible, take
+from galapax.operators.variation import breed, check_variation, even
 
 
 class NPGAState(NamedTuple):
@@ -42,7 +43,7 @@ class NPGAState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class NPGA:
+class NPGA(Algorithm):
     """The niched Pareto genetic algorithm for several objectives on a box.
 
     population: number of individuals n, at least 2.
@@ -70,6 +71,9 @@ class NPGA:
         whole(self.portions, "portions", 1)
         positive(self.radius, "radius")
         check_variation(self.crossover_rate, self.crossover_index, self.mutation_rate, self.mutation_index)
+
+    def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
+        return self if self.mutation_rate is not None else replace(self, mutation_rate=1 / dim)
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> NPGAState:
         x = uniform_in(key, bounds, self.population)

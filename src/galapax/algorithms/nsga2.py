@@ -17,23 +17,24 @@ one child is dropped.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.core.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
+from galapax.core.algorithm import Algorithm, Budget, static
 from galapax.core.checks import in_range, whole
+from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import stored
-from galapax.operators.crossover import simulated_binary_crossover
 from galapax.operators.dominance import best_rows, ranks_and_crowding
-from galapax.operators.mutation import add_difference, polynomial_mutation
+from galapax.operators.mutation import add_difference
 from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import binary_tournament, join, take, take_from_both
+from galapax.operators.variation import breed, check_variation, even
 
 
 class NSGA2State(NamedTuple):
@@ -44,7 +45,7 @@ class NSGA2State(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class NSGA2:
+class NSGA2(Algorithm):
     """NSGA-II for several objectives on a box.
 
     population: number of parents n, and of offspring a generation, at least 2.
@@ -71,6 +72,11 @@ class NSGA2:
         if self.differences is not None:
             in_range(self.differences, "differences", 0.0, 1.0)
 
+    def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
+        open_rate = 1 / dim if self.mutation_rate is None else self.mutation_rate
+        share = 0.5 if self.differences is None and shape.constrained else self.differences
+        return replace(self, mutation_rate=open_rate, differences=share)
+
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> NSGA2State:
         x = uniform_in(key, bounds, self.population)
         return NSGA2State(candidates=x, parents=unevaluated(x, shape), bounds=bounds)
@@ -95,42 +101,8 @@ class NSGA2:
             self.mutation_rate,
             self.mutation_index,
         )
-        share = self.differences
-        if share is None and evaluation.violation is not None:
-            share = 0.5
-        if share is not None:
+        if self.differences is not None:
             key_which, key_move = random.split(random.fold(key_breed, 1))
             moved = stored(add_difference(key_move, stored(x), state.bounds))
-            children = jnp.where(random.bernoulli(key_which, share, (x.shape[0], 1)), moved, children)
+            children = jnp.where(random.bernoulli(key_which, self.differences, (x.shape[0], 1)), moved, children)
         return NSGA2State(children[: self.population], parents, state.bounds)
-
-
-def even(count: int) -> int:
-    """The least even number of at least `count`."""
-    return count + count % 2
-
-
-def breed(
-    key: Array,
-    x: Array,
-    bounds: Bounds,
-    crossover_rate: Any,
-    crossover_index: Any,
-    mutation_rate: Any,
-    mutation_index: Any,
-) -> Array:
-    """Two children of each row in the first half of x (n, d), n even, and its like in the second half, (n, d)."""
-    key_cross, key_mutate = random.split(key)
-    a, b = stored(jnp.split(x, 2))
-    children = stored(simulated_binary_crossover(key_cross, a, b, bounds, crossover_index, crossover_rate))
-    rate = 1 / x.shape[1] if mutation_rate is None else mutation_rate
-    return polynomial_mutation(key_mutate, jnp.concatenate(children), bounds, mutation_index, rate)
-
-
-def check_variation(crossover_rate: Any, crossover_index: Any, mutation_rate: Any, mutation_index: Any) -> None:
-    """Refuse what `breed` cannot use."""
-    in_range(crossover_rate, "crossover_rate", 0.0, 1.0)
-    if mutation_rate is not None:
-        in_range(mutation_rate, "mutation_rate", 0.0, 1.0)
-    in_range(crossover_index, "crossover_index", 0.0, 1000.0)
-    in_range(mutation_index, "mutation_index", 0.0, 1000.0)

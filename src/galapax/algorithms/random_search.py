@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax
 from jax import Array
 
-from galapax.core.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
+from galapax.core.algorithm import Algorithm, static
 from galapax.core.checks import whole
+from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import choose, no_worse
@@ -23,15 +24,13 @@ class RandomSearchState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class RandomSearch:
+class RandomSearch(Algorithm):
     """Uniform points in the box, each slot keeping its best.
 
     population: points drawn each generation.
     """
 
     population: int = static(100)
-
-    several_objectives: ClassVar[bool] = False
 
     def check(self) -> None:
         whole(self.population, "population", 1, "random search draws that many points a generation")

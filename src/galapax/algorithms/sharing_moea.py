@@ -35,8 +35,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.core.algorithm import Evaluation, Population, Shape, evaluated, static, unevaluated
+from galapax.core.algorithm import Algorithm, static
 from galapax.core.checks import in_range, positive, whole
+from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import stored
@@ -55,7 +56,7 @@ class SharingMOEAState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class SharingMOEA:
+class SharingMOEA(Algorithm):
     """Fitness sharing for several objectives on a box.
 
     population: number of parents n, and of offspring a generation, at least 2.

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from galapax import algorithms, problems
-from galapax.algorithms.coevolution import CDE
+from galapax.algorithms.cde import CDE
 from galapax.compare import compare as run_compare
 from galapax.core.algorithm import Algorithm
 from galapax.core.errors import EvaluationError, InputError
@@ -32,13 +32,14 @@ from galapax.numerics import cache
 from galapax.operators import mutation
 from galapax.results.result import Result
 from galapax.results.study import Study
+from galapax.running.observers import LOOPBACK, Live
 from galapax.running.task import DEFAULT_GENERATIONS
 from galapax.storage import gagpu
 from galapax.storage.export import to_csv, to_one_json
 from galapax.storage.folders import front_table, load, plain_result, to_json
 from galapax.sweep import sweep as run_sweep
 from galapax.view import terminal
-from galapax.view.live import LOOPBACK, Live
+from galapax.view.live import is_served
 
 app = typer.Typer(
     help="Evolutionary optimisation that lives on the accelerator.",
@@ -594,7 +595,7 @@ def find_page(
 
 def keep_page(page: Live | None, wait: bool, quiet: bool) -> None:
     """Keep the live page up until Ctrl-C."""
-    if page is None or not wait or not page.served:
+    if page is None or not wait or not is_served(page):
         return
     if not quiet:
         Console(stderr=True).print("The live page stays up until Ctrl-C.", highlight=False)

@@ -1,4 +1,4 @@
-"""What an algorithm is: hyper-parameters in a frozen dataclass, the run in a state, two pure functions.
+"""What an algorithm is: hyper-parameters in a frozen dataclass, the run in a state, a few pure functions.
 
 `state.candidates` waits for its evaluation; `step` takes that evaluation, selects, and breeds the next candidates. An
 engine needs no more, whether it evaluates on the device, in a process pool or by hand.
@@ -7,55 +7,18 @@ engine needs no more, whether it evaluates on the device, in a process pool or b
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.problem import Bounds
 
 
-class Shape(NamedTuple):
-    """How many numbers one evaluation gives."""
-
-    objectives: int = 1
-    ineq: int = 0
-    eq: int = 0
-
-    @property
-    def constrained(self) -> bool:
-        return self.ineq + self.eq > 0
-
-
-class Evaluation(NamedTuple):
-    """What the problem says of n candidates. A failed one has objectives and violation +inf: it loses to any other."""
-
-    objectives: Array  # (n, m), to be minimised
-    violation: Array | None  # (n,), 0 when feasible; None for a problem without constraints
-    failed: Array  # (n,) bool: NaN, inf or an exception came back
-    ineq: Array | None = None  # (n, p)
-    eq: Array | None = None  # (n, q)
-
-    @property
-    def fitness(self) -> Array:
-        return self.objectives[..., 0]
-
-
-class Population(NamedTuple):
-    """n individuals with what is known of them."""
-
-    x: Array  # (n, d)
-    objectives: Array  # (n, m), +inf before the first evaluation
-    violation: Array | None  # (n,), or None for a problem without constraints
-
-    @property
-    def fitness(self) -> Array:
-        return self.objectives[..., 0]
-
-
 class State(Protocol):
-    """What every algorithm's state shows to engines; the rest is its own affair."""
+    """What every algorithm's state shows to engines; the rest is its own affair. A NamedTuple."""
 
     @property
     def candidates(self) -> Array: ...  # (n, d), waiting for their evaluation
@@ -64,50 +27,103 @@ class State(Protocol):
     def parents(self) -> Population: ...  # the survivors; with one objective the best individual so far is among them
 
 
-@runtime_checkable
-class Algorithm(Protocol):
-    """The contract. `several_objectives` says which problems it is for.
+class Budget(NamedTuple):
+    """What a run may spend; None where nothing limits it."""
 
-    An algorithm may also have `period`, a number of generations, and `interlude(key, state, shape)`, which is called
-    after each such period; `prelude(state, evaluation, shape)`, which takes what it needs for the whole run from the
-    evaluation of the first candidates, before the first step, and leaves the candidates as they are; and `repairs`, a
-    whole number: so many of its candidates a generation are moved onto the
-    constraints that they violate before they are evaluated, where the problem has equalities and JAX can differentiate.
+    generations: int | None = None
+    evaluations: int | None = None
+
+
+class Algorithm:
+    """The contract: a frozen dataclass of hyper-parameters with `population`, `check`, `init` and `step`.
+
+    The rest has defaults for algorithms that do not need it. `several_objectives` says which problems it is for.
     """
 
-    several_objectives: ClassVar[bool]
+    several_objectives: ClassVar[bool] = False
 
     @property
-    def population(self) -> int: ...
+    def population(self) -> int:
+        """How many candidates a generation has; a field of the dataclass."""
+        raise NotImplementedError
+
+    @property
+    def period(self) -> int:
+        """After every so many generations `cycle` is called; 0 for never."""
+        return 0
+
+    @property
+    def repairs(self) -> int:
+        """So many candidates a generation are moved onto the constraints that they violate before they are evaluated,
+        where the problem has equalities and JAX can differentiate.
+        """
+        return 0
 
     def check(self) -> None:
         """Refuse hyper-parameters that cannot work, with an InputError."""
 
+    def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
+        """This algorithm for a problem: hyper-parameters left open take values that depend on its size."""
+        return self
+
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> Any:
         """The first candidates and empty parents."""
+        raise NotImplementedError
+
+    def seeded(self, state: Any, points: Array) -> Any:
+        """The first state with points (k, d) in the place of the first candidates."""
+        k = points.shape[0]
+
+        def put(x: Array) -> Array:
+            return jnp.concatenate([points, x[k:]])
+
+        return state._replace(candidates=put(state.candidates), parents=state.parents._replace(x=put(state.parents.x)))
+
+    def start(self, state: Any, evaluation: Evaluation, shape: Shape) -> Any:
+        """Once, with the evaluation of the first candidates, before the first step: what holds for the whole run.
+
+        The candidates stay as they are.
+        """
+        return state
 
     def step(self, key: Array, state: Any, evaluation: Evaluation) -> Any:
         """Select among parents and evaluated candidates, then breed the next candidates."""
+        raise NotImplementedError
+
+    def cycle(self, key: Array, state: Any, shape: Shape) -> Any:
+        """What follows every `period` steps."""
+        return state
+
+    def evaluations(self, state: Any, number: Any) -> Any:
+        """How many evaluations generation `number` takes, from its state before the step; repairs come on top."""
+        return self.population
+
+    def work(self, dim: int) -> int:
+        """How many numbers a generation of one run handles at once, about: it decides how many runs a slice has."""
+        return self.population * dim
+
+    def answer(self, state: Any) -> Population:
+        """The individuals among which the run's answer is: the survivors, or an archive."""
+        return state.parents
+
+    def judges(self, state: Any) -> Array | None:
+        """What the individuals are judged by besides the problem, if anything."""
+        return None
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Shared:
-    """Arrays among the hyper-parameters that all runs of a batch share; any other array has one value for each run."""
+    """Arrays among hyper-parameters or in a state that all runs of a batch share; any other has one value a run."""
 
     value: Any
+
+
+def is_shared(leaf: Any) -> bool:
+    """Whether all runs of a batch share it: the box, and what is marked so."""
+    return isinstance(leaf, Bounds | Shared)
 
 
 def static(default: Any) -> Any:
     """A hyper-parameter that shapes the program (a size, a function) rather than being data in it."""
     return dataclasses.field(default=default, metadata={"static": True})
-
-
-def unevaluated(x: Array, shape: Shape) -> Population:
-    """Individuals that lose to anything evaluated, which spares a special first generation."""
-    worst = jnp.full((x.shape[0], shape.objectives), jnp.inf, x.dtype)
-    return Population(x, worst, worst[:, 0] if shape.constrained else None)
-
-
-def evaluated(candidates: Array, evaluation: Evaluation) -> Population:
-    return Population(candidates, evaluation.objectives, evaluation.violation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import numpy as np
@@ -130,8 +130,59 @@ def unavailable(x: Any) -> Any:
     raise InputError("This problem was loaded or copied without its functions; build it again to evaluate it.")
 
 
+class Described:
+    """How a problem is called and what its parts are called; shared by all kinds."""
+
+    name: str
+    title: str
+    source: str
+    optimum: float | None
+    front: Callable[[int], np.ndarray] | None = None
+    reference_point: Sequence[float] | None = None
+    hypervolume: float | None = None
+    variables: Sequence[str] | None = None
+    objectives: Sequence[str] | None = None
+    constraint_names: Sequence[str] | None = None
+    eq_tolerance: float = EQ_TOLERANCE
+    units: Mapping[str, str] | None = None
+    derived: Mapping[str, Function] | None = None
+
+    if TYPE_CHECKING:  # at run time it would be taken for the default of a field
+
+        @property
+        def bounds(self) -> Bounds:
+            """The box of x."""
+
+    @property
+    def dim(self) -> int:
+        return self.bounds.dim
+
+    @property
+    def constrained(self) -> bool:
+        return False
+
+    def variable_names(self) -> list[str]:
+        return list(self.variables) if self.variables is not None else [f"x{i + 1}" for i in range(self.dim)]
+
+    def objective_names(self, count: int) -> list[str]:
+        return list(self.objectives) if self.objectives is not None else [f"f{i + 1}" for i in range(count)]
+
+    def with_unit(self, name: str) -> str:
+        """The name with its unit, if it has one."""
+        unit = (self.units or {}).get(name)
+        return f"{name} [{unit}]" if unit else name
+
+    def without_functions(self) -> Self:
+        """A copy that describes the problem but cannot evaluate it; unlike most functions it can be pickled."""
+        raise NotImplementedError
+
+    def with_(self, **changes: Any) -> Self:
+        """A copy with some fields changed."""
+        return replace(self, **changes)  # type: ignore[type-var]
+
+
 @dataclass(frozen=True, eq=False)
-class Problem:
+class Problem(Described):
     """An objective of ONE solution, always minimised, on a box, with optional constraints.
 
     fun: maps x of shape (d,) to a scalar, or to (m,) for m objectives.
@@ -192,37 +243,17 @@ class Problem:
                 raise InputError(f"units names {name!r}, which is none of {', '.join(sorted(known))}.")
 
     @property
-    def dim(self) -> int:
-        return self.bounds.dim
-
-    @property
     def constrained(self) -> bool:
         return self.ineq is not None or self.eq is not None
 
-    def variable_names(self) -> list[str]:
-        return list(self.variables) if self.variables is not None else [f"x{i + 1}" for i in range(self.dim)]
-
-    def objective_names(self, count: int) -> list[str]:
-        return list(self.objectives) if self.objectives is not None else [f"f{i + 1}" for i in range(count)]
-
-    def with_unit(self, name: str) -> str:
-        """The name with its unit, if it has one."""
-        unit = (self.units or {}).get(name)
-        return f"{name} [{unit}]" if unit else name
-
     def without_functions(self) -> Problem:
-        """A copy that describes the problem but cannot evaluate it; unlike most functions it can be pickled."""
         here: dict[str, Any] = dict.fromkeys((n for n in ("fun", "ineq", "eq") if getattr(self, n)), unavailable)
         derived = None if self.derived is None else dict.fromkeys(self.derived, unavailable)
         return replace(self, **here, front=None, derived=derived)
 
-    def with_(self, **changes: Any) -> Problem:
-        """A copy with some fields changed."""
-        return replace(self, **changes)
-
 
 @dataclass(frozen=True, eq=False)
-class MinMaxProblem:
+class MinMaxProblem(Described):
     """min over x of max over y of fun(x, y), each in a box of its own.
 
     optimum: the min-max value; `solutions` (k, dx + dy) lists saddle points.
@@ -240,3 +271,12 @@ class MinMaxProblem:
     def __post_init__(self) -> None:
         object.__setattr__(self, "x_bounds", as_bounds(self.x_bounds, "x_bounds"))
         object.__setattr__(self, "y_bounds", as_bounds(self.y_bounds, "y_bounds"))
+        if not self.name:
+            object.__setattr__(self, "name", getattr(self.fun, "__name__", type(self.fun).__name__))
+
+    @property
+    def bounds(self) -> Bounds:
+        return self.x_bounds
+
+    def without_functions(self) -> MinMaxProblem:
+        return replace(self, fun=unavailable)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from galapax.core.algorithm import Population, Shape
-from galapax.engines.loop import FIRST, Carry, settle, violation_column
+from galapax.core.evaluation import Population, Shape
+from galapax.core.record import KEPT, Columns, Record
+from galapax.engines.search import Carry, settle
 from galapax.operators.selection import best_index
+
+if TYPE_CHECKING:
+    from galapax.engines.drive import Slice
+    from galapax.engines.outcome import Track
 
 INDIVIDUALS = 4096  # of a population, at most
 VARIABLES = 64  # of an individual, at most
@@ -24,23 +29,80 @@ QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 class Survivors(NamedTuple):
     """Some of one run's survivors, its best among them."""
 
-    x: Array  # (n, v) in float32, the first variables
-    objectives: Array  # (n, m)
-    violation: Array | None  # (n,)
-    best: Array  # (d,), the best one's variables, all of them
+    x: Any  # (n, v) in float32, the first variables
+    objectives: Any  # (n, m)
+    violation: Any  # (n,), or None
+    best: Any  # (d,), the best one's variables, all of them
 
 
 class Rows(NamedTuple):
     """A few generations of history, of one run and over all runs."""
 
-    history: Array  # (ROWS, columns): as `loop.summary` orders them, without the failures
-    median: Array  # (m,), over the survivors of that run after the chunk
-    spread: Array | None  # (ROWS, 5): QUANTILES of the runs' best values; +inf for runs without a feasible point
+    own: Record  # (ROWS, ...), of that run
+    median: np.ndarray  # (m,), over the survivors of that run after the chunk
+    spread: np.ndarray | None  # (ROWS, 5): QUANTILES of the runs' best values; +inf for runs without a feasible point
+
+
+class Glance:
+    """A batch of runs after a chunk, to be looked at before the next chunk takes its memory."""
+
+    def __init__(self, parts: list[Slice]) -> None:
+        self._parts = parts
+        self._ends = np.cumsum([len(part.wanted) for part in parts])
+
+    @property
+    def shape(self) -> Shape:
+        return self._parts[0].search.shape
+
+    def survivors(self, run: int) -> Survivors:
+        """Some of this run's survivors."""
+        part, place = self._find(run)
+        assert part.carry is not None
+        return jax.device_get(_survivors(part.carry, np.int32(place)))
+
+    def rows(self, chosen: np.ndarray, run: int, before: Track, now: Track) -> Rows:
+        """These rows (ROWS,) of the last chunk's history, which lies between the two tracks."""
+        part, place = self._find(run)
+        made = (now.generations - before.generations).astype(np.int32)
+        chosen = chosen.astype(np.int32)
+        assert part.carry is not None
+        own, median = jax.device_get(
+            _rows(part.carry, part.latest, np.minimum(chosen, max(made[run] - 1, 0)), np.int32(place))
+        )
+        record = Record.unpack(own, part.columns, KEPT)
+        if len(made) == 1 or self.shape.objectives > 1:
+            return Rows(record, median, None)
+        ends = [0, *self._ends.tolist()]
+        held = [
+            self._held(part, chosen, made[a:b], before.rows(slice(a, b)))
+            for part, a, b in zip(self._parts, ends[:-1], ends[1:], strict=True)
+        ]
+        some = np.linspace(0, len(made) - 1, min(len(made), RUNS)).astype(int)
+        ordered = np.sort(np.concatenate(held, axis=1)[:, some], axis=1)
+        return Rows(record, median, ordered[:, np.rint(np.array(QUANTILES) * (len(some) - 1)).astype(int)])
+
+    def _find(self, run: int) -> tuple[Slice, int]:
+        """The slice that has this run of the batch, and its place there."""
+        i = int(np.searchsorted(self._ends, run, side="right"))
+        part = self._parts[i]
+        return part, int(part.wanted[run - int(self._ends[i - 1] if i else 0)])
+
+    def _held(self, part: Slice, chosen: np.ndarray, made: np.ndarray, before: Track) -> np.ndarray:
+        """The best value of each run in these rows, (ROWS, R); a finished run's last one is repeated."""
+        best, violation = before.best, before.violation
+        if not made.any():
+            best = np.where(violation > 0, np.inf, best)
+            return np.broadcast_to(best, (len(chosen), len(best)))
+        every = np.zeros(len(part.cells), np.int32)
+        every[part.wanted] = made
+        taken = jax.device_get(_best(part.columns, part.latest, chosen, every))
+        rows, broken = (a[:, part.wanted] for a in taken)
+        rows, broken = np.where(made > 0, rows, best), np.where(made > 0, broken, violation)
+        return np.where(broken > 0, np.inf, rows)
 
 
 @jax.jit
-def survivors(carry: Carry, run: Array) -> Survivors:
-    """Some of this run's survivors."""
+def _survivors(carry: Carry, run: Array) -> Survivors:
     parents = _of_run(carry, run)
     best = best_index(parents)
     some, x = _some(parents, best), parents.x[:, :VARIABLES]
@@ -50,35 +112,22 @@ def survivors(carry: Carry, run: Array) -> Survivors:
     return Survivors(x.astype(jnp.float32), parents.objectives, parents.violation, _of_run(carry, run).x[best])
 
 
-@partial(jax.jit, static_argnums=0)
-def rows(
-    shape: Shape, carry: Carry, history: Array, chosen: Array, run: Array, made: Array, best: Array, violation: Array
-) -> Rows:
-    """These rows (ROWS,) of a chunk's history (rows, columns, R).
-
-    made: (R,), how many rows each run made. best, violation: (R,), before the chunk, for runs that made none.
-    """
+@jax.jit
+def _rows(carry: Carry, history: Array, chosen: Array, run: Array) -> tuple[Array, Array]:
     parents = _of_run(carry, run)
     some = _some(parents, best_index(parents))
     values = parents.objectives if some is None else parents.objectives[some]
-    width = 3 * shape.objectives + (2 if shape.constrained else 0)
-    own = history[jnp.minimum(chosen, made[run] - 1), FIRST : FIRST + width, run]
-    runs = made.shape[0]
-    if runs == 1 or shape.objectives > 1:
-        return Rows(own, jnp.median(values, axis=0), None)
-    some_runs = np.linspace(0, runs - 1, min(runs, RUNS)).astype(int)
-    made = made[some_runs]
-    last = jnp.clip(jnp.minimum(chosen[:, None], made - 1), 0)  # a finished run's last row is repeated
+    return history[chosen, :, run], jnp.median(values, axis=0)
 
-    def held(column: int, before: Array) -> Array:
-        return jnp.where(made > 0, jnp.take_along_axis(history[:, column][:, some_runs], last, axis=0), before)
 
-    found = held(FIRST, best[some_runs])
-    if shape.constrained:
-        found = jnp.where(held(violation_column(shape), violation[some_runs]) > 0, jnp.inf, found)
-    ordered = jnp.sort(found, axis=1)
-    at = np.rint(np.array(QUANTILES) * (len(some_runs) - 1)).astype(int)
-    return Rows(own, jnp.median(values, axis=0), ordered[:, at])
+@partial(jax.jit, static_argnums=0)
+def _best(columns: Columns, history: Array, chosen: Array, made: Array) -> tuple[Array, Array]:
+    last = jnp.clip(jnp.minimum(chosen[:, None], made - 1), 0)
+    record = Record.unpack(jnp.swapaxes(history, 1, 2), columns, KEPT)
+    best = jnp.take_along_axis(record.best[..., 0], last, axis=0)
+    if record.violation is None:
+        return best, jnp.zeros_like(best)
+    return best, jnp.take_along_axis(record.violation, last, axis=0)
 
 
 def _of_run(carry: Carry, run: Array) -> Population:

@@ -2,262 +2,118 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from galapax.core.algorithm import Algorithm, Evaluation, Shape
-from galapax.core.checks import reals, short
-from galapax.core.errors import EvaluationError, InputError
-from galapax.core.problem import Problem
-from galapax.engines import loop
-from galapax.engines.loop import Carry, Outcome, Rules, Watch
-from galapax.evaluation.formulas import check_arity, check_fit, check_names, summarise
+from galapax.core.evaluation import Evaluation, Population, Shape
+from galapax.core.stop import RUNNING
+from galapax.engines import search as searching
+from galapax.engines.drive import Slice
+from galapax.engines.interrupts import Interrupts
+from galapax.engines.programs import Clock
+from galapax.engines.search import REASON, Carry, Finished, Search
+from galapax.evaluation.blackbox import BlackBox
+from galapax.evaluation.failures import summarise
 from galapax.numerics import random
 
-KNOWN = 20_000  # points whose constraints are remembered, so that they need not be called again for the result
 
+class Host:
+    """An Engine for objectives that are called. How many numbers they give is known once they were."""
 
-class BlackBox:
-    """A problem whose functions are called from Python, one solution at a time or (vectorized) all at once.
+    def __init__(self, box: BlackBox, clock: Clock, interrupts: Interrupts, check: Callable[[Shape], None]) -> None:
+        self.box, self.clock, self.interrupts = box, clock, interrupts
+        self.check = check  # is called with the shape, as soon as it is known
+        self._waiting: list[Any] = []  # the first values of the slices, until they are told
 
-    An exception counts as a failure of that solution; the first is kept for the message. Ctrl-C inside a call ends the
-    evaluation there: the points not reached are left out, and what was evaluated still counts.
-    """
+    def begin(self, parts: list[Slice]) -> None:
+        self.interrupts.at_once = lambda: self.box.calling
+        # the first candidates do not depend on how many numbers the objective gives: evaluate them, then begin for real
+        first = [self.clock.call(Search.begin, (), part.search, part.keys, part.initial) for part in parts]
+        self._waiting = self._measure(parts, first)
+        self.check(self.box.shape)
+        for part, raw in zip(parts, self._waiting, strict=True):
+            part.search = replace(part.search, shape=self.box.shape)
+            carry = self.clock.call(Search.begin, (), part.search, part.keys, part.initial)
+            asked = self.clock.call(Search.ask, (), part.search, carry, np.int32(1))
+            part.carry = self.clock.call(_start, (self.box.problem.eq_tolerance,), part.search, asked, raw)
 
-    def __init__(self, problem: Problem, *, dtype: str, maximize: bool, vectorized: bool, raise_failures: bool) -> None:
-        self.problem = problem
-        self.dtype = dtype  # in which the engine will compare what comes back
-        self.maximize = maximize
-        self.vectorized = vectorized
-        self.raise_failures = raise_failures
-        self.functions = {n: getattr(problem, n) for n in ("fun", "ineq", "eq") if getattr(problem, n) is not None}
-        for name, function in self.functions.items():
-            check_arity(name, function, int(vectorized))
-        self.widths: dict[str, int] = {}  # numbers per solution, learnt from the first that comes back
-        self.first_error = ""
-        self.skipped = 0  # points not reached because of Ctrl-C
-        self.calling = False  # inside the user's code, where Ctrl-C is raised at once
-        self._best: tuple[float, float] = (np.inf, np.inf)  # violation and value of the best so far
-        self._known: dict[bytes, dict[str, np.ndarray]] = {}  # raw values of points that may be asked for once more
+    def plan(self, length: int, seconds: float) -> int:
+        return 1
 
-    @property
-    def shape(self) -> Shape:
-        """How many numbers one solution gives; a function that never succeeded counts as giving one."""
-        width = {name: self.widths.get(name, 1) if name in self.functions else 0 for name in ("fun", "ineq", "eq")}
-        return Shape(width["fun"], width["ineq"], width["eq"])
+    def advance(self, parts: list[Slice], first: int, count: int) -> list[list[Any]]:
+        assert count == 1
+        number = np.int32(first)
+        asked: list[Any] = [part.carry for part in parts]
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            asked = [self.clock.call(Search.ask, (), part.search, part.carry, number) for part in parts]
+            waiting = self._measure(parts, asked)
+        tallies, tolerance = [], (self.box.problem.eq_tolerance,)
+        for part, own, raw in zip(parts, asked, waiting, strict=True):
+            arguments = (part.search, part.keys, own, number, raw)
+            part.carry, part.latest, tally = self.clock.call(_tell, tolerance, *arguments)
+            tallies.append([tally])
+        return tallies
 
-    def __call__(self, candidates: np.ndarray) -> dict[str, np.ndarray]:
-        """Raw values {name: (N, width)} at candidates (N, d), NaN where a call failed."""
-        out: dict[str, list[np.ndarray | None]] = {name: [None] * len(candidates) for name in self.functions}
-        reached = 0
-        try:
-            self.calling = True
-            if self.vectorized:
-                for name in self.functions:
-                    out[name] = self._rows(name, candidates)
-            else:
-                for i, x in enumerate(candidates):
-                    for name in self.functions:
-                        out[name][i] = self._one(name, x)
-                    reached = i + 1
-            self.calling = False
-        except KeyboardInterrupt:
-            self.skipped = len(candidates) - reached
-        finally:
-            self.calling = False
-        first = not self.widths
-        for name, values in out.items():
-            self.widths[name] = max([self.widths.get(name, 1), *(v.size for v in values if v is not None)])
-        if first:
-            check_names(self.problem, self.shape)
-        raw = {name: np.array([self._padded(name, v) for v in values]) for name, values in out.items()}
-        if self.maximize:
-            raw["fun"] = -raw["fun"]
-        if self.problem.constrained:
-            self._remember(candidates, raw)
-        return raw
+    def finish(self, part: Slice) -> Finished:
+        relative = (part.cells - part.cells[0]).astype(np.int32)
+        return self.clock.call(_finish, (int(relative[-1]) + 1,), part.search, part.carry, relative)
 
-    def at(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """The constraints at the best point, or at one of the front: as they were when it was evaluated, or else called
-        again.
+    def survivors(self, part: Slice) -> Population:
+        return self.clock.call(searching.survivors, (), part.carry)
+
+    def _measure(self, parts: list[Slice], asked: list[Carry]) -> list[dict[str, np.ndarray]]:
+        """Raw values {name: (S, n, width)} of each slice's candidates; NaN for runs that are finished or not wanted,
+        which cost no calls.
         """
-        point = np.asarray(x, np.float64)
-        known = self._known.get(point.tobytes())
-        if known is not None:
-            return known
-        values = {}
-        for name in (name for name in self.functions if name != "fun"):
-            value = self._rows(name, point[None])[0] if self.vectorized else self._one(name, point)
-            values[name] = self._padded(name, value)
-        return values
-
-    def _remember(self, candidates: np.ndarray, raw: dict[str, np.ndarray]) -> None:
-        seen = {name: values.astype(self.dtype) for name, values in raw.items()}
-        judged = summarise(seen["fun"], seen.get("ineq"), seen.get("eq"), self.problem.eq_tolerance, np)
-        violation: Any = judged.violation
-        several = raw["fun"].shape[1] > 1
-        for i in np.flatnonzero(~judged.failed):
-            # of several objectives any feasible point may be on the front in the end: the latest are kept
-            found = (float(violation[i]), 0.0 if several else float(judged.fitness[i]))
-            if found < self._best:
-                self._best = found
-                self._known.clear()
-            if found == self._best:
-                if len(self._known) >= KNOWN:  # on a plateau every point is as good
-                    del self._known[next(iter(self._known))]
-                self._known[candidates[i].tobytes()] = {name: values[i] for name, values in raw.items()}
-
-    def _one(self, name: str, x: np.ndarray) -> np.ndarray | None:
-        try:
-            value = self.functions[name](x.copy())
-        except Exception as error:
-            self._failed(name, x, error)
-            return None
-        return self._numbers(name, value)
-
-    def _rows(self, name: str, candidates: np.ndarray) -> list[np.ndarray | None]:
-        try:
-            returned = self.functions[name](candidates.copy())
-        except Exception as error:
-            self._failed(name, candidates[0], error)
-            return [None] * len(candidates)
-        values = self._reals(name, returned)
-        if values.ndim not in (1, 2) or len(values) != len(candidates):
-            raise InputError(
-                f"{name} with vectorized=True is given x of shape {candidates.shape} and must return "
-                f"{len(candidates)} values, shape (n,) or (n, m); it returned shape {values.shape}."
-            )
-        return list(values.reshape(len(candidates), -1))
-
-    def _failed(self, name: str, x: np.ndarray, error: Exception) -> None:
-        message = f"{name} raised {type(error).__name__}: {error}"
-        if self.raise_failures:
-            raise EvaluationError(f"{message}, at x = {x.tolist()}") from error
-        self.first_error = self.first_error or message
-
-    def _numbers(self, name: str, value: Any) -> np.ndarray:
-        numbers = self._reals(name, value)
-        if numbers.ndim > 1 or numbers.size == 0:
-            raise InputError(f"{name} of one solution must return a number or a vector; got shape {numbers.shape}.")
-        return numbers.ravel()
-
-    def _reals(self, name: str, value: Any) -> np.ndarray:
-        try:
-            return reals(value)
-        except ValueError:
-            hint = " (did it end without `return`?)" if value is None else ""
-            what = "a number or a vector of real numbers"
-            raise InputError(f"{name} must return {what}; it returned {short(value)}{hint}.") from None
-
-    def _padded(self, name: str, value: np.ndarray | None) -> np.ndarray:
-        if value is None:
-            return np.full(self.widths[name], np.nan)
-        if value.size != self.widths[name]:
-            raise InputError(
-                f"{name} returned {value.size} numbers for one solution and {self.widths[name]} for another."
-            )
-        return value
-
-
-def run(
-    box: BlackBox,
-    algorithm: Algorithm,
-    bounds: Any,
-    rules: Rules,
-    *,
-    keys: Any,
-    cells: Any,
-    initial: Any,
-    watch: Watch,
-    keep_history: bool,
-    with_x: bool,
-    repairs: int,
-) -> Outcome:
-    """Run a batch, one run per key, calling the objective from here. The arguments are those of the xla engine; nothing
-    is repaired, since a black box has no derivatives.
-    """
-    runs, dtype = keys.shape[0], bounds.lower.dtype
-    device_rules = rules.as_arrays(dtype)
-    skipped = np.zeros(runs, np.int64)
-
-    def measure(candidates: Array, running: np.ndarray) -> Any:
-        """Raw values {name: (R, n, width)}; NaN for the runs that are finished, which cost no more calls."""
-        points = np.asarray(candidates, np.float64)
-        raw = box(points[running].reshape(-1, points.shape[-1]))
-        if box.skipped:
-            n, going = points.shape[1], int(running.sum())
-            reached = going * n - box.skipped  # in order, one run after the other
-            skipped[running] = n - np.clip(reached - n * np.arange(going), 0, n)
-        out = {}
-        for name, values in raw.items():
-            rows = np.full((*points.shape[:2], values.shape[1]), np.nan)
-            rows[running] = values.reshape(-1, points.shape[1], values.shape[1])
-            out[name] = rows.astype(dtype)
+        points = [np.asarray(carry.state.candidates, np.float64) for carry in asked]
+        going = [_going(part, carry) for part, carry in zip(parts, asked, strict=True)]
+        wanted = np.concatenate(
+            [own[places].reshape(-1, own.shape[-1]) for own, places in zip(points, going, strict=True)]
+        )
+        raw = self.box(wanted)
+        reached, at, out = len(wanted) - self.box.skipped, 0, []  # in order, one run after the other
+        for part, carry, places in zip(parts, asked, going, strict=True):
+            runs, n = carry.state.candidates.shape[:2]
+            size = n * len(places)
+            own = {name: np.full((runs, n, values.shape[1]), np.nan) for name, values in raw.items()}
+            for name, values in raw.items():
+                own[name][places] = values[at : at + size].reshape(len(places), n, -1)
+            if reached < at + size:
+                part.track.skipped = part.track.skipped.copy()
+                part.track.skipped[places] = n - np.clip(reached - at - n * np.arange(len(places)), 0, n)
+            out.append({name: values.astype(carry.state.candidates.dtype) for name, values in own.items()})
+            at += size
         return out
 
-    with loop.interrupts(at_once=lambda: box.calling) as interrupted:
-        # the first candidates do not depend on how many numbers the objective gives: evaluate them, then begin for real
-        candidates = _begin(Shape(), False, algorithm, keys, bounds, initial).proposed.candidates
-        waiting: Any = measure(candidates, np.ones(runs, bool))
-        check_fit(algorithm, box.problem, box.shape)
-        loop.check_rules(rules, box.problem, box.shape)
 
-        def chunk(carry: Carry, first: int, count: int) -> tuple[Carry, Any, Any]:
-            nonlocal waiting
-            raw = waiting if waiting is not None else measure(*_waiting(carry))
-            waiting = None
-            fixed = (box.shape, box.problem.eq_tolerance, with_x)
-            return _generation(fixed, algorithm, device_rules, keys, np.int32(first), carry, raw)
-
-        relative = jnp.asarray(cells - cells[0])
-        outcome = loop.drive(
-            chunk,
-            lambda length, seconds: 1,
-            _begin(box.shape, True, algorithm, keys, bounds, initial),
-            cells=cells,
-            limit=int(rules.generations),
-            watch=watch,
-            keep_history=keep_history,
-            interrupted=interrupted,
-            finish=lambda carry: _finish(int(cells[-1] - cells[0]) + 1, carry, relative),
-            survivors=loop.survivors,
-        )
-    return replace(outcome, track=replace(outcome.track, skipped=skipped))
+def _going(part: Slice, asked: Carry) -> np.ndarray:
+    """The places of the runs that are wanted and not finished."""
+    assert asked.frozen is not None
+    running = np.asarray(asked.frozen.marks)[:, REASON] == RUNNING
+    return part.wanted[running[part.wanted]]
 
 
-def _waiting(carry: Carry) -> tuple[Array, np.ndarray]:
-    """The candidates of all runs, and which runs still go on."""
-    assert carry.frozen is not None
-    marks = np.asarray(carry.frozen.marks)
-    return loop.settle(carry).candidates, marks[:, loop.REASON] == loop.RUNNING
+def _evaluation(eq_tolerance: float, raw: Any) -> Evaluation:
+    return jax.vmap(lambda v: summarise(v["fun"], v.get("ineq"), v.get("eq"), eq_tolerance))(raw)
 
 
-_begin = partial(jax.jit, static_argnums=(0, 1))(loop.begin)
-_finish = partial(jax.jit, static_argnums=0)(loop.finish)
+def _start(eq_tolerance: float, search: Search, asked: Carry, raw: Any) -> Carry:
+    return search.start(asked, _evaluation(eq_tolerance, raw))
 
 
-@partial(jax.jit, static_argnums=0)
-def _generation(
-    fixed: tuple[Shape, float, bool],
-    algorithm: Algorithm,
-    rules: Rules,
-    keys: Array,
-    number: Array,
-    carry: Carry,
-    raw: Any,
+def _tell(
+    eq_tolerance: float, search: Search, keys: Array, asked: Carry, number: Array, raw: Any
 ) -> tuple[Carry, Array, Array]:
-    shape, eq_tolerance, with_x = fixed
-
-    def evaluate(_: Array) -> Evaluation:
-        return jax.vmap(lambda v: summarise(v["fun"], v.get("ineq"), v.get("eq"), eq_tolerance))(raw)
-
     own = jax.vmap(random.fold, in_axes=(0, None))(keys, number)
-    carry, row = loop.generation(algorithm, rules, own, number, carry, evaluate, with_x, shape)
-    assert carry.frozen is not None
-    return carry, row[None], loop.tally(shape, rules, row[None], jnp.int32(1), carry.frozen.marks)
+    carry, row = search.tell(asked, own, number, _evaluation(eq_tolerance, raw))
+    return carry, searching.kept(row[None]), searching.tally(search, row[None], np.int32(1), carry)
+
+
+def _finish(count: int, search: Search, carry: Carry, cells: Array) -> Finished:
+    return search.finish(carry, cells, count)

@@ -1,15 +1,12 @@
 """The xla engine: objective and algorithm compiled into one program that runs whole chunks of generations.
 
-On a CPU the chunk's length is an argument and follows the clock. On a GPU it is part of the program, since a loop whose
-end the device must ask the host for costs a round trip each generation.
+On a CPU the chunk's length is an argument and follows the clock, which changes no program. On a GPU it is part of the
+program, since a loop whose end the device must ask the host for costs a round trip each generation; so lengths come
+from a small set, and a second call with other generations compiles nothing.
 """
 
 from __future__ import annotations
 
-import math
-import os
-import time
-from collections import OrderedDict
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,271 +16,164 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from galapax.core.algorithm import Algorithm, Evaluation, Shape
-from galapax.core.errors import InputError
-from galapax.core.problem import Bounds
-from galapax.engines import loop
-from galapax.engines.loop import Carry, Outcome, Rules, Watch
-from galapax.evaluation.formulas import Formulas, evaluate_points
-from galapax.numerics import random
+from galapax.core.evaluation import Population
+from galapax.engines import search as searching
+from galapax.engines.drive import Slice
+from galapax.engines.programs import Clock
+from galapax.engines.search import Carry, Finished, Search
+from galapax.numerics import devices, random
 
 CHUNK_SECONDS = 0.1  # on a CPU the host looks about so often
-GPU_CHUNK = 1024  # the most generations between two looks on a GPU
-VIEWED_CHUNK = 256  # as long as somebody watches
+LENGTHS = (500, 100, 50, 10, 1)  # of chunks on a GPU, in generations or in periods of an algorithm
+LOOK = 1000  # generations between two looks on a GPU, at most
+SLOW = 0.25  # seconds that a chunk on a GPU should take at most
 GPU_OPTIONS: dict[str, str | bool] = {
     "xla_gpu_enable_while_loop_unrolling": "WHILE_LOOP_UNROLLING_DOUBLE_BUFFER"
 }  # else the state is copied
 
 
-def run(
-    formulas: Formulas,
-    algorithm: Algorithm,
-    bounds: Bounds,
-    rules: Rules,
-    *,
-    keys: Any,
-    cells: Any,
-    initial: Any,
-    watch: Watch,
-    keep_history: bool,
-    with_x: bool,
-    repairs: int,
-) -> Outcome:
-    """Run a batch, one run per key, to its end.
+class Xla:
+    """An Engine for objectives that JAX traces.
 
-    algorithm: hyper-parameters that differ between runs have one value for each. cells: (R,), which runs share them.
-    initial: starting points (k, d), (R, k, d), or None. with_x: the best x of each generation is in the history.
-    repairs: how many candidates a generation are moved onto the constraints before they are evaluated.
+    steps: how many device operations one evaluation takes one after another, about; it limits chunks on a GPU.
     """
-    clock = Clock()
-    runs, limit = keys.shape[0], int(rules.generations)
-    on_cpu = jax.default_backend() == "cpu"
-    if on_cpu:
-        rows = cpu_rows(runs, algorithm.population)
-    else:
-        genes, period = runs * algorithm.population * bounds.dim, getattr(algorithm, "period", 1)
-        most = GPU_CHUNK if watch.viewer is None else VIEWED_CHUNK
-        rows = gpu_rows(limit, genes, latency(formulas, bounds), period, most)
-    # chunks that end where they are asked to, some of them shorter than their program
-    cut = not on_cpu and (bool(watch.snapshots) or watch.viewer is not None)
-    uneven = cut or (not on_cpu and limit % rows > 0)
-    freeze = rules.target > -math.inf or int(rules.stall) < loop.NEVER or uneven
-    algorithm, bounds, keys, consts, device_rules, initial = jax.device_put(
-        (algorithm, bounds, keys, formulas.consts, rules.as_arrays(bounds.lower.dtype), initial)
-    )
-    fixed = (formulas, rows, not on_cpu, cut, with_x, repairs)
 
-    relative = (cells - cells[0]).astype(np.int32)
+    def __init__(self, search: Search, clock: Clock, width: int, steps: int) -> None:
+        self.clock = clock
+        self.on_cpu = devices.on_cpu()
+        population, dim = search.algorithm.population, search.bounds.dim
+        self.rows = _cpu_rows(width, population)
+        self.longest = _longest(steps, width * population * dim)
+        self._shared = jax.device_put((search.bounds, search.rules, search.consts))
 
-    compiling = 0.0  # in the time that the first chunk takes
+    def begin(self, parts: list[Slice]) -> None:
+        bounds, rules, consts = self._shared
+        for part in parts:
+            algorithm, part.keys, part.initial = jax.device_put((part.search.algorithm, part.keys, part.initial))
+            part.search = replace(part.search, algorithm=algorithm, bounds=bounds, rules=rules, consts=consts)
+            part.carry = self.clock.call(Search.begun, (), part.search, part.keys, part.initial)
 
-    def chunk(carry: Carry, first: int, count: int) -> tuple[Carry, Any, Any]:
-        nonlocal compiling
-        span = np.array([first, count], np.int32)  # one transfer
-        before = clock.compile_seconds
-        out = clock.call(_chunk, fixed, algorithm, bounds, consts, device_rules, keys, carry, span)
-        compiling += clock.compile_seconds - before
-        return out
-
-    def plan(length: int, seconds: float) -> int:
-        if not on_cpu:
-            return rows
+    def plan(self, length: int, seconds: float) -> int:
+        if not self.on_cpu:
+            return LOOK if self.longest == LENGTHS[0] else self.longest
         if length == 0:
             return 1  # a generation may take long: time the first before asking for more
-        return max(1, min(rows, int(length * min(8.0, CHUNK_SECONDS / max(seconds, 1e-9)))))
+        return max(1, min(self.rows, int(length * min(8.0, CHUNK_SECONDS / max(seconds, 1e-9)))))
 
-    carry = clock.call(loop.begin, (formulas.shape, freeze), algorithm, keys, bounds, initial)
-    with loop.interrupts() as interrupted:
-        outcome = loop.drive(
-            chunk,
-            plan,
-            carry,
-            cells=cells,
-            limit=limit,
-            watch=watch,
-            keep_history=keep_history,
-            interrupted=interrupted,
-            finish=lambda carry: clock.call(loop.finish, (int(relative[-1]) + 1,), carry, relative),
-            survivors=lambda carry: clock.call(loop.survivors, (), carry),
+    def advance(self, parts: list[Slice], first: int, count: int) -> list[list[Any]]:
+        make = self._chunk if self.on_cpu else self._static_chunks
+        return [make(part, first, count) for part in parts]
+
+    def _chunk(self, part: Slice, first: int, count: int) -> list[Any]:
+        span = np.array([first, count], np.int32)  # one transfer
+        part.carry, part.latest, tally = self.clock.call(
+            _chunk, (self.rows,), part.search, part.keys, part.carry, span, donate=(2,)
         )
-    waited = outcome.device_seconds - compiling
-    return replace(outcome, compile_seconds=clock.compile_seconds, device_seconds=waited)
+        return [tally]
+
+    def _static_chunks(self, part: Slice, first: int, count: int) -> list[Any]:
+        options = GPU_OPTIONS if devices.platform() == "gpu" else None
+        pieces, tallies = [], []
+        for start, length in _cut(first, count, part.search.algorithm.period, self.longest):
+            arguments = (part.search, part.keys, part.carry, np.int32(start))
+            part.carry, rows, tally = self.clock.call(
+                _static_chunk, (length,), *arguments, donate=(2,), options=options
+            )
+            pieces.append(rows)
+            tallies.append(tally)
+        part.latest = pieces[0] if len(pieces) == 1 else jnp.concatenate(pieces)
+        return tallies
+
+    def finish(self, part: Slice) -> Finished:
+        relative = (part.cells - part.cells[0]).astype(np.int32)
+        return self.clock.call(_finish, (int(relative[-1]) + 1,), part.search, part.carry, relative)
+
+    def survivors(self, part: Slice) -> Population:
+        return self.clock.call(searching.survivors, (), part.carry)
 
 
-def _chunk(
-    formulas: Formulas,
-    rows: int,
-    static_length: bool,
-    cut: bool,
-    with_x: bool,
-    repairs: int,
-    algorithm: Algorithm,
-    bounds: Bounds,
-    consts: Any,
-    rules: Rules,
-    keys: Array,
-    carry: Carry,
-    span: Array,
-) -> tuple[Carry, Array, Array]:
-    """`span[1]` generations from number `span[0]` on (all `rows` if the length is static), their history and tally.
+def _chunk(rows: int, search: Search, keys: Array, carry: Carry, span: Array) -> tuple[Carry, Array, Array]:
+    """`span[1]` generations from number `span[0]` on, at most `rows`: their history and tally."""
 
-    cut: the first number may be any, not only one more than a multiple of the algorithm's period.
-    """
-
-    # what a static loop makes beyond the wanted generations is masked
-    rules = rules._replace(generations=jnp.minimum(rules.generations, span[0] + span[1] - 1))
-
-    def evaluate(candidates: Array) -> Evaluation:
-        if not formulas.own_trigonometry:
-            return jax.vmap(lambda x: formulas(consts, x))(candidates)
-        # all solutions of all runs as one batch, since trigonometry.py decides something for a whole batch
-        runs, n = candidates.shape[:2]
-        flat = formulas(consts, candidates.reshape(runs * n, -1))
-        return jax.tree.map(lambda a: a.reshape(runs, n, *a.shape[1:]), flat)
-
-    def fold_all(number: Any) -> Array:
-        return jax.vmap(random.fold, in_axes=(0, None))(keys, number)
-
-    if static_length:  # drawn ahead, since in the loop it would be a kernel of its own; on a CPU it is best left fused
-        ahead = jax.vmap(fold_all)(span[0] + jnp.arange(rows, dtype=jnp.int32))
-
-    def repair(number: Any, candidates: Array) -> Array:
-        # the rows take turns, as many each time, so that the work is the same in every generation
-        turn = (number * repairs + jnp.arange(repairs, dtype=jnp.int32)) % candidates.shape[1]
-        moved = jax.vmap(jax.vmap(lambda x: formulas.repair(consts, x, bounds)))(candidates[:, turn])
-        return candidates.at[:, turn].set(moved)
-
-    def mender(number: Any) -> Any:
-        return partial(repair, number) if repairs else None
-
-    begun = static_length and hasattr(algorithm, "prelude")
-    if begun:
-        carry = loop.begun_with(algorithm, span[0], carry, evaluate, formulas.shape, mender(span[0]))
-
-    def body(interlude: bool | None, i: Any, both: tuple[Carry, Array]) -> tuple[Carry, Array]:
+    def body(i: Any, both: tuple[Carry, Array]) -> tuple[Carry, Array]:
         carry, history = both
-        own = lax.dynamic_index_in_dim(ahead, i, keepdims=False) if static_length else fold_all(span[0] + i)
         number = span[0] + i
-        mend = mender(number)
-        carry, row = loop.generation(
-            algorithm, rules, own, number, carry, evaluate, with_x, formulas.shape, mend, interlude, begun
-        )
+        carry, row = search.generation(carry, _fold_all(keys, number), number)
         return carry, lax.dynamic_update_index_in_dim(history, row, i, axis=0)
 
-    period = getattr(algorithm, "period", 0)
+    carry, history = lax.fori_loop(0, span[1], body, (carry, _blank(search, rows, keys, carry)))
+    return carry, searching.kept(history), searching.tally(search, history, span[1], carry)
 
-    def cycle(i: Any, both: tuple[Carry, Array]) -> tuple[Carry, Array]:
-        """A period of generations; the interlude after it costs no question to the host, nor does the loop's end."""
-        first = i * period
-        both = lax.fori_loop(0, period - 1, lambda j, both: body(False, first + j, both), both)
-        return body(True, first + period - 1, both)
 
-    width = loop.columns(formulas.shape, rules, carry.proposed.candidates.shape[-1] if with_x else 0)
-    history = jnp.zeros((rows, width, keys.shape[0]), carry.proposed.candidates.dtype)
-    count = jnp.int32(rows) if static_length else span[1]
-    if static_length and period and not cut:
-        carry, history = lax.fori_loop(0, rows // period, cycle, (carry, history))
+def _static_chunk(length: int, search: Search, keys: Array, carry: Carry, first: Array) -> tuple[Carry, Array, Array]:
+    """`length` generations from number `first` on, a number known when the program is made."""
+    # drawn ahead, since in the loop it would be a kernel of its own
+    ahead = jax.vmap(partial(_fold_all, keys))(first + jnp.arange(length, dtype=jnp.int32))
+
+    def body(cycle: bool | None, i: Any, both: tuple[Carry, Array]) -> tuple[Carry, Array]:
+        carry, history = both
+        own = lax.dynamic_index_in_dim(ahead, i, keepdims=False)
+        carry, row = search.generation(carry, own, first + i, cycle)
+        return carry, lax.dynamic_update_index_in_dim(history, row, i, axis=0)
+
+    period = search.algorithm.period
+
+    def periods(i: Any, both: tuple[Carry, Array]) -> tuple[Carry, Array]:
+        """A period of generations; the cycle after it costs no question to the host, nor does the loop's end."""
+        both = lax.fori_loop(0, period - 1, lambda j, both: body(False, i * period + j, both), both)
+        return body(True, i * period + period - 1, both)
+
+    start = (carry, _blank(search, length, keys, carry))
+    if period and length % period == 0:  # such a chunk begins with a period, see `_cut`
+        carry, history = lax.fori_loop(0, length // period, periods, start)
     else:
-        carry, history = lax.fori_loop(0, rows if static_length else count, partial(body, None), (carry, history))
-    marks = None if carry.frozen is None else carry.frozen.marks
-    return carry, history, loop.tally(formulas.shape, rules, history, count, marks)
+        carry, history = lax.fori_loop(0, length, partial(body, None), start)
+    return carry, searching.kept(history), searching.tally(search, history, jnp.int32(length), carry)
 
 
-def cpu_rows(runs: int, population: int) -> int:
+def _finish(count: int, search: Search, carry: Carry, cells: Array) -> Finished:
+    return search.finish(carry, cells, count)
+
+
+def _fold_all(keys: Array, number: Any) -> Array:
+    """The keys (R, 2) of a generation."""
+    return jax.vmap(random.fold, in_axes=(0, None))(keys, number)
+
+
+def _blank(search: Search, rows: int, keys: Array, carry: Carry) -> Array:
+    return jnp.zeros((rows, search.columns.width, keys.shape[0]), carry.state.candidates.dtype)
+
+
+def _cut(first: int, count: int, period: int, longest: int) -> list[tuple[int, int]]:
+    """Chunks (first number, length) of the lengths there are programs for.
+
+    Whole periods of an algorithm go together, so that the program knows where they end; a chunk that begins within one
+    goes on to its end, generation by generation.
+    """
+    chunks, at, end = [], first, first + count
+    unit = max(1, period)
+    while at < end:
+        if (at - 1) % unit:
+            length = 1
+        else:
+            fitting = [k * unit for k in LENGTHS if k * unit <= min(end - at, max(unit, longest))]
+            length = fitting[0] if fitting else 1
+        chunks.append((at, length))
+        at += length
+    return chunks
+
+
+def _cpu_rows(runs: int, population: int) -> int:
     """The longest chunk on a CPU: history for so many generations is kept on the device, and failures are counted in
     32 bits.
     """
     return min(max(64, min(1024, 2**17 // runs)), max(1, 2**31 // population))
 
 
-def gpu_rows(limit: int, genes: int, seconds: float, period: int = 1, most: int = GPU_CHUNK) -> int:
-    """The length of every chunk on a GPU: at most `most`, less for large populations and for slow objectives.
+def _longest(steps: int, genes: int) -> int:
+    """The most generations in a chunk on a GPU, from what one takes at least: launches, and numbers to move.
 
-    seconds: what evaluating a few points takes, which is the least that a generation can take.
-    period: a chunk has whole periods, so that the program knows where interludes are. Where up to twice as many chunks
-    can be of one length with nothing left over, they are, since then no generation has to be masked.
+    From sizes and never from a clock, so that a run is the same program every time.
     """
-    most = max(1, min(most, 2**33 // genes, 4 ** int(math.log(max(4.0, 2.0 / seconds), 4))))
-    fewest = math.ceil(limit / most)
-    for chunks in range(fewest, min(2 * fewest, fewest + 100) + 1):
-        if limit % (chunks * period) == 0:
-            return limit // chunks
-    return math.ceil(limit / fewest / period) * period
-
-
-def latency(formulas: Formulas, bounds: Bounds) -> float:
-    """Seconds to evaluate a few points on the device, measured once for each objective."""
-    if formulas not in _latencies:
-        middle, dtype = (bounds.lower + bounds.span / 2)[None], bounds.lower.dtype
-        evaluate_points(formulas, middle, dtype)
-        taken = []
-        for _ in range(3):
-            start = time.perf_counter()
-            evaluate_points(formulas, middle, dtype)
-            taken.append(time.perf_counter() - start)
-        _latencies[formulas] = min(taken)
-    return _latencies[formulas]
-
-
-def runs_at_once(algorithm: Algorithm, bounds: Bounds, shape: Shape, runs: int) -> int:
-    """How many of the runs fit into the memory that is free. One that does not fit alone is refused."""
-    name = (jax.tree.structure(algorithm), bounds.dim, bounds.lower.dtype, shape)
-    if name not in _sizes:
-        key = jax.ShapeDtypeStruct((1, 2), jnp.uint32)
-        one = jax.eval_shape(lambda key: loop.begin(shape, True, algorithm, key, bounds), key)
-        _sizes[name] = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(one))
-    size, free = _sizes[name], free_memory(jax.devices()[0])
-    if size > free:
-        raise InputError(
-            f"one run with a population of {algorithm.population} needs at least {size / 2**30:.1f} GiB and "
-            f"{free / 2**30:.1f} GiB are free on the {jax.devices()[0].device_kind}: take a smaller population."
-        )
-    # twice the carry for what a generation needs besides it; the history of a chunk on top
-    rows = 1024 * loop.columns(shape, loop.Rules(0, 0, 0, reference=0)) * bounds.lower.dtype.itemsize
-    return max(1, min(runs, int(0.5 * free / (2 * size + rows))))
-
-
-def free_memory(device: jax.Device) -> int:
-    """Bytes that can still be had on the device."""
-    stats = device.memory_stats() if device.platform != "cpu" else None
-    if stats and "bytes_limit" in stats:
-        return int(stats["bytes_limit"]) - int(stats.get("bytes_in_use", 0))
-    return host_memory()
-
-
-def host_memory() -> int:
-    """Bytes that can still be had on this machine."""
-    if "SC_AVPHYS_PAGES" in os.sysconf_names:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return 4 * 2**30
-
-
-_sizes: dict[Any, int] = {}
-_latencies: dict[Formulas, float] = {}
-_programs: OrderedDict[Any, Any] = OrderedDict()
-
-
-class Clock:
-    """Calls functions compiled, and knows how long compiling took."""
-
-    def __init__(self) -> None:
-        self.compile_seconds = 0.0
-
-    def call(self, function: Any, fixed: tuple[Any, ...], *arguments: Any) -> Any:
-        """function(*fixed, *arguments), with `fixed` part of the program and the carry's memory reused."""
-        leaves, tree = jax.tree.flatten(arguments)
-        kinds = tuple((np.shape(leaf), jnp.result_type(leaf), getattr(leaf, "sharding", None)) for leaf in leaves)
-        name = (function, fixed, tree, kinds)
-        program = _programs.get(name)
-        if program is None:
-            start = time.perf_counter()
-            reuse = [len(fixed) + i for i, a in enumerate(arguments) if isinstance(a, Carry) and function is _chunk]
-            static = tuple(range(len(fixed)))
-            jitted = jax.jit(function, static_argnums=static, donate_argnums=tuple(reuse))
-            on_gpu = function is _chunk and jax.default_backend() in ("gpu", "cuda")
-            program = jitted.lower(*fixed, *arguments).compile(GPU_OPTIONS if on_gpu else None)
-            self.compile_seconds += time.perf_counter() - start
-            _programs[name] = program
-            while len(_programs) > 256:
-                _programs.popitem(last=False)
-        return program(*arguments)
+    seconds = 3e-6 * (10 + steps) + genes * 1e-11
+    return max(1, min(LENGTHS[0], int(SLOW / seconds)))

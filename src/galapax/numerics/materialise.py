@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from galapax.numerics import devices
+
 
 def stored(tree: Any) -> Any:
     """The same arrays, computed once.
@@ -17,7 +19,7 @@ def stored(tree: Any) -> Any:
     fuse across a loop, so here is one, which does nothing twice; an `optimization_barrier` is gone before XLA fuses.
     On a GPU this does nothing: there computing again is cheaper than another kernel.
     """
-    if jax.default_backend() != "cpu":
+    if not devices.on_cpu():
         return tree
 
     def same(i: Any, held: Any) -> Any:  # XLA does not see that i is never negative

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array, lax
 
-from galapax.core.algorithm import Population
+from galapax.core.evaluation import Population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import stored

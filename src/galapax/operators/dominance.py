@@ -7,7 +7,7 @@ every objective and better in one. Equal points do not dominate each other. A po
 everything that did not fail dominates it.
 
 All is array code with fixed shapes, for `jit` and `vmap`, and memory stays O(n). Two forms of the same work are needed,
-and `jax.default_backend()` chooses: a CPU runs loops over the points, each a short vector operation or a binary search;
+and `devices.on_cpu()` chooses: a CPU runs loops over the points, each a short vector operation or a binary search;
 on a GPU every step of a loop is a kernel, so there comparisons of all pairs are fused into reductions.
 """
 
@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from galapax.numerics import random
+from galapax.numerics import devices, random
 from galapax.operators.selection import feasible
 
 PAIRS_AT_ONCE = 2**28  # beyond so many pairs a reduction goes by tiles of rows, whatever XLA would make of it
@@ -423,7 +423,7 @@ def _order(keys: Array) -> Array:
 
 
 def _on_cpu() -> bool:
-    return jax.default_backend() == "cpu"
+    return devices.on_cpu()
 
 
 def _finite(values: Array) -> Array:

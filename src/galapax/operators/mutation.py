@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.core.algorithm import Population
+from galapax.core.evaluation import Population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.operators.selection import best_index

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.core.algorithm import Population
+from galapax.core.evaluation import Population
 from galapax.numerics import random
 
 

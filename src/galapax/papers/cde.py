@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from galapax import problems
-from galapax.algorithms.coevolution import CDE
+from galapax.algorithms.cde import CDE
 from galapax.core.problem import MinMaxProblem
 from galapax.minimax import minimax
 from galapax.minimize import minimize

@@ -15,8 +15,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-
+from galapax.numerics import devices
 from galapax.running.assemble import versions
 
 Measured = dict[str, Any]
@@ -36,7 +35,7 @@ class Paper(NamedTuple):
 def machine() -> Measured:
     """Where and with what something was measured."""
     return {
-        "device": "CPU" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind,
+        "device": devices.name(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "versions": versions(),
     }

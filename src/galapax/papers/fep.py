@@ -15,13 +15,13 @@ import numpy as np
 
 from galapax import problems
 from galapax.algorithms.ep import FEP, EPState
-from galapax.core.algorithm import Population
-from galapax.engines.loop import Progress
+from galapax.core.evaluation import Population
 from galapax.evaluation.formulas import trace
 from galapax.minimize import minimize
-from galapax.numerics import random
+from galapax.numerics import devices, random
 from galapax.papers import yardstick
 from galapax.papers.common import Paper, machine, main
+from galapax.running.observers import Progress
 
 FUNCTIONS = ("f1", "f2", "f3", "f4", "f5")
 SIZES = (400, 800, 3200, 6400)
@@ -97,7 +97,7 @@ def measure(quick: bool, say: Callable[[str], None] = lambda line: None) -> dict
             ran, end = result.timings["run"], ticks[-1][1]
             out["clock"][key] = [(0, 0.0)] + [(g, max(0.0, ran - (end - s)) / trials) for g, s in ticks]
             say(f"{key}: {out['seconds'][key]:.3g} s a trial, mean best {np.mean(result.runs.fun):.4g}")
-            if jax.default_backend() == "cpu":
+            if devices.on_cpu():
                 taken, parts = time_numpy(name, mu, timed)
                 out["numpy"][key] = taken / (timed - 1) * generations
                 if name == "f5":
@@ -135,7 +135,7 @@ def time_parts(mu: int, generations: int = 100) -> list[float]:
     formulas = trace(problem, "float32")
     key = random.run_keys(0, 0, 1)[0]
     state = jax.jit(lambda key: algorithm.init(key, box))(key)
-    fitness = jax.jit(lambda x: formulas(formulas.consts, x))(state.candidates).objectives
+    fitness = jax.jit(lambda x: formulas(x))(state.candidates).objectives
     state = state._replace(parents=Population(state.candidates, fitness, None))
 
     def select(i: Any, state: EPState) -> EPState:
@@ -144,7 +144,7 @@ def time_parts(mu: int, generations: int = 100) -> list[float]:
         return state._replace(parents=parents, steps=steps)
 
     def evaluate(i: Any, state: EPState) -> EPState:
-        values = formulas(formulas.consts, state.candidates).objectives
+        values = formulas(state.candidates).objectives
         return state._replace(candidates=state.candidates + 1e-30 * values)
 
     def mutate(i: Any, state: EPState) -> EPState:

@@ -13,7 +13,6 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import jax
 import numpy as np
 
 from galapax import problems
@@ -23,6 +22,7 @@ from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.core.problem import Problem
 from galapax.measures import indicators
 from galapax.minimize import minimize
+from galapax.numerics import devices
 from galapax.papers.common import Paper, Say, machine, main
 from galapax.results.result import Result
 
@@ -67,7 +67,7 @@ def measure(quick: bool, say: Say = lambda line: None) -> dict[str, Any]:
     ]
     say(f"compiling {len(cells)} programs")
     # on a CPU the program is the same for any number of generations
-    length = 1 if jax.default_backend() == "cpu" else GENERATIONS
+    length = 1 if devices.on_cpu() else GENERATIONS
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         list(pool.map(lambda cell: _solve(cell[0], cell[1], cell[2], seed=0, generations=length), cells))
     for name, kind, n in cells:

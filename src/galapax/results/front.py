@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from galapax.core.algorithm import Population
 from galapax.core.checks import short
 from galapax.core.errors import InputError
+from galapax.core.evaluation import Evaluation, Population
 from galapax.measures import indicators
 
 
@@ -22,23 +22,26 @@ class Front:
     F: np.ndarray  # (k, m), as the user means them: maximised objectives keep their sign
     G: np.ndarray | None  # (k, p) values of the inequalities
     H: np.ndarray | None  # (k, q) values of the equalities
-    CV: np.ndarray  # (k,) violation, all 0
+    CV: np.ndarray  # (k,) violation in float64: 0, unless a run in float32 took a point for feasible that is not quite
 
     def __len__(self) -> int:
         return len(self.X)
 
 
-def front_of(individuals: Population, sign: float, at: Callable[[np.ndarray], dict[str, np.ndarray]] | None) -> Front:
+def front_of(individuals: Population, sign: float, at: Callable[[np.ndarray], Evaluation | None] | None) -> Front:
     """A Front of individuals none of which is dominated; of equal solutions one is kept.
 
-    sign: -1 for maximised objectives. at: gives the constraints {"ineq": (k, p), "eq": (k, q)} of points, if wanted.
+    sign: -1 for maximised objectives. at: evaluates the constraints of points, if wanted.
     """
     x, objectives = np.asarray(individuals.x, np.float64), np.asarray(individuals.objectives, np.float64)
     _, first = np.unique(x, axis=0, return_index=True)
     rows = first[np.lexsort((*objectives[first].T[::-1],))]
     x, objectives = x[rows], objectives[rows]
-    values = at(x) if at is not None else {}
-    return Front(x, sign * objectives, values.get("ineq"), values.get("eq"), np.zeros(len(x)))
+    exact = at(x) if at is not None else None
+    if exact is None or exact.violation is None:
+        return Front(x, sign * objectives, None, None, np.zeros(len(x)))
+    ineq, eq = (None if part is None else np.asarray(part, np.float64) for part in (exact.ineq, exact.eq))
+    return Front(x, sign * objectives, ineq, eq, np.asarray(exact.violation, np.float64))
 
 
 def union(fronts: Sequence[Population]) -> Population:
@@ -50,6 +53,11 @@ def union(fronts: Sequence[Population]) -> Population:
 
 
 CHOICES = ("knee", "ideal")
+
+
+def knee(values: np.ndarray, sign: float) -> int:
+    """The row of the front's knee: the one place that says which point stands for a whole front."""
+    return choose(values, sign, "knee")
 
 
 def choose(values: np.ndarray, sign: float, how: Any) -> int:

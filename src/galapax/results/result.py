@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from galapax.core.errors import InputError
+from galapax.core.stop import Stop
 from galapax.measures.statistics import expected_running_time, wilson_interval
 from galapax.results.front import Front, choose
 
 if TYPE_CHECKING:
-    from galapax.core.algorithm import Population
+    from galapax.core.evaluation import Population
     from galapax.core.problem import Problem
     from galapax.view.accessor import Plot
 
@@ -33,7 +34,7 @@ class History:
     """
 
     generation: np.ndarray  # (G,), from 1
-    nfev: np.ndarray  # (G,) evaluations of one run up to then
+    nfev: np.ndarray  # (G,) evaluations of one run up to then; (R, G) where the runs differ in them
     best: np.ndarray
     mean: np.ndarray
     worst: np.ndarray
@@ -54,7 +55,8 @@ class History:
         return self._each(lambda part: part[None])
 
     def _each(self, change: Callable[[np.ndarray], np.ndarray]) -> History:
-        parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("generation", "nfev")}
+        shared = ("generation",) if self.nfev.ndim == 2 else ("generation", "nfev")
+        parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in shared}
         return replace(self, **{name: change(part) for name, part in parts.items() if part is not None})
 
 
@@ -105,7 +107,7 @@ class Result(dict[str, Any]):
     """The outcome of `minimize`, used by attribute or as a mapping, like scipy's OptimizeResult.
 
     x, fun: the best solution (of all runs) and its value. feasible, violation: does it break constraints, how far.
-    success, message: whether the run did what was asked, and why it ended.
+    success, stop, message: whether the run did what was asked, and which rule ended it, as a word and in a sentence.
     nit, nfev, n_failed: generations, evaluated points and failed evaluations (nit of the best run, the others of all).
     ineq, eq: constraint values at x. population, population_fitness: the survivors (of the best run).
     plot: figures of all this, see `view.accessor.Plot`.
@@ -126,6 +128,7 @@ class Result(dict[str, Any]):
     fun: Any  # a float; of several objectives (m,)
     success: bool
     message: str
+    stop: Stop
     nit: int
     nfev: int
     n_failed: int
@@ -148,9 +151,6 @@ class Result(dict[str, Any]):
     CV: np.ndarray
     derived: dict[str, Any]
 
-    _replay: Callable[[int], Result] | None = None
-    _opponents: np.ndarray | None = None  # (R, dy, k), of the runs of a min-max problem
-
     def __getattr__(self, name: str) -> Any:
         try:
             return self[name]
@@ -158,10 +158,7 @@ class Result(dict[str, Any]):
             raise AttributeError(f"a Result has no {name!r}; it has {', '.join(self)}.") from None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in ("_replay", "_opponents"):
-            object.__setattr__(self, name, value)
-        else:
-            self[name] = value
+        self[name] = value
 
     def __delattr__(self, name: str) -> None:
         if name not in self:
@@ -175,9 +172,28 @@ class Result(dict[str, Any]):
         plain = {k: v.without_functions() if k == "problem" else v for k, v in self.items()}
         return (Result, (plain,))
 
+    def attach(self, replay: Callable[[int], Result], opponents: np.ndarray | None = None) -> None:
+        """Give the result what makes one of its runs again, and (R, ...) what its runs were judged by, if anything."""
+        vars(self).update(_replay=replay, _opponents=opponents)
+
+    @property
+    def replay(self) -> Callable[[int], Result] | None:
+        """What makes run `number` again; None for a result that was loaded or copied."""
+        return vars(self).get("_replay")
+
+    @property
+    def opponents(self) -> np.ndarray | None:
+        """Of the runs of a min-max problem, the y that they were judged by in the end, (R, dy, k)."""
+        return vars(self).get("_opponents")
+
+    def late_interrupt(self) -> None:
+        """Ctrl-C came when the runs were over."""
+        self.update(stop=Stop.INTERRUPT, message=f"{self.message} Ctrl-C came while the result was put together.")
+
     def run(self, number: int) -> Result:
-        """Run number `number` of this ensemble again, alone: the same random draws, with all its details."""
-        if self._replay is None:
+        """Run number `number` of this ensemble again, to the last bit, with all its details."""
+        replay = self.replay
+        if replay is None:
             raise InputError(
                 "This result was loaded or copied, so its objective is not at hand: call minimize with "
                 f"first_run={number} and the same seed instead."
@@ -185,7 +201,7 @@ class Result(dict[str, Any]):
         known = self.runs.number if self.runs is not None else np.array([self.settings["first_run"]])
         if number not in known:
             raise InputError(f"run must be one of {known[0]} to {known[-1]}, got {number!r}.")
-        return self._replay(int(number))
+        return replay(int(number))
 
     def choose(self, how: Any = "knee") -> int:
         """The row of a point on the front: its "knee", the one closest to the "ideal", or the best by weights (m,).

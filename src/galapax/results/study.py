@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from galapax.core.errors import InputError
+from galapax.core.stop import Stop
 from galapax.measures import indicators, statistics
 from galapax.measures.statistics import Comparison, Friedman
 from galapax.results.result import Result, all_runs
@@ -35,6 +36,7 @@ class Study:
     targets: list[float | None]
     message: str
     paired: bool = False
+    stop: Stop = Stop.BUDGET  # what ended it: Stop.BUDGET when all of it was run
 
     def __len__(self) -> int:
         return len(self.results)
@@ -71,18 +73,19 @@ class Study:
             raise InputError(f"values are of {', '.join(known)}; got {name!r}.")
         runs = [all_runs(result) for result in self.results]
         out = np.full((*(len(v) for v in self.axes.values()), max(len(r) for r in runs)), np.nan)
-        for labels, own in zip(self.labels, runs, strict=True):
+        for i, (labels, own) in enumerate(zip(self.labels, runs, strict=True)):
             where = tuple(values.index(labels[axis]) for axis, values in self.axes.items())
-            out[where][: len(own)] = getattr(own, name)
+            out[where][: len(own)] = self.reached(i)[1] if name == "success" else getattr(own, name)
         return out
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each run of each cell: the tidy form that tables and plots of other tools start from."""
-        names = (self.value, "violation", "nit", "nfev", "n_failed", "success")
+        names = (self.value, "violation", "nit", "nfev", "n_failed")
         out = []
-        for labels, result in self:
+        for i, (labels, result) in enumerate(self):
             runs = all_runs(result)
             columns = {"run": runs.number.tolist()} | {name: getattr(runs, name).tolist() for name in names}
+            columns["success"] = self.reached(i)[1].tolist()
             if self.kind == "sweep":  # the problems of a comparison differ in their variables
                 for variable, values in zip(result.problem.variable_names(), runs.x.T.tolist(), strict=True):
                     taken = variable in columns or variable in labels
@@ -119,8 +122,7 @@ class Study:
         if target is None:
             raise InputError("there is no target: give one to compare or sweep.")
         runs = all_runs(result)
-        precision = np.dtype(result.settings["dtype"]).type  # in which the runs themselves compared
-        evaluations, reached = to_target(result, sign_of(result) * float(precision(target)))
+        evaluations, reached = self.reached(index)
         hits = int(reached.sum())
         low, high = statistics.wilson_interval(hits, len(runs))
         ert_low, ert_high = statistics.ert_interval(evaluations, reached)
@@ -132,6 +134,17 @@ class Study:
             "ert_low": ert_low,
             "ert_high": ert_high,
         }
+
+    def reached(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Of a cell's runs, the evaluations that each spent until its target, or in all, and whether it succeeded: it
+        reached its target, or where there is none, it ended as asked; both (R,).
+        """
+        result, target = self.results[index], self.targets[index]
+        if target is None:
+            runs = all_runs(result)
+            return runs.nfev.astype(np.float64), runs.success
+        precision = np.dtype(result.settings["dtype"]).type  # in which the runs themselves compared
+        return to_target(result, sign_of(result) * float(precision(target)))
 
     def along(self, axis: str, **fixed: Any) -> dict[str, Result]:
         """The results along one axis, the others fixed, by label."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -14,57 +13,66 @@ import numpy as np
 
 from galapax import algorithms
 from galapax.algorithms.archive import Archived
-from galapax.core.algorithm import Population
 from galapax.core.errors import InputError
-from galapax.core.problem import Bounds
-from galapax.engines.loop import (
-    NEVER,
-    STALL,
-    TARGET,
-    Outcome,
-    best_run,
-)
-from galapax.results.front import Front, choose, front_of, union
+from galapax.core.evaluation import Evaluation, Population
+from galapax.core.problem import Problem
+from galapax.core.record import KEPT, Record
+from galapax.core.stop import CODES, NEVER, Stop, of_code
+from galapax.engines.outcome import Outcome
+from galapax.engines.points import evaluate_points
+from galapax.evaluation.blackbox import BlackBox
+from galapax.evaluation.failures import summarise
+from galapax.evaluation.formulas import trace
+from galapax.numerics import devices
+from galapax.results.front import Front, front_of, knee, union
 from galapax.results.result import History, Result, Runs
-from galapax.running.task import Job
+from galapax.running.task import Task
 from galapax.version import __version__
 
 
-@dataclass(frozen=True)
-class Details:
-    """What is worked out about an outcome while its precision is set: the best point, and of several objectives the
-    fronts.
+class Answers:
+    """What is worked out about the answers of a task after its runs: constraints, in float64, and derived quantities.
+
+    A run in float32 calls points feasible whose constraints are violated in the eighth digit; what a Result says of
+    feasibility is what float64 says.
     """
 
-    at_best: dict[str, np.ndarray]  # constraints at the best x
-    derived: dict[str, Any]  # the problem's derived quantities at the best x, or on the front
-    front: Front | None = None  # of all runs together
-    fronts: list[Front] | None = None  # of each run
+    def __init__(self, task: Task, box: BlackBox | None) -> None:
+        self.task, self.box = task, box
+        self._exact: Any = None
 
+    def evaluation(self, x: np.ndarray) -> Evaluation | None:
+        """Constraints and violation at points (k, d); None for a problem without constraints."""
+        problem = self.task.problem
+        if not problem.constrained:
+            return None
+        shape = self.task.shape if self.box is None else self.box.shape
+        if not len(x):
+            parts = [np.zeros((0, n)) if n else None for n in (shape.ineq, shape.eq)]
+            return Evaluation(np.zeros((0, shape.objectives)), np.zeros(0), np.zeros(0, bool), *parts)  # type: ignore[arg-type]
+        if self.box is not None:
+            each = [self.box.at(point) for point in x]
+            raw = {name: np.stack([values[name] for values in each]) for name in each[0] if name != "fun"}
+            nothing = np.zeros((len(x), 1))
+            return summarise(nothing, raw.get("ineq"), raw.get("eq"), problem.eq_tolerance, np)
+        if self._exact is None:
+            assert isinstance(problem, Problem)
+            with jax.enable_x64(True):
+                together = self.task.population if self.task.vectorized else 0
+                self._exact = trace(problem, "float64", maximize=self.task.maximize, vectorized=together)
+        with jax.enable_x64(True):
+            return evaluate_points(self._exact, np.asarray(x, np.float64), "float64")
 
-def details_of(job: Job, total: Outcome, constraints: Callable[[np.ndarray], dict[str, np.ndarray]]) -> Details:
-    best = total.x[best_run(total.track)][None]
-    if not total.fronts:
-        derived = {name: float(values[0]) for name, values in _derived(job, best).items()}
-        return Details({name: rows[0] for name, rows in constraints(best).items()}, derived)
-    sign = -1.0 if job.maximize else 1.0
-    front = front_of(union(total.fronts), sign, constraints)
-    fronts = [front_of(own, sign, None) for own in total.fronts]
-    if len(front):
-        best = front.X[choose(front.F, sign, "knee")][None]
-    return Details({name: rows[0] for name, rows in constraints(best).items()}, _derived(job, front.X), front, fronts)
-
-
-def _derived(job: Job, x: np.ndarray) -> dict[str, np.ndarray]:
-    """The problem's derived quantities at points (k, d), {name: (k,)}; NaN where a black box raised an exception."""
-    out = {}
-    for name, function in (job.problem.derived or {}).items():
-        if job.blackbox:
-            values = np.array([_derived_one(name, function, point.copy()) for point in x.astype(np.float64)])
-        else:
-            values = np.asarray(jax.vmap(function)(jnp.asarray(x, job.dtype))) if len(x) else np.zeros(0)
-        out[name] = values.astype(np.float64)
-    return out
+    def derived(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        """The problem's derived quantities at points (k, d), {name: (k,)}; NaN where a black box raised."""
+        out = {}
+        for name, function in (self.task.problem.derived or {}).items():
+            if self.task.blackbox:
+                values = np.array([_derived_one(name, function, point.copy()) for point in x.astype(np.float64)])
+            else:
+                values = np.asarray(jax.vmap(function)(jnp.asarray(x, self.task.dtype))) if len(x) else np.zeros(0)
+            out[name] = values.astype(np.float64)
+        return out
 
 
 def _derived_one(name: str, function: Callable[..., Any], x: np.ndarray) -> float:
@@ -83,14 +91,15 @@ def _check_derived(name: str, value: Any) -> None:
         raise InputError(f"derived quantity {name!r} must be one number of a solution; it returned {what}.")
 
 
-def try_derived(job: Job, box: Bounds) -> None:
+def try_derived(task: Task) -> None:
     """Refuse derived quantities that cannot be worked out, before a run is made and lost."""
-    for name, function in (job.problem.derived or {}).items():
-        if job.blackbox:
+    box = task.problem.bounds
+    for name, function in (task.problem.derived or {}).items():
+        if task.blackbox:
             _derived_one(name, function, np.asarray((box.lower + box.upper) / 2, np.float64))
             continue
         try:
-            shape = jax.eval_shape(function, jax.ShapeDtypeStruct((box.dim,), job.dtype))
+            shape = jax.eval_shape(function, jax.ShapeDtypeStruct((box.dim,), task.dtype))
         except Exception as error:
             raise InputError(
                 f"derived quantity {name!r} raised {type(error).__name__} when called with one solution x of shape "
@@ -99,160 +108,195 @@ def try_derived(job: Job, box: Bounds) -> None:
         _check_derived(name, shape)
 
 
-def result_of(job: Job, total: Outcome, survivors: Population, details: Details, timings: dict[str, float]) -> Result:
-    track = total.track
-    sign = -1.0 if job.maximize else 1.0
-    best = best_run(track)
-    nfev = track.generations.astype(np.int64) * job.evaluations - track.skipped
-    failed = track.failed - track.skipped
+def result_of(
+    task: Task,
+    total: Outcome,
+    population: Population,
+    snapshots: dict[int, Population],
+    answers: Answers,
+    replay: Callable[[int], Result],
+) -> Result:
+    """The Result of the runs of one solver; population: the survivors of the best of them."""
+    track, sign = total.track, task.sign
+    several = bool(total.fronts)
     found = np.isfinite(track.best)
-    feasible = found & (track.violation <= 0)
-    wanted = track.reason == TARGET if math.isfinite(job.rules.target) else feasible & (total.stopped in ("", "time"))
-    history = _history(job, total.history)
-    x, fun = total.x, np.where(found, sign * track.best, np.nan)
-    several: dict[str, Any] = {}
-    volume = None
-    if details.front is not None and details.fronts is not None:
-        front = details.front
-        several = {name: getattr(front, name) for name in ("X", "F", "G", "H", "CV")}
-        x, fun = _knees(total, details.fronts, sign)
-        if job.rules.reference is not None:
+    x, fun = total.x.astype(np.float64), np.where(found, sign * track.best, np.nan)
+    extra: dict[str, Any] = {}
+    fronts: list[Front] | None = None
+    if several:
+        fronts = [front_of(own, sign, None) for own in total.fronts]
+        x, fun = _knees(x, fronts, sign)
+    exact = answers.evaluation(x)
+    violation = np.asarray(track.violation, np.float64)
+    if exact is not None and exact.violation is not None:
+        violation = np.where(found, np.asarray(exact.violation, np.float64), violation)
+    best = int(np.lexsort((track.merit, violation))[0])
+    at_best = (
+        {} if exact is None else {n: v[best] for n, v in (("ineq", exact.ineq), ("eq", exact.eq)) if v is not None}
+    )
+    answer, value = x[best], float(fun[best]) if fun.ndim == 1 else fun[best]
+    front, volume = None, None
+    if fronts is not None:
+        front = front_of(union(total.fronts), sign, answers.evaluation)
+        extra = {name: getattr(front, name) for name in ("X", "F", "G", "H", "CV")}
+        if len(front):
+            row = knee(front.F, sign)
+            answer, value = front.X[row], front.F[row]
+            at_best = {n: v[row] for n, v in (("ineq", front.G), ("eq", front.H)) if v is not None}
+            violation[best] = front.CV[row]
+        if task.rules.reference is not None:
             volume = track.hypervolume.astype(np.float64)
-            several["hypervolume"] = float(volume[best])
-    if job.problem.derived:
-        several["derived"] = details.derived
+            extra["hypervolume"] = float(volume[best])
+    if task.problem.derived:
+        points = answer[None] if front is None else front.X
+        extra["derived"] = answers.derived(points)
+        if front is None:
+            extra["derived"] = {name: float(values[0]) for name, values in extra["derived"].items()}
+    feasible = found & (violation <= 0)
+    nfev, failed = track.evaluations - track.skipped, track.failed - track.skipped
+    stops = [total.stopped or of_code(int(code)) for code in track.reason]
+    success = _success(task, total, feasible)
+    history = _history(task, total)
     result = Result(
-        problem=job.problem,
-        x=x[best].astype(np.float64),
-        fun=float(fun[best]) if fun.ndim == 1 else fun[best],
-        success=bool(wanted[best] and total.stopped != "interrupt" and len(nfev) == job.runs),
-        message=_message(job, total, best, details.front),
+        problem=task.problem,
+        x=answer,
+        fun=value,
+        success=bool(success[best] and len(nfev) == task.runs),
+        message=_message(task, total, best, stops[best], float(violation[best]), front),
+        stop=stops[best],
         nit=int(track.generations[best]),
         nfev=int(nfev.sum()),
         n_failed=int(failed.sum()),
-        seed=job.seed,
+        seed=task.seed,
         feasible=bool(feasible[best]),
-        violation=float(track.violation[best]),
-        ineq=details.at_best.get("ineq"),
-        eq=details.at_best.get("eq"),
-        population=survivors.x,
-        population_fitness=sign * (survivors.objectives if several else survivors.fitness),
+        violation=float(violation[best]),
+        ineq=at_best.get("ineq"),
+        eq=at_best.get("eq"),
+        population=population.x,
+        population_fitness=sign * (population.objectives if several else population.fitness),
         history=history.of_run(best) if history else None,
         runs=None,
-        timings=timings,
-        settings=settings_of(job),
-        **several,
+        timings={},
+        settings=settings_of(task),
+        **extra,
     )
-    if details.front is not None and len(details.front):
-        knee = choose(details.front.F, sign, "knee")
-        result.x, result.fun = details.front.X[knee], details.front.F[knee]
-    if job.runs > 1:
+    if task.runs > 1:
         result.runs = Runs(
-            number=job.first_run + np.arange(len(nfev)),
+            number=task.first_run + np.arange(len(nfev)),
             x=x,
             fun=fun,
-            violation=track.violation,
+            violation=violation,
             nit=track.generations,
             nfev=nfev,
             n_failed=failed,
-            success=wanted,
+            success=success,
             history=history,
-            fronts=details.fronts,
+            fronts=fronts,
             hypervolume=volume,
         )
+    reached = int(track.generations.max())
+    result["snapshots"] = {g: kept for g, kept in snapshots.items() if g <= reached}
+    result.attach(replay, total.opponents)
+    if answers.box is not None and answers.box.first_error and result.n_failed:
+        result.message += f" First failure: {answers.box.first_error}."
     return result
 
 
-def _knees(total: Outcome, fronts: list[Front], sign: float) -> tuple[np.ndarray, np.ndarray]:
+def _success(task: Task, total: Outcome, feasible: np.ndarray) -> np.ndarray:
+    """Which runs ended as asked: with a target, those that reached it; else those that were not cut short."""
+    if math.isfinite(task.rules.target):
+        return (total.track.reason == CODES[Stop.TARGET]) & feasible
+    return feasible & (total.stopped in (None, Stop.TIME))
+
+
+def _knees(x: np.ndarray, fronts: list[Front], sign: float) -> tuple[np.ndarray, np.ndarray]:
     """x (R, d) and objectives (R, m) at the knee of each run's front; of an empty one the least bad x and NaN."""
-    x = total.x.astype(np.float64).copy()
-    fun = np.full((len(x), fronts[0].F.shape[1]), np.nan)
+    x, fun = x.copy(), np.full((len(x), fronts[0].F.shape[1]), np.nan)
     for r, front in enumerate(fronts):
         if len(front):
-            knee = choose(front.F, sign, "knee")
-            x[r], fun[r] = front.X[knee], front.F[knee]
+            row = knee(front.F, sign)
+            x[r], fun[r] = front.X[row], front.F[row]
     return x, fun
 
 
-def _history(job: Job, rows: np.ndarray | None) -> History | None:
+def _history(task: Task, total: Outcome) -> History | None:
     """History (R, G) from the engine's rows (R, G, columns)."""
-    if rows is None:
+    if total.history is None:
         return None
-    x = rows[:, :, rows.shape[2] - job.problem.dim :] if job.history == "x" else None
-    rows = rows if x is None else rows[:, :, : -job.problem.dim]
-    volume = None
-    if job.rules.reference is not None:
-        rows, volume = rows[:, :, :-1], rows[:, :, -1]
-    m = (rows.shape[2] - (2 if job.problem.constrained else 0)) // 3
-    best, mean, worst = (rows[:, :, i * m : (i + 1) * m] for i in range(3))
-    if job.maximize:
-        best, mean, worst = -best, -mean, -worst
-    if m == 1:
+    record = Record.unpack(total.history, task.columns._replace(shape=_shape_of(task, total)), KEPT)
+    best, mean, worst = (task.sign * part for part in (record.best, record.mean, record.worst))
+    if best.shape[-1] == 1:
         best, mean, worst = best[..., 0], mean[..., 0], worst[..., 0]
-    generation = np.arange(1, rows.shape[1] + 1)
-    violation, share = (rows[:, :, -2], rows[:, :, -1]) if job.problem.constrained else (None, None)
-    return History(generation, generation * job.evaluations, best, mean, worst, violation, share, x, volume)
+    nfev = np.cumsum(np.asarray(record.evaluations, np.float64), axis=1).astype(np.int64)
+    alike = bool((nfev == nfev[:1]).all())
+    return History(
+        generation=np.arange(1, total.history.shape[1] + 1),
+        nfev=nfev[0] if alike else nfev,
+        best=best,
+        mean=mean,
+        worst=worst,
+        violation=record.violation,
+        feasible_share=record.feasible_share,
+        x=record.x,
+        hypervolume=record.hypervolume,
+    )
 
 
-def _message(job: Job, total: Outcome, best: int, front: Front | None) -> str:
+def _shape_of(task: Task, total: Outcome) -> Any:
+    """How many objectives there are: a black box tells only when it is called."""
+    objectives = next(iter(total.populations.values())).population.objectives.shape[-1]
+    return task.shape._replace(objectives=objectives)
+
+
+def _message(task: Task, total: Outcome, best: int, stop: Stop, violation: float, front: Front | None) -> str:
     """Why it ended, in a sentence or two."""
-    track, sign = total.track, -1.0 if job.maximize else 1.0
-    generations = int(track.generations[best])
-    if total.stopped == "failures":
-        return "Stopped: every point evaluated so far gave NaN, inf or an exception; there is no best point."
-    if total.stopped == "interrupt":
-        why = f"Stopped by Ctrl-C after generation {generations}; this is the best so far."
-    elif total.stopped == "time":
-        why = f"The time limit of {job.max_seconds:g} s was reached after generation {generations}."
-    elif total.stopped == "page":
-        why = f"Stopped from the live page after generation {generations}; this is the best so far."
-    elif total.stopped == "callback":
-        why = f"Stopped by the callback after generation {generations}."
-    elif track.reason[best] == TARGET:
-        why = f"The target was reached in generation {generations}."
-    elif track.reason[best] == STALL:
-        why = f"No better value in {job.rules.stall} generations; stopped after generation {generations}."
-    else:
-        why = f"All {generations} generations were made."
-        if math.isfinite(job.rules.target):
-            why += " The target was not reached."
-    if len(track.best) < job.runs:
-        why += f" Of {job.runs} runs {len(track.best)} were started."
+    track, sign = total.track, task.sign
+    why = stop.sentence(int(track.generations[best]), task.rules, task.max_seconds)
+    if stop is Stop.FAILURES:
+        return why
+    if len(track.best) < task.runs:
+        why += f" Of {task.runs} runs {len(track.best)} were started."
     if not np.isfinite(track.best[best]):
-        why += " No point gave a finite value."
-    elif not track.violation[best] <= 0:
-        why += f" No feasible point was found; x violates the constraints by {track.violation[best]:.3g} in all."
-    elif job.rules.reference is not None and front is not None and len(front):
-        outside = int((sign * front.F >= job.rules.reference).any(axis=1).sum())
+        return why + " No point gave a finite value."
+    if not violation <= 0:
+        if track.violation[best] <= 0:
+            return why + (
+                f" x is feasible in {task.dtype}, but in float64 it violates the constraints by {violation:.3g} in "
+                'all: run it with dtype="float64".'
+            )
+        return why + f" No feasible point was found; x violates the constraints by {violation:.3g} in all."
+    if task.rules.reference is not None and front is not None and len(front):
+        outside = int((sign * front.F >= task.rules.reference).any(axis=1).sum())
         if outside:
             why += (
                 f" {outside} of the {len(front)} points on the front lie beyond the reference point "
-                f"({', '.join(f'{sign * r:g}' for r in job.rules.reference)}) and add nothing to the hypervolume."
+                f"({', '.join(f'{sign * r:g}' for r in task.rules.reference)}) and add nothing to the hypervolume."
             )
     return why
 
 
-def settings_of(job: Job) -> dict[str, Any]:
+def settings_of(task: Task) -> dict[str, Any]:
     """Everything needed to ask for the same again, as plain values."""
-    limit = int(job.rules.generations)
-    goal = job.rules.target
+    limit, goal, solver = int(task.rules.generations), task.rules.target, task.solvers[0]
     return {
-        "problem": job.problem.name,
-        "algorithm": algorithms.name_of(job.solvers[0]),
-        "hyperparameters": algorithms.settings_of(job.solvers[0]),
-        "archive": job.solvers[0].size if isinstance(job.solvers[0], Archived) else None,
+        "problem": task.problem.name,
+        "algorithm": algorithms.name_of(solver),
+        "hyperparameters": algorithms.settings_of(solver),
+        "archive": solver.size if isinstance(solver, Archived) else None,
         "generations": None if limit == NEVER else limit,
-        "target": (-goal if job.maximize or job.rules.reference is not None else goal) if math.isfinite(goal) else None,
-        "stall": None if job.rules.stall == NEVER else int(job.rules.stall),
-        "max_seconds": job.max_seconds,
-        "runs": job.runs,
-        "first_run": job.first_run,
-        "seed": job.seed,
-        "maximize": job.maximize,
-        "vectorized": job.vectorized,
-        "blackbox": job.blackbox,
-        "dtype": job.dtype,
-        "device": "CPU" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind,
+        "target": (-goal if task.maximize or task.rules.reference is not None else goal)
+        if math.isfinite(goal)
+        else None,
+        "stall": None if task.rules.stall == NEVER else int(task.rules.stall),
+        "max_seconds": task.max_seconds,
+        "runs": task.runs,
+        "first_run": task.first_run,
+        "seed": task.seed,
+        "maximize": task.maximize,
+        "vectorized": task.vectorized,
+        "blackbox": task.blackbox,
+        "dtype": task.dtype,
+        "device": devices.name(),
         "versions": versions(),
     }
 

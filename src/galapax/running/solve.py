@@ -1,294 +1,242 @@
-"""Run a job in batches of runs as large as memory allows, and make Results of what comes out."""
+"""Run a task in slices of its runs, in batches as large as memory allows, and make Results of what comes out."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
-from galapax.core.algorithm import Algorithm, Population, Shape, Shared
-from galapax.core.errors import EvaluationError, InputError
-from galapax.engines import host, xla
-from galapax.engines.loop import (
-    NEVER,
-    RUNNING,
-    Outcome,
-    Progress,
-    Track,
-    Watch,
-    best_run,
-    check_rules,
-    columns,
-)
-from galapax.evaluation.formulas import (
-    check_fit,
-    evaluate_points,
-    probe,
-    trace,
-)
-from galapax.measures import indicators
+from galapax.core.algorithm import is_shared
+from galapax.core.errors import EvaluationError
+from galapax.core.evaluation import Population, Shape
+from galapax.core.problem import Problem
+from galapax.core.stop import NEVER, RUNNING, Stop
+from galapax.engines.drive import Engine, Slice, Watch, drive
+from galapax.engines.host import Host
+from galapax.engines.interrupts import Interrupts, interrupts
+from galapax.engines.outcome import Outcome, Track
+from galapax.engines.programs import Clock
+from galapax.engines.slices import width
+from galapax.engines.xla import Xla
+from galapax.evaluation.blackbox import BlackBox, SeveralObjectives
 from galapax.numerics import random
 from galapax.results.result import Result
-from galapax.running.assemble import details_of, result_of, settings_of, try_derived
-from galapax.running.task import Job
-from galapax.view.live import Facts, watching
-from galapax.view.progress import progress_line
+from galapax.running.assemble import Answers, result_of, settings_of, try_derived
+from galapax.running.observers import Facts, Observers, Progress, watching
+from galapax.running.task import Task, check_memory, check_shape
 
 
-def solve(job: Job) -> tuple[list[Result], str]:
-    """Run a job, in batches of runs as large as memory allows: the Result of each solver, and what stopped it early.
+def solve(
+    task: Task, observers: Observers = Observers(), began: float | None = None, known: BlackBox | None = None
+) -> tuple[list[Result], Stop | None]:
+    """Run a task: the Result of each solver, and what stopped it early.
 
-    Fewer results than solvers come back when it was stopped before a solver's first run.
+    Fewer results than solvers come back when it was stopped before a solver's first run. began: when the call did.
+    known: the black box of an earlier attempt, which remembers what it was asked first.
     """
-    began = time.perf_counter()
-    problem, kind = job.problem, job.dtype
+    began = time.perf_counter() if began is None else began
     # float64 is switched on for this run alone: importing or using galapax changes no setting of JAX
     with (
-        jax.enable_x64(kind == "float64"),
-        progress_line(job.progress, job.title) as show,
-        watching(job.live, lambda: _facts(job)) as session,
+        interrupts() as noted,
+        jax.enable_x64(task.dtype == "float64"),
+        watching(observers, lambda: _facts(task)) as (show, session),
     ):
-        box = problem.bounds.rounded(kind)
-        algorithm = _stacked(job, kind)
-        initial = None if job.initial is None else np.clip(job.initial.astype(kind), box.lower, box.upper)
-        watch = Watch(snapshots=job.snapshots, viewer=session)
-        try_derived(job, box)
-        engine: Callable[..., Outcome]
-        if job.blackbox:
-            black_box = host.BlackBox(
-                problem,
-                dtype=kind,
-                maximize=job.maximize,
-                vectorized=job.vectorized,
-                raise_failures=job.on_failure == "raise",
-            )
-            engine, batch = partial(host.run, black_box), job.total
-        else:
-            together = job.population if job.vectorized else 0
-            formulas = trace(problem, kind, maximize=job.maximize, vectorized=together)
-            _check_shape(job, formulas.shape)
-            if job.on_failure is None:
-                probe(formulas, problem.bounds, kind)
-            one = _stacked(dataclasses.replace(job, solvers=job.solvers[:1]), kind)
-            at_once = xla.runs_at_once(one, box, formulas.shape, job.total)
-            engine, batch = partial(xla.run, formulas), math.ceil(job.total / math.ceil(job.total / at_once))
-            _check_history(job, formulas.shape)
+        run = _Run(task, noted, known)
+        try_derived(task)
         ready = time.perf_counter()
-        if job.max_seconds is not None:
-            watch.deadline = began + job.max_seconds
+        watch = Watch(noted, snapshots=task.snapshots, viewer=session)
+        if task.max_seconds is not None:
+            watch.deadline = began + task.max_seconds
         outcomes: list[Outcome] = []
-        keys = random.run_keys(job.seed, job.first_run, job.runs)
-        for start in range(0, job.total, batch):
-            rows = np.arange(batch) + min(start, job.total - batch)  # all batches of one size
-            known = start - int(rows[0])  # runs that an earlier batch has already
-            watch.notify = _notifier(job, outcomes, known, began, show)
-            runs = rows % job.runs
+        for rows in _batches(task, run.width, run.fit):
+            watch.notify = _notifier(task, observers, outcomes, began, show)
             if session is not None:
-                session.start(first_run=job.first_run + int(runs[0]))
-            outcome = engine(
-                _of_rows(algorithm, rows),
-                box,
-                job.rules,
-                keys=keys[runs],
-                cells=rows // job.runs,
-                initial=initial[runs] if initial is not None and initial.ndim == 3 else initial,
-                watch=watch,
-                keep_history=bool(job.history),
-                with_x=job.history == "x",
-                repairs=job.repairs,
-            )
-            outcomes.append(outcome.of_runs(slice(known, None)))
-            for populations in watch.taken.values():
-                populations[-1] = jax.tree.map(lambda a: a[known:], populations[-1])  # noqa: B023 (used at once)
-            if outcome.stopped:
+                session.start(first_run=task.first_run + int(rows[0]) % task.runs)
+            outcomes.append(run.batch(rows, watch))
+            if outcomes[-1].stopped is not None:
                 break
         done = time.perf_counter()
         total = Outcome.join(outcomes)
-        starts = range(0, len(total.x), job.runs)
-        cells = [total.of_runs(slice(first, first + job.runs)) for first in starts]
-
-        def constraints(x: np.ndarray) -> dict[str, np.ndarray]:
-            """Their values at points (k, d), {"ineq": (k, p), "eq": (k, q)}, those there are."""
-            if not problem.constrained:
-                return {}
-            if not len(x):
-                counts = (black_box if job.blackbox else formulas).shape
-                return {name: np.zeros((0, n)) for name, n in (("ineq", counts.ineq), ("eq", counts.eq)) if n}
-            if job.blackbox:
-                each = [black_box.at(point) for point in x]
-                return {name: np.stack([values[name] for values in each]) for name in each[0] if name != "fun"}
-            values = evaluate_points(formulas, x, kind)
-            found = {name: getattr(values, name) for name in ("ineq", "eq")}
-            return {name: value for name, value in found.items() if value is not None}
-
-        details = [details_of(job, cell, constraints) for cell in cells]
-    timings = {"compile": total.compile_seconds, "run": done - ready - total.compile_seconds - watch.held}
-    timings["device"] = total.device_seconds
-    timings["host"] = time.perf_counter() - began - timings["compile"] - timings["run"] - watch.held
-    if watch.held:
-        timings["held"] = watch.held
-    results = []
-    for i, (cell, first) in enumerate(zip(cells, starts, strict=True)):
-        alone = dataclasses.replace(job, solvers=(job.solvers[i],))
-        result = result_of(alone, cell, cell.populations[i].population, details[i], dict(timings))
-        reached = int(cell.track.generations.max())
-        result["snapshots"] = {
-            g: _snapshot(job, parts, slice(first, first + job.runs))
-            for g, parts in sorted(watch.taken.items())
-            if g <= reached
-        }
-        object.__setattr__(result, "_replay", partial(_replay, alone, cell))
-        object.__setattr__(result, "_opponents", cell.opponents)
-        if job.blackbox and black_box.first_error and result.n_failed:
-            result.message += f" First failure: {black_box.first_error}."
-        results.append(result)
-    if session is not None:
-        session.finish(results[0].message)
-    return results, total.stopped
+        cells = [total.of_runs(slice(first, first + task.runs)) for first in range(0, len(total.x), task.runs)]
+        compiled = run.clock.compile_seconds
+        timings = {"compile": compiled, "run": done - ready - compiled - watch.held, "device": total.device_seconds}
+        results = []
+        for i, cell in enumerate(cells):
+            own = task.of_cell(i)
+            chosen = slice(i * task.runs, (i + 1) * task.runs)
+            kept = {g: _snapshot(own, parts, chosen) for g, parts in sorted(watch.taken.items())}
+            replay = partial(_replay, task, i * task.runs - task.first_run, total)
+            results.append(result_of(own, cell, total.populations[i].population, kept, run.answers, replay))
+        timings["host"] = time.perf_counter() - began - compiled - timings["run"] - watch.held
+        timings |= {"held": watch.held} if watch.held else {}
+        for result in results:
+            result["timings"] = dict(timings)
+        stopped = total.stopped
+        if noted.seen and stopped is None:
+            stopped = Stop.INTERRUPT
+            for result in results:
+                result.late_interrupt()
+        if session is not None:
+            session.finish(results[0].message)
+        return results, stopped
 
 
-def _of_rows(algorithm: Algorithm, rows: np.ndarray) -> Algorithm:
+class _Run:
+    """The engine of a task, and how its runs are cut into slices."""
+
+    def __init__(self, task: Task, noted: Interrupts, known: BlackBox | None = None) -> None:
+        self.task, self.clock = task, Clock()
+        self.search = task.search()
+        self.keys = random.run_keys(task.seed, task.first_run, task.runs)
+        self.fit = task.total if task.blackbox else check_memory(task)
+        self.width = 1 if task.alone else width(task.bound[0], task.problem.dim, task.total, self.fit)
+        self.engine: Engine
+        if task.blackbox:
+            assert isinstance(task.problem, Problem)
+            box = BlackBox(
+                task.problem,
+                dtype=task.dtype,
+                maximize=task.maximize,
+                vectorized=task.vectorized,
+                raise_failures=task.on_failure == "raise",
+            )
+            if known is not None:
+                box.first = known.first
+
+            def check(shape: Shape) -> None:
+                if task.guessed and shape.objectives > 1:
+                    raise SeveralObjectives(box)
+                check_shape(task, shape)
+
+            self.engine = Host(box, self.clock, noted, check)
+            self.answers = Answers(task, box)
+        else:
+            self.engine = Xla(self.search, self.clock, self.width, task.steps)
+            self.answers = Answers(task, None)
+
+    def batch(self, rows: np.ndarray, watch: Watch, wanted: np.ndarray | None = None) -> Outcome:
+        """The outcome of these runs of the task, in slices. wanted: only these places of the (one) slice."""
+        starts = range(0, len(rows), self.width)
+        parts = [self._slice(rows[start : start + self.width]) for start in starts]
+        if wanted is not None:
+            parts[0].wanted = wanted
+        limit = int(self.task.rules.generations)
+        return drive(self.engine, parts, limit=limit, watch=watch, keep_history=bool(self.task.history))
+
+    def _slice(self, rows: np.ndarray) -> Slice:
+        task, count = self.task, len(rows)
+        rows = np.concatenate([rows, np.repeat(rows[-1:], self.width - count)])
+        runs, initial, kind = rows % task.runs, task.initial, np.dtype(task.dtype)
+        if initial is not None:
+            box = self.search.bounds
+            initial = np.clip((initial[runs] if initial.ndim == 3 else initial).astype(kind), box.lower, box.upper)
+        search = replace(self.search, algorithm=_of_rows(self.search.algorithm, rows))
+        return Slice(search, self.keys[runs], rows // task.runs, initial, np.arange(count))
+
+
+def _of_rows(algorithm: Any, rows: np.ndarray) -> Any:
     """The hyper-parameters of these runs."""
 
     def pick(leaf: Any) -> Any:
-        return leaf if isinstance(leaf, Shared) or not leaf.ndim else leaf[rows]
+        return leaf if is_shared(leaf) or not leaf.ndim else leaf[rows]
 
-    return jax.tree.map(pick, algorithm, is_leaf=lambda leaf: isinstance(leaf, Shared))
-
-
-def check_traceable(job: Job) -> None:
-    """Refuse what only tracing shows: functions that JAX cannot trace, too many objectives, too large a population."""
-    if not job.blackbox:
-        with jax.enable_x64(job.dtype == "float64"):
-            together = job.population if job.vectorized else 0
-            shape = trace(job.problem, job.dtype, maximize=job.maximize, vectorized=together).shape
-            _check_shape(job, shape)
-            one = _stacked(dataclasses.replace(job, solvers=job.solvers[:1]), job.dtype)
-            xla.runs_at_once(one, job.problem.bounds.rounded(job.dtype), shape, job.total)
-            _check_history(job, shape)
+    return jax.tree.map(pick, algorithm, is_leaf=is_shared)
 
 
-def check_comparable(job: Job) -> None:
-    """Refuse fronts without a reference point, when their hypervolumes are to be compared."""
-    if job.solvers[0].several_objectives and job.problem.reference_point is None:
-        raise InputError(
-            f"runs with several objectives are compared by their hypervolume, and {job.problem.name!r} has no "
-            "reference_point to measure it from: give it one by problem.with_(reference_point=...), a point that is "
-            "worse in every objective than those of interest."
-        )
-    if job.problem.reference_point is not None and len(job.problem.reference_point) > 2:
-        indicators.moocore()  # it measures more than two objectives, and would be missed only after the runs
+def _batches(task: Task, size: int, fit: int) -> Iterator[np.ndarray]:
+    """The runs of a task, as many whole slices at once as memory allows."""
+    together = max(1, fit // size) * size
+    for start in range(0, task.total, together):
+        yield np.arange(start, min(start + together, task.total))
 
 
-def _stacked(job: Job, kind: str) -> Algorithm:
-    """The solvers as one: a hyper-parameter that differs between them has one value for each run of the job."""
-
-    def stack(*values: Any) -> Any:
-        if isinstance(values[0], Shared):
-            return values[0]
-        column = np.array(values, kind)
-        return column[0] if (column == column[0]).all() else np.repeat(column, job.runs)
-
-    return jax.tree.map(stack, *job.solvers, is_leaf=lambda leaf: isinstance(leaf, Shared))
-
-
-def _check_shape(job: Job, shape: Shape) -> None:
-    """Refuse an algorithm or a stopping rule that does not fit the number of objectives."""
-    check_fit(job.solvers[0], job.problem, shape)
-    check_rules(job.rules, job.problem, shape)
-
-
-def _check_history(job: Job, shape: Shape) -> None:
-    """Refuse an ensemble's history that the host's memory cannot hold. (A single run is often ended by hand.)"""
-    if not job.history or job.rules.generations == NEVER or job.total == 1 or job.max_seconds is not None:
-        return
-    width = columns(shape, job.rules, job.problem.dim if job.history == "x" else 0) * np.dtype(job.dtype).itemsize
-    needed = job.total * int(job.rules.generations) * width
-    free = xla.host_memory()
-    if needed > free:
-        raise InputError(
-            f"the history of {job.total} runs over {job.rules.generations} generations takes {needed / 2**30:.1f} GiB "
-            f"and {free / 2**30:.1f} GiB of memory are free: pass history=False, or ask for fewer runs or generations."
-        )
+def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:
+    """One run again, in a slice as large as it was computed in; where time, Ctrl-C or a callback ended it, to the same
+    generation. offset: of the cell's first run among the task's, less the number of its first run.
+    """
+    row = number + offset
+    rules = task.rules
+    if total.stopped is not None:
+        rules = rules._replace(generations=int(total.track.generations[row]))
+    again = replace(task, rules=rules, max_seconds=None)
+    with interrupts() as noted, jax.enable_x64(task.dtype == "float64"):
+        run = _Run(again, noted)
+        began = time.perf_counter()
+        first = row // run.width * run.width
+        rows = np.arange(first, min(first + run.width, task.total))
+        watch = Watch(noted, snapshots=task.snapshots)
+        outcome = run.batch(rows, watch, wanted=np.array([row - first]))
+        taken = time.perf_counter() - began
+        alone = replace(task.of_cell(row // task.runs), runs=1, first_run=number, rules=rules)
+        kept = {g: _snapshot(alone, parts, slice(0, 1)) for g, parts in sorted(watch.taken.items())}
+        (left,) = outcome.populations.values()
+        result = result_of(alone, outcome, left.population, kept, run.answers, partial(_replay, task, offset, total))
+    compiled = run.clock.compile_seconds
+    result["timings"] = {"compile": compiled, "run": taken - compiled, "device": outcome.device_seconds, "host": 0.0}
+    return result
 
 
-def _snapshot(job: Job, parts: list[Population], chosen: slice) -> Population:
-    """The populations of these runs out of all batches: (n, ...) for a single run, else (R, n, ...)."""
+def _snapshot(task: Task, parts: list[Population], chosen: slice) -> Population:
+    """The populations of these runs out of all slices: (n, ...) for a single run, else (R, n, ...)."""
     populations = jax.tree.map(lambda *a: np.concatenate(a)[chosen], *parts)
-    if job.maximize:
-        populations = populations._replace(objectives=-populations.objectives)
-    return jax.tree.map(lambda a: a[0], populations) if job.runs == 1 else populations
-
-
-def _replay(job: Job, total: Outcome, run: int) -> Result:
-    """One run of an ensemble alone; where time, Ctrl-C or a callback ended it, to the same generation."""
-    rules = job.rules
-    if total.stopped:
-        rules = rules._replace(generations=int(total.track.generations[run - job.first_run]))
-    initial = job.initial
-    if initial is not None and initial.ndim == 3:
-        initial = initial[run - job.first_run][None]
-    alone = dataclasses.replace(job, rules=rules, runs=1, first_run=run, initial=initial)
-    results, _ = solve(dataclasses.replace(alone, max_seconds=None, callback=None, progress=False, live=None))
-    return results[0]
+    populations = populations._replace(objectives=task.sign * populations.objectives)
+    return jax.tree.map(lambda a: a[0], populations) if task.runs == 1 else populations
 
 
 def _notifier(
-    job: Job, earlier: list[Outcome], known: int, began: float, show: Callable[[Progress], None]
-) -> Callable[[int, Track], str]:
+    task: Task, observers: Observers, earlier: list[Outcome], began: float, show: Callable[[Progress], None]
+) -> Callable[[int, Track], Stop | None]:
     """What the engine calls between chunks: tells progress line and callback, and says why to stop, if so."""
 
-    def state_of(track: Track) -> tuple[float, float, float, float]:
-        row = best_run(track)
-        return tuple(float(part[row]) for part in (track.violation, track.merit, track.best, track.hypervolume))  # type: ignore[return-value]
+    def state_of(track: Track) -> tuple[float, ...]:
+        row = track.best_run
+        return tuple(float(part[row]) for part in (track.violation, track.merit, track.best, track.hypervolume))
 
-    before = sum(int(outcome.track.generations.sum()) * job.evaluations for outcome in earlier)
+    before = sum(int(outcome.track.evaluations.sum()) for outcome in earlier)
     best_before = [state_of(o.track) for o in earlier]
 
-    def notify(generation: int, track: Track) -> str:
-        track = track.rows(slice(known, None))
-        ended = (track.reason != RUNNING) | (track.generations >= job.rules.generations)
+    def notify(generation: int, track: Track) -> Stop | None:
+        ended = (track.reason != RUNNING) | (track.generations >= task.rules.generations)
         violation, _, best, volume = min([*best_before, state_of(track)])
         state = Progress(
             generation=generation,
-            generations=None if job.rules.generations == NEVER else int(job.rules.generations),
-            nfev=before + int(track.generations.sum()) * job.evaluations,
-            fun=-best if job.maximize else best,
+            generations=None if task.rules.generations == NEVER else int(task.rules.generations),
+            nfev=before + int(track.evaluations.sum()),
+            fun=task.sign * best,
             hypervolume=None if math.isnan(volume) else volume,
             violation=violation,
             runs_done=sum(len(o.x) for o in earlier) + int(ended.sum()),
-            runs=job.total,
+            runs=task.total,
             seconds=time.perf_counter() - began,
-            max_seconds=job.max_seconds,
-            feasible_share=float(track.feasible_share.mean()) if job.problem.constrained else None,
+            max_seconds=task.max_seconds,
+            feasible_share=float(track.feasible_share.mean()) if task.problem.constrained else None,
         )
         show(state)
         failed = int(track.failed.sum())
-        if job.on_failure == "raise" and failed:
+        if task.on_failure == "raise" and failed:
             raise EvaluationError(
                 f"fun or a constraint returned NaN or inf at {failed} of the {state.nfev} points evaluated so far."
             )
-        if job.on_failure is None and failed == int(track.generations.sum()) * job.population:
-            return "failures"
-        answer = job.callback(state) if job.callback is not None else None
-        return "callback" if isinstance(answer, bool | np.bool_) and answer else ""
+        if task.on_failure is None and failed and not np.isfinite(track.best).any():
+            return Stop.FAILURES
+        answer = observers.callback(state) if observers.callback is not None else None
+        return Stop.CALLBACK if isinstance(answer, bool | np.bool_) and answer else None
 
     return notify
 
 
-def _facts(job: Job) -> Facts:
-    """What the live page must know of a job."""
+def _facts(task: Task) -> Facts:
+    """What the live page must know of a task."""
     return Facts(
-        problem=job.problem,
-        settings=settings_of(job),
-        population=job.population,
-        evaluations=job.evaluations,
-        generations=None if job.rules.generations == NEVER else int(job.rules.generations),
-        contours=not job.blackbox and getattr(job.solvers[0], "game", None) is None,
+        problem=task.problem,
+        settings=settings_of(task),
+        population=task.population,
+        generations=None if task.rules.generations == NEVER else int(task.rules.generations),
+        contours=not task.blackbox and isinstance(task.problem, Problem),
     )

@@ -3,39 +3,108 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 from galapax import algorithms
 from galapax.algorithms.archive import Archived
 from galapax.algorithms.de import DE
-from galapax.core.algorithm import Algorithm
+from galapax.core.algorithm import Algorithm, Budget, Shared
 from galapax.core.checks import number, positive, reals, short, whole
 from galapax.core.errors import InputError
-from galapax.core.problem import Bounds, MinMaxProblem, Problem
-from galapax.engines.loop import (
-    NEVER,
-    Progress,
-    Rules,
-)
-from galapax.evaluation.formulas import differentiable, objective_count
-from galapax.numerics import random
-from galapax.view.live import Live, as_live
+from galapax.core.evaluation import Shape
+from galapax.core.problem import Bounds, Described, MinMaxProblem, Problem
+from galapax.core.record import Columns
+from galapax.core.stop import NEVER, Rules
+from galapax.engines.points import probe
+from galapax.engines.search import Search, Traced
+from galapax.engines.slices import runs_that_fit
+from galapax.evaluation.fit import check_fit, differentiable, objective_count
+from galapax.evaluation.formulas import trace
+from galapax.measures import indicators
+from galapax.numerics import devices, random
 
 DEFAULT_GENERATIONS = 1000
 
 
-def archived(solver: Algorithm, size: int) -> Algorithm:
-    """The algorithm with an archive of that size."""
-    if not solver.several_objectives:
-        raise InputError(
-            f"archive is for several objectives, and {algorithms.name_of(solver)} minimises one: leave it out."
+@dataclass(frozen=True)
+class Task:
+    """What is to be run: every one of the solvers makes that many runs."""
+
+    problem: Described
+    objective: Traced | None  # None for a black box
+    consts: Any  # the arrays of the objective
+    steps: int  # see `Formulas.steps`
+    shape: Shape  # of a black box a guess, until it was called
+    solvers: tuple[Algorithm, ...]  # as they were given, alike in all that shapes the program
+    bound: tuple[Algorithm, ...]  # the same, for this problem
+    repairs: int  # candidates repaired a generation
+    rules: Rules
+    budget: Budget
+    runs: int
+    first_run: int
+    alone: bool  # a single run, not one of an ensemble
+    guessed: bool  # a black box of which only calling it tells how many objectives it has
+    seed: int
+    max_seconds: float | None
+    maximize: bool
+    vectorized: bool
+    blackbox: bool
+    dtype: str
+    history: bool | str
+    snapshots: tuple[int, ...]
+    initial: np.ndarray | None
+    on_failure: str | None
+
+    @property
+    def population(self) -> int:
+        return self.bound[0].population
+
+    @property
+    def total(self) -> int:
+        """Runs of all solvers together, one solver's after the other's."""
+        return self.runs * len(self.solvers)
+
+    @property
+    def sign(self) -> float:
+        """What turns values to be minimised into the user's: -1 where they are maximised."""
+        return -1.0 if self.maximize else 1.0
+
+    @property
+    def columns(self) -> Columns:
+        """Of the history's rows."""
+        return Columns(self.shape, self.rules.reference is not None, self.problem.dim if self.history == "x" else 0)
+
+    def of_cell(self, i: int) -> Task:
+        """The task of one solver alone."""
+        return replace(self, solvers=self.solvers[i : i + 1], bound=self.bound[i : i + 1])
+
+    def search(self) -> Search:
+        """All its runs as one: a hyper-parameter that differs between the solvers has one value for each run."""
+        kind = np.dtype(self.dtype)
+
+        def stack(*values: Any) -> Any:
+            if isinstance(values[0], Shared):
+                return values[0]
+            column = np.array(values, kind)
+            return column[0] if (column == column[0]).all() else np.repeat(column, self.runs)
+
+        return Search(
+            algorithm=jax.tree.map(stack, *self.bound, is_leaf=lambda leaf: isinstance(leaf, Shared)),
+            bounds=self.problem.bounds.rounded(kind),
+            rules=self.rules.as_arrays(kind),
+            consts=self.consts,
+            shape=self.shape,
+            objective=self.objective,
+            repairs=self.repairs,
+            freeze=self.blackbox or self.rules.by_run,
+            with_x=self.history == "x",
         )
-    return Archived(solver, size)
 
 
 def problem_of(fun: Any, bounds: Any, algorithm: Any, ineq: Any = None, eq: Any = None) -> tuple[Problem, Any]:
@@ -60,134 +129,225 @@ def fitting(problem: Problem, blackbox: Any, vectorized: Any, dtype: Any, popula
     return algorithms.resolve(None, problem.constrained, objectives)
 
 
+def archived(solver: Algorithm, size: int) -> Algorithm:
+    """The algorithm with an archive of that size."""
+    if not solver.several_objectives:
+        raise InputError(
+            f"archive is for several objectives, and {algorithms.name_of(solver)} minimises one: leave it out."
+        )
+    return Archived(solver, size)
+
+
 def prepare(
     problem: Problem,
     solvers: tuple[Algorithm, ...],
     *,
-    generations: Any = None,
-    runs: Any = 1,
-    seed: Any = 0,
-    first_run: Any = 0,
     target: Any = None,
-    max_evaluations: Any = None,
-    max_seconds: Any = None,
     stall: Any = None,
     maximize: Any = False,
     vectorized: Any = False,
     blackbox: Any = False,
     dtype: Any = None,
-    callback: Any = None,
-    progress: Any = None,
+    on_failure: Any = None,
+    **options: Any,
+) -> Task:
+    """Check the arguments of `minimize` and trace the problem's functions: what cannot be done is refused here, before
+    anything is compiled. options: those of `assembled`.
+    """
+    check_outside()
+    for solver in solvers:
+        solver.check()
+    if not (on_failure is None or (isinstance(on_failure, str) and on_failure in ("worst", "raise"))):
+        raise InputError(f'on_failure must be "worst" or "raise", got {on_failure!r}.')
+    kind = precision_of(dtype, problem.constrained, blackbox)
+    rules = Rules(NEVER, *_goals(problem, target, stall, maximize))
+    shape = Shape(len(problem.objectives or "1"), int(problem.ineq is not None), int(problem.eq is not None))
+    task = assembled(
+        problem,
+        solvers,
+        shape,
+        kind,
+        rules=rules,
+        maximize=bool(maximize),
+        vectorized=bool(vectorized),
+        blackbox=bool(blackbox),
+        on_failure=on_failure,
+        **options,
+    )
+    return task if blackbox else traced(task)
+
+
+def assembled(
+    problem: Described,
+    solvers: tuple[Algorithm, ...],
+    shape: Shape,
+    dtype: str,
+    *,
+    rules: Rules,
+    generations: Any = None,
+    runs: Any = 1,
+    seed: Any = 0,
+    first_run: Any = None,
+    max_evaluations: Any = None,
+    max_seconds: Any = None,
+    maximize: bool = False,
+    vectorized: bool = False,
+    blackbox: bool = False,
     history: Any = True,
     snapshots: Any = (),
     initial: Any = None,
-    on_failure: Any = None,
-    live: Any = False,
-    label: str = "",
-) -> Job:
-    """Check the arguments of `minimize` and make a Job of them.
-
-    solvers: the settings of the algorithm to run, alike in all that shapes the program (see `algorithm.static`).
-    """
-    for solver in solvers:
-        solver.check()
-    population = solvers[0].population
-    if not (on_failure is None or (isinstance(on_failure, str) and on_failure in ("worst", "raise"))):
-        raise InputError(f'on_failure must be "worst" or "raise", got {on_failure!r}.')
-    if callback is not None and not callable(callback):
-        raise InputError(f"callback must be a function of one Progress, got {callback!r}.")
-    if whole(first_run, "first_run", 0) + whole(runs, "runs", 1) > 2**32:
+    on_failure: str | None = None,
+    guessed: bool = False,
+) -> Task:
+    """A Task that no function is in yet, from arguments that are checked here."""
+    first = 0 if first_run is None else whole(first_run, "first_run", 0)
+    if first + whole(runs, "runs", 1) > 2**32:
         raise InputError(f"run numbers go up to 2**32; first_run={first_run} and runs={runs} reach beyond.")
     if not (isinstance(history, bool) or (isinstance(history, str) and history == "x")):
         raise InputError(f'history must be True, False or "x" (with the best x of each generation), got {history!r}.')
     random.key(seed)
-    repairs = 0 if blackbox or vectorized or problem.eq is None else getattr(solvers[0], "repairs", 0)
-    if repairs and not differentiable(problem):
-        repairs = 0
+    limit = _limit(generations, max_evaluations, max_seconds)
+    most = None if max_evaluations is None else whole(max_evaluations, "max_evaluations", 1)
+    budget = Budget(None if limit == NEVER else limit, most)
+    bound = tuple(solver.bind(problem.dim, shape, budget) for solver in solvers)
+    repairs = _repairs(problem, bound[0], blackbox or vectorized)
+    population = bound[0].population
     evaluations = population + repairs * (1 + problem.dim)
-    return Job(
+    if most is not None:
+        least = f"one generation evaluates the population of {population}"
+        if repairs:
+            least = f"one generation takes {evaluations} for the population of {population}"
+        limit = min(limit, whole(max_evaluations, "max_evaluations", evaluations, least) // evaluations)
+    return Task(
         problem=problem,
+        objective=None,
+        consts=None,
+        steps=0,
+        shape=shape,
         solvers=solvers,
+        bound=bound,
         repairs=repairs,
-        evaluations=evaluations,
-        rules=_rules(
-            problem, population, evaluations, generations, target, max_evaluations, max_seconds, stall, maximize
-        ),
+        rules=rules._replace(generations=limit),
+        budget=budget,
         runs=int(runs),
-        first_run=int(first_run),
+        first_run=first,
+        alone=int(runs) == 1 and first_run is None and len(solvers) == 1,
+        guessed=guessed,
         seed=int(seed),
         max_seconds=None if max_seconds is None else positive(max_seconds, "max_seconds"),
-        maximize=bool(maximize),
-        vectorized=bool(vectorized),
-        blackbox=bool(blackbox),
-        dtype=precision_of(dtype, problem.constrained, blackbox),
-        callback=callback,
-        progress=progress,
+        maximize=maximize,
+        vectorized=vectorized,
+        blackbox=blackbox,
+        dtype=dtype,
         history=history,
-        snapshots=tuple(sorted({whole(g, "snapshots", 1) for g in snapshots})),
+        snapshots=_snapshots(snapshots),
         initial=_initial(initial, problem.bounds, population, int(runs)),
         on_failure=on_failure,
-        live=as_live(live),
-        title=f"{label}{problem.name} · {algorithms.name_of(solvers[0])}",
     )
 
 
-@dataclass(frozen=True)
-class Job:
-    """A call of `minimize` or `sweep`, checked: every one of the solvers makes that many runs."""
-
-    problem: Problem
-    solvers: tuple[Algorithm, ...]
-    repairs: int  # candidates repaired a generation; each takes the values and the d partial derivatives at a point
-    evaluations: int  # that a generation counts for
-    rules: Rules
-    runs: int
-    first_run: int
-    seed: int
-    max_seconds: float | None
-    maximize: bool
-    vectorized: bool
-    blackbox: bool
-    dtype: str
-    callback: Callable[[Progress], Any] | None
-    progress: bool | None
-    history: bool | str
-    snapshots: tuple[int, ...]
-    initial: np.ndarray | None
-    on_failure: str | None
-    live: Live | None
-    title: str  # of its progress line
-
-    @property
-    def population(self) -> int:
-        return self.solvers[0].population
-
-    @property
-    def total(self) -> int:
-        """Runs of all solvers together, one solver's after the other's."""
-        return self.runs * len(self.solvers)
+def traced(task: Task) -> Task:
+    """The task with its functions as JAX programs."""
+    assert isinstance(task.problem, Problem)
+    with jax.enable_x64(task.dtype == "float64"):
+        together = task.population if task.vectorized else 0
+        found = trace(task.problem, task.dtype, maximize=task.maximize, vectorized=together)
+        bound = tuple(solver.bind(task.problem.dim, found.formulas.shape, task.budget) for solver in task.solvers)
+        task = replace(
+            task,
+            objective=found.formulas,
+            consts=found.consts,
+            steps=found.formulas.steps,
+            shape=found.formulas.shape,
+            bound=bound,
+        )
+        check_shape(task, task.shape)
+        check_memory(task)
+        if task.on_failure is None:
+            probe(found, task.problem.bounds, task.dtype)
+    return task
 
 
-def _rules(
-    problem: Problem,
-    population: int,
-    evaluations: int,
-    generations: int | None,
-    target: float | None,
-    max_evaluations: int | None,
-    max_seconds: float | None,
-    stall: int | None,
-    maximize: bool,
-) -> Rules:
+def check_outside() -> None:
+    """Refuse to run inside a function that JAX is tracing, or with compilation switched off."""
+    if devices.CONFIG.jax_disable_jit:
+        raise InputError("jax_disable_jit is on, and galapax compiles its runs: switch it off around this call.")
+    if isinstance(jax.device_put(np.float32(0)), Tracer):
+        raise InputError(
+            "galapax was called inside jax.jit or another transformation of JAX: it compiles its runs itself; call it "
+            "from plain Python."
+        )
+
+
+def check_shape(task: Task, shape: Shape) -> None:
+    """Refuse an algorithm or a stopping rule that does not fit the number of objectives."""
+    assert isinstance(task.problem, Problem)
+    check_fit(task.solvers[0], task.problem, shape)
+    asked = math.isfinite(task.rules.target) or task.rules.stall != NEVER
+    if shape.objectives > 1 and task.rules.reference is None and asked:
+        known = "no" if task.problem.reference_point is None else "a"
+        raise InputError(
+            "target and stall judge a front by its hypervolume, which a run measures for two objectives and a "
+            f"Problem with a reference_point; {task.problem.name!r} has {shape.objectives} objectives and "
+            f"{known} reference_point: leave target and stall out."
+        )
+
+
+def check_memory(task: Task) -> int:
+    """How many runs fit into memory at once. Refuse a run, or an ensemble's history, that does not."""
+    search = task.of_cell(0).search()
+    key = jax.ShapeDtypeStruct((1, 2), np.uint32)
+    one = jax.eval_shape(lambda key: replace(search, freeze=True).begin(key), key)
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(one))
+    row = task.columns.width * np.dtype(task.dtype).itemsize
+    fit = runs_that_fit(size, 1024 * row, task.population)
+    # a single run is often ended by hand
+    if task.history and task.rules.generations != NEVER and task.total > 1 and task.max_seconds is None:
+        needed, free = task.total * int(task.rules.generations) * row, devices.host_memory()
+        if needed > free:
+            raise InputError(
+                f"the history of {task.total} runs over {task.rules.generations} generations takes "
+                f"{needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB of memory are free: pass history=False, or ask "
+                "for fewer runs or generations."
+            )
+    return fit
+
+
+def check_comparable(task: Task) -> None:
+    """Refuse fronts without a reference point, when their hypervolumes are to be compared."""
+    if task.solvers[0].several_objectives and task.problem.reference_point is None:
+        raise InputError(
+            f"runs with several objectives are compared by their hypervolume, and {task.problem.name!r} has no "
+            "reference_point to measure it from: give it one by problem.with_(reference_point=...), a point that is "
+            "worse in every objective than those of interest."
+        )
+    if task.problem.reference_point is not None and len(task.problem.reference_point) > 2:
+        indicators.moocore()  # it measures more than two objectives, and would be missed only after the runs
+
+
+def precision_of(dtype: Any, constrained: bool, blackbox: bool) -> str:
+    if dtype is None:
+        # a penalty or a tolerance of 1e-4 on large numbers has no meaning in float32
+        return "float64" if constrained or blackbox or devices.on_cpu() else "float32"
+    try:
+        kind = repr(dtype) if isinstance(dtype, np.generic) else np.dtype(dtype).name  # a number is no type
+    except (TypeError, ValueError, SyntaxError):  # NumPy parses strings such as "01"
+        kind = repr(dtype)
+    if kind not in ("float32", "float64"):
+        raise InputError(f'dtype must be "float32" or "float64", got {dtype!r}.')
+    return kind
+
+
+def _limit(generations: Any, max_evaluations: Any, max_seconds: Any) -> int:
+    """Generations that a run may make."""
     open_ended = max_evaluations is not None or max_seconds is not None
-    limit = NEVER if open_ended else DEFAULT_GENERATIONS
-    if generations is not None:
-        limit = min(whole(generations, "generations", 1), NEVER)
-    if max_evaluations is not None:
-        least = f"one generation evaluates the population of {population}"
-        if evaluations > population:
-            least = f"one generation takes {evaluations} for the population of {population}"
-        limit = min(limit, whole(max_evaluations, "max_evaluations", evaluations, least) // evaluations)
+    if generations is None:
+        return NEVER if open_ended else DEFAULT_GENERATIONS
+    return min(whole(generations, "generations", 1), NEVER)
+
+
+def _goals(problem: Problem, target: Any, stall: Any, maximize: Any) -> tuple[float, int, np.ndarray | None]:
+    """Target, stall and reference point of the rules, all to be minimised."""
     reference = None
     if problem.reference_point is not None:
         given = problem.reference_point
@@ -203,20 +363,20 @@ def _rules(
     if target is not None:
         larger_is_better = maximize or reference is not None  # a hypervolume always is
         goal = -number(target, "target") if larger_is_better else number(target, "target")
-    return Rules(limit, goal, NEVER if stall is None else min(whole(stall, "stall", 1), NEVER), reference)
+    return goal, NEVER if stall is None else min(whole(stall, "stall", 1), NEVER), reference
 
 
-def precision_of(dtype: Any, constrained: bool, blackbox: bool) -> str:
-    if dtype is None:
-        # a penalty or a tolerance of 1e-4 on large numbers has no meaning in float32
-        return "float64" if constrained or blackbox or jax.default_backend() == "cpu" else "float32"
-    try:
-        kind = repr(dtype) if isinstance(dtype, np.generic) else np.dtype(dtype).name  # a number is no type
-    except (TypeError, ValueError, SyntaxError):  # NumPy parses strings such as "01"
-        kind = repr(dtype)
-    if kind not in ("float32", "float64"):
-        raise InputError(f'dtype must be "float32" or "float64", got {dtype!r}.')
-    return kind
+def _repairs(problem: Described, solver: Algorithm, called: bool) -> int:
+    """How many candidates a generation can be repaired: only where JAX differentiates functions of one solution."""
+    if called or not isinstance(problem, Problem) or problem.eq is None or not solver.repairs:
+        return 0
+    return solver.repairs if differentiable(problem) else 0
+
+
+def _snapshots(given: Any) -> tuple[int, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InputError(f"snapshots must be a list of generations, such as [1, 10, 100]; got {short(given)}.")
+    return tuple(sorted({whole(g, "snapshots", 1) for g in given}))
 
 
 def _initial(initial: Any, bounds: Bounds, population: int, runs: int) -> np.ndarray | None:

@@ -14,8 +14,8 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from galapax.core.algorithm import Population
 from galapax.core.errors import InputError
+from galapax.core.evaluation import Population
 from galapax.core.problem import Bounds, Problem, unavailable
 from galapax.results.front import Front
 from galapax.results.result import History, Result, Runs, all_runs

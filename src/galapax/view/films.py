@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from PIL import Image
 
-from galapax.core.algorithm import Population
 from galapax.core.errors import InputError
+from galapax.core.evaluation import Population
 from galapax.results.result import Result
 from galapax.view import maps, plots
 

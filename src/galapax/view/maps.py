@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from galapax.core.algorithm import Population
 from galapax.core.errors import InputError
+from galapax.core.evaluation import Population
 from galapax.core.problem import Bounds
 from galapax.results.result import Result, all_runs
 

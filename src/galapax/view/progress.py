@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from galapax.engines.loop import Progress
+from galapax.running.observers import Progress, offer_line
 
 PATIENCE = 1.0  # seconds before a line appears by itself
 BAR = 20  # characters
 SPEED = "evaluations/s"
 
 
+@offer_line
 @contextmanager
 def progress_line(wanted: bool | None, title: str) -> Iterator[Callable[[Progress], None]]:
     """A function that shows a Progress on one line. wanted: yes, no, or None for "on a terminal, after a while"."""

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from galapax.core.algorithm import Population
+from galapax.core.evaluation import Population
 from galapax.measures.statistics import describe, ecdf, quantile_curves
 from galapax.results.result import History, Result, all_runs
 from galapax.results.study import SIGNIFICANT, Study, best_known, curves, has_curves, reference_value, scores

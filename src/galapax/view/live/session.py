@@ -16,17 +16,19 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, Protocol
 
 import jax
 import numpy as np
 
-from galapax.core.algorithm import Shape
+from galapax.core.problem import Problem
+from galapax.core.stop import NEVER, RUNNING, Stop
 from galapax.engines import glimpse
-from galapax.engines.loop import NEVER, RUNNING, Carry, Track, best_run
-from galapax.evaluation.formulas import Formulas, evaluate_points, trace
-from galapax.view.live import Facts
+from galapax.engines.outcome import Track
+from galapax.engines.points import evaluate_points
+from galapax.evaluation.formulas import Traced, trace
+from galapax.numerics import devices
+from galapax.running.observers import Facts
 
 BETWEEN_FRAMES = 0.2  # seconds; a frame that is dear to make comes less often
 BETWEEN_ROWS = 0.2  # and three times that while nobody watches
@@ -59,7 +61,7 @@ class Page(Protocol):
 
 
 class Session:
-    """A Viewer (see engines/loop.py) that keeps what the pages show."""
+    """A Viewer (see engines/drive.py) that keeps what the pages show."""
 
     def __init__(self, facts: Facts, page: Page, paused: bool = False) -> None:
         self.facts, self.page = facts, page
@@ -78,7 +80,7 @@ class Session:
         self._rows_made = 0
         self._costs: dict[str, deque[float]] = {kind: deque(maxlen=5) for kind in ("rows", "frame")}
         self._broken = False
-        self._now: tuple[Track, Track, Any, Carry] | None = None
+        self._now: tuple[Track, Track, glimpse.Glance] | None = None
         self._track: Track | None = None
         self._summed: tuple[Track | None, dict[str, Any]] = (None, {})
         self._points: list[list[float | None]] = []
@@ -88,7 +90,7 @@ class Session:
         self._frames = 0
         self._packed: tuple[int, bytes] = (0, b"")
         self._contours: dict[tuple[int, int, int], dict[str, Any]] = {}
-        self._formulas: Formulas | None = None
+        self._formulas: Traced | None = None
 
     # the run's thread
 
@@ -102,11 +104,11 @@ class Session:
             self._released_at = time.perf_counter()
         self.page.wake()
 
-    def look(self, made: int, before: Track, now: Track, history: Any, carry: Carry, last: bool) -> None:
+    def look(self, made: int, before: Track, now: Track, glance: glimpse.Glance, last: bool) -> None:
         """Keep what is due of the run after generation `made`."""
         if not self._broken:
             with self._apart():
-                self._look(made, before, now, history, carry, last)
+                self._look(made, before, now, glance, last)
 
     @contextlib.contextmanager
     def _apart(self) -> Iterator[None]:
@@ -118,7 +120,7 @@ class Session:
             self.release()
             self.page.trouble(f"The live page shows no more ({type(error).__name__}: {error}). The run goes on.")
 
-    def _look(self, made: int, before: Track, now: Track, history: Any, carry: Carry, last: bool) -> None:
+    def _look(self, made: int, before: Track, now: Track, glance: glimpse.Glance, last: bool) -> None:
         began = time.perf_counter()
         if self._state == "starting":
             self._state = "running"
@@ -126,7 +128,7 @@ class Session:
         if fresh:
             self._chunk_start, self._made = self._made, made
         self._reached = int(now.generations.max())  # less than `made` where every run finished within the chunk
-        self._now = (before, now, history, carry)
+        self._now = (before, now, glance)
         watched = self.page.lonely() == 0
         early = made <= FIRST_ROWS or made >= DENSITY * self._rows_made
         if fresh and (early or last or began >= self._rows_at):
@@ -146,8 +148,8 @@ class Session:
         costs.append(time.perf_counter() - began)
         return max(least, min(costs) / SHARE) if len(costs) > 1 else least
 
-    def hold(self, interrupted: Callable[[], bool]) -> str:
-        """Wait while the page holds the run up; "page" if it stops the run."""
+    def hold(self, interrupted: Callable[[], bool]) -> Stop | None:
+        """Wait while the page holds the run up; Stop.PAGE if it stops the run."""
         began = time.perf_counter()
         try:
             return self._hold(interrupted)
@@ -156,31 +158,31 @@ class Session:
             self._released, self._released_at = self._made, time.perf_counter()
             self._held += self._released_at - began
 
-    def _hold(self, interrupted: Callable[[], bool]) -> str:
+    def _hold(self, interrupted: Callable[[], bool]) -> Stop | None:
         while True:
             with self._changed:
                 if PATIENCE < self.page.lonely() < math.inf:  # whoever held it up has left
                     self._release()
                 self._state = "paused" if self._paused else "running"
                 if self._stop:
-                    return "page"
+                    return Stop.PAGE
                 if interrupted():
-                    return ""
+                    return None
                 if self._steps:
                     self._steps, self.most = self._steps - 1, 1
-                    return ""
+                    return None
                 wait = 0.1
                 if not self._paused:
                     if self._speed is None:
-                        # short chunks at first, where most happens; a GPU's programs make chunks of one length only
-                        self.most = max(1, self._made // 4) if jax.default_backend() == "cpu" else NEVER
-                        return ""
+                        # short chunks at first, where most happens; a GPU has programs for some lengths only
+                        self.most = max(1, self._made // 4) if devices.on_cpu() else 100
+                        return None
                     self.most = max(1, int(self._speed * BETWEEN_FRAMES))
                     # a chunk begun before the speed was chosen may be longer, and is not waited for
                     due = self._released_at + min(self._made - self._released, self.most) / self._speed
                     wait = min(wait, due - time.perf_counter())
                     if wait <= 0:
-                        return ""
+                        return None
             if self._now is not None:  # a run that is held up shows where it stands
                 with self._apart():
                     if self._rows_made != self._made:
@@ -207,40 +209,29 @@ class Session:
 
     def _take_rows(self) -> None:
         assert self._now is not None
-        before, now, history, carry = self._now
+        before, now, glance = self._now
         self._rows_made = self._made
         length = now.generations - before.generations
-        shape = _shape(carry)
+        shape = glance.shape
         longest = int(length.max())
         chosen = np.unique(np.linspace(0, longest - 1, glimpse.ROWS).astype(np.int32)) if longest else np.zeros(0, int)
         if not len(chosen):
             return
         run = min(self._run, len(length) - 1)
-        padded = np.resize(chosen, glimpse.ROWS)
-        dtype = history.dtype
-        taken = glimpse.rows(
-            shape,
-            carry,
-            history,
-            padded.astype(np.int32),
-            np.int32(run),
-            length.astype(np.int32),
-            before.best.astype(dtype),
-            before.violation.astype(dtype),
-        )
-        rows, median, spread = jax.device_get(taken)
+        rows, median, spread = glance.rows(np.resize(chosen, glimpse.ROWS), run, before, now)
         m, single = shape.objectives, len(length) == 1
         start = self._chunk_start
         share = float(now.feasible_share.mean())
         points: list[list[float | None]] = []
         for i, row in enumerate(chosen.tolist()):
             final = row == longest - 1
-            own = rows[i, : 3 * m].astype(float) * self._sign
+            nothing = np.full(m, np.nan)
+            best, worst = (part[i].astype(float) * self._sign for part in (rows.best, rows.worst))
             if int(length[run]) == 0:
-                own = np.full(3 * m, np.nan)
-            middle = median.astype(float) * self._sign if final else np.full(m, np.nan)
-            shares = float(rows[i, 3 * m + 1]) if shape.constrained and single else share
-            values = [*own[:m], *middle, *own[2 * m :]]
+                best = worst = nothing
+            middle = median.astype(float) * self._sign if final else nothing
+            shares = float(rows.feasible_share[i]) if shape.constrained and single else share
+            values = [*best, *middle, *worst]
             values.append(shares if shape.constrained and (single or final) else math.nan)
             if spread is not None:
                 values += (spread[i].astype(float) * self._sign).tolist()
@@ -251,14 +242,12 @@ class Session:
                 self._points = self._points[:-1:2] + self._points[-1:]
                 self._version += 1
             self._track = now
-            made = int(now.generations.sum())
-            self._speeds.append((time.perf_counter() - self._held, made * self.facts.evaluations, self._made))
+            self._speeds.append((time.perf_counter() - self._held, int(now.evaluations.sum()), self._made))
 
     def _take_frame(self) -> None:
         assert self._now is not None
-        carry, runs = self._now[3], len(self._now[1].best)
-        run = min(self._run, runs - 1)
-        taken = jax.tree.map(np.asarray, jax.device_get(glimpse.survivors(carry, np.int32(run))))
+        run = min(self._run, len(self._now[1].best) - 1)
+        taken = jax.tree.map(np.asarray, self._now[2].survivors(run))
         with self._changed:
             self._track = self._now[1]
             self._frame, self._frames = (self._reached, self._run, taken), self._frames + 1
@@ -339,10 +328,10 @@ class Session:
         known, numbers = self._summed
         if known is track:
             return numbers
-        row = best_run(track)
+        row = track.best_run
         done = (track.reason != RUNNING) | (track.generations >= (self.facts.generations or NEVER))
         numbers = {
-            "nfev": int(track.generations.sum()) * self.facts.evaluations,
+            "nfev": int(track.evaluations.sum()),
             "best": _plain(self._sign * float(track.best[row])),
             "violation": _plain(float(track.violation[row])),
             "batch_runs": len(track.best),
@@ -444,16 +433,16 @@ class Session:
         points[:, first], points[:, second] = np.tile(across, SIDE), np.repeat(up, SIDE)
         kind = settings["dtype"]
         with jax.enable_x64(kind == "float64"):
+            assert isinstance(problem, Problem)
             if self._formulas is None:
                 rows = self.facts.population if settings["vectorized"] else 0
                 self._formulas = trace(problem, kind, maximize=settings["maximize"], vectorized=rows)
-            formulas = self._formulas
-            if objective >= formulas.shape.objectives:
+            traced = self._formulas
+            if objective >= traced.shape.objectives:
                 return {"why": "Choose one of the objectives."}
-            evaluate = partial(_evaluate, formulas, kind)
             values, violations, began = [], [], 0.0
             for start in range(0, len(points), BLOCK):
-                out = evaluate(points[start : start + BLOCK])
+                out = evaluate_points(traced, points[start : start + BLOCK], kind, BLOCK)
                 values.append(np.asarray(out.objectives)[:, objective])
                 violations.append(np.zeros(len(values[-1])) if out.violation is None else np.asarray(out.violation))
                 began = began or time.perf_counter()  # after the compilation
@@ -466,23 +455,6 @@ class Session:
             "values": [_plain(float(f"{v:.6g}")) for v in z],
             "feasible": (np.concatenate(violations) <= 0).astype(int).tolist(),
         }
-
-
-def _evaluate(formulas: Formulas, kind: str, points: np.ndarray) -> Any:
-    if formulas.batched:
-        return evaluate_points(formulas, points, kind)
-    return _jitted(formulas, formulas.consts, points.astype(kind))
-
-
-@partial(jax.jit, static_argnums=0)
-def _jitted(formulas: Formulas, consts: Any, points: Any) -> Any:
-    return formulas(consts, points)
-
-
-def _shape(carry: Carry) -> Shape:
-    """As far as `glimpse.rows` asks: how many objectives, and whether there are constraints."""
-    parents = carry.proposed.parents
-    return Shape(parents.objectives.shape[-1], 0 if parents.violation is None else 1)
 
 
 def _shown(value: Any) -> Any:

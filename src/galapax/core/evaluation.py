@@ -1,0 +1,56 @@
+"""What a problem says of candidates, and what is known of individuals."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+
+class Shape(NamedTuple):
+    """How many numbers one evaluation gives."""
+
+    objectives: int = 1
+    ineq: int = 0
+    eq: int = 0
+
+    @property
+    def constrained(self) -> bool:
+        return self.ineq + self.eq > 0
+
+
+class Evaluation(NamedTuple):
+    """What the problem says of n candidates. A failed one has objectives and violation +inf: it loses to any other."""
+
+    objectives: Array  # (n, m), to be minimised
+    violation: Array | None  # (n,), 0 when feasible; None for a problem without constraints
+    failed: Array  # (n,), how many of its evaluations gave NaN, inf or an exception: a bool where it has one
+    ineq: Array | None = None  # (n, p)
+    eq: Array | None = None  # (n, q)
+
+    @property
+    def fitness(self) -> Array:
+        return self.objectives[..., 0]
+
+
+class Population(NamedTuple):
+    """n individuals with what is known of them."""
+
+    x: Array  # (n, d)
+    objectives: Array  # (n, m), +inf before the first evaluation
+    violation: Array | None  # (n,), or None for a problem without constraints
+
+    @property
+    def fitness(self) -> Array:
+        return self.objectives[..., 0]
+
+
+def unevaluated(x: Array, shape: Shape) -> Population:
+    """Individuals that lose to anything evaluated, which spares a special first generation."""
+    worst = jnp.full((x.shape[0], shape.objectives), jnp.inf, x.dtype)
+    return Population(x, worst, worst[:, 0] if shape.constrained else None)
+
+
+def evaluated(candidates: Array, evaluation: Evaluation) -> Population:
+    return Population(candidates, evaluation.objectives, evaluation.violation)

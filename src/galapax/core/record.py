@@ -1,0 +1,67 @@
+"""One generation of one run in numbers: a row of its history."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from galapax.core.evaluation import Shape
+
+
+class Columns(NamedTuple):
+    """Which parts a packed record has."""
+
+    shape: Shape
+    hypervolume: bool  # two objectives and a reference point
+    x: int = 0  # how many variables of the best individual are kept
+
+    @property
+    def width(self) -> int:
+        """Numbers in a row."""
+        constraints = 2 if self.shape.constrained else 0
+        return 3 + 3 * self.shape.objectives + constraints + self.hypervolume + self.x
+
+
+KEPT = 2  # the columns from here on are history; those before it serve for counting alone
+
+
+class Record(NamedTuple):
+    """What a generation of one run is remembered by; many of them have their axes in front."""
+
+    active: Any  # 1, or 0 for a row that a finished run did not make
+    failed: Any  # evaluations that failed
+    evaluations: Any  # evaluations made
+    best: Any  # (m,) see `engines.search.summary`
+    mean: Any  # (m,)
+    worst: Any  # (m,)
+    violation: Any = None  # with constraints: of the best
+    feasible_share: Any = None  # with constraints
+    hypervolume: Any = None
+    x: Any = None  # (d,) of the best
+
+    def pack(self, dtype: Any) -> Array:
+        """One run's record as a row of numbers."""
+        parts = [jnp.asarray(part, dtype).reshape(-1) for part in self if part is not None]
+        return jnp.concatenate(parts)
+
+    @staticmethod
+    def unpack(rows: Any, columns: Columns, first: int = 0) -> Record:
+        """The parts of rows (..., columns) that were packed; first: how many columns are left out at the left."""
+        m, at = columns.shape.objectives, -first
+
+        def take(width: int | None) -> Any:
+            nonlocal at
+            here = at
+            at += width or 1
+            if here < 0:
+                return None
+            return rows[..., here] if width is None else rows[..., here : here + width]
+
+        counts = [take(None) for _ in range(3)]
+        values = [take(m) for _ in range(3)]
+        constraints = [take(None) if columns.shape.constrained else None for _ in range(2)]
+        hypervolume = take(None) if columns.hypervolume else None
+        x = take(columns.x) if columns.x else None
+        return Record._make([*counts, *values, *constraints, hypervolume, x])

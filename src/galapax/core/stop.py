@@ -1,0 +1,87 @@
+"""Why a run ends: the rules it is given, and a name for each ending with its sentence."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+NEVER = 2**31 - 1
+
+
+class Stop(StrEnum):
+    """What ended a run. Its value is what files and programs say, `by` what tables say."""
+
+    BUDGET = "budget"  # all generations or evaluations that it had were made
+    TARGET = "target"
+    STALL = "stall"
+    INTERRUPT = "interrupt"
+    TIME = "time"
+    CALLBACK = "callback"
+    PAGE = "page"
+    FAILURES = "failures"
+
+    @property
+    def early(self) -> bool:
+        """Whether somebody ended it from outside, before its own rules did."""
+        return self not in (Stop.BUDGET, Stop.TARGET, Stop.STALL)
+
+    @property
+    def by(self) -> str:
+        """Whose doing it was."""
+        return _BY[self]
+
+    def sentence(self, generation: int, rules: Rules, seconds: float | None = None) -> str:
+        """Why a run that made so many generations ended."""
+        if self is Stop.BUDGET:
+            missed = " The target was not reached." if np.isfinite(rules.target) else ""
+            return f"All {generation} generations were made.{missed}"
+        return _SENTENCES[self].format(generation=generation, stall=rules.stall, seconds=seconds or 0.0)
+
+
+_BY = {
+    Stop.BUDGET: "the budget",
+    Stop.TARGET: "the target",
+    Stop.STALL: "stall",
+    Stop.INTERRUPT: "Ctrl-C",
+    Stop.TIME: "the time limit",
+    Stop.CALLBACK: "the callback",
+    Stop.PAGE: "the live page",
+    Stop.FAILURES: "failures only",
+}
+_SENTENCES = {
+    Stop.TARGET: "The target was reached in generation {generation}.",
+    Stop.STALL: "No better value in {stall} generations; stopped after generation {generation}.",
+    Stop.INTERRUPT: "Stopped by Ctrl-C after generation {generation}; this is the best so far.",
+    Stop.TIME: "The time limit of {seconds:g} s was reached after generation {generation}.",
+    Stop.CALLBACK: "Stopped by the callback after generation {generation}.",
+    Stop.PAGE: "Stopped from the live page after generation {generation}; this is the best so far.",
+    Stop.FAILURES: "Stopped: every point evaluated so far gave NaN, inf or an exception; there is no best point.",
+}
+
+RUNNING = 0
+CODES = {Stop.TARGET: 1, Stop.STALL: 2}  # what a run's own rules say on the device; RUNNING for none of them
+
+
+def of_code(code: int) -> Stop:
+    """The rule with this code; of a run that was still going, its budget."""
+    return next((stop for stop, known in CODES.items() if known == code), Stop.BUDGET)
+
+
+class Rules(NamedTuple):
+    """When a run ends. All data, so that no rule changes the program."""
+
+    generations: Any  # at most so many
+    target: Any  # stop once the best feasible value is at most this
+    stall: Any  # stop after so many generations without a better value
+    reference: Any = None  # (2,) of two objectives: "better" is then a larger hypervolume up to this point
+
+    def as_arrays(self, dtype: Any) -> Rules:
+        reference = None if self.reference is None else np.asarray(self.reference, dtype)
+        return Rules(np.int32(self.generations), np.asarray(self.target, dtype), np.int32(self.stall), reference)
+
+    @property
+    def by_run(self) -> bool:
+        """Whether a run can end before the others of its batch."""
+        return bool(self.target > -np.inf or int(self.stall) < NEVER)

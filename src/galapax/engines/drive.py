@@ -1,0 +1,177 @@
+"""The host's loop, the same for every engine: chunks of generations, and between them a look at what goes on.
+
+A chunk runs without the host. Between chunks the host looks: progress, callback, Ctrl-C, time, the live page. The runs
+of an ensemble are cut into slices (see slices.py), which take turns chunk by chunk.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from galapax.core.evaluation import Population
+from galapax.core.record import Columns
+from galapax.core.stop import RUNNING, Stop
+from galapax.engines.glimpse import Glance
+from galapax.engines.interrupts import Interrupts
+from galapax.engines.outcome import Outcome, Track, outcome
+from galapax.engines.programs import Clock
+from galapax.engines.search import Carry, Finished, Search
+
+
+@dataclass
+class Slice:
+    """Some runs of an ensemble, computed together, and where they stand.
+
+    Every slice of an ensemble has the same number of runs; the last is filled up with copies of its last run.
+    """
+
+    search: Search
+    keys: Any  # (S, 2)
+    cells: np.ndarray  # (S,), which runs share their hyper-parameters
+    initial: Any  # starting points (k, d), (S, k, d), or None
+    wanted: np.ndarray  # the places of the runs that are; the others fill the slice up
+    carry: Carry | None = None
+    track: Track = field(default_factory=lambda: Track.start(0))
+    history: list[np.ndarray] = field(default_factory=list)  # chunks of rows (g, columns, S)
+    latest: Any = None  # the last chunk's rows, on the device
+
+    @property
+    def columns(self) -> Columns:
+        return self.search.columns
+
+    @property
+    def known(self) -> Track:
+        """Of the runs that are wanted."""
+        return self.track.rows(self.wanted)
+
+
+class Engine(Protocol):
+    """How the generations of a slice are made."""
+
+    clock: Clock  # how long it waited for the compiler
+
+    def begin(self, parts: list[Slice]) -> None:
+        """Set their carries before the first generation."""
+
+    def plan(self, length: int, seconds: float) -> int:
+        """How many generations the next chunk has, from those of the last one and the seconds that it took."""
+
+    def advance(self, parts: list[Slice], first: int, count: int) -> list[list[Any]]:
+        """Make `count` generations of each slice from number `first` on, and leave the rows of history (at least count,
+        columns, S) in its `latest`: packed tallies of each, in order, which nobody has waited for yet.
+        """
+
+    def finish(self, part: Slice) -> Finished:
+        """What is left of its runs."""
+
+    def survivors(self, part: Slice) -> Population:
+        """Of all its runs, (S, n, ...)."""
+
+
+class Viewer(Protocol):
+    """Somebody who looks at a batch of runs between its chunks, and may hold it up. Called in the run's thread."""
+
+    most: int  # generations that the next chunk may have
+
+    def look(self, made: int, before: Track, now: Track, glance: Glance, last: bool) -> None:
+        """After generation `made`. before, now: ahead of the chunk and after it. last: no chunk follows.
+
+        What glance looks at is on the device, and the next chunk takes its memory.
+        """
+
+    def hold(self, interrupted: Callable[[], bool]) -> Stop | None:
+        """Return once the run may go on, or Ctrl-C came; an answer stops the run."""
+
+
+@dataclass
+class Watch:
+    """What the host looks at between chunks."""
+
+    interrupts: Interrupts
+    deadline: float | None = None  # by time.perf_counter
+    notify: Callable[[int, Track], Stop | None] | None = None  # told (generation, track); an answer stops the run
+    snapshots: tuple[int, ...] = ()  # generations after which whole populations are kept
+    taken: dict[int, list[Population]] = field(default_factory=dict)  # those kept, (R, n, ...), one per slice
+    viewer: Viewer | None = None
+    held: float = 0.0  # seconds that the viewer held the run up; they do not count against the deadline
+
+    @property
+    def late(self) -> bool:
+        return self.deadline is not None and time.perf_counter() >= self.deadline + self.held
+
+
+def drive(engine: Engine, parts: list[Slice], *, limit: int, watch: Watch, keep_history: bool) -> Outcome:
+    """Run slices side by side until every run is finished or something asks to stop."""
+    for part in parts:
+        part.track = Track.start(len(part.cells))
+    engine.begin(parts)
+    track = Track.join([part.known for part in parts])
+    made, length, took, waited = 0, 0, 0.0, 0.0
+    while True:
+        until = min((g for g in watch.snapshots if g > made), default=limit)
+        most = limit if watch.viewer is None else watch.viewer.most
+        length = min(engine.plan(length, took), limit - made, until - made, most)
+        start = time.perf_counter()
+        going = [part for part in parts if (part.known.reason == RUNNING).any()]
+        compiled = engine.clock.compile_seconds
+        _advance(engine, going, made + 1, length)
+        before, track = track, Track.join([part.known for part in parts])
+        took = time.perf_counter() - start
+        waited += took - (engine.clock.compile_seconds - compiled)
+        made += length
+        ended = made >= limit or bool((track.reason != RUNNING).all())
+        stopped = _look(watch, made, before, track, parts, ended)
+        last = ended or stopped is not None
+        if keep_history:
+            rows = jax.device_get([part.latest for part in going])  # together, which is faster than one by one
+            for part, some in zip(going, rows, strict=True):
+                part.history.append(np.array(some[:length]))
+        _take_snapshots(engine, parts, watch, made, last)
+        if last:
+            finished = jax.device_get([engine.finish(part) for part in parts])
+            done = [outcome(part, left) for part, left in zip(parts, finished, strict=True)]
+            return Outcome.join(done, stopped=stopped, device_seconds=waited)
+
+
+def _advance(engine: Engine, parts: list[Slice], first: int, count: int) -> None:
+    """A chunk of every slice."""
+    for part, tallies in zip(parts, engine.advance(parts, first, count), strict=True):
+        for tally in tallies:
+            part.track = part.track.add(np.asarray(tally))  # waits for the device
+
+
+def _look(watch: Watch, made: int, before: Track, now: Track, parts: list[Slice], ended: bool) -> Stop | None:
+    """Tell whoever watches what the last chunk brought; why to stop, if so."""
+    stopped = Stop.INTERRUPT if watch.interrupts.seen else None
+    asked = watch.notify(made, now) if watch.notify is not None and stopped is None else None
+    if stopped is None and not ended:
+        stopped = asked or (Stop.TIME if watch.late else None)
+    if watch.viewer is None:
+        return stopped
+    glance = Glance(parts)
+    watch.viewer.look(made, before, now, glance, stopped is not None or ended)
+    if stopped is None and not ended:
+        start = time.perf_counter()
+        stopped = watch.viewer.hold(lambda: watch.interrupts.seen)
+        stopped = stopped or (Stop.INTERRUPT if watch.interrupts.seen else None)
+        watch.held += time.perf_counter() - start
+        if stopped is not None:
+            watch.viewer.look(made, before, now, glance, True)
+    return stopped
+
+
+def _take_snapshots(engine: Engine, parts: list[Slice], watch: Watch, made: int, last: bool) -> None:
+    # a batch that ends before a snapshot shows its last survivors there, beside others that go on
+    due = {g for g in watch.snapshots if g == made or (last and g > made)}
+    if not due:
+        return
+    for part in parts:
+        kept = jax.tree.map(lambda a: np.asarray(a)[part.wanted], engine.survivors(part))  # noqa: B023 (used at once)
+        for g in due:
+            watch.taken.setdefault(g, []).append(kept)

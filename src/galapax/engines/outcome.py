@@ -1,0 +1,164 @@
+"""What the host knows of runs while they go on, and what it has in the end; in NumPy, runs first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+
+from galapax.core.evaluation import Population
+from galapax.core.stop import Stop
+from galapax.engines.search import Finished, Tally
+
+if TYPE_CHECKING:
+    from galapax.engines.drive import Slice
+
+
+@dataclass
+class Track:
+    """What the host knows of each run, all (R,), added up from tallies."""
+
+    generations: np.ndarray
+    evaluations: np.ndarray
+    best: np.ndarray
+    violation: np.ndarray
+    failed: np.ndarray
+    reason: np.ndarray  # why it is finished, see core/stop.py
+    skipped: np.ndarray  # points of the last generation that Ctrl-C left unevaluated
+    feasible_share: np.ndarray  # of the survivors; 1 without constraints
+    hypervolume: np.ndarray  # NaN without a reference point
+
+    @staticmethod
+    def start(runs: int) -> Track:
+        zeros, worst = np.zeros(runs, np.int64), np.full(runs, np.inf)
+        return Track(zeros, zeros, worst, worst, zeros, zeros, zeros, np.ones(runs), np.full(runs, np.nan))
+
+    @property
+    def merit(self) -> np.ndarray:
+        """What the runs of a batch are compared by at equal violation, the less the better."""
+        return np.where(np.isnan(self.hypervolume), self.best, -self.hypervolume)
+
+    @property
+    def best_run(self) -> int:
+        """Which run has the best value, feasible ones first."""
+        return int(np.lexsort((self.merit, self.violation))[0])
+
+    def add(self, tally: np.ndarray) -> Track:
+        """After a chunk with this packed Tally."""
+        new = Tally.unpack(tally)
+        moved = new.made > 0
+        return Track(
+            generations=self.generations + new.made,
+            evaluations=self.evaluations + new.evaluations,
+            best=np.where(moved, new.best, self.best),
+            violation=np.where(moved, new.violation, self.violation),
+            failed=self.failed + new.failed,
+            reason=new.reason,
+            skipped=self.skipped,
+            feasible_share=np.where(moved, new.feasible_share, self.feasible_share),
+            hypervolume=np.where(moved, new.hypervolume, self.hypervolume),
+        )
+
+    def rows(self, chosen: slice | np.ndarray) -> Track:
+        return Track(*(getattr(self, f.name)[chosen] for f in fields(self)))
+
+    @staticmethod
+    def join(parts: list[Track]) -> Track:
+        if len(parts) == 1:
+            return parts[0]
+        return Track(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Track)))
+
+
+class Survivors(NamedTuple):
+    """The last population of a cell's best run."""
+
+    rank: tuple[float, float]  # violation and merit of that run
+    population: Population  # (n, ...)
+
+
+@dataclass
+class Outcome:
+    """What a batch of runs gives."""
+
+    track: Track
+    history: np.ndarray | None  # (R, G, columns), from the column KEPT of a Record on
+    x: np.ndarray  # (R, d), best of each run
+    populations: dict[int, Survivors]  # of each cell's best run
+    fronts: list[Population]  # of several objectives: of each run the feasible non-dominated individuals, (k, ...)
+    opponents: np.ndarray | None  # (R, ...), what an algorithm played against in the end, if it does
+    stopped: Stop | None = None  # what ended it before the runs' own rules did
+    device_seconds: float = 0.0  # spent waiting for chunks of generations
+
+    def of_runs(self, chosen: slice | np.ndarray) -> Outcome:
+        """These runs alone. The history ends with the longest of them."""
+        track = self.track.rows(chosen)
+        fronts = [self.fronts[r] for r in np.arange(len(self.x))[chosen]] if self.fronts else []
+        history = None if self.history is None else self.history[chosen, : int(track.generations.max(initial=0))]
+        opponents = None if self.opponents is None else self.opponents[chosen]
+        parts: dict[str, Any] = {"x": self.x[chosen], "fronts": fronts, "opponents": opponents}
+        return replace(self, track=track, history=history, **parts)
+
+    @staticmethod
+    def join(batches: list[Outcome], stopped: Stop | None = None, device_seconds: float = 0.0) -> Outcome:
+        """One outcome of several; what stopped it and the time are added to theirs."""
+        stopped = stopped or next((b.stopped for b in batches if b.stopped is not None), None)
+        seconds = device_seconds + sum(b.device_seconds for b in batches)
+        if len(batches) == 1:
+            return replace(batches[0], stopped=stopped, device_seconds=seconds)
+        populations: dict[int, Survivors] = {}
+        for batch in batches:
+            for cell, found in batch.populations.items():
+                populations[cell] = min(populations.get(cell, found), found, key=lambda survivors: survivors.rank)
+        opponents = [b.opponents for b in batches if b.opponents is not None]
+        return Outcome(
+            track=Track.join([b.track for b in batches]),
+            history=_side_by_side([b.history for b in batches if b.history is not None]),
+            x=np.concatenate([b.x for b in batches]),
+            populations=populations,
+            fronts=[front for b in batches for front in b.fronts],
+            opponents=np.concatenate(opponents) if opponents else None,
+            stopped=stopped,
+            device_seconds=seconds,
+        )
+
+
+def _side_by_side(histories: list[np.ndarray]) -> np.ndarray | None:
+    """Histories of several batches; shorter ones repeat their last rows."""
+    longest = max((h.shape[1] for h in histories), default=0)
+    padded = [
+        h if h.shape[1] == longest else np.pad(h, ((0, 0), (0, longest - h.shape[1]), (0, 0)), "edge")
+        for h in histories
+    ]
+    return np.concatenate(padded) if padded else None
+
+
+def outcome(part: Slice, finished: Finished) -> Outcome:
+    """The outcome of a slice's runs, from what `finish` left of it."""
+    track, cells = part.track, part.cells
+    best, fronts = {}, []
+    for i, cell in enumerate(range(int(cells[0]), int(cells[-1]) + 1)):
+        own = part.wanted[cells[part.wanted] == cell]
+        if not len(own):
+            continue
+        row = own[track.rows(own).best_run]
+        rank = (float(track.violation[row]), float(track.merit[row]))
+        where = i if finished.found is None else row
+        best[cell] = Survivors(rank, jax.tree.map(lambda a: a[where], finished.survivors))  # noqa: B023 (used at once)
+    if finished.found is not None and finished.belongs is not None:
+        individuals, belongs = finished.found, finished.belongs
+        fronts = [jax.tree.map(lambda a: a[r][belongs[r]], individuals) for r in range(len(cells))]  # noqa: B023
+    history = _history_of(part.history, track) if part.history else None
+    x, opponents = np.asarray(finished.x), None if finished.opponents is None else np.asarray(finished.opponents)
+    every = Outcome(track, history, x, best, fronts, opponents)
+    return every.of_runs(part.wanted) if len(part.wanted) < len(cells) else every
+
+
+def _history_of(rows: list[np.ndarray], track: Track) -> np.ndarray:
+    """History (R, G, columns) from chunks of rows (g, columns, R); a finished run's last row is repeated."""
+    history = np.concatenate(rows).transpose(2, 0, 1)[:, : int(track.generations.max())]
+    if int(track.generations.min()) == history.shape[1]:
+        return history
+    last = np.minimum(np.arange(history.shape[1])[None, :], track.generations[:, None] - 1)
+    return np.take_along_axis(history, last[:, :, None], axis=1)

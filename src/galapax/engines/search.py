@@ -1,0 +1,378 @@
+"""The search between algorithms and engines: R runs at once, pure. No clock, no file, no print.
+
+An engine asks for candidates, has them evaluated in its own way, and tells. A run that is finished (target, stall) is
+frozen by a mask, so that each run of a batch stops at its own generation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from galapax.core.algorithm import Algorithm, is_shared, static
+from galapax.core.evaluation import Evaluation, Population, Shape
+from galapax.core.problem import Bounds
+from galapax.core.record import KEPT, Columns, Record
+from galapax.core.stop import CODES, RUNNING, Rules, Stop
+from galapax.measures.indicators import hypervolume_2d
+from galapax.numerics import random
+from galapax.operators.dominance import first_front
+from galapax.operators.selection import best_index, feasible
+
+CYCLE = 2**31  # folded into a generation's key for what comes after it; its own draws use small numbers
+BEST, VIOLATION, SINCE_BETTER, REASON, ACCEPTED = range(5)  # the columns of `marks`
+
+
+class Traced(Protocol):
+    """An objective as part of the program: hashable, its arrays come as data."""
+
+    def evaluate(self, consts: Any, state: Any) -> Evaluation:
+        """What it says of `state.candidates` (R, n, d), all parts with the runs in front."""
+
+    def repair(self, consts: Any, x: Array, bounds: Bounds) -> Array:
+        """x (d,) moved towards the constraints that it violates."""
+
+
+class Frozen(NamedTuple):
+    """What it takes to stop each run of a batch at its own generation."""
+
+    state: Any  # as it was before the last step; None once that is settled
+    marks: Array  # (R, 5): see the columns above. One array, since every small one is a kernel of its own on a GPU
+
+
+class Carry(NamedTuple):
+    """A batch of runs between two generations; every leaf but shared ones has the runs as its first axis.
+
+    `state` is as the last step left it. Where runs can finish before others, the state before that step is kept too,
+    and ACCEPTED tells which of the two holds. Choosing at the start of the next generation and not at the end of this
+    one lets XLA write the step's results once and read them; a mask at the end made it compute the survivors again for
+    each partner drawn (half the time of small ensembles on a CPU).
+    """
+
+    state: Any
+    frozen: Frozen | None
+
+
+class Finished(NamedTuple):
+    """What is left of a batch of R runs."""
+
+    x: Array  # (R, d), the best of each
+    survivors: Population  # of the best run of each cell, (cells, n, ...); with several objectives of every run
+    found: Population | None  # with several objectives: the individuals among whom each run's front is, (R, k, ...)
+    belongs: Array | None  # and whether they are on it, (R, k)
+    opponents: Array | None  # (R, ...), what they were judged by besides the problem
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Search:
+    """R runs of an algorithm on a problem.
+
+    algorithm: hyper-parameters that differ between the runs are (R,), all others single numbers.
+    objective, consts: of a traced problem; None where somebody else evaluates.
+    repairs: so many candidates a generation are moved onto the constraints, by the objective's `repair`.
+    freeze: whether runs can finish before others. with_x: whether the best x of each generation is recorded.
+    """
+
+    algorithm: Algorithm
+    bounds: Bounds
+    rules: Rules
+    consts: Any = None
+    shape: Shape = static(Shape())  # noqa: RUF009 (a field)
+    objective: Traced | None = static(None)  # noqa: RUF009
+    repairs: int = static(0)
+    freeze: bool = static(True)
+    with_x: bool = static(False)
+
+    @property
+    def columns(self) -> Columns:
+        """Of the rows of history."""
+        return Columns(self.shape, self.rules.reference is not None, self.bounds.dim if self.with_x else 0)
+
+    def begin(self, keys: Array, initial: Array | None = None) -> Carry:
+        """Before the first generation, for the runs with these keys (R, 2).
+
+        initial: points (k, d) that take the place of the first candidates in every run, or (R, k, d), each run's own.
+        """
+
+        def init(algorithm: Algorithm, key: Array, points: Array | None) -> Any:
+            state = algorithm.init(random.fold(key, 0), self.bounds, self.shape)
+            return state if points is None else algorithm.seeded(state, points)
+
+        one = jax.tree.map(
+            lambda a: a if is_shared(a) else jax.ShapeDtypeStruct(a.shape[1:], a.dtype),
+            self.algorithm,
+            is_leaf=is_shared,
+        )
+        axes = run_axes(jax.eval_shape(lambda algorithm, key: init(algorithm, key, None), one, keys[0]))
+        own = 0 if initial is not None and initial.ndim == 3 else None
+        batched = jax.vmap(init, in_axes=(self._setting_axes, 0, own), out_axes=axes)
+        state = batched(self.algorithm, keys, initial)
+        if not self.freeze:
+            return Carry(state, None)
+        first = jnp.array([jnp.inf, jnp.inf, 0, RUNNING, 1], state.candidates.dtype)
+        return Carry(state, Frozen(jax.tree.map(jnp.copy, state), jnp.tile(first, (keys.shape[0], 1))))
+
+    def begun(self, keys: Array, initial: Array | None = None) -> Carry:
+        """`begin` for a traced objective, and what the algorithm takes from its first evaluation, if it does.
+
+        That is done here, once, and not in the loop, where it would be kernels of every generation. The first
+        generation evaluates its candidates again.
+        """
+        carry = self.begin(keys, initial)
+        if type(self.algorithm).start is Algorithm.start:
+            return carry
+        asked = self.ask(carry, 1)
+        started = self.start(asked, self.evaluate(asked))
+        state = started.state._replace(candidates=carry.state.candidates)  # not repaired yet
+        return Carry(
+            state, None if carry.frozen is None else carry.frozen._replace(state=jax.tree.map(jnp.copy, state))
+        )
+
+    def ask(self, carry: Carry, number: Any) -> Carry:
+        """The carry with `state.candidates` (R, n, d) as they are to be evaluated for generation `number` (from 1)."""
+        state = settle(carry)
+        if self.repairs:
+            state = state._replace(candidates=self._repaired(state.candidates, number))
+        return Carry(state, None if carry.frozen is None else Frozen(None, carry.frozen.marks))
+
+    def evaluate(self, asked: Carry) -> Evaluation:
+        """What a traced objective says of the candidates asked for."""
+        assert self.objective is not None
+        return self.objective.evaluate(self.consts, asked.state)
+
+    def start(self, asked: Carry, evaluation: Evaluation) -> Carry:
+        """Once, with the evaluation of the first candidates, before they are told."""
+
+        def one(algorithm: Algorithm, state: Any, evaluation: Evaluation) -> Any:
+            return algorithm.start(state, evaluation, self.shape)
+
+        axes = run_axes(asked.state)
+        every = jax.vmap(one, in_axes=(self._setting_axes, axes, 0), out_axes=axes)
+        return asked._replace(state=every(self.algorithm, asked.state, evaluation))
+
+    def tell(
+        self, asked: Carry, keys: Array, number: Any, evaluation: Evaluation, cycle: bool | None = None
+    ) -> tuple[Carry, Array]:
+        """Generation `number` of every run with what came of `ask`: the new carry, and a packed Record (columns, R).
+
+        keys: (R, 2), of the runs for this generation. cycle: whether one follows this generation, if that is known when
+        the program is made.
+        """
+        axes = run_axes(asked.state)
+        marks = None if asked.frozen is None else asked.frozen.marks
+
+        def one(algorithm: Algorithm, key: Array, state: Any, evaluation: Evaluation) -> Any:
+            return algorithm.step(key, state, evaluation)
+
+        step = jax.vmap(one, in_axes=(self._setting_axes, 0, axes, 0), out_axes=axes)
+        state = self._cycled(step(self.algorithm, keys, asked.state, evaluation), keys, number, cycle)
+        extra = self.repairs * (1 + self.bounds.dim)  # a repair takes the values and the partial derivatives at a point
+
+        def describe(algorithm: Algorithm, before: Any, state: Any, evaluation: Evaluation, marks: Any) -> Any:
+            made = algorithm.evaluations(before, number) + extra
+            record = self._summary(state.parents, algorithm.answer(state), evaluation, made)
+            if marks is None:
+                return None, record.pack(state.candidates.dtype)
+            marks = self._mark(marks, record)
+            return marks, record._replace(active=marks[ACCEPTED]).pack(state.candidates.dtype)
+
+        own = (self._setting_axes, axes, axes, 0, None if marks is None else 0)
+        marks, row = jax.vmap(describe, in_axes=own, out_axes=(0, 1))(
+            self.algorithm, asked.state, state, evaluation, marks
+        )
+        return Carry(state, None if marks is None else Frozen(asked.state, marks)), row
+
+    def generation(self, carry: Carry, keys: Array, number: Any, cycle: bool | None = None) -> tuple[Carry, Array]:
+        """Ask, evaluate and tell at once, for a traced objective. keys: of the generation."""
+        asked = self.ask(carry, number)
+        return self.tell(asked, keys, number, self.evaluate(asked), cycle)
+
+    def finish(self, carry: Carry, cells: Array, count: int) -> Finished:
+        """What is left of the runs, which belong to cells (R,), numbers from 0 to count - 1."""
+        state = settle(carry)
+        found = self.algorithm.answer(state)
+        rows = jax.vmap(best_index)(found)
+        best = jax.tree.map(lambda a: jax.vmap(lambda own, row: own[row])(a, rows), found)
+        opponents = self.algorithm.judges(state)
+        if self.shape.objectives > 1:
+            belongs = jax.vmap(first_front)(found.objectives, found.violation)
+            return Finished(best.x, state.parents, found, belongs, opponents)
+
+        def best_of(cell: Array) -> Array:
+            own = cells == cell
+            violation = jnp.zeros_like(best.fitness) if best.violation is None else best.violation
+            least = jnp.min(jnp.where(own, violation, jnp.inf))
+            return jnp.argmin(jnp.where(own & (violation == least), best.fitness, jnp.inf))
+
+        chosen = jax.vmap(best_of)(jnp.arange(count))
+        return Finished(best.x, jax.tree.map(lambda a: a[chosen], state.parents), None, None, opponents)
+
+    @property
+    def _setting_axes(self) -> Any:
+        """Which hyper-parameters differ from run to run."""
+        return jax.tree.map(
+            lambda leaf: 0 if not is_shared(leaf) and leaf.ndim else None, self.algorithm, is_leaf=is_shared
+        )
+
+    def _repaired(self, candidates: Array, number: Any) -> Array:
+        """The rows take turns, as many each time, so that the work is the same in every generation."""
+        objective = self.objective
+        assert objective is not None
+
+        def repair(x: Array) -> Array:
+            return objective.repair(self.consts, x, self.bounds)
+
+        turn = (number * self.repairs + jnp.arange(self.repairs, dtype=jnp.int32)) % candidates.shape[1]
+        return candidates.at[:, turn].set(jax.vmap(jax.vmap(repair))(candidates[:, turn]))
+
+    def _cycled(self, state: Any, keys: Array, number: Any, cycle: bool | None) -> Any:
+        """The state after what follows a period of generations, where this one ends it."""
+        period = self.algorithm.period
+        if not period or cycle is False:
+            return state
+
+        def between(algorithm: Algorithm, key: Array, state: Any) -> Any:
+            return algorithm.cycle(random.fold(key, CYCLE), state, self.shape)
+
+        axes = run_axes(state)
+        every = jax.vmap(between, in_axes=(self._setting_axes, 0, axes), out_axes=axes)
+        if cycle:
+            return every(self.algorithm, keys, state)
+        return lax.cond(number % period == 0, lambda s: every(self.algorithm, keys, s), lambda s: s, state)
+
+    def _summary(self, population: Population, front: Population, evaluation: Evaluation, made: Any) -> Record:
+        """One run's record of a generation.
+
+        Per objective the best, mean and worst of the survivors; with constraints also the best one's violation and the
+        share of feasible survivors; with a reference point the hypervolume of the front. front: where the answer is
+        taken from; what is best is looked for there. For one objective the best is the best individual's, feasible ones
+        first; for several it is the least of each among the least infeasible. Mean and worst are over the survivors
+        that did not fail.
+        """
+        values = population.objectives
+        dtype = values.dtype
+        finite = jnp.isfinite(values)
+        count = jnp.sum(finite.astype(dtype), axis=0)
+        mean = jnp.where(count > 0, jnp.sum(jnp.where(finite, values, 0), axis=0) / jnp.maximum(count, 1), jnp.inf)
+        worst = jnp.where(count > 0, jnp.max(jnp.where(finite, values, -jnp.inf), axis=0), jnp.inf)
+        volume = None
+        if self.rules.reference is not None:
+            among = feasible(front.objectives, front.violation)
+            volume = hypervolume_2d(front.objectives, self.rules.reference, among)
+        x = front.x[best_index(front)] if self.with_x else None
+        failed = jnp.sum(evaluation.failed.astype(dtype))
+        if population.violation is None or front.violation is None:
+            best = jnp.min(front.objectives, axis=0)
+            return Record(1.0, failed, made, best, mean, worst, hypervolume=volume, x=x)
+        least = jnp.min(front.violation)
+        best = jnp.min(jnp.where((front.violation == least)[:, None], front.objectives, jnp.inf), axis=0)
+        share = jnp.mean((population.violation <= 0).astype(dtype))
+        return Record(1.0, failed, made, best, mean, worst, least, share, volume, x)
+
+    def _mark(self, marks: Array, record: Record) -> Array:
+        """One run's marks (5,) after a generation with this record; a finished run keeps its own."""
+        rules, active = self.rules, marks[REASON] == RUNNING
+        best = record.best[0] if record.hypervolume is None else -record.hypervolume
+        violation = jnp.zeros_like(best) if record.violation is None else record.violation
+        better = (violation < marks[VIOLATION]) | ((violation == marks[VIOLATION]) & (best < marks[BEST]))
+        since = jnp.where(better, 0, marks[SINCE_BETTER] + 1)
+        hit = (best <= rules.target) & jnp.isfinite(best) & (violation <= 0)
+        stalled = jnp.where(since >= rules.stall, CODES[Stop.STALL], RUNNING)
+        reason = jnp.where(hit, CODES[Stop.TARGET], stalled).astype(best.dtype)
+        if record.hypervolume is not None:  # a front may lose points, so the best so far is not always the last
+            best, violation = (jnp.where(better, new, marks[i]) for new, i in ((best, BEST), (violation, VIOLATION)))
+        kept = [jnp.where(active, new, marks[i]) for i, new in enumerate((best, violation, since, reason))]
+        return jnp.stack([*kept, active.astype(best.dtype)])
+
+
+def settle(carry: Carry) -> Any:
+    """The state that holds, for each run."""
+    if carry.frozen is None or carry.frozen.state is None:
+        return carry.state
+    accepted = carry.frozen.marks[:, ACCEPTED] > 0
+
+    def pick(new: Any, old: Any) -> Any:
+        return new if is_shared(new) else jnp.where(accepted.reshape((-1,) + (1,) * (new.ndim - 1)), new, old)
+
+    return jax.tree.map(pick, carry.state, carry.frozen.state, is_leaf=is_shared)
+
+
+def run_axes(state: Any) -> Any:
+    """Which leaves of a batch's state have the runs as their first axis: all but those that the runs share."""
+    return jax.tree.map(lambda leaf: None if is_shared(leaf) else 0, state, is_leaf=is_shared)
+
+
+def survivors(carry: Carry) -> Population:
+    """The survivors of all runs, (R, n, ...)."""
+    return settle(carry).parents
+
+
+COUNTS = 4  # parts of a Tally: whole numbers in the bits of a float, as one array is fetched faster than two
+
+
+class Tally(NamedTuple):
+    """What the host must know of each run after a chunk, (R,), so that the history itself need not leave the device."""
+
+    made: Any  # generations
+    failed: Any
+    evaluations: Any
+    reason: Any  # see core/stop.py
+    best: Any
+    violation: Any
+    feasible_share: Any  # of the survivors; 1 without constraints
+    hypervolume: Any  # NaN without a reference point
+
+    def pack(self, dtype: Any) -> Array:
+        whole = f"int{8 * dtype.itemsize}"
+        counts = [lax.bitcast_convert_type(c.astype(whole), dtype) for c in self[:COUNTS]]
+        return jnp.stack([*counts, *self[COUNTS:]])
+
+    @staticmethod
+    def unpack(rows: Any) -> Tally:
+        """In NumPy, from what was packed (8, R)."""
+        counts = rows[:COUNTS].view(f"int{8 * rows.itemsize}").astype("int64")
+        return Tally(*counts, *rows[COUNTS:])
+
+
+def tally(search: Search, history: Array, made: Any, carry: Carry) -> Array:
+    """The packed Tally of a chunk's history (g, columns, R); made: how many of its rows were made by all runs that did
+    not finish. Rows that a finished run did not make have `active` 0; those beyond `made` are zeros.
+    """
+    dtype, columns = history.dtype, search.columns
+    marks = None if carry.frozen is None else carry.frozen.marks
+    if marks is None:  # the usual case in fewer kernels
+        every = Record.unpack(jnp.swapaxes(history, 1, 2), columns)
+        failed, evaluations = (
+            jnp.sum(part.astype(jnp.int32), axis=0, dtype=jnp.int32) for part in (every.failed, every.evaluations)
+        )
+        reason = jnp.full_like(failed, RUNNING)
+        row = lax.dynamic_index_in_dim(history, made - 1, keepdims=False)
+        made = jnp.broadcast_to(made, failed.shape)
+    else:
+        every = Record.unpack(jnp.swapaxes(history, 1, 2), columns)
+        active = every.active > 0
+        made = jnp.sum(active, axis=0, dtype=jnp.int32)
+        failed, evaluations = (
+            jnp.sum(jnp.where(active, part, 0).astype(jnp.int32), axis=0, dtype=jnp.int32)
+            for part in (every.failed, every.evaluations)
+        )
+        reason = marks[:, REASON].astype(jnp.int32)
+        at = jnp.maximum(made - 1, 0)[None, None]
+        row = jnp.take_along_axis(history, jnp.broadcast_to(at, (1, *history.shape[1:])), axis=0)[0]
+    last = Record.unpack(row.T, columns)
+    best = last.best[:, 0]
+    violation, share = last.violation, last.feasible_share
+    if not columns.shape.constrained:
+        violation, share = jnp.where(jnp.isfinite(best), 0.0, jnp.inf).astype(dtype), jnp.ones_like(best)
+    volume = jnp.full_like(best, jnp.nan) if last.hypervolume is None else last.hypervolume
+    return Tally(made, failed, evaluations, reason, best, violation, share, volume).pack(dtype)
+
+
+def kept(history: Array) -> Array:
+    """The part of a chunk's rows that is history for the user."""
+    return history[:, KEPT:]

@@ -1,0 +1,47 @@
+"""Into how many pieces an ensemble is cut.
+
+How XLA rounds a sum or fuses a product depends on the shape of the batch, so the same run in batches of two sizes
+differs in its last bits and then, as evolution is chaotic, altogether. Every slice of an ensemble therefore has the
+same number of runs, whatever was asked for, and a run is replayed in a slice of that size.
+
+On a CPU that number depends on the size of a run alone: as many runs as fit the innermost caches. One run is then the
+same in every ensemble, and sixteen thousand runs take no longer each than a thousand. On a GPU a slice is as large as
+memory allows, as the device is only full with many runs.
+"""
+
+from __future__ import annotations
+
+import math
+
+from galapax.core.algorithm import Algorithm
+from galapax.core.errors import InputError
+from galapax.numerics import devices
+
+CACHED = (
+    2**13
+)  # numbers of one array of a slice on a CPU; fewer make XLA's fixed costs felt, more fall out of the cache
+MOST = 64  # runs in a slice on a CPU
+
+
+def width(algorithm: Algorithm, dim: int, runs: int, fit: int) -> int:
+    """How many runs a slice has.
+
+    runs: of the ensemble. fit: so many fit into memory.
+    """
+    if devices.on_cpu():
+        return 2 ** int(math.log2(max(1, min(MOST, CACHED // algorithm.work(dim)))))
+    return math.ceil(runs / math.ceil(runs / fit))
+
+
+def runs_that_fit(size: int, row: int, population: int) -> int:
+    """How many runs fit into the memory that is free. One that does not fit alone is refused.
+
+    size: bytes of a run's state. row: of its history in a chunk.
+    """
+    free = devices.free_memory()
+    if size > free:
+        raise InputError(
+            f"one run with a population of {population} needs at least {size / 2**30:.1f} GiB and "
+            f"{free / 2**30:.1f} GiB are free on the {devices.device().device_kind}: take a smaller population."
+        )
+    return max(1, int(0.5 * free / (2 * size + row)))  # twice the state for what a generation needs besides it

@@ -1,0 +1,112 @@
+"""Independent searches for the worst y of given x: what the answer of a min-max problem is checked by."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from galapax.core.problem import Bounds
+from galapax.engines import programs
+from galapax.engines.interrupts import Interrupts
+from galapax.evaluation.game import Game, TracedGame
+from galapax.numerics import random
+from galapax.operators.differential import generation
+from galapax.operators.mutation import best_1, rand_1
+from galapax.operators.sampling import uniform_in
+
+SEARCHES = 8  # for each x
+POPULATION = 100
+GENERATIONS = 500  # and more where there are more than ten variables
+TOGETHER = 4  # x that are checked at once; always as many, so that each comes out the same alone
+NEAR = 1e-3  # searches agree that end so close to the worst, relative to how far they spread over y
+
+
+class Check(NamedTuple):
+    """Of R runs: the worst case of each one's x, as far as it was found."""
+
+    value: np.ndarray  # (R,); NaN where it was not looked for
+    y: np.ndarray  # (R, dy)
+    agreeing: np.ndarray  # (R,), the share of the searches that came to it
+    settled: np.ndarray  # (R,) bool: more than one did
+
+
+def worst_cases(
+    traced: TracedGame,
+    x: np.ndarray,
+    opponents: np.ndarray,
+    box: Bounds,
+    seed: int,
+    numbers: np.ndarray,
+    noted: Interrupts,
+) -> Check:
+    """The worst y for each x (R, dx), by searches from scratch; or the worst of the opponents (R, dy, k), should one of
+    them be worse. numbers: of the runs, (R,). Ctrl-C ends it; runs not reached have the worst opponent.
+    """
+    runs = len(x)
+    keys = np.concatenate([random.run_keys(seed, 2**31 + int(n), 1) for n in numbers])
+    found = Check(np.full(runs, np.nan), np.full((runs, box.dim), np.nan), np.zeros(runs), np.zeros(runs, bool))
+    for start in range(0, runs, TOGETHER):
+        rows = np.minimum(np.arange(start, start + TOGETHER), runs - 1)
+        some = (traced.consts, x[rows], opponents[rows], box, keys[rows])
+        work = 0 if noted.seen else GENERATIONS * max(1, box.dim // 10)
+        values, y = jax.device_get(programs.call(_search, (traced.game, work), *some))
+        for i, row in enumerate(rows[: min(TOGETHER, runs - start)]):
+            best = int(np.argmax(values[i]))
+            spread = np.ptp(values[i, 1:]) + 1e-9 * max(1.0, abs(values[i, best]))
+            close = values[i, 1:] >= values[i, best] - NEAR * max(abs(values[i, best]), spread, 1e-6)
+            found.value[row], found.y[row] = values[i, best], y[i, best]
+            found.agreeing[row], found.settled[row] = close.mean(), close.sum() > 1
+    return found
+
+
+def _search(
+    game: Game, generations: int, consts: Any, x: Array, opponents: Array, box: Bounds, keys: Array
+) -> tuple[Array, Array]:
+    """For each x (k, dx) the worst values found, first among its opponents and then by each search, and their y."""
+
+    def one(x: Array, opponents: Array, key: Array) -> tuple[Array, Array]:
+        values = game(consts, x[None], opponents.T)[0]
+        values = jnp.where(jnp.isfinite(values), values, -jnp.inf)
+        y, worst = jax.vmap(lambda i: _one_search(game, generations, consts, x, box, random.fold(key, i), i))(
+            jnp.arange(SEARCHES)
+        )
+        met = jnp.argmax(values)
+        return jnp.append(values[met][None], worst), jnp.concatenate([opponents[:, met][None], y])
+
+    return jax.vmap(one)(x, opponents, keys)
+
+
+def _one_search(
+    game: Game, generations: int, consts: Any, x: Array, box: Bounds, key: Array, number: Array
+) -> tuple[Array, Array]:
+    """The y that maximises against x (dx,), by differential evolution from scratch; and its value.
+
+    Half of the searches follow their best, which is what gets on in many variables.
+    """
+
+    def worth(y: Array) -> Array:
+        values = game(consts, x[None], y)[0]
+        return jnp.where(jnp.isfinite(values), -values, jnp.inf)
+
+    def mutation(key: Array, parents: Any, weight: Any) -> Array:
+        return jnp.where(number % 2 == 0, rand_1(key, parents, weight), best_1(key, parents, weight))
+
+    first = uniform_in(random.fold(key, generations), box, POPULATION)
+    if 2**box.dim <= POPULATION // 2:  # the worst case is often a corner
+        first = jnp.concatenate([box.lower + box.span * corners(box.dim), first])[:POPULATION]
+    rows = jnp.concatenate([first, worth(first)[:, None]], axis=1)
+    rows = lax.fori_loop(
+        0, generations, lambda i, rows: generation(random.fold(key, i), rows, worth, box, mutation, 0.5, 0.9), rows
+    )
+    best = jnp.argmin(rows[:, -1])
+    return rows[best, :-1], -rows[best, -1]
+
+
+def corners(dim: int) -> np.ndarray:
+    """The corners of the unit cube, (2**dim, dim)."""
+    return np.array(list(itertools.product((0.0, 1.0), repeat=dim)))

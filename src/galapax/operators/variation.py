@@ -1,0 +1,45 @@
+"""Crossover and mutation of real genes together, as NSGA-II and its relatives breed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from galapax.core.checks import in_range
+from galapax.core.problem import Bounds
+from galapax.numerics import random
+from galapax.numerics.materialise import stored
+from galapax.operators.crossover import simulated_binary_crossover
+from galapax.operators.mutation import polynomial_mutation
+
+
+def even(count: int) -> int:
+    """The least even number of at least `count`."""
+    return count + count % 2
+
+
+def breed(
+    key: Array,
+    x: Array,
+    bounds: Bounds,
+    crossover_rate: Any,
+    crossover_index: Any,
+    mutation_rate: Any,
+    mutation_index: Any,
+) -> Array:
+    """Two children of each row in the first half of x (n, d), n even, and its like in the second half, (n, d)."""
+    key_cross, key_mutate = random.split(key)
+    a, b = stored(jnp.split(x, 2))
+    children = stored(simulated_binary_crossover(key_cross, a, b, bounds, crossover_index, crossover_rate))
+    return polynomial_mutation(key_mutate, jnp.concatenate(children), bounds, mutation_index, mutation_rate)
+
+
+def check_variation(crossover_rate: Any, crossover_index: Any, mutation_rate: Any, mutation_index: Any) -> None:
+    """Refuse what `breed` cannot use; a mutation rate of None is open until the number of variables is known."""
+    in_range(crossover_rate, "crossover_rate", 0.0, 1.0)
+    if mutation_rate is not None:
+        in_range(mutation_rate, "mutation_rate", 0.0, 1.0)
+    in_range(crossover_index, "crossover_index", 0.0, 1000.0)
+    in_range(mutation_index, "mutation_index", 0.0, 1000.0)

@@ -1,0 +1,171 @@
+"""Who watches a run: the callback, the progress line, the live page. What draws them offers itself here."""
+
+from __future__ import annotations
+
+import inspect
+import ipaddress
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from galapax import algorithms
+from galapax.core.checks import whole
+from galapax.core.errors import InputError
+from galapax.core.problem import Described
+from galapax.engines.drive import Viewer
+from galapax.running.task import Task
+
+LOOPBACK = "127.0.0.1"
+
+
+def _warn(sentence: str) -> None:
+    warnings.warn(sentence, stacklevel=2)
+
+
+@dataclass(frozen=True)
+class Live:
+    """How a run is shown in the browser while it goes on.
+
+    port: of the page; 0 takes a free one.
+    host: the address to listen at. Any other than this machine alone makes the page ask for the token in its address.
+    open_browser: open the page, if there is a browser.
+    paused: the run pauses after its first generation, until the page lets it go on.
+    say: is given the sentence with the page's address. warn: is given the sentence that says why there is no page.
+    """
+
+    port: int = 0
+    host: str = LOOPBACK
+    open_browser: bool = True
+    paused: bool = False
+    say: Callable[[str], Any] = print
+    warn: Callable[[str], Any] = _warn
+
+    def __post_init__(self) -> None:
+        if whole(self.port, "port", 0) > 65535:
+            raise InputError(f"port must be a number from 0 (any free one) to 65535, got {self.port}.")
+        if not isinstance(self.host, str) or not self.host.strip():
+            raise InputError(f'host must be an address such as "{LOOPBACK}", got {self.host!r}.')
+
+    @property
+    def private(self) -> bool:
+        """Whether only this machine can reach the page."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+def as_live(live: Any) -> Live | None:
+    """What `live=` asks for: None for no page."""
+    if live is None or live is False:
+        return None
+    if live is True:
+        return Live()
+    if isinstance(live, Live):
+        return live
+    if isinstance(live, int):
+        return Live(port=live)
+    raise InputError(f"live must be True, False, a port number or a galapax.Live, got {live!r}.")
+
+
+@dataclass
+class Progress:
+    """What a callback and the progress line are told between chunks."""
+
+    generation: int
+    generations: int | None  # the limit, if there is one
+    nfev: int  # evaluations so far, all runs together
+    fun: float  # best value so far, as the user means it (maximised values keep their sign)
+    violation: float
+    runs_done: int
+    runs: int
+    seconds: float
+    max_seconds: float | None = None
+    hypervolume: float | None = None  # of two objectives with a reference point; `fun` is then the first objective's
+    feasible_share: float | None = None  # of the individuals of all runs; None for a problem without constraints
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the live page must know of a run."""
+
+    problem: Described
+    settings: dict[str, Any]  # as in a Result
+    population: int
+    generations: int | None  # the limit, if there is one
+    contours: bool  # whether the objective can be called beside the run
+
+
+@dataclass(frozen=True)
+class Observers:
+    """Who is to be told how a run goes on."""
+
+    callback: Callable[[Progress], Any] | None = None
+    progress: bool | None = None  # a line on the terminal: yes, no, or None for "on a terminal, after a while"
+    live: Live | None = None
+    title: str = ""  # of the progress line
+
+    def about(self, task: Task, label: str = "") -> Observers:
+        """The same with a title for this task. label: ahead of it."""
+        return replace(self, title=f"{label}{task.problem.name} · {algorithms.name_of(task.solvers[0])}")
+
+
+def observers(callback: Any = None, progress: Any = None, live: Any = None) -> Observers:
+    """From the arguments of `minimize` and its like, checked."""
+    if callback is not None:
+        _check_callback(callback)
+    return Observers(callback, progress, as_live(live))
+
+
+def _check_callback(callback: Any) -> None:
+    """It must take one argument."""
+    if not callable(callback):
+        raise InputError(f"callback must be a function of one Progress, got {callback!r}.")
+    try:
+        inspect.signature(callback).bind(None)
+    except ValueError:
+        pass  # a builtin without a signature
+    except TypeError:
+        given = inspect.signature(callback)
+        raise InputError(f"callback must take one argument, a Progress; it is defined as {given}.") from None
+
+
+class Session(Viewer, Protocol):
+    """The live page, as a run sees it."""
+
+    def start(self, first_run: int) -> None:
+        """A batch of runs begins, the first of them with this number."""
+
+    def finish(self, message: str) -> None:
+        """The run ended, for this reason."""
+
+
+Line = Callable[[bool | None, str], AbstractContextManager[Callable[[Progress], None]]]
+Page = Callable[[Live, Callable[[], Facts]], AbstractContextManager[Session | None]]
+_lines: list[Line] = []
+_pages: list[Page] = []
+
+
+def offer_line(line: Line) -> Line:
+    """Let this draw the progress line."""
+    _lines[:] = [line]
+    return line
+
+
+def offer_page(page: Page) -> Page:
+    """Let this show the live page."""
+    _pages[:] = [page]
+    return page
+
+
+@contextmanager
+def watching(
+    observers: Observers, facts: Callable[[], Facts]
+) -> Iterator[tuple[Callable[[Progress], None], Session | None]]:
+    """What shows a Progress, and the session of a live page, if there is one."""
+    line = _lines[0](observers.progress, observers.title) if _lines else nullcontext(lambda state: None)
+    page = _pages[0](observers.live, facts) if _pages and observers.live is not None else nullcontext(None)
+    with line as show, page as session:
+        yield show, session
