@@ -102,8 +102,7 @@ def minimax(
         raise InputError(
             f"minimax needs a gx.CDE, which has a population of y besides that of x; got {short(algorithm)}."
         )
-    usual = CDE(memory=MEMORY, mutation=rand_1 if problem.x_bounds.dim <= 10 else best_1)
-    solver = algorithm if algorithm is not None else usual
+    solver = algorithm if algorithm is not None else usual(problem)
     if population is not None:
         solver = dataclasses.replace(solver, population=population)
     solver.check()
@@ -123,6 +122,11 @@ def minimax(
     made = all_runs(result).nit
     result["nfev"] = int(np.sum(made * pairs + made // solver.x_generations * (of_y + pairs)))
     return _checked(result, game, y_box, kind)
+
+
+def usual(problem: MinMaxProblem) -> CDE:
+    """The algorithm that a min-max problem gets by default."""
+    return CDE(memory=MEMORY, mutation=rand_1 if problem.x_bounds.dim <= 10 else best_1)
 
 
 def _nothing(x: jax.Array) -> jax.Array:
