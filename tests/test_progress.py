@@ -28,9 +28,14 @@ class Screen(io.StringIO):
 
 
 @pytest.fixture
-def screen(monkeypatch, request):
-    made = Screen(getattr(request, "param", True))
-    monkeypatch.setattr(sys, "stderr", made)
+def screen(monkeypatch):
+    """What makes a stderr, which pytest itself replaces between fixture and test."""
+
+    def made(terminal: bool = True) -> Screen:
+        stderr = Screen(terminal)
+        monkeypatch.setattr(sys, "stderr", stderr)
+        return stderr
+
     monkeypatch.setenv("COLUMNS", "80")
     return made
 
@@ -55,35 +60,37 @@ def test_what_matters_least_is_left_out_first():
     assert lines[60] == "g07 · epsilon_de  best 24.3062  12/100 runs done  3 s left"
 
 
-@pytest.mark.parametrize("screen", [True, False], indirect=True)
-def test_a_line_that_is_wanted_says_at_once_that_it_compiles(screen):
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_line_that_is_wanted_says_at_once_that_it_compiles(screen, terminal):
+    stderr = screen(terminal)
     with progress.progress_line(True, "g07 · de") as show:
-        assert "g07 · de  compiling …" in screen.getvalue()
+        assert "g07 · de  compiling …" in stderr.getvalue()
         show(LATER)
-        assert "12/100 runs done" in screen.getvalue()
-    assert screen.getvalue().endswith("\r" if screen.terminal else "\n")
+        assert "12/100 runs done" in stderr.getvalue()
+    assert stderr.getvalue().endswith("\r" if terminal else "\n")
 
 
 def test_by_itself_it_says_so_after_a_while_on_a_terminal(screen, monkeypatch):
     monkeypatch.setattr(progress, "PATIENCE", 0.05)
+    stderr = screen()
     with progress.progress_line(None, "g07 · de"):
-        assert screen.getvalue() == ""
+        assert stderr.getvalue() == ""
         until = time.perf_counter() + 5.0
-        while not screen.getvalue() and time.perf_counter() < until:
+        while not stderr.getvalue() and time.perf_counter() < until:
             time.sleep(0.01)
-        assert screen.getvalue() == "\rg07 · de  compiling …"
+        assert stderr.getvalue() == "\rg07 · de  compiling …"
 
 
 def test_a_short_run_shows_nothing_by_itself(screen):
+    stderr = screen()
     with progress.progress_line(None, "g07 · de") as show:
         show(replace(FIRST, seconds=0.5))
-    assert screen.getvalue() == ""
+    assert stderr.getvalue() == ""
 
 
-@pytest.mark.parametrize("screen", [False], indirect=True)
 def test_elsewhere_nothing_is_shown_unasked(screen):
-    with progress.progress_line(None, "g07 · de") as show:
-        show(LATER)
-    with progress.progress_line(False, "g07 · de") as show:
-        show(LATER)
-    assert screen.getvalue() == ""
+    stderr = screen(terminal=False)
+    for wanted in (None, False):
+        with progress.progress_line(wanted, "g07 · de") as show:
+            show(LATER)
+    assert stderr.getvalue() == ""
