@@ -7,7 +7,7 @@ STAMP := $(VENV)/installed
 .PHONY: run test lint types unit test-slow bench picture gallery clean help
 
 run: $(STAMP)  ## design a spring, a thousand times at once, and save the run
-	$(BIN)/galapax solve examples/spring.py --runs 1000 --generations 500 --out runs/spring
+	$(BIN)/galapax solve examples/spring.py --runs 1000 --generations 500 --out runs/spring --force
 
 test: lint types unit  ## lint, types and tests
 

@@ -1,18 +1,25 @@
 """The command line does what the library does, and says clearly what it cannot do."""
 
+import dataclasses
 import json
 import os
 import subprocess
 import sys
+from enum import Enum
 from inspect import signature
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import galapax as gx
+from galapax.cli import app as cli
+from galapax.cli import show
 from galapax.cli.app import app
+from galapax.minimax import usual
 from galapax.numerics import cache
+from galapax.running.task import prepare
 
 ROOT = Path(__file__).parent.parent
 
@@ -95,7 +102,7 @@ def test_list_names_every_algorithm_and_problem():
         (("solve", "sphere", "-a", "ed"), "no algorithm called 'ed'"),
         (("solve", "nowhere.py"), "There is no file"),
         (("solve", "sphere", "-s", "wieght=1"), "NAME one of population, mutation, weight"),
-        (("solve", "sphere", "-s", "weight=heavy"), "takes a float"),
+        (("solve", "sphere", "-s", "weight=heavy"), "--set weight takes a number"),
         (("solve", "sphere", "-s", "mutation=none"), "rand_1 or best_1"),
         (("solve", "branin", "--dim", "3"), "dim"),
         (("sweep", "cde_p1", "--set", "fr=1,2"), "min-max"),
@@ -127,12 +134,279 @@ def test_files_that_define_no_problem(tmp_path, code, message):
     assert status == 2 and message in " ".join(text.split())
 
 
-def test_a_folder_that_cannot_be_written_loses_no_answer(tmp_path):
-    (tmp_path / "file").write_text("")
-    code, text = call("solve", "branin", "-g", "20", "--out", str(tmp_path / "file" / "run"))
+def tiny(**changes) -> gx.Result:
+    """What `minimize` could have returned, without running anything."""
+    settings = {"target": None, "maximize": False, "runs": 1, "first_run": 0}
+    usual = {"feasible": True, "success": True, "violation": 0.0, "message": "All 5 generations were made."}
+    return gx.Result({**usual, **changes, "settings": {**settings, **changes.get("settings", {})}})
+
+
+@pytest.fixture
+def not_run(monkeypatch):
+    """Whoever runs anything fails the test."""
+
+    def run(*_, **__):
+        raise AssertionError("this was to be refused before anything is computed")
+
+    for verb in ("minimize", "minimax", "run_sweep", "run_compare"):
+        monkeypatch.setattr(cli, verb, run)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The options with which the library was called; it runs nothing."""
+    options = {}
+
+    def note(problem, **given):
+        options.update(given)
+        raise gx.InputError("noted")
+
+    monkeypatch.setattr(cli, "minimize", note)
+    monkeypatch.setattr(cli, "minimax", note)
+    return options
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("problem", "setting", "expected"),
+    [
+        ("sphere", "weight=0.7", gx.DE(weight=0.7)),
+        ("g07", "weight=0.7", gx.EpsilonDE(weight=0.7)),
+        ("g07", "population=64", gx.EpsilonDE(population=64)),
+        ("g07", "patience=300", gx.EpsilonDE(patience=300.0)),
+        ("zdt1", "population=64", gx.NSGA2(population=64)),
+        ("zdt1", "differences=0.5", gx.NSGA2(differences=0.5)),
+    ],
+)
+def test_a_setting_belongs_to_the_default_algorithm_of_the_problem(problem, setting, expected, asked):
+    assert "noted" in call("solve", problem, "--set", setting)[1]
+    assert asked["algorithm"] == expected
+
+
+def test_a_setting_of_a_min_max_problem_belongs_to_its_coevolution(asked):
+    assert "noted" in call("solve", "minmax_saddle", "--set", "weight=0.6")[1]
+    assert asked["algorithm"] == dataclasses.replace(usual(gx.problems.get("minmax_saddle")), weight=0.6)
+
+
+@pytest.mark.parametrize("text", ["game=3", "arena=1", "several_objectives=true", "population", "=3", "", "weight"])
+def test_what_is_no_hyperparameter_is_not_set(text, not_run):
+    code, said = call("solve", "g07", "-a", "cde", "--set", text)
+    assert code == 2 and "--set takes NAME=VALUE with NAME one of population, mutation" in " ".join(said.split())
+    assert "game" not in said.split("got")[0]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "text", "message"),
+    [
+        ("de", "weight=", "--set weight takes a number; got ''"),
+        ("de", "population=6.5", "--set population takes a whole number; got '6.5'"),
+        ("de", "mutation=sum", "--set mutation takes rand_1 or best_1"),
+        ("ga", "bounds_at_start_only=1", "takes true or false; got '1'"),
+        ("de", "population=8", "--population and --set population= both give the population"),
+    ],
+)
+def test_values_of_the_wrong_kind_are_refused(algorithm, text, message, not_run):
+    code, said = call("solve", "sphere", "-a", algorithm, "--set", text, "-n", "8")
+    assert code == 2 and message in " ".join(said.split())
+
+
+# --- options that do not fit ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["--maximize", "--first-run 7", "--choose knee", "--on-failure raise", "--vectorized", "--blackbox", "--archive 9",
+     "--initial points.csv", "--history-x", "--snapshots 1", "--target 0", "--stall 5", "--max-evaluations 100"],
+)  # fmt: skip
+def test_options_that_minimax_does_not_take_are_refused(given, not_run):
+    code, said = call("solve", "minmax_saddle", *given.split())
     assert code == 2
-    assert "0.39" in text  # the answer was printed before saving was tried
-    assert "could not be saved" in " ".join(text.split())
+    assert f"{given.split()[0]} is not for min-max problems such as minmax_saddle" in " ".join(said.split())
+
+
+def test_options_that_minimax_takes_reach_it(asked):
+    call("solve", "minmax_saddle", "--no-history", "-g", "7", "-n", "9", "-r", "2", "--dtype", "float32")
+    told = {name: asked[name] for name in ("history", "generations", "population", "runs", "dtype")}
+    assert told == {"history": False, "generations": 7, "population": 9, "runs": 2, "dtype": "float32"}
+
+
+@pytest.mark.parametrize(
+    ("problem", "choice", "message"),
+    [
+        ("branin", "knee", "has one objective: leave it out"),
+        ("zdt1", "elbow", "--choose takes knee, ideal or 2 weights"),
+        ("zdt1", "1,2,3", "--choose takes knee, ideal or 2 weights"),
+        ("zdt1", "0,0", "not all 0"),
+        ("zdt1", "nan,1", "2 weights"),
+        ("dtlz2", "1,2", "--choose takes knee, ideal or 3 weights"),
+    ],
+)
+def test_a_choice_that_does_not_fit_is_refused_before_the_run(problem, choice, message, not_run):
+    code, said = call("solve", problem, "--choose", choice)
+    assert code == 2 and message in " ".join(said.split())
+
+
+def test_of_a_black_box_without_names_the_word_of_a_choice_is_checked_at_least(tmp_path, not_run):
+    (tmp_path / "mine.py").write_text("bounds = [(-1, 2)]\ndef fun(x):\n    return [x[0], -x[0]]\n")
+    code, said = call("solve", str(tmp_path / "mine.py"), "--blackbox", "-a", "nsga2", "--choose", "elbow")
+    assert code == 2 and "one weight per objective" in " ".join(said.split())
+
+
+# --- folders ----------------------------------------------------------------------------------------------------------
+
+COMMANDS = (("solve", "branin"), ("sweep", "ackley", "-s", "fr=1,2"), ("compare", "-p", "ackley", "-a", "de,ga"))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_folder_that_cannot_be_written_is_refused_before_the_run(command, tmp_path, not_run):
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "run", Path("/proc/x"), tmp_path / ("x" * 300)):
+        code, said = call(*command, "--out", str(folder))
+        assert code == 2 and "--out needs a folder that can be written to" in " ".join(said.split())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", ["result.json", "study.json", "thesis.tex"])
+def test_a_folder_that_is_not_empty_is_refused_before_the_run(command, name, tmp_path, not_run):
+    (tmp_path / name).write_text("{}")
+    code, said = call(*command, "--out", str(tmp_path))
+    said = " ".join(said.split())
+    assert code == 2 and name in said and "another folder" in said and "--force" in said
+    assert ("saved run" in said) == name.endswith(".json")
+
+
+def test_force_replaces_a_saved_run_and_leaves_other_files(tmp_path):
+    folder = tmp_path / "new" / "run"
+    solve = ("solve", "branin", "-n", "6", "-q", "-o", str(folder))
+    assert call(*solve, "-g", "3") == (0, "")
+    (folder / "notes.txt").write_text("mine")
+    assert call(*solve, "-g", "4")[0] == 2 and gx.load(folder).nit == 3
+    assert call(*solve, "-g", "4", "--force") == (0, "")
+    assert gx.load(folder).nit == 4 and (folder / "notes.txt").read_text() == "mine"
+
+
+def test_looking_whether_a_folder_can_be_written_leaves_nothing_behind(tmp_path):
+    show.check_folder(tmp_path / "a" / "b", force=False)
+    show.check_folder(tmp_path, force=False)
+    assert not list(tmp_path.iterdir())
+
+
+# --- exit codes -------------------------------------------------------------------------------------------------------
+
+
+class Stop(Enum):
+    INTERRUPT = "interrupt"
+    TARGET = "target"
+
+
+@pytest.mark.parametrize(
+    ("result", "code"),
+    [
+        (tiny(), 0),
+        (tiny(success=False, message="The time limit of 1 s was reached after generation 3."), 0),
+        (tiny(settings={"target": 1.0}), 0),
+        (tiny(settings={"target": 1.0}, success=False), 1),
+        (tiny(feasible=False, violation=0.3, success=False), 1),
+        (tiny(feasible=False, violation=float("inf"), success=False), 1),
+        (tiny(success=False, message="Stopped by Ctrl-C after generation 4; this is the best so far."), 130),
+        (tiny(success=False, stop=Stop.INTERRUPT), 130),
+        (tiny(success=False, stop="interrupt", feasible=False), 130),
+        (tiny(stop=Stop.TARGET), 0),
+    ],
+)
+def test_the_exit_code_says_how_a_run_ended(result, code):
+    assert show.exit_code(result) == code
+
+
+@pytest.mark.parametrize(
+    ("results", "code"),
+    [
+        ([tiny(), tiny(feasible=False, violation=0.1)], 0),
+        ([tiny(feasible=False, violation=0.1)] * 2, 1),
+        ([tiny(), tiny(feasible=False, violation=float("inf"))], 1),
+        ([tiny(), tiny(stop="interrupt")], 130),
+    ],
+)
+def test_the_exit_code_says_how_a_study_ended(results, code):
+    study = gx.Study("sweep", {"fr": [1, 2]}, [{"fr": 1}, {"fr": 2}], results, [None, None], "")
+    assert show.exit_code(study) == code
+
+
+def test_runs_end_with_the_code_of_how_they_ended(tmp_path):
+    branin = ("solve", "branin", "-n", "6", "-g", "3")
+    code, said = call(*branin, "--target", "0.1", "-o", str(tmp_path / "run"))
+    assert code == 1 and "target was not reached" in said and gx.load(tmp_path / "run").nit == 3
+    file = tmp_path / "fails.py"
+    file.write_text("bounds = [(-1, 2)]\ndef fun(x):\n    return float('nan') if x[0] > 0 else 1.0\n")
+    code, said = call("solve", str(file), "--blackbox", "--on-failure", "raise", "-g", "3")
+    assert code == 1 and "galapax: fun or a constraint returned NaN" in said and "Traceback" not in said
+
+
+def test_an_interrupted_run_is_shown_and_saved(tmp_path, monkeypatch):
+    def interrupted(problem, **options):
+        result = gx.minimize(gx.problems.get("branin"), population=6, generations=3)
+        result.success, result.message = False, "Stopped by Ctrl-C after generation 3; this is the best so far."
+        return result
+
+    monkeypatch.setattr(cli, "minimize", interrupted)
+    code, said = call("solve", "branin", "-o", str(tmp_path / "run"))
+    assert code == 130 and "best so far" in said
+    assert gx.load(tmp_path / "run").nit == 3
+
+
+def test_ctrl_c_before_there_is_a_result_is_one_line(monkeypatch):
+    def pressed(*_, **__):
+        raise KeyboardInterrupt
+
+    for verb, command in zip(("minimize", "run_sweep", "run_compare"), COMMANDS, strict=True):
+        monkeypatch.setattr(cli, verb, pressed)
+        code, said = call(*command)
+        assert code == 130 and said == "galapax: stopped by Ctrl-C before there was a result.\n"
+
+
+def test_help_tells_the_exit_codes():
+    code, said = call("solve", "--help")
+    assert code == 0 and "130" in said and "Exit codes" in said
+
+
+# --- odd values -------------------------------------------------------------------------------------------------------
+
+ODD = ("", " ", "-1", "0", "nan", "inf", "1e400", "[/]", "[red]", "é☃", "a\0b", "9" * 30, "{}", "%s", ",", ":", "=")
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--algorithm", "--set", "--dim", "--generations", "--population", "--runs", "--seed", "--first-run", "--target",
+     "--max-evaluations", "--max-seconds", "--stall", "--dtype", "--on-failure", "--snapshots", "--initial",
+     "--archive", "--choose", "--gagpu-config", "--port", "--host"],
+)  # fmt: skip
+def test_odd_values_show_no_traceback(option, monkeypatch):
+    monkeypatch.setattr(cli, "minimize", prepared)
+    for value in ODD:
+        outcome = CliRunner().invoke(app, ["solve", "ackley", "-q", option, value])
+        assert outcome.exit_code in (0, 2), (value, outcome.exception)
+        assert outcome.exception is None or isinstance(outcome.exception, SystemExit), (value, outcome.exception)
+
+
+def prepared(problem, *, algorithm, population, archive, **options):
+    """As `minimize`, but for the run itself."""
+    solver = algorithm or gx.DE()
+    prepare(problem, (solver if population is None else dataclasses.replace(solver, population=population),), **options)
+    return tiny(x=np.zeros(2), fun=0.0)
+
+
+@pytest.mark.parametrize("value", [v for v in ODD if v.strip()])
+def test_odd_names_show_no_traceback(value):
+    for arguments in (("solve", value), ("sweep", value, "-s", "fr=1"), ("compare", "-p", value, "-a", value),
+                      ("view", value), ("list", value), ("reproduce", value)):  # fmt: skip
+        outcome = CliRunner().invoke(app, list(arguments))
+        assert outcome.exit_code == 2 and isinstance(outcome.exception, SystemExit), (arguments, outcome.exception)
+
+
+def test_brackets_of_the_user_are_shown_as_they_are(not_run):
+    assert "no file [/]." in call("solve", "[/]")[1] and "'[red]'" in call("list", "[red]")[1]
 
 
 def test_module_and_cache_on_disk(tmp_path):

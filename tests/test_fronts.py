@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import galapax as gx
 from galapax.cli import app as cli
+from galapax.cli import show
 from galapax.measures import indicators
 from galapax.results.study import curves, has_curves, scores
 from galapax.storage import folders as storage
@@ -151,7 +152,7 @@ def test_a_damaged_front_is_named(damage, name, tmp_path, monkeypatch):
 
 
 def call(*arguments):
-    with patch.object(cli, "console", Console(width=160)):
+    with patch.object(show, "console", Console(width=160)):
         outcome = CliRunner().invoke(cli.app, list(arguments))
     return outcome.exit_code, outcome.output
 

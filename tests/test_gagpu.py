@@ -408,8 +408,8 @@ def test_compare_does_what_the_library_does(tmp_path):
     [
         (("sweep", "sphere"), "Missing option '--set'"),
         (("sweep", "sphere", "-s", "fr=1"), "there is nothing to sweep"),
-        (("sweep", "sphere", "-s", "fr=1,fast"), "--set fr takes a float; got 'fast'"),
-        (("sweep", "sphere", "-s", "fr=1,,2"), "--set fr takes a float; got ''"),
+        (("sweep", "sphere", "-s", "fr=1,fast"), "--set fr takes a number; got 'fast'"),
+        (("sweep", "sphere", "-s", "fr=1,,2"), "--set fr takes a number; got ''"),
         (("sweep", "sphere", "-s", "weight=1,2"), "NAME one of population, fr, sigma"),
         (("sweep", "sphere", "-s", "fr=1,1"), "fr names 1.0 twice"),
         (("sweep", "sphere", "-a", "gaa", "-s", "fr=1,2"), "no algorithm called 'gaa'"),

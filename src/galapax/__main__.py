@@ -8,6 +8,9 @@ import sys
 def main() -> None:
     try:
         from galapax.cli.app import app
+    except KeyboardInterrupt:  # importing JAX takes a while
+        print("galapax: stopped by Ctrl-C before there was a result.", file=sys.stderr)
+        sys.exit(130)
     except ModuleNotFoundError as missing:
         if missing.name not in ("typer", "rich", "click"):
             raise

@@ -111,14 +111,18 @@ def minimax(
         return _checked(results[0], task, traced, noted)
 
 
+def usual(problem: MinMaxProblem) -> CDE:
+    """The algorithm that a min-max problem gets by default."""
+    return CDE(memory=MEMORY, mutation=rand_1 if problem.x_bounds.dim <= 10 else best_1)
+
+
 def _solver(problem: MinMaxProblem, algorithm: Any, population: int | None, traced: TracedGame, kind: str) -> GameCDE:
     """The game that x and y play, with the settings of a CDE."""
     if algorithm is not None and not isinstance(algorithm, CDE):
         raise InputError(
             f"minimax needs a gx.CDE, which has a population of y besides that of x; got {short(algorithm)}."
         )
-    usual = CDE(memory=MEMORY, mutation=rand_1 if problem.x_bounds.dim <= 10 else best_1)
-    given = usual if algorithm is None else algorithm
+    given = usual(problem) if algorithm is None else algorithm
     if population is not None:
         given = dataclasses.replace(given, population=population)
     given.check()

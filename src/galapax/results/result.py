@@ -220,7 +220,10 @@ class Result(dict[str, Any]):
         return Plot(self)
 
     def save(self, folder: str | Path) -> Path:
-        """Write this result to a folder: result.json, history.csv, population.csv, convergence.png, report.html."""
+        """Write this result to a folder: result.json, history.csv, population.csv, convergence.png, report.html.
+
+        The files of a run or study saved there before are replaced; others are left alone.
+        """
         from galapax.storage.folders import save
 
         return save(self, folder)

@@ -169,7 +169,10 @@ class Study:
         return statistics.friedman(table)
 
     def save(self, folder: str | Path) -> Path:
-        """Write the study to a folder: tables as CSV, Markdown and LaTeX, pictures, a page, and the data for `load`."""
+        """Write the study to a folder: tables as CSV, Markdown and LaTeX, pictures, a page, and the data for `load`.
+
+        The files of a run or study saved there before are replaced; others are left alone.
+        """
         from galapax.storage.folders import save_study
 
         return save_study(self, folder)

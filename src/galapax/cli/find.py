@@ -1,0 +1,287 @@
+"""From text to what the library takes: problem, algorithm, settings, points, snapshots, choice."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import re
+import sys
+import types
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from galapax import algorithms, problems
+from galapax.algorithms.cde import CDE
+from galapax.core.algorithm import Algorithm
+from galapax.core.errors import InputError
+from galapax.core.problem import MinMaxProblem, Problem
+from galapax.evaluation.formulas import objective_count
+from galapax.minimax import usual
+from galapax.operators import mutation
+from galapax.results.front import CHOICES
+from galapax.results.front import choose as choose_point
+from galapax.running.task import DEFAULT_GENERATIONS, fitting, precision_of
+from galapax.storage import gagpu
+
+FUNCTIONS = {f.__name__: f for f in (mutation.rand_1, mutation.best_1)}  # that a hyper-parameter can be
+KINDS = {int: "a whole number", float: "a number", bool: "true or false", Callable: " or ".join(FUNCTIONS)}
+SWITCHES = {"true": True, "false": False}
+MOST_VARIABLES = 10**7  # beyond it the box alone would fill the memory, before anything could be refused
+
+
+# --- the problem ------------------------------------------------------------------------------------------------------
+
+
+def find_problem(name: str, dim: int | None, minmax: bool = False) -> Any:
+    """A built-in problem by name, or the problem in a Python file; min-max problems only where they are wanted."""
+    if is_file(name):
+        if dim is not None:
+            raise InputError("--dim is for built-in problems; a file says itself how many variables it has.")
+        found = load_file(Path(name))
+    else:
+        if dim is not None and dim > MOST_VARIABLES:
+            raise InputError(f"--dim must be at most {MOST_VARIABLES}; got {dim}.")
+        found = problems.get(name) if dim is None else problems.get(name, dim=dim)
+    if isinstance(found, MinMaxProblem) and not minmax:
+        raise InputError(f"{name} is a min-max problem, of x and y; galapax solve takes it, with cde.")
+    return found
+
+
+def is_file(name: str) -> bool:
+    """Whether a problem is named by its file."""
+    return name.endswith(".py") or "/" in name
+
+
+def load_file(path: Path) -> Problem | MinMaxProblem:
+    """Run a Python file and take the problem it defines."""
+    if not path.is_file():
+        raise InputError(f"There is no file {path}.")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"{path} is no Python file: its name must end in .py.")
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent))  # as `python FILE.py` does, so that it finds its neighbours
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{path} could not be run: {type(error).__name__}: {error}") from error
+    names = vars(module)
+    if isinstance(names.get("problem"), Problem | MinMaxProblem):
+        return names["problem"]
+    if "fun" in names and "bounds" in names:
+        return Problem(names["fun"], names["bounds"], ineq=names.get("ineq"), eq=names.get("eq"), name=path.stem)
+    raise InputError(f"{path} defines neither `problem` (a galapax Problem) nor `fun` and `bounds`; add one of them.")
+
+
+# --- the algorithm ----------------------------------------------------------------------------------------------------
+
+
+def find_algorithm(
+    name: str | None, settings: list[str], default: Callable[[], Algorithm], population: int | None = None
+) -> Algorithm | None:
+    """The algorithm by name, or the problem's default one, with the values of `--set`; None where neither is given.
+
+    default: gives the algorithm that the problem gets by default, whose hyper-parameters `--set` then means.
+    population: what --population says, which `--set population=` may not say again.
+    """
+    if name is None and not settings:
+        return None
+    algorithm = default() if name is None else algorithms.resolve(name)
+    values = parse_settings(algorithm, settings)
+    if "population" in values and population is not None:
+        raise InputError("--population and --set population= both give the population: leave one out.")
+    return dataclasses.replace(algorithm, **values)  # type: ignore[type-var]
+
+
+def named_algorithm(text: str) -> Algorithm:
+    """An algorithm from NAME or NAME:SETTING=VALUE:..., as `compare` takes it."""
+    name, *settings = text.split(":")
+    algorithm = algorithms.get(name)
+    return dataclasses.replace(algorithm, **parse_settings(algorithm, settings))  # type: ignore[type-var]
+
+
+def default_for(problem: Problem, blackbox: bool, vectorized: bool, dtype: str | None) -> Callable[[], Algorithm]:
+    """What gives the default algorithm of a problem, when it is asked for."""
+    return lambda: fitting(problem, blackbox, vectorized, dtype)
+
+
+def find_game_algorithm(problem: MinMaxProblem, name: str | None, settings: list[str], population: int | None) -> Any:
+    """The co-evolution that solves a min-max problem, with the values of `--set`."""
+    if name is not None and not isinstance(algorithms.resolve(name), CDE):
+        raise InputError(f"{problem.name} is a min-max problem, which cde solves; leave --algorithm out.")
+    return find_algorithm(name, settings, lambda: usual(problem), population)
+
+
+def parse_settings(algorithm: Algorithm, settings: Iterable[str], several: bool = False) -> dict[str, Any]:
+    """{name: value} from NAME=VALUE; with `several`, NAME=V1,V2 gives a list."""
+    kinds = hyperparameters(algorithm)
+    values: dict[str, Any] = {}
+    for text in settings:
+        key, equals, value = text.partition("=")
+        if not equals or key not in kinds:
+            raise InputError(
+                f"--set takes NAME=VALUE with NAME one of {', '.join(kinds)}, the hyper-parameters of "
+                f"{algorithms.name_of(algorithm)}; got {text!r}."
+            )
+        if key in values:
+            raise InputError(
+                f"--set names {key} twice; give each name once{', its values separated by commas' * several}."
+            )
+        parts = value.split(",") if several else [value]
+        parsed = [_parse(key, part, kinds[key]) for part in parts]
+        values[key] = parsed if several and len(parsed) > 1 else parsed[0]
+    return values
+
+
+def hyperparameters(algorithm: Algorithm) -> dict[str, Any]:
+    """{name: kind} of the hyper-parameters that text can give: numbers, switches, functions. The rest is internal."""
+    hints = get_type_hints(type(algorithm))
+    kinds = {f.name: _kind(hints[f.name]) for f in dataclasses.fields(algorithm)}  # type: ignore[arg-type]
+    return {name: kind for name, kind in kinds.items() if kind in KINDS}
+
+
+def _kind(hint: Any) -> Any:
+    """The type of a value: of `float | None`, float, since None stands for a number that the algorithm works out."""
+    if get_origin(hint) in (Union, types.UnionType):
+        given = [part for part in get_args(hint) if part is not types.NoneType]
+        return _kind(given[0]) if len(given) == 1 else None
+    return get_origin(hint) or hint
+
+
+def _parse(name: str, text: str, kind: Any) -> Any:
+    try:
+        if kind in (int, float):
+            return kind(text)
+        return (SWITCHES if kind is bool else FUNCTIONS)[text.lower()]
+    except (ValueError, KeyError):
+        raise InputError(f"--set {name} takes {KINDS[kind]}; got {text!r}.") from None
+
+
+# --- GAGPU's configuration --------------------------------------------------------------------------------------------
+
+
+class Configured(NamedTuple):
+    """What a GAGPU configuration decides, where no option says otherwise."""
+
+    file: Path
+    algorithm: Algorithm
+    generations: int
+    runs: int
+    dim: int | None  # to ask of a built-in problem of any size
+    variables: int
+
+    def algorithm_for(self, problem: Problem, name: str) -> Algorithm:
+        """Its algorithm, for a problem with as many variables as it says."""
+        if problem.dim != self.variables:
+            raise InputError(f"NO_VAR in {self.file} is {self.variables} and {name} has {problem.dim} variables.")
+        return self.algorithm
+
+
+def from_gagpu(file: Path, problem: str, dim: int | None, given: Sequence[tuple[str, Any]]) -> Configured:
+    """Read GAGPU's config.h. given: (option, value) of the options that choose the algorithm, too."""
+    config = gagpu.read_config(file)
+    for name, value in given:
+        if value:
+            raise InputError(f"{name} and --gagpu-config both choose the algorithm: leave one out.")
+    variables = config["NO_VAR"]
+    if dim is None and not is_file(problem):
+        fixed = problems.get(problem)
+        if isinstance(fixed, Problem) and fixed.dim != variables:
+            dim = variables
+    return Configured(file, gagpu.algorithm_of(config), config["NO_GEN"], config["NO_TESTS"], dim, variables)
+
+
+# --- options that hold more than one value ----------------------------------------------------------------------------
+
+
+def refuse_given(options: Iterable[tuple[str, Any, Any]], why: str) -> None:
+    """Refuse the first of (option, value, default) whose value is not its default."""
+    for option, value, default in options:
+        if value != default:
+            raise InputError(f"{option} {why}")
+
+
+def find_choice(
+    text: str | None, problem: Problem, blackbox: bool, vectorized: bool, dtype: str | None, population: int | None
+) -> Any:
+    """`knee`, `ideal` or weights, checked against the problem's number of objectives as far as that is known."""
+    if text is None:
+        return None
+    choice = parse_choice(text)
+    count = None
+    if not blackbox:
+        size = population or fitting(problem, blackbox, vectorized, dtype).population
+        count = objective_count(problem, precision_of(dtype, problem.constrained, False), size if vectorized else 0)
+    elif problem.objectives is not None:
+        count = len(problem.objectives)
+    if count == 1:
+        raise InputError(f"--choose takes a point of a front, and {problem.name} has one objective: leave it out.")
+    try:
+        choose_point(np.ones((1, count or (2 if isinstance(choice, str) else len(choice)))), 1.0, choice)
+    except InputError:
+        wanted = f"{count} weights" if count else "one weight per objective"
+        raise InputError(
+            f"--choose takes {', '.join(CHOICES)} or {wanted} of at least 0, not all 0, separated by commas; "
+            f"got {text!r}."
+        ) from None
+    return choice
+
+
+def parse_choice(text: str) -> Any:
+    """`knee` or `ideal`, or weights."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        return text
+
+
+def parse_snapshots(text: str | None, generations: int | None, known: bool) -> Sequence[int]:
+    """Generations from "1,10,100", or from "every:10": the first and then every tenth."""
+    if text is None:
+        return ()
+    kind, colon, step = text.partition(":")
+    try:
+        if not colon:
+            return [int(part) for part in text.split(",")]
+        if kind != "every" or int(step) < 1:
+            raise ValueError
+    except ValueError:
+        raise InputError(f"--snapshots takes generations such as 1,10,100, or every:10; got {text!r}.") from None
+    if generations is None and not known:
+        raise InputError("--snapshots every:K needs --generations, as it is not known how many there will be.")
+    last = DEFAULT_GENERATIONS if generations is None else generations
+    return sorted({1, *range(int(step), last + 1, int(step))})
+
+
+def read_points(file: Path | None, dim: int) -> np.ndarray | None:
+    """Points from a CSV file, one a row; a heading is skipped, and so are columns after the first `dim`."""
+    if file is None:
+        return None
+    try:
+        lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file} could not be read: {error}.") from None
+    rows = [[cell for cell in re.split(r"[,;\s]+", line.strip()) if cell] for line in lines]
+    if rows and not (rows[0] and _is_number(rows[0][0])):
+        rows = rows[1:]
+    try:
+        points = np.array([[float(cell) for cell in row[:dim]] for row in rows])
+    except ValueError:
+        points = np.zeros(0)
+    if points.ndim != 2 or points.shape[1] != dim:
+        raise InputError(f"{file} must hold points of {dim} numbers, one a row.")
+    return points
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

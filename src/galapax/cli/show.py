@@ -1,0 +1,242 @@
+"""What a command shows and leaves: tables or JSON, a saved folder, the live page, and an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+import threading
+import webbrowser
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from galapax.core.errors import EvaluationError, InputError
+from galapax.results.result import Result
+from galapax.results.study import Study
+from galapax.running.observers import LOOPBACK, Live
+from galapax.storage.folders import front_table, plain_result, to_json
+from galapax.view import terminal
+from galapax.view.live import is_served
+
+console = Console()
+
+DONE, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130  # exit codes; 130 is what shells give for Ctrl-C
+
+
+# --- how it ends ------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def clear_errors() -> Iterator[None]:
+    """One sentence and an exit code for what a user meets; anything else is a defect and shows its traceback."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        complain("stopped by Ctrl-C before there was a result.")
+        raise typer.Exit(INTERRUPTED) from None
+    except BrokenPipeError:  # `| head` has read enough
+        raise
+    except EvaluationError as error:
+        complain(str(error))
+        raise typer.Exit(FAILED) from None
+    except MemoryError as error:
+        complain(f"the memory of this machine is too small ({error}): ask for fewer runs or a smaller population.")
+        raise typer.Exit(WRONG) from None
+    except (InputError, OSError) as error:
+        complain(str(error))
+        raise typer.Exit(WRONG) from None
+
+
+def complain(sentence: str, style: str = "bold red") -> None:
+    """A sentence on stderr. It may hold the user's text, so no brackets in it are taken for markup."""
+    errors = Console(stderr=True)
+    errors.print("galapax:", style=style, end=" ", highlight=False)
+    errors.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+def say(sentence: str, style: str | None = None) -> None:
+    """A sentence on stdout, which may hold the user's text."""
+    console.print(sentence, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def exit_code(outcome: Result | Study) -> int:
+    """How a run or a study ended: 0 as asked and feasible, 1 nothing feasible or the target missed, 130 by Ctrl-C.
+
+    Of several runs the best counts; of a study, the best of all its runs.
+    """
+    results = [outcome] if isinstance(outcome, Result) else outcome.results
+    if any(map(interrupted, results)):
+        return INTERRUPTED
+    # a cell with nothing finite ended a study early, whatever the others found
+    if not any(result.feasible for result in results) or any(np.isinf(result.violation) for result in results):
+        return FAILED
+    if isinstance(outcome, Result):
+        return FAILED if outcome.settings["target"] is not None and not outcome.success else DONE
+    shares = [outcome.success(i)["success"] for i, target in enumerate(outcome.targets) if target is not None]
+    return FAILED if shares and not any(shares) else DONE
+
+
+def interrupted(result: Result) -> bool:
+    """Whether Ctrl-C ended the run."""
+    stop = result.get("stop")
+    if stop is None:  # results that do not say so themselves tell it in words
+        return result.message.startswith("Stopped by Ctrl-C")
+    return (stop.value if isinstance(stop, Enum) else stop) == "interrupt"
+
+
+# --- results and studies ----------------------------------------------------------------------------------------------
+
+
+def show(outcome: Result | Study, out: Path | None, quiet: bool, as_json: bool) -> None:
+    """Print a result or a study, and save it."""
+    if as_json:
+        print(json.dumps(plain_study(outcome) if isinstance(outcome, Study) else plain(outcome), indent=1))
+    elif not quiet:
+        console.print(table_of(outcome))
+    if out is not None:
+        folder = outcome.save(out)
+        if not (quiet or as_json):
+            say(f"Saved to {folder}: {', '.join(sorted(f.name for f in folder.iterdir()))}")
+
+
+def table_of(outcome: Result | Study) -> terminal.RenderableType:
+    """The tables of a result or a study."""
+    return terminal.study_tables(outcome) if isinstance(outcome, Study) else terminal.result_table(outcome)
+
+
+def plain(result: Result) -> dict[str, object]:
+    """A result in JSON's own types, with its front."""
+    out = plain_result(result)
+    if "F" in result:
+        names, table = front_table(result)
+        out["front"] = to_json(dict(zip(names, table.T, strict=True)))
+    return out
+
+
+def plain_study(study: Study) -> dict[str, object]:
+    """What a study came to, in JSON's own types."""
+    return to_json({"message": study.message, "cells": study.summary()})
+
+
+def check_folder(folder: Path | None, force: bool) -> None:
+    """Refuse a folder that cannot be written, or that is not empty, before anything is computed."""
+    if folder is None:
+        return
+    try:
+        _try_writing(folder)
+        inside = sorted(f.name for f in folder.iterdir()) if folder.exists() else []
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise InputError(f"--out needs a folder that can be written to, and {folder} cannot ({why}).") from None
+    if inside and not force:
+        saved = [name for name in ("result.json", "study.json") if name in inside]
+        what = f"holds a saved run ({saved[0]})" if saved else f"is not empty ({inside[0]} is in it)"
+        raise InputError(f"{folder} {what}: give another folder to --out, or add --force to write into this one.")
+
+
+def _try_writing(folder: Path) -> None:
+    """Make the folder and a file in it, and take away again what was not there before."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    made = []
+    try:
+        for path in reversed(missing):
+            path.mkdir()
+            made.append(path)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    finally:
+        for path in reversed(made):
+            path.rmdir()
+
+
+# --- saved runs -------------------------------------------------------------------------------------------------------
+
+
+def open_report(folder: Path) -> None:
+    """Open the page of a saved run, and say where it is."""
+    page = folder / "report.html"
+    if not page.is_file():
+        raise InputError(f'{folder} has no report.html: pip install "galapax[view]" and save the run again.')
+    opened = webbrowser.open(page.resolve().as_uri())
+    where = f"The report is {page.resolve()}"
+    say(where if opened else f"{where}; no browser was found to open it.")
+
+
+def draw_pictures(saved: Result | Study, folder: Path) -> tuple[list[Path], dict[str, str]]:
+    """All pictures of a run or a study as PNG files, and for those that there are not the reason."""
+    if isinstance(saved, Result):
+        return saved.plot.save(folder)
+    from galapax.view import plots
+
+    folder.mkdir(parents=True, exist_ok=True)
+    figures = {"convergence": plots.study_convergence}
+    if saved.kind == "comparison":
+        figures["ecdf"] = plots.running_times
+    for name, draw in figures.items():
+        draw(saved).savefig(folder / f"{name}.png", dpi=130)
+    return [folder / f"{name}.png" for name in figures], {}
+
+
+def say_written(files: list[Path]) -> None:
+    """Name the files that were written, by folder; of many the first and the last."""
+    for parent in dict.fromkeys(file.parent for file in files):
+        names = [file.name for file in files if file.parent == parent]
+        shown = f"{len(names)} files, {names[0]} to {names[-1]}" if len(names) > 8 else ", ".join(names)
+        say(f"Wrote to {parent}: {shown}")
+
+
+# --- the live page ----------------------------------------------------------------------------------------------------
+
+
+def find_page(
+    live: bool, port: int | None, host: str | None, open_page: bool, paused: bool, quiet: bool
+) -> Live | None:
+    """The live page that is asked for."""
+    if not live:
+        if port is not None or host is not None or paused:
+            raise InputError("--port, --host and --paused are for the live page: add --live.")
+        return None
+
+    address = LOOPBACK if host is None else host
+    try:
+        address.encode("idna")  # as the server will, in the middle of starting
+    except UnicodeError:
+        raise InputError(f"--host must be an address such as {LOOPBACK}; got {host!r}.") from None
+
+    def tell(sentence: str) -> None:
+        if not quiet:
+            Console(stderr=True).print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+    def warn(sentence: str) -> None:
+        complain(sentence, style="bold yellow")
+
+    return Live(0 if port is None else port, LOOPBACK if host is None else host, open_page, paused, say=tell, warn=warn)
+
+
+def keep_page(page: Live | None, wait: bool, quiet: bool) -> None:
+    """Keep the live page up until Ctrl-C."""
+    if page is None or not wait or not is_served(page):
+        return
+    if not quiet:
+        Console(stderr=True).print("The live page stays up until Ctrl-C.", highlight=False)
+    with contextlib.suppress(KeyboardInterrupt):
+        threading.Event().wait()
+
+
+def choose(result: Result, choice: object) -> InputError | None:
+    """Mark the point of the front that is chosen. What was computed is shown and saved even where that fails, so the
+    error comes back rather than being raised.
+    """
+    if choice is None or not np.size(result.get("F", ())):
+        return None
+    try:
+        result.choose(choice)
+    except InputError as error:
+        return error
+    result["chosen"] = choice
+    return None

@@ -1,0 +1,96 @@
+"""The progress line says at once that something goes on, and keeps what matters where there is little room."""
+
+import io
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+import galapax as gx
+from galapax.view import progress
+
+FIRST = gx.Progress(generation=10, generations=200, nfev=64_000, fun=30.0, violation=0.0, runs_done=0, runs=100,
+                    seconds=1.0, feasible_share=0.1)  # fmt: skip
+LATER = gx.Progress(generation=120, generations=200, nfev=768_000, fun=24.30621, violation=0.002, runs_done=12,
+                    runs=100, seconds=5.0, feasible_share=0.4)  # fmt: skip
+
+
+class Screen(io.StringIO):
+    """A stderr that says whether it is a terminal."""
+
+    def __init__(self, terminal: bool):
+        super().__init__()
+        self.terminal = terminal
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+
+@pytest.fixture
+def screen(monkeypatch):
+    """What makes a stderr, which pytest itself replaces between fixture and test."""
+
+    def made(terminal: bool = True) -> Screen:
+        stderr = Screen(terminal)
+        monkeypatch.setattr(sys, "stderr", stderr)
+        return stderr
+
+    monkeypatch.setenv("COLUMNS", "80")
+    return made
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("title", ["g07 · epsilon_de", "[3/12] moea_zdt6_6pi · sharing_moea"])
+def test_an_ensemble_keeps_its_runs_and_the_time_left(width, title):
+    line = progress.fitted(title, LATER, FIRST, width - 1)
+    assert len(line) < width
+    for part in ("12/100 runs done", "3 s left", "best 24.3062"):
+        assert part in line
+
+
+def test_what_matters_least_is_left_out_first():
+    lines = {width: progress.fitted("g07 · epsilon_de", LATER, FIRST, width) for width in (60, 79, 125, 160)}
+    assert lines[160] == (
+        "g07 · epsilon_de  ████████████░░░░░░░░  60%  generation 120/200  best 24.3062  40% feasible  violation 0.002  "
+        "12/100 runs done  1.76e+05 evaluations/s  3 s left"
+    )
+    assert "evaluations/s" not in lines[125] and "40% feasible" not in lines[125] and "60%" in lines[125]
+    assert "60%" not in lines[79] and "g07" in lines[79]
+    assert lines[60] == "g07 · epsilon_de  best 24.3062  12/100 runs done  3 s left"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_line_that_is_wanted_says_at_once_that_it_compiles(screen, terminal):
+    stderr = screen(terminal)
+    with progress.progress_line(True, "g07 · de") as show:
+        assert "g07 · de  compiling …" in stderr.getvalue()
+        show(LATER)
+        assert "12/100 runs done" in stderr.getvalue()
+    assert stderr.getvalue().endswith("\r" if terminal else "\n")
+
+
+def test_by_itself_it_says_so_after_a_while_on_a_terminal(screen, monkeypatch):
+    monkeypatch.setattr(progress, "PATIENCE", 0.05)
+    stderr = screen()
+    with progress.progress_line(None, "g07 · de"):
+        assert stderr.getvalue() == ""
+        until = time.perf_counter() + 5.0
+        while not stderr.getvalue() and time.perf_counter() < until:
+            time.sleep(0.01)
+        assert stderr.getvalue() == "\rg07 · de  compiling …"
+
+
+def test_a_short_run_shows_nothing_by_itself(screen):
+    stderr = screen()
+    with progress.progress_line(None, "g07 · de") as show:
+        show(replace(FIRST, seconds=0.5))
+    assert stderr.getvalue() == ""
+
+
+def test_elsewhere_nothing_is_shown_unasked(screen):
+    stderr = screen(terminal=False)
+    for wanted in (None, False):
+        with progress.progress_line(wanted, "g07 · de") as show:
+            show(LATER)
+    assert stderr.getvalue() == ""
