@@ -1,5 +1,6 @@
 """Evolutionary optimisation that lives on the accelerator."""
 
+import galapax.view  # noqa: F401  results learn to draw and to save themselves
 from galapax import problems
 from galapax.algorithms import ALGORITHMS
 from galapax.algorithms.coevolution import CDE

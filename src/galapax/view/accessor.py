@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from galapax.core.errors import InputError
+from galapax.results.result import Result
+from galapax.view import data
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from galapax.results.result import Result
 
 
 class Plot:
@@ -28,8 +28,8 @@ class Plot:
 
     def convergence(self) -> Figure:
         """The best value by generation; for several runs the median, the middle half and the whole range."""
-        plots, runs = _plots(), self._result.runs
-        if (self._result.history if runs is None else runs.history) is None:
+        plots = _plots()
+        if data.history_of(self._result) is None:
             raise InputError("this result kept no values by generation: run it again with history=True.")
         return plots.convergence(self._result)
 
