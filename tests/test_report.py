@@ -499,6 +499,8 @@ def test_a_min_max_search_shows_what_it_met_and_no_distance():
     assert charts[0]["series"][0]["y"] == pytest.approx(met, rel=1e-6)
     ends = next(c for c in charts if c["file"] == "final-values")
     assert ends["x"]["name"] == "worst case, checked" and ends["xs"][0] == [5.5, 5.8, 6.0, 7.0]
+    assert ("worst of the worst cases", "7") in tables.run_rows(game)
+    assert "minimum" not in report.page(game).replace("minimumFractionDigits", "")  # the value met is none
 
 
 def test_picture_and_page_draw_the_same_numbers():

@@ -84,9 +84,7 @@ class Runs:
 
         Runs that failed, whose value is not finite, are left out; all are NaN if there is no other.
         """
-        values = self.final_values()
-        finite = values[np.isfinite(values)]
-        return np.quantile(finite, q) if finite.size else np.full(np.shape(q), np.nan)
+        return finite_quantiles(self.final_values(), q)
 
     def final_values(self) -> np.ndarray:
         """What each run came to (R,): its value, or of several objectives its front's hypervolume."""
@@ -243,6 +241,12 @@ class Result(dict[str, Any]):
 def direction(settings: dict[str, Any]) -> float:
     """-1 if these settings of a run ask for a maximum, else 1."""
     return -1.0 if settings["maximize"] else 1.0
+
+
+def finite_quantiles(values: np.ndarray, q: Any) -> np.ndarray:
+    """Quantiles of the values that are finite; NaN if none is."""
+    finite = values[np.isfinite(values)]
+    return np.quantile(finite, q) if finite.size else np.full(np.shape(q), np.nan)
 
 
 def constraint_names(result: Result) -> list[str]:

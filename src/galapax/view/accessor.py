@@ -112,12 +112,20 @@ class Plot:
         return "result.plot has convergence(), front(), maps(), parallel(), landscape(), gif(file) and save(folder)"
 
 
-def _plots() -> Any:
+def lacking() -> str | None:
+    """The package that pictures need and that is not installed, if there is one."""
     try:
         import matplotlib  # noqa: F401
         import PIL  # noqa: F401
     except ModuleNotFoundError as error:
-        raise InputError(f'pictures need the package {error.name}: pip install "galapax[view]".') from None
+        return error.name
+    return None
+
+
+def _plots() -> Any:
+    missing = lacking()
+    if missing is not None:
+        raise InputError(f'pictures need the package {missing}: pip install "galapax[view]".')
     from galapax.view import plots
 
     return plots

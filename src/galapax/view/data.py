@@ -28,6 +28,7 @@ from galapax.results.study import (
 
 TARGETS = 51  # of a problem, between its first value and its best known one
 COLOURS, STROKES = 8, 4  # of their own, before curves share them
+BANDED = 6  # curves whose bands do not hide each other
 MET = "worst value among the y met"  # what a min-max search has of an x: another y may be worse
 CHECKED = "worst case, checked"
 
@@ -268,7 +269,8 @@ def _style(study: Study, label: str, place: int) -> tuple[float, int]:
 def study_convergence(study: Study) -> list[Panel]:
     """The distance to the best value by evaluations, or in a sweep by generation: median and middle half of the runs.
 
-    A figure without a curve is of results that kept no values by generation.
+    Where many curves share a figure they have no bands. A figure without a curve is of results that kept no values by
+    generation.
     """
     across = "evaluations" if study.kind == "comparison" else "generation"
     out = []
@@ -282,7 +284,10 @@ def study_convergence(study: Study) -> list[Panel]:
             distances = gap(curves(result), reference)
             lower, middle, upper = (_finite(c) for c in quantile_curves(distances, (0.25, 0.5, 0.75)))
             x = history.nfev if study.kind == "comparison" else history.generation
-            drawn.append(Curve(label, x, middle, lower, upper, *_style(study, label, place)))
+            few = len(found) <= BANDED
+            band = {"lower": lower if few else None, "upper": upper if few else None}
+            colour, stroke = _style(study, label, place)
+            drawn.append(Curve(label, x, middle, **band, colour=colour, stroke=stroke))
         out.append(Panel(title, across, known, distance_name(study.value, known), drawn))
     return out
 

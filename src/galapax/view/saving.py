@@ -11,6 +11,7 @@ from galapax.results.result import Result
 from galapax.results.study import Study
 from galapax.storage import folders
 from galapax.view import tables
+from galapax.view.accessor import lacking
 
 
 def save(result: Result, folder: str | Path) -> Path:
@@ -57,9 +58,4 @@ def _write(text_of: Callable[[Any], str], what: Any, file: Path) -> None:
 
 def can_draw() -> bool:
     """Whether the `view` extra is installed; without it the numbers are saved all the same."""
-    try:
-        import matplotlib  # noqa: F401
-        import PIL  # noqa: F401
-    except ModuleNotFoundError:
-        return False
-    return True
+    return lacking() is None

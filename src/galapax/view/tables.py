@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from galapax.measures import statistics
-from galapax.results.result import Result, all_runs, constraint_names
+from galapax.results.result import Result, all_runs, constraint_names, finite_quantiles
 from galapax.results.study import SIGNIFICANT, Study, has_curves, scores, sign_of
 from galapax.view import data
 
@@ -257,17 +257,24 @@ def constraint_rows(result: Result) -> list[tuple[str, float, str, str]]:
 
 
 def run_rows(result: Result) -> list[tuple[str, str]]:
-    """How the final values of the runs spread, how many succeeded, and what a success costs."""
+    """How the final values of the runs spread, how many succeeded, and what a success costs.
+
+    The values are those that runs are compared by: of several objectives the hypervolume, and of a min-max search the
+    worst case that was checked.
+    """
     runs = result.runs
     assert runs is not None
-    quantiles = {"best": 0.0, "lower quartile": 0.25, "median": 0.5, "upper quartile": 0.75, "worst": 1.0}
-    several = runs.fronts is not None
-    order = [q if sign_of(result) > 0 else 1 - q for q in quantiles.values()]
+    values, of = None, ""
+    if result.get("worst_cases") is not None:
+        values, of = np.asarray(result.worst_cases, np.float64), " of the worst cases"
+    elif runs.fronts is None or runs.hypervolume is not None:
+        values, of = runs.final_values(), "" if runs.fronts is None else " hypervolume"
     rows = []
-    if not several or runs.hypervolume is not None:
-        of = " hypervolume" if several else ""
-        rows = [(name + of, f"{value:.10g}") for name, value in zip(quantiles, runs.quantiles(order), strict=True)]
-        failed = int((~np.isfinite(runs.final_values())).sum())
+    if values is not None:
+        quantiles = {"best": 0.0, "lower quartile": 0.25, "median": 0.5, "upper quartile": 0.75, "worst": 1.0}
+        found = finite_quantiles(sign_of(result) * values, list(quantiles.values())) * sign_of(result)
+        rows = [(name + of, f"{value:.10g}") for name, value in zip(quantiles, found.tolist(), strict=True)]
+        failed = int((~np.isfinite(values)).sum())
         rows += [("left out, without a value", f"{failed:,} of {len(runs):,} runs")] * bool(failed)
     rate, low, high = runs.success_rate()
     rows.append(("successful", f"{rate:.1%} ({low:.1%} to {high:.1%})"))

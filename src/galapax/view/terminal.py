@@ -15,7 +15,7 @@ from galapax import algorithms, problems
 from galapax.core.problem import Problem
 from galapax.results.result import Result, all_runs
 from galapax.results.study import Study
-from galapax.view.data import known_value, objective_names
+from galapax.view.data import CHECKED, MET, known_value, objective_names
 from galapax.view.tables import ACTIVE_NOTE, SHOWN, constraint_rows, front_rows, front_summary, grids, run_rows
 
 SHORT = {"variables": "vars", "objectives": "obj", "ineq": "g≤0", "eq": "h=0"}  # headings for 80 columns
@@ -56,15 +56,15 @@ def _answer(result: Result) -> Table:
     table = Table(title_justify="left", show_header=True, header_style="bold")
     for name in ("", "value", "from", "to"):
         table.add_column(name, justify="right" if name else "left")
-    what = "minimum" if result.sign > 0 else "maximum"
+    what = MET if "worst_case" in result else "minimum" if result.sign > 0 else "maximum"
     whats = [what] if np.ndim(result.fun) == 0 else objective_names(result)
+    if "worst_case" in result:
+        table.add_row(CHECKED, f"[bold]{result.worst_case:.10g}[/]", "", "")
     for name, value in zip(whats, np.atleast_1d(result.fun), strict=True):
         table.add_row(name, f"[bold]{value:.10g}[/]", "", "")
     known = known_value(result) if np.ndim(result.fun) == 0 else None
     if known is not None:
         table.add_row("best known", f"{known:.10g}", "", "")
-    if "worst_case" in result:
-        table.add_row("worst case, checked", f"[bold]{result.worst_case:.10g}[/]", "", "")
     table.add_section()
     bounds = problem.bounds
     for i, name in list(enumerate(problem.variable_names()))[:SHOWN]:
@@ -102,7 +102,7 @@ def _constraints(result: Result) -> Table | None:
     rows = constraint_rows(result)
     table = Table(
         header_style="bold", title="at the knee" if "F" in result else None, title_justify="left",
-        caption=ACTIVE_NOTE, caption_justify="left",
+        caption=ACTIVE_NOTE if result.ineq is not None else None, caption_justify="left",
     )  # fmt: skip
     for name in ("constraint", "value", "needed", ""):
         table.add_column(name, justify="left" if name in ("constraint", "") else "right")

@@ -12,8 +12,6 @@ from galapax.results.study import Study
 from galapax.view import data
 from galapax.view.plots.style import BLUE, GREY, STROKES, Picture, paint, set_title
 
-FEW = 6  # curves whose bands do not hide each other
-
 
 def convergence(result: Result) -> Figure:
     """The best value by generation: its distance to the best known value where there is one, on a logarithmic scale.
@@ -80,7 +78,7 @@ def _small_multiples(study: Study, panels: list[data.Panel]) -> Figure:
     for axes in grid.ravel()[len(panels) :]:
         axes.set_visible(False)
     for axes, panel in zip(grid.ravel(), panels, strict=False):
-        _draw_panel(axes, study, panel, with_bands=True)
+        _draw_panel(axes, study, panel)
         axes.set_title(panel.title, loc="left")
     name = data.distance_name(study.value, all(panel.known for panel in panels))
     for row in grid:
@@ -97,7 +95,7 @@ def _small_multiples(study: Study, panels: list[data.Panel]) -> Figure:
 def _one_panel(study: Study, panel: data.Panel) -> Figure:
     figure = Picture(figsize=(8.5, 4.8), layout="constrained")
     axes = figure.subplots()
-    _draw_panel(axes, study, panel, with_bands=len(panel.curves) <= FEW)
+    _draw_panel(axes, study, panel)
     axes.set_ylabel(panel.name)
     first, runs = study.results[0], len(all_runs(study.results[0]))
     axes.set_title(f"{first.problem.name} · {first.settings['algorithm']}, {runs} runs each", loc="left")
@@ -106,11 +104,11 @@ def _one_panel(study: Study, panel: data.Panel) -> Figure:
     return figure
 
 
-def _draw_panel(axes: Axes, study: Study, panel: data.Panel, with_bands: bool) -> None:
+def _draw_panel(axes: Axes, study: Study, panel: data.Panel) -> None:
     for curve in panel.curves:
         own = paint(curve.colour)
         axes.plot(curve.x, curve.y, label=curve.label, lw=1.7, color=own, ls=STROKES[curve.stroke])
-        if with_bands and curve.lower is not None and curve.upper is not None:
+        if curve.lower is not None and curve.upper is not None:
             axes.fill_between(curve.x, curve.lower, curve.upper, color=own, alpha=0.2, lw=0)
     if any((curve.y > 0).any() for curve in panel.curves):
         axes.set_yscale("log")

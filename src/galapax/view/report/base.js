@@ -29,6 +29,9 @@ const fmt = (v, digits = 6) => {
   const text = size >= 1e7 || size < 1e-4 ? v.toExponential(Math.min(digits - 1, 4)) : v.toPrecision(digits);
   return text.replace(/(\.\d*?)0+(e|$)/, "$1$2").replace(/\.(e|$)/, "$1").replaceAll("-", "−");
 };
+// digits that tell numbers from low to high apart, at least so many
+const telling = (low, high, least) => (high > low
+  ? clamp(Math.ceil(Math.log10(Math.max(Math.abs(low), Math.abs(high)) / (high - low))) + 3, least, 15) : least);
 const raised = (n) => String(n).replace(/[-0-9]/g, (c) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(c)]);
 
 function download(name, lines) {

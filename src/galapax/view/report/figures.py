@@ -150,13 +150,14 @@ def runs_of(out: Page, result: Result) -> None:
     rows = maps.thinned(len(runs), POINTS)
     fun = np.asarray(runs.fun, np.float64).reshape(len(runs), -1)
     columns: dict[str, np.ndarray] = {"run": runs.number}
-    columns |= dict(zip(data.objective_names(result), fun.T, strict=True))
+    values = [data.MET] if "worst_case" in result else data.objective_names(result)
+    columns |= dict(zip(values, fun.T, strict=True))
     if runs.hypervolume is not None:
         columns["hypervolume"] = runs.hypervolume
     if result.problem.constrained:
         columns["violation"] = runs.violation
     if result.get("worst_cases") is not None:
-        columns["worst case"] = np.asarray(result.worst_cases)
+        columns[data.CHECKED] = np.asarray(result.worst_cases)
     columns |= {"generations": runs.nit, "evaluations": runs.nfev, "failed": runs.n_failed}
     out.add("<h3>Every run</h3>")
     good = ["yes" if done else "no" for done in runs.success[rows]]

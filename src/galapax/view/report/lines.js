@@ -1,16 +1,11 @@
 // Curves, with bands.
-function lines(figure, spec) {
-  const chart = frame(figure, spec), hidden = new Set();
-  let ylog = spec.y.log, xlog = spec.x.log, at = -1;
-  const positive = spec.series.some((s) => s.y.some((v) => v > 0));
-  if (positive && !spec.y.share) chart.toggle("log scale", ylog, (on) => { ylog = on; });
-  if (!spec.x.fixed) chart.toggle("log horizontally", xlog, (on) => { xlog = on; });
-  chart.csv(() => {
-    const bands = spec.series[0].bands || [];
-    const head = ["series", spec.x.name, ...(spec.also ? [spec.also.name] : []), spec.y.name, ...bands.flatMap((b) => [`${b.name}, from`, `${b.name}, to`])];
-    return [head, ...spec.series.flatMap((s) => spec.xs[s.x].map((x, i) => [
-      s.name, x, ...(spec.also ? [spec.also.values[i]] : []), s.y[i], ...(s.bands || []).flatMap((b) => [b.low[i], b.high[i]])]))];
-  });
+function curveRows(spec) {  // for the CSV file
+  const bands = spec.series[0].bands || [];
+  const head = ["series", spec.x.name, ...(spec.also ? [spec.also.name] : []), spec.y.name, ...bands.flatMap((b) => [`${b.name}, from`, `${b.name}, to`])];
+  return [head, ...spec.series.flatMap((s) => spec.xs[s.x].map((x, i) => [
+    s.name, x, ...(spec.also ? [spec.also.values[i]] : []), s.y[i], ...(s.bands || []).flatMap((b) => [b.low[i], b.high[i]])]))];
+}
+function curveLegend(chart, spec, hidden) {  // of several curves each name hides its own
   spec.series.forEach((s, i) => {
     const bands = s.bands || [];
     if (spec.series.length === 1) {
@@ -33,48 +28,62 @@ function lines(figure, spec) {
       chart.draw();
     });
   });
-  const path = (x, y, place, step) => {
-    let out = "", pen = false, last = [0, 0];
-    for (let i = 0; i < x.length; i++) {
-      const px = place.x.at(x[i]), py = y[i] === null ? NaN : place.y.at(y[i]);
-      if (!known(px) || !known(py)) { pen = false; continue; }
-      if (pen && step) out += step === "before" ? `L${last[0].toFixed(1)} ${py.toFixed(1)}` : `L${px.toFixed(1)} ${last[1].toFixed(1)}`;
-      out += `${pen ? "L" : "M"}${px.toFixed(1)} ${py.toFixed(1)}`;
-      pen = true;
-      last = [px, py];
-    }
-    if (step === "all" && pen) {  // a distribution begins at 0 and goes on to the end
-      out = out.replace("M", `M${place.x.at(x[0]).toFixed(1)} ${place.bottom}L`) + `L${place.right} ${last[1].toFixed(1)}`;
-    } else if (step === "before" && pen) {  // and one of how many are at least as large falls to 0
-      out = out.replace("M", `M${place.left} ${place.y.at(y[0]).toFixed(1)}L`) + `L${last[0].toFixed(1)} ${place.bottom}`;
-    }
-    return out;
-  };
-  const area = (x, low, high, place) => {
-    let out = "", up = [], down = [];
-    const close = () => { if (up.length) out += `M${up.join("L")}L${down.reverse().join("L")}Z`; up = []; down = []; };
-    for (let i = 0; i < x.length; i++) {
-      const px = place.x.at(x[i]), top = high[i] === null ? NaN : place.y.at(high[i]), under = low[i] === null ? NaN : place.y.at(low[i]);
-      if (!known(px) || !known(top) || !known(under)) { close(); continue; }
-      up.push(`${px.toFixed(1)} ${top.toFixed(1)}`);
-      down.push(`${px.toFixed(1)} ${under.toFixed(1)}`);
-    }
-    close();
-    return out;
-  };
+}
+function curvePath(x, y, place, step) {  // what an SVG path draws; steps: true, "all" or "before", see below
+  let out = "", pen = false, last = [0, 0];
+  for (let i = 0; i < x.length; i++) {
+    const px = place.x.at(x[i]), py = y[i] === null ? NaN : place.y.at(y[i]);
+    if (!known(px) || !known(py)) { pen = false; continue; }
+    if (pen && step) out += step === "before" ? `L${last[0].toFixed(1)} ${py.toFixed(1)}` : `L${px.toFixed(1)} ${last[1].toFixed(1)}`;
+    out += `${pen ? "L" : "M"}${px.toFixed(1)} ${py.toFixed(1)}`;
+    pen = true;
+    last = [px, py];
+  }
+  if (step === "all" && pen) {  // a distribution begins at 0 and goes on to the end
+    out = out.replace("M", `M${place.x.at(x[0]).toFixed(1)} ${place.bottom}L`) + `L${place.right} ${last[1].toFixed(1)}`;
+  } else if (step === "before" && pen) {  // and one of how many are at least as large falls to 0
+    out = out.replace("M", `M${place.left} ${place.y.at(y[0]).toFixed(1)}L`) + `L${last[0].toFixed(1)} ${place.bottom}`;
+  }
+  return out;
+}
+function bandPath(x, low, high, place) {
+  let out = "", up = [], down = [];
+  const close = () => { if (up.length) out += `M${up.join("L")}L${down.reverse().join("L")}Z`; up = []; down = []; };
+  for (let i = 0; i < x.length; i++) {
+    const px = place.x.at(x[i]), top = high[i] === null ? NaN : place.y.at(high[i]), under = low[i] === null ? NaN : place.y.at(low[i]);
+    if (!known(px) || !known(top) || !known(under)) { close(); continue; }
+    up.push(`${px.toFixed(1)} ${top.toFixed(1)}`);
+    down.push(`${px.toFixed(1)} ${under.toFixed(1)}`);
+  }
+  close();
+  return out;
+}
+function extent(spec, shown, xlog, ylog) {  // the least and the most of y, then of x, that can be drawn
+  let low = Infinity, high = -Infinity, first = Infinity, last = -Infinity;
+  const take = (v) => { if (known(v) && (!ylog || v > 0)) { low = Math.min(low, v); high = Math.max(high, v); } };
+  for (const s of shown) {
+    s.y.forEach(take);
+    for (const b of s.bands || []) { b.low.forEach(take); b.high.forEach(take); }
+    for (const v of spec.xs[s.x]) if (known(v) && (!xlog || v > 0)) { first = Math.min(first, v); last = Math.max(last, v); }
+  }
+  if (spec.y.share) { low = 0; high = 1.02; }
+  if (!(low <= high)) { low = ylog ? 0.1 : 0; high = 1; }
+  if (!(first <= last)) { first = 1; last = 2; }
+  return [low, high, first, last];
+}
+
+function lines(figure, spec) {
+  const chart = frame(figure, spec), hidden = new Set();
+  let ylog = spec.y.log, xlog = spec.x.log, at = -1;
+  const positive = spec.series.some((s) => s.y.some((v) => v > 0));
+  if (positive && !spec.y.share) chart.toggle("log scale", ylog, (on) => { ylog = on; });
+  if (!spec.x.fixed) chart.toggle("log horizontally", xlog, (on) => { xlog = on; });
+  chart.csv(() => curveRows(spec));
+  curveLegend(chart, spec, hidden);
   let place, marks, paths;
   chart.draw = () => {
     const svg = chart.begin(), shown = spec.series.filter((_, i) => !hidden.has(i));
-    let low = Infinity, high = -Infinity, first = Infinity, last = -Infinity;
-    const take = (v) => { if (known(v) && (!ylog || v > 0)) { low = Math.min(low, v); high = Math.max(high, v); } };
-    for (const s of shown) {
-      s.y.forEach(take);
-      for (const b of s.bands || []) { b.low.forEach(take); b.high.forEach(take); }
-      for (const v of spec.xs[s.x]) if (known(v) && (!xlog || v > 0)) { first = Math.min(first, v); last = Math.max(last, v); }
-    }
-    if (spec.y.share) { low = 0; high = 1.02; }
-    if (!(low <= high)) { low = ylog ? 0.1 : 0; high = 1; }
-    if (!(first <= last)) { first = 1; last = 2; }
+    const [low, high, first, last] = extent(spec, shown, xlog, ylog);
     const pad = ylog ? (high / low) ** 0.03 : (high - low) * 0.03;
     place = axes(chart, [first, last, xlog], spec.y.share ? [low, high, false] : ylog ? [low / pad, high * pad, true] : [low - pad, high + pad, false], [spec.x.name, spec.y.name]);
     for (const mark of spec.marks || []) {
@@ -84,11 +93,11 @@ function lines(figure, spec) {
     }
     for (const s of shown) {
       for (const b of [...(s.bands || [])].reverse()) {
-        put(svg, "path", { d: area(spec.xs[s.x], b.low, b.high, place), style: `fill: ${colour(s.c)}; opacity: ${b.opacity}` });
+        put(svg, "path", { d: bandPath(spec.xs[s.x], b.low, b.high, place), style: `fill: ${colour(s.c)}; opacity: ${b.opacity}` });
       }
     }
     paths = shown.map((s) => put(svg, "path", {
-      class: "curve", d: path(spec.xs[s.x], s.y, place, s.step), fill: "none", "stroke-dasharray": DASHES[s.dash || 0],
+      class: "curve", d: curvePath(spec.xs[s.x], s.y, place, s.step), fill: "none", "stroke-dasharray": DASHES[s.dash || 0],
       "stroke-linejoin": "round", style: `stroke: ${colour(s.c)}; stroke-width: ${s.thin ? 1.2 : 2}` }));
     marks = put(svg, "g");
     chart.tip.hidden = true;

@@ -76,9 +76,10 @@ def _result_facts(result: Result) -> list[tuple[str, str]]:
                 out.append(("of the true front's", f"{result.hypervolume / known:.2%}"))
     else:
         found = "value there" if not result.feasible else "minimum found" if result.sign > 0 else "maximum found"
-        out.append((found, brief(result.fun)))
         if "worst_case" in result:
             out.append((data.CHECKED, brief(result.worst_case)))
+            found = "worst value met"  # as `data.MET` says, on one line
+        out.append((found, brief(result.fun)))
         if known is not None:
             out.append(("best known", brief(known)))
     if problem.constrained:
@@ -131,16 +132,12 @@ def _answer(out: Page, result: Result) -> None:
     def line(name: str, value: float, low: str = "", high: str = "", place: str = "", digits: int = 10) -> None:
         rows.append([name, units.get(name, ""), number(value, digits), low, high, place])
 
-    if np.ndim(result.fun):
-        names = problem.objective_names(len(result.fun))
-    else:
-        names = ["value, not feasible" if not result.feasible else "minimum" if result.sign > 0 else "maximum"]
-    for name, value in zip(names, np.atleast_1d(result.fun), strict=True):
+    if "worst_case" in result:
+        line("worst case, checked by a search of its own", result.worst_case, digits=12)
+    for name, value in zip(_value_names(result), np.atleast_1d(result.fun), strict=True):
         line(name, value, digits=12)
     if problem.optimum is not None and not np.ndim(result.fun):
         line("best known", problem.optimum, digits=12)
-    if "worst_case" in result:
-        line("worst case, checked by a search of its own", result.worst_case, digits=12)
     for i, name in list(enumerate(problem.variable_names()))[:LISTED]:
         share = 100 * (result.x[i] - bounds.lower[i]) / (bounds.upper[i] - bounds.lower[i])
         mark = f'<i style="left: calc({share:.2f}% - 0.17rem)"></i>'
@@ -157,12 +154,23 @@ def _answer(out: Page, result: Result) -> None:
         out.add(f'<p class="note">The first {LISTED} of {problem.dim:,} variables; result.json has them all.</p>')
 
 
+def _value_names(result: Result) -> list[str]:
+    """What the value of the answer is called, or the values of its objectives."""
+    if np.ndim(result.fun):
+        return result.problem.objective_names(len(result.fun))
+    if "worst_case" in result:
+        return [data.MET]
+    return ["value, not feasible" if not result.feasible else "minimum" if result.sign > 0 else "maximum"]
+
+
 def _constraints(out: Page, result: Result) -> None:
     out.section("Constraints")
     rows = tables.constraint_rows(result)
     state = [s for *_, s in rows]
     told = [f"{state.count(word)} {word}" for word in ("violated", "active", "slack") if word in state]
-    out.add(f"<p>{'At the knee: ' if result.knee is not None else ''}{', '.join(told)} ({tables.ACTIVE_NOTE}).</p>")
+    where = "At the knee: " if result.knee is not None else ""
+    note = f" ({tables.ACTIVE_NOTE})" if result.ineq is not None else ""
+    out.add(f"<p>{where}{', '.join(told)}{note}.</p>")
     cells = [
         [name, number(value, 6), needed, Html(f'<span class="{state}">{state}</span>')]
         for name, value, needed, state in sorted(rows[:LISTED], key=lambda row: row[3] != "violated")

@@ -1,6 +1,54 @@
 // Points of a table, in the plane or in space.
 const pickers = {};
 const pick = (table, row, from) => (pickers[table] || []).forEach((told) => told(row, from));
+function dot(parent, kind, x, y, c, size) {
+  const shapes = { knee: `M${x} ${y - size}L${x + size} ${y}L${x} ${y + size}L${x - size} ${y}Z`,
+    end: `M${x} ${y - size}L${x + size} ${y + size * 0.8}L${x - size} ${y + size * 0.8}Z` };
+  return put(parent, "path", { d: shapes[kind], style: `fill: ${c}; stroke: var(--text); stroke-width: 1` });
+}
+const round = (parent, points, width, c, extra = "") => points.length && put(parent, "path", {
+  d: points.map(([x, y]) => `M${x.toFixed(1)} ${y.toFixed(1)}h0`).join(""), class: "dots",
+  style: `stroke: ${c}; stroke-width: ${width}; stroke-linecap: round; fill: none; ${extra}` });
+const key = (chart, text, paint) => { const entry = put(chart.legend, "span"); paint(put(entry, "svg", { viewBox: "0 0 26 12", "aria-hidden": "true" })); put(entry, "span", {}, text); };
+function range(column, truth) {  // with a margin
+  let low = Infinity, high = -Infinity;
+  for (const v of column) if (known(v)) { low = Math.min(low, v); high = Math.max(high, v); }
+  for (const v of truth || []) if (known(v)) { low = Math.min(low, v); high = Math.max(high, v); }
+  if (!(low <= high)) return [0, 1];
+  const pad = (high - low) * 0.04;
+  return [low - pad, high + pad];
+}
+function paintPoints(chart, drawn, table, by, size) {  // all in one colour, or each by its value in that column
+  const n = drawn.length, there = drawn.filter(Boolean);
+  if (by >= 0) {
+    const [low, high] = [Math.min(...table.data[by].filter(known)), Math.max(...table.data[by].filter(known))];
+    round(chart.svg, there, size + 1.6, "var(--text)", "opacity: 0.55");
+    const bins = VIRIDIS.map(() => []), valueless = [];
+    drawn.forEach((p, i) => {
+      const v = table.data[by][i];
+      if (p) (known(v) ? bins[clamp(Math.floor((v - low) / (high - low || 1) * 10), 0, 9)] : valueless).push(p);
+    });
+    round(chart.svg, valueless, size, "var(--line)");
+    bins.forEach((points, k) => round(chart.svg, points, size, `rgb(${VIRIDIS[k].join(" ")})`));
+    const entry = put(chart.legend, "span"), digits = telling(low, high, 4);
+    put(entry, "span", {}, `${table.names[by]}: ${fmt(low, digits)}`);
+    put(entry, "span", { class: "key colours" });
+    put(entry, "span", {}, fmt(high, digits));
+  } else {
+    round(chart.svg, there, size, "var(--c0)", n > 1500 ? "opacity: 0.7" : "");
+    key(chart, chart.spec.what, (s) => round(s, [[13, 6]], 8, "var(--c0)"));
+  }
+}
+function paintMarks(chart, drawn, truth) {
+  if (truth) key(chart, "true front", (s) => round(s, [[5, 6], [10, 6], [15, 6], [20, 6]], 3, "var(--soft)"));
+  const told = new Set();
+  for (const mark of [...chart.spec.marks].reverse()) {
+    const at = drawn[mark.row];
+    if (at) dot(chart.svg, mark.kind, at[0], at[1], mark.kind === "knee" ? "var(--c1)" : "var(--c2)", 7);
+    if (at && !told.has(mark.short)) key(chart, mark.short, (s) => dot(s, mark.kind, 13, 6, mark.kind === "knee" ? "var(--c1)" : "var(--c2)", 5));
+    told.add(mark.short);
+  }
+}
 function scatter(figure, spec) {
   const chart = frame(figure, spec), table = data.tables[spec.table], names = table.names;
   const use = { ...spec.use };
@@ -16,28 +64,11 @@ function scatter(figure, spec) {
   choose("y", "up");
   if (spec.choices.length > 2) { choose("z", "depth", "none (flat)"); choose("colour", "colour", "none"); }
   chart.csv(() => csvOf(table));
-  const dot = (parent, kind, x, y, c, size) => {
-    const shapes = { knee: `M${x} ${y - size}L${x + size} ${y}L${x} ${y + size}L${x - size} ${y}Z`,
-      end: `M${x} ${y - size}L${x + size} ${y + size * 0.8}L${x - size} ${y + size * 0.8}Z` };
-    return put(parent, "path", { d: shapes[kind], style: `fill: ${c}; stroke: var(--text); stroke-width: 1` });
-  };
-  const key = (text, paint) => { const entry = put(chart.legend, "span"); paint(put(entry, "svg", { viewBox: "0 0 26 12", "aria-hidden": "true" })); put(entry, "span", {}, text); };
-  const round = (parent, points, width, c, extra = "") => points.length && put(parent, "path", {
-    d: points.map(([x, y]) => `M${x.toFixed(1)} ${y.toFixed(1)}h0`).join(""), class: "dots",
-    style: `stroke: ${c}; stroke-width: ${width}; stroke-linecap: round; fill: none; ${extra}` });
-  const range = (column, truth) => {
-    let low = Infinity, high = -Infinity;
-    for (const v of table.data[column]) if (known(v)) { low = Math.min(low, v); high = Math.max(high, v); }
-    for (const v of truth || []) if (known(v)) { low = Math.min(low, v); high = Math.max(high, v); }
-    if (!(low <= high)) return [0, 1];
-    const pad = (high - low) * 0.04;
-    return [low - pad, high + pad];
-  };
   chart.draw = () => {
     const svg = chart.begin(), solid = use.z >= 0, cols = [use.x, use.y, ...(solid ? [use.z] : [])];
     chart.plot.classList.toggle("turns", solid);
     const truth = spec.truth && cols.every((c) => spec.truth.columns.includes(c)) ? cols.map((c) => spec.truth.data[spec.truth.columns.indexOf(c)]) : null;
-    const spans = cols.map((c, k) => range(c, truth && truth[k]));
+    const spans = cols.map((c, k) => range(table.data[c], truth && truth[k]));
     const where = solid ? space(chart, spans, cols.map((c) => names[c]), turn) : (() => {
       const place = axes(chart, [...spans[0], false], [...spans[1], false], cols.map((c) => names[c]));
       return (x, y) => [place.x.at(x), place.y.at(y)];
@@ -49,34 +80,10 @@ function scatter(figure, spec) {
       drawn.push(values.every(known) ? where(...values) : null);
     }
     if (truth) round(svg, truth[0].map((_, i) => where(...truth.map((t) => t[i]))), solid ? 2 : 3, "var(--soft)", solid ? "opacity: 0.55" : "opacity: 0.8");
-    const size = n > 1500 ? 4.5 : n > 300 ? 6 : 7.5, there = drawn.filter(Boolean);
+    const size = n > 1500 ? 4.5 : n > 300 ? 6 : 7.5;
     chart.legend.replaceChildren();
-    if (use.colour >= 0) {
-      const [low, high] = [Math.min(...table.data[use.colour].filter(known)), Math.max(...table.data[use.colour].filter(known))];
-      round(svg, there, size + 1.6, "var(--text)", "opacity: 0.55");
-      const bins = VIRIDIS.map(() => []), valueless = [];
-      drawn.forEach((p, i) => {
-        const v = table.data[use.colour][i];
-        if (p) (known(v) ? bins[clamp(Math.floor((v - low) / (high - low || 1) * 10), 0, 9)] : valueless).push(p);
-      });
-      round(svg, valueless, size, "var(--line)");
-      bins.forEach((points, k) => round(svg, points, size, `rgb(${VIRIDIS[k].join(" ")})`));
-      const entry = put(chart.legend, "span");
-      put(entry, "span", {}, `${names[use.colour]}: ${fmt(low, 4)}`);
-      put(entry, "span", { class: "key colours" });
-      put(entry, "span", {}, fmt(high, 4));
-    } else {
-      round(svg, there, size, "var(--c0)", n > 1500 ? "opacity: 0.7" : "");
-      key(spec.what, (s) => round(s, [[13, 6]], 8, "var(--c0)"));
-    }
-    if (truth) key("true front", (s) => round(s, [[5, 6], [10, 6], [15, 6], [20, 6]], 3, "var(--soft)"));
-    const told = new Set();
-    for (const mark of [...spec.marks].reverse()) {
-      const at = drawn[mark.row];
-      if (at) dot(svg, mark.kind, at[0], at[1], mark.kind === "knee" ? "var(--c1)" : "var(--c2)", 7);
-      if (at && !told.has(mark.short)) key(mark.short, (s) => dot(s, mark.kind, 13, 6, mark.kind === "knee" ? "var(--c1)" : "var(--c2)", 5));
-      told.add(mark.short);
-    }
+    paintPoints(chart, drawn, table, use.colour, size);
+    paintMarks(chart, drawn, truth !== null);
     marks = put(svg, "g");
     chart.tip.hidden = true;
     svg.addEventListener("pointermove", (event) => {
@@ -113,7 +120,7 @@ function scatter(figure, spec) {
     const row = nearest(at);
     ring(row);
     if (row < 0) { chart.tip.hidden = true; return; }
-    const rows = spec.tip.map((c) => [names[c], fmt(table.data[c][row], 5)]);
+    const rows = spec.tip.map((c) => [names[c], fmt(table.data[c][row], telling(...range(table.data[c]), 5))]);
     if (spec.more) rows.push([spec.more, ""]);
     chart.show(...drawn[row], [`${spec.one} ${table.number ? table.number[row] : row + 1}`, ...(table.labels[row] ? [table.labels[row]] : [])].join(": "), rows);
   };

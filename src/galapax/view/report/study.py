@@ -93,22 +93,16 @@ def _label(value: Any) -> str:
 def _study_convergence(out: Page, study: Study) -> None:
     out.section("Convergence")
     panels = data.study_convergence(study)
-    many = len(study) > 12
-    if study.kind == "comparison":
-        out.add("<p>Median and middle half of the runs by evaluations.</p>")
-    else:
-        out.add(
-            "<p>Median of the runs by generation"
-            + ("" if many else ", with the middle half")
-            + ". Click a name to hide it.</p>"
-        )
+    banded = all(curve.lower is not None for panel in panels for curve in panel.curves)
+    what = "Median and middle half" if banded else "Median"
+    out.add(f"<p>{what} of the runs by {panels[0].across}. Click a name to hide it.</p>")
     out.add('<div class="small-multiples">' if len(panels) > 1 else "<div>")
     for number, panel in enumerate(panels, 1):
         if not panel.curves:
             why = "no history was kept" if study.value == "fun" else "hypervolume by generation is for two objectives"
             out.add(f"<p>{escape(panel.title)}: {why}.</p>")
             continue
-        xs, series = _series(panel, 12_000 // len(study), with_bands=not many or len(panel.curves) <= 6)
+        xs, series = _series(panel, 12_000 // len(study))
         spec = {
             "kind": "lines", "file": f"convergence-{number}", "xs": xs, "series": series,
             "x": {"name": panel.across, "log": False},
@@ -119,7 +113,7 @@ def _study_convergence(out: Page, study: Study) -> None:
     out.add("</div>")
 
 
-def _series(panel: data.Panel, most: int, with_bands: bool) -> tuple[list[list[Any]], list[dict[str, Any]]]:
+def _series(panel: data.Panel, most: int) -> tuple[list[list[Any]], list[dict[str, Any]]]:
     """The curves of a panel as the script draws them, thinned to about `most` points each, after the x they share."""
     xs: list[list[Any]] = []
     series = []
@@ -129,7 +123,7 @@ def _series(panel: data.Panel, most: int, with_bands: bool) -> tuple[list[list[A
         if x not in xs:
             xs.append(x)
         bands = []
-        if with_bands and curve.lower is not None and curve.upper is not None:
+        if curve.lower is not None and curve.upper is not None:
             low, high = numbers(curve.lower[rows], 5), numbers(curve.upper[rows], 5)
             bands = [{"name": "middle half", "low": low, "high": high, "opacity": 0.18}]
         one = {"name": curve.label, "x": xs.index(x), "y": numbers(curve.y[rows], 5), "bands": bands}
@@ -143,7 +137,7 @@ def _study_times(out: Page, study: Study) -> None:
         return
     out.section("Share of targets reached")
     count = len(study.axes["problem"]) if study.kind == "comparison" else 1
-    xs, series = _series(panel, 12_000 // len(panel.curves), with_bands=False)
+    xs, series = _series(panel, 12_000 // len(panel.curves))
     spec = {
         "kind": "lines", "file": "running-times", "xs": xs, "series": [one | {"step": True} for one in series],
         "x": {"name": panel.across, "log": True},
