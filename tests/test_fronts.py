@@ -17,8 +17,7 @@ from galapax.cli import app as cli
 from galapax.cli import show
 from galapax.measures import indicators
 from galapax.results.study import curves, has_curves, scores
-from galapax.storage import folders as storage
-from galapax.view import plots, tables
+from galapax.view import plots, saving, tables
 
 BOX = [(0.7, 1.1), (-7.0, -2.0), (-0.5, 9.5)]  # the first two limits are no float32 numbers
 N, RUNS, BUDGET = 12, 3, 120
@@ -109,7 +108,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_saved_run_is_loaded_as_it_was(case, tmp_path, monkeypatch):
-    monkeypatch.setattr(storage, "_can_draw", lambda: case == "nothing feasible")
+    monkeypatch.setattr(saving, "can_draw", lambda: case == "nothing feasible")
     result = black_box(*CASES[case])
     assert (len(result.X) == 0) == ("nothing" in case)
     loaded = gx.load(result.save(tmp_path))
@@ -131,7 +130,7 @@ def test_a_saved_run_is_loaded_as_it_was(case, tmp_path, monkeypatch):
 @pytest.mark.parametrize("damage", ["cut", "text", "column", "missing", "empty"])
 @pytest.mark.parametrize("name", ["front.csv", "fronts.csv"])
 def test_a_damaged_front_is_named(damage, name, tmp_path, monkeypatch):
-    monkeypatch.setattr(storage, "_can_draw", lambda: False)
+    monkeypatch.setattr(saving, "can_draw", lambda: False)
     file = black_box(False, 2).save(tmp_path) / name
     lines = file.read_text(encoding="utf-8").splitlines()
     if damage == "missing":

@@ -8,8 +8,10 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
+import jax
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -17,6 +19,7 @@ from typer.testing import CliRunner
 import galapax as gx
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.cli.app import app
+from galapax.numerics import devices
 from galapax.view import progress
 from galapax.view.live import server, session
 
@@ -222,7 +225,25 @@ def test_the_page_works_with_its_token_and_not_without(visit):
         assert run.thread.is_alive()
 
 
+def test_the_axis_says_the_best_known_value_to_its_digits(visit):
+    run = Run(gx.problems.get("g06"), gx.DE(population=10), generations=3)
+    run.thread.join(60)
+    page = visit(run.url)
+    until(lambda: generation(page) == 3)
+    assert page.evaluate("logged([[1, 2]]).name") == "above the best known (-6961.813876)"
+
+
 # without a browser
+
+
+def test_the_platform_is_that_of_the_default_device():
+    here = jax.devices()[0].platform
+    assert devices.platform() == here and devices.on_cpu() == (here == "cpu")
+    for chosen in ("cpu", jax.devices("cpu")[0]):
+        with jax.default_device(chosen):
+            assert devices.platform() == "cpu" and devices.on_cpu()
+    folder = Path(gx.__file__).parent / "view"
+    assert not [file for file in folder.rglob("*.py") if "default_backend" in file.read_text(encoding="utf-8")]
 
 
 @pytest.mark.parametrize("runs", [1, 3])
@@ -506,7 +527,10 @@ def test_solve_live_says_where_and_stays_up_until_interrupted(monkeypatch):
 def test_importing_galapax_loads_no_server():
     import subprocess
 
-    code = "import sys, galapax; print([m for m in ('uvicorn', 'starlette', 'rich') if m in sys.modules])"
+    code = (
+        "import sys, galapax; "
+        "print([m for m in ('uvicorn', 'starlette', 'rich', 'typer', 'matplotlib', 'PIL') if m in sys.modules])"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
 
 

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -23,7 +25,9 @@ from galapax.core.evaluation import Population
 from galapax.core.problem import Problem, box
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
-from galapax.view import report
+from galapax.storage import folders
+from galapax.view import plots, report, tables
+from galapax.view.report import parts
 
 EVIL = "</script><script>document.title='broken'</script>"
 
@@ -442,6 +446,114 @@ def test_the_distribution_over_runs_is_the_share_that_is_at_least_as_good():
     chart = next(c for c in charts if c["file"] == "final-values")
     for value, share in zip(chart["xs"][0], chart["series"][0]["y"], strict=True):
         assert share == pytest.approx(np.mean(result.runs.fun >= value * (1 - 1e-6)))
+
+
+def test_points_that_lie_close_together_keep_their_places():
+    """Rounded to six digits they would lie on a lattice."""
+    rng = np.random.default_rng(2)
+    x = np.array([1234.5, -6961.8]) + 1e-6 * rng.random((40, 2))
+    result = made(Problem(lambda x: x[0], box(-7000, 7000, 2), name="close"), population=x)
+    table = numbers_of(report.page(result))["tables"]["population"]
+    for column, shown in zip(x.T, table["data"], strict=False):
+        assert np.abs(column - shown).max() <= 1e-4 * np.ptp(column)
+    wide = parts.numbers([1.23456789e-3, 123.456789, 99.0], 6)
+    assert wide == [0.00123457, 123.457, 99.0]  # no more digits than asked for, where they suffice
+    assert parts.numbers([-1e308, 1e308, np.nan, 0.0], 3) == [-1e308, 1e308, None, 0.0]
+
+
+def test_a_constraint_close_to_its_limit_is_active_and_the_tolerance_is_said():
+    problem = Problem(lambda x: x[0], box(0, 1, 2), ineq=lambda x: x, name="limits", constraint_names=["near", "far"])
+    result = made(problem, ineq=np.array([-5.7e-5, -0.3]))
+    assert [(name, state) for name, *_, state in tables.constraint_rows(result)] == [
+        ("near", "active"),
+        ("far", "slack"),
+    ]
+    assert "1 active, 1 slack (active: within 1e-4 of its limit)." in report.page(result)
+    assert tables.ACTIVE == 1e-4
+
+
+def test_the_front_table_has_the_names_of_the_constraints(tmp_path):
+    names = {"objectives": ["cost", "time"], "constraint_names": ["strong", "light", "balanced"]}
+    problem = Problem(lambda x: x, box(0, 1, 2), ineq=lambda x: x, eq=lambda x: x[:1], name="beam", **names)
+    parts_of = {"ineq": np.array([-1.0, -2.0]), "eq": np.zeros(1), "G": -np.ones((40, 2)), "H": np.zeros((40, 1))}
+    result = made(problem, m=2, **parts_of)
+    folder = folders.save(result, tmp_path / "named")
+    assert (folder / "front.csv").read_text().splitlines()[0] == "x1,x2,cost,time,strong,light,balanced"
+    assert np.array_equal(gx.load(folder).G, result.G) and np.array_equal(gx.load(folder).H, result.H)
+    result["problem"] = problem.with_(constraint_names=None)
+    folder = folders.save(result, tmp_path / "nameless")
+    assert (folder / "front.csv").read_text().splitlines()[0] == "x1,x2,cost,time,ineq 1,ineq 2,eq 1"
+
+
+def test_a_min_max_search_shows_what_it_met_and_no_distance():
+    """x may have met no bad y yet: a value below the best known one is no success."""
+    problem = Problem(lambda x: x[0], box(0, 1, 2), name="game", optimum=5.0)
+    game = made(problem, runs=4, worst_case=5.5, y=np.ones(2), worst_cases=np.array([5.5, 6.0, 7.0, 5.8]))
+    game.runs.history.best[:] -= 1.0  # below the best known value throughout
+    axes = game.plot.convergence().axes[0]
+    met = np.median(game.runs.history.best, axis=0)
+    assert axes.get_ylabel() == "worst value among the y met" and axes.get_yscale() == "linear"
+    assert np.array_equal(axes.get_lines()[0].get_ydata(), met)
+    charts = list(numbers_of(report.page(game))["charts"].values())
+    assert charts[0]["y"]["name"] == "worst value among the y met"
+    assert charts[0]["series"][0]["y"] == pytest.approx(met, rel=1e-6)
+    ends = next(c for c in charts if c["file"] == "final-values")
+    assert ends["x"]["name"] == "worst case, checked" and ends["xs"][0] == [5.5, 5.8, 6.0, 7.0]
+    assert ("worst of the worst cases", "7") in tables.run_rows(game)
+    assert "minimum" not in report.page(game).replace("minimumFractionDigits", "")  # the value met is none
+
+
+def test_picture_and_page_draw_the_same_numbers():
+    result = made(gx.problems.get("branin"), runs=9)
+    axes = result.plot.convergence().axes[0]
+    chart = next(iter(numbers_of(report.page(result))["charts"].values()))
+    assert chart["y"]["name"] == axes.get_ylabel() == "distance to the best known value"
+    assert chart["series"][0]["y"] == pytest.approx(axes.get_lines()[0].get_ydata(), rel=1e-6)
+    for of in (study(), sweep_of(3)):
+        picture = plots.study_convergence(of).axes
+        charts = [c for c in numbers_of(report.study_page(of))["charts"].values() if c["file"].startswith("conv")]
+        for axes, chart in zip(picture, charts, strict=True):
+            assert chart["y"]["name"] == picture[0].get_ylabel() and chart["x"]["name"] == axes.get_xlabel()
+            for line, series in zip(axes.get_lines(), chart["series"], strict=True):
+                assert line.get_label() == series["name"]
+                assert series["y"] == pytest.approx(line.get_ydata(), rel=1e-4)
+
+
+def test_quantiles_leave_out_runs_that_failed():
+    result = made(gx.problems.get("branin"), runs=4)
+    runs = replace(result.runs, fun=np.array([3.0, np.nan, 1.0, np.inf]))
+    assert runs.quantiles().tolist() == [1.0, 1.5, 2.0, 2.5, 3.0]
+    none = replace(runs, fun=np.full(4, np.nan))
+    assert np.isnan(none.quantiles((0.0, 1.0))).all() and np.isnan(none.quantiles(0.5))
+    result["runs"] = runs
+    assert ("left out, without a value", "2 of 4 runs") in tables.run_rows(result)
+
+
+def test_a_result_knows_its_knee_and_its_direction():
+    front = two_objectives()
+    assert front.knee == front.choose("knee") and front.sign == 1.0
+    assert two_objectives(F=np.zeros((0, 2))).knee is None
+    single = made(gx.problems.get("branin"))
+    assert single.knee is None
+    single.settings["maximize"] = True
+    assert single.sign == -1.0
+
+
+def test_storage_writes_what_it_is_given_to_draw_and_the_mark_of_a_whole_folder_last(tmp_path):
+    def draw(file):
+        assert file.parent == tmp_path and not (tmp_path / "result.json").exists()
+        file.write_text("drawn")
+
+    (tmp_path / "front.png").write_text("an earlier run's")
+    folders.save(made(gx.problems.get("branin")), tmp_path, {"convergence.png": draw})
+    names = {file.name for file in tmp_path.iterdir()}
+    assert names == {"result.json", "history.csv", "population.csv", "convergence.png"}
+
+
+@pytest.mark.parametrize("room", ["results", "storage"])
+def test_results_and_storage_know_no_views(room):
+    for file in (Path(gx.__file__).parent / room).glob("*.py"):
+        assert "galapax.view" not in file.read_text(encoding="utf-8"), file
 
 
 def test_a_huge_run_makes_a_small_page_that_draws(browser, tmp_path):

@@ -18,8 +18,7 @@ from compilations import compilations
 
 import galapax as gx
 from galapax.engines import xla
-from galapax.storage import folders as storage
-from galapax.view import tables
+from galapax.view import saving, tables
 
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
 LOWER, UPPER = np.array(BOX).T
@@ -400,7 +399,7 @@ def test_a_callback_stops_the_sweep_between_cells(monkeypatch, tmp_path):
         study.cell(fr=1.4, sigma=0.2)
     last = study.cell(fr=1.0, sigma=0.8)
     assert last.run(1).nit == last.runs.nit[1] and last.run(1).fun == pytest.approx(last.runs.fun[1])
-    monkeypatch.setattr(storage, "_can_draw", lambda: False)  # as without matplotlib
+    monkeypatch.setattr(saving, "can_draw", lambda: False)  # as without matplotlib
     loaded = gx.load(study.save(tmp_path))
     assert loaded.message == study.message
     np.testing.assert_array_equal(loaded.values(), study.values())
@@ -597,7 +596,7 @@ def test_saved_tables_are_those_of_the_study(folder):
 
 
 def test_a_sweep_without_history_is_loaded_as_it_was(tmp_path, monkeypatch):
-    monkeypatch.setattr(storage, "_can_draw", lambda: False)  # as without matplotlib
+    monkeypatch.setattr(saving, "can_draw", lambda: False)  # as without matplotlib
     study = dataclasses.replace(
         grid_to_a_target(), results=[copied_without_history(cell) for _, cell in grid_to_a_target()]
     )
@@ -655,7 +654,7 @@ def test_a_study_with_too_few_labels_or_targets_is_damaged(name, copy):
 
 
 def test_saving_a_single_run_over_a_sweep_leaves_nothing_of_it(copy, monkeypatch):
-    monkeypatch.setattr(storage, "_can_draw", lambda: False)  # as without matplotlib
+    monkeypatch.setattr(saving, "can_draw", lambda: False)  # as without matplotlib
     alone(gx.GA(population=N, fr=0.6, sigma=0.2)).save(copy)
     assert isinstance(gx.load(copy), gx.Result)
     assert not {"study.json", "data.npz", "curves.csv", "summary.csv", "summary.md", "summary.tex", "report.html"} & {

@@ -1,5 +1,6 @@
 """Evolutionary optimisation that lives on the accelerator."""
 
+import galapax.view  # noqa: F401  (results learn to draw and save themselves, runs to be watched)
 from galapax import problems
 from galapax.algorithms import ALGORITHMS
 from galapax.algorithms.cde import CDE
@@ -27,8 +28,6 @@ from galapax.running.observers import Live, Progress
 from galapax.storage.folders import load
 from galapax.sweep import sweep
 from galapax.version import __version__
-from galapax.view import live as _live  # noqa: F401 (it offers the live page)
-from galapax.view import progress as _progress  # noqa: F401 (and this the progress line)
 
 __all__ = [
     "ALGORITHMS",

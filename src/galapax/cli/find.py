@@ -18,7 +18,7 @@ from galapax.algorithms.cde import CDE
 from galapax.core.algorithm import Algorithm
 from galapax.core.errors import InputError
 from galapax.core.problem import MinMaxProblem, Problem
-from galapax.evaluation.formulas import objective_count
+from galapax.evaluation.fit import objective_count
 from galapax.minimax import usual
 from galapax.operators import mutation
 from galapax.results.front import CHOICES

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from galapax.core.errors import InputError
+from galapax.core.evaluation import Population
+from galapax.core.hooks import offered
+from galapax.core.problem import Described
 from galapax.core.stop import Stop
 from galapax.measures.statistics import expected_running_time, wilson_interval
-from galapax.results.front import Front, choose
-
-if TYPE_CHECKING:
-    from galapax.core.evaluation import Population
-    from galapax.core.problem import Problem
-    from galapax.view.accessor import Plot
+from galapax.results.front import Front, choose, knee
 
 
 @dataclass(frozen=True)
@@ -84,14 +82,20 @@ class Runs:
         return self.violation <= 0
 
     def quantiles(self, q: Any = (0.0, 0.25, 0.5, 0.75, 1.0)) -> np.ndarray:
-        """Quantiles of the final values over the runs; of several objectives, of the hypervolume."""
-        if self.fronts is None:
-            return np.quantile(self.fun, q)
-        if self.hypervolume is None:
+        """Quantiles of the final values over the runs; of several objectives, of the hypervolume.
+
+        Runs that failed, whose value is not finite, are left out; all are NaN if there is no other.
+        """
+        return finite_quantiles(self.final_values(), q)
+
+    def final_values(self) -> np.ndarray:
+        """What each run came to (R,): its value, or of several objectives its front's hypervolume."""
+        values = self.fun if self.fronts is None else self.hypervolume
+        if values is None:
             raise InputError(
                 "runs with several objectives are compared by their hypervolume: give the Problem a reference_point."
             )
-        return np.quantile(self.hypervolume, q)
+        return np.asarray(values, np.float64)
 
     def success_rate(self, confidence: float = 0.95) -> tuple[float, float, float]:
         """The share of successful runs, and its Wilson interval."""
@@ -123,7 +127,7 @@ class Result(dict[str, Any]):
     run's.
     """
 
-    problem: Problem
+    problem: Described
     x: np.ndarray
     fun: Any  # a float; of several objectives (m,)
     success: bool
@@ -210,23 +214,33 @@ class Result(dict[str, Any]):
         """
         if "F" not in self:
             raise InputError("there is no front to choose from: the problem has one objective, and x is its answer.")
-        return choose(self.F, -1.0 if self.settings["maximize"] else 1.0, how)
+        return choose(self.F, self.sign, how)
 
     @property
-    def plot(self) -> Plot:
-        """Figures: plot.convergence(), plot.front(), plot.maps(), plot.parallel(), plot.landscape(); plot() chooses."""
-        from galapax.view.accessor import Plot
+    def knee(self) -> int | None:
+        """The row of the front's knee, whose solution is x; None where there is no front, or nothing on it."""
+        return knee(self.F, self.sign) if "F" in self and len(self.F) else None
 
-        return Plot(self)
+    @property
+    def sign(self) -> float:
+        """-1 where values are maximised, else 1: times this, the least value is the best."""
+        return direction(self.settings)
+
+    @property
+    def plot(self) -> Any:
+        """Figures: plot.convergence(), plot.front(), plot.maps(), plot.parallel(), plot.landscape(); plot() chooses.
+
+        See `view.accessor.Plot`, which this is.
+        """
+        return offered("plot")(self)
 
     def save(self, folder: str | Path) -> Path:
         """Write this result to a folder: result.json, history.csv, population.csv, convergence.png, report.html.
 
         The files of a run or study saved there before are replaced; others are left alone.
         """
-        from galapax.storage.folders import save
-
-        return save(self, folder)
+        path: Path = offered("save")(self, folder)
+        return path
 
     def __repr__(self) -> str:
         shown = ("message", "success", "fun", "x", "feasible", "nit", "nfev", "n_failed", "seed")
@@ -241,6 +255,25 @@ class Result(dict[str, Any]):
             low, median, high = runs.quantiles((0.0, 0.5, 1.0))
             lines.append(f"{'runs':>10}: {len(runs)}, fun from {low:.6g} to {high:.6g}, median {median:.6g}")
         return "\n".join(lines)
+
+
+def direction(settings: dict[str, Any]) -> float:
+    """-1 if these settings of a run ask for a maximum, else 1."""
+    return -1.0 if settings["maximize"] else 1.0
+
+
+def finite_quantiles(values: np.ndarray, q: Any) -> np.ndarray:
+    """Quantiles of the values that are finite; NaN if none is."""
+    finite = values[np.isfinite(values)]
+    return np.quantile(finite, q) if finite.size else np.full(np.shape(q), np.nan)
+
+
+def constraint_names(result: Result) -> list[str]:
+    """A name for each constraint, the inequalities first: the problem's own, or "ineq 1" and so on."""
+    if result.problem.constraint_names is not None:
+        return list(result.problem.constraint_names)
+    parts = (("ineq", result.ineq), ("eq", result.eq))
+    return [f"{kind} {i + 1}" for kind, part in parts if part is not None for i in range(len(part))]
 
 
 def all_runs(result: Result) -> Runs:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from galapax.core.errors import InputError
+from galapax.core.hooks import offered
 from galapax.core.stop import Stop
 from galapax.measures import indicators, statistics
 from galapax.measures.statistics import Comparison, Friedman
@@ -173,9 +174,8 @@ class Study:
 
         The files of a run or study saved there before are replaced; others are left alone.
         """
-        from galapax.storage.folders import save_study
-
-        return save_study(self, folder)
+        path: Path = offered("save_study")(self, folder)
+        return path
 
     def __repr__(self) -> str:
         axes = " × ".join(f"{len(v)} {name}" for name, v in self.axes.items())
@@ -196,7 +196,7 @@ def measured(result: Result) -> Result:
     runs, corner = all_runs(result), result.problem.reference_point
     if runs.fronts is None or runs.hypervolume is not None or corner is None:
         return result
-    sign = -1.0 if result.settings["maximize"] else 1.0
+    sign = result.sign
     volumes = np.array([indicators.volume(sign * front.F, sign * np.asarray(corner)) for front in runs.fronts])
     result["hypervolume"] = float(volumes.max())
     if result.runs is not None:
@@ -248,7 +248,7 @@ def to_target(result: Result, target: float) -> tuple[np.ndarray, np.ndarray]:
 
 def sign_of(result: Result) -> float:
     """-1 where a larger value is the better: a maximised one, and a hypervolume."""
-    return -1.0 if result.settings["maximize"] or value_name(result) == "hypervolume" else 1.0
+    return -1.0 if value_name(result) == "hypervolume" else result.sign
 
 
 def reference_value(results: list[Result]) -> float:
@@ -262,4 +262,20 @@ def best_known(result: Result) -> float | None:
     """The problem's best known value, to be minimised."""
     problem = result.problem
     known = problem.optimum if value_name(result) == "fun" else problem.hypervolume
-    return None if known is None or result.settings["maximize"] else sign_of(result) * float(known)
+    return None if known is None or result.sign < 0 else sign_of(result) * float(known)
+
+
+def curve_rows(study: Study) -> list[dict[str, Any]]:
+    """The best value by generation over the runs of each cell: mean and quantiles; inf while some run has none."""
+    out = []
+    for labels, result in study:
+        history = all_runs(result).history
+        if history is None or not has_curves(result):
+            continue
+        best = curves(result)
+        sign = sign_of(result)
+        table = sign * np.vstack([best.mean(axis=0), statistics.quantile_curves(best)]) + 0.0  # no -0.0
+        names = ("mean", "best", "lower_quartile", "median", "upper_quartile", "worst")
+        for g, nfev, column in zip(history.generation.tolist(), history.nfev.tolist(), table.T.tolist(), strict=True):
+            out.append({**labels, "generation": g, "nfev": nfev, **dict(zip(names, column, strict=True))})
+    return out

@@ -1,4 +1,4 @@
-"""Who watches a run: the callback, the progress line, the live page. What draws them offers itself here."""
+"""Who watches a run: the callback, the progress line, the live page; what draws them is in view/, see core/hooks.py."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import inspect
 import ipaddress
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from galapax import algorithms
 from galapax.core.checks import whole
 from galapax.core.errors import InputError
+from galapax.core.hooks import offered
 from galapax.core.problem import Described
 from galapax.engines.drive import Viewer
 from galapax.running.task import Task
@@ -142,30 +143,12 @@ class Session(Viewer, Protocol):
         """The run ended, for this reason."""
 
 
-Line = Callable[[bool | None, str], AbstractContextManager[Callable[[Progress], None]]]
-Page = Callable[[Live, Callable[[], Facts]], AbstractContextManager[Session | None]]
-_lines: list[Line] = []
-_pages: list[Page] = []
-
-
-def offer_line(line: Line) -> Line:
-    """Let this draw the progress line."""
-    _lines[:] = [line]
-    return line
-
-
-def offer_page(page: Page) -> Page:
-    """Let this show the live page."""
-    _pages[:] = [page]
-    return page
-
-
 @contextmanager
 def watching(
     observers: Observers, facts: Callable[[], Facts]
 ) -> Iterator[tuple[Callable[[Progress], None], Session | None]]:
     """What shows a Progress, and the session of a live page, if there is one."""
-    line = _lines[0](observers.progress, observers.title) if _lines else nullcontext(lambda state: None)
-    page = _pages[0](observers.live, facts) if _pages and observers.live is not None else nullcontext(None)
+    line = offered("progress_line")(observers.progress, observers.title)
+    page = nullcontext(None) if observers.live is None else offered("live_page")(observers.live, facts)
     with line as show, page as session:
         yield show, session

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
@@ -18,12 +18,14 @@ from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.core.problem import Bounds, Problem, unavailable
 from galapax.results.front import Front
-from galapax.results.result import History, Result, Runs, all_runs
-from galapax.results.study import Study
+from galapax.results.result import History, Result, Runs, all_runs, constraint_names
+from galapax.results.study import Study, curve_rows
 
 FORMAT = 1
+Drawings = Mapping[str, Callable[[Path], object]]  # {file name: writes that file}, of what others draw into a folder
 
 
+# All that a folder may hold, the drawings too: what an earlier run left there must not stand for this one's.
 FILES = (
     "result.json",
     "history.csv",
@@ -51,11 +53,12 @@ STUDY_FILES = (
 )
 
 
-def save(result: Result, folder: str | Path) -> Path:
+def save(result: Result, folder: str | Path, pictures: Drawings | None = None) -> Path:
     """Write `result` to `folder`: result.json, history.csv, population.csv, for several objectives front.csv; for
     several runs runs.csv, histories.npz with the history of every run, and fronts.csv with every run's front; the
-    populations that were kept in snapshots.npz; with matplotlib, pictures and a page too.
+    populations that were kept in snapshots.npz.
 
+    pictures: further files and what writes each, given its path; `Result.save` has the views draw them.
     What an earlier run left there is removed first. result.json is written last and in one move, so that a folder which
     has it is complete.
     """
@@ -76,13 +79,8 @@ def save(result: Result, folder: str | Path) -> Path:
             _write_csv(path / "front.csv", *front_table(result))
         if result.get("snapshots"):
             _write_npz(path / "snapshots.npz", _snapshot_arrays(result.snapshots))
-        if _can_draw():
-            from galapax.view import plots, report
-
-            plots.convergence(result).savefig(path / "convergence.png", dpi=150)
-            if "F" in result and len(result.F):
-                plots.front(result).savefig(path / "front.png", dpi=150)
-            (path / "report.html").write_text(report.page(result), encoding="utf-8")
+        for name, draw in (pictures or {}).items():
+            draw(path / name)
         _write_json(path / "result.json", plain_result(result))
     return path
 
@@ -131,47 +129,41 @@ def load(folder: str | Path) -> Result | Study:
     return result
 
 
-def save_study(study: Study, folder: str | Path) -> Path:
-    """Write a study to `folder`: its tables (runs.csv, summary.csv, .md, .tex, curves.csv), pictures, a page, and
-    study.json with data.npz, from which `load` makes it again. study.json is written last.
-    """
-    from galapax.view import tables
+def save_study(study: Study, folder: str | Path, pictures: Drawings | None = None) -> Path:
+    """Write a study to `folder`: its tables (runs.csv, summary.csv, curves.csv), and study.json with data.npz, from
+    which `load` makes it again. study.json is written last.
 
+    pictures: further files and what writes each, given its path: figures, a page, the summary as Markdown and LaTeX.
+    """
     path = Path(folder)
     with _emptied(path):
         _write_rows(path / "runs.csv", study.rows())
         _write_rows(path / "summary.csv", study.summary())
-        _write_rows(path / "curves.csv", tables.curve_rows(study))
-        (path / "summary.md").write_text(tables.markdown(study), encoding="utf-8")
-        (path / "summary.tex").write_text(tables.latex(study), encoding="utf-8")
-        arrays: dict[str, np.ndarray] = {}
-        for i, result in enumerate(study.results):
-            parts = _arrays(replace(all_runs(result), history=None, fronts=None)) | {
-                "population": result.population,
-                "population_fitness": result.population_fitness,
-            }
-            if "F" in result:
-                parts |= {
-                    f"front.{name}": result[name] for name in ("X", "F", "G", "H", "CV") if result[name] is not None
-                }
-                parts |= {f"derived.{name}": values for name, values in result.get("derived", {}).items()}
-                names = (result.problem.variable_names(), _value_names(result))
-                parts["fronts"] = _fronts_table(all_runs(result), *names)[1]
-            if (history := all_runs(result).history) is not None:
-                parts |= {f"history.{name}": values for name, values in _arrays(history).items()}
-            arrays |= {f"{i}.{name}": values for name, values in parts.items()}
-        _write_npz(path / "data.npz", arrays)
-        if _can_draw():
-            from galapax.view import plots, report
-
-            plots.study_convergence(study).savefig(path / "convergence.png", dpi=130)
-            if study.kind == "comparison":
-                plots.running_times(study).savefig(path / "ecdf.png", dpi=130)
-            (path / "report.html").write_text(report.study_page(study), encoding="utf-8")
+        _write_rows(path / "curves.csv", curve_rows(study))
+        arrays = [_cell_arrays(result) for result in study.results]
+        _write_npz(path / "data.npz", {f"{i}.{name}": a for i, own in enumerate(arrays) for name, a in own.items()})
+        for name, draw in (pictures or {}).items():
+            draw(path / name)
         described = {name: getattr(study, name) for name in ("kind", "axes", "labels", "targets", "message", "paired")}
         cells = [plain_result(result) for result in study.results]
         _write_json(path / "study.json", {"format": FORMAT, **described, "cells": cells})
     return path
+
+
+def _cell_arrays(result: Result) -> dict[str, np.ndarray]:
+    """The arrays of a study's cell by name: runs, population, "front.X", "history.best" and so on."""
+    runs = all_runs(result)
+    parts = _arrays(replace(runs, history=None, fronts=None)) | {
+        "population": result.population,
+        "population_fitness": result.population_fitness,
+    }
+    if "F" in result:
+        parts |= {f"front.{name}": result[name] for name in ("X", "F", "G", "H", "CV") if result[name] is not None}
+        parts |= {f"derived.{name}": values for name, values in result.get("derived", {}).items()}
+        parts["fronts"] = _fronts_table(runs, result.problem.variable_names(), _value_names(result))[1]
+    if runs.history is not None:
+        parts |= {f"history.{name}": values for name, values in _arrays(runs.history).items()}
+    return parts
 
 
 def _load_study(path: Path) -> Study:
@@ -425,11 +417,10 @@ def front_table(result: Result) -> tuple[list[str], np.ndarray]:
     """The front with one row a solution: variables, derived quantities, objectives, constraints."""
     problem = result.problem
     parts = [result.X, *result.get("derived", {}).values(), result.F]
+    parts += [part for part in (result.G, result.H) if part is not None]
     names = [*problem.variable_names(), *(problem.derived or ()), *_value_names(result)]
-    for part, kind in ((result.G, "ineq"), (result.H, "eq")):
-        if part is not None:
-            names += [f"{kind} {i + 1}" for i in range(part.shape[1])]
-            parts.append(part)
+    if result.G is not None or result.H is not None:
+        names += constraint_names(result)
     return names, np.column_stack(parts)
 
 
@@ -486,13 +477,3 @@ def _read_csv(file: Path, columns: int | None = None, may_be_empty: bool = False
         if table.ndim != 2 or table.shape[1] != len(names) or (columns is not None and table.shape[1] != columns):
             raise ValueError("rows or columns are missing")
         return table, names
-
-
-def _can_draw() -> bool:
-    """Whether the `view` extra is installed; without it the numbers are saved all the same."""
-    try:
-        import matplotlib  # noqa: F401
-        import PIL  # noqa: F401
-    except ModuleNotFoundError:
-        return False
-    return True

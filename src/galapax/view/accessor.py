@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from galapax.core.errors import InputError
+from galapax.results.result import Result
+from galapax.view import data
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from galapax.results.result import Result
 
 
 class Plot:
@@ -28,8 +28,8 @@ class Plot:
 
     def convergence(self) -> Figure:
         """The best value by generation; for several runs the median, the middle half and the whole range."""
-        plots, runs = _plots(), self._result.runs
-        if (self._result.history if runs is None else runs.history) is None:
+        plots = _plots()
+        if data.history_of(self._result) is None:
             raise InputError("this result kept no values by generation: run it again with history=True.")
         return plots.convergence(self._result)
 
@@ -112,12 +112,20 @@ class Plot:
         return "result.plot has convergence(), front(), maps(), parallel(), landscape(), gif(file) and save(folder)"
 
 
-def _plots() -> Any:
+def lacking() -> str | None:
+    """The package that pictures need and that is not installed, if there is one."""
     try:
         import matplotlib  # noqa: F401
         import PIL  # noqa: F401
     except ModuleNotFoundError as error:
-        raise InputError(f'pictures need the package {error.name}: pip install "galapax[view]".') from None
+        return error.name
+    return None
+
+
+def _plots() -> Any:
+    missing = lacking()
+    if missing is not None:
+        raise InputError(f'pictures need the package {missing}: pip install "galapax[view]".')
     from galapax.view import plots
 
     return plots

@@ -18,7 +18,7 @@ from PIL import Image
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.results.result import Result
-from galapax.view import maps, plots
+from galapax.view import data, maps, plots
 
 STRIP = 6  # maps side by side, unless generations are chosen
 INFEASIBLE = (250, 215, 150)  # the colour of an individual that has no fitness
@@ -35,27 +35,26 @@ class MapScale:
         if form not in ("genome", "variables"):
             raise InputError(f'form must be "genome" or "variables", got {form!r}.')
         self.result, self.form, self.scale = result, form, scale
-        self.maximize = bool(result.settings["maximize"])
+        self.maximize = result.sign < 0
         first = next(iter(kept.values()))
         self.n, self.d = np.shape(first.x)
         self.rows = maps.thinned(self.n, most // -(-self.d // 4) if form == "genome" else 400)
         every = np.concatenate([f[np.isfinite(f)] for f in map(maps.fitness_of, kept.values())])
         self.infeasible = any(np.isnan(maps.fitness_of(population)).any() for population in kept.values())
         self.low, self.high = (float(every.min()), float(every.max())) if every.size else (0.0, 0.0)
-        optimum = result.problem.optimum
-        if optimum is not None and not self.maximize:
-            self.low = min(self.low, float(optimum))
+        optimum = None if "F" in result else data.known_value(result)
+        if optimum is not None:
+            self.low = min(self.low, optimum)
         ends = [np.median(f[np.isfinite(f)]) for f in map(maps.fitness_of, kept.values()) if np.isfinite(f).any()]
-        best, span = (self.high, -1.0) if self.maximize else (self.low, 1.0)
-        gaps = [span * (end - best) for end in ends]
+        best = self.high if self.maximize else self.low
+        gaps = [result.sign * (end - best) for end in ends]
         self.log = bool(gaps) and self.high - self.low > 100 * min(gaps)
 
     def genes(self, population: Population) -> np.ndarray:
         bounds, x = self.result.problem.bounds, np.asarray(population.x)
         if self.form == "genome":
             return maps.genome_map(x[self.rows], bounds, scale=self.scale, background=(255, 255, 255))
-        sign = -1.0 if self.maximize else 1.0
-        chosen = maps.best_first(sign * maps.fitness_of(population))[self.rows]
+        chosen = maps.best_first(self.result.sign * maps.fitness_of(population))[self.rows]
         return maps.coloured(maps.variable_map(x[chosen], bounds, scale=self.scale), plots.SEQUENCE)
 
     def fitness(self, population: Population) -> np.ndarray:
@@ -92,9 +91,9 @@ class MapScale:
         else:
             names = self.result.problem.variable_names()
             at = maps.thinned(self.d, 8 if max(map(len, names)) < 4 else 4)
-            axes.set_xticks(at, [names[i] for i in at] if self.d > 4 else plots.labels(self.result.problem))
+            axes.set_xticks(at, [names[i] for i in at] if self.d > 4 else data.labels(self.result.problem))
             if max(map(len, names)) > 4 and self.d <= 12:
-                axes.set_xticks(range(self.d), plots.labels(self.result.problem), rotation=90, fontsize=8)
+                axes.set_xticks(range(self.d), data.labels(self.result.problem), rotation=90, fontsize=8)
             axes.set_yticks([])
         return image
 
@@ -118,7 +117,7 @@ class MapScale:
         )
 
     def fitness_name(self) -> str:
-        name = plots.objective_names(self.result)[0]
+        name = data.objective_names(self.result)[0]
         return f"{name} (orange: infeasible)" if self.infeasible else name
 
 
@@ -210,7 +209,7 @@ def save_maps(
 
 def title(figure: Figure, result: Result, note: str = "", run: int | None = None) -> None:
     """Problem and algorithm over a figure of several panels, and a note under them."""
-    text = plots.title_of(result)
+    text = data.title_of(result)
     if result.runs is not None:
         number = result.runs.number[maps.best_row(result)] if run is None else run
         text += f", run {number}"

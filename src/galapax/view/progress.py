@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from galapax.running.observers import Progress, offer_line
+from galapax.running.observers import Progress
 
 PATIENCE = 1.0  # seconds before a line appears by itself
 BAR = 20  # characters
@@ -20,7 +20,6 @@ COMPILING = "compiling …"
 IMPORTANT = ("left", "runs", "best", "title", "generation", "violation", "bar", "feasible", "speed")
 
 
-@offer_line
 @contextmanager
 def progress_line(wanted: bool | None, title: str) -> Iterator[Callable[[Progress], None]]:
     """A function that shows a Progress on one line. wanted: yes, no, or None for "on a terminal, after a while".

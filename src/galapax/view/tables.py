@@ -9,10 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from galapax.measures import statistics
-from galapax.results.result import Result, all_runs
-from galapax.results.study import SIGNIFICANT, Study, curves, has_curves, scores, sign_of
+from galapax.results.result import Result, all_runs, constraint_names, finite_quantiles
+from galapax.results.study import SIGNIFICANT, Study, has_curves, scores, sign_of
+from galapax.view import data
 
 SHOWN = 12  # variables or constraints listed one by one
+ACTIVE = 1e-4  # how far from its limit an inequality still counts as active
+ACTIVE_NOTE = "active: within 1e-4 of its limit"
 
 
 class Cell(NamedTuple):
@@ -145,22 +148,6 @@ def _number(name: str, value: Any, digits: int) -> str:
     return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
-def curve_rows(study: Study) -> list[dict[str, Any]]:
-    """The best value by generation over the runs of each cell: mean and quantiles; inf while some run has none."""
-    out = []
-    for labels, result in study:
-        history = all_runs(result).history
-        if history is None or not has_curves(result):
-            continue
-        best = curves(result)
-        sign = sign_of(result)
-        table = sign * np.vstack([best.mean(axis=0), statistics.quantile_curves(best)]) + 0.0  # no -0.0
-        names = ("mean", "best", "lower_quartile", "median", "upper_quartile", "worst")
-        for g, nfev, column in zip(history.generation.tolist(), history.nfev.tolist(), table.T.tolist(), strict=True):
-            out.append({**labels, "generation": g, "nfev": nfev, **dict(zip(names, column, strict=True))})
-    return out
-
-
 def markdown(study: Study) -> str:
     def plain(text: str) -> str:
         return " ".join(text.split()).replace("|", "\\|")
@@ -212,11 +199,11 @@ def html(grid: Grid) -> str:
 
 def front_points(result: Result) -> dict[str, int]:
     """The rows of a front that tables show: its ends, its knee, and what the user chose, {label: row}."""
-    best = np.argmax if result.settings["maximize"] else np.argmin
-    word = "most" if result.settings["maximize"] else "least"
+    word = "least" if result.sign > 0 else "most"
     names = result.problem.objective_names(result.F.shape[1])
-    points = {f"{word} {name}": int(best(result.F[:, k])) for k, name in enumerate(names)}
-    points["knee"] = result.choose("knee")
+    points = {f"{word} {name}": row for name, row in zip(names, data.front_ends(result), strict=True)}
+    if result.knee is not None:
+        points["knee"] = result.knee
     if result.get("chosen") is not None:
         how = result.chosen if isinstance(result.chosen, str) else ", ".join(f"{w:g}" for w in result.chosen)
         points[f"chosen: {how}"] = result.choose(result.chosen)
@@ -246,22 +233,23 @@ def front_summary(result: Result) -> str:
     if result.get("hypervolume") is not None:
         whose = "the best run's hypervolume" if result.runs is not None else "hypervolume"
         text += f"; {whose} {result.hypervolume:.6g}"
-        exact = result.problem.hypervolume
-        if exact is not None and not result.settings["maximize"]:
+        exact = data.known_value(result)
+        if exact is not None:
             text += f", {result.hypervolume / exact:.2%} of the true front's"
     return text + "."
 
 
 def constraint_rows(result: Result) -> list[tuple[str, float, str, str]]:
-    """Name, value, what is needed and how it stands ("active", "slack", "violated") for every constraint at x."""
+    """Name, value, what is needed and how it stands ("active", "slack", "violated") for every constraint at x.
+
+    An inequality is active within `ACTIVE` of its limit, which tables say by `ACTIVE_NOTE`.
+    """
     ineq = np.zeros(0) if result.ineq is None else result.ineq
     eq = np.zeros(0) if result.eq is None else result.eq
-    names = result.problem.constraint_names
-    if names is None:
-        names = [f"ineq {i + 1}" for i in range(len(ineq))] + [f"eq {i + 1}" for i in range(len(eq))]
+    names = constraint_names(result)
     rows = []
     for name, g in zip(names[: len(ineq)], ineq.tolist(), strict=True):
-        rows.append((name, g, "<= 0", "violated" if g > 0 else "active" if g > -1e-6 else "slack"))
+        rows.append((name, g, "<= 0", "violated" if g > 0 else "active" if g >= -ACTIVE else "slack"))
     tolerance = result.problem.eq_tolerance
     for name, h in zip(names[len(ineq) :], eq.tolist(), strict=True):
         rows.append((name, h, f"0 ± {tolerance:g}", "violated" if abs(h) > tolerance else "active"))
@@ -269,17 +257,25 @@ def constraint_rows(result: Result) -> list[tuple[str, float, str, str]]:
 
 
 def run_rows(result: Result) -> list[tuple[str, str]]:
-    """How the final values of the runs spread, how many succeeded, and what a success costs."""
+    """How the final values of the runs spread, how many succeeded, and what a success costs.
+
+    The values are those that runs are compared by: of several objectives the hypervolume, and of a min-max search the
+    worst case that was checked.
+    """
     runs = result.runs
     assert runs is not None
-    quantiles = {"best": 0.0, "lower quartile": 0.25, "median": 0.5, "upper quartile": 0.75, "worst": 1.0}
-    several = runs.fronts is not None
-    order = [1 - q if result.settings["maximize"] or several else q for q in quantiles.values()]
-    if several and runs.hypervolume is None:
-        rows = []
-    else:
-        of = " hypervolume" if several else ""
-        rows = [(name + of, f"{value:.10g}") for name, value in zip(quantiles, runs.quantiles(order), strict=True)]
+    values, of = None, ""
+    if result.get("worst_cases") is not None:
+        values, of = np.asarray(result.worst_cases, np.float64), " of the worst cases"
+    elif runs.fronts is None or runs.hypervolume is not None:
+        values, of = runs.final_values(), "" if runs.fronts is None else " hypervolume"
+    rows = []
+    if values is not None:
+        quantiles = {"best": 0.0, "lower quartile": 0.25, "median": 0.5, "upper quartile": 0.75, "worst": 1.0}
+        found = finite_quantiles(sign_of(result) * values, list(quantiles.values())) * sign_of(result)
+        rows = [(name + of, f"{value:.10g}") for name, value in zip(quantiles, found.tolist(), strict=True)]
+        failed = int((~np.isfinite(values)).sum())
+        rows += [("left out, without a value", f"{failed:,} of {len(runs):,} runs")] * bool(failed)
     rate, low, high = runs.success_rate()
     rows.append(("successful", f"{rate:.1%} ({low:.1%} to {high:.1%})"))
     rows.append(("evaluations per success", f"{runs.ert():,.0f}"))

@@ -15,7 +15,8 @@ from galapax import algorithms, problems
 from galapax.core.problem import Problem
 from galapax.results.result import Result, all_runs
 from galapax.results.study import Study
-from galapax.view.tables import SHOWN, constraint_rows, front_rows, front_summary, grids, run_rows
+from galapax.view.data import CHECKED, MET, known_value, objective_names
+from galapax.view.tables import ACTIVE_NOTE, SHOWN, constraint_rows, front_rows, front_summary, grids, run_rows
 
 SHORT = {"variables": "vars", "objectives": "obj", "ineq": "g≤0", "eq": "h=0"}  # headings for 80 columns
 
@@ -55,14 +56,15 @@ def _answer(result: Result) -> Table:
     table = Table(title_justify="left", show_header=True, header_style="bold")
     for name in ("", "value", "from", "to"):
         table.add_column(name, justify="right" if name else "left")
-    what = "maximum" if result.settings["maximize"] else "minimum"
-    whats = [what] if np.ndim(result.fun) == 0 else _objectives(result)
+    what = MET if "worst_case" in result else "minimum" if result.sign > 0 else "maximum"
+    whats = [what] if np.ndim(result.fun) == 0 else objective_names(result)
+    if "worst_case" in result:
+        table.add_row(CHECKED, f"[bold]{result.worst_case:.10g}[/]", "", "")
     for name, value in zip(whats, np.atleast_1d(result.fun), strict=True):
         table.add_row(name, f"[bold]{value:.10g}[/]", "", "")
-    if problem.optimum is not None and not result.settings["maximize"]:
-        table.add_row("best known", f"{problem.optimum:.10g}", "", "")
-    if "worst_case" in result:
-        table.add_row("worst case, checked", f"[bold]{result.worst_case:.10g}[/]", "", "")
+    known = known_value(result) if np.ndim(result.fun) == 0 else None
+    if known is not None:
+        table.add_row("best known", f"{known:.10g}", "", "")
     table.add_section()
     bounds = problem.bounds
     for i, name in list(enumerate(problem.variable_names()))[:SHOWN]:
@@ -76,11 +78,6 @@ def _answer(result: Result) -> Table:
         for i, value in list(enumerate(result.y))[:SHOWN]:
             table.add_row(f"worst y{i + 1}", f"{value:.8g}", "", "")
     return table
-
-
-def _objectives(result: Result) -> list[str]:
-    problem = result.problem
-    return [problem.with_unit(name) for name in problem.objective_names(len(result.fun))]
 
 
 def _front(result: Result) -> RenderableType:
@@ -103,7 +100,10 @@ def _constraints(result: Result) -> Table | None:
     if result.ineq is None and result.eq is None:
         return None
     rows = constraint_rows(result)
-    table = Table(header_style="bold", title="at the knee" if "F" in result else None, title_justify="left")
+    table = Table(
+        header_style="bold", title="at the knee" if "F" in result else None, title_justify="left",
+        caption=ACTIVE_NOTE if result.ineq is not None else None, caption_justify="left",
+    )  # fmt: skip
     for name in ("constraint", "value", "needed", ""):
         table.add_column(name, justify="left" if name in ("constraint", "") else "right")
     for name, value, needed, state in rows[:SHOWN]:

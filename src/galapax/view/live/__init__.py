@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from galapax.running.observers import Facts, Live, offer_page
+from galapax.running.observers import Facts, Live
 
 if TYPE_CHECKING:
     from galapax.view.live.session import Session
@@ -19,7 +19,6 @@ def is_served(live: Live) -> bool:
     return server is not None and server.is_up(live)
 
 
-@offer_page
 @contextmanager
 def watching(live: Live, facts: Callable[[], Facts]) -> Iterator[Session | None]:
     """A session that shows a run on a page; None where none can be had, which harms no run."""

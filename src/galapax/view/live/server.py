@@ -38,6 +38,7 @@ from galapax.view.live.session import Session
 HEARTBEAT = 15.0  # seconds
 BETWEEN_EVENTS = 0.08
 LONGEST_COMMAND = 1000  # bytes
+SCRIPTS = ("page_base.js", "page_draw.js", "page.js")  # one program, in this order
 
 _servers: dict[tuple[str, int], Server] = {}
 
@@ -152,9 +153,10 @@ class Server:
         )
 
     async def _page(self, request: Request) -> Response:
-        folder, nonce = files("galapax.view.live"), secrets.token_urlsafe(16)
-        parts = {name: (folder / f"page.{name}").read_text(encoding="utf-8") for name in ("html", "css", "js")}
-        text = parts["html"].replace("NONCE", nonce).replace("/*CSS*/", parts["css"]).replace("/*JS*/", parts["js"])
+        nonce = secrets.token_urlsafe(16)
+        script = "\n".join(map(_asset, SCRIPTS))
+        text = _asset("page.html").replace("NONCE", nonce)
+        text = text.replace("/*CSS*/", _asset("page.css")).replace("/*JS*/", script)
         policy = (
             f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; "
             "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -219,6 +221,10 @@ class Server:
             return PlainTextResponse("No run yet.", 404)
         why = self.session.command(name, value)
         return PlainTextResponse(why, 400) if why else PlainTextResponse("done")
+
+
+def _asset(name: str) -> str:
+    return (files("galapax.view.live") / name).read_text(encoding="utf-8")
 
 
 class Guard:

@@ -6,12 +6,9 @@ for the other: the run leaves a new frame where the old one was, and a page take
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import json
 import math
 import secrets
-import struct
 import threading
 import time
 from collections import deque
@@ -21,14 +18,14 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from galapax.core.problem import Problem
 from galapax.core.stop import NEVER, RUNNING, Stop
 from galapax.engines import glimpse
 from galapax.engines.outcome import Track
-from galapax.engines.points import evaluate_points
-from galapax.evaluation.formulas import Traced, trace
 from galapax.numerics import devices
+from galapax.results.result import direction
 from galapax.running.observers import Facts
+from galapax.view.live.contours import Contours
+from galapax.view.live.messages import described, packed, plain
 
 BETWEEN_FRAMES = 0.2  # seconds; a frame that is dear to make comes less often
 BETWEEN_ROWS = 0.2  # and three times that while nobody watches
@@ -37,13 +34,6 @@ SHARE = 0.02  # of the run's time that looking at it may take
 POINTS = 2000  # of a curve, at most
 SLOWEST, FASTEST = 0.1, 1e6  # generations a second
 PATIENCE = 10.0  # seconds after which a run that is held up goes on, once nobody watches it any more
-FRONT = 400  # points of a true front
-SIDE, BLOCK = 72, 648  # a grid of contours has SIDE * SIDE points, evaluated so many at a time
-SLOW_CONTOURS = 8.0  # seconds that a grid may take
-_contouring = threading.Lock()
-# a thread inside JAX when the process ends would abort it
-atexit.register(_contouring.acquire, timeout=20.0)
-
 COMMANDS = ("pause", "resume", "step", "stop", "speed", "run")
 
 
@@ -68,7 +58,7 @@ class Session:
         self.name = secrets.token_hex(6)  # pages see by it that another run is shown
         self.most = 1 if paused else NEVER
         self._changed = threading.Condition()
-        self._sign = -1.0 if facts.settings["maximize"] else 1.0
+        self._sign = direction(facts.settings)
         self._began, self._ended = time.perf_counter(), 0.0
         self._state, self._message = "starting", ""
         self._paused, self._steps, self._stop = paused, 0, False
@@ -89,8 +79,7 @@ class Session:
         self._frame: tuple[int, int, glimpse.Survivors] | None = None  # generation, run
         self._frames = 0
         self._packed: tuple[int, bytes] = (0, b"")
-        self._contours: dict[tuple[int, int, int], dict[str, Any]] = {}
-        self._formulas: Traced | None = None
+        self._contours = Contours(facts)
 
     # the run's thread
 
@@ -235,7 +224,7 @@ class Session:
             values.append(shares if shape.constrained and (single or final) else math.nan)
             if spread is not None:
                 values += (spread[i].astype(float) * self._sign).tolist()
-            points.append([start + row + 1, *(_plain(v) for v in values)])
+            points.append([start + row + 1, *(plain(v) for v in values)])
         with self._changed:
             self._points += points
             if len(self._points) > POINTS:
@@ -332,8 +321,8 @@ class Session:
         done = (track.reason != RUNNING) | (track.generations >= (self.facts.generations or NEVER))
         numbers = {
             "nfev": int(track.evaluations.sum()),
-            "best": _plain(self._sign * float(track.best[row])),
-            "violation": _plain(float(track.violation[row])),
+            "best": plain(self._sign * float(track.best[row])),
+            "violation": plain(float(track.violation[row])),
             "batch_runs": len(track.best),
             "runs_done": int(done.sum()),
         }
@@ -344,7 +333,7 @@ class Session:
             feasible = track.best[(track.violation <= 0) & np.isfinite(track.best)]
             some = np.sort(feasible[:: max(1, len(feasible) // 4096)])
             at = np.linspace(0, len(some) - 1, min(len(some), 512)).astype(int)
-            numbers["values"] = [_plain(self._sign * v) for v in some[at]]
+            numbers["values"] = [plain(self._sign * v) for v in some[at]]
         self._summed = (track, numbers)
         return numbers
 
@@ -356,115 +345,19 @@ class Session:
             return b""
         if self._packed[0] == number:
             return self._packed[1]
-        generation, run, some = taken
-        objectives = self._sign * np.asarray(some.objectives, np.float64)
-        shown, variables = some.x.shape
-        header = {
-            "frame": number,
-            "generation": generation,
-            "run": run,
-            "shown": shown,
-            "variables": variables,
-            "objectives": objectives.shape[1],
-            "violation": some.violation is not None,
-        }
-        text = json.dumps(header).encode()
-        text += b" " * (-(len(text) + 4) % 8)  # arrays begin at a multiple of their size
-        parts = [struct.pack("<I", len(text)), text, objectives.astype("<f8").tobytes()]
-        if some.violation is not None:
-            parts.append(some.violation.astype("<f8").tobytes())
-        parts.append(some.x.astype("<f4").tobytes())
-        self._packed = (number, b"".join(parts))
+        self._packed = (number, packed(number, *taken, self._sign))
         return self._packed[1]
 
     def describe(self) -> dict[str, Any]:
         """What does not change during the run."""
-        problem, settings = self.facts.problem, self.facts.settings
-        front = None
-        if problem.front is not None and not settings["maximize"]:
-            with contextlib.suppress(Exception):  # a user's function; without it the page lacks the front alone
-                front = [[_plain(v) for v in point] for point in np.asarray(problem.front(FRONT), float)]
-        shown = min(problem.dim, glimpse.VARIABLES)
-        return {
-            "session": self.name,
-            "name": problem.name,
-            "title": problem.title or problem.name,
-            "variables": problem.variable_names()[:shown],
-            "dim": problem.dim,
-            "lower": np.asarray(problem.bounds.lower, float)[:shown].tolist(),
-            "upper": np.asarray(problem.bounds.upper, float)[:shown].tolist(),
-            "objectives": list(problem.objectives or ()),
-            "constrained": problem.constrained,
-            "optimum": None if settings["maximize"] else problem.optimum,
-            "front": front,
-            "population": self.facts.population,
-            "shown": min(self.facts.population, glimpse.INDIVIDUALS),
-            "generations": self.facts.generations,
-            "contours": self.facts.contours,
-            "settings": _shown(settings),
-        }
+        return {"session": self.name, **described(self.facts)}
 
     def contours(self, first: int, second: int, objective: int, anew: bool) -> dict[str, Any]:
         """The objective over two variables, the others as in the best individual; {"why": ...} where there is none."""
-        problem, name = self.facts.problem, (first, second, objective)
-        shown = min(problem.dim, glimpse.VARIABLES)
-        if not (0 <= first < shown and 0 <= second < shown and first != second and objective >= 0):
-            return {"why": "Choose two different variables."}
-        if not self.facts.contours:
-            return {"why": "No contours: the objective cannot be called beside the run."}
-        with _contouring:  # one grid at a time, whatever pages ask for
-            if name in self._contours and not (anew and problem.dim > 2):
-                return self._contours[name]
-            try:
-                grid = self._grid(first, second, objective)
-            except Exception as error:  # whatever a user's function raises, the page says it and the run goes on
-                return {"why": f"No contours: {type(error).__name__}: {error}"}
-            self._contours[name] = grid
-            return grid
 
-    def _grid(self, first: int, second: int, objective: int) -> dict[str, Any]:
-        problem, settings = self.facts.problem, self.facts.settings
-        lower, upper = (np.asarray(side, float) for side in (problem.bounds.lower, problem.bounds.upper))
-        with self._changed:
-            taken = self._frame
-        at = (lower + upper) / 2 if taken is None else np.asarray(taken[2].best, float)
-        points = np.tile(at, (SIDE * SIDE, 1))
-        across, up = (np.linspace(lower[i], upper[i], SIDE) for i in (first, second))
-        points[:, first], points[:, second] = np.tile(across, SIDE), np.repeat(up, SIDE)
-        kind = settings["dtype"]
-        with jax.enable_x64(kind == "float64"):
-            assert isinstance(problem, Problem)
-            if self._formulas is None:
-                rows = self.facts.population if settings["vectorized"] else 0
-                self._formulas = trace(problem, kind, maximize=settings["maximize"], vectorized=rows)
-            traced = self._formulas
-            if objective >= traced.shape.objectives:
-                return {"why": "Choose one of the objectives."}
-            values, violations, began = [], [], 0.0
-            for start in range(0, len(points), BLOCK):
-                out = evaluate_points(traced, points[start : start + BLOCK], kind, BLOCK)
-                values.append(np.asarray(out.objectives)[:, objective])
-                violations.append(np.zeros(len(values[-1])) if out.violation is None else np.asarray(out.violation))
-                began = began or time.perf_counter()  # after the compilation
-                if time.perf_counter() - began > SLOW_CONTOURS:
-                    return {"why": "No contours: the objective takes too long."}
-        z = self._sign * np.concatenate(values).astype(float)
-        return {
-            "side": SIDE,
-            "generation": 0 if taken is None else taken[0],
-            "values": [_plain(float(f"{v:.6g}")) for v in z],
-            "feasible": (np.concatenate(violations) <= 0).astype(int).tolist(),
-        }
+        def best() -> tuple[int, np.ndarray] | None:  # asked when the grid's turn comes, which may be a while later
+            with self._changed:
+                taken = self._frame
+            return None if taken is None else (taken[0], np.asarray(taken[2].best, float))
 
-
-def _shown(value: Any) -> Any:
-    """A setting as JSON can have it."""
-    if isinstance(value, dict):
-        return {str(k): _shown(v) for k, v in value.items()}
-    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    return str(value)
-
-
-def _plain(value: Any) -> float | None:
-    return float(value) if math.isfinite(value) else None
+        return self._contours.of((first, second, objective), best, anew)

@@ -1,0 +1,81 @@
+"""What the page is sent of a run, as JSON or bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import struct
+from typing import Any
+
+import numpy as np
+
+from galapax.engines import glimpse
+from galapax.results.result import direction
+from galapax.view.live import Facts
+
+FRONT = 400  # points of a true front
+
+
+def described(facts: Facts) -> dict[str, Any]:
+    """What does not change during the run."""
+    problem, settings = facts.problem, facts.settings
+    known = direction(settings) > 0  # what is known of a problem is of its minimum
+    front = None
+    if problem.front is not None and known:
+        with contextlib.suppress(Exception):  # a user's function; without it the page lacks the front alone
+            front = [[plain(v) for v in point] for point in np.asarray(problem.front(FRONT), float)]
+    shown = min(problem.dim, glimpse.VARIABLES)
+    return {
+        "name": problem.name,
+        "title": problem.title or problem.name,
+        "variables": problem.variable_names()[:shown],
+        "dim": problem.dim,
+        "lower": np.asarray(problem.bounds.lower, float)[:shown].tolist(),
+        "upper": np.asarray(problem.bounds.upper, float)[:shown].tolist(),
+        "objectives": list(problem.objectives or ()),
+        "constrained": problem.constrained,
+        "optimum": problem.optimum if known else None,
+        "front": front,
+        "population": facts.population,
+        "shown": min(facts.population, glimpse.INDIVIDUALS),
+        "generations": facts.generations,
+        "contours": facts.contours,
+        "settings": _shown(settings),
+    }
+
+
+def packed(number: int, generation: int, run: int, some: glimpse.Survivors, sign: float) -> bytes:
+    """A frame: length of the header, header (JSON), objectives, violation (float64), x (float32)."""
+    objectives = sign * np.asarray(some.objectives, np.float64)
+    shown, variables = some.x.shape
+    header = {
+        "frame": number,
+        "generation": generation,
+        "run": run,
+        "shown": shown,
+        "variables": variables,
+        "objectives": objectives.shape[1],
+        "violation": some.violation is not None,
+    }
+    text = json.dumps(header).encode()
+    text += b" " * (-(len(text) + 4) % 8)  # arrays begin at a multiple of their size
+    parts = [struct.pack("<I", len(text)), text, objectives.astype("<f8").tobytes()]
+    if some.violation is not None:
+        parts.append(some.violation.astype("<f8").tobytes())
+    parts.append(some.x.astype("<f4").tobytes())
+    return b"".join(parts)
+
+
+def _shown(value: Any) -> Any:
+    """A setting as JSON can have it."""
+    if isinstance(value, dict):
+        return {str(k): _shown(v) for k, v in value.items()}
+    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return str(value)
+
+
+def plain(value: Any) -> float | None:
+    """A number as JSON can have it."""
+    return float(value) if math.isfinite(value) else None

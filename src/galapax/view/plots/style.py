@@ -1,0 +1,42 @@
+"""What all pictures share: colours, the kind of figure, titles."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from typing import Any
+
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from galapax.results.result import Result
+from galapax.view import data
+
+BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#8c8c8c"  # Okabe and Ito's, safe for the colour-blind
+COLOURS = (BLUE, ORANGE, GREEN, "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#B8A800")
+STROKES = ("-", "--", ":", "-.")
+SEQUENCE = "viridis"  # perceptually even, safe for the colour-blind
+
+
+class Picture(Figure):
+    """A Figure that a notebook shows by itself, without pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        file = io.BytesIO()
+        self.savefig(file, format="png", dpi=110)
+        return file.getvalue()
+
+
+def paint(place: float) -> Any:
+    """The colour of a curve, see `data.Curve`."""
+    return COLOURS[int(place)] if place == int(place) else colormaps[SEQUENCE](0.95 * place)
+
+
+def wrapped(text: str, figure: Any, letters: int = 10) -> str:
+    """A text in as many lines as it takes, with so many letters an inch of the figure's width."""
+    return "\n".join(textwrap.fill(line, int(letters * figure.get_figwidth())) for line in text.split("\n"))
+
+
+def set_title(axes: Axes, result: Result, more: str = "") -> None:
+    axes.set_title(wrapped(data.title_of(result) + more, axes.figure), loc="left")
