@@ -12,6 +12,7 @@ import gc
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 import jax
@@ -76,6 +77,28 @@ def _little_memory():
     yield
     if resident() > MEMORY:
         forget_programs()
+
+
+class Clock:
+    """Time that passes when somebody looks, a hundredth of a second each time, and when a test says so."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        self.now += 0.01
+        return self.now
+
+    def wait(self, seconds):
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """What time.perf_counter reads during the test, however busy the machine is."""
+    made = Clock()
+    monkeypatch.setattr(time, "perf_counter", made)
+    return made
 
 
 @pytest.fixture(scope="module")
