@@ -30,6 +30,9 @@ if not FULL:
     if jax.__version_info__[:2] == (0, 10) and "fusion_emitters" not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
 
+# the files that take longest begin, so that two workers end together
+LONGEST = ["engines_agree", "contract", "several", "coevolution", "minimize", "minimax", "nsga2", "live"]
+
 MEMORY = 1.0 * 2**30  # a process that holds more forgets its programs when a module ends
 
 
@@ -48,6 +51,14 @@ def pytest_configure(config):
         os.environ[name.upper()] = str(value)
         jax.config.update(name, value)
 
+
+
+def pytest_collection_modifyitems(items):
+    def rank(item):
+        name = item.path.stem.removeprefix("test_")
+        return LONGEST.index(name) if name in LONGEST else len(LONGEST)
+
+    items.sort(key=rank)  # stable
 
 
 def resident():
