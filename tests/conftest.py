@@ -52,7 +52,6 @@ def pytest_configure(config):
         jax.config.update(name, value)
 
 
-
 def pytest_collection_modifyitems(items):
     def rank(item):
         name = item.path.stem.removeprefix("test_")
