@@ -389,7 +389,9 @@ def test_an_interlude_is_that_of_the_reference(case):
 
 @cache
 def solved(case, **settings):
-    return gx.minimize(CASES[case], algorithm=SMALL, **{"generations": GENERATIONS, "seed": SEED, **settings})
+    return gx.minimize(
+        CASES[case], algorithm=SMALL, **{"generations": GENERATIONS, "seed": SEED, "dtype": "float64", **settings}
+    )
 
 
 def same(a, b, rtol=1e-9):

@@ -35,7 +35,7 @@ def bowl_in_numpy(x):
 
 
 def solve(fun=bowl, bounds=BOX, **settings):
-    return gx.minimize(fun, bounds, **{"population": N, "generations": 20, **settings})
+    return gx.minimize(fun, bounds, **{"population": N, "generations": 20, "dtype": "float64", **settings})
 
 
 def recording(fun=bowl_in_numpy):
@@ -638,7 +638,7 @@ def test_history_of_constraints_is_kept():
 
 
 def test_constraints_compute_in_float64_and_may_be_told_otherwise():
-    assert solve(ineq=lambda x: 3.0 - x[0]).settings["dtype"] == "float64"
+    assert solve(ineq=lambda x: 3.0 - x[0], dtype=None).settings["dtype"] == "float64"
     assert solve(ineq=lambda x: 3.0 - x[0], dtype="float32").settings["dtype"] == "float32"
 
 

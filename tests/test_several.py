@@ -46,7 +46,7 @@ def solver(name, **settings):
 
 def solve(name, fun=two, problem=None, **settings):
     problem = gx.Problem(fun, BOX, **{"name": "two bowls", "reference_point": REFERENCE, **(problem or {})})
-    return gx.minimize(problem, solver(name), **{"generations": GENERATIONS, **settings})
+    return gx.minimize(problem, solver(name), **{"generations": GENERATIONS, "dtype": "float64", **settings})
 
 
 def record(name, fun=two, **settings):

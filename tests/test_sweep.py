@@ -40,7 +40,7 @@ def to_the_right(x):
     return 3.0 - x[..., 0]
 
 
-ASKED = {"runs": R, "generations": GENERATIONS, "seed": SEED}
+ASKED = {"runs": R, "generations": GENERATIONS, "seed": SEED, "dtype": "float64"}
 STOPPING = {"target": 0.3, "generations": 30}  # some runs get there, each at its own generation
 
 
