@@ -439,8 +439,15 @@ class Repaired(CDE):
 
 
 @ON_CPU
-@pytest.mark.parametrize("kind", [CDE, Repaired])
-@pytest.mark.parametrize("settings", [{}, {"runs": 3, "target": 3.0}])
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (CDE, {}),
+        (Repaired, {"runs": 3, "target": 3.0}),
+        pytest.param(Repaired, {}, marks=pytest.mark.slow),
+        pytest.param(CDE, {"runs": 3, "target": 3.0}, marks=pytest.mark.slow),
+    ],
+)
 def test_a_prelude_before_the_loop_makes_the_same_run(kind, settings, monkeypatch):
     """As on a GPU, in a loop of known length, 30 generations in chunks of 8."""
     algorithm = kind(**{f.name: getattr(SMALL, f.name) for f in dataclasses.fields(SMALL)})
