@@ -82,6 +82,15 @@ def forget_programs():
     gc.collect()
 
 
+@pytest.fixture(scope="module")
+def well_compiled():
+    """For a module whose programs run longer than they are compiled."""
+    before = jax.config.jax_disable_most_optimizations
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _little_memory():
     yield

@@ -265,7 +265,7 @@ def test_a_second_call_compiles_nothing(name):
         solve(name)
         solve(name, seed=99)
         solve(name, first_run=3)
-        solve(name, max_evaluations=5 * N)
+        solve(name, max_evaluations=GENERATIONS * N)
         solve(name, callback=lambda state: None, history=False, on_failure="worst", max_seconds=60.0)
     assert compiled == []
 
@@ -277,6 +277,7 @@ def test_another_number_of_generations_compiles_nothing(name):
     with compilations() as compiled:
         solve(name, generations=1)
         solve(name, generations=700)
+        solve(name, max_evaluations=5 * N)
     assert compiled == []
 
 
