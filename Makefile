@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: run test lint types unit test-slow bench picture gallery clean help
+.PHONY: run test lint types unit test-slow test-gpu bench picture gallery clean help
 
 run: $(STAMP)  ## design a spring, a thousand times at once, and save the run
 	$(BIN)/galapax solve examples/spring.py --runs 1000 --generations 500 --out runs/spring --force
@@ -18,11 +18,15 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
+# a file is one worker's, whole, since its tests share compiled programs; PYTEST="--durations=20" says what took long
 unit: $(STAMP)
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST)
 
 test-slow: $(STAMP)  ## convergence over many seeds and the quality of the random numbers
-	$(BIN)/python -m pytest -m slow
+	GALAPAX_TESTS_XLA=full $(BIN)/python -m pytest -m slow $(PYTEST)
+
+test-gpu: $(STAMP)  ## the tests on the accelerator that JAX finds, with that machine's programs
+	GALAPAX_TESTS_XLA=full XLA_PYTHON_CLIENT_PREALLOCATE=false $(BIN)/python -m pytest -m "not slow" $(PYTEST)
 
 bench: $(STAMP)  ## galapax beside other libraries, those that are installed
 	$(BIN)/python benchmarks/peers.py

@@ -1,15 +1,123 @@
-"""What several test modules share."""
+"""What several test modules share, and what keeps the suite quick and small.
+
+Nearly all of the suite's time goes into compiling, and most of its programs run for milliseconds. So XLA is asked to
+compile quickly rather than well, programs are kept on disk for as long as the session lasts, and files are given to
+workers whole, the dearest first. Set GALAPAX_TESTS_XLA=full for programs as a user gets them: `make test-slow` and
+`make test-gpu` do.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
+import tempfile
+import time
+from pathlib import Path
 
+import jax
 import pytest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync"]  # fmt: skip
+
+FULL = os.environ.get("GALAPAX_TESTS_XLA") == "full"
+if not FULL:
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # for the processes that tests start
+    jax.config.update("jax_disable_most_optimizations", True)
+    # XLA ends a process whose flags it does not know, so this one is given where it was tried
+    if jax.__version_info__[:2] == (0, 10) and "fusion_emitters" not in os.environ.get("XLA_FLAGS", ""):
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
+
+# the files that take longest begin, so that two workers end together
+LONGEST = ["engines_agree", "contract", "several", "coevolution", "minimize", "minimax", "nsga2", "live"]
+
+MEMORY = 1.0 * 2**30  # a process that holds more forgets its programs when a module ends
+
+
+def pytest_configure(config):
+    """One folder of compiled programs for the workers of a session and the processes that tests start."""
+    if hasattr(config, "workerinput"):  # a worker: the folder is in its environment, and JAX has read it
+        return
+    folder = tempfile.mkdtemp(prefix="galapax-tests-")
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    kept = {
+        "jax_compilation_cache_dir": folder,
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    for name, value in kept.items():
+        os.environ[name.upper()] = str(value)
+        jax.config.update(name, value)
+
+
+def pytest_collection_modifyitems(items):
+    def rank(item):
+        name = item.path.stem.removeprefix("test_")
+        return LONGEST.index(name) if name in LONGEST else len(LONGEST)
+
+    items.sort(key=rank)  # stable
+
+
+def resident():
+    """Bytes of memory that this process holds; 0 where that cannot be told."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def forget_programs():
+    """Drop every compiled program, JAX's and galapax's own."""
+    try:
+        from galapax.engines import programs
+    except ImportError:
+        from galapax.engines import xla
+
+        xla._programs.clear()
+    else:
+        programs.clear()
+    jax.clear_caches()
+    gc.collect()
+
+
+@pytest.fixture(scope="module")
+def well_compiled():
+    """For a module whose programs run longer than they are compiled."""
+    before = jax.config.jax_disable_most_optimizations
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _little_memory():
+    yield
+    if resident() > MEMORY:
+        forget_programs()
+
+
+class Clock:
+    """Time that passes when somebody looks, a hundredth of a second each time, and when a test says so."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        self.now += 0.01
+        return self.now
+
+    def wait(self, seconds):
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """What time.perf_counter reads during the test, however busy the machine is."""
+    made = Clock()
+    monkeypatch.setattr(time, "perf_counter", made)
+    return made
 
 
 @pytest.fixture(scope="module")

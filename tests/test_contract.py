@@ -1,5 +1,5 @@
 """What every algorithm for one objective promises, whatever it does inside: tested for each one in ALGORITHMS.
-test_several.py has those for several.
+test_several.py has those for several, and test_engines_agree.py that all ways to run one are the same run.
 
 Boxes neither start at zero nor centre on the optimum, so that a forgotten offset shows.
 """
@@ -25,6 +25,16 @@ EVERY_ALGORITHM = pytest.mark.parametrize(
     "name", [n for n, a in gx.ALGORITHMS.items() if not a.several_objectives and n not in ALIKE]
 )
 
+# of what the engine does, whatever it runs, two examples are enough, one of them with periods; the rest are slow tests
+EXAMPLES = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=() if n in ("de", "cde") else pytest.mark.slow)
+        for n, a in gx.ALGORITHMS.items()
+        if not a.several_objectives and n not in ALIKE
+    ],
+)
+
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
 LOWER, UPPER = np.array(BOX).T
 OPTIMUM = np.array([2.0, -2.5, 8.0])
@@ -44,8 +54,10 @@ def bowl_in_numpy(x):
 EDGE = 2.75  # the middle of the first variable: beyond it some objectives fail
 
 
-def half_failing(x):
-    return jnp.where(x[0] > EDGE, jnp.nan, bowl(x))
+def half_failing(x, xp=jnp):
+    """Fails in every way there is; of one solution, or with NumPy of the rows of x."""
+    kinds = xp.where(x[..., 1] < -5.0, np.nan, xp.where(x[..., 1] < -4.0, np.inf, -np.inf))
+    return xp.where(x[..., 0] > EDGE, kinds, (bowl if xp is jnp else bowl_in_numpy)(x))
 
 
 def solver(name, **settings):
@@ -53,7 +65,8 @@ def solver(name, **settings):
 
 
 def solve(name, fun=bowl, bounds=BOX, **settings):
-    return gx.minimize(fun, bounds, settings.pop("algorithm", solver(name)), **{"generations": GENERATIONS, **settings})
+    settings = {"generations": GENERATIONS, "dtype": "float64", **settings}
+    return gx.minimize(fun, bounds, settings.pop("algorithm", solver(name)), **settings)
 
 
 def record(name, fun, bounds=BOX, **settings):
@@ -109,35 +122,6 @@ def next_state(algorithm, key, number, state):
 
 
 by_hand = jax.jit(first_state), jax.jit(next_state)
-
-
-@EVERY_ALGORITHM
-def test_stepping_by_hand_is_the_same_run(name):
-    init, step = by_hand
-    algorithm, key = solver(name), random.run_keys(seed=5, first=2, count=1)[0]
-    with jax.enable_x64(True):
-        state = init(algorithm, key)
-        best = []
-        for number in range(1, GENERATIONS + 1):
-            state = step(algorithm, key, number, state)
-            best.append(float(jnp.min(state.parents.fitness)))
-    res = solve(name, seed=5, first_run=2)
-    np.testing.assert_allclose(res.population, state.parents.x, rtol=ROUNDING)
-    np.testing.assert_allclose(res.population_fitness, state.parents.fitness, rtol=ROUNDING)
-    np.testing.assert_allclose(res.history.best, best, rtol=ROUNDING)
-
-
-@EVERY_ALGORITHM
-def test_ask_and_tell_is_the_same_run(name):
-    opt = gx.Optimizer(solver(name), BOX, seed=5, run=2)
-    for _ in range(GENERATIONS):
-        x = opt.ask()
-        opt.tell(x, bowl_in_numpy(x))
-    res = solve(name, seed=5, first_run=2)
-    np.testing.assert_allclose(opt.best.x, res.x, rtol=ROUNDING)
-    np.testing.assert_allclose(opt.best.fun, res.fun, rtol=ROUNDING)
-    np.testing.assert_allclose(opt.population.x, res.population, rtol=ROUNDING)
-    assert (opt.nfev, opt.generation) == (res.nfev, res.nit)
 
 
 @EVERY_ALGORITHM
@@ -243,10 +227,10 @@ def test_arrays_that_a_run_has_read_are_still_float32_to_jax_afterwards():
     assert jnp.asarray(place).dtype == jnp.asarray(place.tolist()).dtype
 
 
-@ON_CPU
 @EVERY_ALGORITHM
-def test_float64_is_the_default_on_a_cpu(name):
-    assert solve(name).population.dtype == np.float64
+def test_the_default_is_float64_on_a_cpu_and_float32_on_an_accelerator(name):
+    default = "float64" if jax.default_backend() == "cpu" else "float32"
+    assert gx.minimize(bowl, BOX, solver(name), generations=GENERATIONS).population.dtype == default
 
 
 @EVERY_ALGORITHM
@@ -281,7 +265,7 @@ def test_a_second_call_compiles_nothing(name):
         solve(name)
         solve(name, seed=99)
         solve(name, first_run=3)
-        solve(name, max_evaluations=5 * N)
+        solve(name, max_evaluations=GENERATIONS * N)
         solve(name, callback=lambda state: None, history=False, on_failure="worst", max_seconds=60.0)
     assert compiled == []
 
@@ -293,6 +277,7 @@ def test_another_number_of_generations_compiles_nothing(name):
     with compilations() as compiled:
         solve(name, generations=1)
         solve(name, generations=700)
+        solve(name, max_evaluations=5 * N)
     assert compiled == []
 
 
@@ -409,8 +394,8 @@ def test_python_called_back_from_a_compiled_objective_is_not_mistaken_for_anothe
         return lambda x: jax.pure_callback(call, jax.ShapeDtypeStruct((), x.dtype), x, vmap_method="sequential")
 
     for place in (OPTIMUM.copy(), OPTIMUM + np.array([1.0, -1.0, -3.0])):
-        res = solve("de", calling_back(place), **WELL, dtype="float32")
-        np.testing.assert_allclose(res.x, place, atol=0.2)
+        res = solve("de", calling_back(place), dtype="float32")
+        assert res.fun == pytest.approx(np.sum((res.x - place) ** 2), rel=1e-3)
 
 
 @pytest.mark.parametrize("kind", [np.array, jnp.array], ids=["NumPy", "JAX"])
@@ -466,12 +451,8 @@ def test_half_the_box_failing_is_counted_and_never_chosen(name, bad, maximize):
 
 @EVERY_ALGORITHM
 def test_failures_of_a_compiled_objective_are_those_of_the_same_points_in_numpy(name):
-    def every_kind(x, xp):
-        kinds = xp.where(x[..., 1] < -5.0, np.nan, xp.where(x[..., 1] < -4.0, np.inf, -np.inf))
-        return xp.where(x[..., 0] > EDGE, kinds, (bowl if xp is jnp else bowl_in_numpy)(x))
-
-    res = solve(name, lambda x: every_kind(x, jnp), seed=1)
-    recorded, points = record(name, lambda x: every_kind(x, np), seed=1)
+    res = solve(name, half_failing, seed=1, stall=10**6)  # never reached, but the program is that of other tests
+    recorded, points = record(name, lambda x: half_failing(x, np), seed=1)
     failed = points[points[:, 0] > EDGE]
     assert (failed[:, 1] < -5.0).any() and (failed[:, 1] > -4.0).any()
     assert res.n_failed == recorded.n_failed == len(failed)
@@ -603,7 +584,7 @@ def test_the_black_box_engine_stops_each_run_at_its_own_generation_too(name):
     assert ensemble.n_failed == np.sum(points[:, 0] > EDGE)
 
 
-@EVERY_ALGORITHM
+@EXAMPLES
 @pytest.mark.parametrize("rules", [{}, {"target": NEAR, "generations": 200}], ids=["fixed length", "own generation"])
 def test_an_ensemble_computed_in_batches_is_the_same(name, rules, monkeypatch):
     fun = half_failing if rules else bowl
@@ -631,7 +612,7 @@ def test_the_population_of_an_ensemble_in_batches_is_that_of_its_best_run(monkey
 
 
 @ON_CPU
-@EVERY_ALGORITHM
+@EXAMPLES
 @pytest.mark.parametrize("rules", [{}, {"target": 0.3, "stall": 25}], ids=["fixed length", "own generation"])
 def test_the_result_does_not_depend_on_how_the_chunks_fall(name, rules, monkeypatch):
     settings = {"fun": half_failing if rules else bowl, "generations": 100, "runs": 10, **rules}

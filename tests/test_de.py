@@ -219,7 +219,9 @@ def test_a_run_that_starts_among_failures_finds_its_way_out():
     def rare(x):
         return jnp.where(jnp.sum((x - 0.7) ** 2) < 0.02, jnp.sum((x - 0.8) ** 2), jnp.nan)
 
-    result = minimize(rare, [(0.0, 1.0)] * 2, DE(population=50), generations=300, seed=1, on_failure="worst")
+    result = minimize(
+        rare, [(0.0, 1.0)] * 2, DE(population=50), generations=300, seed=1, on_failure="worst", dtype="float64"
+    )
     nearest = (np.sqrt(2) * 0.1 - np.sqrt(0.02)) ** 2  # the point of the disc next to (0.8, 0.8), which is on its rim
     assert np.isfinite(result.population_fitness).all()
     assert result.fun < nearest + 1e-6
@@ -227,7 +229,9 @@ def test_a_run_that_starts_among_failures_finds_its_way_out():
 
 @EVERY_STRATEGY
 def test_the_population_never_gets_worse(strategy):
-    history = minimize(CASES["no constraints"], algorithm=STRATEGIES[strategy], generations=300, seed=2).history
+    history = minimize(
+        CASES["no constraints"], algorithm=STRATEGIES[strategy], generations=300, seed=2, dtype="float64"
+    ).history
     for column in (history.best, history.mean, history.worst):
         assert np.all(np.diff(column) <= 0)
 

@@ -183,7 +183,7 @@ def test_the_published_means_are_repeated_where_they_can_be(name, side, generati
 
 def test_snapshots_hold_the_populations_of_those_generations():
     problem = gx.problems.get("fep_f5", dim=6)
-    run = {"seed": 4, "generations": 40}
+    run = {"seed": 4, "generations": 40, "dtype": "float64"}
     result = gx.minimize(problem, gx.FEP(population=20), snapshots=(40, 10), runs=3, **run)
     assert list(result.snapshots) == [10, 40]
     for generation, kept in result.snapshots.items():

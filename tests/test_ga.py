@@ -411,8 +411,9 @@ def test_all_runs_start_from_shared_points():
 def compiled(own, **settings):
     initial = POINTS if own else POINTS[0]
     return gx.minimize(
-        valley, BOX, gx.GA(population=N), generations=2, seed=SEED, runs=2, initial=initial, snapshots=(1,), **settings
-    )
+        valley, BOX, gx.GA(population=N), generations=2, seed=SEED, runs=2, initial=initial, snapshots=(1,),
+        dtype="float64", **settings,
+    )  # fmt: skip
 
 
 def test_compiled_runs_start_there_too():

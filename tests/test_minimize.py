@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +35,7 @@ def bowl_in_numpy(x):
 
 
 def solve(fun=bowl, bounds=BOX, **settings):
-    return gx.minimize(fun, bounds, **{"population": N, "generations": 20, **settings})
+    return gx.minimize(fun, bounds, **{"population": N, "generations": 20, "dtype": "float64", **settings})
 
 
 def recording(fun=bowl_in_numpy):
@@ -108,36 +107,33 @@ def test_the_tighter_of_generations_and_max_evaluations_holds():
     assert solve(generations=100, max_evaluations=3 * N).nit == 3
 
 
-def test_max_seconds_ends_an_endless_run():
-    solve()
-    began = time.perf_counter()
+def test_max_seconds_ends_an_endless_run(clock):
+    began = clock.now
     res = solve(generations=None, max_seconds=0.5)
-    assert 0.5 <= time.perf_counter() - began < 1.5
+    assert 0.5 <= clock.now - began < 0.7  # a few looks later
     assert res.success and res.message == f"The time limit of 0.5 s was reached after generation {res.nit}."
 
 
-def test_max_seconds_ends_slow_black_boxes():
+def test_max_seconds_ends_slow_black_boxes(clock):
     def slow(x):
-        time.sleep(0.005)
+        clock.wait(0.01)
         return bowl_in_numpy(x)
 
-    solve(bowl_in_numpy, blackbox=True, generations=2)
-    began = time.perf_counter()
     res = solve(slow, generations=None, max_seconds=0.5, blackbox=True)
-    assert 0.5 <= time.perf_counter() - began < 1.5 and res.nit > 1
+    assert 1 < res.nit <= 5 and "time limit" in res.message  # a generation takes at least 0.12 s
 
 
-def test_max_seconds_ends_slow_compiled_objectives():
-    def sleep(x):
-        time.sleep(0.02)
+def test_max_seconds_ends_slow_compiled_objectives(clock):
+    def wait(x):
+        clock.wait(0.02)
         return x[0]
 
     def slow(x):  # a quarter of a second for a generation
-        return jax.pure_callback(sleep, jax.ShapeDtypeStruct((), x.dtype), x, vmap_method="sequential")
+        return jax.pure_callback(wait, jax.ShapeDtypeStruct((), x.dtype), x, vmap_method="sequential")
 
     res = solve(slow, generations=None, max_seconds=0.5, dtype="float32")
-    assert sum(res.timings.values()) - res.timings["compile"] < 0.5 + 1.0
     assert "time limit" in res.message
+    assert res.nit <= (3 if jax.default_backend() == "cpu" else 64)  # a GPU's chunks are set by one evaluation's time
 
 
 def test_stall_stops_after_so_many_generations_without_a_better_value():
@@ -163,17 +159,18 @@ def test_a_huge_stall_is_no_stall(blackbox):
 # --- progress and callback --------------------------------------------------------------------------------------------
 
 
-def test_callback_is_told_the_progress():
+def test_callback_is_told_the_progress(clock):
     told = []
-    res = solve(generations=3000, callback=told.append, max_seconds=50.0)
+    res = solve(generations=3000, callback=told.append, max_seconds=5000.0)
     assert len(told) > 1 and all(isinstance(state, gx.Progress) for state in told)
     assert [s.generation for s in told] == sorted({s.generation for s in told}) and told[-1].generation == 3000
     for state in told:
         assert state.nfev == state.generation * N
         assert state.fun == res.history.best[state.generation - 1]
-        assert (state.generations, state.runs, state.violation, state.max_seconds) == (3000, 1, 0.0, 50.0)
+        assert (state.generations, state.runs, state.violation, state.max_seconds) == (3000, 1, 0.0, 5000.0)
     seconds = [s.seconds for s in told]
-    assert seconds == sorted(seconds) and seconds[0] > 0 and seconds[-1] <= sum(res.timings.values()) + 0.1
+    whole = sum(res.timings[part] for part in ("compile", "run", "host"))
+    assert seconds == sorted(seconds) and 0 < seconds[0] < seconds[-1] < whole
 
 
 def test_callback_of_a_black_box_comes_after_every_generation():
@@ -286,7 +283,7 @@ def test_ctrl_c_ends_a_run_with_the_best_so_far(script):
         try:
             assert process.stdout.readline() == "started\n"
             process.send_signal(signal.SIGINT)
-            out, _ = process.communicate(timeout=30)
+            out, _ = process.communicate(timeout=600)
         finally:
             process.kill()
     assert process.returncode == 0
@@ -641,7 +638,7 @@ def test_history_of_constraints_is_kept():
 
 
 def test_constraints_compute_in_float64_and_may_be_told_otherwise():
-    assert solve(ineq=lambda x: 3.0 - x[0]).settings["dtype"] == "float64"
+    assert solve(ineq=lambda x: 3.0 - x[0], dtype=None).settings["dtype"] == "float64"
     assert solve(ineq=lambda x: 3.0 - x[0], dtype="float32").settings["dtype"] == "float32"
 
 
@@ -727,15 +724,16 @@ def test_a_result_says_what_was_asked_for():
     json.dumps(asked)
 
 
-def test_timings_add_up_to_the_whole():
-    for settings in ({"generations": 400}, {"seed": 5}):
-        began = time.perf_counter()
-        res = solve(lambda x: jnp.sum(x) * 1.125, **settings)
-        whole = time.perf_counter() - began
+def test_timings_add_up_to_the_whole(clock):
+    for seed in (1, 5):
+        began = clock.now
+        res = solve(lambda x: jnp.sum(x) * 1.125, seed=seed)
+        whole = clock.now - began
         assert set(res.timings) == {"compile", "run", "device", "host"}
         assert all(seconds >= 0 for seconds in res.timings.values())
         assert 0 < res.timings["device"] <= res.timings["run"]
-        assert sum(res.timings[part] for part in ("compile", "run", "host")) == pytest.approx(whole, abs=0.05)
+        total = sum(res.timings[part] for part in ("compile", "run", "host"))
+        assert total == pytest.approx(whole, abs=0.05)  # of a clock that only its readers move on
     assert res.timings["compile"] == 0.0  # of the second call
 
 

@@ -7,7 +7,6 @@ import json
 import math
 import shutil
 import signal
-import time
 from functools import cache
 from types import SimpleNamespace
 
@@ -40,7 +39,7 @@ def to_the_right(x):
     return 3.0 - x[..., 0]
 
 
-ASKED = {"runs": R, "generations": GENERATIONS, "seed": SEED}
+ASKED = {"runs": R, "generations": GENERATIONS, "seed": SEED, "dtype": "float64"}
 STOPPING = {"target": 0.3, "generations": 30}  # some runs get there, each at its own generation
 
 
@@ -405,14 +404,12 @@ def test_a_callback_stops_the_sweep_between_cells(monkeypatch, tmp_path):
     np.testing.assert_array_equal(loaded.values(), study.values())
 
 
-def test_max_seconds_ends_the_sweep_whatever_is_left():
+def test_max_seconds_ends_the_sweep_whatever_is_left(clock):
     def slow(x):
-        time.sleep(0.002)
+        clock.wait(0.01)
         return float(bowl_in_numpy(x))
 
-    began = time.perf_counter()
     study = gx.sweep(slow, BOX, gx.RandomSearch, population=[2, 3], max_seconds=0.3, blackbox=True)
-    assert time.perf_counter() - began < 60
     assert study.message.startswith("Stopped by the time limit: 1 of 2 settings")
     assert len(study) == 1 and study.results[0].message.startswith("The time limit of")
 
