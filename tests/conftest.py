@@ -18,6 +18,9 @@ from pathlib import Path
 import jax
 import pytest
 
+from galapax.engines import programs, slices
+from galapax.running import task
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync"]  # fmt: skip
@@ -70,14 +73,7 @@ def resident():
 
 def forget_programs():
     """Drop every compiled program, JAX's and galapax's own."""
-    try:
-        from galapax.engines import programs
-    except ImportError:
-        from galapax.engines import xla
-
-        xla._programs.clear()
-    else:
-        programs.clear()
+    programs.clear()
     jax.clear_caches()
     gc.collect()
 
@@ -96,6 +92,17 @@ def _little_memory():
     yield
     if resident() > MEMORY:
         forget_programs()
+
+
+@pytest.fixture
+def in_batches(monkeypatch):
+    """in_batches(3): from now on memory holds three runs at once, a slice each."""
+
+    def limit(runs):
+        monkeypatch.setattr(slices, "MOST", 1)
+        monkeypatch.setattr(task, "runs_that_fit", lambda *about: runs)
+
+    return limit
 
 
 class Clock:

@@ -11,15 +11,17 @@ import pytest
 from compilations import ON_CPU
 
 import galapax as gx
-from galapax.algorithms import coevolution
-from galapax.algorithms.cde import CDE, all_pairs, in_tiles
+from galapax.algorithms import cde
+from galapax.algorithms.cde import CDE
 from galapax.core.evaluation import Shape
 from galapax.core.problem import Bounds, Problem
-from galapax.engines import loop, xla
-from galapax.engines.loop import INTERLUDE
-from galapax.evaluation.formulas import summarise
-from galapax.numerics import random
+from galapax.engines import xla
+from galapax.engines.search import CYCLE
+from galapax.evaluation.failures import summarise
+from galapax.numerics import devices, random
+from galapax.operators import pairs
 from galapax.operators.constraints import augmented_lagrangian
+from galapax.operators.pairs import all_pairs, in_tiles
 from galapax.problems import get
 
 SEED, N, PERIOD, Y_GENERATIONS, GENERATIONS = 3, 8, 4, 3, 30  # the last is no multiple of the period
@@ -138,7 +140,7 @@ def test_tiles_are_the_whole_table(n, at_once, monkeypatch):
         asked.append(some.shape[0])
         return jnp.max(some @ others.T, axis=1)
 
-    monkeypatch.setattr(coevolution, "PAIRS_AT_ONCE", at_once)
+    monkeypatch.setattr(pairs, "PAIRS_AT_ONCE", at_once)
     found = in_tiles(largest, jnp.asarray(rows), 4)
     assert np.array_equal(found, (rows @ others.T).max(axis=1)) and found.shape == (n,)
     assert set(asked) == {min(n, max(1, at_once // 4))}
@@ -199,7 +201,7 @@ def facts_of(problem, x):
 
 @cache
 def trace(case):
-    """Every state of a run made by hand: (generation, "step" or "interlude", state before, state after)."""
+    """Every state of a run made by hand: (generation, "step" or "cycle", state before, state after)."""
     problem, told = CASES[case], []
     shape, key = shape_of(problem), random.run_keys(SEED, 0, 1)[0]
 
@@ -209,9 +211,9 @@ def trace(case):
             return None if function is None else jax.vmap(function)(state.candidates).reshape(N, -1)
 
         evaluation = summarise(*map(of_all, (problem.fun, problem.ineq, problem.eq)), problem.eq_tolerance)
-        return SMALL.step(key, SMALL.prelude(state, evaluation, shape) if first else state, evaluation)
+        return SMALL.step(key, SMALL.start(state, evaluation, shape) if first else state, evaluation)
 
-    interlude = jax.jit(partial(SMALL.interlude, shape=shape))
+    cycle = jax.jit(partial(SMALL.cycle, shape=shape))
     with jax.enable_x64(True):
         state = jax.device_get(jax.jit(partial(SMALL.init, shape=shape))(random.fold(key, 0), problem.bounds))
         for generation in range(1, GENERATIONS + 1):
@@ -219,13 +221,13 @@ def trace(case):
             before, state = state, jax.device_get(step(generation == 1, own, state))
             told.append((generation, "step", before, state))
             if generation % PERIOD == 0:
-                before, state = state, jax.device_get(interlude(random.fold(own, INTERLUDE), state))
-                told.append((generation, "interlude", before, state))
+                before, state = state, jax.device_get(cycle(random.fold(own, CYCLE), state))
+                told.append((generation, "cycle", before, state))
     return told
 
 
 def penalty_of(state):
-    return SMALL.penalty * SMALL.growth ** float(state.cycle)
+    return SMALL.penalty * SMALL.growth ** float(state.made)
 
 
 def table_of(case, state, facts=None):
@@ -268,17 +270,17 @@ def test_multipliers_stay_in_their_box_and_move_in_it(case):
 
 
 @EVERY_CASE
-def test_rivals_change_in_interludes_alone_and_x_in_steps_alone(case):
+def test_rivals_change_in_cycles_alone_and_x_in_steps_alone(case):
     kinds = []
     for generation, kind, before, after in trace(case):
         kinds.append((generation, kind))
         if kind == "step":
-            assert np.array_equal(before.rivals, after.rivals) and before.cycle == after.cycle
+            assert np.array_equal(before.rivals, after.rivals) and before.made == after.made
         else:
-            assert np.any(before.rivals != after.rivals) and after.cycle == before.cycle + 1
-            old, new = ((s.candidates, s.x, s.facts, s.units, *s.kept) for s in (before, after))
+            assert np.any(before.rivals != after.rivals) and after.made == before.made + 1
+            old, new = ((s.candidates, s.x, s.facts, s.units, *s.parents) for s in (before, after))
             assert all(np.array_equal(a, b) for a, b in zip(old, new, strict=True))
-    assert sum(kind == "interlude" for _, kind in kinds) == GENERATIONS // PERIOD
+    assert sum(kind == "cycle" for _, kind in kinds) == GENERATIONS // PERIOD
 
 
 @EVERY_CASE
@@ -290,7 +292,7 @@ def test_a_failed_trial_takes_nobody_s_place(case):
             settled = fails & np.isfinite(before.scores)
             failed += settled.sum()
             assert np.array_equal(after.x[settled], before.x[settled])
-            assert np.array_equal(after.kept.x[settled], before.kept.x[settled])
+            assert np.array_equal(after.parents.x[settled], before.parents.x[settled])
             assert np.all(np.isfinite(after.scores[np.isfinite(before.scores)]))
     assert (failed > 0) == (CASES[case].fun is fails_on_one_side)
 
@@ -304,12 +306,11 @@ def test_the_survivors_are_the_best_that_each_slot_has_tried(case):
             tried = zip(violation_of(CASES[case], facts), facts[:, 0], strict=True)
             rows = zip(tried, before.candidates.tolist(), best, strict=True)
             best = [(new, x) if new <= old[0] else old for new, x, old in rows]
-        assert after.parents is after.kept
-        found = np.column_stack([after.kept.violation, after.kept.fitness])
+        found = np.column_stack([after.parents.violation, after.parents.fitness])
         np.testing.assert_allclose(found, [rank for rank, _ in best], rtol=1e-12, atol=1e-12)
-        sound = np.isfinite(after.kept.fitness)
-        assert after.kept.x[sound].tolist() == [x for (_, value), x in best if np.isfinite(value)]
-        differ += np.any(after.kept.x != after.x)
+        sound = np.isfinite(after.parents.fitness)
+        assert after.parents.x[sound].tolist() == [x for (_, value), x in best if np.isfinite(value)]
+        differ += np.any(after.parents.x != after.x)
     assert differ or case == "inequalities"  # where they are simply x
 
 
@@ -320,7 +321,7 @@ def test_the_penalty_grows_from_cycle_to_cycle_and_stops_at_the_largest(case):
             [after.penalty, after.switch], [penalty_of(after), 0.5 / penalty_of(after)], rtol=1e-12
         )
     with jax.enable_x64(True):
-        assert SMALL.penalties(jnp.asarray(1e3)) == (coevolution.LARGEST_PENALTY, 0.5 / coevolution.LARGEST_PENALTY)
+        assert SMALL.penalties(jnp.asarray(1e3)) == (cde.LARGEST_PENALTY, 0.5 / cde.LARGEST_PENALTY)
 
 
 def violation_of(problem, facts):
@@ -365,19 +366,19 @@ def evolved(algorithm, key, y, low, high, value):
 
 
 @EVERY_CASE
-def test_an_interlude_is_that_of_the_reference(case):
+def test_a_cycle_is_that_of_the_reference(case):
     key, moved = random.run_keys(SEED, 0, 1)[0], 0
     ineq, eq = shape_of(CASES[case])[1:]
     high = np.full(ineq + eq, SMALL.multipliers)
     low = np.array([0.0] * ineq + [-SMALL.multipliers] * eq)
     for generation, kind, before, after in trace(case):
-        if kind == "interlude":
+        if kind == "cycle":
 
             def least(y, state=before):
                 return lagrangian_by_loops(state.facts, [y], penalty_of(state), ineq).min()
 
             with jax.enable_x64(True):
-                own = random.fold(random.fold(key, generation), INTERLUDE)
+                own = random.fold(random.fold(key, generation), CYCLE)
                 y, _ = evolved(SMALL, own, before.rivals.T, low, high, least)
             np.testing.assert_allclose(after.rivals.T, y, rtol=1e-9, atol=1e-9, err_msg=f"generation {generation}")
             moved += np.sum(np.any(y != before.rivals.T, axis=1))
@@ -425,7 +426,7 @@ def test_the_result_does_not_depend_on_how_the_chunks_fall(generations, monkeypa
     long = solved("everything", generations=generations)
     monkeypatch.setattr(xla, "CHUNK_SECONDS", 0.0)  # one generation at a time
     same(solved.__wrapped__("everything", generations=generations), long, rtol=0)
-    monkeypatch.setattr(xla, "cpu_rows", lambda runs, population: 7)  # neither the period nor a multiple of it
+    monkeypatch.setattr(xla, "_cpu_rows", lambda runs, population: 7)  # neither the period nor a multiple of it
     monkeypatch.setattr(xla, "CHUNK_SECONDS", 1e9)
     same(solved.__wrapped__("everything", generations=generations), long)
 
@@ -448,17 +449,17 @@ class Repaired(CDE):
         pytest.param(CDE, {"runs": 3, "target": 3.0}, marks=pytest.mark.slow),
     ],
 )
-def test_a_prelude_before_the_loop_makes_the_same_run(kind, settings, monkeypatch):
-    """As on a GPU, in a loop of known length, 30 generations in chunks of 8."""
+def test_chunks_of_known_length_make_the_same_run(kind, settings, monkeypatch):
+    """As on a GPU, in loops of known length: 30 generations in chunks of 4 and, at the end, of 1."""
     algorithm = kind(**{f.name: getattr(SMALL, f.name) for f in dataclasses.fields(SMALL)})
     settings = {"algorithm": algorithm, "generations": GENERATIONS, "seed": SEED, **settings}
     within = gx.minimize(CASES["equality"], **settings)
-    monkeypatch.setattr(jax, "default_backend", lambda: "another")
-    monkeypatch.setattr(xla, "gpu_rows", lambda limit, genes, seconds, period, most: 2 * PERIOD)
-    played = []
-    monkeypatch.setattr(loop, "begun_with", lambda *a, own=loop.begun_with: played.append(a) or own(*a))
+    made = []
+    static = xla._static_chunk
+    monkeypatch.setattr(xla, "_static_chunk", lambda length, *rest: made.append(length) or static(length, *rest))
+    monkeypatch.setattr(devices, "on_cpu", lambda: False)
     before = gx.minimize(CASES["equality"], **settings)
-    assert len(played) == 1  # in the program, which is traced once
+    assert made and set(made) <= {1, PERIOD}
     same(before, within)
     if "runs" in settings:
         assert before.runs.nit.tolist() == within.runs.nit.tolist() and len(set(within.runs.nit)) > 1
@@ -492,11 +493,11 @@ def test_tiny_tiles_make_the_same_run(monkeypatch):
         mapped.append(rows.shape)
         return lax_map(function, rows)
 
-    monkeypatch.setattr(coevolution, "PAIRS_AT_ONCE", 3 * N + 1)
+    monkeypatch.setattr(pairs, "PAIRS_AT_ONCE", 3 * N + 1)
     monkeypatch.setattr(jax.lax, "map", counting)
     another = CASES["inequalities"].with_(fun=lambda x: 1.0 * bowl(x))  # not the program that is compiled already
     tiled = gx.minimize(another, algorithm=SMALL, generations=GENERATIONS, seed=SEED)
-    # 8 rows in 3 blocks of 3: facts of x (three numbers) in step and interlude, y (two numbers) in the interlude
+    # 8 rows in 3 blocks of 3: facts of x (three numbers) in step and cycle, y (two numbers) in the cycle
     assert {(3, 3, 3), (3, 3, 2)} <= set(mapped)
     same(tiled, whole)
 

@@ -586,10 +586,10 @@ def test_the_black_box_engine_stops_each_run_at_its_own_generation_too(name):
 
 @EXAMPLES
 @pytest.mark.parametrize("rules", [{}, {"target": NEAR, "generations": 200}], ids=["fixed length", "own generation"])
-def test_an_ensemble_computed_in_batches_is_the_same(name, rules, monkeypatch):
+def test_an_ensemble_computed_in_batches_is_the_same(name, rules, in_batches):
     fun = half_failing if rules else bowl
     whole = solve(name, fun, runs=10, **rules)
-    monkeypatch.setattr(xla, "runs_at_once", lambda *about: 3)
+    in_batches(3)
     split = solve(name, fun, runs=10, **rules)
     assert_same_run(split, whole)
     for field in dataclasses.fields(gx.Runs):
@@ -599,9 +599,9 @@ def test_an_ensemble_computed_in_batches_is_the_same(name, rules, monkeypatch):
         np.testing.assert_allclose(getattr(split.runs.history, part), getattr(whole.runs.history, part), rtol=ROUNDING)
 
 
-def test_the_population_of_an_ensemble_in_batches_is_that_of_its_best_run(monkeypatch):
+def test_the_population_of_an_ensemble_in_batches_is_that_of_its_best_run(in_batches):
     # one generation and a narrow feasible strip: some runs end infeasible, with lower values than any feasible one
-    monkeypatch.setattr(xla, "runs_at_once", lambda *about: 2)
+    in_batches(2)
     mixed = 0
     for seed in range(8):
         res = solve("de", lambda x: x[0], ineq=lambda x: 3.8 - x[0], runs=6, seed=seed, generations=1)
@@ -619,7 +619,7 @@ def test_the_result_does_not_depend_on_how_the_chunks_fall(name, rules, monkeypa
     long = solve(name, **settings)
     monkeypatch.setattr(xla, "CHUNK_SECONDS", 0.0)  # one generation at a time
     assert_same_run(solve(name, **settings), long, rtol=0)
-    monkeypatch.setattr(xla, "cpu_rows", lambda runs, population: 7)  # 100 is no multiple of it
+    monkeypatch.setattr(xla, "_cpu_rows", lambda runs, population: 7)  # 100 is no multiple of it
     for seconds in (0.0, 1e9):
         monkeypatch.setattr(xla, "CHUNK_SECONDS", seconds)
         short = solve(name, **settings)

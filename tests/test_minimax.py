@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 import galapax as gx
 from galapax import CDE
+from galapax.algorithms.game import Arena, GameCDE, judge
 from galapax.cli.app import app
 from galapax.core.algorithm import Shared
 from galapax.core.evaluation import Evaluation, Shape
 from galapax.core.problem import Bounds
-from galapax.engines.loop import INTERLUDE
-from galapax.evaluation.formulas import trace_game
-from galapax.minimax import Arena
+from galapax.engines.search import CYCLE
+from galapax.evaluation.game import trace_game
 from galapax.numerics import random
 from galapax.problems import get
 
@@ -175,20 +175,21 @@ def test_a_cycle_is_that_of_a_reference_in_numpy(memory):
     n, low, high = 8, np.array([-2.0, -1.0]), np.array([1.0, 3.0])
     y_box = Bounds(low, high)
     with jax.enable_x64(True):
-        game = trace_game(saddle, 2, 2, "float64")
-        solver = CDE(population=n, y_generations=3, memory=memory, game=game, arena=Shared(Arena(y_box, game.consts)))
+        game, consts = trace_game(saddle, 2, 2, "float64")
+        arena = Shared(Arena(y_box, consts))
+        solver = GameCDE(game, arena, population=n, y_generations=3, memory=memory)
         key = random.run_keys(1, 0, 1)[0]
         state = solver.init(random.fold(key, 0), Bounds(np.array([-5.0, -4.0]), np.array([3.0, 5.0])), Shape())
-        nothing = Evaluation(jnp.zeros((n, 1)), None, jnp.zeros(n, bool))
-        step, interlude = jax.jit(solver.step), jax.jit(partial(solver.interlude, shape=Shape()))
+        step, cycled = jax.jit(solver.step), jax.jit(partial(solver.cycle, shape=Shape()))
         for cycle in range(2):
             for _ in range(2):
-                state = step(random.fold(key, 7), state, nothing)
+                worst, failed = judge(game, consts, state.candidates, state.opponents)
+                state = step(random.fold(key, 7), state, Evaluation(worst[:, None], None, failed))
             before = jax.device_get(state)
-            own = random.fold(key, INTERLUDE + cycle)
-            state = interlude(own, state)
+            own = random.fold(key, CYCLE + cycle)
+            state = cycled(own, state)
             after, x = jax.device_get(state), np.asarray(state.parents.x)
-            judges = x[[before.scores.argmin()]] if memory else x
+            judges = x[[before.parents.fitness.argmin()]] if memory else x
             rivals = before.rivals.T.copy()
             if memory:
                 fresh = np.asarray(random.uniform(random.fold(own, 3), (n, 2), "float64"))
@@ -200,7 +201,6 @@ def test_a_cycle_is_that_of_a_reference_in_numpy(memory):
                 kept[cycle % memory] = y[worth.argmax()]
             np.testing.assert_allclose(after.archive.T, kept, rtol=1e-9, atol=1e-9)
             worst = [max(saddle(row, rival) for rival in [*y, *kept]) for row in x]
-            np.testing.assert_allclose(after.scores, worst, rtol=1e-9)
             np.testing.assert_allclose(np.asarray(state.parents.fitness), worst, rtol=1e-9)
     assert after.archive.shape == (2, memory) and np.any(after.rivals != before.rivals)
 

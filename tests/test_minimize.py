@@ -187,8 +187,8 @@ def test_callback_of_an_ensemble_counts_all_runs():
     assert told[-1].nfev == res.nfev and told[-1].fun == res.fun
 
 
-def test_callback_of_an_ensemble_in_batches_counts_each_run_once(monkeypatch):
-    monkeypatch.setattr(xla, "runs_at_once", lambda *about: 3)
+def test_callback_of_an_ensemble_in_batches_counts_each_run_once(in_batches):
+    in_batches(3)
     told = []
     res = solve(runs=10, target=-1.0, callback=told.append)
     assert max(s.runs_done for s in told) == told[-1].runs_done == 10
@@ -196,8 +196,8 @@ def test_callback_of_an_ensemble_in_batches_counts_each_run_once(monkeypatch):
     assert told[-1].fun == res.fun
 
 
-def test_runs_that_were_not_started_are_told(monkeypatch):
-    monkeypatch.setattr(xla, "runs_at_once", lambda *about: 3)
+def test_runs_that_were_not_started_are_told(in_batches):
+    in_batches(3)
     res = solve(runs=10, generations=10**6, callback=lambda state: True)
     assert len(res.runs) == 3 and res.runs.number.tolist() == [0, 1, 2]
     assert "Of 10 runs 3 were started" in res.message and not res.success
@@ -1037,11 +1037,18 @@ def test_a_folder_that_cannot_be_written_is_told_and_the_result_kept(single, tmp
     assert gx.load(single.save(tmp_path / "elsewhere")).fun == single.fun
 
 
-def test_chunks_on_a_gpu_are_whole_periods_and_leave_nothing_over_where_that_can_be():
-    assert xla.gpu_rows(4000, 500, 1e-3, 20) == 1000
-    assert xla.gpu_rows(4000, 500, 5e-3, 20) == 200  # 256 at most for a slower objective
-    assert xla.gpu_rows(997, 500, 1e-3, 20) == 1000  # not to be had: the last three are masked
-    assert xla.gpu_rows(5, 500, 1e-3, 20) == 20
-    for limit in (1, 700, 1500, 4001, 2**31 - 1):
-        assert 1 <= xla.gpu_rows(limit, 500, 1e-3) <= xla.GPU_CHUNK
-    assert xla.gpu_rows(1000, 2**33, 1e-3) == 1
+@pytest.mark.parametrize("period", [0, 3, 20])
+@pytest.mark.parametrize(("first", "count"), [(1, 1000), (1, 997), (4, 61), (41, 20), (500, 1)])
+def test_chunks_on_a_gpu_come_from_a_small_set_and_are_whole_periods_where_they_can_be(first, count, period):
+    chunks = xla._cut(first, count, period, 500)
+    numbers = [number for start, length in chunks for number in range(start, start + length)]
+    assert numbers == list(range(first, first + count))
+    unit = max(1, period)
+    for start, length in chunks:
+        assert length == 1 or (length in [k * unit for k in xla.LENGTHS] and (start - 1) % unit == 0)
+
+
+def test_a_slow_objective_has_short_chunks_on_a_gpu():
+    lengths = [xla._longest(steps, genes=500) for steps in (5, 1_000, 20_000, 10**6)]
+    assert lengths[0] == 500 and lengths == sorted(lengths, reverse=True) and lengths[-1] == 1
+    assert xla._longest(5, genes=2**33) < 10

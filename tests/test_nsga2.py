@@ -12,6 +12,7 @@ import galapax as gx
 from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.sharing_moea import SharingMOEA, survivors
+from galapax.core.algorithm import Budget
 from galapax.core.evaluation import Population, Shape
 from galapax.core.problem import Bounds
 from galapax.evaluation.formulas import trace
@@ -34,15 +35,17 @@ def key(seed=3):
 
 @cache
 def stepper(problem, dtype):
-    formulas = trace(problem, jnp.dtype(dtype))
+    traced = trace(problem, jnp.dtype(dtype))
     bounds = problem.bounds.rounded(np.dtype(dtype))
 
     @jax.jit
     def run(algorithm, key, generations):
-        def body(i, state):
-            return algorithm.step(random.fold(key, i), state, formulas(formulas.consts, state.candidates))
+        algorithm = algorithm.bind(problem.dim, traced.shape, Budget())
 
-        state = algorithm.init(random.fold(key, 0), bounds, formulas.shape)
+        def body(i, state):
+            return algorithm.step(random.fold(key, i), state, traced(state.candidates))
+
+        state = algorithm.init(random.fold(key, 0), bounds, traced.shape)
         return jax.lax.fori_loop(1, generations + 1, body, state)
 
     return run

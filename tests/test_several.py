@@ -16,7 +16,6 @@ import pytest
 from compilations import compilations
 
 import galapax as gx
-from galapax.engines import xla
 from galapax.measures import indicators
 
 NAMES = [name for name, kind in gx.ALGORITHMS.items() if kind.several_objectives]
@@ -369,8 +368,8 @@ def test_a_run_starts_from_the_points_given(name):
 
 
 @EVERY_ALGORITHM
-def test_runs_of_an_ensemble_in_batches_are_the_single_runs(name, monkeypatch):
-    monkeypatch.setattr(xla, "runs_at_once", lambda *about: 2)
+def test_runs_of_an_ensemble_in_batches_are_the_single_runs(name, in_batches):
+    in_batches(2)
     ensemble = usual(name, runs=3, first_run=1)
     singles = [usual(name, first_run=number) for number in (1, 2, 3)]
     assert_same_run(ensemble.run(2), singles[1], rtol=0)

@@ -17,6 +17,7 @@ from compilations import compilations
 
 import galapax as gx
 from galapax.engines import xla
+from galapax.numerics import devices
 from galapax.view import saving, tables
 
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
@@ -101,9 +102,9 @@ def test_runs_stop_at_a_target_each_at_its_own_generation():
 
 
 @pytest.mark.parametrize(("whole", "rules"), [(grid, {}), (grid_to_a_target, STOPPING)], ids=["all", "to a target"])
-def test_batches_that_cut_through_cells_change_nothing(whole, rules, monkeypatch):
+def test_batches_that_cut_through_cells_change_nothing(whole, rules, in_batches):
     at_once = whole()
-    monkeypatch.setattr(xla, "runs_at_once", lambda *about: 5)  # 24 runs: five batches, the last one overlapping
+    in_batches(5)  # 24 runs: five batches, the last one overlapping
     told = []
     split = gx.sweep(
         bowl, BOX, gx.GA(population=N), fr=FR, sigma=SIGMA, callback=told.append, **(ASKED | rules)
@@ -183,8 +184,8 @@ def test_constraints_of_a_black_box_are_told_for_every_cell():
         assert cell.ineq is not None and cell.ineq.tolist() == [to_the_right(cell.x)]
 
 
-def test_snapshots_are_of_the_cell_that_they_belong_to(monkeypatch):
-    monkeypatch.setattr(xla, "runs_at_once", lambda *about: 5)  # one cell a batch
+def test_snapshots_are_of_the_cell_that_they_belong_to(monkeypatch, in_batches):
+    in_batches(5)  # one cell a batch
     monkeypatch.setattr(xla, "CHUNK_SECONDS", 0.0)  # one generation at a time
     asked = ASKED | STOPPING | {"runs": 5, "target": 5.0, "snapshots": (10,)}
     study = gx.sweep(bowl, BOX, gx.GA(population=N), fr=[1.0, 0.0], sigma=[0.5, 0.0], **asked)
@@ -379,9 +380,9 @@ def test_curves_are_those_of_the_runs():
 # --- stopped early ----------------------------------------------------------------------------------------------------
 
 
-def test_a_callback_stops_the_sweep_between_cells(monkeypatch, tmp_path):
+def test_a_callback_stops_the_sweep_between_cells(monkeypatch, tmp_path, in_batches):
     at_once = grid()
-    monkeypatch.setattr(xla, "runs_at_once", lambda *about: 5)
+    in_batches(5)
     study = gx.sweep(
         bowl, BOX, gx.GA(population=N), fr=FR, sigma=SIGMA, callback=lambda state: state.runs_done >= 10, **ASKED
     )
@@ -521,26 +522,26 @@ def test_success_in_float32_is_what_the_runs_say():
 
 def test_a_sweep_that_memory_cannot_hold_is_refused(monkeypatch):
     asked = {"fr": FR, "sigma": SIGMA, **ASKED}
-    monkeypatch.setattr(xla, "free_memory", lambda device: 500)
+    monkeypatch.setattr(devices, "free_memory", lambda: 500)
     with pytest.raises(
         gx.InputError, match=r"one run with a population of 8 needs at least .* take a smaller population"
     ):
         gx.sweep(bowl, BOX, gx.GA(population=N), **asked)
     monkeypatch.undo()
-    needed = 24 * GENERATIONS * (2 + 3 + 3) * 8  # two marks, best, mean and worst, and x; in float64
-    monkeypatch.setattr(xla, "free_memory", lambda device: 2**30)
-    monkeypatch.setattr(xla, "host_memory", lambda: needed - 1)
+    needed = 24 * GENERATIONS * (3 + 3 + 3) * 8  # three counts, best, mean and worst, and x; in float64
+    monkeypatch.setattr(devices, "free_memory", lambda: 2**30)
+    monkeypatch.setattr(devices, "host_memory", lambda: needed - 1)
     with pytest.raises(gx.InputError, match=r"the history of 24 runs over 12 generations .* pass history=False"):
         gx.sweep(bowl, BOX, gx.GA(population=N), history="x", **asked)
-    monkeypatch.setattr(xla, "host_memory", lambda: needed)
+    monkeypatch.setattr(devices, "host_memory", lambda: needed)
     gx.sweep(bowl, BOX, gx.GA(population=N), **asked)
 
 
 def test_a_population_that_memory_cannot_hold_is_refused_before_anything_is_run(monkeypatch):
     module = importlib.import_module("galapax.sweep")
     solve, begun = module.solve, []
-    monkeypatch.setattr(module, "solve", lambda job: begun.append(job.population) or solve(job))
-    monkeypatch.setattr(xla, "free_memory", lambda device: 10**6)
+    monkeypatch.setattr(module, "solve", lambda task, *rest: begun.append(task.population) or solve(task, *rest))
+    monkeypatch.setattr(devices, "free_memory", lambda: 10**6)
     with pytest.raises(gx.InputError, match="population of 100000"):
         gx.sweep(bowl, BOX, gx.GA, population=[N, 100_000], **ASKED)
     assert N not in begun

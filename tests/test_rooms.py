@@ -1,0 +1,97 @@
+"""The house: which room may import from which, and what a user sees of it."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import galapax as gx
+
+HOUSE = Path(gx.__file__).parent
+# a room imports only from rooms above it; "root" are the verbs, one file each
+ROOMS = ["version", "core", "numerics", "measures", "operators", "problems", "algorithms", "evaluation", "engines",
+         "results", "running", "root", "storage", "view", "papers", "cli", "__init__", "__main__"]  # fmt: skip
+# scipy.stats takes half a second to import, which most sessions never need
+EXTRAS = {"scipy", "matplotlib", "PIL", "starlette", "uvicorn", "moocore", "typer", "rich", "cupy"}
+
+
+def room_of(file):
+    parts = file.relative_to(HOUSE).with_suffix("").parts
+    return parts[0] if len(parts) > 1 or parts[0] in ROOMS else "root"
+
+
+def imported(node):
+    """Modules of galapax that an import statement names, as parts of their path."""
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    elif node.module == "galapax":
+        names = [f"galapax.{alias.name}" for alias in node.names]
+    else:
+        names = [node.module or ""]
+    return [name.split(".")[1:] for name in names if name.split(".")[0] == "galapax"]
+
+
+def imports(file):
+    """(node, whether it stands inside a function) of each import statement that runs."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    branches = [n for n in ast.walk(tree) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.dump(n.test)]
+    typing_only = {id(n) for branch in branches for n in ast.walk(branch)}
+    inside = {id(n) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) for n in ast.walk(f)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in typing_only:
+            yield node, id(node) in inside
+
+
+def test_a_room_imports_only_from_rooms_above_it():
+    wrong = []
+    for file in HOUSE.rglob("*.py"):
+        own = ROOMS.index(room_of(file))
+        for node, _ in imports(file):
+            for path in imported(node):
+                other = path[0] if path and path[0] in ROOMS else "root" if path else "__init__"
+                if ROOMS.index(other) > own:
+                    wrong.append(f"{file.relative_to(HOUSE)}:{node.lineno} imports {'.'.join(path)}")
+    assert wrong == []
+
+
+def test_only_optional_extras_are_imported_inside_functions():
+    """Or what needs them: the pictures, the live page's server."""
+    wrong = []
+    for file in HOUSE.rglob("*.py"):
+        for node, inside in imports(file):
+            if not inside or room_of(file) in ("cli", "papers", "__main__"):
+                continue
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            if not any(name.split(".")[0] in EXTRAS or name.startswith("galapax.view") for name in names):
+                wrong.append(f"{file.relative_to(HOUSE)}:{node.lineno}")
+    assert wrong == []
+
+
+def test_nothing_but_devices_asks_jax_for_its_backend():
+    """`jax.default_backend()` is wrong under `jax.default_device`."""
+    asking = [f for f in HOUSE.rglob("*.py") if "default_backend" in f.read_text(encoding="utf-8")]
+    assert asking == []
+
+
+def test_files_and_functions_are_of_a_size_to_read():
+    """About 450 lines and 60; what lists options or data may be longer."""
+    for file in HOUSE.rglob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        if room_of(file) == "problems":
+            continue
+        assert len(text.splitlines()) <= 560, file
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef) and node.name not in ("minimize", "minimax", "solve", "page"):
+                body = node.body[-1].end_lineno - node.body[0].lineno
+                assert body <= 100, (file, node.name)
+
+
+def test_a_user_sees_public_names_only():
+    assert set(dir(gx)) == set(gx.__all__)
+
+
+def test_importing_galapax_loads_no_optional_extra():
+    extras = ("matplotlib", "starlette", "typer", "moocore", "PIL")
+    code = f"import sys, galapax; print([m for m in {extras} if m in sys.modules])"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert told.strip() == "[]"
