@@ -16,7 +16,7 @@ import galapax as gx
 from galapax.cli import app as cli
 from galapax.cli import show
 from galapax.measures import indicators
-from galapax.results.study import curves, has_curves, scores
+from galapax.results.study import curve_rows, curves, has_curves, scores
 from galapax.view import plots, saving, tables
 
 BOX = [(0.7, 1.1), (-7.0, -2.0), (-0.5, 9.5)]  # the first two limits are no float32 numbers
@@ -288,7 +288,7 @@ def test_a_sweep_over_three_objectives_measures_final_fronts_and_says_what_there
         with pytest.raises(gx.InputError, match=r"for two objectives only.*by_generation"):
             curves(result)
     assert "Hypervolume" in tables.grids(swept)[0].note
-    assert tables.curve_rows(swept) == []
+    assert curve_rows(swept) == []
     loaded = gx.load(swept.save(tmp_path))
     assert loaded.summary() == swept.summary()
 

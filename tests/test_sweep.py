@@ -18,6 +18,7 @@ from compilations import compilations
 import galapax as gx
 from galapax.engines import xla
 from galapax.numerics import devices
+from galapax.results.study import curve_rows
 from galapax.view import saving, tables
 
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
@@ -365,7 +366,7 @@ def test_the_table_tells_close_settings_apart():
 
 
 def test_curves_are_those_of_the_runs():
-    rows = tables.curve_rows(grid())
+    rows = curve_rows(grid())
     assert len(rows) == 6 * GENERATIONS
     best = grid().cell(fr=1.0, sigma=0.8).runs.history.best
     own = [row for row in rows if row["fr"] == 1.0 and row["sigma"] == 0.8]
@@ -585,7 +586,7 @@ def test_saved_tables_are_those_of_the_study(folder):
     for file, rows in (("runs.csv", study.rows()), ("summary.csv", study.summary()), ("curves.csv", None)):
         with (folder / file).open(encoding="utf-8", newline="") as lines:
             found = list(csv.DictReader(lines))
-        rows = tables.curve_rows(study) if rows is None else rows
+        rows = curve_rows(study) if rows is None else rows
         assert found == [{k: str(v) for k, v in row.items()} for row in rows]
     assert (folder / "summary.md").read_text(encoding="utf-8") == tables.markdown(study)
     assert (folder / "summary.tex").read_text(encoding="utf-8") == tables.latex(study)
