@@ -73,7 +73,9 @@ HistoryX = Annotated[
 Snapshots = Annotated[
     str | None, typer.Option(help="Keep whole populations, for maps: after generations 1,10,100, or every:10.")
 ]
-Archive = Annotated[int | None, typer.Option(help="Several objectives: keep so many of the non-dominated points seen.")]
+Archive = Annotated[
+    int | None, typer.Option(max=10**9, help="Several objectives: keep so many of the non-dominated points seen.")
+]
 Choose = Annotated[
     str | None,
     typer.Option(help="Several objectives: also show the point that knee, ideal, or weights (0.7,0.3) choose."),

@@ -13,13 +13,15 @@ from pathlib import Path
 
 import numpy as np
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from galapax.core.errors import EvaluationError, InputError
 from galapax.results.result import Result
 from galapax.results.study import Study
 from galapax.running.observers import LOOPBACK, Live
-from galapax.storage.folders import front_table, plain_result, to_json
+from galapax.storage.files import to_json
+from galapax.storage.plain import plain_result
+from galapax.storage.tables import front_table
 from galapax.view import terminal
 from galapax.view.live import is_served
 
@@ -104,7 +106,7 @@ def show(outcome: Result | Study, out: Path | None, quiet: bool, as_json: bool) 
             say(f"Saved to {folder}: {', '.join(sorted(f.name for f in folder.iterdir()))}")
 
 
-def table_of(outcome: Result | Study) -> terminal.RenderableType:
+def table_of(outcome: Result | Study) -> RenderableType:
     """The tables of a result or a study."""
     return terminal.study_tables(outcome) if isinstance(outcome, Study) else terminal.result_table(outcome)
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from galapax.results.result import Result, all_runs
 from galapax.results.study import Study
-from galapax.storage.folders import FILES, STUDY_FILES, load, to_json
+from galapax.storage.files import FILES, STUDY_FILES, to_json
+from galapax.storage.folders import load
 
 
 def to_csv(folder: str | Path, out: str | Path | None = None) -> list[Path]:

@@ -1,0 +1,144 @@
+"""The arrays of a result as tables, a heading for each column, and back."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from galapax.core.algorithm import Population
+from galapax.results.front import Front
+from galapax.results.result import History, Result, Runs, constraint_names
+from galapax.storage.files import read_csv, whole
+
+
+def value_names(result: Result) -> list[str]:
+    """Headings for the value of a solution: "fun", or the names of several objectives."""
+    return result.problem.objective_names(len(result.fun)) if np.ndim(result.fun) else ["fun"]
+
+
+def history_table(history: History, variables: list[str], values: list[str]) -> tuple[list[str], np.ndarray]:
+    names, parts = ["generation", "nfev"], [history.generation, history.nfev]
+    for name in ("best", "mean", "worst"):
+        names += [name] if len(values) == 1 else [f"{name} {value}" for value in values]
+        parts += [getattr(history, name)]
+    for name in ("violation", "feasible_share", "hypervolume"):
+        if getattr(history, name) is not None:
+            names.append(name)
+            parts.append(getattr(history, name))
+    if history.x is not None:
+        names += variables
+        parts.append(history.x)
+    return names, np.column_stack(parts)
+
+
+def history_from(table: np.ndarray, names: list[str], result: Result, values: list[str]) -> History:
+    m = len(values)
+    generation, nfev = table[:, 0].astype(int), table[:, 1].astype(int)
+    stats = [table[:, 2 + i * m : 2 + (i + 1) * m] for i in range(3)]
+    best, mean, worst = stats if m > 1 else (part[:, 0] for part in stats)
+    at = 2 + 3 * m
+    further = {}
+    for name in ("violation", "feasible_share", "hypervolume"):
+        if names[at : at + 1] == [name]:
+            further[name], at = table[:, at], at + 1
+    x = table[:, at:] if at < len(names) else None
+    if result.problem.constrained != ("violation" in further) or (x is not None and x.shape[1] != result.x.size):
+        raise ValueError("rows or columns are missing")
+    return History(generation, nfev, best, mean, worst, **further, x=x)
+
+
+def runs_table(runs: Runs, variables: list[str], values: list[str]) -> tuple[list[str], np.ndarray]:
+    names = ["run", *values, "violation", "nit", "nfev", "n_failed", "success"]
+    parts = [runs.number, runs.fun, runs.violation, runs.nit, runs.nfev, runs.n_failed, runs.success]
+    if runs.hypervolume is not None:
+        names.append("hypervolume")
+        parts.append(runs.hypervolume)
+    return [*names, *variables], np.column_stack([*(np.asarray(p, np.float64) for p in parts), runs.x])
+
+
+def runs_from(table: np.ndarray, names: list[str], values: list[str], d: int) -> Runs:
+    m = len(values)
+    measured = names[m + 6 : m + 7] == ["hypervolume"]
+    if len(names) != m + 6 + measured + d:
+        raise ValueError("rows or columns are missing")
+    fun = table[:, 1 : 1 + m] if m > 1 else table[:, 1]
+    violation, nit, nfev, n_failed, success = table[:, m + 1 : m + 6].T
+    return Runs(
+        number=table[:, 0].astype(int),
+        x=table[:, m + 6 + measured :],
+        fun=fun,
+        violation=violation,
+        nit=nit.astype(int),
+        nfev=nfev.astype(int),
+        n_failed=n_failed.astype(int),
+        success=success > 0,
+        history=None,
+        hypervolume=table[:, m + 6] if measured else None,
+    )
+
+
+def front_table(result: Result) -> tuple[list[str], np.ndarray]:
+    """The front with one row a solution: variables, derived quantities, objectives, constraints."""
+    problem = result.problem
+    parts = [result.X, *result.get("derived", {}).values(), result.F]
+    parts += [part for part in (result.G, result.H) if part is not None]
+    names = [*problem.variable_names(), *(problem.derived or ()), *value_names(result)]
+    if result.G is not None or result.H is not None:
+        names += constraint_names(result)
+    return names, np.column_stack(parts)
+
+
+def read_front(result: Result, file: Path, values: list[str]) -> None:
+    table, names = read_csv(file, may_be_empty=True)
+    with whole(file):
+        derived = list(result.problem.derived or ())
+        d, m = result.x.size, len(values)
+        counts = (d, len(derived), m, *(0 if at is None else at.size for at in (result.ineq, result.eq)))
+        if len(names) != sum(counts):
+            raise ValueError("rows or columns are missing")
+        result["X"], extra, result["F"], ineq, eq = np.split(table, np.cumsum(counts)[:-1], axis=1)
+        result["G"], result["H"] = (None if part.shape[1] == 0 else part for part in (ineq, eq))
+        result["CV"] = np.maximum(ineq, 0).sum(axis=1)
+        result["CV"] += np.maximum(np.abs(eq) - result.problem.eq_tolerance, 0).sum(axis=1)
+        if derived:
+            result["derived"] = dict(zip(derived, extra.T, strict=True))
+
+
+def fronts_table(runs: Runs, variables: list[str], values: list[str]) -> tuple[list[str], np.ndarray]:
+    """The front of every run, one row a solution, with its run's number."""
+    fronts = runs.fronts or []
+    own = np.repeat(runs.number, [len(front) for front in fronts])
+    table = np.column_stack([own, np.concatenate([f.X for f in fronts]), np.concatenate([f.F for f in fronts])])
+    return ["run", *variables, *values], table
+
+
+def fronts_from(table: np.ndarray, numbers: np.ndarray, d: int) -> list[Front]:
+    own = [table[table[:, 0] == number, 1:] for number in numbers]
+    return [Front(rows[:, :d], rows[:, d:], None, None, np.zeros(len(rows))) for rows in own]
+
+
+def snapshot_arrays(snapshots: dict[int, Population]) -> dict[str, np.ndarray]:
+    """By name: "100.x", "100.objectives" and so on for generation 100."""
+    parts = {f"{g}.{name}": values for g, kept in snapshots.items() for name, values in kept._asdict().items()}
+    return {name: np.asarray(values) for name, values in parts.items() if values is not None}
+
+
+def snapshots_from(arrays: Any, result: Result) -> dict[int, Population]:
+    shape = result.population.shape if result.runs is None else (len(result.runs), *result.population.shape)
+    out = {}
+    for g in sorted({int(name.partition(".")[0]) for name in arrays.files}):
+        parts = {name: arrays[f"{g}.{name}"] for name in Population._fields if f"{g}.{name}" in arrays.files}
+        kept = Population(**{"violation": None} | parts)
+        if kept.x.shape[-1] != shape[-1] or kept.x.ndim != len(shape) or kept.x.shape[:-1] != kept.fitness.shape:
+            raise ValueError(f"the population of generation {g} has the shape {kept.x.shape}")
+        out[g] = kept
+    return out
+
+
+def arrays_of(record: Any) -> dict[str, np.ndarray]:
+    """The arrays of a History or Runs by name."""
+    values = {f.name: getattr(record, f.name) for f in fields(record)}
+    return {name: value for name, value in values.items() if value is not None}
