@@ -82,9 +82,9 @@ def forget_programs():
     gc.collect()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def well_compiled():
-    """For a module whose programs run longer than they are compiled."""
+    """For a test whose programs run longer than they are compiled."""
     before = jax.config.jax_disable_most_optimizations
     jax.config.update("jax_disable_most_optimizations", False)
     yield
