@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from compilations import compilations
+from compilations import ON_CPU, compilations
 
 import galapax as gx
 from galapax.engines import xla
@@ -380,6 +380,7 @@ def test_curves_are_those_of_the_runs():
 # --- stopped early ----------------------------------------------------------------------------------------------------
 
 
+@ON_CPU  # where a batch has several chunks
 def test_a_callback_stops_the_sweep_between_cells(monkeypatch, tmp_path):
     at_once = grid()
     monkeypatch.setattr(xla, "runs_at_once", lambda *about: 5)
