@@ -85,7 +85,7 @@ def forget_programs():
 @pytest.fixture
 def well_compiled():
     """For a test whose programs run longer than they are compiled."""
-    before = jax.config.jax_disable_most_optimizations
+    before = jax.config.values["jax_disable_most_optimizations"]
     jax.config.update("jax_disable_most_optimizations", False)
     yield
     jax.config.update("jax_disable_most_optimizations", before)
