@@ -31,7 +31,7 @@ if not FULL:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
 
 # the files that take longest begin, so that two workers end together
-LONGEST = ["engines_agree", "contract", "several", "coevolution", "minimize", "minimax", "nsga2", "live"]
+LONGEST = ["engines_agree", "contract", "several", "coevolution", "minimize", "nsga2", "live", "minimax"]
 
 MEMORY = 1.0 * 2**30  # a process that holds more forgets its programs when a module ends
 
