@@ -34,7 +34,7 @@ if not FULL:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
 
 # the files that take longest begin, so that two workers end together
-LONGEST = ["engines_agree", "contract", "several", "coevolution", "minimize", "minimax", "nsga2", "live"]
+LONGEST = ["engines_agree", "contract", "several", "coevolution", "minimize", "nsga2", "live", "minimax"]
 
 MEMORY = 1.0 * 2**30  # a process that holds more forgets its programs when a module ends
 
@@ -78,10 +78,10 @@ def forget_programs():
     gc.collect()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def well_compiled():
-    """For a module whose programs run longer than they are compiled."""
-    before = jax.config.jax_disable_most_optimizations
+    """For a test whose programs run longer than they are compiled."""
+    before = jax.config.values["jax_disable_most_optimizations"]
     jax.config.update("jax_disable_most_optimizations", False)
     yield
     jax.config.update("jax_disable_most_optimizations", before)

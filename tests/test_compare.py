@@ -38,7 +38,7 @@ SOLVERS = {"ga": gx.GA(population=10), "random": gx.RandomSearch(population=13)}
 
 @cache
 def study():
-    return gx.compare(PROBLEMS, SOLVERS, max_evaluations=BUDGET, runs=RUNS, seed=SEED, target=NEAR)
+    return gx.compare(PROBLEMS, SOLVERS, max_evaluations=BUDGET, runs=RUNS, seed=SEED, dtype="float64", target=NEAR)
 
 
 # --- what is run ------------------------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def test_the_budget_holds_whatever_the_population():
 def test_each_pair_is_a_call_of_minimize():
     for i, problem in enumerate(PROBLEMS):
         for j, (name, solver) in enumerate(SOLVERS.items()):
-            alone = gx.minimize(problem, solver, max_evaluations=BUDGET, runs=RUNS, seed=SEED)
+            alone = gx.minimize(problem, solver, max_evaluations=BUDGET, runs=RUNS, seed=SEED, dtype="float64")
             own = study().cell(problem=problem.name, algorithm=name)
             assert own.settings == alone.settings and own.message == alone.message
             for part in ("x", "fun", "violation", "nit", "nfev", "success"):
@@ -112,7 +112,7 @@ def test_a_value_that_only_infeasible_points_reach_is_no_success():
 
 def test_targets_may_be_given_by_problem():
     own = {"bowl": 2.0}
-    told = gx.compare(PROBLEMS, SOLVERS, max_evaluations=BUDGET, runs=RUNS, seed=SEED, target=own)
+    told = gx.compare(PROBLEMS, SOLVERS, max_evaluations=BUDGET, runs=RUNS, seed=SEED, dtype="float64", target=own)
     assert told.targets == [2.0] * 2 + [None] * 2
     assert "ert" in told.summary()[0] and "ert" not in told.summary()[2]
     (_, times) = tables.grids(told)

@@ -17,6 +17,8 @@ from scipy import stats
 from galapax import DE, RandomSearch, best_1, minimize
 from galapax.problems import get
 
+pytestmark = pytest.mark.usefixtures("well_compiled")
+
 RUNS, SEED = 30, 0
 LOWER, UPPER = np.array([2.0, -7.0, 10.0]), np.array([5.0, -3.0, 11.0])  # neither at zero nor of equal sides
 BOX = list(zip(LOWER, UPPER, strict=True))

@@ -7,6 +7,8 @@ from pathlib import Path
 import jax
 import pytest
 
+pytestmark = pytest.mark.usefixtures("well_compiled")
+
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -140,7 +140,7 @@ def with_needle():
 
 
 def test_a_worse_y_that_only_the_search_met_counts():
-    assert with_needle().worst_case == with_needle().fun
+    assert with_needle().worst_case == pytest.approx(with_needle().fun, rel=1e-12)  # of two programs
 
 
 def test_y_attains_a_worst_case_that_only_the_search_met():

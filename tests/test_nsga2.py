@@ -13,7 +13,7 @@ from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.sharing_moea import SharingMOEA, survivors
 from galapax.core.algorithm import Budget
-from galapax.core.evaluation import Population, Shape
+from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.problem import Bounds
 from galapax.evaluation.formulas import trace
 from galapax.measures.indicators import hypervolume_2d
@@ -146,8 +146,15 @@ def test_no_survivor_on_the_front_is_dominated_by_a_parent_that_went(kind):
         earlier = objectives
 
 
-@MOEAS
-@pytest.mark.parametrize("problem", [ZDT1, BLENDING, gx.problems.get("dtlz2")], ids=lambda problem: problem.name)
+FORMS = [
+    pytest.param(kind, problem, id=f"{kind.__name__}-{problem.name}", marks=() if common else pytest.mark.slow)
+    for kind in (NSGA2, NPGA, SharingMOEA)
+    for problem in (ZDT1, BLENDING, gx.problems.get("dtlz2"))
+    for common in [kind is NSGA2 or problem is ZDT1]
+]
+
+
+@pytest.mark.parametrize(("kind", "problem"), FORMS)
 def test_the_forms_for_a_cpu_and_for_a_gpu_make_the_same_run(kind, problem, monkeypatch):
     algorithm = kind(population=40)
     here = evolve(algorithm, problem, 6, dtype="float64")
@@ -162,7 +169,7 @@ def test_the_forms_for_a_cpu_and_for_a_gpu_make_the_same_run(kind, problem, monk
 
 
 @MOEAS
-@pytest.mark.parametrize("n", [2, 3, 7, 31])
+@pytest.mark.parametrize("n", [2, 7, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 31))])
 def test_odd_and_tiny_populations_are_handled(kind, n):
     algorithm = kind(population=n)
     algorithm.check()
@@ -211,7 +218,7 @@ def test_nsga2_keeps_the_first_fronts_and_cuts_the_last_by_crowding():
     algorithm = NSGA2(population=8)
     state = algorithm.init(key(), bounds, Shape(2))
     state = state._replace(parents=Population(state.candidates, good, None))
-    evaluation = gx.algorithm.Evaluation(good + 0.5, None, jnp.zeros(8, bool))
+    evaluation = Evaluation(good + 0.5, None, jnp.zeros(8, bool))
     after = algorithm.step(key(), state, evaluation)
     assert sorted(map(tuple, np.asarray(after.parents.objectives))) == sorted(map(tuple, np.asarray(good)))
     # offspring between the last two: the crowded end loses, the ends stay

@@ -301,7 +301,7 @@ def test_evaluations_time_callback_and_ctrl_c_end_a_run(name):
             os.kill(os.getpid(), signal.SIGINT)
         return two(x)
 
-    cut = solve(name, interrupting, blackbox=True)
+    cut = solve(name, interrupting, blackbox=True, history="x")
     assert "Ctrl-C" in cut.message and not cut.success and cut.nit == 4
     assert cut.nfev == 3 * N + 4 and cut.n_failed == 0  # what Ctrl-C cut off counts for nothing
     assert len(cut.X) and np.isfinite(cut.F).all()

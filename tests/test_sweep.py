@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from compilations import compilations
+from compilations import ON_CPU, compilations
 
 import galapax as gx
 from galapax.engines import xla
@@ -381,7 +381,8 @@ def test_curves_are_those_of_the_runs():
 # --- stopped early ----------------------------------------------------------------------------------------------------
 
 
-def test_a_callback_stops_the_sweep_between_cells(monkeypatch, tmp_path, in_batches):
+@ON_CPU  # where a batch has several chunks
+def test_a_callback_stops_the_sweep_between_cells(tmp_path, in_batches):
     at_once = grid()
     in_batches(5)
     study = gx.sweep(
