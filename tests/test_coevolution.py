@@ -17,7 +17,7 @@ from galapax.core.algorithm import Shape
 from galapax.core.problem import Bounds, Problem
 from galapax.engines import loop, xla
 from galapax.engines.loop import INTERLUDE
-from galapax.evaluation.formulas import summarise
+from galapax.evaluation.failures import summarise
 from galapax.numerics import random
 from galapax.operators.constraints import augmented_lagrangian
 from galapax.problems import get

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 import galapax as gx
 from galapax.algorithms.epsilon_de import remember
 from galapax.core.algorithm import Population, Shape
-from galapax.evaluation.formulas import summarise, trace
+from galapax.evaluation.failures import summarise
+from galapax.evaluation.formulas import trace
 from galapax.numerics import random
 from galapax.operators.constraints import epsilon_level, first_level, onto_constraints, relaxed, shortest_step
 from galapax.operators.selection import best_index, no_worse
@@ -99,8 +100,8 @@ def on_plane(x):
 
 
 def repaired(problem, x, dtype="float64"):
-    formulas, box = trace(problem, dtype), problem.bounds.rounded(dtype)
-    return np.asarray(jax.vmap(lambda p: formulas.repair(formulas.consts, p, box))(jnp.asarray(x, dtype)))
+    (formulas, consts), box = trace(problem, dtype), problem.bounds.rounded(dtype)
+    return np.asarray(jax.vmap(lambda p: formulas.repair(consts, p, box))(jnp.asarray(x, dtype)))
 
 
 @pytest.mark.parametrize(("dtype", "rounding"), [("float32", 1e-4), ("float64", 1e-12)])

@@ -11,8 +11,8 @@ import pytest
 from galapax import DE, InputError, Optimizer, Problem, best_1, minimize, rand_1
 from galapax.core.algorithm import Shape
 from galapax.core.problem import Bounds
-from galapax.engines import xla
-from galapax.evaluation.formulas import summarise
+from galapax.engines.programs import PROGRAMS
+from galapax.evaluation.failures import summarise
 from galapax.numerics import random
 from galapax.problems import get
 
@@ -256,20 +256,20 @@ def test_weight_and_crossover_rate_are_data_and_compile_nothing_new(caplog):
         return minimize(get("sphere", dim=3), algorithm=algorithm, generations=30, seed=1).fun
 
     values = [run(0.5, 0.9)]
-    programs = len(xla._programs)
+    programs = PROGRAMS.statistics().kept
     with jax.log_compiles():
         values += [run(0.4, 0.9), run(0.5, 0.2), run(1.7, 1.0), run(0, 0)]
-    assert len(xla._programs) == programs
+    assert PROGRAMS.statistics().kept == programs
     assert "ompil" not in caplog.text
     assert len(set(values)) == 5  # and they do make a difference
 
 
 def test_population_and_mutation_shape_the_program():
-    xla._programs.clear()  # a full cache would stay as long as it is
+    PROGRAMS.clear()  # a full cache would stay as long as it is
     minimize(get("sphere", dim=3), algorithm=DE(population=20), generations=30, seed=1)
-    programs = len(xla._programs)
+    programs = PROGRAMS.statistics().kept
     minimize(get("sphere", dim=3), algorithm=DE(population=21), generations=30, seed=1)
-    assert len(xla._programs) > programs
+    assert PROGRAMS.statistics().kept > programs
 
 
 def test_a_sweep_over_the_weight_is_one_vmap():

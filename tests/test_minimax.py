@@ -17,7 +17,7 @@ from galapax.cli.app import app
 from galapax.core.algorithm import Evaluation, Shape, Shared
 from galapax.core.problem import Bounds
 from galapax.engines.loop import INTERLUDE
-from galapax.evaluation.formulas import trace_game
+from galapax.evaluation.game import trace_game
 from galapax.minimax import Arena
 from galapax.numerics import random
 from galapax.problems import get

@@ -34,15 +34,15 @@ def key(seed=3):
 
 @cache
 def stepper(problem, dtype):
-    formulas = trace(problem, jnp.dtype(dtype))
+    traced = trace(problem, jnp.dtype(dtype))
     bounds = problem.bounds.rounded(np.dtype(dtype))
 
     @jax.jit
     def run(algorithm, key, generations):
         def body(i, state):
-            return algorithm.step(random.fold(key, i), state, formulas(formulas.consts, state.candidates))
+            return algorithm.step(random.fold(key, i), state, traced(state.candidates))
 
-        state = algorithm.init(random.fold(key, 0), bounds, formulas.shape)
+        state = algorithm.init(random.fold(key, 0), bounds, traced.shape)
         return jax.lax.fori_loop(1, generations + 1, body, state)
 
     return run

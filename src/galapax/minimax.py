@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -18,8 +17,9 @@ from galapax.core.algorithm import Population, Shared
 from galapax.core.checks import reals, short, whole
 from galapax.core.errors import InputError
 from galapax.core.problem import Bounds, MinMaxProblem, Problem
+from galapax.engines import programs
 from galapax.engines.loop import Progress
-from galapax.evaluation.formulas import Game, trace_game
+from galapax.evaluation.game import Game, TracedGame, trace_game
 from galapax.minimize import minimize
 from galapax.numerics import random
 from galapax.operators.crossover import binomial_crossover
@@ -109,10 +109,10 @@ def minimax(
     solver.check()
     kind = shared["dtype"]
     with jax.enable_x64(kind == "float64"):
-        game = trace_game(problem.fun, problem.x_bounds.dim, problem.y_bounds.dim, kind)
+        traced = trace_game(problem.fun, problem.x_bounds.dim, problem.y_bounds.dim, kind)
         y_box = problem.y_bounds.rounded(kind)
-    _probe(game, problem, kind)
-    solver = dataclasses.replace(solver, game=game, arena=Shared(Arena(y_box, game.consts)))
+    _probe(traced, problem, kind)
+    solver = dataclasses.replace(solver, game=traced.game, arena=Shared(Arena(y_box, traced.consts)))
     # the objective of x alone is settled by the algorithm, which knows y
     of_x = Problem(_nothing, problem.x_bounds, name=problem.name, title=problem.title, source=problem.source)
     of_x = of_x.with_(optimum=problem.optimum)
@@ -122,7 +122,7 @@ def minimax(
     of_y = solver.population * (1 if solver.memory else solver.population) * (solver.y_generations + 1)
     made = all_runs(result).nit
     result["nfev"] = int(np.sum(made * pairs + made // solver.x_generations * (of_y + pairs)))
-    return _checked(result, game, y_box, kind)
+    return _checked(result, traced, y_box, kind)
 
 
 def _nothing(x: jax.Array) -> jax.Array:
@@ -140,24 +140,24 @@ def _scenarios(scenarios: Any) -> np.ndarray:
     return rows
 
 
-def _probe(game: Game, problem: MinMaxProblem, kind: str) -> None:
+def _probe(traced: TracedGame, problem: MinMaxProblem, kind: str) -> None:
     """Refuse a function that fails at every one of a few pairs."""
     rng = np.random.default_rng(0)
     points = [b.lower + b.span * rng.random((8, b.dim)) for b in (problem.x_bounds, problem.y_bounds)]
     with jax.enable_x64(kind == "float64"):
-        table = np.asarray(game(game.consts, *(jnp.asarray(p, kind) for p in points)))
+        table = np.asarray(traced.game(traced.consts, *(jnp.asarray(p, kind) for p in points)))
     if not np.isfinite(table).any():
         raise InputError("fun returned NaN or inf at all 64 pairs of x and y that were tried: check the formula.")
 
 
-def _checked(result: Result, game: Game, box: Bounds, kind: str) -> Result:
+def _checked(result: Result, traced: TracedGame, box: Bounds, kind: str) -> Result:
     """The result of the run whose worst case is least, by an independent search for the worst y of each run's x."""
-    runs = all_runs(result)
+    runs, (game, consts) = all_runs(result), traced
     keys = random.run_keys(result.seed, 2**31, len(runs))
     with jax.enable_x64(kind == "float64"):
         x = runs.x.astype(kind)
-        y, worst = jax.device_get(_worst(game, CHECK_GENERATIONS, game.consts, x, box, keys))
-        y_met, met = jax.device_get(_worst_met(game, game.consts, x, result._opponents))
+        y, worst = jax.device_get(programs.call(_worst, (game, CHECK_GENERATIONS), consts, x, box, keys))
+        y_met, met = jax.device_get(programs.call(_worst_met, (game,), consts, x, result._opponents))
     worse = met > worst  # the search itself may have met a worse y
     y = np.where(worse[:, None], y_met, y)
     worst = np.where(np.isnan(runs.fun), np.inf, np.where(worse, met, worst))
@@ -175,7 +175,6 @@ def _checked(result: Result, game: Game, box: Bounds, kind: str) -> Result:
     return result
 
 
-@partial(jax.jit, static_argnums=0)
 def _worst_met(game: Game, consts: Any, x: Array, opponents: Array) -> tuple[Array, Array]:
     """The worst of the opponents (R, dy, k) for each x (R, dx), and its value."""
 
@@ -187,7 +186,6 @@ def _worst_met(game: Game, consts: Any, x: Array, opponents: Array) -> tuple[Arr
     return jax.vmap(one)(x, opponents)
 
 
-@partial(jax.jit, static_argnums=(0, 1))
 def _worst(game: Game, generations: int, consts: Any, x: Array, box: Bounds, keys: Array) -> tuple[Array, Array]:
     """The y that maximises against each x (R, dx), found by differential evolution from scratch; and its value."""
     n = CHECK_POPULATION

@@ -18,7 +18,7 @@ from galapax.core.checks import reals, short, whole
 from galapax.core.errors import InputError
 from galapax.core.problem import EQ_TOLERANCE, Bounds, as_bounds, check_tolerance
 from galapax.engines.loop import INTERLUDE, prelude
-from galapax.evaluation.formulas import summarise
+from galapax.evaluation.failures import summarise
 from galapax.numerics import random
 from galapax.operators.dominance import first_front
 from galapax.operators.selection import best_index

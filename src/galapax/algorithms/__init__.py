@@ -19,7 +19,7 @@ from galapax.algorithms.random_search import RandomSearch
 from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.core.algorithm import Algorithm, Shared
 from galapax.core.errors import InputError, unknown_name
-from galapax.evaluation.formulas import Game
+from galapax.evaluation.game import Game
 
 ALGORITHMS: dict[str, Any] = {
     "cde": CDE,

@@ -17,7 +17,8 @@ from galapax.core.errors import EvaluationError, InputError
 from galapax.core.problem import Problem
 from galapax.engines import loop
 from galapax.engines.loop import Carry, Outcome, Rules, Watch
-from galapax.evaluation.formulas import check_arity, check_fit, check_names, summarise
+from galapax.evaluation.failures import summarise
+from galapax.evaluation.fit import check_arity, check_fit, check_names
 from galapax.numerics import random
 
 KNOWN = 20_000  # points whose constraints are remembered, so that they need not be called again for the result

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections import OrderedDict
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,8 +23,10 @@ from galapax.core.errors import InputError
 from galapax.core.problem import Bounds
 from galapax.engines import loop
 from galapax.engines.loop import Carry, Outcome, Rules, Watch
-from galapax.evaluation.formulas import Formulas, evaluate_points
-from galapax.numerics import random
+from galapax.engines.points import evaluate_points
+from galapax.engines.programs import Clock
+from galapax.evaluation.formulas import Formulas, Traced
+from galapax.numerics import devices, random
 
 CHUNK_SECONDS = 0.1  # on a CPU the host looks about so often
 GPU_CHUNK = 1024  # the most generations between two looks on a GPU
@@ -36,7 +37,7 @@ GPU_OPTIONS: dict[str, str | bool] = {
 
 
 def run(
-    formulas: Formulas,
+    traced: Traced,
     algorithm: Algorithm,
     bounds: Bounds,
     rules: Rules,
@@ -55,24 +56,25 @@ def run(
     initial: starting points (k, d), (R, k, d), or None. with_x: the best x of each generation is in the history.
     repairs: how many candidates a generation are moved onto the constraints before they are evaluated.
     """
-    clock = Clock()
+    clock, formulas = Clock(), traced.formulas
     runs, limit = keys.shape[0], int(rules.generations)
-    on_cpu = jax.default_backend() == "cpu"
+    on_cpu = devices.on_cpu()
     if on_cpu:
         rows = cpu_rows(runs, algorithm.population)
     else:
         genes, period = runs * algorithm.population * bounds.dim, getattr(algorithm, "period", 1)
         most = GPU_CHUNK if watch.viewer is None else VIEWED_CHUNK
-        rows = gpu_rows(limit, genes, latency(formulas, bounds), period, most)
+        rows = gpu_rows(limit, genes, latency(traced, bounds), period, most)
     # chunks that end where they are asked to, some of them shorter than their program
     cut = not on_cpu and (bool(watch.snapshots) or watch.viewer is not None)
     uneven = cut or (not on_cpu and limit % rows > 0)
     freeze = rules.target > -math.inf or int(rules.stall) < loop.NEVER or uneven
     algorithm, bounds, keys, consts, device_rules, initial = jax.device_put(
-        (algorithm, bounds, keys, formulas.consts, rules.as_arrays(bounds.lower.dtype), initial)
+        (algorithm, bounds, keys, traced.consts, rules.as_arrays(bounds.lower.dtype), initial)
     )
     fixed = (formulas, rows, not on_cpu, cut, with_x, repairs)
 
+    options = GPU_OPTIONS if devices.platform() == "gpu" else None
     relative = (cells - cells[0]).astype(np.int32)
 
     compiling = 0.0  # in the time that the first chunk takes
@@ -81,7 +83,8 @@ def run(
         nonlocal compiling
         span = np.array([first, count], np.int32)  # one transfer
         before = clock.compile_seconds
-        out = clock.call(_chunk, fixed, algorithm, bounds, consts, device_rules, keys, carry, span)
+        given = (algorithm, bounds, consts, device_rules, keys, carry, span)
+        out = clock.call(_chunk, fixed, *given, donate=(5,), options=options)  # the carry's memory is used again
         compiling += clock.compile_seconds - before
         return out
 
@@ -211,18 +214,19 @@ def gpu_rows(limit: int, genes: int, seconds: float, period: int = 1, most: int 
     return math.ceil(limit / fewest / period) * period
 
 
-def latency(formulas: Formulas, bounds: Bounds) -> float:
+def latency(traced: Traced, bounds: Bounds) -> float:
     """Seconds to evaluate a few points on the device, measured once for each objective."""
-    if formulas not in _latencies:
+    name = traced.formulas.digest
+    if name not in _latencies:
         middle, dtype = (bounds.lower + bounds.span / 2)[None], bounds.lower.dtype
-        evaluate_points(formulas, middle, dtype)
+        evaluate_points(traced, middle, dtype)
         taken = []
         for _ in range(3):
             start = time.perf_counter()
-            evaluate_points(formulas, middle, dtype)
+            evaluate_points(traced, middle, dtype)
             taken.append(time.perf_counter() - start)
-        _latencies[formulas] = min(taken)
-    return _latencies[formulas]
+        _latencies[name] = min(taken)
+    return _latencies[name]
 
 
 def runs_at_once(algorithm: Algorithm, bounds: Bounds, shape: Shape, runs: int) -> int:
@@ -259,31 +263,4 @@ def host_memory() -> int:
 
 
 _sizes: dict[Any, int] = {}
-_latencies: dict[Formulas, float] = {}
-_programs: OrderedDict[Any, Any] = OrderedDict()
-
-
-class Clock:
-    """Calls functions compiled, and knows how long compiling took."""
-
-    def __init__(self) -> None:
-        self.compile_seconds = 0.0
-
-    def call(self, function: Any, fixed: tuple[Any, ...], *arguments: Any) -> Any:
-        """function(*fixed, *arguments), with `fixed` part of the program and the carry's memory reused."""
-        leaves, tree = jax.tree.flatten(arguments)
-        kinds = tuple((np.shape(leaf), jnp.result_type(leaf), getattr(leaf, "sharding", None)) for leaf in leaves)
-        name = (function, fixed, tree, kinds)
-        program = _programs.get(name)
-        if program is None:
-            start = time.perf_counter()
-            reuse = [len(fixed) + i for i, a in enumerate(arguments) if isinstance(a, Carry) and function is _chunk]
-            static = tuple(range(len(fixed)))
-            jitted = jax.jit(function, static_argnums=static, donate_argnums=tuple(reuse))
-            on_gpu = function is _chunk and jax.default_backend() in ("gpu", "cuda")
-            program = jitted.lower(*fixed, *arguments).compile(GPU_OPTIONS if on_gpu else None)
-            self.compile_seconds += time.perf_counter() - start
-            _programs[name] = program
-            while len(_programs) > 256:
-                _programs.popitem(last=False)
-        return program(*arguments)
+_latencies: dict[str, float] = {}

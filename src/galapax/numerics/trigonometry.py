@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Literal
+
+from galapax.numerics.equations import run_one
 
 
 class _Table(NamedTuple):
@@ -96,18 +98,6 @@ def horner(coefficients: tuple[float, ...], z: Array) -> Array:
     return total
 
 
-def _run_one(jaxpr: Any, equation: Any, inputs: list[Any]) -> list[Any]:
-    """A single equation as it is, as a program of its own: how primitives are bound differs between versions of JAX."""
-    given = [
-        (atom, value) for atom, value in zip(equation.invars, inputs, strict=True) if not isinstance(atom, Literal)
-    ]
-    atoms = list(dict.fromkeys(atom for atom, _ in given))
-    known = dict(given)
-    about = jaxpr.debug_info.with_unknown_names()
-    program = Jaxpr((), atoms, equation.outvars, [equation], equation.effects, about)
-    return jaxpr_as_fun(ClosedJaxpr(program, []))(*(known[atom] for atom in atoms))
-
-
 INSTEAD = {"sin": sine, "cos": cosine, "tan": tangent}
 
 
@@ -127,6 +117,6 @@ def run(closed: ClosedJaxpr, *arguments: Any) -> list[Any]:
         elif primitive.name in ("jit", "pjit") and isinstance(parameters.get("jaxpr"), ClosedJaxpr):
             outputs = run(parameters["jaxpr"], *inputs)
         else:
-            outputs = _run_one(closed.jaxpr, equation, inputs)
+            outputs = run_one(closed.jaxpr, equation, inputs)
         values.update(zip(equation.outvars, outputs, strict=True))
     return [read(atom) for atom in closed.jaxpr.outvars]

@@ -132,10 +132,10 @@ def time_parts(mu: int, generations: int = 100) -> list[float]:
     problem = problems.get("fep_f5")
     algorithm = FEP(population=mu, initial_step=1.0)
     box = problem.bounds.rounded("float32")
-    formulas = trace(problem, "float32")
+    traced = trace(problem, "float32")
     key = random.run_keys(0, 0, 1)[0]
     state = jax.jit(lambda key: algorithm.init(key, box))(key)
-    fitness = jax.jit(lambda x: formulas(formulas.consts, x))(state.candidates).objectives
+    fitness = jax.jit(lambda x: traced(x))(state.candidates).objectives
     state = state._replace(parents=Population(state.candidates, fitness, None))
 
     def select(i: Any, state: EPState) -> EPState:
@@ -144,7 +144,7 @@ def time_parts(mu: int, generations: int = 100) -> list[float]:
         return state._replace(parents=parents, steps=steps)
 
     def evaluate(i: Any, state: EPState) -> EPState:
-        values = formulas(formulas.consts, state.candidates).objectives
+        values = traced(state.candidates).objectives
         return state._replace(candidates=state.candidates + 1e-30 * values)
 
     def mutate(i: Any, state: EPState) -> EPState:

@@ -26,12 +26,9 @@ from galapax.engines.loop import (
     check_rules,
     columns,
 )
-from galapax.evaluation.formulas import (
-    check_fit,
-    evaluate_points,
-    probe,
-    trace,
-)
+from galapax.engines.points import evaluate_points, probe
+from galapax.evaluation.fit import check_fit
+from galapax.evaluation.formulas import trace
 from galapax.measures import indicators
 from galapax.numerics import random
 from galapax.results.result import Result
@@ -71,14 +68,14 @@ def solve(job: Job) -> tuple[list[Result], str]:
             engine, batch = partial(host.run, black_box), job.total
         else:
             together = job.population if job.vectorized else 0
-            formulas = trace(problem, kind, maximize=job.maximize, vectorized=together)
-            _check_shape(job, formulas.shape)
+            traced = trace(problem, kind, maximize=job.maximize, vectorized=together)
+            _check_shape(job, traced.shape)
             if job.on_failure is None:
-                probe(formulas, problem.bounds, kind)
+                probe(traced, problem.bounds, kind)
             one = _stacked(dataclasses.replace(job, solvers=job.solvers[:1]), kind)
-            at_once = xla.runs_at_once(one, box, formulas.shape, job.total)
-            engine, batch = partial(xla.run, formulas), math.ceil(job.total / math.ceil(job.total / at_once))
-            _check_history(job, formulas.shape)
+            at_once = xla.runs_at_once(one, box, traced.shape, job.total)
+            engine, batch = partial(xla.run, traced), math.ceil(job.total / math.ceil(job.total / at_once))
+            _check_history(job, traced.shape)
         ready = time.perf_counter()
         if job.max_seconds is not None:
             watch.deadline = began + job.max_seconds
@@ -118,12 +115,12 @@ def solve(job: Job) -> tuple[list[Result], str]:
             if not problem.constrained:
                 return {}
             if not len(x):
-                counts = (black_box if job.blackbox else formulas).shape
+                counts = (black_box if job.blackbox else traced).shape
                 return {name: np.zeros((0, n)) for name, n in (("ineq", counts.ineq), ("eq", counts.eq)) if n}
             if job.blackbox:
                 each = [black_box.at(point) for point in x]
                 return {name: np.stack([values[name] for values in each]) for name in each[0] if name != "fun"}
-            values = evaluate_points(formulas, x, kind)
+            values = evaluate_points(traced, x, kind)
             found = {name: getattr(values, name) for name in ("ineq", "eq")}
             return {name: value for name, value in found.items() if value is not None}
 

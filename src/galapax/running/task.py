@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
 
 from galapax import algorithms
@@ -22,8 +21,9 @@ from galapax.engines.loop import (
     Progress,
     Rules,
 )
-from galapax.evaluation.formulas import differentiable, objective_count
+from galapax.evaluation.fit import differentiable, objective_count
 from galapax.numerics import random
+from galapax.numerics.devices import on_cpu
 from galapax.view.live import Live, as_live
 
 DEFAULT_GENERATIONS = 1000
@@ -209,7 +209,7 @@ def _rules(
 def precision_of(dtype: Any, constrained: bool, blackbox: bool) -> str:
     if dtype is None:
         # a penalty or a tolerance of 1e-4 on large numbers has no meaning in float32
-        return "float64" if constrained or blackbox or jax.default_backend() == "cpu" else "float32"
+        return "float64" if constrained or blackbox or on_cpu() else "float32"
     try:
         kind = repr(dtype) if isinstance(dtype, np.generic) else np.dtype(dtype).name  # a number is no type
     except (TypeError, ValueError, SyntaxError):  # NumPy parses strings such as "01"

@@ -16,7 +16,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, Protocol
 
 import jax
@@ -25,7 +24,8 @@ import numpy as np
 from galapax.core.algorithm import Shape
 from galapax.engines import glimpse
 from galapax.engines.loop import NEVER, RUNNING, Carry, Track, best_run
-from galapax.evaluation.formulas import Formulas, evaluate_points, trace
+from galapax.engines.points import evaluate_points
+from galapax.evaluation.formulas import Traced, trace
 from galapax.view.live import Facts
 
 BETWEEN_FRAMES = 0.2  # seconds; a frame that is dear to make comes less often
@@ -88,7 +88,7 @@ class Session:
         self._frames = 0
         self._packed: tuple[int, bytes] = (0, b"")
         self._contours: dict[tuple[int, int, int], dict[str, Any]] = {}
-        self._formulas: Formulas | None = None
+        self._traced: Traced | None = None
 
     # the run's thread
 
@@ -444,16 +444,15 @@ class Session:
         points[:, first], points[:, second] = np.tile(across, SIDE), np.repeat(up, SIDE)
         kind = settings["dtype"]
         with jax.enable_x64(kind == "float64"):
-            if self._formulas is None:
+            if self._traced is None:
                 rows = self.facts.population if settings["vectorized"] else 0
-                self._formulas = trace(problem, kind, maximize=settings["maximize"], vectorized=rows)
-            formulas = self._formulas
-            if objective >= formulas.shape.objectives:
+                self._traced = trace(problem, kind, maximize=settings["maximize"], vectorized=rows)
+            traced = self._traced
+            if objective >= traced.shape.objectives:
                 return {"why": "Choose one of the objectives."}
-            evaluate = partial(_evaluate, formulas, kind)
             values, violations, began = [], [], 0.0
             for start in range(0, len(points), BLOCK):
-                out = evaluate(points[start : start + BLOCK])
+                out = evaluate_points(traced, points[start : start + BLOCK], kind, rows=BLOCK)
                 values.append(np.asarray(out.objectives)[:, objective])
                 violations.append(np.zeros(len(values[-1])) if out.violation is None else np.asarray(out.violation))
                 began = began or time.perf_counter()  # after the compilation
@@ -466,17 +465,6 @@ class Session:
             "values": [_plain(float(f"{v:.6g}")) for v in z],
             "feasible": (np.concatenate(violations) <= 0).astype(int).tolist(),
         }
-
-
-def _evaluate(formulas: Formulas, kind: str, points: np.ndarray) -> Any:
-    if formulas.batched:
-        return evaluate_points(formulas, points, kind)
-    return _jitted(formulas, formulas.consts, points.astype(kind))
-
-
-@partial(jax.jit, static_argnums=0)
-def _jitted(formulas: Formulas, consts: Any, points: Any) -> Any:
-    return formulas(consts, points)
 
 
 def _shape(carry: Carry) -> Shape:

@@ -1,0 +1,50 @@
+"""A problem at a few points: for a look before the run, and for what a Result tells about its solutions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+
+from galapax.core.algorithm import Evaluation
+from galapax.core.errors import InputError
+from galapax.core.problem import Bounds
+from galapax.engines import programs
+from galapax.evaluation.formulas import Formulas, Traced
+
+PROBES = 8  # points at which an objective is tried before the run is compiled
+
+
+def evaluate_rows(formulas: Formulas, consts: Any, x: Array) -> Evaluation:
+    return formulas(consts, x)
+
+
+def evaluate_points(traced: Traced, points: np.ndarray, dtype: Any, rows: int = PROBES) -> Evaluation:
+    """The Evaluation of some points, in NumPy; always so many rows at once, so that it compiles once."""
+    formulas, consts = traced
+    rows = formulas.together or rows
+    parts = []
+    for some in (points[i : i + rows] for i in range(0, len(points), rows)):
+        padded = np.concatenate([some, np.repeat(some[:1], rows - len(some), axis=0)])
+        out = programs.call(evaluate_rows, (formulas,), consts, padded.astype(dtype))
+        parts.append(jax.tree.map(lambda a: np.asarray(a)[: len(some)], out))  # noqa: B023 (used at once)
+    return jax.tree.map(lambda *a: np.concatenate(a), *parts)
+
+
+def probe(traced: Traced, bounds: Bounds, dtype: Any) -> None:
+    """Refuse a problem that fails at each of a few points: the middle of the box and some spread over it."""
+    share = np.random.default_rng(0).random((PROBES, bounds.dim))
+    share[0] = 0.5
+    points = np.asarray(bounds.lower) + share * np.asarray(bounds.span)
+    out = evaluate_points(traced, points, dtype)
+    if not out.failed.all():
+        return
+    raw = {name: getattr(out, name) for name in ("ineq", "eq") if getattr(out, name) is not None}
+    broken = next((name for name, values in raw.items() if not np.isfinite(values).all(axis=1).any()), "fun")
+    raise InputError(
+        f"{broken} returned NaN or inf at all {len(out.failed)} points tried in the box, for example at x = "
+        f"{np.array2string(points[0], precision=4, threshold=6)}: check the formula there. If only a small part of the "
+        'box is defined, pass on_failure="worst" to search for it.'
+    )

@@ -1,0 +1,190 @@
+"""Compiled programs, kept while they are used: at most so many bytes of them, the one least recently used goes first.
+
+A program is known by its function, by what is fixed in it, and by the shapes of its arguments; the values of the
+arguments are no part of it, so that no array of a user lives as long as a program does (see evaluation/lift.py).
+GALAPAX_PROGRAMS_MIB is the limit in MiB.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from galapax.numerics.devices import settings
+
+LIMIT_MIB = 512.0
+BYTES_A_LETTER = 25
+Options = Mapping[str, str | bool]
+
+
+class Program(NamedTuple):
+    compiled: jax.stages.Compiled
+    size: int  # bytes of memory, about
+
+
+class Statistics(NamedTuple):
+    """kept: programs that are there now. size: their bytes. compiled: how many were compiled since the start."""
+
+    kept: int
+    size: int
+    compiled: int
+
+
+class Programs:
+    """A cache of compiled programs. limit: bytes; None for what GALAPAX_PROGRAMS_MIB says."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Hashable, Program] = OrderedDict()
+        self._coming: dict[Hashable, Future[Program]] = {}
+        self._size = self._compiled = 0
+
+    @property
+    def limit(self) -> int:
+        """Bytes that the programs may take; the last one used is kept whatever its size."""
+        if self._limit is not None:
+            return self._limit
+        return int(float(os.environ.get("GALAPAX_PROGRAMS_MIB", LIMIT_MIB)) * 2**20)
+
+    def statistics(self) -> Statistics:
+        with self._lock:
+            return Statistics(len(self._kept), self._size, self._compiled)
+
+    def clear(self) -> None:
+        """Forget all programs."""
+        with self._lock:
+            self._kept.clear()
+            self._size = 0
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        fixed: tuple[Any, ...],
+        *arguments: Any,
+        donate: tuple[int, ...] = (),
+        options: Options | None = None,
+        clock: Clock | None = None,
+    ) -> Any:
+        """function(*fixed, *arguments), compiled, with `fixed` part of the program.
+
+        donate: numbers of the arguments whose memory is given away. options: of the compiler. clock: is told how long
+        compiling took.
+        """
+        key = _key(function, fixed, arguments, donate, options)
+        with self._lock:
+            program = self._kept.get(key)
+            if program is not None:
+                self._kept.move_to_end(key)
+            first = key not in self._coming
+            coming = self._coming.setdefault(key, Future()) if program is None else None
+        if coming is not None:
+            start = time.perf_counter()
+            if first:
+                self._compile(coming, key, lambda: _compiled(function, fixed, arguments, donate, options))
+            program = coming.result()
+            if clock is not None:
+                clock.compile_seconds += time.perf_counter() - start
+        assert program is not None
+        return program.compiled(*arguments)
+
+    def _compile(self, coming: Future[Program], key: Hashable, make: Callable[[], Program]) -> None:
+        """Compile a program for which other threads may be waiting."""
+        try:
+            program = make()
+        except BaseException as error:
+            with self._lock:
+                del self._coming[key]
+            coming.set_exception(error)
+            return
+        with self._lock:
+            del self._coming[key]
+            self._kept[key] = program
+            self._size += program.size
+            self._compiled += 1
+            while self._size > self.limit and len(self._kept) > 1:
+                self._size -= self._kept.popitem(last=False)[1].size
+        coming.set_result(program)
+
+
+class Clock:
+    """Calls functions compiled, and knows how long its caller waited for compilers."""
+
+    def __init__(self) -> None:
+        self.compile_seconds = 0.0
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        fixed: tuple[Any, ...],
+        *arguments: Any,
+        donate: tuple[int, ...] = (),
+        options: Options | None = None,
+    ) -> Any:
+        """As `Programs.call`, of the programs that all runs share."""
+        return PROGRAMS.call(function, fixed, *arguments, donate=donate, options=options, clock=self)
+
+
+def call(function: Callable[..., Any], fixed: tuple[Any, ...], *arguments: Any) -> Any:
+    """function(*fixed, *arguments), compiled, for callers who do not mind how long compiling takes."""
+    return PROGRAMS.call(function, fixed, *arguments)
+
+
+def statistics() -> Statistics:
+    """Of the programs that all runs share."""
+    return PROGRAMS.statistics()
+
+
+def compiled_count() -> int:
+    """How many programs have been compiled for all runs since the start."""
+    return PROGRAMS.statistics().compiled
+
+
+def _key(function: Any, fixed: Any, arguments: Any, donate: tuple[int, ...], options: Options | None) -> Hashable:
+    leaves, tree = jax.tree.flatten(arguments)
+    kinds = tuple(map(_kind, leaves))
+    return function, fixed, tree, kinds, donate, tuple(sorted((options or {}).items())), settings()
+
+
+def _kind(leaf: Any) -> tuple[Any, ...]:
+    if isinstance(leaf, jax.Array):
+        return leaf.shape, leaf.dtype, leaf.weak_type, leaf.sharding
+    if isinstance(leaf, np.ndarray | np.generic):
+        return leaf.shape, leaf.dtype
+    return (), type(leaf)
+
+
+def _compiled(
+    function: Any, fixed: tuple[Any, ...], arguments: Any, donate: tuple[int, ...], options: Options | None
+) -> Program:
+    # a new function each time, as JAX keeps what it knows of a function as long as the function lives: this way a
+    # program that is forgotten here is forgotten there too
+    def program(*arguments: Any) -> Any:
+        return function(*fixed, *arguments)
+
+    program.__name__ = program.__qualname__ = getattr(function, "__name__", "program")
+    lowered = jax.jit(program, donate_argnums=donate).lower(*arguments)
+    compiled = lowered.compile(dict(options) if options else None)
+    return Program(compiled, _size(compiled))
+
+
+def _size(compiled: jax.stages.Compiled) -> int:
+    """About how many bytes of memory a program takes.
+
+    On a CPU XLA does not say. Resident memory grew by 23 to 28 bytes for each letter of the program's text, whatever
+    the algorithm: 1.4 MiB for a small one, 10 MiB for NSGA-II.
+    """
+    executable = compiled.runtime_executable()
+    code = 0 if executable is None else executable.size_of_generated_code_in_bytes()
+    return BYTES_A_LETTER * len(compiled.as_text() or "") + max(0, code)
+
+
+PROGRAMS = Programs()

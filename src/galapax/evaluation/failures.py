@@ -1,0 +1,27 @@
+"""The one place where a failure becomes "worst"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from galapax.core.algorithm import Evaluation
+
+
+def summarise(objectives: Any, ineq: Any, eq: Any, eq_tolerance: float, xp: Any = jnp) -> Evaluation:
+    """An Evaluation from raw values (n, m), (n, p), (n, q): violations added up, failures marked and made worst.
+
+    xp: the array library, jax.numpy or numpy.
+    """
+    failed = ~xp.all(xp.isfinite(objectives), axis=1)
+    violation = None
+    if ineq is not None or eq is not None:
+        violation = xp.zeros(objectives.shape[0], objectives.dtype)
+        if ineq is not None:
+            violation = violation + xp.sum(xp.maximum(ineq, 0), axis=1)
+        if eq is not None:
+            violation = violation + xp.sum(xp.maximum(xp.abs(eq) - eq_tolerance, 0), axis=1)
+        failed = failed | ~xp.isfinite(violation)
+        violation = xp.where(failed, xp.inf, violation)
+    return Evaluation(xp.where(failed[:, None], xp.inf, objectives), violation, failed, ineq, eq)

@@ -1,0 +1,91 @@
+"""Does it fit: functions, names and algorithms to the number of objectives and constraints."""
+
+from __future__ import annotations
+
+import inspect
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from galapax.core.algorithm import Algorithm, Shape
+from galapax.core.checks import short
+from galapax.core.errors import InputError
+from galapax.core.problem import Function, Problem
+
+
+def check_names(problem: Problem, shape: Shape) -> None:
+    """Names given for objectives and constraints must be as many as there are."""
+    for field, count in (("objectives", shape.objectives), ("constraint_names", shape.ineq + shape.eq)):
+        names = getattr(problem, field)
+        if names is not None and len(names) != count:
+            raise InputError(f"{field} of problem {problem.name!r} has {len(names)} names for {count}; name each one.")
+
+
+def check_fit(algorithm: Algorithm, problem: Problem, shape: Shape) -> None:
+    """One objective for the algorithms that minimise one, several for the others."""
+    if shape.objectives > 1 and not algorithm.several_objectives:
+        raise InputError(
+            f"fun of {problem.name!r} returns {shape.objectives} numbers, one objective each, and "
+            f"{type(algorithm).__name__} minimises one objective: return a single number, such as their jnp.sum, or "
+            'take an algorithm for several objectives, such as "nsga2".'
+        )
+    if shape.objectives == 1 and algorithm.several_objectives:
+        raise InputError(
+            f"fun of {problem.name!r} returns one number and {type(algorithm).__name__} is for several objectives: "
+            'return a vector, one number per objective, or take an algorithm for one, such as "de".'
+        )
+    reference = problem.reference_point
+    if shape.objectives == 1 and reference is not None:
+        raise InputError(
+            f"reference_point is for several objectives, and fun of {problem.name!r} returns one number: leave it out."
+        )
+    if reference is not None and len(reference) != shape.objectives:
+        raise InputError(
+            f"reference_point must be {shape.objectives} numbers, one per objective of {problem.name!r}; "
+            f"got {short(reference)}."
+        )
+
+
+def objective_count(problem: Problem, kind: str, vectorized: int) -> int:
+    """How many objectives the problem has, if JAX can tell; else 1, and tracing it for the run will say what is wrong.
+
+    kind: the precision of the run, since JAX remembers arrays that a function closes over in the one it saw first.
+    vectorized: how many solutions the function takes at once, or 0.
+    """
+    for known in (problem.objectives, problem.reference_point):
+        if known is not None:
+            return int(np.size(known))
+    shape = (vectorized, problem.dim) if vectorized else (problem.dim,)
+    try:
+        with jax.enable_x64(kind == "float64"):
+            out = jax.eval_shape(lambda x: problem.fun(x), jax.ShapeDtypeStruct(shape, kind))
+        shapes = [leaf.shape for leaf in jax.tree.leaves(out)]  # a list or tuple may be returned as well as an array
+        return sum(math.prod(shape[1:] if vectorized else shape) for shape in shapes)
+    except Exception:
+        return 1
+
+
+def check_arity(name: str, function: Function, vectorized: int = 0) -> None:
+    """One positional argument must be enough to call it, and possible."""
+    try:
+        inspect.signature(function).bind(None)
+    except ValueError:
+        return  # a builtin without a signature
+    except TypeError:
+        given = inspect.signature(function)
+        what = "all solutions x of shape (n, d)" if vectorized else "one solution x of shape (d,)"
+        raise InputError(f"{name} must take one argument, {what}; it is defined as {given}.") from None
+
+
+def differentiable(problem: Problem) -> bool:
+    """Whether JAX can differentiate the constraints as functions of one solution."""
+    functions = [f for f in (problem.ineq, problem.eq) if f is not None]
+    x = jax.ShapeDtypeStruct((problem.dim,), jnp.float32)
+    try:
+        for function in functions:
+            jax.eval_shape(jax.jacfwd(lambda x, f=function: f(x)), x)
+    except Exception:
+        return False
+    return bool(functions)

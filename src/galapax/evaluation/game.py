@@ -1,0 +1,68 @@
+"""A function of x and y, for min-max problems: traced once, and evaluated for all pairs."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.extend.core import Jaxpr
+
+from galapax.core.errors import InputError
+from galapax.core.problem import Function
+from galapax.evaluation.lift import Constants, call, lift
+from galapax.evaluation.tracing import text_of, trace_one
+
+
+@dataclass(frozen=True, eq=False)
+class Game:
+    """A function of x and y as a JAX program, equal to another's when the programs are equal.
+
+    Arrays and numbers that the function closes over are data (`Constants`).
+    """
+
+    program: Jaxpr
+    text: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Game) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __call__(self, consts: Constants, x: Array, y: Array) -> Array:
+        """The values of all pairs of x (n, dx) and y (m, dy): (n, m)."""
+        return jax.vmap(lambda one: jax.vmap(lambda other: self.one(consts, one, other))(y))(x)
+
+    def one(self, consts: Constants, x: Array, y: Array) -> Array:
+        """The value of one pair."""
+        (out,) = call(self.program, consts, jnp.concatenate([x, y]))
+        return out.reshape(()).astype(x.dtype)
+
+
+class TracedGame(NamedTuple):
+    game: Game
+    consts: Constants
+
+
+def trace_game(fun: Function, x_dim: int, y_dim: int, dtype: Any) -> TracedGame:
+    """Turn a function of x and y into a JAX program, or say what is wrong with it."""
+    if not callable(fun):
+        raise InputError(f"fun must be a function of x and y, got {fun!r}.")
+    try:
+        inspect.signature(fun).bind(None, None)
+    except ValueError:
+        pass  # a builtin without a signature
+    except TypeError:
+        given = inspect.signature(fun)
+        raise InputError(f"fun must take two arguments, x and y; it is defined as {given}.") from None
+    closed, count = trace_one("fun", lambda both: fun(both[:x_dim], both[x_dim:]), x_dim + y_dim, dtype, 0)
+    if count != 1:
+        raise InputError(
+            f"fun must return one number, the value that x minimises and y maximises; it returned {count}."
+        )
+    (program,), consts = lift([closed])
+    return TracedGame(Game(program, f"{x_dim} {y_dim} {text_of(program)}"), consts)

@@ -1,0 +1,112 @@
+"""From a user's function to a JAX program, or to a sentence on what is wrong with it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr
+
+from galapax.core.errors import InputError
+from galapax.core.problem import Function
+from galapax.evaluation.fit import check_arity
+
+
+def trace_one(name: str, function: Function, dim: int, dtype: Any, vectorized: int) -> tuple[ClosedJaxpr, int]:
+    """A function as a JAX program and how many numbers it gives for one solution, or what is wrong with it."""
+    check_arity(name, function, vectorized)
+    given = (vectorized, dim) if vectorized else (dim,)
+    try:
+        # a new function each time: JAX remembers the trace of one it has seen, and what that one read may have changed
+        traced = jax.make_jaxpr(lambda x: function(x))(jax.ShapeDtypeStruct(given, dtype))
+    except (
+        jax.errors.ConcretizationTypeError,
+        jax.errors.TracerArrayConversionError,
+        jax.errors.TracerBoolConversionError,
+        jax.errors.TracerIntegerConversionError,
+        jax.errors.NonConcreteBooleanIndexError,
+    ) as error:
+        raise InputError(
+            f"{name} cannot be traced by JAX ({_first_line(error)}). Write it with jax.numpy and jnp.where in place of "
+            "numpy, math and if; or pass blackbox=True to run it as plain Python."
+        ) from error
+    except TypeError as error:
+        if "not a valid JAX type" in str(error):
+            raise InputError(f"{name} must return numbers; {_first_line(error)}") from None
+        raise _called_and_raised(name, given, error) from error
+    except InputError:
+        raise
+    except Exception as error:
+        raise _called_and_raised(name, given, error) from error
+    outputs = traced.out_avals
+    if not outputs:
+        raise InputError(f"{name} returned nothing; it must return a number (did it end without `return`?).")
+    for out in outputs:
+        if jnp.issubdtype(out.dtype, jnp.complexfloating) or out.dtype == jnp.bool_:
+            raise InputError(f"{name} must return real numbers, got {out.dtype}; convert the value to a float.")
+    return traced, _count(name, [tuple(o.shape) for o in outputs], vectorized)
+
+
+def _count(name: str, shapes: list[tuple[int, ...]], vectorized: int) -> int:
+    """How many numbers a function gives for one solution, from the shapes of what it returned."""
+    if vectorized:
+        if any(len(s) not in (1, 2) or s[0] != vectorized for s in shapes):
+            raise InputError(
+                f"{name} with vectorized=True is given x of shape (n, d) = ({vectorized}, d) and must return n values, "
+                f"shape (n,) or (n, m); it returned shape {shapes[0]}. For a function of one solution leave "
+                "vectorized out."
+            )
+        shapes = [s[1:] for s in shapes]
+    if any(len(s) > 1 for s in shapes):
+        what = "a scalar, or a vector with one entry per objective" if name == "fun" else "a scalar or a vector"
+        raise InputError(f"{name} of one solution must return {what}; it returned shape {shapes[0]}.")
+    count = sum(math.prod(s) for s in shapes)
+    if count == 0:
+        raise InputError(f"{name} returned an empty array; it must return at least one number.")
+    return count
+
+
+def _called_and_raised(name: str, given: tuple[int, ...], error: Exception) -> InputError:
+    return InputError(f"{name} raised {type(error).__name__} when called with x of shape {given}: {_first_line(error)}")
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def text_of(program: Jaxpr) -> str:
+    """A program as text. What is not printed, arrays in nested programs and Python callbacks, is added as a hash."""
+    digest = hashlib.sha256()
+    for equation in equations(program):
+        for name, value in equation.params.items():
+            if "callback" in name:
+                digest.update(str(hash(value)).encode())
+            for inner in _programs_in(value):
+                for const in getattr(inner, "consts", ()):
+                    key = isinstance(const, jax.Array) and jnp.issubdtype(const.dtype, jax.dtypes.prng_key)
+                    array = np.asarray(jax.random.key_data(const) if key else const)
+                    digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+    return f"{program}\n{digest.hexdigest()}"
+
+
+def equations(jaxpr: Any) -> Iterator[Any]:
+    """The equations of a program and of all programs nested in it."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for value in equation.params.values():
+            for inner in _programs_in(value):
+                yield from equations(getattr(inner, "jaxpr", inner))
+
+
+def _programs_in(value: Any) -> Iterator[Any]:
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _programs_in(item)
+    elif isinstance(value, ClosedJaxpr) or hasattr(value, "eqns"):
+        yield value
