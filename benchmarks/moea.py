@@ -21,6 +21,7 @@ import galapax as gx
 from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.sharing_moea import SharingMOEA
+from galapax.core.algorithm import Budget
 from galapax.evaluation.formulas import trace
 from galapax.numerics import random
 from galapax.operators import dominance
@@ -30,17 +31,18 @@ SIZES = (100, 1024, 4096, 16384)
 
 def generations(algorithm: Any, problem: gx.Problem, count: int) -> Callable[[Any], Any]:
     """A run of `count` generations from a key, to be compiled."""
-    formulas = trace(problem, jnp.float32)
+    traced = trace(problem, jnp.float32)
     bounds = problem.bounds.rounded(np.float32)
+    algorithm = algorithm.bind(problem.dim, traced.shape, Budget())
     ahead = jnp.arange(count, dtype=jnp.int32) + 1
 
     def run(key: Any) -> Any:
         keys = jax.vmap(random.fold, in_axes=(None, 0))(key, ahead)
 
         def body(i: Any, state: Any) -> Any:
-            return algorithm.step(keys[i], state, formulas(formulas.consts, state.candidates))
+            return algorithm.step(keys[i], state, traced(state.candidates))
 
-        state = algorithm.init(random.fold(key, 0), bounds, formulas.shape)
+        state = algorithm.init(random.fold(key, 0), bounds, traced.shape)
         return jax.lax.fori_loop(0, count, body, state).parents
 
     return run

@@ -62,12 +62,12 @@ def test_an_objective_means_the_same_with_and_without(dtype, monkeypatch):
         with_own = evaluate.trace(problem, dtype)
         monkeypatch.setattr(evaluate, "VECTOR_TRIGONOMETRY", False)
         without = evaluate.trace(problem, dtype)
-        assert with_own.own_trigonometry and not without.own_trigonometry
-        a, b = (np.asarray(f(f.consts, x).fitness) for f in (with_own, without))
+        assert with_own.formulas.own_trigonometry and not without.formulas.own_trigonometry
+        a, b = (np.asarray(f(x).fitness) for f in (with_own, without))
     np.testing.assert_allclose(a, b, rtol=50 * np.finfo(dtype).eps, atol=50 * np.finfo(dtype).eps)
     assert not np.array_equal(a, b)  # else the replacement did not take place
 
 
 def test_an_objective_without_trigonometry_is_left_alone():
     problem = gx.Problem(lambda x: jnp.sum(x**2), [(-3, 4)] * 3)
-    assert not evaluate.trace(problem, "float32").own_trigonometry
+    assert not evaluate.trace(problem, "float32").formulas.own_trigonometry

@@ -21,6 +21,7 @@ import numpy as np
 from galapax.numerics.devices import settings
 
 LIMIT_MIB = 512.0
+BYTES_A_LETTER = 25
 Options = Mapping[str, str | bool]
 
 
@@ -172,7 +173,18 @@ def _compiled(
     program.__name__ = program.__qualname__ = getattr(function, "__name__", "program")
     lowered = jax.jit(program, donate_argnums=donate).lower(*arguments)
     compiled = lowered.compile(dict(options) if options else None)
-    return Program(compiled, 1)
+    return Program(compiled, _size(compiled))
+
+
+def _size(compiled: jax.stages.Compiled) -> int:
+    """About how many bytes of memory a program takes.
+
+    On a CPU XLA does not say. Resident memory grew by 23 to 28 bytes for each letter of the program's text, whatever
+    the algorithm: 1.4 MiB for a small one, 10 MiB for NSGA-II.
+    """
+    executable = compiled.runtime_executable()
+    code = 0 if executable is None else executable.size_of_generated_code_in_bytes()
+    return BYTES_A_LETTER * len(compiled.as_text() or "") + max(0, code)
 
 
 PROGRAMS = Programs()
