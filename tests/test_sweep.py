@@ -382,7 +382,7 @@ def test_curves_are_those_of_the_runs():
 
 
 @ON_CPU  # where a batch has several chunks
-def test_a_callback_stops_the_sweep_between_cells(tmp_path, in_batches):
+def test_a_callback_stops_the_sweep_between_cells(monkeypatch, tmp_path, in_batches):
     at_once = grid()
     in_batches(5)
     study = gx.sweep(
