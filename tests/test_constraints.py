@@ -238,3 +238,31 @@ def test_cec_2006_is_solved_in_nine_runs_of_ten(name):
     res = gx.minimize(problem, runs=25, max_evaluations=500_000)
     solved = (res.runs.violation <= 0) & (res.runs.fun - problem.optimum <= 1e-4)
     assert np.mean(solved) >= 0.9
+
+
+# --- what is said of the answer ---------------------------------------------------------------------------------------
+
+
+def large_scale(x):
+    return x[0] * 1e6 - 123456.789  # float32 holds seven digits of it
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_feasibility_is_what_float64_says_whatever_the_run_computed_in(dtype):
+    problem = gx.Problem(lambda x: x[1] - x[0], [(0.0, 1.0), (0.0, 1.0)], ineq=large_scale)
+    res = gx.minimize(problem, algorithm="de", population=16, generations=60, runs=4, dtype=dtype)
+    exact = np.maximum([float(large_scale(x)) for x in res.runs.x.astype(np.float64)], 0)
+    np.testing.assert_allclose(res.runs.violation, exact, rtol=1e-9, atol=1e-12)
+    assert np.array_equal(res.runs.feasible, exact <= 0)
+    assert res.feasible == (large_scale(res.x) <= 0) and res.violation == max(float(large_scale(res.x)), 0.0)
+    assert float(res.ineq[0]) == pytest.approx(float(large_scale(res.x)), abs=1e-9)
+    if not res.feasible:
+        assert "in float64 it violates" in res.message and not res.success
+
+
+def test_the_front_of_a_float32_run_tells_its_violation_in_float64():
+    problem = gx.Problem(lambda x: jnp.stack([-x[0], x[0] + x[1]]), [(0.0, 1.0), (0.0, 1.0)], ineq=large_scale)
+    res = gx.minimize(problem, algorithm="nsga2", population=16, generations=40, dtype="float32")
+    exact = np.maximum([float(large_scale(x)) for x in res.X], 0)
+    np.testing.assert_allclose(res.CV, exact, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(res.G[:, 0], [float(large_scale(x)) for x in res.X], rtol=1e-9)

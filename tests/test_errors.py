@@ -604,3 +604,37 @@ def test_the_number_of_objectives_and_constraints_may_not_change(opt):
             opt.tell(x, values, ineq=constraints)
     opt.tell(x, x.sum(axis=1), ineq=x[:, :2])
     assert opt.generation == 2
+
+
+# --- where and how it is called ---------------------------------------------------------------------------------------
+
+
+def test_minimize_inside_jit_is_refused_in_a_sentence():
+    with pytest.raises(gx.InputError, match=r"inside jax.jit .* call it from plain Python"):
+        jax.jit(lambda x: solve().fun * x)(1.0)
+
+
+def test_compilation_switched_off_is_refused_in_a_sentence():
+    with jax.disable_jit(), pytest.raises(gx.InputError, match="jax_disable_jit is on"):
+        solve()
+
+
+@pytest.mark.parametrize("snapshots", [10, None, "every:10", [0], [1.5]])
+def test_snapshots_that_are_no_list_of_generations_are_refused(snapshots):
+    with refused("snapshots"):
+        solve(snapshots=snapshots)
+
+
+@pytest.mark.parametrize("callback", [lambda: None, lambda a, b: None, 3])
+def test_a_callback_that_cannot_be_called_is_refused_before_anything_is_compiled(callback):
+    with refused("callback must"):
+        solve(callback=callback)
+
+
+@pytest.mark.parametrize("name", gx.ALGORITHMS)
+@pytest.mark.parametrize(("dtype", "width"), [("float64", 1e-310), ("float32", 1e-40)])
+def test_a_box_too_narrow_for_the_precision_is_refused(name, dtype, width):
+    kind = gx.ALGORITHMS[name]
+    fun = (lambda x: jnp.stack([x[0], 1 - x[0]])) if kind.several_objectives else bowl
+    with refused("too narrow"):
+        gx.minimize(fun, [(0.0, width), (0.0, 1.0)], kind(population=N), dtype=dtype, generations=3)

@@ -18,6 +18,7 @@ from galapax.cli.app import app
 from galapax.core.algorithm import Shared
 from galapax.core.evaluation import Evaluation, Shape
 from galapax.core.problem import Bounds
+from galapax.core.stop import Stop
 from galapax.engines.search import CYCLE
 from galapax.evaluation.game import trace_game
 from galapax.numerics import random
@@ -370,3 +371,66 @@ def test_what_cannot_work_is_refused_in_a_sentence(arguments, settings, message)
 def test_minimize_refuses_a_min_max_problem():
     with pytest.raises(gx.InputError, match="minmax_saddle is a min-max problem, of x and y"):
         gx.minimize(get("minmax_saddle"))
+
+
+# --- what it says of itself -------------------------------------------------------------------------------------------
+
+TINY = {"population": 8, "generations": 40}
+
+
+def valley(x, y):
+    return (x[0] - 0.3) ** 2 + x[0] * y[0] - (y[0] - 0.4) ** 2
+
+
+@cache
+def three_runs(**settings):
+    return gx.minimax(valley, UNIT, UNIT, **{**TINY, "runs": 3, **settings})
+
+
+def test_evaluations_are_pairs_and_add_up():
+    res = three_runs()
+    assert res.nfev == res.runs.nfev.sum() == 3 * res.history.nfev[-1]
+    assert np.all(np.diff(res.history.nfev) > 0)
+
+
+def test_a_run_made_again_has_its_worst_case():
+    res = three_runs()
+    for number in range(3):
+        alone = res.run(number)
+        assert alone.worst_case == res.worst_cases[number] and alone.x == res.runs.x[number]
+        assert float(valley(alone.x, alone.y)) == pytest.approx(alone.worst_case, rel=1e-9)
+
+
+def test_pairs_that_fail_are_counted():
+    res = gx.minimax(lambda x, y: jnp.where(x[0] < 0.5, jnp.nan, valley(x, y)), UNIT, UNIT, **TINY)
+    assert 0 < res.n_failed < res.nfev and res.x[0] >= 0.5 and np.isfinite(res.worst_case)
+
+
+def test_minus_infinity_does_not_win():
+    res = gx.minimax(lambda x, y: jnp.where(x[0] < 0.25, -jnp.inf, valley(x, y)), UNIT, UNIT, **TINY)
+    assert res.x[0] >= 0.25 and np.isfinite(res.fun) and np.isfinite(res.worst_case) and res.n_failed > 0
+
+
+def test_what_ended_several_runs_is_said_of_them_and_not_of_one_made_again():
+    res = three_runs(callback=lambda state: True)
+    assert res.stop is Stop.CALLBACK and res.message.startswith("Stopped by the callback") and not res.success
+
+
+def test_a_worst_case_that_searches_do_not_agree_on_is_no_success():
+    """One needle in ten variables: each search ends on another of many local maxima."""
+
+    def rugged(x, y):
+        return x[0] ** 2 - jnp.sum(y**2 - 10 * jnp.cos(2 * jnp.pi * y) + 10) / 20
+
+    res = gx.minimax(rugged, [(-1.0, 2.0)], [(-5.0, 4.0)] * 20, **TINY)
+    sure = res.worst_case_sure
+    assert 0 < sure <= 1
+    if res.worst_case < -0.05:  # the truth is 0
+        assert sure < 0.5 or not res.success
+
+
+def test_first_run_and_on_failure_are_taken():
+    alone = gx.minimax(valley, UNIT, UNIT, **TINY, first_run=2)
+    assert np.array_equal(alone.x, three_runs().runs.x[2])
+    with pytest.raises(gx.EvaluationError, match="NaN or inf"):
+        gx.minimax(lambda x, y: jnp.where(x[0] < 0.5, jnp.nan, valley(x, y)), UNIT, UNIT, **TINY, on_failure="raise")

@@ -211,3 +211,27 @@ def test_precision_of_jax_is_left_alone(x64):
             opt, _ = optimize(generations=2, dtype=dtype)
             assert opt.best.fun > 0 and opt.ask().dtype == dtype
             assert jax.config.jax_enable_x64 == x64
+
+
+# --- repairs ----------------------------------------------------------------------------------------------------------
+
+
+def test_with_a_problem_candidates_are_moved_onto_the_equalities_as_in_minimize():
+    problem = gx.problems.get("g11")
+    solver = gx.EpsilonDE(population=8)
+    res = gx.minimize(problem, algorithm=solver, generations=20, seed=3)
+    opt = gx.Optimizer(solver, problem, seed=3)
+    for _ in range(20):
+        x = opt.ask()
+        values = {name: np.array([np.asarray(getattr(problem, name)(p)) for p in x]) for name in ("fun", "eq")}
+        opt.tell(x, values["fun"], eq=values["eq"])
+    assert opt.nfev == res.nfev == 20 * (8 + 2 * 3)  # two of the eight are moved, each at 1 + d evaluations
+    np.testing.assert_allclose(opt.population.x, res.population, rtol=1e-6)
+
+
+def test_without_formulas_the_optimizer_says_that_it_cannot_repair():
+    opt = gx.Optimizer(gx.EpsilonDE(population=8), [(-1.0, 1.0)] * 2)
+    x = opt.ask()
+    with pytest.warns(UserWarning, match="cannot do without their formulas.*give it the Problem"):
+        opt.tell(x, x.sum(axis=1), eq=x[:, :1] - 0.5)
+    assert opt.nfev == 8

@@ -16,7 +16,7 @@ import galapax as gx
 from galapax.engines import programs
 from galapax.engines.programs import Clock, Programs
 from galapax.evaluation.formulas import trace
-from galapax.evaluation.lift import call, lift
+from galapax.evaluation.lift import Lifted, call
 from galapax.numerics import devices
 
 BOX = [(-3.0, 4.0)] * 3
@@ -141,7 +141,8 @@ TRICKY = {
 def test_a_lifted_program_gives_what_the_function_does(name):
     with jax.enable_x64(True):
         closed = jax.make_jaxpr(lambda x: TRICKY[name](x))(jax.ShapeDtypeStruct((3,), "float64"))
-        (program,), consts = lift([closed])
+        lifted = Lifted([closed])
+        (program,), consts = lifted.programs(), lifted.constants
         points = np.random.default_rng(0).uniform(-3, 4, (40, 3))
         wanted = jax.jit(jax.vmap(lambda x: jax.tree.leaves(TRICKY[name](x))))(points)
         got = jax.jit(jax.vmap(lambda k, x: call(program, k, x), in_axes=(None, 0)))(consts, points)
@@ -168,7 +169,7 @@ def test_every_problem_has_the_values_of_its_functions(name):
                 jax.vmap(f)(points) for f in functions
             ]
 
-        for got, plain in both(consts, points):
+        for got, plain in zip(*both(consts, points), strict=True):
             wanted = np.asarray(plain).reshape(got.shape)
             scale = np.maximum(1, np.abs(wanted).max(axis=0))
             np.testing.assert_allclose(got / scale, wanted / scale, rtol=1e-12, atol=1e-12)

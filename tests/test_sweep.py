@@ -16,6 +16,7 @@ import pytest
 from compilations import ON_CPU, compilations
 
 import galapax as gx
+from galapax.core.stop import Stop
 from galapax.engines import xla
 from galapax.numerics import devices
 from galapax.results.study import curve_rows
@@ -421,8 +422,8 @@ def test_max_seconds_ends_the_sweep_whatever_is_left(clock):
     ("stopping", "limits", "message"),
     [
         ({}, [10.0, 6.0], "Stopped by the time limit: 2 of 3 settings"),  # at 0 and 4 s, and at 11 there is none left
-        ({6: "callback"}, [10.0], "Stopped by the callback: 1 of 3 settings"),
-        ({N: "interrupt"}, [10.0, 6.0], "Stopped by Ctrl-C: 2 of 3 settings"),
+        ({6: Stop.CALLBACK}, [10.0], "Stopped by the callback: 1 of 3 settings"),
+        ({N: Stop.INTERRUPT}, [10.0, 6.0], "Stopped by Ctrl-C: 2 of 3 settings"),
     ],
     ids=["time", "callback", "Ctrl-C"],
 )
@@ -430,9 +431,9 @@ def test_groups_share_the_seconds_and_what_stops_one_stops_the_rest(stopping, li
     module = importlib.import_module("galapax.sweep")
     clock, given = iter([0.0, 0.0, 4.0, 11.0]), []
 
-    def solve(job):
-        given.append(job.max_seconds)
-        return [alone(gx.GA(population=N, fr=0.6, sigma=0.2))], stopping.get(job.population, "")
+    def solve(task, observers):
+        given.append(task.max_seconds)
+        return [alone(gx.GA(population=N, fr=0.6, sigma=0.2))], stopping.get(task.population)
 
     monkeypatch.setattr(module, "solve", solve)
     monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: next(clock)))

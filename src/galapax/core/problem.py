@@ -37,7 +37,8 @@ class Bounds:
         """The same box in another precision, rounded inwards so that no point of it lies outside this one."""
         with np.errstate(over="ignore"):
             box = self._rounded(dtype)
-            sound = np.isfinite(box.span) & (box.lower < box.upper)
+            # XLA takes numbers below `tiny` for 0, and a box of no width has no points
+            sound = np.isfinite(box.span) & (box.span >= np.finfo(dtype).tiny)
         if not sound.all():
             i = int(np.argmin(sound))
             raise InputError(

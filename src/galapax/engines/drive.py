@@ -46,6 +46,18 @@ class Slice:
         return self.search.columns
 
     @property
+    def span(self) -> int:
+        """How many cells its runs reach over."""
+        return int(self.cells[-1] - self.cells[0]) + 1
+
+    @property
+    def relative(self) -> np.ndarray:
+        """The cells of its runs, from 0; -1 for those that are not wanted."""
+        chosen = np.full(len(self.cells), -1, np.int32)
+        chosen[self.wanted] = self.cells[self.wanted] - self.cells[0]
+        return chosen
+
+    @property
     def known(self) -> Track:
         """Of the runs that are wanted."""
         return self.track.rows(self.wanted)

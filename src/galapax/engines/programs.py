@@ -143,6 +143,11 @@ def statistics() -> Statistics:
     return PROGRAMS.statistics()
 
 
+def clear() -> None:
+    """Forget the programs that all runs share."""
+    PROGRAMS.clear()
+
+
 def compiled_count() -> int:
     """How many programs have been compiled for all runs since the start."""
     return PROGRAMS.statistics().compiled
@@ -156,7 +161,7 @@ def _key(function: Any, fixed: Any, arguments: Any, donate: tuple[int, ...], opt
 
 def _kind(leaf: Any) -> tuple[Any, ...]:
     if isinstance(leaf, jax.Array):
-        return leaf.shape, leaf.dtype, leaf.weak_type, leaf.sharding
+        return leaf.aval, leaf.sharding
     if isinstance(leaf, np.ndarray | np.generic):
         return leaf.shape, leaf.dtype
     return (), type(leaf)

@@ -193,7 +193,7 @@ class Search:
         return self.tell(asked, keys, number, self.evaluate(asked), cycle)
 
     def finish(self, carry: Carry, cells: Array, count: int) -> Finished:
-        """What is left of the runs, which belong to cells (R,), numbers from 0 to count - 1."""
+        """What is left of the runs, which belong to cells (R,), numbers from 0 to count - 1; -1 for none."""
         state = settle(carry)
         found = self.algorithm.answer(state)
         rows = jax.vmap(best_index)(found)

@@ -85,8 +85,7 @@ class Xla:
         return tallies
 
     def finish(self, part: Slice) -> Finished:
-        relative = (part.cells - part.cells[0]).astype(np.int32)
-        return self.clock.call(_finish, (int(relative[-1]) + 1,), part.search, part.carry, relative)
+        return self.clock.call(_finish, (part.span,), part.search, part.carry, part.relative)
 
     def survivors(self, part: Slice) -> Population:
         return self.clock.call(searching.survivors, (), part.carry)

@@ -67,7 +67,7 @@ class BlackBox:
                     out[name] = self._rows(name, candidates)
             else:
                 for i, x in enumerate(candidates):
-                    known = self.first.get(x.tobytes(), {})
+                    known = self.first.get(x.tobytes(), {}) if not self.widths else {}
                     for name in self.functions:
                         out[name][i] = known[name] if name in known else self._one(name, x)
                     reached = i + 1
@@ -82,8 +82,6 @@ class BlackBox:
         if first:
             check_names(self.problem, self.shape)
             self.first = {x.tobytes(): {n: v[i] for n, v in out.items()} for i, x in enumerate(candidates[:reached])}
-        else:
-            self.first = {}
         raw = {name: np.array([self._padded(name, v) for v in values]) for name, values in out.items()}
         if self.maximize:
             raw["fun"] = -raw["fun"]

@@ -17,7 +17,7 @@ from galapax.core.evaluation import Evaluation, Shape
 from galapax.core.problem import Bounds, Problem
 from galapax.evaluation.failures import summarise
 from galapax.evaluation.fit import check_names
-from galapax.evaluation.lift import Constants, call, lift
+from galapax.evaluation.lift import Constants, Lifted, call
 from galapax.evaluation.tracing import equations, sequential, text_of, trace_one
 from galapax.numerics import trigonometry
 from galapax.numerics.devices import on_cpu
@@ -135,25 +135,32 @@ def trace(problem: Problem, dtype: Any, *, maximize: bool = False, vectorized: i
             closed[name], counts[name] = trace_one(name, function, problem.dim, dtype, vectorized)
     shape = Shape(counts["fun"], counts["ineq"], counts["eq"])
     check_names(problem, shape)
-    lifted, consts = lift(list(closed.values()))
-    programs = dict(zip(closed, lifted, strict=True))
-    own_trigonometry = not vectorized and _replaces_trigonometry(lifted)
-    text = "\n".join(
-        [f"{shape} {problem.eq_tolerance} {maximize} {vectorized} {own_trigonometry}"]
-        + [f"{name}: {text_of(program)}" for name, program in programs.items()]
-    )
-    formulas = Formulas(
-        shape,
-        programs["fun"],
-        programs.get("ineq"),
-        programs.get("eq"),
-        problem.eq_tolerance,
-        maximize,
-        together=vectorized,
-        own_trigonometry=own_trigonometry,
-        text=text,
-    )
-    return Traced(formulas, consts)
+    lifted = Lifted(list(closed.values()))
+    own_trigonometry = not vectorized and _replaces_trigonometry([program.jaxpr for program in closed.values()])
+    facts = f"{shape} {problem.eq_tolerance} {maximize} {vectorized} {own_trigonometry}"
+    written = tuple(f"{name}: {text_of(program.jaxpr)}" for name, program in closed.items())
+    known = (facts, written, lifted.pattern)
+    if known not in _known:
+        programs = dict(zip(closed, lifted.programs(), strict=True))
+        text = "\n".join([facts, *(f"{name}: {text_of(program)}" for name, program in programs.items())])
+        _known[known] = Formulas(
+            shape,
+            programs["fun"],
+            programs.get("ineq"),
+            programs.get("eq"),
+            problem.eq_tolerance,
+            maximize,
+            together=vectorized,
+            own_trigonometry=own_trigonometry,
+            text=text,
+        )
+        while len(_known) > REMEMBERED:
+            del _known[next(iter(_known))]
+    return Traced(_known[known], lifted.constants)
+
+
+REMEMBERED = 256
+_known: dict[Any, Formulas] = {}  # by what was traced, since lifting numbers out of it takes as long as tracing it
 
 
 def _replaces_trigonometry(programs: list[Jaxpr]) -> bool:

@@ -15,7 +15,7 @@ from galapax.algorithms.game import judge
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation
 from galapax.core.problem import Bounds, Function
-from galapax.evaluation.lift import Constants, call, lift
+from galapax.evaluation.lift import Constants, Lifted, call
 from galapax.evaluation.tracing import text_of, trace_one
 
 
@@ -75,5 +75,6 @@ def trace_game(fun: Function, x_dim: int, y_dim: int, dtype: Any) -> TracedGame:
         raise InputError(
             f"fun must return one number, the value that x minimises and y maximises; it returned {count}."
         )
-    (program,), consts = lift([closed])
-    return TracedGame(Game(program, f"{x_dim} {y_dim} {text_of(program)}"), consts)
+    lifted = Lifted([closed])
+    (program,) = lifted.programs()
+    return TracedGame(Game(program, f"{x_dim} {y_dim} {text_of(program)}"), lifted.constants)

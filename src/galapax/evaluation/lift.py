@@ -53,16 +53,26 @@ class _Slot(NamedTuple):
     shaping: tuple[_Step, ...]
 
 
-def lift(programs: Sequence[ClosedJaxpr]) -> tuple[list[Jaxpr], Constants]:
+class Lifted:
     """Programs of one argument as functions of their constants and of that argument (see `call`), and the constants.
 
     They share one set of constants: an array that two of them read is handed over once, and equal expressions read the
     same number, so that XLA still sees that they are equal and computes them once.
     """
-    gathered = _Gathered()
-    flat = [_Flat(program, gathered) for program in programs]
-    constants = gathered.constants()
-    return [one.program(constants) for one in flat], constants
+
+    def __init__(self, programs: Sequence[ClosedJaxpr]) -> None:
+        gathered = _Gathered()
+        self._flat = [_Flat(program, gathered) for program in programs]
+        self.constants = gathered.constants()
+
+    @property
+    def pattern(self) -> Hashable:
+        """Which program reads which of the arrays."""
+        return tuple(tuple(flat.arrays.items()) for flat in self._flat)
+
+    def programs(self) -> list[Jaxpr]:
+        """The programs themselves, traced again, which takes a while."""
+        return [flat.program(self.constants) for flat in self._flat]
 
 
 class _Gathered:
@@ -102,7 +112,7 @@ class _Flat:
     def __init__(self, closed: ClosedJaxpr, gathered: _Gathered) -> None:
         self._closed, self._gathered = closed, gathered
         self._steps: list[_Step] = []
-        self._arrays: dict[int, int] = {}  # name of a value: place among the arrays
+        self.arrays: dict[int, int] = {}  # name of a value: place among the arrays
         self._count = 0
         self._x = self._name()
         self._outputs = self._inline(closed.jaxpr, closed.consts, [self._x])
@@ -114,7 +124,7 @@ class _Flat:
 
     def _constant(self, value: Any) -> int:
         name = self._name()
-        self._arrays[name] = self._gathered.array(value)
+        self.arrays[name] = self._gathered.array(value)
         return name
 
     def _inline(self, jaxpr: Jaxpr, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
@@ -140,7 +150,7 @@ class _Flat:
 
     def _choose(self) -> dict[tuple[int, int], _Slot]:
         """Which inputs of which steps are lifted: {(number of the step, of its input): its place}."""
-        keys: dict[int, Hashable] = {name: ("array", place) for name, place in self._arrays.items()} | {self._x: "x"}
+        keys: dict[int, Hashable] = {name: ("array", place) for name, place in self.arrays.items()} | {self._x: "x"}
         moving = set(keys)  # what depends on data
         shaped: dict[int, _Step] = {}  # what made it, if it is a number in another shape
         slots: dict[tuple[int, int], _Slot] = {}
@@ -166,7 +176,7 @@ class _Flat:
         needed = self._needed()
 
         def run(constants: Constants, x: Array) -> list[Any]:
-            values: dict[int, Any] = {name: constants.arrays[place] for name, place in self._arrays.items()}
+            values: dict[int, Any] = {name: constants.arrays[place] for name, place in self.arrays.items()}
             values[self._x] = x
 
             def read(value: Any) -> Any:

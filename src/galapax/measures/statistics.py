@@ -193,6 +193,8 @@ def mann_whitney(a: ArrayLike, b: ArrayLike) -> float:
 
     first, second = _sample(a, "a"), _sample(b, "b")
     ranks = stats.rankdata(np.concatenate([first, second]))  # finite, whatever was missing
+    if np.ptp(ranks) == 0:
+        return 1.0  # some versions of SciPy say NaN
     return float(stats.mannwhitneyu(ranks[: len(first)], ranks[len(first) :], alternative="two-sided").pvalue)
 
 

@@ -22,7 +22,7 @@ from galapax.engines.outcome import Outcome
 from galapax.engines.points import evaluate_points
 from galapax.evaluation.blackbox import BlackBox
 from galapax.evaluation.failures import summarise
-from galapax.evaluation.formulas import trace
+from galapax.evaluation.formulas import Traced, trace
 from galapax.numerics import devices
 from galapax.results.front import Front, front_of, knee, union
 from galapax.results.result import History, Result, Runs
@@ -55,6 +55,8 @@ class Answers:
             raw = {name: np.stack([values[name] for values in each]) for name in each[0] if name != "fun"}
             nothing = np.zeros((len(x), 1))
             return summarise(nothing, raw.get("ineq"), raw.get("eq"), problem.eq_tolerance, np)
+        if self._exact is None and self.task.dtype == "float64":
+            self._exact = Traced(self.task.objective, self.task.consts)  # type: ignore[arg-type]
         if self._exact is None:
             assert isinstance(problem, Problem)
             with jax.enable_x64(True):

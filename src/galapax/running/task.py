@@ -202,7 +202,7 @@ def assembled(
     """A Task that no function is in yet, from arguments that are checked here."""
     first = 0 if first_run is None else whole(first_run, "first_run", 0)
     if first + whole(runs, "runs", 1) > 2**32:
-        raise InputError(f"run numbers go up to 2**32; first_run={first_run} and runs={runs} reach beyond.")
+        raise InputError(f"run numbers go up to 2**32; first_run={first} and runs={runs} reach beyond.")
     if not (isinstance(history, bool) or (isinstance(history, str) and history == "x")):
         raise InputError(f'history must be True, False or "x" (with the best x of each generation), got {history!r}.')
     random.key(seed)
@@ -295,10 +295,7 @@ def check_shape(task: Task, shape: Shape) -> None:
 
 def check_memory(task: Task) -> int:
     """How many runs fit into memory at once. Refuse a run, or an ensemble's history, that does not."""
-    search = task.of_cell(0).search()
-    key = jax.ShapeDtypeStruct((1, 2), np.uint32)
-    one = jax.eval_shape(lambda key: replace(search, freeze=True).begin(key), key)
-    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(one))
+    size = _state_size(task)
     row = task.columns.width * np.dtype(task.dtype).itemsize
     fit = runs_that_fit(size, 1024 * row, task.population)
     # a single run is often ended by hand
@@ -311,6 +308,19 @@ def check_memory(task: Task) -> int:
                 "for fewer runs or generations."
             )
     return fit
+
+
+_sizes: dict[Any, int] = {}
+
+
+def _state_size(task: Task) -> int:
+    """Bytes of a run's state. Remembered, since finding it out takes longer than a short run."""
+    known = (jax.tree.structure(task.bound[0]), task.problem.dim, task.dtype, task.shape)
+    if known not in _sizes:
+        search = replace(task.of_cell(0).search(), freeze=True)
+        one = jax.eval_shape(search.begin, jax.ShapeDtypeStruct((1, 2), np.uint32))
+        _sizes[known] = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(one))
+    return _sizes[known]
 
 
 def check_comparable(task: Task) -> None:

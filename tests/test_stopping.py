@@ -1,0 +1,115 @@
+"""Why a run ends: one word and one sentence for each reason, the same everywhere; and Ctrl-C, which loses nothing."""
+
+import os
+import signal
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import galapax as gx
+from galapax.core.stop import NEVER, Rules, Stop
+from galapax.engines.interrupts import interrupts
+from galapax.running import solve as solving
+from galapax.sweep import message
+
+BOX = [(1.5, 4.0), (-7.0, -2.0)]
+SMALL = {"population": 8, "generations": 12}
+
+
+def bowl(x):
+    return jnp.sum((x - 2.0) ** 2)
+
+
+def ctrl_c():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("stop", Stop)
+def test_every_reason_has_its_words(stop):
+    sentence = stop.sentence(17, Rules(17, -np.inf, NEVER), seconds=2.5)
+    assert sentence.endswith((".", "so far.")) and "{" not in sentence
+    assert message(stop, 2, 5, "settings").startswith(f"Stopped by {stop.by}: 2 of 5 settings")
+    assert stop == Stop(str(stop))  # files have the word
+
+
+def test_a_result_says_which_rule_ended_it():
+    run = {"algorithm": "de", **SMALL}
+    assert gx.minimize(bowl, BOX, **run).stop is Stop.BUDGET
+    assert gx.minimize(bowl, BOX, **run, target=1e9).stop is Stop.TARGET
+    assert gx.minimize(lambda x: 0.0 * x[0], BOX, **run, stall=3).stop is Stop.STALL
+    assert gx.minimize(bowl, BOX, **run, callback=lambda state: True).stop is Stop.CALLBACK
+
+
+def test_the_word_is_saved(tmp_path):
+    res = gx.minimize(bowl, BOX, "de", **SMALL, callback=lambda state: True)
+    assert gx.load(res.save(tmp_path)).stop is Stop.CALLBACK
+
+
+def test_ctrl_c_while_the_result_is_put_together_keeps_it(monkeypatch):
+    assemble = solving.result_of
+
+    def interrupted(*arguments):
+        ctrl_c()
+        return assemble(*arguments)
+
+    monkeypatch.setattr(solving, "result_of", interrupted)
+    res = gx.minimize(bowl, BOX, "de", **SMALL)
+    assert res.nit == 12 and res.stop is Stop.INTERRUPT and "Ctrl-C came while" in res.message
+
+
+def test_ctrl_c_between_cells_ends_a_comparison_with_what_there_is(monkeypatch):
+    """It comes when a cell is done and the next has not begun."""
+    done = []
+    finished = solving.result_of
+
+    def after(*arguments):
+        result = finished(*arguments)
+        done.append(result)
+        if len(done) == 2:
+            ctrl_c()
+        return result
+
+    monkeypatch.setattr(solving, "result_of", after)
+    study = gx.compare([gx.Problem(bowl, BOX)], ["de", "ga", "random"], runs=2, max_evaluations=500)
+    assert len(study) == 2 and study.stop is Stop.INTERRUPT and "Stopped by Ctrl-C: 2 of 3" in study.message
+
+
+def test_ctrl_c_during_the_check_of_a_worst_case_keeps_the_answer(monkeypatch):
+    import galapax.minimax as module
+
+    check = module.worst_cases
+
+    def interrupted(*arguments):
+        ctrl_c()
+        return check(*arguments)
+
+    monkeypatch.setattr(module, "worst_cases", interrupted)
+    res = gx.minimax(lambda x, y: x[0] ** 2 - y[0] ** 2, [(-1.0, 2.0)], [(-1.0, 2.0)], **SMALL)
+    assert res.stop is Stop.INTERRUPT and np.isfinite(res.worst_case) and res.x.shape == (1,)
+
+
+def test_a_second_ctrl_c_raises():
+    with interrupts() as noted:
+        ctrl_c()
+        assert noted.seen
+        with pytest.raises(KeyboardInterrupt):
+            ctrl_c()
+
+
+def test_the_handler_of_the_user_is_back_afterwards():
+    before = signal.getsignal(signal.SIGINT)
+    gx.minimize(bowl, BOX, "de", **SMALL)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_comparison_s_rows_say_who_reached_the_target():
+    study = gx.compare(
+        [gx.problems.get("rastrigin", dim=5)], ["de", "random"], runs=6, max_evaluations=2000, target=1.0
+    )
+    rows = study.rows()
+    for i, labels in enumerate(study.labels):
+        own = [row["success"] for row in rows if row["algorithm"] == labels["algorithm"]]
+        assert np.mean(own) == study.success(i)["success"]
+    assert not all(row["success"] for row in rows)
+    np.testing.assert_array_equal(study.values("success").ravel(), [row["success"] for row in rows])
