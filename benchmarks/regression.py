@@ -1,8 +1,8 @@
 """This tree beside another one, row by row: `python benchmarks/regression.py ../older/src`.
 
 Both are measured in turn, in processes of their own, on the same machine; the least of all rounds counts, so that a
-busy neighbour does not. On a CPU a process is bound to one core. A row is the time that a warm call of `minimize` takes
-from call to Result; `--device` shows instead what it waits for the device, which leaves out the fixed cost of a call.
+busy neighbour does not. With JAX_PLATFORMS=cpu a process is bound to one core. A row is what a warm call of `minimize`
+takes from call to Result, and how long it waits for the device, which leaves out the fixed cost of a call.
 """
 
 from __future__ import annotations
@@ -65,23 +65,21 @@ def rows(gpu: bool) -> dict[str, Callable[[], Any]]:
     return made
 
 
-def measure(only: str, device: bool) -> dict[str, float]:
-    """Seconds of each row, the least of some calls."""
+def measure(only: str) -> dict[str, tuple[float, float]]:
+    """Seconds of each row, the least of some calls: from call to Result, and waiting for the device."""
     import jax
 
-    gpu = jax.default_backend() != "cpu"
     out = {}
-    for name, call in rows(gpu).items():
+    for name, call in rows(jax.default_backend() != "cpu").items():
         if only not in name:
             continue
         call()
-        best = float("inf")
+        best = [float("inf")] * 2
         for _ in range(CALLS):
             start = time.perf_counter()
             result = call()
-            taken = result.timings["device"] if device else time.perf_counter() - start
-            best = min(best, taken)
-        out[name] = best
+            best = list(map(min, best, (time.perf_counter() - start, result.timings["device"])))
+        out[name] = (best[0], best[1])
     return out
 
 
@@ -89,29 +87,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("other", nargs="?", help="the src folder of the other tree")
     parser.add_argument("--only", default="", help="rows whose names contain this")
-    parser.add_argument("--device", action="store_true", help="the time spent waiting for the device")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.measure:
-        print(json.dumps(measure(given.only, given.device)))
+        print(json.dumps(measure(given.only)))
         return
-    found: dict[str, dict[str, float]] = {"before": {}, "after": {}}
+    found: dict[str, dict[str, list[float]]] = {"before": {}, "after": {}}
     trees = {"before": Path(given.other).resolve(), "after": HERE}
     bound = ["taskset", "-c", str(max(os.sched_getaffinity(0)))] if os.environ.get("JAX_PLATFORMS") == "cpu" else []
     for _ in range(given.rounds):
         for name, tree in trees.items():
             command = [*bound, sys.executable, __file__, "--measure", "--only", given.only]
-            command += ["--device"] * given.device
+            paths = f"{tree}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
             done = subprocess.run(
-                command, env={**os.environ, "PYTHONPATH": str(tree)}, stdout=subprocess.PIPE, text=True, check=True
+                command, env={**os.environ, "PYTHONPATH": paths}, stdout=subprocess.PIPE, text=True, check=True
             )
             for row, seconds in json.loads(done.stdout.splitlines()[-1]).items():
-                found[name][row] = min(seconds, found[name].get(row, float("inf")))
-    print(f"{'milliseconds a call':32} {'before':>10} {'after':>10} {'ratio':>7}")
+                found[name][row] = list(map(min, seconds, found[name].get(row, seconds)))
+    head = "milliseconds: call, device"
+    print(f"{head:28} {'before':>9} {'after':>9} {'ratio':>6}   {'before':>9} {'after':>9} {'ratio':>6}")
     for row, before in found["before"].items():
-        after = found["after"][row]
-        print(f"{row:32} {1e3 * before:10.2f} {1e3 * after:10.2f} {after / before:7.3f}")
+        pairs = zip(before, found["after"][row], strict=True)
+        cells = [f"{1e3 * old:9.2f} {1e3 * new:9.2f} {new / old:6.3f}" for old, new in pairs]
+        print(f"{row:28} {'   '.join(cells)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -254,7 +254,7 @@ def _tell(
     """What is asked next; how many failed, and evaluations counted."""
     own = jax.vmap(random.fold, in_axes=(0, None))(keys, number)
     carry, row = search.tell(asked, own, number, _evaluation(eq_tolerance, rows))
-    record = Record.unpack(row.T, search.columns)
+    record = Record.unpack(row, search.columns, axis=0)
     return search.ask(carry, number + 1), record.failed[0], record.evaluations[0]
 
 

@@ -24,6 +24,7 @@ class Columns(NamedTuple):
         return 3 + 3 * self.shape.objectives + constraints + self.hypervolume + self.x
 
 
+FAILED = 1  # the column of failed evaluations; that of those made is the next
 KEPT = 2  # the columns from here on are history; those before it serve for counting alone
 
 
@@ -47,9 +48,13 @@ class Record(NamedTuple):
         return jnp.concatenate(parts)
 
     @staticmethod
-    def unpack(rows: Any, columns: Columns, first: int = 0) -> Record:
-        """The parts of rows (..., columns) that were packed; first: how many columns are left out at the left."""
+    def unpack(rows: Any, columns: Columns, first: int = 0, axis: int = -1) -> Record:
+        """The parts of rows that were packed along an axis. first: how many columns are left out at the left.
+
+        Parts that are single numbers lose the axis.
+        """
         m, at = columns.shape.objectives, -first
+        ahead = (slice(None),) * (rows.ndim + axis if axis < 0 else axis)
 
         def take(width: int | None) -> Any:
             nonlocal at
@@ -57,7 +62,7 @@ class Record(NamedTuple):
             at += width or 1
             if here < 0:
                 return None
-            return rows[..., here] if width is None else rows[..., here : here + width]
+            return rows[(*ahead, here if width is None else slice(here, here + width))]
 
         counts = [take(None) for _ in range(3)]
         values = [take(m) for _ in range(3)]

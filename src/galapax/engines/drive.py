@@ -39,7 +39,7 @@ class Slice:
     carry: Carry | None = None
     track: Track = field(default_factory=lambda: Track.start(0))
     history: list[np.ndarray] = field(default_factory=list)  # chunks of rows (g, columns, S)
-    latest: Any = None  # the last chunk's rows, on the device
+    latest: list[Any] = field(default_factory=list)  # the last chunk's rows, in pieces, on the device
 
     @property
     def columns(self) -> Columns:
@@ -142,8 +142,8 @@ def drive(engine: Engine, parts: list[Slice], *, limit: int, watch: Watch, keep_
         last = ended or stopped is not None
         if keep_history:
             rows = jax.device_get([part.latest for part in going])  # together, which is faster than one by one
-            for part, some in zip(going, rows, strict=True):
-                part.history.append(np.array(some[:length]))
+            for part, pieces in zip(going, rows, strict=True):
+                part.history.append(pieces[0][:length].copy() if len(pieces) == 1 else np.concatenate(pieces)[:length])
         _take_snapshots(engine, parts, watch, made, last)
         if last:
             finished = jax.device_get([engine.finish(part) for part in parts])
@@ -153,9 +153,10 @@ def drive(engine: Engine, parts: list[Slice], *, limit: int, watch: Watch, keep_
 
 def _advance(engine: Engine, parts: list[Slice], first: int, count: int) -> None:
     """A chunk of every slice."""
-    for part, tallies in zip(parts, engine.advance(parts, first, count), strict=True):
+    told = jax.device_get(engine.advance(parts, first, count))  # waits for the device
+    for part, tallies in zip(parts, told, strict=True):
         for tally in tallies:
-            part.track = part.track.add(np.asarray(tally))  # waits for the device
+            part.track = part.track.add(tally)
 
 
 def _look(watch: Watch, made: int, before: Track, now: Track, parts: list[Slice], ended: bool) -> Stop | None:

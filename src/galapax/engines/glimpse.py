@@ -95,10 +95,15 @@ class Glance:
             return np.broadcast_to(best, (len(chosen), len(best)))
         every = np.zeros(len(part.cells), np.int32)
         every[part.wanted] = made
-        taken = jax.device_get(_best(part.columns, part.latest, chosen, every))
+        taken = jax.device_get(_best(part.columns, _whole(part), chosen, every))
         rows, broken = (a[:, part.wanted] for a in taken)
         rows, broken = np.where(made > 0, rows, best), np.where(made > 0, broken, violation)
         return np.where(broken > 0, np.inf, rows)
+
+
+def _whole(part: Slice) -> Any:
+    """The rows of the last chunk, (rows, columns, S)."""
+    return part.latest[0] if len(part.latest) == 1 else jnp.concatenate(part.latest)
 
 
 @jax.jit
@@ -123,8 +128,8 @@ def _rows(carry: Carry, history: Array, chosen: Array, run: Array) -> tuple[Arra
 @partial(jax.jit, static_argnums=0)
 def _best(columns: Columns, history: Array, chosen: Array, made: Array) -> tuple[Array, Array]:
     last = jnp.clip(jnp.minimum(chosen[:, None], made - 1), 0)
-    record = Record.unpack(jnp.swapaxes(history, 1, 2), columns, KEPT)
-    best = jnp.take_along_axis(record.best[..., 0], last, axis=0)
+    record = Record.unpack(history, columns, KEPT, axis=1)
+    best = jnp.take_along_axis(record.best[:, 0], last, axis=0)
     if record.violation is None:
         return best, jnp.zeros_like(best)
     return best, jnp.take_along_axis(record.violation, last, axis=0)

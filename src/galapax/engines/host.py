@@ -56,7 +56,8 @@ class Host:
         tallies, tolerance = [], (self.box.problem.eq_tolerance,)
         for part, own, raw in zip(parts, asked, waiting, strict=True):
             arguments = (part.search, part.keys, own, number, raw)
-            part.carry, part.latest, tally = self.clock.call(_tell, tolerance, *arguments)
+            part.carry, row, tally = self.clock.call(_tell, tolerance, *arguments)
+            part.latest = [row]
             tallies.append([tally])
         return tallies
 

@@ -157,7 +157,8 @@ def outcome(part: Slice, finished: Finished) -> Outcome:
 
 def _history_of(rows: list[np.ndarray], track: Track) -> np.ndarray:
     """History (R, G, columns) from chunks of rows (g, columns, R); a finished run's last row is repeated."""
-    history = np.concatenate(rows).transpose(2, 0, 1)[:, : int(track.generations.max())]
+    every = rows[0] if len(rows) == 1 else np.concatenate(rows)
+    history = every.transpose(2, 0, 1)[:, : int(track.generations.max())]
     if int(track.generations.min()) == history.shape[1]:
         return history
     last = np.minimum(np.arange(history.shape[1])[None, :], track.generations[:, None] - 1)

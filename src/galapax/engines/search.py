@@ -16,7 +16,7 @@ from jax import Array, lax
 from galapax.core.algorithm import Algorithm, is_shared, static
 from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.problem import Bounds
-from galapax.core.record import KEPT, Columns, Record
+from galapax.core.record import FAILED, KEPT, Columns, Record
 from galapax.core.stop import CODES, RUNNING, Rules, Stop
 from galapax.measures.indicators import hypervolume_2d
 from galapax.numerics import random
@@ -344,33 +344,26 @@ def tally(search: Search, history: Array, made: Any, carry: Carry) -> Array:
     not finish. Rows that a finished run did not make have `active` 0; those beyond `made` are zeros.
     """
     dtype, columns = history.dtype, search.columns
-    marks = None if carry.frozen is None else carry.frozen.marks
-    if marks is None:  # the usual case in fewer kernels
-        every = Record.unpack(jnp.swapaxes(history, 1, 2), columns)
-        failed, evaluations = (
-            jnp.sum(part.astype(jnp.int32), axis=0, dtype=jnp.int32) for part in (every.failed, every.evaluations)
-        )
-        reason = jnp.full_like(failed, RUNNING)
+    every = Record.unpack(history, columns, axis=1)
+    if carry.frozen is None:  # the usual case in fewer kernels
+        counts = jnp.sum(history[:, FAILED : FAILED + 2].astype(jnp.int32), axis=0, dtype=jnp.int32)
         row = lax.dynamic_index_in_dim(history, made - 1, keepdims=False)
-        made = jnp.broadcast_to(made, failed.shape)
+        made, reason = jnp.broadcast_to(made, counts[0].shape), jnp.full_like(counts[0], RUNNING)
     else:
-        every = Record.unpack(jnp.swapaxes(history, 1, 2), columns)
         active = every.active > 0
         made = jnp.sum(active, axis=0, dtype=jnp.int32)
-        failed, evaluations = (
-            jnp.sum(jnp.where(active, part, 0).astype(jnp.int32), axis=0, dtype=jnp.int32)
-            for part in (every.failed, every.evaluations)
-        )
-        reason = marks[:, REASON].astype(jnp.int32)
-        at = jnp.maximum(made - 1, 0)[None, None]
-        row = jnp.take_along_axis(history, jnp.broadcast_to(at, (1, *history.shape[1:])), axis=0)[0]
-    last = Record.unpack(row.T, columns)
-    best = last.best[:, 0]
+        both = jnp.where(active[:, None], history[:, FAILED : FAILED + 2], 0)
+        counts = jnp.sum(both.astype(jnp.int32), axis=0, dtype=jnp.int32)
+        reason = carry.frozen.marks[:, REASON].astype(jnp.int32)
+        at = jnp.broadcast_to(jnp.maximum(made - 1, 0), (1, *history.shape[1:]))
+        row = jnp.take_along_axis(history, at, axis=0)[0]
+    last = Record.unpack(row, columns, axis=0)
+    best = last.best[0]
     violation, share = last.violation, last.feasible_share
     if not columns.shape.constrained:
         violation, share = jnp.where(jnp.isfinite(best), 0.0, jnp.inf).astype(dtype), jnp.ones_like(best)
     volume = jnp.full_like(best, jnp.nan) if last.hypervolume is None else last.hypervolume
-    return Tally(made, failed, evaluations, reason, best, violation, share, volume).pack(dtype)
+    return Tally(made, counts[0], counts[1], reason, best, violation, share, volume).pack(dtype)
 
 
 def kept(history: Array) -> Array:

@@ -44,12 +44,13 @@ class Xla:
         population, dim = search.algorithm.population, search.bounds.dim
         self.rows = _cpu_rows(width, population)
         self.longest = _longest(steps, width * population * dim)
-        self._shared = jax.device_put((search.bounds, search.rules, search.consts))
 
     def begin(self, parts: list[Slice]) -> None:
-        bounds, rules, consts = self._shared
-        for part in parts:
-            algorithm, part.keys, part.initial = jax.device_put((part.search.algorithm, part.keys, part.initial))
+        first = parts[0].search  # what the slices share, and each one's own, in one transfer
+        own = [(part.search.algorithm, part.keys, part.initial) for part in parts]
+        (bounds, rules, consts), own = jax.device_put(((first.bounds, first.rules, first.consts), own))
+        for part, (algorithm, keys, initial) in zip(parts, own, strict=True):
+            part.keys, part.initial = keys, initial
             part.search = replace(part.search, algorithm=algorithm, bounds=bounds, rules=rules, consts=consts)
             part.carry = self.clock.call(Search.begun, (), part.search, part.keys, part.initial)
 
@@ -66,9 +67,9 @@ class Xla:
 
     def _chunk(self, part: Slice, first: int, count: int) -> list[Any]:
         span = np.array([first, count], np.int32)  # one transfer
-        part.carry, part.latest, tally = self.clock.call(
-            _chunk, (self.rows,), part.search, part.keys, part.carry, span, donate=(2,)
-        )
+        out = self.clock.call(_chunk, (self.rows,), part.search, part.keys, part.carry, span, donate=(2,))
+        part.carry, rows, tally = out
+        part.latest = [rows]
         return [tally]
 
     def _static_chunks(self, part: Slice, first: int, count: int) -> list[Any]:
@@ -81,7 +82,7 @@ class Xla:
             )
             pieces.append(rows)
             tallies.append(tally)
-        part.latest = pieces[0] if len(pieces) == 1 else jnp.concatenate(pieces)
+        part.latest = pieces
         return tallies
 
     def finish(self, part: Slice) -> Finished:

@@ -78,6 +78,9 @@ class Formulas:
     def evaluate(self, consts: Constants, state: Any) -> Evaluation:
         """Evaluate `state.candidates` (R, n, d), the candidates of several runs."""
         candidates = state.candidates
+        if not on_cpu():
+            # else XLA takes each number out of the loop, and copies them one by one wherever a loop begins
+            consts, candidates = jax.lax.optimization_barrier((consts, candidates))
         if not self.own_trigonometry:
             return jax.vmap(lambda x: self(consts, x))(candidates)
         # all solutions of all runs as one batch, since trigonometry.py decides something for a whole batch

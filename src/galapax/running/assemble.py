@@ -18,8 +18,8 @@ from galapax.core.evaluation import Evaluation, Population
 from galapax.core.problem import Problem
 from galapax.core.record import KEPT, Record
 from galapax.core.stop import CODES, NEVER, Stop, of_code
-from galapax.engines.outcome import Outcome
-from galapax.engines.points import evaluate_points
+from galapax.engines.outcome import Outcome, Track
+from galapax.engines.points import PROBES, evaluate_points
 from galapax.evaluation.blackbox import BlackBox
 from galapax.evaluation.failures import summarise
 from galapax.evaluation.formulas import Traced, trace
@@ -63,7 +63,25 @@ class Answers:
                 together = self.task.population if self.task.vectorized else 0
                 self._exact = trace(problem, "float64", maximize=self.task.maximize, vectorized=together)
         with jax.enable_x64(True):
-            return evaluate_points(self._exact, np.asarray(x, np.float64), "float64")
+            rows = PROBES if len(x) <= PROBES else 256  # few sizes, as each is a program
+            return evaluate_points(self._exact, np.asarray(x, np.float64), "float64", rows)
+
+    def violation(self, x: np.ndarray, track: Track) -> np.ndarray:
+        """How far each run's answer x (R, d) violates the constraints, in float64."""
+        known = np.asarray(track.violation, np.float64)
+        if self.task.dtype == "float64":  # the run has said so itself
+            return known.copy()
+        exact = self.evaluation(x)
+        if exact is None or exact.violation is None:
+            return known.copy()
+        return np.where(np.isfinite(track.best), np.asarray(exact.violation, np.float64), known)
+
+    def of_front(self, x: np.ndarray) -> Evaluation | None:
+        """Constraints and violation at points that the runs took for feasible."""
+        exact = self.evaluation(x)
+        if exact is None or self.task.dtype == "float32":
+            return exact
+        return exact._replace(violation=np.zeros(len(x)))  # type: ignore[arg-type]
 
     def derived(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """The problem's derived quantities at points (k, d), {name: (k,)}; NaN where a black box raised."""
@@ -128,18 +146,14 @@ def result_of(
     if several:
         fronts = [front_of(own, sign, None) for own in total.fronts]
         x, fun = _knees(x, fronts, sign)
-    exact = answers.evaluation(x)
-    violation = np.asarray(track.violation, np.float64)
-    if exact is not None and exact.violation is not None:
-        violation = np.where(found, np.asarray(exact.violation, np.float64), violation)
+    violation = answers.violation(x, track)
     best = int(np.lexsort((track.merit, violation))[0])
-    at_best = (
-        {} if exact is None else {n: v[best] for n, v in (("ineq", exact.ineq), ("eq", exact.eq)) if v is not None}
-    )
+    exact = answers.evaluation(x[best : best + 1])
+    at_best = _parts(exact, 0)
     answer, value = x[best], float(fun[best]) if fun.ndim == 1 else fun[best]
     front, volume = None, None
     if fronts is not None:
-        front = front_of(union(total.fronts), sign, answers.evaluation)
+        front = front_of(union(total.fronts), sign, answers.of_front)
         extra = {name: getattr(front, name) for name in ("X", "F", "G", "H", "CV")}
         if len(front):
             row = knee(front.F, sign)
@@ -204,6 +218,12 @@ def result_of(
     return result
 
 
+def _parts(exact: Evaluation | None, row: int) -> dict[str, np.ndarray]:
+    """The constraints of one point."""
+    named = () if exact is None else (("ineq", exact.ineq), ("eq", exact.eq))
+    return {name: np.asarray(values[row], np.float64) for name, values in named if values is not None}
+
+
 def _success(task: Task, total: Outcome, feasible: np.ndarray) -> np.ndarray:
     """Which runs ended as asked: with a target, those that reached it; else those that were not cut short."""
     if math.isfinite(task.rules.target):
@@ -229,8 +249,9 @@ def _history(task: Task, total: Outcome) -> History | None:
     best, mean, worst = (task.sign * part for part in (record.best, record.mean, record.worst))
     if best.shape[-1] == 1:
         best, mean, worst = best[..., 0], mean[..., 0], worst[..., 0]
-    nfev = np.cumsum(np.asarray(record.evaluations, np.float64), axis=1).astype(np.int64)
-    alike = bool((nfev == nfev[:1]).all())
+    spent = record.evaluations  # by generation; the same in all runs, unless their populations change size
+    alike = bool((spent == spent[:1]).all())
+    nfev = np.cumsum(np.asarray(spent[:1] if alike else spent, np.int64), axis=1)
     return History(
         generation=np.arange(1, total.history.shape[1] + 1),
         nfev=nfev[0] if alike else nfev,
