@@ -60,7 +60,7 @@ class Slice:
     @property
     def known(self) -> Track:
         """Of the runs that are wanted."""
-        return self.track.rows(self.wanted)
+        return self.track if len(self.wanted) == len(self.cells) else self.track.rows(self.wanted)
 
 
 class Engine(Protocol):

@@ -35,7 +35,7 @@ GPU_OPTIONS: dict[str, str | bool] = {
 class Xla:
     """An Engine for objectives that JAX traces.
 
-    steps: how many device operations one evaluation takes one after another, about; it limits chunks on a GPU.
+    steps: rounds of loops that one evaluation takes one after another; it limits chunks on a GPU.
     """
 
     def __init__(self, search: Search, clock: Clock, width: int, steps: int) -> None:

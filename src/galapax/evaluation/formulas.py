@@ -78,9 +78,6 @@ class Formulas:
     def evaluate(self, consts: Constants, state: Any) -> Evaluation:
         """Evaluate `state.candidates` (R, n, d), the candidates of several runs."""
         candidates = state.candidates
-        if not on_cpu():
-            # else XLA takes each number out of the loop, and copies them one by one wherever a loop begins
-            consts, candidates = jax.lax.optimization_barrier((consts, candidates))
         if not self.own_trigonometry:
             return jax.vmap(lambda x: self(consts, x))(candidates)
         # all solutions of all runs as one batch, since trigonometry.py decides something for a whole batch
@@ -90,7 +87,7 @@ class Formulas:
 
     @cached_property
     def steps(self) -> int:
-        """How many operations of an evaluation come one after another on a device, about, as far as can be seen."""
+        """How many rounds of loops an evaluation takes one after another on a device, as far as can be seen."""
         return sum(sequential(program) for program in (self.fun, self.ineq, self.eq) if program is not None)
 
     def repair(self, consts: Constants, x: Array, bounds: Bounds) -> Array:

@@ -112,19 +112,23 @@ def _programs_in(value: Any) -> Iterator[Any]:
         yield value
 
 
-UNKNOWN = 10_000  # steps of a loop whose end only running it shows
+UNKNOWN = 10_000  # rounds of a loop whose end only running it shows
 
 
 def sequential(jaxpr: Any) -> int:
-    """About how many steps of a program come one after another on a device: loops count as often as they go round."""
-    steps = 0
+    """How many rounds of loops a program takes one after another, about; what is not in a loop is fused and counts
+    for nothing.
+    """
+    rounds = 0
     for equation in jaxpr.eqns:
-        inner = [sequential(getattr(p, "jaxpr", p)) for value in equation.params.values() for p in _programs_in(value)]
+        inner = sum(
+            sequential(getattr(p, "jaxpr", p)) for value in equation.params.values() for p in _programs_in(value)
+        )
         name = equation.primitive.name
         if name == "scan":
-            steps += int(equation.params["length"]) * sum(inner)
+            rounds += int(equation.params["length"]) * max(1, inner)
         elif name == "while" or "callback" in name:
-            steps += UNKNOWN * (1 + sum(inner))
+            rounds += UNKNOWN * max(1, inner)
         else:
-            steps += 1 + sum(inner)
-    return steps
+            rounds += inner
+    return rounds
