@@ -189,13 +189,13 @@ def _say(result: Result, checks: Check, row: int) -> None:
     worst, met = float(checks.value[row]), float(result.fun)
     result["worst_case"], result["y"] = worst, checks.y[row]
     result["worst_case_sure"] = float(checks.agreeing[row])
-    if not math.isfinite(worst):
+    if math.isnan(worst):
         result["message"] += " The worst case was not checked."
-    elif worst > met + 1e-6 * max(1.0, abs(worst)):
+    elif worst > met + 1e-6 * max(1.0, abs(met)):
         result["message"] += (
             f" An independent search found a worse case, {worst:.6g}, than the {met:.6g} that this one met."
         )
-    if math.isfinite(worst) and not checks.settled[row]:
+    if not math.isnan(worst) and not checks.settled[row]:
         result["message"] += (
             f" The searches for it do not agree ({checks.agreeing[row]:.0%} of them came to it): the true worst case "
             "may be worse still."

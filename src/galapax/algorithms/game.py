@@ -7,7 +7,8 @@ Differs from the paper, with `memory`: where min and max cannot be exchanged, y 
 that x must fear. Then y look for the worst case of the best x, half of them start anew in each cycle, and the worst y
 of earlier cycles stay opponents.
 
-A pair whose value is not a finite number counts as failed: its x loses to any other, and y learns nothing from it.
+A pair whose value is not a finite number counts as failed, and its x loses to any other. y goes after +inf as after any
+large value, and learns nothing from NaN and -inf.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ class GameCDE(Algorithm):
 
         def least(some: Array) -> Array:
             table = all_pairs(lambda y, x: self.payoff.one(self.arena.value.consts, x, y), some, x)
-            known = jnp.isfinite(table)
+            known = table > -jnp.inf  # NaN is not, either
             found = -jnp.min(jnp.where(known, table, jnp.inf), axis=1)
             return jnp.where(jnp.any(known, axis=1), found, jnp.inf)
 

@@ -15,14 +15,14 @@ two individuals, as in Hu, Qi & Qian (2015), each objective in units of its rang
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from galapax.core.algorithm import Algorithm, Budget, static
+from galapax.core.algorithm import Algorithm, static
 from galapax.core.checks import in_range, positive, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
@@ -71,9 +71,6 @@ class NPGA(Algorithm):
         whole(self.portions, "portions", 1)
         positive(self.radius, "radius")
         check_variation(self.crossover_rate, self.crossover_index, self.mutation_rate, self.mutation_index)
-
-    def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
-        return self if self.mutation_rate is not None else replace(self, mutation_rate=1 / dim)
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> NPGAState:
         x = uniform_in(key, bounds, self.population)

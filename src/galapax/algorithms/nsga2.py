@@ -73,9 +73,7 @@ class NSGA2(Algorithm):
             in_range(self.differences, "differences", 0.0, 1.0)
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
-        open_rate = 1 / dim if self.mutation_rate is None else self.mutation_rate
-        share = 0.5 if self.differences is None and shape.constrained else self.differences
-        return replace(self, mutation_rate=open_rate, differences=share)
+        return replace(self, differences=0.5) if self.differences is None and shape.constrained else self
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> NSGA2State:
         x = uniform_in(key, bounds, self.population)

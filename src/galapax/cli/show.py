@@ -23,7 +23,6 @@ from galapax.storage.files import to_json
 from galapax.storage.plain import plain_result
 from galapax.storage.tables import front_table
 from galapax.view import terminal
-from galapax.view.live import is_served
 
 console = Console()
 
@@ -222,7 +221,7 @@ def find_page(
 
 def keep_page(page: Live | None, wait: bool, quiet: bool) -> None:
     """Keep the live page up until Ctrl-C."""
-    if page is None or not wait or not is_served(page):
+    if page is None or not wait or not page.served:
         return
     if not quiet:
         Console(stderr=True).print("The live page stays up until Ctrl-C.", highlight=False)

@@ -67,7 +67,7 @@ class Glance:
         chosen = chosen.astype(np.int32)
         assert part.carry is not None
         own, median = jax.device_get(
-            _rows(part.carry, part.latest, np.minimum(chosen, max(made[run] - 1, 0)), np.int32(place))
+            _rows(part.carry, _whole(part), np.minimum(chosen, max(made[run] - 1, 0)), np.int32(place))
         )
         record = Record.unpack(own, part.columns, KEPT)
         if len(made) == 1 or self.shape.objectives > 1:

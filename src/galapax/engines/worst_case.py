@@ -57,11 +57,18 @@ def worst_cases(
         values, y = jax.device_get(programs.call(_search, (traced.game, work), *some))
         for i, row in enumerate(rows[: min(TOGETHER, runs - start)]):
             best = int(np.argmax(values[i]))
-            spread = np.ptp(values[i, 1:]) + 1e-9 * max(1.0, abs(values[i, best]))
-            close = values[i, 1:] >= values[i, best] - NEAR * max(abs(values[i, best]), spread, 1e-6)
             found.value[row], found.y[row] = values[i, best], y[i, best]
+            close = values[i, 1:] >= _nearly(values[i])
             found.agreeing[row], found.settled[row] = close.mean(), close.sum() > 1
     return found
+
+
+def _nearly(values: np.ndarray) -> float:
+    """What counts as the largest of some values: as close to it as NEAR says, of its size or of their spread."""
+    largest, finite = float(values.max()), values[np.isfinite(values)]
+    if not np.isfinite(largest) or not finite.size:
+        return largest
+    return largest - NEAR * max(abs(largest), float(np.ptp(finite)), 1e-6)
 
 
 def _search(
@@ -71,7 +78,7 @@ def _search(
 
     def one(x: Array, opponents: Array, key: Array) -> tuple[Array, Array]:
         values = game(consts, x[None], opponents.T)[0]
-        values = jnp.where(jnp.isfinite(values), values, -jnp.inf)
+        values = jnp.where(jnp.isnan(values), -jnp.inf, values)
         y, worst = jax.vmap(lambda i: _one_search(game, generations, consts, x, box, random.fold(key, i), i))(
             jnp.arange(SEARCHES)
         )
@@ -91,7 +98,7 @@ def _one_search(
 
     def worth(y: Array) -> Array:
         values = game(consts, x[None], y)[0]
-        return jnp.where(jnp.isfinite(values), -values, jnp.inf)
+        return jnp.where(jnp.isnan(values), jnp.inf, -values)
 
     def mutation(key: Array, parents: Any, weight: Any) -> Array:
         return jnp.where(number % 2 == 0, rand_1(key, parents, weight), best_1(key, parents, weight))

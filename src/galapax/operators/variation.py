@@ -29,15 +29,19 @@ def breed(
     mutation_rate: Any,
     mutation_index: Any,
 ) -> Array:
-    """Two children of each row in the first half of x (n, d), n even, and its like in the second half, (n, d)."""
+    """Two children of each row in the first half of x (n, d), n even, and its like in the second half, (n, d).
+
+    mutation_rate: None for one gene on average.
+    """
     key_cross, key_mutate = random.split(key)
     a, b = stored(jnp.split(x, 2))
     children = stored(simulated_binary_crossover(key_cross, a, b, bounds, crossover_index, crossover_rate))
-    return polynomial_mutation(key_mutate, jnp.concatenate(children), bounds, mutation_index, mutation_rate)
+    rate = 1 / x.shape[1] if mutation_rate is None else mutation_rate
+    return polynomial_mutation(key_mutate, jnp.concatenate(children), bounds, mutation_index, rate)
 
 
 def check_variation(crossover_rate: Any, crossover_index: Any, mutation_rate: Any, mutation_index: Any) -> None:
-    """Refuse what `breed` cannot use; a mutation rate of None is open until the number of variables is known."""
+    """Refuse what `breed` cannot use."""
     in_range(crossover_rate, "crossover_rate", 0.0, 1.0)
     if mutation_rate is not None:
         in_range(mutation_rate, "mutation_rate", 0.0, 1.0)

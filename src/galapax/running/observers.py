@@ -50,6 +50,12 @@ class Live:
             raise InputError(f'host must be an address such as "{LOOPBACK}", got {self.host!r}.')
 
     @property
+    def served(self) -> bool:
+        """Whether the page is up now."""
+        up: bool = offered("live_page_up")(self)
+        return up
+
+    @property
     def private(self) -> bool:
         """Whether only this machine can reach the page."""
         try:
