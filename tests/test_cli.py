@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-from enum import Enum
 from inspect import signature
 from pathlib import Path
 
@@ -17,8 +16,10 @@ import galapax as gx
 from galapax.cli import app as cli
 from galapax.cli import show
 from galapax.cli.app import app
+from galapax.core.stop import Stop
 from galapax.minimax import usual
 from galapax.numerics import cache
+from galapax.running.observers import observers
 from galapax.running.task import prepare
 
 ROOT = Path(__file__).parent.parent
@@ -217,7 +218,7 @@ def test_values_of_the_wrong_kind_are_refused(algorithm, text, message, not_run)
 
 @pytest.mark.parametrize(
     "given",
-    ["--maximize", "--first-run 7", "--choose knee", "--on-failure raise", "--vectorized", "--blackbox", "--archive 9",
+    ["--maximize", "--choose knee", "--vectorized", "--blackbox", "--archive 9",
      "--initial points.csv", "--history-x", "--snapshots 1", "--target 0", "--stall 5", "--max-evaluations 100"],
 )  # fmt: skip
 def test_options_that_minimax_does_not_take_are_refused(given, not_run):
@@ -296,11 +297,6 @@ def test_looking_whether_a_folder_can_be_written_leaves_nothing_behind(tmp_path)
 # --- exit codes -------------------------------------------------------------------------------------------------------
 
 
-class Stop(Enum):
-    INTERRUPT = "interrupt"
-    TARGET = "target"
-
-
 @pytest.mark.parametrize(
     ("result", "code"),
     [
@@ -310,7 +306,6 @@ class Stop(Enum):
         (tiny(settings={"target": 1.0}, success=False), 1),
         (tiny(feasible=False, violation=0.3, success=False), 1),
         (tiny(feasible=False, violation=float("inf"), success=False), 1),
-        (tiny(success=False, message="Stopped by Ctrl-C after generation 4; this is the best so far."), 130),
         (tiny(success=False, stop=Stop.INTERRUPT), 130),
         (tiny(success=False, stop="interrupt", feasible=False), 130),
         (tiny(stop=Stop.TARGET), 0),
@@ -347,7 +342,8 @@ def test_runs_end_with_the_code_of_how_they_ended(tmp_path):
 def test_an_interrupted_run_is_shown_and_saved(tmp_path, monkeypatch):
     def interrupted(problem, **options):
         result = gx.minimize(gx.problems.get("branin"), population=6, generations=3)
-        result.success, result.message = False, "Stopped by Ctrl-C after generation 3; this is the best so far."
+        result.success, result.stop = False, Stop.INTERRUPT
+        result.message = "Stopped by Ctrl-C after generation 3; this is the best so far."
         return result
 
     monkeypatch.setattr(cli, "minimize", interrupted)
@@ -390,8 +386,9 @@ def test_odd_values_show_no_traceback(option, monkeypatch):
         assert outcome.exception is None or isinstance(outcome.exception, SystemExit), (value, outcome.exception)
 
 
-def prepared(problem, *, algorithm, population, archive, **options):
+def prepared(problem, *, algorithm, population, archive, progress, live, **options):
     """As `minimize`, but for the run itself."""
+    observers(None, progress, live)
     solver = algorithm or gx.DE()
     prepare(problem, (solver if population is None else dataclasses.replace(solver, population=population),), **options)
     return tiny(x=np.zeros(2), fun=0.0)

@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 
 import galapax as gx
+from galapax.core.stop import Stop
 from galapax.measures import statistics
 from galapax.view import tables
 
@@ -138,7 +139,7 @@ module = importlib.import_module("galapax.compare")
 def nothing_is_run(monkeypatch):
     """Each job gives the first result of the study; what is tested happens before."""
     result = study().results[0]
-    monkeypatch.setattr(module, "solve", lambda job: ([result], ""))
+    monkeypatch.setattr(module, "solve", lambda task, observers: ([result], None))
 
 
 @pytest.mark.parametrize(
@@ -166,9 +167,9 @@ def test_algorithms_are_named_by_what_tells_them_apart(algorithms, names, nothin
 def test_what_stops_one_pair_stops_the_rest(monkeypatch):
     result, begun = study().results[0], []
 
-    def solve(job):
-        begun.append(job.title)
-        return [result], "interrupt" if len(begun) == 3 else ""
+    def solve(task, observers):
+        begun.append(observers.title)
+        return [result], Stop.INTERRUPT if len(begun) == 3 else None
 
     monkeypatch.setattr(module, "solve", solve)
     found = gx.compare(PROBLEMS, SOLVERS)

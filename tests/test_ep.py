@@ -125,7 +125,7 @@ def test_the_floor_holds():
     for _ in range(60):
         x = state.ask()
         state.tell(x, (x**2).sum(axis=1))
-    steps = np.asarray(state._state.candidate_steps)
+    steps = np.asarray(state._asked.state.candidate_steps)
     assert steps.min() == 0.25 and steps.max() > 0.25
 
 

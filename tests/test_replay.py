@@ -34,7 +34,12 @@ def two(x):
 ONE = gx.Problem(rotated_rastrigin, [(-4.0, 5.5)] * 20)
 SEVERAL = gx.Problem(two, [(-4.0, 5.5)] * 20, reference_point=[400.0, 2000.0])
 CONSTRAINED = ONE.with_(ineq=lambda x: jnp.sum(x) - 3.0)
-CASES = [(name, kind) for name in gx.ALGORITHMS if name != "ep" for kind in ("float32", "float64")]
+QUICK = {("de", "float32"), ("ga", "float64"), ("cde", "float64"), ("nsga2", "float32")}  # the others are slow tests
+CASES = [
+    pytest.param(name, kind, marks=[] if (name, kind) in QUICK else pytest.mark.slow, id=f"{name}-{kind}")
+    for name in gx.ALGORITHMS
+    for kind in ("float32", "float64")
+]
 
 
 @cache

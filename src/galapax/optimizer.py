@@ -212,7 +212,7 @@ class Optimizer:
         if left.found is not None:
             individuals = jax.tree.map(lambda a: a[0][left.belongs[0]], left.found)
             front = front_of(individuals, sign, None)
-            result.update({name: getattr(front, name) for name in ("X", "F", "G", "H", "CV")})
+            result.update(front.parts())
             result.fun = np.full(parents.objectives.shape[1], np.nan)
             if len(front):
                 at = knee(front.F, sign)

@@ -8,7 +8,6 @@ import tempfile
 import threading
 import webbrowser
 from collections.abc import Iterator
-from enum import Enum
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ import typer
 from rich.console import Console, RenderableType
 
 from galapax.core.errors import EvaluationError, InputError
+from galapax.core.stop import Stop
 from galapax.results.result import Result
 from galapax.results.study import Study
 from galapax.running.observers import LOOPBACK, Live
@@ -71,7 +71,8 @@ def exit_code(outcome: Result | Study) -> int:
     Of several runs the best counts; of a study, the best of all its runs.
     """
     results = [outcome] if isinstance(outcome, Result) else outcome.results
-    if any(map(interrupted, results)):
+    stops = [result.get("stop") for result in results]
+    if Stop.INTERRUPT in (stops if isinstance(outcome, Result) else [*stops, outcome.stop]):
         return INTERRUPTED
     # a cell with nothing finite ended a study early, whatever the others found
     if not any(result.feasible for result in results) or any(np.isinf(result.violation) for result in results):
@@ -80,14 +81,6 @@ def exit_code(outcome: Result | Study) -> int:
         return FAILED if outcome.settings["target"] is not None and not outcome.success else DONE
     shares = [outcome.success(i)["success"] for i, target in enumerate(outcome.targets) if target is not None]
     return FAILED if shares and not any(shares) else DONE
-
-
-def interrupted(result: Result) -> bool:
-    """Whether Ctrl-C ended the run."""
-    stop = result.get("stop")
-    if stop is None:  # results that do not say so themselves tell it in words
-        return result.message.startswith("Stopped by Ctrl-C")
-    return (stop.value if isinstance(stop, Enum) else stop) == "interrupt"
 
 
 # --- results and studies ----------------------------------------------------------------------------------------------

@@ -27,6 +27,10 @@ class Front:
     def __len__(self) -> int:
         return len(self.X)
 
+    def parts(self) -> dict[str, Any]:
+        """Its arrays by name, as a Result has them."""
+        return {name: getattr(self, name) for name in ("X", "F", "G", "H", "CV")}
+
 
 def front_of(individuals: Population, sign: float, at: Callable[[np.ndarray], Evaluation | None] | None) -> Front:
     """A Front of individuals none of which is dominated; of equal solutions one is kept.

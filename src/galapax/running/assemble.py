@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -138,84 +139,102 @@ def result_of(
 ) -> Result:
     """The Result of the runs of one solver; population: the survivors of the best of them."""
     track, sign = total.track, task.sign
-    several = bool(total.fronts)
     found = np.isfinite(track.best)
     x, fun = total.x.astype(np.float64), np.where(found, sign * track.best, np.nan)
-    extra: dict[str, Any] = {}
-    fronts: list[Front] | None = None
-    if several:
-        fronts = [front_of(own, sign, None) for own in total.fronts]
+    fronts = [front_of(own, sign, None) for own in total.fronts] or None
+    if fronts is not None:
         x, fun = _knees(x, fronts, sign)
     violation = answers.violation(x, track)
     best = int(np.lexsort((track.merit, violation))[0])
-    exact = answers.evaluation(x[best : best + 1])
-    at_best = _parts(exact, 0)
-    answer, value = x[best], float(fun[best]) if fun.ndim == 1 else fun[best]
-    front, volume = None, None
-    if fronts is not None:
-        front = front_of(union(total.fronts), sign, answers.of_front)
-        extra = {name: getattr(front, name) for name in ("X", "F", "G", "H", "CV")}
-        if len(front):
-            row = knee(front.F, sign)
-            answer, value = front.X[row], front.F[row]
-            at_best = {n: v[row] for n, v in (("ineq", front.G), ("eq", front.H)) if v is not None}
-            violation[best] = front.CV[row]
-        if task.rules.reference is not None:
-            volume = track.hypervolume.astype(np.float64)
-            extra["hypervolume"] = float(volume[best])
-    if task.problem.derived:
-        points = answer[None] if front is None else front.X
-        extra["derived"] = answers.derived(points)
-        if front is None:
-            extra["derived"] = {name: float(values[0]) for name, values in extra["derived"].items()}
+    answer = _single(task, answers, x[best], fun[best]) if fronts is None else _of_front(task, total, answers)
+    if answer is None:
+        nothing = front_of(union(total.fronts), sign, answers.of_front)
+        answer = _single(task, answers, x[best], fun[best], nothing)
+    violation[best] = violation[best] if answer.violation is None else answer.violation
     feasible = found & (violation <= 0)
-    nfev, failed = track.evaluations - track.skipped, track.failed - track.skipped
-    stops = [total.stopped or of_code(int(code)) for code in track.reason]
     success = _success(task, total, feasible)
+    stop = total.stopped or of_code(int(track.reason[best]))
     history = _history(task, total)
+    runs = Runs(
+        number=task.first_run + np.arange(len(x)),
+        x=x,
+        fun=fun,
+        violation=violation,
+        nit=track.generations,
+        nfev=track.evaluations - track.skipped,
+        n_failed=track.failed - track.skipped,
+        success=success,
+        history=history,
+        fronts=fronts,
+        hypervolume=track.hypervolume.astype(np.float64) if task.rules.reference is not None else None,
+    )
+    if fronts is not None and runs.hypervolume is not None:
+        answer.extra["hypervolume"] = float(runs.hypervolume[best])
+    reached = int(track.generations.max())
     result = Result(
         problem=task.problem,
-        x=answer,
-        fun=value,
-        success=bool(success[best] and len(nfev) == task.runs),
-        message=_message(task, total, best, stops[best], float(violation[best]), front),
-        stop=stops[best],
+        x=answer.x,
+        fun=answer.fun,
+        success=bool(success[best] and len(x) == task.runs),
+        message=_message(task, total, best, stop, float(violation[best]), answer.front),
+        stop=stop,
         nit=int(track.generations[best]),
-        nfev=int(nfev.sum()),
-        n_failed=int(failed.sum()),
+        nfev=int(runs.nfev.sum()),
+        n_failed=int(runs.n_failed.sum()),
         seed=task.seed,
         feasible=bool(feasible[best]),
         violation=float(violation[best]),
-        ineq=at_best.get("ineq"),
-        eq=at_best.get("eq"),
+        ineq=answer.constraints.get("ineq"),
+        eq=answer.constraints.get("eq"),
         population=population.x,
-        population_fitness=sign * (population.objectives if several else population.fitness),
+        population_fitness=sign * (population.fitness if fronts is None else population.objectives),
         history=history.of_run(best) if history else None,
-        runs=None,
+        runs=runs if task.runs > 1 else None,
         timings={},
         settings=settings_of(task),
-        **extra,
+        snapshots={g: kept for g, kept in snapshots.items() if g <= reached},
+        **answer.extra,
     )
-    if task.runs > 1:
-        result.runs = Runs(
-            number=task.first_run + np.arange(len(nfev)),
-            x=x,
-            fun=fun,
-            violation=violation,
-            nit=track.generations,
-            nfev=nfev,
-            n_failed=failed,
-            success=success,
-            history=history,
-            fronts=fronts,
-            hypervolume=volume,
-        )
-    reached = int(track.generations.max())
-    result["snapshots"] = {g: kept for g, kept in snapshots.items() if g <= reached}
     result.attach(replay, total.opponents)
     if answers.box is not None and answers.box.first_error and result.n_failed:
         result.message += f" First failure: {answers.box.first_error}."
     return result
+
+
+@dataclass
+class _Answer:
+    """What a Result says of its solution."""
+
+    x: np.ndarray  # (d,)
+    fun: Any  # a float; of several objectives (m,)
+    constraints: dict[str, np.ndarray]  # at x
+    extra: dict[str, Any]  # front and derived quantities
+    front: Front | None = None
+    violation: float | None = None  # if it is known better than from the run
+
+
+def _single(task: Task, answers: Answers, x: np.ndarray, fun: Any, front: Front | None = None) -> _Answer:
+    """The best solution of a run with one objective; or of one with several that found nothing, and its empty front."""
+    extra: dict[str, Any] = {} if front is None else front.parts()
+    if task.problem.derived:
+        points = x[None] if front is None else front.X
+        extra["derived"] = answers.derived(points)
+        if front is None:
+            extra["derived"] = {name: float(values[0]) for name, values in extra["derived"].items()}
+    return _Answer(x, fun if np.ndim(fun) else float(fun), _parts(answers.evaluation(x[None]), 0), extra, front)
+
+
+def _of_front(task: Task, total: Outcome, answers: Answers) -> _Answer | None:
+    """The knee of the front of all runs together; None if there is nothing on it."""
+    front = front_of(union(total.fronts), task.sign, answers.of_front)
+    if not len(front):
+        return None
+    extra = front.parts()
+    if task.problem.derived:
+        extra["derived"] = answers.derived(front.X)
+    row = knee(front.F, task.sign)
+    constraints = {n: v[row] for n, v in (("ineq", front.G), ("eq", front.H)) if v is not None}
+    return _Answer(front.X[row], front.F[row], constraints, extra, front, float(front.CV[row]))
 
 
 def _parts(exact: Evaluation | None, row: int) -> dict[str, np.ndarray]:
