@@ -19,6 +19,7 @@ from galapax.core.problem import Bounds, MinMaxProblem, Problem, box
 from galapax.measures import indicators
 from galapax.minimax import minimax
 from galapax.minimize import minimize
+from galapax.numerics import cache
 from galapax.operators.mutation import best_1, rand_1
 from galapax.optimizer import Optimizer
 from galapax.problems import PROBLEMS
@@ -57,6 +58,7 @@ __all__ = [
     "__version__",
     "best_1",
     "box",
+    "cache",
     "compare",
     "indicators",
     "load",
