@@ -1,5 +1,6 @@
 """Why a run ends: one word and one sentence for each reason, the same everywhere; and Ctrl-C, which loses nothing."""
 
+import importlib
 import os
 import signal
 
@@ -76,8 +77,7 @@ def test_ctrl_c_between_cells_ends_a_comparison_with_what_there_is(monkeypatch):
 
 
 def test_ctrl_c_during_the_check_of_a_worst_case_keeps_the_answer(monkeypatch):
-    import galapax.minimax as module
-
+    module = importlib.import_module("galapax.minimax")  # the name is the function's
     check = module.worst_cases
 
     def interrupted(*arguments):

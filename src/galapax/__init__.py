@@ -26,6 +26,7 @@ from galapax.problems import PROBLEMS
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
 from galapax.running.observers import Live, Progress
+from galapax.storage import gagpu
 from galapax.storage.folders import load
 from galapax.sweep import sweep
 from galapax.version import __version__
@@ -60,6 +61,7 @@ __all__ = [
     "box",
     "cache",
     "compare",
+    "gagpu",
     "indicators",
     "load",
     "minimax",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from itertools import combinations
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -78,8 +79,6 @@ def hits(histories: ArrayLike, nfev: ArrayLike, target: float) -> np.ndarray:
 
 def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
     """The score interval of Wilson (1927) for a share of successes: honest at 0 %, at 100 % and for few trials."""
-    from statistics import NormalDist
-
     if trials == 0:
         return 0.0, 1.0
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
