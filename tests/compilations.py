@@ -5,7 +5,9 @@ from contextlib import contextmanager
 import jax
 import pytest
 
-ON_CPU = pytest.mark.skipif(jax.default_backend() != "cpu", reason="a GPU's chunk length is part of its program")
+from galapax.numerics import devices
+
+ON_CPU = pytest.mark.skipif(not devices.on_cpu(), reason="a GPU's chunk length is part of its program")
 
 _compiled = []
 

@@ -19,6 +19,7 @@ import jax
 import pytest
 
 from galapax.engines import programs, slices
+from galapax.numerics import devices
 from galapax.running import task
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -32,6 +33,9 @@ if not FULL:
     # XLA ends a process whose flags it does not know, so this one is given where it was tried
     if jax.__version_info__[:2] == (0, 10) and "fusion_emitters" not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
+
+if os.environ.get("GALAPAX_TESTS_PRETEND") == "accelerator":  # its defaults and programs, on a CPU
+    devices.platform = lambda: "accelerator"
 
 # the files that take longest begin, so that two workers end together
 LONGEST = ["engines_agree", "contract", "several", "coevolution", "minimize", "nsga2", "live", "minimax"]

@@ -18,7 +18,7 @@ from compilations import ON_CPU, compilations
 import galapax as gx
 from galapax.core.evaluation import Evaluation
 from galapax.engines import xla
-from galapax.numerics import random
+from galapax.numerics import devices, random
 
 ALIKE = {"ep"}  # fep in all but one draw, and every program takes seconds to compile
 EVERY_ALGORITHM = pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_arrays_that_a_run_has_read_are_still_float32_to_jax_afterwards():
 
 @EVERY_ALGORITHM
 def test_the_default_is_float64_on_a_cpu_and_float32_on_an_accelerator(name):
-    default = "float64" if jax.default_backend() == "cpu" else "float32"
+    default = "float64" if devices.on_cpu() else "float32"
     assert gx.minimize(bowl, BOX, solver(name), generations=GENERATIONS).population.dtype == default
 
 
