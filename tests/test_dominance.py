@@ -378,6 +378,7 @@ def test_the_best_rows_are_the_first_by_rank_then_by_spread(count):
     assert set(rows[rank[rows] < rank[order[count - 1]]]) == set(order[:count][rank[order[:count]] < rank[rows].max()])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 65, 257])
 def test_ranks_by_chains_with_and_without_a_loop_over_the_blocks(n, monkeypatch):
     objectives = np.random.default_rng(n).integers(0, 12, (n, 2)).astype(np.float32)

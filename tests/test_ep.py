@@ -146,6 +146,7 @@ def test_settings_that_cannot_work_are_refused(kind, settings, message):
         gx.minimize(lambda x: jnp.sum(x**2), [(-1, 1)] * 2, kind(**settings))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("well_compiled")
 def test_long_steps_leave_local_minima():
     """The papers' claim, on Ackley's function with 30 runs each: Cauchy steps end far below Gaussian ones."""

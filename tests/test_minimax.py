@@ -416,6 +416,7 @@ def test_what_ended_several_runs_is_said_of_them_and_not_of_one_made_again():
     assert res.stop is Stop.CALLBACK and res.message.startswith("Stopped by the callback") and not res.success
 
 
+@pytest.mark.slow
 def test_a_worst_case_that_searches_do_not_agree_on_is_no_success():
     """One needle in ten variables: each search ends on another of many local maxima."""
 

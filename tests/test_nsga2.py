@@ -203,6 +203,7 @@ def stretched(x):
     return jnp.stack([objectives[0] * 2.0**20, objectives[1] * 2.0**-12])
 
 
+@pytest.mark.slow
 @MOEAS
 def test_units_of_the_objectives_do_not_matter(kind):
     other = gx.Problem(stretched, ZDT1.bounds)

@@ -151,6 +151,7 @@ def test_a_lifted_program_gives_what_the_function_does(name):
             np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-300)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", gx.problems.PROBLEMS)
 def test_every_problem_has_the_values_of_its_functions(name):
     problem = gx.problems.get(name)
