@@ -224,7 +224,7 @@ def test_float32_finds_a_feasible_point_near_the_optimum():
     assert res.feasible and res.fun == pytest.approx(problem.optimum, abs=1e-3)
 
 
-@pytest.mark.parametrize("name", ["g06", "g11", "g15", "g24"])
+@pytest.mark.parametrize("name", ["g11", *(pytest.param(n, marks=pytest.mark.slow) for n in ("g06", "g15", "g24"))])
 def test_small_problems_of_cec_2006_are_solved_every_time(name):
     problem = gx.problems.get(name)
     res = gx.minimize(problem, runs=5, max_evaluations=50_000)

@@ -41,7 +41,11 @@ def test_example_runs_and_says_what_it_should(example, capsys):
     assert SAYS[example.name] in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+FIRST = ("README.md", "guide.md", "constraints.md")  # the others take half a minute each
+TRIED = [pytest.param(p, marks=[] if p.name in FIRST else pytest.mark.slow, id=p.name) for p in PAGES]
+
+
+@pytest.mark.parametrize("page", TRIED)
 def test_code_on_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("webbrowser.open", lambda url: True)  # on a desktop the live page would open one
