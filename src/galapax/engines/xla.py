@@ -167,7 +167,7 @@ def _cpu_rows(runs: int, population: int) -> int:
     """The longest chunk on a CPU: history for so many generations is kept on the device, and failures are counted in
     32 bits.
     """
-    return min(max(64, min(1024, 2**17 // runs)), max(1, 2**31 // population))
+    return min(max(64, min(1024, 2**13 // runs)), max(1, 2**31 // population))
 
 
 def _longest(steps: int, genes: int) -> int:
