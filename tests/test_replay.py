@@ -8,6 +8,7 @@ from functools import cache
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compilations import ON_CPU
 
 import galapax as gx
 from galapax.core.stop import Stop
@@ -95,6 +96,7 @@ def test_runs_that_stop_by_themselves_are_made_again_to_the_bit(dtype):
         assert alone.success == whole.runs.success[row]
 
 
+@ON_CPU  # a GPU makes all of these generations between two looks
 def test_a_run_that_a_callback_stopped_is_made_again_up_to_there():
     whole = ensemble("de", "float64", callback=lambda state: state.generation >= 5)
     assert whole.stop is Stop.CALLBACK and whole.nit < GENERATIONS

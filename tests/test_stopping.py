@@ -16,6 +16,7 @@ from galapax.sweep import message
 
 BOX = [(1.5, 4.0), (-7.0, -2.0)]
 SMALL = {"population": 8, "generations": 12}
+LONG = {"generations": 5000}  # more than a GPU makes between two looks
 
 
 def bowl(x):
@@ -39,11 +40,11 @@ def test_a_result_says_which_rule_ended_it():
     assert gx.minimize(bowl, BOX, **run).stop is Stop.BUDGET
     assert gx.minimize(bowl, BOX, **run, target=1e9).stop is Stop.TARGET
     assert gx.minimize(lambda x: 0.0 * x[0], BOX, **run, stall=3).stop is Stop.STALL
-    assert gx.minimize(bowl, BOX, **run, callback=lambda state: True).stop is Stop.CALLBACK
+    assert gx.minimize(bowl, BOX, **run | LONG, callback=lambda state: True).stop is Stop.CALLBACK
 
 
 def test_the_word_is_saved(tmp_path):
-    res = gx.minimize(bowl, BOX, "de", **SMALL, callback=lambda state: True)
+    res = gx.minimize(bowl, BOX, "de", **SMALL | LONG, callback=lambda state: True)
     assert gx.load(res.save(tmp_path)).stop is Stop.CALLBACK
 
 
