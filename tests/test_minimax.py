@@ -412,7 +412,7 @@ def test_minus_infinity_does_not_win():
 
 
 def test_what_ended_several_runs_is_said_of_them_and_not_of_one_made_again():
-    res = three_runs(callback=lambda state: True)
+    res = three_runs(callback=lambda state: True, generations=3000)
     assert res.stop is Stop.CALLBACK and res.message.startswith("Stopped by the callback") and not res.success
 
 
