@@ -124,7 +124,7 @@ def test_three_objectives(kind):
     problem = gx.problems.get("dtlz2")
     start, end = (evolve(kind(), problem, g, dtype="float64").parents for g in (1, 150))
     far = [np.median(np.sum(p.objectives**2, axis=1)) - 1 for p in (start, end)]  # the front is the unit sphere
-    assert far[1] < far[0] / 4
+    assert far[1] < far[0] / 3
     assert np.all(np.ptp(end.objectives, axis=0) > 0.5)
 
 

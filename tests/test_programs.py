@@ -63,7 +63,8 @@ def test_a_formula_with_other_numbers_compiles_once(name):
     assert len({run.fun for run in [first, *runs]}) == len(FLOATS)  # and the numbers do make a difference
     for c, run in zip(FLOATS, [first, *runs], strict=True):
         with jax.enable_x64(True):
-            np.testing.assert_allclose(run.fun, float(make(c)(jnp.asarray(run.x))), rtol=1e-12)
+            rtol = 1e-12 if run.settings["dtype"] == "float64" else 1e-5
+            np.testing.assert_allclose(run.fun, float(make(c)(jnp.asarray(run.x))), rtol=rtol)
 
 
 @pytest.mark.parametrize("kind", [np.array, jnp.array])

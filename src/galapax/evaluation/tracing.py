@@ -22,8 +22,10 @@ def trace_one(name: str, function: Function, dim: int, dtype: Any, vectorized: i
     check_arity(name, function, vectorized)
     given = (vectorized, dim) if vectorized else (dim,)
     try:
-        # a new function each time: JAX remembers the trace of one it has seen, and what that one read may have changed
-        traced = jax.make_jaxpr(lambda x: function(x))(jax.ShapeDtypeStruct(given, dtype))
+        # a GPU would round what enters a product of float32 matrices to 10 bits, unless the user chose a precision
+        with jax.default_matmul_precision(jax.config.jax_default_matmul_precision or "highest"):
+            # a new function each time: JAX keeps the trace of one it has seen, and what that read may have changed
+            traced = jax.make_jaxpr(lambda x: function(x))(jax.ShapeDtypeStruct(given, dtype))
     except (
         jax.errors.ConcretizationTypeError,
         jax.errors.TracerArrayConversionError,
