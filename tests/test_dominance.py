@@ -398,8 +398,8 @@ def test_comparison_sets_have_the_size_asked_for_in_either_form(drawn, monkeypat
     objectives = np.concatenate([np.zeros((1, 2)), np.ones((1, 2)), np.full((298, 2), 2.0)]).astype(np.float32)
     rows = np.ones((1, 20_000), np.int32)
     chance = 1 - (299 / 300) ** drawn
-    for on_cpu in (True, False):
-        monkeypatch.setattr(dominance, "_on_cpu", lambda on_cpu=on_cpu: on_cpu)
+    for cpu in (True, False):
+        monkeypatch.setattr(dominance, "_on_cpu", lambda cpu=cpu: cpu)
         hit = np.mean(dominance.dominated_by_drawn(random.run_keys(0, 0, 1)[0], objectives, None, rows, drawn))
         assert abs(hit - chance) < 5 * np.sqrt(chance * (1 - chance) / 20_000)
 

@@ -15,6 +15,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from galapax.core.errors import InputError
 from galapax.core.problem import Function
 from galapax.evaluation.fit import check_arity
+from galapax.numerics.devices import CONFIG
 
 
 def trace_one(name: str, function: Function, dim: int, dtype: Any, vectorized: int) -> tuple[ClosedJaxpr, int]:
@@ -23,7 +24,7 @@ def trace_one(name: str, function: Function, dim: int, dtype: Any, vectorized: i
     given = (vectorized, dim) if vectorized else (dim,)
     try:
         # a GPU would round what enters a product of float32 matrices to 10 bits, unless the user chose a precision
-        with jax.default_matmul_precision(jax.config.jax_default_matmul_precision or "highest"):
+        with jax.default_matmul_precision(CONFIG.jax_default_matmul_precision or "highest"):
             # a new function each time: JAX keeps the trace of one it has seen, and what that read may have changed
             traced = jax.make_jaxpr(lambda x: function(x))(jax.ShapeDtypeStruct(given, dtype))
     except (
