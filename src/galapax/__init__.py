@@ -4,6 +4,7 @@ import galapax.view  # noqa: F401  (results learn to draw and save themselves, r
 from galapax import problems
 from galapax.algorithms import ALGORITHMS
 from galapax.algorithms.cde import CDE
+from galapax.algorithms.cmaes import CMAES
 from galapax.algorithms.de import DE
 from galapax.algorithms.ep import EP, FEP
 from galapax.algorithms.epsilon_de import EpsilonDE
@@ -34,6 +35,7 @@ from galapax.version import __version__
 __all__ = [
     "ALGORITHMS",
     "CDE",
+    "CMAES",
     "DE",
     "EP",
     "FEP",

@@ -10,6 +10,7 @@ from typing import Any
 from galapax import algorithms
 from galapax.core.algorithm import Algorithm
 from galapax.core.problem import Problem
+from galapax.core.restarts import Restarts, as_restarts
 from galapax.engines.interrupts import interrupts
 from galapax.evaluation.blackbox import BlackBox, SeveralObjectives
 from galapax.results.result import Result
@@ -34,6 +35,8 @@ def minimize(
     max_evaluations: int | None = None,
     max_seconds: float | None = None,
     stall: int | None = None,
+    tolerance: float | None = None,
+    restarts: str | Restarts | None = None,
     maximize: bool = False,
     vectorized: bool = False,
     blackbox: bool = False,
@@ -59,6 +62,10 @@ def minimize(
     target: stop a run once its best feasible value is at least as good. max_evaluations: per run. max_seconds: in all.
     stall: stop a run after so many generations without a better value. (With two objectives the value that target and
         stall mean is the hypervolume up to the Problem's reference_point.)
+    tolerance: stop a run that has converged: its population lies within this share of the box in every variable. By
+        default 1e-11 (1e-6 in float32); 0 lets it go on.
+    restarts: what a run does that has converged or cannot get on: "plain" searches again, "ipop" with twice the
+        population each time, "bipop" with large and small ones in turn; None ends the run.
     runs: independent runs, computed together, in slices of a fixed size: run r is the same to the last bit in every
         ensemble on a CPU, whatever `runs` is, and with first_run=r by itself; `result.run(r)` makes it again. (A single
         run without first_run is computed on its own: it makes the same draws as run 0, and may round differently.)
@@ -90,6 +97,8 @@ def minimize(
         "max_evaluations": max_evaluations,
         "max_seconds": max_seconds,
         "stall": stall,
+        "tolerance": tolerance,
+        "restarts": as_restarts(restarts),
         "maximize": maximize,
         "vectorized": vectorized,
         "blackbox": blackbox,

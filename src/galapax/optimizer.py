@@ -109,9 +109,18 @@ class Optimizer:
             freeze=False,
         )
 
+    @property
+    def _count(self) -> int:
+        """How many candidates wait for their values."""
+        if self._search.algorithm.steady:
+            return int(self._asked.state.candidates.shape[1])
+        with self._precision():
+            counts = programs.call(Search.counts, (), self._search, self._asked, np.int32(self.generation + 1))
+        return int(counts[0])
+
     def ask(self) -> np.ndarray:
         """The points (n, d) that wait for their values; the same ones until they are told."""
-        return np.array(self._asked.state.candidates[0])
+        return np.array(self._asked.state.candidates[0])[: self._count]
 
     def tell(self, x: Any, values: Any, *, ineq: Any = None, eq: Any = None) -> None:
         """Give the values of the points last asked for: (n,), or (n, m) for m objectives. NaN or inf means failed."""
@@ -131,7 +140,11 @@ class Optimizer:
         shape = Shape(*(0 if r is None else r.shape[1] for r in raw.values()))
         if self.maximize:
             raw["fun"] = -raw["fun"]
-        rows = {name: None if r is None else r.astype(self._dtype) for name, r in raw.items()}
+        beyond = ((0, self._asked.state.candidates.shape[1] - self._count), (0, 0))  # candidates not to be evaluated
+        rows = {
+            name: None if r is None else np.pad(r, beyond, constant_values=np.nan).astype(self._dtype)
+            for name, r in raw.items()
+        }
         first = self._shape is None
         if first:
             self._check(shape)
@@ -231,7 +244,7 @@ class Optimizer:
             rows = reals(values)
         except ValueError:
             raise InputError(f"{name} must be numbers, one row per point; got {type(values).__name__}.") from None
-        n = self._asked.state.candidates.shape[1]
+        n = self._count
         if rows.ndim not in (1, 2) or len(rows) != n or rows.size == 0:
             raise InputError(f"{name} must have one row for each of the {n} points; got shape {rows.shape}.")
         return rows.reshape(n, -1)

@@ -9,6 +9,7 @@ import numpy as np
 
 from galapax.algorithms.archive import unwrapped
 from galapax.algorithms.cde import CDE
+from galapax.algorithms.cmaes import CMAES, Constants
 from galapax.algorithms.de import DE
 from galapax.algorithms.ep import EP, FEP
 from galapax.algorithms.epsilon_de import EpsilonDE
@@ -23,6 +24,7 @@ from galapax.core.errors import InputError, unknown_name
 
 ALGORITHMS: dict[str, Any] = {
     "cde": CDE,
+    "cmaes": CMAES,
     "de": DE,
     "ep": EP,
     "epsilon_de": EpsilonDE,
@@ -79,5 +81,5 @@ def settings_of(algorithm: Algorithm) -> dict[str, Any]:
     """Its hyper-parameters as plain values: numbers, and functions by name."""
     algorithm = unwrapped(algorithm)
     values = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithm)}  # type: ignore[arg-type]
-    own = {name: v for name, v in values.items() if v is not None and not isinstance(v, Shared | Payoff)}
+    own = {name: v for name, v in values.items() if v is not None and not isinstance(v, Shared | Payoff | Constants)}
     return {name: v.__name__ if callable(v) else np.asarray(v).tolist() for name, v in own.items()}

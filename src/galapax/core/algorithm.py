@@ -15,6 +15,7 @@ from jax import Array
 
 from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.problem import Bounds
+from galapax.core.stop import CODES, RUNNING, Stop
 
 
 class State(Protocol):
@@ -41,6 +42,8 @@ class Algorithm:
     """
 
     several_objectives: ClassVar[bool] = False
+    steady: ClassVar[bool] = True  # every generation takes as many evaluations
+    looks: ClassVar[int] = 50  # after every so many generations `rests` is asked, if it has no period
 
     @property
     def population(self) -> int:
@@ -64,6 +67,14 @@ class Algorithm:
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
         """This algorithm for a problem: hyper-parameters left open take values that depend on its size."""
+        return self
+
+    def doubled(self, first: int, times: int) -> Self:
+        """The same with a population of `first`, doubled so many times."""
+        return dataclasses.replace(self, population=first * 2**times)  # type: ignore[type-var]
+
+    def closer(self, factor: float) -> Self:
+        """The same with first candidates so many times as far apart, where it can choose that."""
         return self
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> Any:
@@ -95,8 +106,33 @@ class Algorithm:
         return state
 
     def evaluations(self, state: Any, number: Any) -> Any:
-        """How many evaluations generation `number` takes, from its state before the step; repairs come on top."""
+        """How many evaluations generation `number` takes, from its state before the step; repairs come on top.
+
+        Where that is less than the population, the candidates beyond are not evaluated: they lose to any other.
+        """
         return self.population
+
+    def rests(self, state: Any, bounds: Bounds, tolerance: Array) -> Array:
+        """Whether the search is done by itself: RUNNING, or the code of Stop.TOLERANCE where it has converged and of
+        Stop.STALL where it cannot get on.
+
+        Converged means that the survivors lie within `tolerance` of the box in every variable, or within its square
+        root where their values are the same to rounding.
+        """
+        if self.several_objectives:
+            return jnp.asarray(RUNNING)
+        population = state.parents
+        known = jnp.isfinite(population.fitness)
+        x = (population.x - bounds.lower) / bounds.span
+        width = jnp.max(
+            jnp.max(jnp.where(known[:, None], x, -jnp.inf), axis=0)
+            - jnp.min(jnp.where(known[:, None], x, jnp.inf), axis=0)
+        )
+        least = jnp.min(population.fitness)
+        most = jnp.max(jnp.where(known, population.fitness, -jnp.inf))
+        level = most - least <= 4 * jnp.finfo(x.dtype).eps * jnp.abs(least)
+        converged = (width <= tolerance) | (level & (width <= jnp.sqrt(tolerance)))
+        return jnp.where(converged & jnp.any(known), CODES[Stop.TOLERANCE], RUNNING)
 
     def work(self, dim: int) -> int:
         """How many numbers a generation of one run handles at once, about: it decides how many runs a slice has."""

@@ -15,6 +15,7 @@ class Stop(StrEnum):
 
     BUDGET = "budget"  # all generations or evaluations that it had were made
     TARGET = "target"
+    TOLERANCE = "tolerance"  # the search has converged
     STALL = "stall"
     INTERRUPT = "interrupt"
     TIME = "time"
@@ -25,7 +26,12 @@ class Stop(StrEnum):
     @property
     def early(self) -> bool:
         """Whether somebody ended it from outside, before its own rules did."""
-        return self not in (Stop.BUDGET, Stop.TARGET, Stop.STALL)
+        return self not in (Stop.BUDGET, Stop.TARGET, Stop.TOLERANCE, Stop.STALL)
+
+    @property
+    def done(self) -> bool:
+        """Whether the run ended because it had found what it was to find."""
+        return self in (Stop.TARGET, Stop.TOLERANCE)
 
     @property
     def by(self) -> str:
@@ -36,6 +42,8 @@ class Stop(StrEnum):
         """Why a run that made so many generations ended."""
         if self is Stop.BUDGET:
             missed = " The target was not reached." if np.isfinite(rules.target) else ""
+            if generation < int(rules.generations):
+                return f"All evaluations that it may make were made, in {generation} generations.{missed}"
             return f"All {generation} generations were made.{missed}"
         return _SENTENCES[self].format(generation=generation, stall=rules.stall, seconds=seconds or 0.0)
 
@@ -43,6 +51,7 @@ class Stop(StrEnum):
 _BY = {
     Stop.BUDGET: "the budget",
     Stop.TARGET: "the target",
+    Stop.TOLERANCE: "convergence",
     Stop.STALL: "stall",
     Stop.INTERRUPT: "Ctrl-C",
     Stop.TIME: "the time limit",
@@ -52,6 +61,7 @@ _BY = {
 }
 _SENTENCES = {
     Stop.TARGET: "The target was reached in generation {generation}.",
+    Stop.TOLERANCE: "The search converged in generation {generation}.",
     Stop.STALL: "No better value in {stall} generations; stopped after generation {generation}.",
     Stop.INTERRUPT: "Stopped by Ctrl-C after generation {generation}; this is the best so far.",
     Stop.TIME: "The time limit of {seconds:g} s was reached after generation {generation}.",
@@ -61,7 +71,12 @@ _SENTENCES = {
 }
 
 RUNNING = 0
-CODES = {Stop.TARGET: 1, Stop.STALL: 2}  # what a run's own rules say on the device; RUNNING for none of them
+CODES = {
+    Stop.TARGET: 1,
+    Stop.STALL: 2,
+    Stop.TOLERANCE: 3,
+    Stop.BUDGET: 4,
+}  # what a run's own rules say on the device; RUNNING for none of them
 
 
 def of_code(code: int) -> Stop:
@@ -76,12 +91,23 @@ class Rules(NamedTuple):
     target: Any  # stop once the best feasible value is at most this
     stall: Any  # stop after so many generations without a better value
     reference: Any = None  # (2,) of two objectives: "better" is then a larger hypervolume up to this point
+    tolerance: Any = 0.0  # stop a search that has converged so far, as a share of the box; 0 for never
+    evaluations: Any = None  # of algorithms whose generations take now more and now less: at most so many
 
     def as_arrays(self, dtype: Any) -> Rules:
         reference = None if self.reference is None else np.asarray(self.reference, dtype)
-        return Rules(np.int32(self.generations), np.asarray(self.target, dtype), np.int32(self.stall), reference)
+        evaluations = None if self.evaluations is None else np.asarray(self.evaluations, dtype)
+        return Rules(
+            np.int32(self.generations),
+            np.asarray(self.target, dtype),
+            np.int32(self.stall),
+            reference,
+            np.asarray(self.tolerance, dtype),
+            evaluations,
+        )
 
     @property
     def by_run(self) -> bool:
         """Whether a run can end before the others of its batch."""
-        return bool(self.target > -np.inf or int(self.stall) < NEVER)
+        by_value = self.target > -np.inf or int(self.stall) < NEVER
+        return bool(by_value or self.tolerance > 0 or self.evaluations is not None)

@@ -107,6 +107,7 @@ class Watch:
 
     interrupts: Interrupts
     deadline: float | None = None  # by time.perf_counter
+    starts: Callable[[int], None] = lambda first_run: None  # told when a batch begins, with its first run's number
     notify: Callable[[int, Track], Stop | None] | None = None  # told (generation, track); an answer stops the run
     snapshots: tuple[int, ...] = ()  # generations after which whole populations are kept
     taken: dict[int, list[Population]] = field(default_factory=dict)  # those kept, (R, n, ...), one per slice

@@ -34,7 +34,7 @@ class Host:
         self.interrupts.at_once = lambda: self.box.calling
         # the first candidates do not depend on how many numbers the objective gives: evaluate them, then begin for real
         first = [self.clock.call(Search.begin, (), part.search, part.keys, part.initial) for part in parts]
-        self._waiting = self._measure(parts, first)
+        self._waiting = self._measure(parts, first, np.int32(1))
         self.check(self.box.shape)
         for part, raw in zip(parts, self._waiting, strict=True):
             part.search = replace(part.search, shape=self.box.shape)
@@ -52,7 +52,7 @@ class Host:
         waiting, self._waiting = self._waiting, []
         if not waiting:
             asked = [self.clock.call(Search.ask, (), part.search, part.carry, number) for part in parts]
-            waiting = self._measure(parts, asked)
+            waiting = self._measure(parts, asked, number)
         tallies, tolerance = [], (self.box.problem.eq_tolerance,)
         for part, own, raw in zip(parts, asked, waiting, strict=True):
             arguments = (part.search, part.keys, own, number, raw)
@@ -67,29 +67,37 @@ class Host:
     def survivors(self, part: Slice) -> Population:
         return self.clock.call(searching.survivors, (), part.carry)
 
-    def _measure(self, parts: list[Slice], asked: list[Carry]) -> list[dict[str, np.ndarray]]:
-        """Raw values {name: (S, n, width)} of each slice's candidates; NaN for runs that are finished or not wanted,
-        which cost no calls.
+    def _measure(self, parts: list[Slice], asked: list[Carry], number: Any) -> list[dict[str, np.ndarray]]:
+        """Raw values {name: (S, n, width)} of each slice's candidates; NaN for runs that are finished or not wanted and
+        for candidates that are not to be evaluated, which cost no calls.
         """
+        chosen = [self._chosen(part, carry, number) for part, carry in zip(parts, asked, strict=True)]
         points = [np.asarray(carry.state.candidates, np.float64) for carry in asked]
-        going = [_going(part, carry) for part, carry in zip(parts, asked, strict=True)]
-        wanted = np.concatenate(
-            [own[places].reshape(-1, own.shape[-1]) for own, places in zip(points, going, strict=True)]
-        )
+        wanted = np.concatenate([own[rows] for own, rows in zip(points, chosen, strict=True)])
         raw = self.box(wanted)
         reached, at, out = len(wanted) - self.box.skipped, 0, []  # in order, one run after the other
-        for part, carry, places in zip(parts, asked, going, strict=True):
-            runs, n = carry.state.candidates.shape[:2]
-            size = n * len(places)
-            own = {name: np.full((runs, n, values.shape[1]), np.nan) for name, values in raw.items()}
+        for part, carry, rows in zip(parts, asked, chosen, strict=True):
+            size = int(rows.sum())
+            own = {name: np.full((*rows.shape, values.shape[1]), np.nan) for name, values in raw.items()}
             for name, values in raw.items():
-                own[name][places] = values[at : at + size].reshape(len(places), n, -1)
+                own[name][rows] = values[at : at + size]
             if reached < at + size:
-                part.track.skipped = part.track.skipped.copy()
-                part.track.skipped[places] = n - np.clip(reached - at - n * np.arange(len(places)), 0, n)
+                missed = np.zeros(rows.shape, np.int64)
+                missed[rows] = np.arange(at, at + size) >= reached
+                part.track.skipped = part.track.skipped + missed.sum(axis=1)
             out.append({name: values.astype(carry.state.candidates.dtype) for name, values in own.items()})
             at += size
         return out
+
+    def _chosen(self, part: Slice, asked: Carry, number: Any) -> np.ndarray:
+        """Which candidates are to be evaluated, (S, n)."""
+        runs, n = asked.state.candidates.shape[:2]
+        rows = np.zeros((runs, n), bool)
+        rows[_going(part, asked)] = True
+        if not part.search.algorithm.steady:
+            counts = np.asarray(self.clock.call(Search.counts, (), part.search, asked, number))
+            rows &= np.arange(n) < counts[:, None]
+        return rows
 
 
 def _going(part: Slice, asked: Carry) -> np.ndarray:

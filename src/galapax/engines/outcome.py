@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -90,6 +90,7 @@ class Outcome:
     opponents: np.ndarray | None  # (R, ...), what an algorithm played against in the end, if it does
     stopped: Stop | None = None  # what ended it before the runs' own rules did
     device_seconds: float = 0.0  # spent waiting for chunks of generations
+    sizes: list[list[int]] = field(default_factory=list)  # of runs that restart: how many runs the slices had
 
     def of_runs(self, chosen: slice | np.ndarray) -> Outcome:
         """These runs alone. The history ends with the longest of them."""

@@ -24,7 +24,7 @@ from galapax.operators.dominance import first_front
 from galapax.operators.selection import best_index, feasible
 
 CYCLE = 2**31  # folded into a generation's key for what comes after it; its own draws use small numbers
-BEST, VIOLATION, SINCE_BETTER, REASON, ACCEPTED = range(5)  # the columns of `marks`
+BEST, VIOLATION, SINCE_BETTER, REASON, SPENT, ACCEPTED = range(6)  # the columns of `marks`
 
 
 class Traced(Protocol):
@@ -40,8 +40,8 @@ class Traced(Protocol):
 class Frozen(NamedTuple):
     """What it takes to stop each run of a batch at its own generation."""
 
-    state: Any  # as it was before the last step; None once that is settled
-    marks: Array  # (R, 5): see the columns above. One array, since every small one is a kernel of its own on a GPU
+    state: Any  # as it was before the last step; None once that is settled, or where nobody goes on after a finish
+    marks: Array  # (R, 6): see the columns above. One array, since every small one is a kernel of its own on a GPU
 
 
 class Carry(NamedTuple):
@@ -75,7 +75,10 @@ class Search:
     algorithm: hyper-parameters that differ between the runs are (R,), all others single numbers.
     objective, consts: of a traced problem; None where somebody else evaluates.
     repairs: so many candidates a generation are moved onto the constraints, by the objective's `repair`.
-    freeze: whether runs can finish before others. with_x: whether the best x of each generation is recorded.
+    freeze: whether runs can finish before others.
+    leaves: whether the engine's loop ends with the last run that goes on; a run by itself then needs no copy of its
+        state from before.
+    with_x: whether the best x of each generation is recorded.
     """
 
     algorithm: Algorithm
@@ -86,6 +89,7 @@ class Search:
     objective: Traced | None = static(None)  # noqa: RUF009
     repairs: int = static(0)
     freeze: bool = static(True)
+    leaves: bool = static(False)
     with_x: bool = static(False)
 
     @property
@@ -114,8 +118,9 @@ class Search:
         state = batched(self.algorithm, keys, initial)
         if not self.freeze:
             return Carry(state, None)
-        first = jnp.array([jnp.inf, jnp.inf, 0, RUNNING, 1], state.candidates.dtype)
-        return Carry(state, Frozen(jax.tree.map(jnp.copy, state), jnp.tile(first, (keys.shape[0], 1))))
+        first = jnp.array([jnp.inf, jnp.inf, 0, RUNNING, 0, 1], state.candidates.dtype)
+        before = jax.tree.map(jnp.copy, state) if self._keeps(keys) else None
+        return Carry(state, Frozen(before, jnp.tile(first, (keys.shape[0], 1))))
 
     def begun(self, keys: Array, initial: Array | None = None) -> Carry:
         """`begin` for a traced objective, and what the algorithm takes from its first evaluation, if it does.
@@ -129,9 +134,9 @@ class Search:
         asked = self.ask(carry, 1)
         started = self.start(asked, self.evaluate(asked))
         state = started.state._replace(candidates=carry.state.candidates)  # not repaired yet
-        return Carry(
-            state, None if carry.frozen is None else carry.frozen._replace(state=jax.tree.map(jnp.copy, state))
-        )
+        if carry.frozen is None or carry.frozen.state is None:
+            return carry._replace(state=state)
+        return Carry(state, carry.frozen._replace(state=jax.tree.map(jnp.copy, state)))
 
     def ask(self, carry: Carry, number: Any) -> Carry:
         """The carry with `state.candidates` (R, n, d) as they are to be evaluated for generation `number` (from 1)."""
@@ -156,41 +161,49 @@ class Search:
         return asked._replace(state=every(self.algorithm, asked.state, evaluation))
 
     def tell(
-        self, asked: Carry, keys: Array, number: Any, evaluation: Evaluation, cycle: bool | None = None
+        self, asked: Carry, keys: Array, number: Any, evaluation: Evaluation, ends: bool | None = None
     ) -> tuple[Carry, Array]:
         """Generation `number` of every run with what came of `ask`: the new carry, and a packed Record (columns, R).
 
-        keys: (R, 2), of the runs for this generation. cycle: whether one follows this generation, if that is known when
-        the program is made.
+        keys: (R, 2), of the runs for this generation. ends: whether it is the last of a round (see `round`), if that is
+        known when the program is made.
         """
         axes = run_axes(asked.state)
         marks = None if asked.frozen is None else asked.frozen.marks
+        evaluation = self._masked(asked, number, evaluation)
 
         def one(algorithm: Algorithm, key: Array, state: Any, evaluation: Evaluation) -> Any:
             return algorithm.step(key, state, evaluation)
 
         step = jax.vmap(one, in_axes=(self._setting_axes, 0, axes, 0), out_axes=axes)
-        state = self._cycled(step(self.algorithm, keys, asked.state, evaluation), keys, number, cycle)
+        state = self._cycled(step(self.algorithm, keys, asked.state, evaluation), keys, number, ends)
+        rests = None if marks is None else self._rests(state, number, ends)
         extra = self.repairs * (1 + self.bounds.dim)  # a repair takes the values and the partial derivatives at a point
 
-        def describe(algorithm: Algorithm, before: Any, state: Any, evaluation: Evaluation, marks: Any) -> Any:
+        def describe(
+            algorithm: Algorithm, before: Any, state: Any, evaluation: Evaluation, marks: Any, rests: Any, most: Any
+        ) -> Any:
             made = algorithm.evaluations(before, number) + extra
             record = self._summary(state.parents, algorithm.answer(state), evaluation, made)
             if marks is None:
                 return None, record.pack(state.candidates.dtype)
-            marks = self._mark(marks, record)
+            following = algorithm.evaluations(state, number + 1) + extra
+            marks = self._mark(marks, record, rests, None if most is None else following > most - record.evaluations)
             return marks, record._replace(active=marks[ACCEPTED]).pack(state.candidates.dtype)
 
-        own = (self._setting_axes, axes, axes, 0, None if marks is None else 0)
+        marked = None if marks is None else 0
+        most = None if marks is None or self.rules.evaluations is None else self.rules.evaluations - marks[:, SPENT]
+        own = (self._setting_axes, axes, axes, 0, marked, marked, 0)
         marks, row = jax.vmap(describe, in_axes=own, out_axes=(0, 1))(
-            self.algorithm, asked.state, state, evaluation, marks
+            self.algorithm, asked.state, state, evaluation, marks, rests, most
         )
-        return Carry(state, None if marks is None else Frozen(asked.state, marks)), row
+        before = asked.state if self._keeps(keys) else None
+        return Carry(state, None if marks is None else Frozen(before, marks)), row
 
-    def generation(self, carry: Carry, keys: Array, number: Any, cycle: bool | None = None) -> tuple[Carry, Array]:
+    def generation(self, carry: Carry, keys: Array, number: Any, ends: bool | None = None) -> tuple[Carry, Array]:
         """Ask, evaluate and tell at once, for a traced objective. keys: of the generation."""
         asked = self.ask(carry, number)
-        return self.tell(asked, keys, number, self.evaluate(asked), cycle)
+        return self.tell(asked, keys, number, self.evaluate(asked), ends)
 
     def finish(self, carry: Carry, cells: Array, count: int) -> Finished:
         """What is left of the runs, which belong to cells (R,), numbers from 0 to count - 1; -1 for none."""
@@ -230,10 +243,59 @@ class Search:
         turn = (number * self.repairs + jnp.arange(self.repairs, dtype=jnp.int32)) % candidates.shape[1]
         return candidates.at[:, turn].set(jax.vmap(jax.vmap(repair))(candidates[:, turn]))
 
-    def _cycled(self, state: Any, keys: Array, number: Any, cycle: bool | None) -> Any:
+    def counts(self, asked: Carry, number: Any) -> Array:
+        """How many of the candidates of each run are to be evaluated, (R,): the first ones."""
+
+        def one(algorithm: Algorithm, state: Any) -> Array:
+            return jnp.asarray(algorithm.evaluations(state, number), jnp.int32)
+
+        axes = (self._setting_axes, run_axes(asked.state))
+        return jax.vmap(one, in_axes=axes)(self.algorithm, asked.state)
+
+    def _masked(self, asked: Carry, number: Any, evaluation: Evaluation) -> Evaluation:
+        """Candidates that are not to be evaluated lose to any other, whatever somebody said of them."""
+        if self.algorithm.steady:
+            return evaluation
+        rows = jnp.arange(asked.state.candidates.shape[1], dtype=jnp.int32)
+        made = rows < self.counts(asked, number)[:, None]
+        return evaluation._replace(
+            objectives=jnp.where(made[..., None], evaluation.objectives, jnp.inf),
+            violation=None if evaluation.violation is None else jnp.where(made, evaluation.violation, jnp.inf),
+            failed=jnp.where(made, evaluation.failed, jnp.zeros_like(evaluation.failed)),
+        )
+
+    @property
+    def round(self) -> int:
+        """After every so many generations the algorithm's cycle comes, and it is asked whether it rests."""
+        return self.algorithm.period or self.algorithm.looks
+
+    def _keeps(self, keys: Array) -> bool:
+        """Whether the state before the last step is kept, for runs that were finished by then."""
+        return not (self.leaves and keys.shape[0] == 1)
+
+    def _rests(self, state: Any, number: Any, ends: bool | None) -> Array:
+        """What the searches say of themselves, codes (R,), at the end of a round."""
+        kind = state.candidates.dtype
+
+        def ask(state: Any) -> Array:
+            def one(algorithm: Algorithm, state: Any) -> Array:
+                return algorithm.rests(state, self.bounds, self.rules.tolerance).astype(kind)
+
+            return jax.vmap(one, in_axes=(self._setting_axes, run_axes(state)))(self.algorithm, state)
+
+        def silence(state: Any) -> Array:
+            return jnp.full(state.candidates.shape[0], RUNNING, kind)
+
+        if ends is False:
+            return silence(state)
+        if ends or self.round == 1:
+            return ask(state)
+        return lax.cond(number % self.round == 0, ask, silence, state)
+
+    def _cycled(self, state: Any, keys: Array, number: Any, ends: bool | None) -> Any:
         """The state after what follows a period of generations, where this one ends it."""
         period = self.algorithm.period
-        if not period or cycle is False:
+        if not period or ends is False:
             return state
 
         def between(algorithm: Algorithm, key: Array, state: Any) -> Any:
@@ -241,7 +303,7 @@ class Search:
 
         axes = run_axes(state)
         every = jax.vmap(between, in_axes=(self._setting_axes, 0, axes), out_axes=axes)
-        if cycle:
+        if ends:
             return every(self.algorithm, keys, state)
         return lax.cond(number % period == 0, lambda s: every(self.algorithm, keys, s), lambda s: s, state)
 
@@ -274,19 +336,26 @@ class Search:
         share = jnp.mean((population.violation <= 0).astype(dtype))
         return Record(1.0, failed, made, best, mean, worst, least, share, volume, x)
 
-    def _mark(self, marks: Array, record: Record) -> Array:
-        """One run's marks (5,) after a generation with this record; a finished run keeps its own."""
+    def _mark(self, marks: Array, record: Record, rests: Array, over: Array | None) -> Array:
+        """One run's marks (6,) after a generation with this record; a finished run keeps its own.
+
+        rests: what the algorithm says of itself. over: whether another generation would take too many evaluations.
+        """
         rules, active = self.rules, marks[REASON] == RUNNING
         best = record.best[0] if record.hypervolume is None else -record.hypervolume
         violation = jnp.zeros_like(best) if record.violation is None else record.violation
         better = (violation < marks[VIOLATION]) | ((violation == marks[VIOLATION]) & (best < marks[BEST]))
         since = jnp.where(better, 0, marks[SINCE_BETTER] + 1)
         hit = (best <= rules.target) & jnp.isfinite(best) & (violation <= 0)
-        stalled = jnp.where(since >= rules.stall, CODES[Stop.STALL], RUNNING)
-        reason = jnp.where(hit, CODES[Stop.TARGET], stalled).astype(best.dtype)
+        spent = marks[SPENT] + record.evaluations
+        reason = jnp.where(since >= rules.stall, CODES[Stop.STALL], RUNNING)
+        reason = jnp.where((rules.tolerance > 0) & (rests != RUNNING), rests, reason)
+        if over is not None:
+            reason = jnp.where(over & (reason == RUNNING), CODES[Stop.BUDGET], reason)
+        reason = jnp.where(hit, CODES[Stop.TARGET], reason).astype(best.dtype)
         if record.hypervolume is not None:  # a front may lose points, so the best so far is not always the last
             best, violation = (jnp.where(better, new, marks[i]) for new, i in ((best, BEST), (violation, VIOLATION)))
-        kept = [jnp.where(active, new, marks[i]) for i, new in enumerate((best, violation, since, reason))]
+        kept = [jnp.where(active, new, marks[i]) for i, new in enumerate((best, violation, since, reason, spent))]
         return jnp.stack([*kept, active.astype(best.dtype)])
 
 

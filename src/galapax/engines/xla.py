@@ -17,6 +17,7 @@ import numpy as np
 from jax import Array, lax
 
 from galapax.core.evaluation import Population
+from galapax.core.stop import RUNNING
 from galapax.engines import search as searching
 from galapax.engines.drive import Slice
 from galapax.engines.programs import Clock
@@ -75,7 +76,7 @@ class Xla:
     def _static_chunks(self, part: Slice, first: int, count: int) -> list[Any]:
         options = GPU_OPTIONS if devices.platform() == "gpu" else None
         pieces, tallies = [], []
-        for start, length in _cut(first, count, part.search.algorithm.period, self.longest):
+        for start, length in _cut(first, count, part.search.algorithm.period, part.search.round, self.longest):
             arguments = (part.search, part.keys, part.carry, np.int32(start))
             part.carry, rows, tally = self.clock.call(
                 _static_chunk, (length,), *arguments, donate=(2,), options=options
@@ -101,7 +102,17 @@ def _chunk(rows: int, search: Search, keys: Array, carry: Carry, span: Array) ->
         carry, row = search.generation(carry, _fold_all(keys, number), number)
         return carry, lax.dynamic_update_index_in_dim(history, row, i, axis=0)
 
-    carry, history = lax.fori_loop(0, span[1], body, (carry, _blank(search, rows, keys, carry)))
+    start = (carry, _blank(search, rows, keys, carry))
+    if carry.frozen is None:
+        carry, history = lax.fori_loop(0, span[1], body, start)
+    else:  # until the last run is finished
+
+        def goes_on(at: tuple[Array, tuple[Carry, Array]]) -> Array:
+            i, (carry, _) = at
+            assert carry.frozen is not None
+            return (i < span[1]) & jnp.any(carry.frozen.marks[:, searching.REASON] == RUNNING)
+
+        _, (carry, history) = lax.while_loop(goes_on, lambda at: (at[0] + 1, body(*at)), (jnp.int32(0), start))
     return carry, searching.kept(history), searching.tally(search, history, span[1], carry)
 
 
@@ -110,22 +121,22 @@ def _static_chunk(length: int, search: Search, keys: Array, carry: Carry, first:
     # drawn ahead, since in the loop it would be a kernel of its own
     ahead = jax.vmap(partial(_fold_all, keys))(first + jnp.arange(length, dtype=jnp.int32))
 
-    def body(cycle: bool | None, i: Any, both: tuple[Carry, Array]) -> tuple[Carry, Array]:
+    def body(ends: bool | None, i: Any, both: tuple[Carry, Array]) -> tuple[Carry, Array]:
         carry, history = both
         own = lax.dynamic_index_in_dim(ahead, i, keepdims=False)
-        carry, row = search.generation(carry, own, first + i, cycle)
+        carry, row = search.generation(carry, own, first + i, ends)
         return carry, lax.dynamic_update_index_in_dim(history, row, i, axis=0)
 
-    period = search.algorithm.period
+    size = search.round
 
-    def periods(i: Any, both: tuple[Carry, Array]) -> tuple[Carry, Array]:
-        """A period of generations; the cycle after it costs no question to the host, nor does the loop's end."""
-        both = lax.fori_loop(0, period - 1, lambda j, both: body(False, i * period + j, both), both)
-        return body(True, i * period + period - 1, both)
+    def rounds(i: Any, both: tuple[Carry, Array]) -> tuple[Carry, Array]:
+        """A round of generations; what follows it costs no question to the host, nor does the loop's end."""
+        both = lax.fori_loop(0, size - 1, lambda j, both: body(False, i * size + j, both), both)
+        return body(True, i * size + size - 1, both)
 
     start = (carry, _blank(search, length, keys, carry))
-    if period and length % period == 0:  # such a chunk begins with a period, see `_cut`
-        carry, history = lax.fori_loop(0, length // period, periods, start)
+    if size > 1 and length % size == 0:  # such a chunk begins with a round, see `_cut`
+        carry, history = lax.fori_loop(0, length // size, rounds, start)
     else:
         carry, history = lax.fori_loop(0, length, partial(body, None), start)
     return carry, searching.kept(history), searching.tally(search, history, jnp.int32(length), carry)
@@ -144,20 +155,19 @@ def _blank(search: Search, rows: int, keys: Array, carry: Carry) -> Array:
     return jnp.zeros((rows, search.columns.width, keys.shape[0]), carry.state.candidates.dtype)
 
 
-def _cut(first: int, count: int, period: int, longest: int) -> list[tuple[int, int]]:
+def _cut(first: int, count: int, period: int, size: int, longest: int) -> list[tuple[int, int]]:
     """Chunks (first number, length) of the lengths there are programs for.
 
-    Whole periods of an algorithm go together, so that the program knows where they end; a chunk that begins within one
-    goes on to its end, generation by generation.
+    Whole rounds of `size` generations go together, so that the program knows where they end. What begins within one
+    goes on to its end: generation by generation where an algorithm has a period, else by any of the lengths.
     """
     chunks, at, end = [], first, first + count
     unit = max(1, period)
     while at < end:
-        if (at - 1) % unit:
-            length = 1
-        else:
-            fitting = [k * unit for k in LENGTHS if k * unit <= min(end - at, max(unit, longest))]
-            length = fitting[0] if fitting else 1
+        within = (at - 1) % size
+        room = min(end - at, size - within) if within else end - at
+        fitting = [k * unit for k in LENGTHS if k * unit <= min(room, max(unit, longest))]
+        length = 1 if (at - 1) % unit or not fitting else fitting[0]
         chunks.append((at, length))
         at += length
     return chunks

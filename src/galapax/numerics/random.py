@@ -157,6 +157,11 @@ def _positions(shape: tuple[int, ...]) -> Array:
     return position
 
 
+def search_key(key: np.ndarray, number: int) -> np.ndarray:
+    """The key (2,) of a run's search with that number, from 1; that of its first search is the run's own."""
+    return np.stack(_threefry(key[None], np.array([number], _U32), np.ones(1, _U32)), axis=-1)[0]
+
+
 def run_keys(seed: int, first: int, count: int) -> np.ndarray:
     """The keys (count, 2) of runs first, first + 1, ...: what makes run r the same alone and in an ensemble.
 

@@ -33,6 +33,34 @@ def best_index(population: Population) -> Array:
     return jnp.argmin(jnp.where(population.violation == least, population.fitness, jnp.inf))
 
 
+def row_of(population: Population, row: Array | int) -> Population:
+    """One individual, as a population of one."""
+    return jax.tree.map(lambda a: a[row][None], population)
+
+
+def with_first(population: Population, first: Population) -> Population:
+    """The population with a population of one in its first row."""
+    return jax.tree.map(lambda a, b: a.at[0].set(b[0]), population, first)
+
+
+COUNTED = 256  # up to so many values are ranked by comparing all pairs, which is fused; more are sorted
+
+
+def ranks(fitness: Array, violation: Array | None = None) -> Array:
+    """The place of each individual from the best, 0, to the worst, (n,) int32; of equals the earlier is better."""
+    n = fitness.shape[0]
+    if n <= COUNTED:
+        ahead = fitness[None, :] < fitness[:, None]
+        tied = fitness[None, :] == fitness[:, None]
+        if violation is not None:
+            less, same = violation[None, :] < violation[:, None], violation[None, :] == violation[:, None]
+            ahead, tied = less | (same & ahead), same & tied
+        earlier = jnp.arange(n)[None, :] < jnp.arange(n)[:, None]
+        return jnp.sum(ahead | (tied & earlier), axis=1, dtype=jnp.int32)
+    order = jnp.lexsort((fitness,) if violation is None else (fitness, violation))
+    return jnp.zeros(n, jnp.int32).at[order].set(jnp.arange(n, dtype=jnp.int32))
+
+
 def tournament_score(key: Array, old: Population, new: Population, opponents: int) -> Array:
     """Scores (2n,) of the members of the union, the old ones first, from 0 to opponents + 3.
 

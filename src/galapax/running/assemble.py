@@ -244,10 +244,9 @@ def _parts(exact: Evaluation | None, row: int) -> dict[str, np.ndarray]:
 
 
 def _success(task: Task, total: Outcome, feasible: np.ndarray) -> np.ndarray:
-    """Which runs ended as asked: with a target, those that reached it; else those that were not cut short."""
-    if math.isfinite(task.rules.target):
-        return (total.track.reason == CODES[Stop.TARGET]) & feasible
-    return feasible & (total.stopped in (None, Stop.TIME))
+    """Which runs ended because they had found what they were to find: the target, or without one, convergence."""
+    wanted = Stop.TARGET if math.isfinite(task.rules.target) else Stop.TOLERANCE
+    return (total.track.reason == CODES[wanted]) & feasible
 
 
 def _knees(x: np.ndarray, fronts: list[Front], sign: float) -> tuple[np.ndarray, np.ndarray]:
@@ -331,6 +330,7 @@ def settings_of(task: Task) -> dict[str, Any]:
         else None,
         "stall": None if task.rules.stall == NEVER else int(task.rules.stall),
         "max_seconds": task.max_seconds,
+        "restarts": None if task.restarts is None else task.restarts.name,
         "runs": task.runs,
         "first_run": task.first_run,
         "seed": task.seed,

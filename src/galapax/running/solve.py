@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,24 +12,21 @@ from typing import Any
 import jax
 import numpy as np
 
-from galapax.core.algorithm import is_shared
 from galapax.core.errors import EvaluationError
-from galapax.core.evaluation import Population, Shape
+from galapax.core.evaluation import Population
 from galapax.core.problem import Problem
 from galapax.core.stop import NEVER, RUNNING, Stop
-from galapax.engines.drive import Engine, Slice, Watch, drive
-from galapax.engines.host import Host
-from galapax.engines.interrupts import Interrupts, interrupts
+from galapax.engines.drive import Watch
+from galapax.engines.interrupts import interrupts
 from galapax.engines.outcome import Outcome, Track
 from galapax.engines.programs import Clock
-from galapax.engines.slices import width
-from galapax.engines.xla import Xla
-from galapax.evaluation.blackbox import BlackBox, SeveralObjectives
-from galapax.numerics import random
+from galapax.evaluation.blackbox import BlackBox
 from galapax.results.result import Result
 from galapax.running.assemble import Answers, result_of, settings_of, try_derived
+from galapax.running.computation import Computation, black_box
 from galapax.running.observers import Facts, Observers, Progress, watching
-from galapax.running.task import Task, check_memory, check_shape
+from galapax.running.searches import searches
+from galapax.running.task import Task
 
 
 def solve(
@@ -47,24 +44,24 @@ def solve(
         jax.enable_x64(task.dtype == "float64"),
         watching(observers, lambda: _facts(task)) as (show, session),
     ):
-        run = _Run(task, noted, known)
+        clock, box = Clock(), black_box(task, known)
         try_derived(task)
         ready = time.perf_counter()
         watch = Watch(noted, snapshots=task.snapshots, viewer=session)
+        if session is not None:
+            watch.starts = session.start
         if task.max_seconds is not None:
             watch.deadline = began + task.max_seconds
-        outcomes: list[Outcome] = []
-        for rows in _batches(task, run.width, run.fit):
-            watch.notify = _notifier(task, observers, outcomes, began, show)
-            if session is not None:
-                session.start(first_run=task.first_run + int(rows[0]) % task.runs)
-            outcomes.append(run.batch(rows, watch))
-            if outcomes[-1].stopped is not None:
-                break
+        notifier = partial(_notifier, task, observers, began, show)
+        if task.restarts is not None:
+            watch.notify = notifier([])
+            total, answers = searches(task, noted, clock, box, watch), Answers(task, box)
+        else:
+            run = Computation(task, noted, clock, box)
+            total, answers = _in_batches(run, watch, notifier), run.answers
         done = time.perf_counter()
-        total = Outcome.join(outcomes)
         cells = [total.of_runs(slice(first, first + task.runs)) for first in range(0, len(total.x), task.runs)]
-        compiled = run.clock.compile_seconds
+        compiled = clock.compile_seconds
         timings = {"compile": compiled, "run": done - ready - compiled - watch.held, "device": total.device_seconds}
         results = []
         for i, cell in enumerate(cells):
@@ -72,7 +69,7 @@ def solve(
             chosen = slice(i * task.runs, (i + 1) * task.runs)
             kept = {g: _snapshot(own, parts, chosen) for g, parts in sorted(watch.taken.items())}
             replay = partial(_replay, task, i * task.runs - task.first_run, total)
-            results.append(result_of(own, cell, total.populations[i].population, kept, run.answers, replay))
+            results.append(result_of(own, cell, total.populations[i].population, kept, answers, replay))
         timings["host"] = time.perf_counter() - began - compiled - timings["run"] - watch.held
         timings |= {"held": watch.held} if watch.held else {}
         for result in results:
@@ -87,73 +84,16 @@ def solve(
         return results, stopped
 
 
-class _Run:
-    """The engine of a task, and how its runs are cut into slices."""
-
-    def __init__(self, task: Task, noted: Interrupts, known: BlackBox | None = None) -> None:
-        self.task, self.clock = task, Clock()
-        self.search = task.search()
-        self.keys = random.run_keys(task.seed, task.first_run, task.runs)
-        self.fit = task.total if task.blackbox else check_memory(task)
-        self.width = 1 if task.alone else width(task.bound[0], task.problem.dim, task.total, self.fit)
-        self.engine: Engine
-        if task.blackbox:
-            assert isinstance(task.problem, Problem)
-            box = BlackBox(
-                task.problem,
-                dtype=task.dtype,
-                maximize=task.maximize,
-                vectorized=task.vectorized,
-                raise_failures=task.on_failure == "raise",
-            )
-            if known is not None:
-                box.first = known.first
-
-            def check(shape: Shape) -> None:
-                if task.guessed and shape.objectives > 1:
-                    raise SeveralObjectives(box)
-                check_shape(task, shape)
-
-            self.engine = Host(box, self.clock, noted, check)
-            self.answers = Answers(task, box)
-        else:
-            self.engine = Xla(self.search, self.clock, self.width, task.steps)
-            self.answers = Answers(task, None)
-
-    def batch(self, rows: np.ndarray, watch: Watch, wanted: np.ndarray | None = None) -> Outcome:
-        """The outcome of these runs of the task, in slices. wanted: only these places of the (one) slice."""
-        starts = range(0, len(rows), self.width)
-        parts = [self._slice(rows[start : start + self.width]) for start in starts]
-        if wanted is not None:
-            parts[0].wanted = wanted
-        limit = int(self.task.rules.generations)
-        return drive(self.engine, parts, limit=limit, watch=watch, keep_history=bool(self.task.history))
-
-    def _slice(self, rows: np.ndarray) -> Slice:
-        task, count = self.task, len(rows)
-        rows = np.concatenate([rows, np.repeat(rows[-1:], self.width - count)])
-        runs, initial, kind = rows % task.runs, task.initial, np.dtype(task.dtype)
-        if initial is not None:
-            box = self.search.bounds
-            initial = np.clip((initial[runs] if initial.ndim == 3 else initial).astype(kind), box.lower, box.upper)
-        search = replace(self.search, algorithm=_of_rows(self.search.algorithm, rows))
-        return Slice(search, self.keys[runs], rows // task.runs, initial, np.arange(count))
-
-
-def _of_rows(algorithm: Any, rows: np.ndarray) -> Any:
-    """The hyper-parameters of these runs."""
-
-    def pick(leaf: Any) -> Any:
-        return leaf if is_shared(leaf) or not leaf.ndim else leaf[rows]
-
-    return jax.tree.map(pick, algorithm, is_leaf=is_shared)
-
-
-def _batches(task: Task, size: int, fit: int) -> Iterator[np.ndarray]:
-    """The runs of a task, as many whole slices at once as memory allows."""
-    together = max(1, fit // size) * size
-    for start in range(0, task.total, together):
-        yield np.arange(start, min(start + together, task.total))
+def _in_batches(run: Computation, watch: Watch, notifier: Callable[[list[Outcome]], Any]) -> Outcome:
+    """All runs, those that memory has room for together."""
+    outcomes: list[Outcome] = []
+    for rows in run.batches():
+        watch.notify = notifier(outcomes)
+        watch.starts(run.task.first_run + int(rows[0]) % run.task.runs)
+        outcomes.append(run.batch(rows, watch))
+        if outcomes[-1].stopped is not None:
+            break
+    return Outcome.join(outcomes)
 
 
 def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:
@@ -165,19 +105,25 @@ def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:
     if total.stopped is not None:
         rules = rules._replace(generations=int(total.track.generations[row]))
     again = replace(task, rules=rules, max_seconds=None)
+    clock = Clock()
     with interrupts() as noted, jax.enable_x64(task.dtype == "float64"):
-        run = _Run(again, noted)
+        box = black_box(task)
         began = time.perf_counter()
-        first = row // run.width * run.width
-        rows = np.arange(first, min(first + run.width, task.total))
         watch = Watch(noted, snapshots=task.snapshots)
-        outcome = run.batch(rows, watch, wanted=np.array([row - first]))
+        if task.restarts is not None:
+            outcome, answers = searches(again, noted, clock, box, watch, row, total.sizes[row]), Answers(again, box)
+        else:
+            run = Computation(again, noted, clock, box)
+            answers = run.answers
+            first = row // run.width * run.width
+            rows = np.arange(first, min(first + run.width, task.total))
+            outcome = run.batch(rows, watch, wanted=np.array([row - first]))
         taken = time.perf_counter() - began
         alone = replace(task.of_cell(row // task.runs), runs=1, first_run=number, rules=rules)
         kept = {g: _snapshot(alone, parts, slice(0, 1)) for g, parts in sorted(watch.taken.items())}
         (left,) = outcome.populations.values()
-        result = result_of(alone, outcome, left.population, kept, run.answers, partial(_replay, task, offset, total))
-    compiled = run.clock.compile_seconds
+        result = result_of(alone, outcome, left.population, kept, answers, partial(_replay, task, offset, total))
+    compiled = clock.compile_seconds
     result["timings"] = {"compile": compiled, "run": taken - compiled, "device": outcome.device_seconds, "host": 0.0}
     return result
 
@@ -190,7 +136,7 @@ def _snapshot(task: Task, parts: list[Population], chosen: slice) -> Population:
 
 
 def _notifier(
-    task: Task, observers: Observers, earlier: list[Outcome], began: float, show: Callable[[Progress], None]
+    task: Task, observers: Observers, began: float, show: Callable[[Progress], None], earlier: list[Outcome]
 ) -> Callable[[int, Track], Stop | None]:
     """What the engine calls between chunks: tells progress line and callback, and says why to stop, if so."""
 

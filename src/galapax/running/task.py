@@ -15,11 +15,12 @@ from galapax import algorithms
 from galapax.algorithms.archive import Archived
 from galapax.algorithms.de import DE
 from galapax.core.algorithm import Algorithm, Budget, Shared
-from galapax.core.checks import number, positive, reals, short, whole
+from galapax.core.checks import finite, number, positive, reals, short, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Shape
 from galapax.core.problem import Bounds, Described, MinMaxProblem, Problem
 from galapax.core.record import Columns
+from galapax.core.restarts import Restarts
 from galapax.core.stop import NEVER, Rules
 from galapax.engines.points import probe
 from galapax.engines.search import Search, Traced
@@ -30,6 +31,7 @@ from galapax.measures import indicators
 from galapax.numerics import devices, random
 
 DEFAULT_GENERATIONS = 1000
+TOLERANCE = {"float64": 1e-11, "float32": 1e-6}  # as a share of the box
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Task:
     snapshots: tuple[int, ...]
     initial: np.ndarray | None
     on_failure: str | None
+    restarts: Restarts | None = None
 
     @property
     def population(self) -> int:
@@ -103,6 +106,7 @@ class Task:
             objective=self.objective,
             repairs=self.repairs,
             freeze=self.blackbox or self.rules.by_run,
+            leaves=self.blackbox or devices.on_cpu(),
             with_x=self.history == "x",
         )
 
@@ -144,6 +148,7 @@ def prepare(
     *,
     target: Any = None,
     stall: Any = None,
+    tolerance: Any = None,
     maximize: Any = False,
     vectorized: Any = False,
     blackbox: Any = False,
@@ -160,7 +165,7 @@ def prepare(
     if not (on_failure is None or (isinstance(on_failure, str) and on_failure in ("worst", "raise"))):
         raise InputError(f'on_failure must be "worst" or "raise", got {on_failure!r}.')
     kind = precision_of(dtype, problem.constrained, blackbox)
-    rules = Rules(NEVER, *_goals(problem, target, stall, maximize))
+    rules = Rules(NEVER, *_goals(problem, target, stall, maximize), tolerance=_tolerance(tolerance, kind))
     shape = Shape(len(problem.objectives or "1"), int(problem.ineq is not None), int(problem.eq is not None))
     task = assembled(
         problem,
@@ -198,6 +203,7 @@ def assembled(
     initial: Any = None,
     on_failure: str | None = None,
     guessed: bool = False,
+    restarts: Restarts | None = None,
 ) -> Task:
     """A Task that no function is in yet, from arguments that are checked here."""
     first = 0 if first_run is None else whole(first_run, "first_run", 0)
@@ -208,12 +214,23 @@ def assembled(
     random.key(seed)
     limit = _limit(generations, max_evaluations, max_seconds)
     most = None if max_evaluations is None else whole(max_evaluations, "max_evaluations", 1)
+    if restarts is not None:
+        if generations is None and max_seconds is None and most is None:
+            limit, most = NEVER, default_evaluations(problem.dim)
+        if snapshots and (int(runs) > 1 or len(solvers) > 1):
+            raise InputError(
+                "snapshots of several runs that restart would show populations of several sizes: leave snapshots out, "
+                "or make a single run."
+            )
     budget = Budget(None if limit == NEVER else limit, most)
     bound = tuple(solver.bind(problem.dim, shape, budget) for solver in solvers)
     repairs = _repairs(problem, bound[0], blackbox or vectorized)
     population = bound[0].population
     evaluations = population + repairs * (1 + problem.dim)
-    if most is not None:
+    if most is not None and (restarts is not None or not bound[0].steady):
+        rules = rules._replace(evaluations=most)
+        whole(most, "max_evaluations", evaluations, f"the first generation evaluates {evaluations} points")
+    elif most is not None:
         least = f"one generation evaluates the population of {population}"
         if repairs:
             least = f"one generation takes {evaluations} for the population of {population}"
@@ -243,7 +260,13 @@ def assembled(
         snapshots=_snapshots(snapshots),
         initial=_initial(initial, problem.bounds, population, int(runs)),
         on_failure=on_failure,
+        restarts=restarts,
     )
+
+
+def default_evaluations(dim: int) -> int:
+    """What a run that restarts may spend, unless the user says so."""
+    return max(20_000, min(10_000 * dim, 1_000_000))
 
 
 def traced(task: Task) -> Task:
@@ -283,6 +306,8 @@ def check_shape(task: Task, shape: Shape) -> None:
     """Refuse an algorithm or a stopping rule that does not fit the number of objectives."""
     assert isinstance(task.problem, Problem)
     check_fit(task.solvers[0], task.problem, shape)
+    if shape.objectives > 1 and task.restarts is not None:
+        raise InputError(f"restarts are for one objective, and {task.problem.name!r} has {shape.objectives}.")
     asked = math.isfinite(task.rules.target) or task.rules.stall != NEVER
     if shape.objectives > 1 and task.rules.reference is None and asked:
         known = "no" if task.problem.reference_point is None else "a"
@@ -374,6 +399,15 @@ def _goals(problem: Problem, target: Any, stall: Any, maximize: Any) -> tuple[fl
         larger_is_better = maximize or reference is not None  # a hypervolume always is
         goal = -number(target, "target") if larger_is_better else number(target, "target")
     return goal, NEVER if stall is None else min(whole(stall, "stall", 1), NEVER), reference
+
+
+def _tolerance(given: Any, dtype: str) -> float:
+    if given is None:
+        return TOLERANCE[dtype]
+    value = finite(given, "tolerance")
+    if not 0 <= value < 1:
+        raise InputError(f"tolerance is a share of the box, at least 0 and below 1; got {value:g}. 0 switches it off.")
+    return value
 
 
 def _repairs(problem: Described, solver: Algorithm, called: bool) -> int:

@@ -1,0 +1,328 @@
+"""CMA-ES: a normal distribution that learns the shape of the objective from which of its samples were good.
+
+Hansen (2016), The CMA Evolution Strategy: A Tutorial, arXiv:1604.00772; negative weights after Jastrebski & Arnold
+(2006), IEEE CEC, 2814-2821, doi:10.1109/CEC.2006.1688662; penalty for the box after Hansen, Niederberger, Guzzella &
+Koumoutsakos (2009), IEEE Trans. Evol. Comput. 13(1):180-197, doi:10.1109/TEVC.2008.924423; the diagonal form after Ros
+& Hansen (2008), PPSN X, 296-305, doi:10.1007/978-3-540-87700-4_30.
+
+Differs from the papers: the box is scaled to the unit cube; a Cholesky factor takes the place of the symmetric root, as
+in Krause, Arbones & Igel (2016), NIPS, which changes no invariance and costs a tenth; a point outside the box is
+evaluated where it is clipped to, so that nothing outside is ever evaluated; the scale of the penalty is a smoothed mean
+of interquartile ranges and not their median over a window; a search stagnates when neither its best value nor the mean
+of its better half has become better for long. With constraints, feasible points rank first, then the less violated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from galapax.core.algorithm import Algorithm, Budget, static
+from galapax.core.checks import in_range, positive, whole
+from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
+from galapax.core.problem import Bounds
+from galapax.core.stop import CODES, RUNNING, Stop
+from galapax.numerics import random
+from galapax.operators.selection import best_index, choose, no_worse, ranks, row_of, with_first
+
+MANY = 300  # variables from which on the matrix is diagonal, unless the user says otherwise
+MIDDLE = 0.8  # share of the box in which the first mean is drawn
+WORST_CONDITION = 1e14
+GROWN = 1e3  # a distribution so many times as wide as the first one diverges
+
+
+class Constants(NamedTuple):
+    """What follows from the number of variables and of samples, in the tutorial's letters (table 1, eq. 49 to 58).
+
+    The weight of the sample in place i, from 1, is `weight(i)`.
+    """
+
+    count: Any  # lambda
+    good: Any  # what the positive raw weights are divided by
+    bad: Any  # and the negative ones
+    total: Any  # sum of all weights
+    mueff: Any
+    c_1: Any
+    c_mu: Any
+    c_c: Any
+    c_s: Any
+    d_s: Any
+
+    def weight(self, place: Any) -> Any:
+        """Of the samples in these places: positive for the better half, negative for the others, 0 beyond them."""
+        raw = jnp.log((self.count + 1) / 2) - jnp.log(place)
+        worse = jnp.where(place <= self.count, jnp.minimum(raw, 0) / self.bad, 0)
+        return jnp.where(place <= jnp.floor(self.count / 2), raw / self.good, worse)
+
+
+def constants(dim: int, count: int, diagonal: bool = False) -> Constants:
+    """The strategy parameters for `count` samples of `dim` variables."""
+    raw = math.log((count + 1) / 2) - np.log(np.arange(1, count + 1))
+    good, bad = raw[: count // 2], raw[count // 2 :]
+    mueff, mueff_bad = (float(part.sum() ** 2 / (part**2).sum()) for part in (good, bad))
+    gain = 0.25 + mueff + 1 / mueff - 2
+    if diagonal:  # fewer numbers to learn, learnt faster
+        c_1 = 1 / (dim + 2 * math.sqrt(dim) + mueff / dim)
+        c_mu = min(1 - c_1, gain / (dim + 4 * math.sqrt(dim) + mueff / 2))
+        c_c = (1 + 1 / dim + mueff / dim) / (math.sqrt(dim) + 1 / dim + 2 * mueff / dim)
+    else:
+        c_1 = min(1, count / 6) * 2 / ((dim + 1.3) ** 2 + mueff)
+        c_mu = min(1 - c_1, 2 * gain / ((dim + 2) ** 2 + mueff))
+        c_c = (4 + mueff / dim) / (dim + 4 + 2 * mueff / dim)
+    limits = [1 + c_1 / c_mu, 1 + 2 * mueff_bad / (mueff + 2)]
+    if not diagonal:
+        limits.append((1 - c_1 - c_mu) / (dim * c_mu))
+    c_s = min(0.5, (mueff + 2) / (dim + mueff + 3))
+    # many samples would let the step size grow too fast
+    wide = max(1.0, 3 * (1 - 2 ** (-dim / 9))) if count > 2 * default_samples(dim) else 1.0
+    d_s = 1 + c_s + 2 * max(0.0, wide * math.sqrt((mueff - 1) / (dim + 1)) - 1)
+    return Constants(count, good.sum(), -bad.sum() / min(limits), 1 - min(limits), mueff, c_1, c_mu, c_c, c_s, d_s)
+
+
+def default_samples(dim: int) -> int:
+    return 4 + int(3 * math.log(dim))
+
+
+class Distribution(NamedTuple):
+    """Where the next samples come from, in coordinates in which the box is the unit cube."""
+
+    mean: Array  # (d,)
+    step: Array  # sigma
+    matrix: Array  # C (d, d); (d,) where it is diagonal
+    root: Array  # its Cholesky factor, or square roots
+    path: Array  # p_c (d,)
+    step_path: Array  # p_s (d,)
+
+
+class Walls(NamedTuple):
+    """The penalty on samples outside the box."""
+
+    weights: Array  # (d,)
+    scale: Array  # logarithm of values per squared length, smoothed; NaN before it is known
+
+
+class Progress(NamedTuple):
+    """What tells whether the search is done."""
+
+    age: Array  # generations so far
+    middle: Array  # the least mean of a better half
+    since: Array  # generations since that or the best value became less
+    flat: Array  # share of recent generations in which a quarter of the samples had the same value
+    first_step: Array
+    stuck: Array  # whether it cannot get on
+
+
+class CMAESState(NamedTuple):
+    candidates: Array  # (n, d) waiting for their evaluation
+    normals: Array  # (n, d) the standard normal numbers that made them
+    parents: Population  # the samples last evaluated; in the first place the best ever
+    now: Distribution
+    walls: Walls
+    progress: Progress
+    bounds: Bounds
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class CMAES(Algorithm):
+    """Covariance matrix adaptation for one objective: few evaluations on smooth, ill-conditioned, rotated problems.
+
+    population: samples a generation, lambda; by default 4 + 3 ln d.
+    samples: so many of them, if not all; a run that restarts with more samples then needs no new program each time.
+    spread: standard deviation of the first samples, sigma, as a share of the box.
+    diagonal: learn the variances alone, for many variables; by default from 300 on.
+    """
+
+    population: int = static(None)
+    samples: int | None = None
+    spread: float = 0.2
+    diagonal: bool = static(None)
+    constants: Constants | None = None  # follow from the others
+
+    steady = False
+    looks = 1  # it knows by itself when it is done
+
+    def check(self) -> None:
+        if self.population is not None:
+            whole(self.population, "population", 4, "the better half of the samples moves the distribution")
+        if self.samples is not None:
+            in_range(self.samples, "samples", 4, self.population or 4)
+        positive(self.spread, "spread")
+
+    def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
+        population = default_samples(dim) if self.population is None else self.population
+        count = int(population if self.samples is None else self.samples)
+        diagonal = dim >= MANY if self.diagonal is None else self.diagonal
+        own = constants(dim, count, diagonal)
+        return dataclasses.replace(self, population=population, samples=None, diagonal=diagonal, constants=own)
+
+    def doubled(self, first: int, times: int) -> Self:
+        return dataclasses.replace(self, population=first * 4 ** ((times + 1) // 2), samples=first * 2**times)
+
+    def evaluations(self, state: CMAESState, number: Any) -> Any:
+        assert self.constants is not None
+        return self.constants.count
+
+    def closer(self, factor: float) -> Self:
+        return dataclasses.replace(self, spread=self.spread * factor)
+
+    def work(self, dim: int) -> int:
+        return self.population * dim if self.diagonal else (self.population + dim) * dim
+
+    def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> CMAESState:
+        key_mean, key_sample = random.split(key)
+        dim, dtype = bounds.dim, bounds.lower.dtype
+        mean = 0.5 + MIDDLE * (random.uniform(key_mean, (dim,), dtype) - 0.5)
+        unit = jnp.ones(dim, dtype) if self.diagonal else jnp.eye(dim, dtype=dtype)
+        zeros, step = jnp.zeros(dim, dtype), jnp.asarray(self.spread, dtype)
+        now = Distribution(mean, step, unit, unit, zeros, zeros)
+        walls = Walls(zeros, jnp.full((), jnp.nan, dtype))
+        start, worst = jnp.zeros((), dtype), jnp.full((), jnp.inf, dtype)
+        progress = Progress(start, worst, start, start, step, jnp.zeros((), bool))
+        x, normals = self.sample(key_sample, now, bounds)
+        return CMAESState(x, normals, unevaluated(x, shape), now, walls, progress, bounds)
+
+    def seeded(self, state: CMAESState, points: Array) -> CMAESState:
+        """The first point is the mean; the others take the place of samples around it."""
+        bounds, now = state.bounds, state.now
+        unit = (points - bounds.lower) / bounds.span
+        now = now._replace(mean=unit[0])
+        given = (unit - unit[0]) / now.step
+        # a far point would tear the distribution: it moves it no more than a sample of usual length
+        length = jnp.sqrt(jnp.sum(given**2, axis=1, keepdims=True))
+        given = given * jnp.minimum(1.0, (math.sqrt(bounds.dim) + 2) / jnp.maximum(length, 1e-30))
+        normals = jnp.concatenate([given, state.normals[points.shape[0] :]])
+        x = jnp.concatenate([points, self.place(now, normals, bounds)[points.shape[0] :]])
+        return state._replace(candidates=x, normals=normals, parents=state.parents._replace(x=x), now=now)
+
+    def sample(self, key: Array, now: Distribution, bounds: Bounds) -> tuple[Array, Array]:
+        """New candidates and the normal numbers that made them."""
+        normals = random.normal(key, (self.population, bounds.dim), bounds.lower.dtype)
+        return self.place(now, normals, bounds), normals
+
+    def place(self, now: Distribution, normals: Array, bounds: Bounds) -> Array:
+        """The points of the box that samples stand for."""
+        unit = now.mean + now.step * self.turned(now, normals)
+        return jnp.clip(bounds.lower + bounds.span * unit, bounds.lower, bounds.upper)
+
+    def turned(self, now: Distribution, normals: Array) -> Array:
+        """Normal numbers (n, d) with the distribution's covariance."""
+        return normals * now.root if self.diagonal else _product(normals, now.root.T)
+
+    def step(self, key: Array, state: CMAESState, evaluation: Evaluation) -> CMAESState:
+        """Rank the samples, move the distribution towards the good and away from the bad, and sample it."""
+        now, bounds = state.now, state.bounds
+        k = self.constants
+        assert k is not None
+        samples, moves = evaluated(state.candidates, evaluation), self.turned(now, state.normals)
+        beyond = now.mean + now.step * moves
+        penalty = jnp.sum(state.walls.weights * (beyond - jnp.clip(beyond, 0, 1)) ** 2, axis=1) / bounds.dim
+        rank = ranks(samples.fitness + penalty, samples.violation)
+        new, sound = self.moved(k, state, moves, k.weight(rank + 1))
+        walls = pushed(state.walls, now, new, self.variances(now), samples.fitness, rank, state.progress.age, k)
+        best, old = row_of(samples, best_index(samples)), row_of(state.parents, 0)
+        gained = ~no_worse(old, best)
+        parents = with_first(samples, choose(gained, best, old))
+        progress = self.observed(state.progress, gained[0], samples.fitness, rank, new, sound, k)
+        x, normals = self.sample(key, new, bounds)
+        return CMAESState(x, normals, parents, new, walls, progress, bounds)
+
+    def moved(self, k: Constants, state: CMAESState, moves: Array, weights: Array) -> tuple[Distribution, Array]:
+        """The distribution after samples with these moves (n, d) and weights (n,), and whether it could be made."""
+        now, normals, dim = state.now, state.normals, moves.shape[1]
+        good = jnp.maximum(weights, 0)[:, None]
+        move, normal = jnp.sum(good * moves, axis=0), jnp.sum(good * normals, axis=0)
+        step_path = (1 - k.c_s) * now.step_path + jnp.sqrt(k.c_s * (2 - k.c_s) * k.mueff) * normal
+        length = jnp.sum(step_path**2)
+        settled = 1 - (1 - k.c_s) ** (2 * (state.progress.age + 1))
+        steady = length < (2 + 4 / (dim + 1)) * dim * settled  # else the step size lags behind, and the path waits
+        path = (1 - k.c_c) * now.path + jnp.where(steady, jnp.sqrt(k.c_c * (2 - k.c_c) * k.mueff), 0) * move
+        # a bad sample counts as if it had the usual length: a long one could make the matrix indefinite
+        share = jnp.where(weights < 0, weights * dim / (jnp.sum(normals**2, axis=1) + 1e-9), weights)
+        kept = 1 - k.c_1 - k.c_mu * k.total + jnp.where(steady, 0, k.c_1 * k.c_c * (2 - k.c_c))
+        if self.diagonal:
+            matrix = kept * now.matrix + k.c_1 * path**2 + k.c_mu * jnp.sum(share[:, None] * moves**2, axis=0)
+            root = jnp.sqrt(matrix)
+        else:
+            learnt = _product((k.c_mu * share[:, None] * moves).T, moves)
+            matrix = kept * now.matrix + k.c_1 * path[:, None] * path + learnt
+            matrix = (matrix + matrix.T) / 2
+            root = lax.linalg.cholesky(matrix, symmetrize_input=False)
+        sound = jnp.all(jnp.isfinite(root))
+        matrix, root = jnp.where(sound, matrix, now.matrix), jnp.where(sound, root, now.root)
+        usual = math.sqrt(dim) * (1 - 1 / (4 * dim) + 1 / (21 * dim**2))  # length of a standard normal vector
+        growth = jnp.exp(jnp.clip(k.c_s / k.d_s * (jnp.sqrt(length) / usual - 1), -1, 1))
+        return Distribution(now.mean + now.step * move, now.step * growth, matrix, root, path, step_path), sound
+
+    def variances(self, now: Distribution) -> Array:
+        """Of each variable, (d,), without the step size."""
+        return now.matrix if self.diagonal else jnp.diagonal(now.matrix)
+
+    def observed(
+        self,
+        before: Progress,
+        gained: Array,
+        fitness: Array,
+        rank: Array,
+        new: Distribution,
+        sound: Array,
+        k: Constants,
+    ) -> Progress:
+        """What is known of the search's progress a generation later."""
+        dim, age, count, half = new.mean.shape[0], before.age + 1, k.count, jnp.floor(k.count / 2)
+        middle = jnp.sum(jnp.where(rank < half, fitness, 0)) / half
+        since = jnp.where(gained | (middle < before.middle), 0, before.since + 1)
+        equal = _ranked(fitness, rank, 0) == _ranked(fitness, rank, jnp.ceil(0.1 + count / 4))
+        flat = before.flat + (equal - before.flat) / max(10, dim)
+        diagonal = new.root if self.diagonal else jnp.diagonal(new.root)
+        stuck = since > 120 + 30 * dim / count + 0.2 * age
+        stuck |= age > 100 + 50 * (dim + 3) ** 2 / jnp.sqrt(count)
+        stuck |= jnp.max(diagonal) > math.sqrt(WORST_CONDITION) * jnp.min(diagonal)
+        stuck |= jnp.max(self.variances(new)) * new.step**2 > (GROWN * before.first_step) ** 2
+        stuck |= (flat > 1 / 3) | ~sound
+        return Progress(age, jnp.minimum(middle, before.middle), since, flat, before.first_step, stuck)
+
+    def rests(self, state: CMAESState, bounds: Bounds, tolerance: Array) -> Array:
+        now = state.now
+        width = now.step * jnp.maximum(jnp.sqrt(jnp.max(self.variances(now))), jnp.max(jnp.abs(now.path)))
+        converged = (width <= tolerance) | (state.progress.stuck & (width <= jnp.sqrt(tolerance)))
+        stuck = jnp.where(state.progress.stuck, CODES[Stop.STALL], RUNNING)
+        return jnp.where(converged, CODES[Stop.TOLERANCE], stuck)
+
+
+def pushed(
+    walls: Walls, now: Distribution, new: Distribution, variances: Array, fitness: Array, rank: Array, age: Array,
+    k: Constants,
+) -> Walls:  # fmt: skip
+    """The penalty after a generation: heavier in the variables whose mean lies far outside, lighter where it is more
+    than the values warrant.
+    """
+    dim, quarter = new.mean.shape[0], jnp.floor(k.count / 4)
+    quartiles = jnp.abs(_ranked(fitness, rank, k.count - 1 - quarter) - _ranked(fitness, rank, quarter))
+    found = jnp.log(quartiles / jnp.mean(now.step**2 * variances))
+    smoothed = walls.scale + (found - walls.scale) * 2 / (21 + 3 * dim / k.count)
+    scale = jnp.where(jnp.isfinite(found), jnp.where(jnp.isnan(walls.scale), found, smoothed), walls.scale)
+    usual = jnp.exp(scale)
+    left = jnp.abs(new.mean - jnp.clip(new.mean, 0, 1))
+    far = left / (now.step * jnp.sqrt(variances)) - 3 * jnp.maximum(1, math.sqrt(dim) / k.mueff)
+    first = jnp.any(left > 0) & ((jnp.sum(walls.weights) == 0) | (age == 1)) & jnp.isfinite(usual)
+    weights = jnp.where(first, 2 * usual, walls.weights)
+    rate = jnp.minimum(1, k.mueff / (10 * dim))
+    weights = weights * jnp.where(far > 0, jnp.exp(jnp.tanh(far / 3) / 2 * rate), 1)
+    return Walls(weights * jnp.where(weights > 5 * usual, jnp.exp(-rate / 3), 1), scale)
+
+
+def _ranked(values: Array, rank: Array, place: Any) -> Array:
+    """The value with that rank."""
+    return jnp.sum(jnp.where(rank == place, values, 0))
+
+
+def _product(a: Array, b: Array) -> Array:
+    return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)  # a GPU would round what enters it to 10 bits

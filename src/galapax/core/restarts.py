@@ -1,0 +1,128 @@
+"""What a run does when a search of its own comes to rest: it begins another one, or ends.
+
+A run is then a row of searches, each with an algorithm of its own, and a policy says which one comes next. Policies are
+pure: they know what the searches so far found and spent, and draw numbers that belong to the run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from galapax.core.algorithm import Algorithm
+from galapax.core.errors import InputError
+from galapax.core.stop import Stop
+
+NEAR = 1e-6  # share of the box within which two searches ended at the same point
+ALIKE = 1e-9  # relative difference of two values that count as the same
+FOUND = 5  # searches that must end at the best point before a run is done
+LARGEST = 9  # doublings of the first population
+
+
+class Past(NamedTuple):
+    """A search that is over."""
+
+    kind: str
+    population: int
+    evaluations: int
+    best: float  # to be minimised
+    violation: float
+    x: np.ndarray  # (d,), in shares of the box
+    stop: Stop
+
+
+class Leg(NamedTuple):
+    """The next search of a run."""
+
+    algorithm: Algorithm
+    kind: str
+    evaluations: float = math.inf  # at most so many; the run's own limit holds besides
+
+
+def found(past: Sequence[Past]) -> int:
+    """How many searches converged to the best point that any of them found, or to one as good."""
+    best = min(past, key=lambda p: (p.violation, p.best))
+
+    def same(p: Past) -> bool:
+        near = bool(np.max(np.abs(p.x - best.x)) <= NEAR)
+        alike = abs(p.best - best.best) <= ALIKE * abs(best.best)
+        return p.stop is Stop.TOLERANCE and p.violation <= best.violation and (near or alike)
+
+    return sum(map(same, past))
+
+
+class Restarts:
+    """A policy."""
+
+    name: str
+
+    def next(self, algorithm: Algorithm, past: Sequence[Past], left: float, draw: Callable[[], float]) -> Leg | Stop:
+        """The search that follows those of the past, or why there is none.
+
+        algorithm: what the user chose. left: evaluations that the run may still make. draw: a number in [0, 1).
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Plain(Restarts):
+    """The same search again, from another place."""
+
+    name = "plain"
+
+    def next(self, algorithm: Algorithm, past: Sequence[Past], left: float, draw: Callable[[], float]) -> Leg | Stop:
+        return Leg(algorithm, "again")
+
+
+@dataclass(frozen=True)
+class IPOP(Restarts):
+    """Each search has twice the population of the one before.
+
+    Auger & Hansen (2005), IEEE CEC, 1769-1776, doi:10.1109/CEC.2005.1554902.
+    """
+
+    name = "ipop"
+
+    def next(self, algorithm: Algorithm, past: Sequence[Past], left: float, draw: Callable[[], float]) -> Leg | Stop:
+        if not past:
+            return Leg(algorithm, "first")
+        return Leg(algorithm.doubled(past[0].population, min(len(past), LARGEST)), "large")
+
+
+@dataclass(frozen=True)
+class BIPOP(Restarts):
+    """Large populations that double, and between them small ones that begin closer: whichever has spent less goes on.
+
+    Hansen (2009), GECCO Companion, 2389-2396, doi:10.1145/1570256.1570333. Differs from the paper: small populations,
+    too, are the first one times a power of two, so that few programs are compiled.
+    """
+
+    name = "bipop"
+
+    def next(self, algorithm: Algorithm, past: Sequence[Past], left: float, draw: Callable[[], float]) -> Leg | Stop:
+        if not past:
+            return Leg(algorithm, "first")
+        large, small = ([p for p in past if p.kind == kind] for kind in ("large", "small"))
+        spent_large, spent_small = (sum(p.evaluations for p in group) for group in (large, small))
+        first = past[0].population
+        if not large or spent_large <= spent_small:
+            return Leg(algorithm.doubled(first, min(len(large) + 1, LARGEST)), "large")
+        times = round((min(len(large), LARGEST) - 1) * draw() ** 2)
+        closer = algorithm.doubled(first, times).closer(10 ** (-2 * draw()))
+        return Leg(closer, "small", max(spent_large / 2, first * 2.0**times))
+
+
+POLICIES: dict[str, Restarts] = {policy.name: policy for policy in (Plain(), IPOP(), BIPOP())}
+
+
+def as_restarts(given: Any) -> Restarts | None:
+    """A policy from what a user gave: a name, a policy, or None."""
+    if given is None or isinstance(given, Restarts):
+        return given
+    if isinstance(given, str) and given in POLICIES:
+        return POLICIES[given]
+    raise InputError(f"restarts must be one of {', '.join(map(repr, POLICIES))} or None, got {given!r}.")

@@ -1,0 +1,125 @@
+"""The engine of a task, and how its runs are cut into slices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from galapax.core.algorithm import is_shared
+from galapax.core.evaluation import Shape
+from galapax.core.problem import Problem
+from galapax.engines.drive import Engine, Slice, Watch, drive
+from galapax.engines.host import Host
+from galapax.engines.interrupts import Interrupts
+from galapax.engines.outcome import Outcome
+from galapax.engines.programs import Clock
+from galapax.engines.search import Search
+from galapax.engines.slices import width
+from galapax.engines.xla import Xla
+from galapax.evaluation.blackbox import BlackBox, SeveralObjectives
+from galapax.numerics import random
+from galapax.running.assemble import Answers
+from galapax.running.task import Task, check_memory, check_shape
+
+
+class Computation:
+    """The runs of a task, computed in slices.
+
+    clock: is told how long compiling takes. box: what calls the functions of a black box.
+    search, keys, cells: of all its runs, if not those that follow from the task. size: runs of a slice, if not as many
+    as usual.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        noted: Interrupts,
+        clock: Clock,
+        box: BlackBox | None,
+        *,
+        search: Search | None = None,
+        keys: np.ndarray | None = None,
+        cells: np.ndarray | None = None,
+        size: int | None = None,
+    ) -> None:
+        self.task, self.clock = task, clock
+        self.search = task.search() if search is None else search
+        runs = np.arange(task.total) % task.runs
+        self.keys = random.run_keys(task.seed, task.first_run, task.runs)[runs] if keys is None else keys
+        self.cells = np.arange(task.total) // task.runs if cells is None else cells
+        self.runs = runs
+        self.fit = task.total if task.blackbox else check_memory(task)
+        self.width = 1 if task.alone else width(task.bound[0], task.problem.dim, task.total, self.fit)
+        if size is not None:
+            self.width = size
+        self.engine: Engine
+        if box is not None:
+
+            def check(shape: Shape) -> None:
+                if task.guessed and shape.objectives > 1:
+                    raise SeveralObjectives(box)
+                check_shape(task, shape)
+
+            self.engine = Host(box, self.clock, noted, check)
+        else:
+            self.engine = Xla(self.search, self.clock, self.width, task.steps)
+        self.answers = Answers(task, box)
+
+    def batches(self) -> Iterator[np.ndarray]:
+        """Its runs, as many whole slices at once as memory allows."""
+        together = max(1, self.fit // self.width) * self.width
+        for start in range(0, self.task.total, together):
+            yield np.arange(start, min(start + together, self.task.total))
+
+    def batch(self, rows: np.ndarray, watch: Watch, wanted: np.ndarray | None = None) -> Outcome:
+        """The outcome of these runs, in slices. wanted: only these places of the (one) slice."""
+        starts = range(0, len(rows), self.width)
+        parts = [self._slice(rows[start : start + self.width]) for start in starts]
+        if wanted is not None:
+            parts[0].wanted = wanted
+        limit = int(self.task.rules.generations)
+        return drive(self.engine, parts, limit=limit, watch=watch, keep_history=bool(self.task.history))
+
+    def _slice(self, rows: np.ndarray) -> Slice:
+        task, count = self.task, len(rows)
+        rows = np.concatenate([rows, np.repeat(rows[-1:], self.width - count)])
+        initial, kind = task.initial, np.dtype(task.dtype)
+        if initial is not None:
+            box = self.search.bounds
+            initial = (initial[self.runs[rows]] if initial.ndim == 3 else initial).astype(kind)
+            initial = np.clip(initial, box.lower, box.upper)
+        rules = self.search.rules
+        if np.ndim(rules.evaluations):
+            rules = rules._replace(evaluations=rules.evaluations[rows])
+        search = replace(self.search, algorithm=_of_rows(self.search.algorithm, rows), rules=rules)
+        return Slice(search, self.keys[rows], self.cells[rows], initial, np.arange(count))
+
+
+def black_box(task: Task, known: BlackBox | None = None) -> BlackBox | None:
+    """What calls the functions of a task, if it is a black box. known: that of an earlier attempt."""
+    if not task.blackbox:
+        return None
+    assert isinstance(task.problem, Problem)
+    box = BlackBox(
+        task.problem,
+        dtype=task.dtype,
+        maximize=task.maximize,
+        vectorized=task.vectorized,
+        raise_failures=task.on_failure == "raise",
+    )
+    if known is not None:
+        box.first = known.first
+    return box
+
+
+def _of_rows(algorithm: Any, rows: np.ndarray) -> Any:
+    """The hyper-parameters of these runs."""
+
+    def pick(leaf: Any) -> Any:
+        return leaf if is_shared(leaf) or not leaf.ndim else leaf[rows]
+
+    return jax.tree.map(pick, algorithm, is_leaf=is_shared)

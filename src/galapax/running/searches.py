@@ -1,0 +1,357 @@
+"""Runs that restart: each is a row of searches, and the runs whose next searches are alike go on together.
+
+Searches are alike when they are the same program: the same algorithm with a population of the same size. So an ensemble
+in which some runs restart with twice the population and others with the first one fills the device all the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from galapax.core.algorithm import Algorithm, Budget, Shared
+from galapax.core.record import KEPT, Columns, Record
+from galapax.core.restarts import FOUND, Leg, Past, found
+from galapax.core.stop import CODES, NEVER, RUNNING, Stop, of_code
+from galapax.engines.drive import Viewer, Watch
+from galapax.engines.glimpse import Glance
+from galapax.engines.interrupts import Interrupts
+from galapax.engines.outcome import Outcome, Survivors, Track
+from galapax.engines.programs import Clock
+from galapax.evaluation.blackbox import BlackBox
+from galapax.numerics import random
+from galapax.running.computation import Computation
+from galapax.running.task import Task, traced
+
+SEARCHES = 2**16  # of one run, at most
+
+
+@dataclass
+class Course:
+    """One run: the searches that it made, and what came of them."""
+
+    row: int  # among the runs of the task
+    cell: int
+    key: np.ndarray  # (2,)
+    past: list[Past] = field(default_factory=list)
+    parts: list[Outcome] = field(default_factory=list)  # of one run each
+    sizes: list[int] = field(default_factory=list)  # runs of the slices
+    stop: Stop | None = None
+
+    @property
+    def evaluations(self) -> int:
+        return sum(p.evaluations for p in self.past)
+
+    @property
+    def generations(self) -> int:
+        return sum(int(part.track.generations[0]) for part in self.parts)
+
+    def own_key(self) -> np.ndarray:
+        """Of its next search; the first has the run's."""
+        return self.key if not self.past else random.search_key(self.key, len(self.past))
+
+    def draws(self) -> np.random.Generator:
+        """Numbers for the policy, other ones after each search."""
+        return np.random.default_rng([*map(int, self.key), len(self.past)])
+
+
+@dataclass
+class Group:
+    """Runs whose next searches are alike."""
+
+    courses: list[Course] = field(default_factory=list)
+    bound: list[Algorithm] = field(default_factory=list)
+    legs: list[Leg] = field(default_factory=list)
+    most: list[float] = field(default_factory=list)  # evaluations
+
+
+def searches(
+    task: Task,
+    noted: Interrupts,
+    clock: Clock,
+    box: BlackBox | None,
+    watch: Watch,
+    only: int | None = None,
+    sizes: list[int] | None = None,
+) -> Outcome:
+    """Every run of a task until its policy ends it. only, sizes: just this run, in slices of these sizes."""
+    keys = random.run_keys(task.seed, task.first_run, task.runs)
+    rows = range(task.total) if only is None else [only]
+    courses = [Course(row, row // task.runs, keys[row % task.runs]) for row in rows]
+    populations: dict[int, Survivors] = {}
+    stopped: Stop | None = None
+    seconds = 0.0
+    while stopped is None and any(course.stop is None for course in courses):
+        for group in _groups(task, box, [course for course in courses if course.stop is None]):
+            size = None if sizes is None else sizes[len(group.courses[0].past)]
+            outcome = _go_on(task, group, courses, noted, clock, box, watch, size)
+            seconds += outcome.device_seconds
+            for cell, left in outcome.populations.items():
+                populations[cell] = min(populations.get(cell, left), left, key=lambda survivors: survivors.rank)
+            stopped = outcome.stopped
+            if stopped is not None:
+                break
+    for course in courses:
+        if course.stop is None:
+            course.stop = stopped or Stop.BUDGET
+    begun = [course for course in courses if course.parts]
+    return _joined(task, begun, populations, stopped, seconds)
+
+
+def _groups(task: Task, box: BlackBox | None, courses: list[Course]) -> list[Group]:
+    """The next searches of runs, those that are alike together; runs that are done are told why."""
+    groups: dict[Hashable, Group] = {}
+    shape = task.shape if box is None or not box.widths else box.shape
+    for course in courses:
+        leg = _next(task, course)
+        if isinstance(leg, Stop):
+            course.stop = leg
+            continue
+        most = min(leg.evaluations, _limit(task) - course.evaluations)
+        budget = Budget(None, None if math.isinf(most) else int(most))
+        bound = leg.algorithm.bind(task.problem.dim, shape, budget)
+        if bound.population + task.repairs * (1 + task.problem.dim) > most:
+            course.stop = Stop.BUDGET
+            continue
+        left = NEVER if task.rules.generations == NEVER else int(task.rules.generations) - course.generations
+        group = groups.setdefault((jax.tree.structure(bound), left), Group())
+        group.courses.append(course)
+        group.bound.append(bound)
+        group.legs.append(leg)
+        group.most.append(most)
+    return list(groups.values())
+
+
+def _limit(task: Task) -> float:
+    return math.inf if task.rules.evaluations is None else float(task.rules.evaluations)
+
+
+def _next(task: Task, course: Course) -> Leg | Stop:
+    """The next search of a run, or why there is none."""
+    assert task.restarts is not None
+    past = course.past
+    if past:
+        if past[-1].stop is Stop.TARGET:
+            return Stop.TARGET
+        # a target that was asked for is looked for until the budget is spent
+        if not math.isfinite(task.rules.target) and found(past) >= FOUND:
+            return Stop.TOLERANCE
+        if task.rules.generations != NEVER and course.generations >= task.rules.generations:
+            return Stop.BUDGET
+        if _since_better(course) >= task.rules.stall:
+            return Stop.STALL
+        if len(past) >= SEARCHES:
+            return Stop.BUDGET
+    draws = course.draws()
+    return task.restarts.next(task.solvers[course.cell], past, _limit(task) - course.evaluations, draws.random)
+
+
+def _since_better(course: Course) -> int:
+    """Generations that the searches after the one that found the best took."""
+    best = min(range(len(course.past)), key=lambda i: (course.past[i].violation, course.past[i].best))
+    return sum(int(part.track.generations[0]) for part in course.parts[best + 1 :])
+
+
+def _go_on(
+    task: Task,
+    group: Group,
+    courses: list[Course],
+    noted: Interrupts,
+    clock: Clock,
+    box: BlackBox | None,
+    watch: Watch,
+    size: int | None,
+) -> Outcome:
+    """One search of each run of a group."""
+    kind, count = np.dtype(task.dtype), len(group.courses)
+    first = group.courses[0]
+    left = NEVER if task.rules.generations == NEVER else int(task.rules.generations) - first.generations
+    own = replace(
+        task,
+        solvers=(group.legs[0].algorithm,),
+        bound=(group.bound[0],),
+        runs=count,
+        alone=task.alone,
+        rules=task.rules._replace(generations=left, stall=NEVER, evaluations=math.inf),
+        initial=_initial(task, group),
+        snapshots=(),
+    )
+    if task.vectorized and not task.blackbox and group.bound[0].population != task.population:
+        own = traced(own)  # such a function knows how many solutions it is given
+
+    def stack(*values: Any) -> Any:
+        if isinstance(values[0], Shared):
+            return values[0]
+        return np.array(values, kind)  # one for each run, be they the same: another program would round otherwise
+
+    search = own.search()
+    search = replace(
+        search,
+        algorithm=jax.tree.map(stack, *group.bound, is_leaf=lambda leaf: isinstance(leaf, Shared)),
+        rules=search.rules._replace(evaluations=np.array(group.most, kind)),
+    )
+    run = Computation(
+        own, noted, clock, box, search=search, keys=np.stack([c.own_key() for c in group.courses]),
+        cells=np.array([c.cell for c in group.courses]), size=size,
+    )  # fmt: skip
+    outcomes = []
+    for rows in run.batches():
+        chosen = [group.courses[row] for row in rows]
+        inner = _watch(watch, task, courses, chosen)
+        outcomes.append(run.batch(rows, inner))
+        _settle(watch, inner, chosen, outcomes[-1])
+        for i, course in enumerate(chosen):
+            _take(task, course, group.legs[rows[i]], run, outcomes[-1].of_runs(slice(i, i + 1)))
+        if outcomes[-1].stopped is not None:
+            break
+    return Outcome.join(outcomes)
+
+
+def _initial(task: Task, group: Group) -> np.ndarray | None:
+    """The user's starting points, for first searches alone."""
+    if task.initial is None or group.courses[0].past:
+        return None
+    if task.initial.ndim == 2:
+        return task.initial
+    return task.initial[[course.row % task.runs for course in group.courses]]
+
+
+def _take(task: Task, course: Course, leg: Leg, run: Computation, part: Outcome) -> None:
+    """Note how a run's search ended."""
+    track, box = part.track, task.problem.bounds
+    stop = part.stopped or of_code(int(track.reason[0]))
+    x = (np.asarray(part.x[0], np.float64) - box.lower) / box.span
+    spent, best = int(track.evaluations[0]), float(track.best[0])
+    course.past.append(Past(leg.kind, run.task.population, spent, best, float(track.violation[0]), x, stop))
+    course.parts.append(part)
+    course.sizes.append(run.width)
+
+
+def _watch(watch: Watch, task: Task, courses: list[Course], group: list[Course]) -> Watch:
+    """What looks at a search, and tells of the whole runs."""
+    offset = group[0].generations
+    rows = {course.row: i for i, course in enumerate(courses)}
+    places = np.array([rows[course.row] for course in group])
+    known = Track.join([_track(course) for course in courses])
+
+    def whole(now: Track) -> Track:
+        """The tracks of all runs, those of the group as they stand now."""
+        here = _together(known.rows(places), now)
+        parts = {}
+        for name, value in vars(known).items():
+            value = value.copy()
+            value[places] = getattr(here, name)
+            parts[name] = value
+        return Track(**parts)
+
+    def notify(made: int, now: Track) -> Stop | None:
+        assert watch.notify is not None
+        return watch.notify(offset + made, whole(now))
+
+    viewer: Viewer | None = watch.viewer
+    if viewer is not None and len(courses) == 1:
+        viewer = _Later(viewer, offset, whole)
+    shifted = tuple(g - offset for g in watch.snapshots if g > offset)
+    if not group[0].past or len(courses) > 1:
+        watch.starts(task.first_run + group[0].row % task.runs)
+    inner = Watch(watch.interrupts, watch.deadline, snapshots=shifted, viewer=viewer, held=watch.held)
+    inner.notify = notify if watch.notify is not None else None
+    return inner
+
+
+def _settle(watch: Watch, inner: Watch, group: list[Course], outcome: Outcome) -> None:
+    """Keep the snapshots of a search, and how long it was held up."""
+    offset = group[0].generations
+    made = int(outcome.track.generations.max())
+    watch.taken |= {offset + g: kept for g, kept in inner.taken.items() if g <= made}
+    watch.held = inner.held
+
+
+class _Later:
+    """A Viewer of a run that sees its searches one after the other as one."""
+
+    def __init__(self, viewer: Viewer, offset: int, whole: Any) -> None:
+        self._viewer, self._offset, self._whole = viewer, offset, whole
+
+        self.most = viewer.most
+
+    def look(self, made: int, before: Track, now: Track, glance: Glance, last: bool) -> None:
+        self._viewer.look(self._offset + made, self._whole(before), self._whole(now), glance, last)
+
+    def hold(self, interrupted: Callable[[], bool]) -> Stop | None:
+        stop = self._viewer.hold(interrupted)
+        self.most = self._viewer.most
+        return stop
+
+
+def _track(course: Course) -> Track:
+    """What is known of a run from the searches that are over."""
+    track = Track.start(1)
+    for part in course.parts:
+        track = _together(track, part.track)
+    if course.stop in CODES:
+        track.reason = np.array([CODES[course.stop]])
+    return track
+
+
+def _together(before: Track, now: Track) -> Track:
+    """Runs whose searches so far, and then the present one, came to this."""
+    better = (now.violation < before.violation) | ((now.violation == before.violation) & (now.best <= before.best))
+    hit = now.reason == CODES[Stop.TARGET]
+    return Track(
+        generations=before.generations + now.generations,
+        evaluations=before.evaluations + now.evaluations,
+        best=np.where(better, now.best, before.best),
+        violation=np.where(better, now.violation, before.violation),
+        failed=before.failed + now.failed,
+        reason=np.where(hit, now.reason, RUNNING),
+        skipped=before.skipped + now.skipped,
+        feasible_share=now.feasible_share,
+        hypervolume=now.hypervolume,
+    )
+
+
+def _joined(
+    task: Task, courses: list[Course], populations: dict[int, Survivors], stopped: Stop | None, seconds: float
+) -> Outcome:
+    """The outcome of whole runs."""
+    histories = [_history(task, course) for course in courses] if task.history else []
+    longest = max((len(rows) for rows in histories), default=0)
+    padded = [np.pad(rows, ((0, longest - len(rows)), (0, 0)), "edge") for rows in histories]
+    best = [min(course.parts, key=lambda part: (part.track.violation[0], part.track.best[0])) for course in courses]
+    return Outcome(
+        track=Track.join([_track(course) for course in courses]),
+        history=np.stack(padded) if padded else None,
+        x=np.concatenate([part.x for part in best]),
+        populations=populations,
+        fronts=[],
+        opponents=None,
+        stopped=stopped,
+        device_seconds=seconds,
+        sizes=[course.sizes for course in courses],
+    )
+
+
+def _history(task: Task, course: Course) -> np.ndarray:
+    """The rows (G, columns) of a run's searches, in which the best is the best so far."""
+    columns: Columns = task.columns
+    done: list[np.ndarray] = []
+    for part in course.parts:
+        assert part.history is not None
+        rows = part.history[0].copy()
+        if done:
+            last, own = (Record.unpack(r, columns, KEPT) for r in (done[-1][-1:], rows))
+            worse = own.best[:, 0] > last.best[:, 0]
+            if own.violation is not None:
+                worse = (own.violation > last.violation) | ((own.violation == last.violation) & worse)
+            for name in ("best", "violation", "x"):
+                now, before = getattr(own, name), getattr(last, name)
+                if now is not None:
+                    now[worse] = before
+        done.append(rows)
+    return np.concatenate(done)
