@@ -73,6 +73,11 @@ def bbob(function: int, dim: int, instance: int = 1) -> Problem:
     return _build(int(function), int(dim), whole(instance, "instance", 1))
 
 
+def suite(dim: int, instance: int = 1) -> list[Problem]:
+    """All 24 functions in one size and instance."""
+    return [bbob(function, dim, instance) for function in FUNCTIONS]
+
+
 def optimal_value(function: int, instance: int = 1) -> float:
     """f_opt, which COCO adds to what `bbob` returns."""
     return instances.optimal_value(function, instance)
