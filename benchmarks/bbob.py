@@ -16,24 +16,17 @@ import argparse
 import ast
 import json
 import math
-import multiprocessing
-import os
 import platform
 import time
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import bbob_report as report
-from bbob_runs import FINAL, PEERS, TARGETS, bind, solve
+from bbob_runs import FINAL, PEERS, TARGETS, solve
+from processes import cores, spread
 
 LONGEST = [24, 23, 21, 22, 16, 19, 20, 15, 4, 3, 18, 17, 7, 12, 13]  # these begin
-
-
-def cores() -> list[int]:
-    """The cores that this process may use."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
 
 def pieces(dims: list[int], functions: list[int], instances: list[int], jobs: int) -> list[tuple[int, int, list[int]]]:
@@ -48,33 +41,22 @@ def pieces(dims: list[int], functions: list[int], instances: list[int], jobs: in
 
 def run_all(plan: dict[str, Any], work: list[tuple[int, int, list[int]]], jobs: int, save: Path | None) -> Any:
     """The result of all pieces of work, kept on disk as it grows."""
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = "1"
     result: dict[str, Any] = {**plan, "targets": TARGETS, "versions": _versions(), "runs": []}
-    context = multiprocessing.get_context("spawn")
-    queue, began, saved = context.Queue(), time.perf_counter(), 0.0
-    for core in cores():
-        queue.put(core)
-    with ProcessPoolExecutor(jobs, context, bind, (queue,)) as pool:
-        left = {pool.submit(solve, *piece, plan): piece for piece in work}
-        while left:
-            for done in wait(left, return_when=FIRST_COMPLETED).done:
-                function, dim, instances = left.pop(done)
-                runs = done.result()
-                result["runs"] += runs
-                hits = sum(run["final"] <= FINAL for run in runs)
-                print(
-                    f"[{len(work) - len(left)}/{len(work)}] {dim}-D f{function}: {hits} of {len(instances)} at 1e-8, "
-                    f"{sum(run['evaluations'] for run in runs)} evaluations, {sum(r['seconds'] for r in runs):.1f} s",
-                    flush=True,
-                )
-            now = time.perf_counter() - began
-            if save is not None and (now - saved > 10.0 or not left):
-                saved = now
-                result["runs"].sort(key=lambda run: (run["dim"], run["function"], run["instance"]))
-                save.write_text(json.dumps(result))
-    print(f"{time.perf_counter() - began:.0f} s with {jobs} processes, {os.environ['JAX_PLATFORMS']}\n")
+    began, saved = time.perf_counter(), 0.0
+    for number, ((function, dim, instances, _), runs) in enumerate(spread(solve, [(*w, plan) for w in work], jobs), 1):
+        result["runs"] += runs
+        hits = sum(run["final"] <= FINAL for run in runs)
+        print(
+            f"[{number}/{len(work)}] {dim}-D f{function}: {hits} of {len(instances)} at 1e-8, "
+            f"{sum(run['evaluations'] for run in runs)} evaluations, {sum(run['seconds'] for run in runs):.1f} s",
+            flush=True,
+        )
+        now = time.perf_counter() - began
+        if save is not None and (now - saved > 10.0 or number == len(work)):
+            saved = now
+            save.write_text(json.dumps(result))
+    result["runs"].sort(key=lambda run: (run["dim"], run["function"], run["instance"]))
+    print(f"{time.perf_counter() - began:.0f} s with {jobs} processes\n")
     return result
 
 
@@ -140,7 +122,7 @@ def main() -> None:
     else:
         jobs = max(1, min(given.jobs, len(cores())))
         work = pieces(given.dims, given.functions, given.instances, jobs)
-        results = [run_all(_plan(given), work, min(jobs, len(work)), given.save)]
+        results = [run_all(_plan(given), work, jobs, given.save)]
     print(report.tables(results))
     if given.ecdf:
         report.draw(results, given.ecdf)

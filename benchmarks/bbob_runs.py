@@ -7,7 +7,6 @@ whenever the best f - f_opt passes a twentieth of a decade, as COCO logs it.
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,12 +19,6 @@ FINAL = 1e-8
 LAST_LEVEL = -160  # of 1e-8, in twentieths of a decade
 
 PEERS = ("pycma-bipop", "pycma-bipop-unbounded", "scipy-de")
-
-
-def bind(cores: Any) -> None:
-    """This process computes on one core of its own."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {cores.get()})
 
 
 def solve(function: int, dim: int, instances: list[int], plan: dict[str, Any]) -> list[dict[str, Any]]:
