@@ -167,6 +167,48 @@ def asked(monkeypatch):
     return options
 
 
+# --- suites -----------------------------------------------------------------------------------------------------------
+
+
+def test_compare_takes_a_suite(monkeypatch):
+    calls = []
+
+    def note(chosen, algorithms, **given):
+        calls.append(([problem.name for problem in chosen], {problem.dim for problem in chosen}, given["target"]))
+        raise gx.InputError("noted")
+
+    monkeypatch.setattr(cli, "run_compare", note)
+    call("compare", "--suite", "bbob", "-a", "de,ga")
+    call("compare", "--suite", "bbob", "--dim", "3", "--instance", "2", "-a", "de", "--target", "0.1")
+    assert calls == [
+        ([f"bbob_f{i}_i1" for i in range(1, 25)], {10}, 1e-8),
+        ([f"bbob_f{i}_i2" for i in range(1, 25)], {3}, 0.1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--suite", "bob"), "There is no suite called 'bob'; did you mean bbob?"),
+        (("--suite", "bbob", "-p", "ackley"), "--problems and --suite both say what to solve"),
+        (("--suite", "bbob", "--dim", "1"), "dim must be at least 2"),
+        (("-p", "ackley", "--dim", "3"), "--dim is for the problems of a --suite"),
+        (("-p", "ackley", "--instance", "3"), "--instance is for the problems of a --suite"),
+        ((), "compare needs problems"),
+    ],
+)
+def test_a_suite_that_cannot_be_had_is_refused(not_run, arguments, message):
+    code, said = call("compare", "-a", "de", *arguments)
+    assert code == 2 and message in " ".join(said.split())
+
+
+@pytest.mark.slow
+def test_compare_runs_a_suite():
+    code, said = call("compare", "--suite", "bbob", "--dim", "2", "-a", "random", "-r", "2", "--max-evaluations", "200")
+    assert code == 1, "no run of random search comes within 1e-8"
+    assert "bbob_f1_i1" in said and "bbob_f24_i1" in said
+
+
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 

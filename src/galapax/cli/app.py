@@ -211,8 +211,11 @@ def sweep(
 
 @app.command(epilog=options.EXIT_CODES)
 def compare(
-    problem: options.ProblemNames,
     algorithm: options.AlgorithmNames,
+    problem: options.ProblemNames = None,
+    suite: options.Suite = None,
+    dim: options.SuiteDim = None,
+    instance: options.Instance = None,
     runs: options.RunsOfEach = 30,
     max_evaluations: options.Budget = 20_000,
     target: options.Distance = None,
@@ -227,12 +230,16 @@ def compare(
     """Run several algorithms on several problems with the same evaluations, and say which differ.
 
     For example: galapax compare -p ackley,rastrigin,g06 -a de,fep,ga --runs 30 --target 1e-3
+    Or the BBOB suite, with the target that is usual there, 1e-8: galapax compare --suite bbob --dim 10 -a de,ga
     """
     cache.enable()
     with show.clear_errors():
         show.check_folder(out, force)
+        chosen = find.find_problems(problem, suite, dim, instance)
+        if suite is not None and target is None:
+            target = find.SUITE_TARGET
         study = run_compare(
-            [find.find_problem(name, None) for text in problem for name in text.split(",") if name],
+            chosen,
             [find.named_algorithm(name) for text in algorithm for name in text.split(",") if name],
             max_evaluations=max_evaluations,
             runs=runs,

@@ -16,7 +16,7 @@ import numpy as np
 from galapax import algorithms, problems
 from galapax.algorithms.cde import CDE
 from galapax.core.algorithm import Algorithm
-from galapax.core.errors import InputError
+from galapax.core.errors import InputError, unknown_name
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.evaluation.fit import objective_count
 from galapax.minimax import usual
@@ -29,6 +29,7 @@ from galapax.storage import gagpu
 FUNCTIONS = {f.__name__: f for f in (mutation.rand_1, mutation.best_1)}  # that a hyper-parameter can be
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", Callable: " or ".join(FUNCTIONS)}
 SWITCHES = {"true": True, "false": False}
+SUITE_TARGET = 1e-8  # distance to the best value at which a run on a suite's problem succeeds, unless it is given
 MOST_VARIABLES = 10**7  # beyond it the box alone would fill the memory, before anything could be refused
 
 
@@ -48,6 +49,20 @@ def find_problem(name: str, dim: int | None, minmax: bool = False) -> Any:
     if isinstance(found, MinMaxProblem) and not minmax:
         raise InputError(f"{name} is a min-max problem, of x and y; galapax solve takes it, with cde.")
     return found
+
+
+def find_problems(names: list[str] | None, suite: str | None, dim: int | None, instance: int | None) -> list[Problem]:
+    """The problems that `compare` names, separated by commas, or those of a suite."""
+    if suite is None:
+        if names is None:
+            raise InputError("compare needs problems: --problems ackley,g06, or --suite bbob.")
+        refuse_given((("--dim", dim, None), ("--instance", instance, None)), "is for the problems of a --suite.")
+        return [find_problem(name, None) for text in names for name in text.split(",") if name]
+    if names is not None:
+        raise InputError("--problems and --suite both say what to solve: leave one out.")
+    if suite not in problems.SUITES:
+        raise unknown_name("suite", suite, problems.SUITES)
+    return problems.SUITES[suite](10 if dim is None else dim, 1 if instance is None else instance)
 
 
 def is_file(name: str) -> bool:

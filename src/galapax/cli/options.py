@@ -9,7 +9,10 @@ import typer
 
 # what is run
 ProblemName = Annotated[str, typer.Argument(help="A built-in problem (see `galapax list`), or FILE.py.")]
-ProblemNames = Annotated[list[str], typer.Option("--problems", "-p", help="Problems, separated by commas.")]
+ProblemNames = Annotated[list[str] | None, typer.Option("--problems", "-p", help="Problems, separated by commas.")]
+Suite = Annotated[str | None, typer.Option(help="All problems of a suite instead: bbob, its 24 functions.")]
+SuiteDim = Annotated[int | None, typer.Option("--dim", help="Number of variables of a suite's problems (10).")]
+Instance = Annotated[int | None, typer.Option(help="Which instance of a suite's problems (1).")]
 AlgorithmName = Annotated[
     str | None, typer.Option("--algorithm", "-a", help="Its name; by default one that fits the problem.")
 ]

@@ -1,4 +1,7 @@
-"""Built-in problems with known optima or fronts: `get("rastrigin", dim=30)`; `PROBLEMS` names them all."""
+"""Built-in problems with known optima or fronts: `get("rastrigin", dim=30)`; `PROBLEMS` names them all.
+
+The functions of the BBOB suite have numbers, not names: `bbob(function=8, dim=20, instance=3)`.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,9 @@ import numpy as np
 from galapax.core.errors import InputError, unknown_name
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.problems import blending, cec2006_g01_g13, cec2006_g14_g24, classic, constrained, minmax, multiobjective
+from galapax.problems.bbob import bbob, suite
 
-__all__ = ["PROBLEMS", "get"]
+__all__ = ["PROBLEMS", "SUITES", "bbob", "get"]
 
 PROBLEMS: dict[str, Callable[..., Problem | MinMaxProblem]] = {
     "sphere": classic.sphere,
@@ -99,6 +103,8 @@ PROBLEMS: dict[str, Callable[..., Problem | MinMaxProblem]] = {
     "blending_as_printed": blending.blending_as_printed,
     "blending7": blending.blending7,
 }
+
+SUITES: dict[str, Callable[[int, int], list[Problem]]] = {"bbob": suite}  # of the number of variables, and the instance
 
 
 def get(name: str, **parameters: int) -> Any:

@@ -1,0 +1,103 @@
+"""The 24 noiseless BBOB functions of the COCO platform, each in as many instances as one likes.
+
+Hansen, Finck, Ros & Auger (2009), INRIA RR-6829, https://inria.hal.science/inria-00362633; Hansen et al. (2021),
+COCO: a platform for comparing continuous optimizers in a black-box setting, Optim. Methods Softw. 36(1):114-144.
+Differs from the report: f(x) - f_opt is returned, since float32 could not hold 1e-8 beside an f_opt of up to 1000.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from galapax.core.checks import whole
+from galapax.core.errors import InputError
+from galapax.core.problem import Problem, box
+from galapax.problems import bbob_functions as functions
+from galapax.problems import bbob_instances as instances
+
+Array = jax.Array
+
+REPORT = "Hansen, Finck, Ros & Auger (2009), INRIA RR-6829"
+MOST = 1000  # variables, since a rotation has their square
+
+
+class Definition(NamedTuple):
+    title: str
+    formula: Callable[..., Array]  # of x and the instance's arrays
+    instance: Callable[[int, int], tuple[np.ndarray, ...]]  # of seed and dim: x_opt, then the other arrays
+
+
+FUNCTIONS = {
+    1: Definition("Sphere", functions.sphere, instances.shifted),
+    2: Definition("Separable ellipsoid", functions.ellipsoid, instances.shifted),
+    3: Definition("Separable Rastrigin", functions.rastrigin, instances.shifted),
+    4: Definition("Bueche-Rastrigin", functions.bueche_rastrigin, instances.shifted_oddly),
+    5: Definition("Linear slope", functions.linear_slope, instances.corner),
+    6: Definition("Attractive sector", functions.attractive_sector, partial(instances.stretched, 10.0)),
+    7: Definition("Step ellipsoid", functions.step_ellipsoid, instances.steps),
+    8: Definition("Rosenbrock", functions.rosenbrock, instances.shrunk),
+    9: Definition("Rotated Rosenbrock", functions.rotated_rosenbrock, instances.rotated_valley),
+    10: Definition("Rotated ellipsoid", functions.rotated_ellipsoid, instances.rotated),
+    11: Definition("Discus", functions.discus, instances.rotated),
+    12: Definition("Bent cigar", functions.bent_cigar, instances.rotated_cigar),
+    13: Definition("Sharp ridge", functions.sharp_ridge, partial(instances.stretched, 10.0)),
+    14: Definition("Different powers", functions.different_powers, instances.rotated),
+    15: Definition("Rotated Rastrigin", functions.rotated_rastrigin, partial(instances.twice_rotated, 10.0)),
+    16: Definition("Weierstrass", functions.weierstrass, partial(instances.twice_rotated, 0.01)),
+    17: Definition("Schaffers F7", functions.schaffers, partial(instances.rotated_stretched, 10.0)),
+    18: Definition("Schaffers F7, ill-conditioned", functions.schaffers, partial(instances.rotated_stretched, 1e3)),
+    19: Definition("Griewank-Rosenbrock", functions.griewank_rosenbrock, instances.rotated_valley),
+    20: Definition("Schwefel", functions.schwefel, instances.schwefel),
+    21: Definition("Gallagher, 101 peaks", functions.gallagher, partial(instances.peaks, 101, 5.0, 1e3)),
+    22: Definition("Gallagher, 21 peaks", functions.gallagher, partial(instances.peaks, 21, 4.9, 1e6)),
+    23: Definition("Katsuura", functions.katsuura, partial(instances.stretched, 100.0)),
+    24: Definition("Lunacek bi-Rastrigin", functions.lunacek, instances.lunacek),
+}
+
+
+def bbob(function: int, dim: int, instance: int = 1) -> Problem:
+    """Function 1 to 24 of the BBOB suite in `dim` variables on [-5, 5], as f(x) - f_opt: its best value is 0.
+
+    instance: which optimum, rotations and peaks, the same as COCO's of that number; one program serves them all.
+    """
+    if whole(function, "function", 1) not in FUNCTIONS:
+        raise InputError(f"function must be 1 to {len(FUNCTIONS)}, the number of a BBOB function; got {function}.")
+    if whole(dim, "dim", 2, "the functions grade their variables from a first to a last") > MOST:
+        raise InputError(f"dim must be at most {MOST}, since the rotations are dim x dim; got {dim}.")
+    return _build(int(function), int(dim), whole(instance, "instance", 1))
+
+
+def suite(dim: int, instance: int = 1) -> list[Problem]:
+    """All 24 functions in one size and instance."""
+    return [bbob(function, dim, instance) for function in FUNCTIONS]
+
+
+def optimal_value(function: int, instance: int = 1) -> float:
+    """f_opt, which COCO adds to what `bbob` returns."""
+    return instances.optimal_value(function, instance)
+
+
+@cache
+def _build(function: int, dim: int, instance: int) -> Problem:
+    title, formula, make = FUNCTIONS[function]
+    arrays = make(instances.seed_of(function, instance), dim)
+    return Problem(
+        partial(_evaluate, formula, arrays),
+        box(-5.0, 5.0, dim),
+        name=f"bbob_f{function}_i{instance}",
+        title=title,
+        source=f"{REPORT}, f{function}, instance {instance}",
+        optimum=0.0,
+        solutions=arrays[0][None],
+    )
+
+
+def _evaluate(formula: Callable[..., Array], arrays: tuple[np.ndarray, ...], x: Any) -> Array:
+    x = jnp.asarray(x)
+    return formula(x, *(jnp.asarray(array, x.dtype) for array in arrays))
