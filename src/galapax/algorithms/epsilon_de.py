@@ -28,17 +28,17 @@ from galapax.core.checks import in_range, positive, whole
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.operators.constraints import epsilon_level, first_level, relaxed
+from galapax.operators.adaptation import remember
+from galapax.operators.constraints import PASSING, epsilon_level, first_level, relaxed
 from galapax.operators.crossover import binomial_crossover
 from galapax.operators.mutation import partners
 from galapax.operators.repair import bounce_back
 from galapax.operators.sampling import uniform_in
-from galapax.operators.selection import best_index, choose, no_worse
+from galapax.operators.selection import best_index, choose, keep_best, no_worse, row_of, with_first
 
 MEMORIES = 5  # H of Tanabe & Fukunaga
 SPREAD = 0.1  # of weights and crossover rates around a remembered one, as there
 LEAST_WEIGHT = 0.05
-PASSING = 0.2  # share of the first population within the first level, theta of Takahama & Sakai
 NOTABLE = 1e-6  # a smaller relative gain does not count as one: a search that crawls is at rest
 
 
@@ -107,7 +107,7 @@ class EpsilonDE(Algorithm):
         parents, zero = unevaluated(x, shape), jnp.zeros((), x.dtype)
         first = jnp.stack([jnp.asarray(self.weight, x.dtype), jnp.asarray(self.crossover_rate, x.dtype)])[:, None]
         tried, memory = (jnp.broadcast_to(first, (2, size)) for size in (self.population, MEMORIES))
-        search = Search(age=zero, first_epsilon=zero, anchor=_row(parents, 0), rest=zero)
+        search = Search(age=zero, first_epsilon=zero, anchor=row_of(parents, 0), rest=zero)
         return EpsilonDEState(x, tried, parents, x, memory, search, bounds)
 
     def step(self, key: Array, state: EpsilonDEState, evaluation: Evaluation) -> EpsilonDEState:
@@ -162,7 +162,7 @@ class EpsilonDE(Algorithm):
         """A new search, with the best ever seen in the first slot, where the present one is at rest."""
         shape = Shape(ineq=0 if state.parents.violation is None else 1)
         fresh = self.init(key, state.bounds, shape)
-        fresh = fresh._replace(parents=_with_first(fresh.parents, _row(state.parents, 0)))
+        fresh = fresh._replace(parents=with_first(fresh.parents, row_of(state.parents, 0)))
         at_rest = (state.search.rest >= self.patience) & (state.search.age >= self.relaxed)
         return jax.tree.map(lambda new, old: old if new is old else jnp.where(at_rest, new, old), fresh, state)
 
@@ -170,7 +170,7 @@ class EpsilonDE(Algorithm):
 def observe(search: Search, trials: Population, relax: bool) -> Search:
     """The search a generation later, with these trials evaluated. Unless it is to relax, its level stays 0."""
     own = jax.tree.map(lambda a: a[1:], trials)  # the first slot is not part of the search
-    best = _row(own, best_index(own))
+    best = row_of(own, best_index(own))
     gained = search.anchor.fitness - best.fitness > NOTABLE * jnp.abs(best.fitness)
     first = search.first_epsilon
     if best.violation is not None and search.anchor.violation is not None:
@@ -180,28 +180,3 @@ def observe(search: Search, trials: Population, relax: bool) -> Search:
         first = jnp.where(search.age == 0, first_level(trials.violation, PASSING), first)
     rest = jnp.where(gained[0], 0, search.rest + 1)
     return Search(search.age + 1, first, choose(gained, best, search.anchor), rest)
-
-
-def remember(memory: Array, tried: Array, worked: Array) -> Array:
-    """The memory (2, h) with the mean of the columns of `tried` (2, n) that `worked` (n,) in front; the oldest goes.
-
-    The mean is Lehmer's with power 3, which favours large ones. Where nothing worked, nothing changes.
-    """
-    used = jnp.where(worked, tried, 0)
-    total = jnp.sum(used**2, axis=1)
-    mean = jnp.sum(used**3, axis=1) / jnp.where(total > 0, total, 1)
-    return jnp.where(jnp.any(worked), jnp.concatenate([mean[:, None], memory[:, :-1]], axis=1), memory)
-
-
-def keep_best(population: Population, before: Population, trials: Population) -> Population:
-    """The population with the best of these trials and of the first individual before, in its first slot."""
-    new, old = _row(trials, best_index(trials)), _row(before, 0)
-    return _with_first(population, choose(no_worse(new, old), new, old))
-
-
-def _row(population: Population, row: Array | int) -> Population:
-    return jax.tree.map(lambda a: a[row][None], population)
-
-
-def _with_first(population: Population, first: Population) -> Population:
-    return jax.tree.map(lambda a, b: a.at[0].set(b[0]), population, first)
