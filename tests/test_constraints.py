@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import galapax as gx
-from galapax.algorithms.epsilon_de import remember
 from galapax.core.evaluation import Population, Shape
 from galapax.evaluation.failures import summarise
 from galapax.evaluation.formulas import trace
 from galapax.numerics import random
+from galapax.operators.adaptation import remember
 from galapax.operators.constraints import epsilon_level, first_level, onto_constraints, relaxed, shortest_step
 from galapax.operators.selection import best_index, no_worse
 

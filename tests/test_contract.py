@@ -61,7 +61,9 @@ def half_failing(x, xp=jnp):
 
 
 def solver(name, **settings):
-    return gx.ALGORITHMS[name](population=N, **settings)
+    # populations that shrink keep their size here, so that all can be counted alike; test_lshade.py has the others
+    held = {"last_population": N} if hasattr(gx.ALGORITHMS[name], "last_population") else {}
+    return gx.ALGORITHMS[name](population=N, **held, **settings)
 
 
 def solve(name, fun=bowl, bounds=BOX, **settings):

@@ -65,6 +65,8 @@ CASES = [
 
 def solver(name):
     settings = {"repaired": 0.0} if name == "epsilon_de" else {}
+    if hasattr(gx.ALGORITHMS[name], "last_population"):
+        settings = {"last_population": N}  # ask and tell do not know when the run ends
     return gx.ALGORITHMS[name](population=N, **settings)
 
 

@@ -9,6 +9,7 @@ from galapax.algorithms.de import DE
 from galapax.algorithms.ep import EP, FEP
 from galapax.algorithms.epsilon_de import EpsilonDE
 from galapax.algorithms.ga import GA
+from galapax.algorithms.lshade import JSO, LSHADE
 from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.random_search import RandomSearch
@@ -40,6 +41,8 @@ __all__ = [
     "EP",
     "FEP",
     "GA",
+    "JSO",
+    "LSHADE",
     "NPGA",
     "NSGA2",
     "PROBLEMS",

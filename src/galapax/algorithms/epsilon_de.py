@@ -28,17 +28,17 @@ from galapax.core.checks import in_range, positive, whole
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.operators.constraints import epsilon_level, first_level, relaxed
+from galapax.operators.adaptation import remember
+from galapax.operators.constraints import PASSING, epsilon_level, first_level, relaxed
 from galapax.operators.crossover import binomial_crossover
 from galapax.operators.mutation import partners
 from galapax.operators.repair import bounce_back
 from galapax.operators.sampling import uniform_in
-from galapax.operators.selection import best_index, choose, no_worse, row_of, with_first
+from galapax.operators.selection import best_index, choose, keep_best, no_worse, row_of, with_first
 
 MEMORIES = 5  # H of Tanabe & Fukunaga
 SPREAD = 0.1  # of weights and crossover rates around a remembered one, as there
 LEAST_WEIGHT = 0.05
-PASSING = 0.2  # share of the first population within the first level, theta of Takahama & Sakai
 NOTABLE = 1e-6  # a smaller relative gain does not count as one: a search that crawls is at rest
 
 
@@ -180,20 +180,3 @@ def observe(search: Search, trials: Population, relax: bool) -> Search:
         first = jnp.where(search.age == 0, first_level(trials.violation, PASSING), first)
     rest = jnp.where(gained[0], 0, search.rest + 1)
     return Search(search.age + 1, first, choose(gained, best, search.anchor), rest)
-
-
-def remember(memory: Array, tried: Array, worked: Array) -> Array:
-    """The memory (2, h) with the mean of the columns of `tried` (2, n) that `worked` (n,) in front; the oldest goes.
-
-    The mean is Lehmer's with power 3, which favours large ones. Where nothing worked, nothing changes.
-    """
-    used = jnp.where(worked, tried, 0)
-    total = jnp.sum(used**2, axis=1)
-    mean = jnp.sum(used**3, axis=1) / jnp.where(total > 0, total, 1)
-    return jnp.where(jnp.any(worked), jnp.concatenate([mean[:, None], memory[:, :-1]], axis=1), memory)
-
-
-def keep_best(population: Population, before: Population, trials: Population) -> Population:
-    """The population with the best of these trials and of the first individual before, in its first slot."""
-    new, old = row_of(trials, best_index(trials)), row_of(before, 0)
-    return with_first(population, choose(no_worse(new, old), new, old))

@@ -84,11 +84,16 @@ def integers(key: Array, shape: tuple[int, ...], limit: int) -> Array:
     return scale_to(bits(key, shape), limit)
 
 
-def scale_to(words: Array, limit: int) -> Array:
-    """Map uint32 words evenly onto [0, limit): the high half of the product words * limit, as int32."""
+def scale_to(words: Array, limit: Any) -> Array:
+    """Map uint32 words evenly onto [0, limit): the high half of the product words * limit, as int32.
+
+    limit: a number, or an array of whole numbers that only the device knows, one for each word or for all.
+    """
     high, low = words >> 16, words & 0xFFFF
-    limit_high, limit_low = _U32(limit >> 16), _U32(limit & 0xFFFF)
-    if limit < 2**16:
+    known = isinstance(limit, int)
+    whole = _U32(limit) if known else limit.astype(jnp.uint32)
+    limit_high, limit_low = whole >> _U32(16), whole & _U32(0xFFFF)
+    if known and limit < 2**16:
         return ((high * limit_low + ((low * limit_low) >> 16)) >> 16).astype(jnp.int32)
     # 32 x 32 -> upper 32 bits by halves, since 64-bit integers are switched off in a float32 run
     middle = high * limit_low + ((low * limit_low) >> 16)
@@ -110,12 +115,30 @@ def normal(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
 def cauchy(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
     """Standard Cauchy numbers, 1 / tan(pi p / 2) for the tail probability p, with sine and cosine as polynomials."""
     p, negative = _tail(key, shape)
-    half = p * 0.5
+    t = _cotangent(p * 0.5)
+    return jnp.where(negative, -t, t).astype(dtype)
+
+
+def positive_cauchy(key: Array, centre: Array, scale: float) -> Array:
+    """For each centre (at least 0) a Cauchy number around it, of that half-width, given that it is positive.
+
+    By inversion of the upper tail, which is what drawing again until a number is positive gives, without a loop.
+    """
+    positive = 0.5 + jnp.arctan(centre / scale) / math.pi  # how likely a number is
+    # 24 bits, since 32 would round up to 1; half a unit keeps it off 0
+    share = ((bits(key, centre.shape) >> 8).astype(jnp.float32) + 0.5) * 2.0**-24
+    tail = share * positive.astype(jnp.float32)
+    below = tail > 0.5
+    t = _cotangent(jnp.where(below, 1 - tail, tail)).astype(centre.dtype)
+    return jnp.maximum(centre + scale * jnp.where(below, -t, t), 1e-6)  # rounding could reach 0
+
+
+def _cotangent(half: Array) -> Array:
+    """1 / tan(pi x) for x in (0, 1/2]."""
     far = half < 0.25  # beyond the quartile, where the tangent is taken upside down
     r = jnp.where(far, half, 0.5 - half)
     sine, cosine = r * horner(_SINE, r * r), horner(_COSINE, r * r)
-    t = jnp.where(far, cosine, sine) / jnp.where(far, sine, cosine)
-    return jnp.where(negative, -t, t).astype(dtype)
+    return jnp.where(far, cosine, sine) / jnp.where(far, sine, cosine)
 
 
 def _mix(x: Array) -> Array:

@@ -10,6 +10,8 @@ from jax import Array, lax
 from galapax.core.evaluation import Population
 from galapax.core.problem import Bounds
 
+PASSING = 0.2  # share of the first population within the first level, theta of Takahama & Sakai
+
 
 def relaxed(population: Population, epsilon: Any) -> Population:
     """The individuals as they are judged at level epsilon, a number or (n,): a violation up to it counts as none.

@@ -260,7 +260,7 @@ def ranks_by_chains(objectives: Array, violation: Array | None = None, block: in
     columns, m = _columns(objectives, violation)
     n = columns[0].shape[0]
     block = block or min(512 if n > 2**14 else 256, 2 ** max(n - 1, 1).bit_length())
-    order = _order(_counts(columns, m))
+    order = rows_by(_counts(columns, m))
     padded = -(-n // block) * block
     ordered = tuple(jnp.pad(c[order], (0, padded - n), constant_values=jnp.inf) for c in columns)
     chains = _chains(ordered, m, block)
@@ -400,21 +400,23 @@ def best_rows(rank: Array, spread: Array, count: int) -> Array:
     keys = jnp.where(rank < margin, jnp.inf, jnp.where(rank == margin, inside, -1))
     if _on_cpu() or n > COUNTED:
         return lax.top_k(keys, count)[1]
-    return _order(-keys)[:count]
+    return rows_by(-keys)[:count]
 
 
-def _order(keys: Array) -> Array:
-    """The rows by rising keys (n,), among equals the lower first, (n,) int32."""
-    n = keys.shape[0]
+def rows_by(*keys: Array) -> Array:
+    """The rows by rising keys (n,), the first key first, among equals the lower row first, (n,) int32."""
+    n = keys[0].shape[0]
     rows = jnp.arange(n, dtype=jnp.int32)
     if _on_cpu() or n > COUNTED:
-        return lax.sort((keys, rows), num_keys=1, is_stable=True)[1]
+        return lax.sort((*keys, rows), num_keys=len(keys), is_stable=True)[-1]
 
     def term(row: Columns, other: Columns) -> Columns:
-        before = (other[0] < row[0]) | ((other[0] == row[0]) & (other[1] < row[1]))
+        before = other[-1] < row[-1]
+        for mine, theirs in zip(reversed(row[:-1]), reversed(other[:-1]), strict=True):
+            before = (theirs < mine) | ((theirs == mine) & before)
         return (before.astype(jnp.int32),)
 
-    (place,) = _over_others(term, (SUM,), (keys, rows), (keys, rows))
+    (place,) = _over_others(term, (SUM,), (*keys, rows), (*keys, rows))
     return jnp.zeros(n, jnp.int32).at[place].set(rows, unique_indices=True, mode="promise_in_bounds")
 
 

@@ -21,3 +21,13 @@ def bounce_back(key: Array, x: Array, inside: Array, bounds: Bounds) -> Array:
     # rounding of the sum could step over the far wall by one unit, hence the clip
     back = jnp.clip(wall + share * (inside - wall), bounds.lower, bounds.upper)
     return jnp.where(outside, back, x)
+
+
+def halfway(x: Array, inside: Array, bounds: Bounds) -> Array:
+    """Replace each gene that left the box by the middle between its place in `inside` and the wall it crossed.
+
+    Zhang & Sanderson (2009), IEEE Trans. Evol. Comput. 13(5):945-958, doi:10.1109/TEVC.2009.2014613.
+    """
+    wall = jnp.where(x < bounds.lower, bounds.lower, bounds.upper)
+    outside = (x < bounds.lower) | (x > bounds.upper)
+    return jnp.where(outside, 0.5 * wall + 0.5 * inside, x)

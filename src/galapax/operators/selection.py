@@ -33,14 +33,20 @@ def best_index(population: Population) -> Array:
     return jnp.argmin(jnp.where(population.violation == least, population.fitness, jnp.inf))
 
 
-def row_of(population: Population, row: Array | int) -> Population:
-    """One individual, as a population of one."""
+def row_of(population: Population, row: Any) -> Population:
+    """One individual, (1, ...)."""
     return jax.tree.map(lambda a: a[row][None], population)
 
 
 def with_first(population: Population, first: Population) -> Population:
-    """The population with a population of one in its first row."""
+    """The population with this individual (1, ...) in its first slot."""
     return jax.tree.map(lambda a, b: a.at[0].set(b[0]), population, first)
+
+
+def keep_best(population: Population, before: Population, trials: Population) -> Population:
+    """The population with the best of these trials and of the first individual before, in its first slot."""
+    new, old = row_of(trials, best_index(trials)), row_of(before, 0)
+    return with_first(population, choose(no_worse(new, old), new, old))
 
 
 COUNTED = 256  # up to so many values are ranked by comparing all pairs, which is fused; more are sorted

@@ -1,0 +1,339 @@
+"""Success-history based adaptive differential evolution with a population that shrinks: L-SHADE, and jSO after it.
+
+Tanabe & Fukunaga (2014), IEEE CEC, 1658-1665, doi:10.1109/CEC.2014.6900380; without a known end of the run this is
+their SHADE 1.1, whose population keeps its size. jSO: Brest, Maucec & Boskovic (2017), IEEE CEC, 1311-1318,
+doi:10.1109/CEC.2017.7969456.
+
+Differs from the papers: a run ends with a whole generation. Of individuals that enter a full archive in one generation
+two may be given the same place, and then one stays. An individual that failed teaches nothing when it is replaced, and
+does not enter the archive. With constraints, feasibility comes first, and what a success gained is its gain in the
+objective, or in the violation where that differs, each in units of its mean. With equalities the comparison is relaxed
+at first as in EpsilonDE (Takahama & Sakai 2006, doi:10.1109/CEC.2006.1688283), and the first row keeps the best point
+ever seen.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from galapax.core.algorithm import Algorithm, Budget, static
+from galapax.core.checks import in_range, positive, whole
+from galapax.core.errors import InputError
+from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
+from galapax.core.problem import Bounds
+from galapax.numerics import random
+from galapax.numerics.materialise import stored
+from galapax.operators.adaptation import gains, lehmer_mean, to_archive
+from galapax.operators.constraints import PASSING, epsilon_level, first_level, relaxed
+from galapax.operators.crossover import binomial_crossover
+from galapax.operators.dominance import rows_by
+from galapax.operators.repair import halfway
+from galapax.operators.sampling import uniform_in
+from galapax.operators.schedule import Horizon, horizon_of, progress, rounded, shrunk
+from galapax.operators.selection import choose, keep_best, no_worse, take
+
+SPREAD = 0.1  # of weights and crossover rates around a remembered one
+TERMINAL = -1.0  # in the memory of crossover rates: 0 from now on
+FEWEST = 18  # individuals, unless another number is given
+ROUNDS = 50  # generations of the first size that a budget of evaluations should allow
+
+
+class LSHADEState(NamedTuple):
+    candidates: Array  # (n, d) trials, waiting for their evaluation; beyond `size` copies of the best parent
+    tried: Array  # (2, n) the weight and crossover rate that made them
+    parents: Population  # the best first; beyond `size` as if never evaluated
+    size: Array  # how many rows are in use
+    archive: Array  # (c, d) parents that lost their place
+    filled: Array  # how many rows of the archive are in use
+    memory: Array  # (2, h) weights and crossover rates that worked
+    turn: Array  # which column of the memory is the next to change
+    generations: Array  # made so far
+    spent: Array  # evaluations made so far
+    first_epsilon: Array  # what the constraints were relaxed by at first
+    bounds: Bounds
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class LSHADE(Algorithm):
+    """L-SHADE, adaptive differential evolution with a shrinking population, for one objective on a box.
+
+    Strong with a budget of thousands of evaluations a variable, which it must know: without generations or
+    max_evaluations the population stays as large as it was. Slow where tens of evaluations a variable must do, and
+    on ill-conditioned valleys beside methods that learn a covariance; with equalities EpsilonDE is better.
+
+    population: number of individuals at the start, at least 4; None for 18 d, N_init in the paper, and less where
+        max_evaluations would be spent in fewer than 50 such generations.
+    last_population: number of individuals at the end, N_min in the paper, at least 4.
+    memories: how many weights and crossover rates that worked are remembered, H in the paper.
+    archive: parents that lost their place and are still drawn from, per individual, r_arc in the paper.
+    best_share: share of the population that mutants are drawn towards, p in the paper.
+    weight, crossover_rate: F and CR to start with; they adapt.
+    relaxed: with equalities, generations until the constraints hold in full, or half of the run if that is less.
+    decay: power with which the level of relaxation falls.
+    horizon: when the run ends; the problem's budget says so.
+    """
+
+    population: int | None = static(None)  # type: ignore[assignment]
+    last_population: int = static(4)
+    memories: int = static(6)
+    archive: float = static(2.6)
+    best_share: float = 0.11
+    weight: float = 0.5
+    crossover_rate: float = 0.5
+    relaxed: float = 400.0
+    decay: float = 5.0
+    horizon: Horizon | None = None
+
+    steady = False
+
+    def check(self) -> None:
+        least = whole(
+            self.last_population, "last_population", 4, "besides the best, each individual draws two partners"
+        )
+        if self.population is not None:
+            whole(self.population, "population", 4, "besides the best, each individual draws two partners")
+            if self.population < least:
+                raise InputError(f"last_population must be at most population, {self.population}; got {least}.")
+        whole(self.memories, "memories", 1)
+        in_range(self.archive, "archive", 0.0, 100.0)
+        in_range(self.best_share, "best_share", 0.0, 1.0)
+        in_range(self.weight, "weight", 0.0, 1.0)
+        in_range(self.crossover_rate, "crossover_rate", 0.0, 1.0)
+        positive(self.relaxed, "relaxed")
+        positive(self.decay, "decay")
+
+    def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
+        n = self.population
+        if n is None:
+            n = self.usual_population(dim)
+            if budget.evaluations is not None:
+                n = min(n, budget.evaluations // ROUNDS)
+            n = max(n, FEWEST, self.last_population)
+        return replace(self, population=n, horizon=horizon_of(budget))
+
+    def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> LSHADEState:
+        n = self.population
+        assert n is not None  # it was bound
+        x = uniform_in(key, bounds, n)
+        zero, nothing = jnp.zeros((), x.dtype), jnp.zeros((), jnp.int32)
+        first = jnp.stack([jnp.asarray(self.weight, x.dtype), jnp.asarray(self.crossover_rate, x.dtype)])[:, None]
+        tried, memory = (jnp.broadcast_to(first, (2, size)) for size in (n, self.memories))
+        return LSHADEState(
+            candidates=x,
+            tried=tried,
+            parents=unevaluated(x, shape),
+            size=jnp.full((), n, jnp.int32),
+            archive=jnp.broadcast_to(bounds.lower, (max(1, round(self.archive * n)), bounds.dim)),
+            filled=nothing,
+            memory=memory,
+            turn=nothing,
+            generations=nothing,
+            spent=nothing,
+            first_epsilon=zero,
+            bounds=bounds,
+        )
+
+    def evaluations(self, state: LSHADEState, number: Any) -> Any:
+        return state.size
+
+    def step(self, key: Array, state: LSHADEState, evaluation: Evaluation) -> LSHADEState:
+        """Each trial against its parent; learn from the winners, let the worst go, then breed."""
+        key_archive, key_breed = random.split(key)
+        relax, dtype = evaluation.eq is not None, state.parents.x.dtype
+        rows = jnp.arange(state.parents.x.shape[0], dtype=jnp.int32)
+        active = rows < state.size
+        trials = evaluated(state.candidates, evaluation)
+        generations, spent = state.generations + 1, state.spent + state.size
+        reached = progress(self.horizon, generations, spent, dtype)
+        first = self.first_level(state, trials, active) if relax else state.first_epsilon
+        level = self.level(first, generations, reached)
+        new, old = relaxed(trials, level), relaxed(state.parents, level)
+        better = ~no_worse(old, new) & active & jnp.isfinite(old.fitness)
+        archive, filled = to_archive(
+            key_archive, state.archive, state.filled, self.capacity(state.size), state.parents.x, better
+        )
+        memory, turn = self.learn(state, gains(old, new, better), better)
+        parents = choose(no_worse(new, old) & active, trials, state.parents)
+        if relax:
+            parents = keep_best(parents, state.parents, _only(active, trials))
+        size = shrunk(len(rows), self.last_population, reached)
+        parents = stored(_only(rows < size, take(best_first(parents, level, active, relax), parents)))
+        filled = jnp.minimum(filled, self.capacity(size))
+        candidates, tried = self.breed(key_breed, parents, size, archive, filled, memory, reached, state.bounds)
+        return LSHADEState(
+            candidates, tried, parents, size, archive, filled, memory, turn, generations, spent, first, state.bounds
+        )
+
+    def first_level(self, state: LSHADEState, trials: Population, active: Array) -> Array:
+        """What the constraints are relaxed by at first, from the first candidates."""
+        assert trials.violation is not None
+        found = first_level(jnp.where(active, trials.violation, jnp.inf), PASSING)
+        return jnp.where(state.generations == 0, found, state.first_epsilon)
+
+    def level(self, first: Array, generations: Array, reached: Array) -> Array:
+        """What they are relaxed by now."""
+        share = jnp.maximum((generations - 1).astype(first.dtype) / self.relaxed, 2 * reached)
+        return epsilon_level(first, share, 1, self.decay)
+
+    def capacity(self, size: Array) -> Array:
+        """Places in the archive of a population of that size, at least 1."""
+        return jnp.maximum(rounded(jnp.asarray(self.archive, jnp.float32) * size), 1)
+
+    def learn(self, state: LSHADEState, gained: Array, better: Array) -> tuple[Array, Array]:
+        """The memory with what worked in the column whose turn it is, and the next one's turn, where anything did."""
+        mean, none = lehmer_mean(state.tried, gained, 2)
+        place = (jnp.arange(self.memories, dtype=jnp.int32) == state.turn)[None, :]
+        over = jnp.stack([jnp.zeros((), bool), none[1]])[:, None] | (state.memory < 0)
+        learned = jnp.where(over, TERMINAL, self.learned(state.memory, mean[:, None]))
+        any_worked = jnp.any(better)
+        memory = jnp.where(place & any_worked, learned, state.memory)
+        return memory, jnp.where(any_worked, (state.turn + 1) % self.memories, state.turn)
+
+    def breed(
+        self,
+        key: Array,
+        parents: Population,
+        size: Array,
+        archive: Array,
+        filled: Array,
+        memory: Array,
+        reached: Array,
+        bounds: Bounds,
+    ) -> tuple[Array, Array]:
+        """A trial for each of the first `size` parents, with the weight and crossover rate that made it."""
+        key_memory, key_weight, key_rate, key_best, key_partners, key_cross = random.split(key, 6)
+        x, n = parents.x, parents.x.shape[0]
+        rows = jnp.arange(n, dtype=jnp.int32)
+        around = self.centres(memory)[:, random.integers(key_memory, (n,), self.memories)]
+        weight = jnp.minimum(random.positive_cauchy(key_weight, around[0], SPREAD), 1)
+        rate = jnp.clip(around[1] + SPREAD * random.normal(key_rate, (n,), x.dtype), 0, 1)
+        weight, rate = self.limited(weight, jnp.where(around[1] < 0, 0, rate), reached)
+        weight, rate = stored((weight, rate))
+        ahead = self.ahead(key_best, rows, size, reached)
+        words = random.bits(key_partners, (2, n))
+        plus = _past(random.scale_to(words[0], size - 1), rows)
+        minus = random.scale_to(words[1], size + filled - 2)  # of the population or the archive
+        minus = _past(_past(minus, jnp.minimum(rows, plus)), jnp.maximum(rows, plus))
+        ahead, plus, minus = stored((ahead, plus, minus))
+        from_population = x.at[jnp.minimum(minus, n - 1)].get(mode="promise_in_bounds")
+        from_archive = archive.at[jnp.clip(minus - size, 0, archive.shape[0] - 1)].get(mode="promise_in_bounds")
+        x_ahead, x_plus = x.at[jnp.stack([ahead, plus])].get(mode="promise_in_bounds")
+        x_minus = jnp.where((minus < size)[:, None], from_population, from_archive)
+        pull = (weight * self.pull(reached))[:, None]
+        mutants = stored(x + pull * (x_ahead - x) + weight[:, None] * (x_plus - x_minus))
+        trials = halfway(binomial_crossover(key_cross, x, mutants, rate[:, None]), x, bounds)
+        return jnp.where((rows < size)[:, None], trials, x[0]), jnp.stack([weight, rate])
+
+    def ahead(self, key: Array, rows: Array, size: Array, reached: Array) -> Array:
+        """For each row one of the best that its mutant is drawn towards, (n,)."""
+        best = jnp.maximum(rounded(self.share(reached) * size), 2)
+        besides = self.besides_itself(reached) & (rows < best)
+        pick = random.scale_to(random.bits(key, rows.shape), best - besides.astype(jnp.int32))
+        return jnp.where(besides, _past(pick, rows), pick)
+
+    # --- where jSO differs
+
+    @staticmethod
+    def usual_population(dim: int) -> int:
+        return 18 * dim
+
+    def share(self, reached: Array) -> Any:
+        """The share of the population that mutants are drawn towards."""
+        return self.best_share
+
+    def pull(self, reached: Array) -> Any:
+        """How much stronger they are drawn there than along the difference."""
+        return 1.0
+
+    def limited(self, weight: Array, rate: Array, reached: Array) -> tuple[Array, Array]:
+        """Weights and crossover rates within the limits of this part of the run."""
+        return weight, rate
+
+    def besides_itself(self, reached: Array) -> Array:
+        """Whether an individual among the best is drawn towards the others only."""
+        return jnp.zeros((), bool)
+
+    def centres(self, memory: Array) -> Array:
+        """What weights and crossover rates are drawn around."""
+        return memory
+
+    def learned(self, old: Array, mean: Array) -> Array:
+        """What a column of the memory becomes."""
+        return jnp.broadcast_to(mean, old.shape)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class JSO(LSHADE):
+    """jSO, an L-SHADE whose weights and rates are held back in the first part of the run.
+
+    The better of the two with ten thousand evaluations a variable, the worse with few; it must know when the run ends:
+    without generations or max_evaluations it searches as if it had just begun.
+
+    population: as in LSHADE, but None for 25 ln(d) sqrt(d).
+    best_share: at the start; it falls to half of that.
+    last_population, memories, archive, weight, crossover_rate, relaxed, decay, horizon: as in LSHADE.
+    """
+
+    memories: int = static(5)
+    archive: float = static(1.0)
+    best_share: float = 0.25
+    weight: float = 0.3
+    crossover_rate: float = 0.8
+
+    @staticmethod
+    def usual_population(dim: int) -> int:
+        return round(25 * math.log(dim) * math.sqrt(dim))
+
+    def share(self, reached: Array) -> Any:
+        return self.best_share * (1 - 0.5 * reached)
+
+    def pull(self, reached: Array) -> Any:
+        return jnp.where(reached < 0.2, 0.7, jnp.where(reached < 0.4, 0.8, 1.2)).astype(reached.dtype)
+
+    def limited(self, weight: Array, rate: Array, reached: Array) -> tuple[Array, Array]:
+        least = jnp.where(reached < 0.25, 0.7, jnp.where(reached < 0.5, 0.6, 0.0)).astype(rate.dtype)
+        most = jnp.where(reached < 0.6, 0.7, 1.0).astype(weight.dtype)
+        return jnp.minimum(weight, most), jnp.maximum(rate, least)
+
+    def besides_itself(self, reached: Array) -> Array:
+        return reached < 0.5
+
+    def centres(self, memory: Array) -> Array:
+        return memory.at[:, -1].set(0.9)
+
+    def learned(self, old: Array, mean: Array) -> Array:
+        return (old + mean) / 2
+
+
+def best_first(parents: Population, level: Array, active: Array, first_stays: bool) -> Array:
+    """The rows by what they are worth at a level of relaxation, those not in use last, (n,).
+
+    first_stays: whether the first row stays the first.
+    """
+    judged = _only(active, relaxed(parents, level))
+    keys = [judged.fitness] if judged.violation is None else [judged.violation, judged.fitness]
+    if first_stays:
+        keys.insert(0, (jnp.arange(active.shape[0]) > 0).astype(jnp.int32))
+    return rows_by(*keys)
+
+
+def _only(counted: Array, population: Population) -> Population:
+    """The population with rows that do not count as if never evaluated."""
+    violation = population.violation
+    return population._replace(
+        objectives=jnp.where(counted[:, None], population.objectives, jnp.inf),
+        violation=None if violation is None else jnp.where(counted, violation, jnp.inf),
+    )
+
+
+def _past(pick: Array, other: Array) -> Array:
+    """A pick among those without `other`, as a row among all."""
+    return pick + (pick >= other).astype(jnp.int32)
