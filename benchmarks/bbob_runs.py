@@ -38,6 +38,7 @@ def _ours(function: int, dim: int, instance: int, plan: dict[str, Any]) -> dict[
     result = gx.minimize(
         gx.problems.bbob(function, dim, instance),
         algorithm=None if name == "default" else algorithms.get(name, **plan["settings"]),
+        restarts=_restarts(plan["restarts"]),
         max_evaluations=plan["budget"] * dim,
         target=FINAL,
         seed=instance + plan["seed"],
@@ -48,6 +49,16 @@ def _ours(function: int, dim: int, instance: int, plan: dict[str, Any]) -> dict[
     made = record(function, dim, instance, rows.nfev, rows.best, int(result.nfev), spent)
     made["trace"].insert(0, [1, float(rows.worst[0])])  # cocopp wants a first evaluation: the first generation's worst
     return made
+
+
+def _restarts(given: str | None) -> Any:
+    """A name as minimize takes it, or a portfolio with other shares."""
+    name, _, settings = (given or "").partition(":")
+    if name != "portfolio":
+        return given
+    from galapax.algorithms.portfolio import Portfolio
+
+    return Portfolio(**{key: float(value) for key, value in (pair.split("=") for pair in settings.split(",") if pair)})
 
 
 def _peer(function: int, dim: int, instance: int, plan: dict[str, Any]) -> dict[str, Any]:

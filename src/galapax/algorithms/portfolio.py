@@ -1,0 +1,47 @@
+"""Two kinds of search share a run: CMA-ES with restarts, and L-SHADE.
+
+Neither solves what the other does: CMA-ES follows curved and rotated valleys with few evaluations, adaptive
+differential evolution finds its way between many separable minima. The policy begins with CMA-ES, which is done soon
+where it is the right method, and gives L-SHADE its part once restarts have not helped. docs/algorithms.md has the
+measurements that the shares below come from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from galapax.algorithms.lshade import LSHADE
+from galapax.core.algorithm import Algorithm
+from galapax.core.restarts import BIPOP, Leg, Past, Restarts
+from galapax.core.stop import Stop
+
+WAIT = 0.1  # share of the budget that CMA-ES has spent when L-SHADE begins
+SHARE = 0.45  # of the budget, for L-SHADE
+UNKNOWN = 4  # without a known budget L-SHADE may spend so many times what was spent before it
+
+
+@dataclass(frozen=True)
+class Portfolio(Restarts):
+    """CMA-ES by BIPOP, and between its restarts L-SHADE."""
+
+    name = "portfolio"
+
+    wait: float = WAIT
+    share: float = SHARE
+
+    def next(self, algorithm: Algorithm, past: Sequence[Past], left: float, draw: Callable[[], float]) -> Leg | Stop:
+        own = [p for p in past if p.kind != "evolution"]
+        spent = sum(p.evaluations for p in past)
+        evolved = spent - sum(p.evaluations for p in own)
+        total = spent + left
+        if math.isfinite(total):
+            due = evolved == 0 and spent >= self.wait * total
+            most = self.share * total
+        else:
+            due = len(own) > 2 and spent >= UNKNOWN * evolved
+            most = UNKNOWN * spent
+        if due:
+            return Leg(LSHADE(), "evolution", most)
+        return BIPOP().next(algorithm, own, left, draw)
