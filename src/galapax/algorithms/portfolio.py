@@ -17,19 +17,22 @@ from galapax.core.algorithm import Algorithm
 from galapax.core.restarts import BIPOP, Leg, Past, Restarts
 from galapax.core.stop import Stop
 
-WAIT = 0.1  # share of the budget that CMA-ES has spent when L-SHADE begins
-SHARE = 0.45  # of the budget, for L-SHADE
-UNKNOWN = 4  # without a known budget L-SHADE may spend so many times what was spent before it
+ROUNDS = 500  # generations of its first population that L-SHADE needs; with fewer individuals it has more
+FEWEST = 500  # evaluations a variable below which L-SHADE is not worth its start
+UNKNOWN = 2  # without a known budget L-SHADE may spend so many times what was spent before it
 
 
 @dataclass(frozen=True)
 class Portfolio(Restarts):
-    """CMA-ES by BIPOP, and between its restarts L-SHADE."""
+    """CMA-ES by BIPOP, and between its restarts L-SHADE.
+
+    wait: share of the budget that is spent when L-SHADE begins. share: of the budget, what L-SHADE is given.
+    """
 
     name = "portfolio"
 
-    wait: float = WAIT
-    share: float = SHARE
+    wait: float = 0.2
+    share: float = 0.25
 
     def next(self, algorithm: Algorithm, past: Sequence[Past], left: float, draw: Callable[[], float]) -> Leg | Stop:
         own = [p for p in past if p.kind != "evolution"]
@@ -37,11 +40,9 @@ class Portfolio(Restarts):
         evolved = spent - sum(p.evaluations for p in own)
         total = spent + left
         if math.isfinite(total):
-            due = evolved == 0 and spent >= self.wait * total
-            most = self.share * total
+            due, most = evolved == 0 and spent >= self.wait * total, self.share * total
         else:
-            due = len(own) > 2 and spent >= UNKNOWN * evolved
-            most = UNKNOWN * spent
-        if due:
-            return Leg(LSHADE(), "evolution", most)
+            due, most = len(own) > 2 and spent >= 2 * UNKNOWN * evolved, float(UNKNOWN * spent)
+        if past and due and FEWEST * len(past[0].x) <= most <= left:
+            return Leg(LSHADE(population=max(18, round(most / ROUNDS))), "evolution", most)
         return BIPOP().next(algorithm, own, left, draw)
