@@ -21,6 +21,7 @@ import platform
 import time
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,8 @@ def _plan(given: argparse.Namespace) -> dict[str, Any]:
     """What every process needs to know."""
     settings = {name: ast.literal_eval(value) for name, value in (pair.split("=") for pair in given.set)}
     if given.peer is not None:
+        if find_spec("cma") is None:
+            raise SystemExit("--peer runs on pycma's functions: pip install cma.")
         name = given.peer
     else:
         from galapax import algorithms
