@@ -95,7 +95,7 @@ def _count(value: float) -> str:
 
 
 def _markdown(heads: list[str], rows: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    widths = [max(2, *map(len, column)) for column in zip(heads, *rows, strict=True)]
 
     def line(cells: list[str]) -> str:
         return "| " + " | ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)) + " |"

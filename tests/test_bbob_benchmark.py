@@ -45,7 +45,7 @@ def test_tables_stand_beside_the_anchors():
     runs = [a_run(1, *SOLVED, evaluations=500), a_run(2, *MISSED, evaluations=400)]
     text = report.tables([{"label": "mine", "runs": runs, "budget": 100}])
     assert "BIPOP-CMA-ES-2009" in text and "mine: targets" in text
-    row = next(line for line in text.splitlines() if line.startswith("| 8"))
+    row = next(line for line in text.splitlines() if line.startswith("|  8"))
     assert [cell.strip() for cell in row.split("|")][2:6] == ["55%", "1/2", "900", "422"]
 
 
