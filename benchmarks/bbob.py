@@ -6,8 +6,9 @@ python benchmarks/bbob.py --peer pycma-bipop --dims 5 20 --save pycma.json
 python benchmarks/bbob.py --compare default.json pycma.json --ecdf ecdf.png --coco coco
 python -m cocopp -o ppdata coco/default coco/pycma-bipop         COCO's own tables and figures
 
-One run an instance, each a single call of `gx.minimize`, on one core; functions are spread over processes. galapax's
-evaluations are counted at the ends of generations, a peer's one by one. Run lengths are as they were, not bootstrapped.
+One run an instance, each a single call of `gx.minimize`, on one core; functions are spread over processes. With --batch
+all instances of a function are one computation, on the device that JAX finds. galapax's evaluations are counted at the
+ends of generations, a peer's one by one. Run lengths are as they were, not bootstrapped.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import json
 import math
 import platform
 import time
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +43,12 @@ def pieces(dims: list[int], functions: list[int], instances: list[int], jobs: in
 
 
 def run_all(plan: dict[str, Any], work: list[tuple[int, int, list[int]]], jobs: int, save: Path | None) -> Any:
-    """The result of all pieces of work, kept on disk as it grows."""
+    """The result of all pieces of work, kept on disk as it grows. jobs: processes; 0 for batches on the device."""
     result: dict[str, Any] = {**plan, "targets": TARGETS, "versions": _versions(), "runs": []}
     began, saved = time.perf_counter(), 0.0
-    for number, ((function, dim, instances, _), runs) in enumerate(spread(solve, [(*w, plan) for w in work], jobs), 1):
+    given = [(*piece, plan) for piece in work]
+    made = spread(solve, given, jobs) if jobs else _one_by_one(given)
+    for number, ((function, dim, instances, _), runs) in enumerate(made, 1):
         result["runs"] += runs
         hits = sum(run["final"] <= FINAL for run in runs)
         print(
@@ -56,8 +61,16 @@ def run_all(plan: dict[str, Any], work: list[tuple[int, int, list[int]]], jobs: 
             saved = now
             save.write_text(json.dumps(result))
     result["runs"].sort(key=lambda run: (run["dim"], run["function"], run["instance"]))
-    print(f"{time.perf_counter() - began:.0f} s with {jobs} processes\n")
+    print(f"{time.perf_counter() - began:.0f} s with {jobs or 1} process{'es' * (jobs > 1)}\n")
     return result
+
+
+def _one_by_one(work: list[tuple[Any, ...]]) -> Iterator[tuple[Any, Any]]:
+    """In this process, a batch after the other."""
+    from bbob_batch import solve_together
+
+    for arguments in work:
+        yield arguments, solve_together(*arguments)
 
 
 def _versions() -> dict[str, str]:
@@ -74,6 +87,8 @@ def _plan(given: argparse.Namespace) -> dict[str, Any]:
     """What every process needs to know."""
     settings = {name: ast.literal_eval(value) for name, value in (pair.split("=") for pair in given.set)}
     if given.peer is not None:
+        if find_spec("cma") is None:
+            raise SystemExit("--peer runs on pycma's functions: pip install cma.")
         name = given.peer
     else:
         from galapax import algorithms
@@ -108,8 +123,9 @@ def main() -> None:
     parser.add_argument("--instances", type=int, nargs="+", default=list(range(1, 16)))
     parser.add_argument("--budget", type=int, default=10_000, help="evaluations of a run, times the dimension")
     parser.add_argument("--seed", type=int, default=0, help="added to the instance's number, which seeds its run")
-    parser.add_argument("--dtype", help="float32 or float64")
+    parser.add_argument("--dtype", default="float64", help="in float32 the steps of x are too coarse for f2, f10-f13")
     parser.add_argument("--jobs", type=int, default=len(cores()), help="processes, each on a core of its own")
+    parser.add_argument("--batch", action="store_true", help="all instances at once, on the device that JAX finds")
     parser.add_argument("--label", help="how tables and folders call it")
     parser.add_argument("--save", type=Path, metavar="FILE.json", help="keep the runs")
     parser.add_argument("--compare", type=Path, nargs="+", metavar="FILE.json", help="show kept runs, run nothing")
@@ -122,8 +138,10 @@ def main() -> None:
             for result, file in zip(results, given.compare, strict=True):
                 result["label"] = file.stem
     else:
-        jobs = max(1, min(given.jobs, len(cores())))
-        work = pieces(given.dims, given.functions, given.instances, jobs)
+        if given.batch and given.peer:
+            raise SystemExit("--batch is for galapax, not for a --peer.")
+        jobs = 0 if given.batch else max(1, min(given.jobs, len(cores())))
+        work = pieces(given.dims, given.functions, given.instances, max(1, jobs))
         results = [run_all(_plan(given), work, jobs, given.save)]
     print(report.tables(results))
     if given.ecdf:

@@ -83,7 +83,7 @@ def _table(results: list[dict[str, Any]], dim: int) -> str:
             lines.append(
                 f"{result['label']}: {solved(runs, DECADES):.1%} of (function, instance, target) over 1e1 .. 1e-8, "
                 f"{solved(runs, [FINAL]):.1%} of runs at 1e-8; {result['budget']} x {dim} evaluations a run; "
-                f"{sum(run['seconds'] for run in runs):.0f} s on one core, compilation included"
+                f"{sum(run['seconds'] for run in runs):.0f} s in all, compilation included"
             )
     return "\n".join(lines)
 
@@ -95,7 +95,7 @@ def _count(value: float) -> str:
 
 
 def _markdown(heads: list[str], rows: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    widths = [max(2, *map(len, column)) for column in zip(heads, *rows, strict=True)]
 
     def line(cells: list[str]) -> str:
         return "| " + " | ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)) + " |"

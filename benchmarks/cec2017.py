@@ -17,6 +17,7 @@ import ast
 import csv
 import json
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=len(cores()), help="processes, each on a core of its own")
     parser.add_argument("--save", type=Path, metavar="FILE.json", help="keep the errors")
     given = parser.parse_args()
+    if find_spec("minionpy") is None:
+        raise SystemExit("The functions are minionpy's: pip install minionpy.")
     settings = {name: ast.literal_eval(value) for name, value in (pair.split("=") for pair in given.set)}
     plan = {"algorithm": given.algorithm, "settings": settings, "budget": given.budget}
     seeds = list(range(1, given.runs + 1))
