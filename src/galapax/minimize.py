@@ -10,7 +10,7 @@ from typing import Any
 from galapax import algorithms
 from galapax.core.algorithm import Algorithm
 from galapax.core.problem import Problem
-from galapax.core.restarts import Restarts, as_restarts
+from galapax.core.restarts import Restarts
 from galapax.engines.interrupts import interrupts
 from galapax.evaluation.blackbox import BlackBox, SeveralObjectives
 from galapax.results.result import Result
@@ -36,7 +36,7 @@ def minimize(
     max_seconds: float | None = None,
     stall: int | None = None,
     tolerance: float | None = None,
-    restarts: str | Restarts | None = None,
+    restarts: str | Restarts | None = "auto",
     maximize: bool = False,
     vectorized: bool = False,
     blackbox: bool = False,
@@ -58,14 +58,17 @@ def minimize(
     ineq, eq: constraints; x is feasible when every ineq(x) <= 0 and every eq(x) = 0 (to 1e-4).
     algorithm: a name (`galapax list`), an instance such as DE(weight=0.7), or None for a good default.
     population: individuals of the algorithm, if not its own default.
-    generations: at most so many (1000 unless max_evaluations or max_seconds is given).
+    generations: at most so many (unless something limits a run: 1000, or 10 000 evaluations a variable where it
+        restarts, at least 20 000 and at most a million).
     target: stop a run once its best feasible value is at least as good. max_evaluations: per run. max_seconds: in all.
     stall: stop a run after so many generations without a better value. (With two objectives the value that target and
         stall mean is the hypervolume up to the Problem's reference_point.)
     tolerance: stop a run that has converged: its population lies within this share of the box in every variable. By
         default 1e-11 (1e-6 in float32); 0 lets it go on.
     restarts: what a run does that has converged or cannot get on: "plain" searches again, "ipop" with twice the
-        population each time, "bipop" with large and small ones in turn; None ends the run.
+        population each time, "bipop" with large and small ones in turn, "portfolio" gives L-SHADE its part; None ends
+        the run. "auto" is "portfolio" for the default algorithm of one objective without constraints, else None. A run
+        that restarts ends once five searches came to the same best value, unless it has a target.
     runs: independent runs, computed together, in slices of a fixed size: run r is the same to the last bit in every
         ensemble on a CPU, whatever `runs` is, and with first_run=r by itself; `result.run(r)` makes it again. (A single
         run without first_run is computed on its own: it makes the same draws as run 0, and may round differently.)
@@ -98,7 +101,6 @@ def minimize(
         "max_seconds": max_seconds,
         "stall": stall,
         "tolerance": tolerance,
-        "restarts": as_restarts(restarts),
         "maximize": maximize,
         "vectorized": vectorized,
         "blackbox": blackbox,
@@ -110,6 +112,7 @@ def minimize(
     }
 
     def run(solver: Algorithm, guessed: bool = False, known: BlackBox | None = None) -> Result:
+        options["restarts"] = algorithms.restarts_of(restarts, None if algorithm is not None else solver)
         if population is not None:
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
         if archive is not None:

@@ -70,6 +70,7 @@ def sweep(
         groups.setdefault(jax.tree.structure(solver), []).append(i)  # what shapes the program is part of the structure
     watchers = observers(*(options.pop(name, None) for name in ("callback", "progress", "live")))
     began = time.perf_counter()
+    options["restarts"] = algorithms.restarts_of(options.get("restarts", "auto"))
     tasks = {key: prepare(problem, tuple(solvers[i] for i in rows), **options) for key, rows in groups.items()}
     for task in tasks.values():  # before anything is run
         check_comparable(task)

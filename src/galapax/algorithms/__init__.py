@@ -18,10 +18,12 @@ from galapax.algorithms.game import GameCDE, Payoff
 from galapax.algorithms.lshade import JSO, LSHADE
 from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
+from galapax.algorithms.portfolio import Portfolio
 from galapax.algorithms.random_search import RandomSearch
 from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.core.algorithm import Algorithm, Shared
 from galapax.core.errors import InputError, unknown_name
+from galapax.core.restarts import BIPOP, IPOP, Plain, Restarts
 
 ALGORITHMS: dict[str, Any] = {
     "cde": CDE,
@@ -38,6 +40,9 @@ ALGORITHMS: dict[str, Any] = {
     "random": RandomSearch,
     "sharing_moea": SharingMOEA,
 }
+
+
+RESTARTS: dict[str, Restarts] = {policy.name: policy for policy in (Plain(), IPOP(), BIPOP(), Portfolio())}
 
 
 def get(name: str, **settings: Any) -> Algorithm:
@@ -67,7 +72,7 @@ def resolve(algorithm: str | Algorithm | None, constrained: bool = False, object
     if algorithm is None:
         if objectives > 1:
             return NSGA2()
-        return EpsilonDE() if constrained else DE()
+        return EpsilonDE() if constrained else CMAES()
     if isinstance(algorithm, str):
         return get(algorithm)
     if isinstance(algorithm, type) and issubclass(algorithm, Algorithm):
@@ -78,6 +83,21 @@ def resolve(algorithm: str | Algorithm | None, constrained: bool = False, object
             f"got {type(algorithm).__name__}."
         )
     return algorithm
+
+
+def restarts_of(given: Any, default: Algorithm | None = None) -> Restarts | None:
+    """How runs restart, from what a user gave: a name, a policy, None for not at all, or "auto".
+
+    default: the algorithm, if the user left the choice to us; "auto" lets CMA-ES then restart and share with L-SHADE.
+    """
+    if isinstance(given, str) and given == "auto":
+        return RESTARTS["portfolio"] if isinstance(default, CMAES) else None
+    if given is None or isinstance(given, Restarts):
+        return given
+    if isinstance(given, str) and given in RESTARTS:
+        return RESTARTS[given]
+    names = ", ".join(f'"{name}"' for name in RESTARTS)
+    raise InputError(f'restarts must be {names}, "auto" or None, got {given!r}.')
 
 
 def settings_of(algorithm: Algorithm) -> dict[str, Any]:

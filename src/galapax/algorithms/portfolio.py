@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from galapax.algorithms.lshade import LSHADE
 from galapax.core.algorithm import Algorithm
-from galapax.core.restarts import BIPOP, Leg, Past, Restarts
+from galapax.core.restarts import BIPOP, Leg, Past, Restarts, found
 from galapax.core.stop import Stop
 
 ROUNDS = 500  # generations of its first population that L-SHADE needs; with fewer individuals it has more
@@ -35,6 +35,8 @@ class Portfolio(Restarts):
     share: float = 0.25
 
     def next(self, algorithm: Algorithm, past: Sequence[Past], left: float, draw: Callable[[], float]) -> Leg | Stop:
+        if past and found(past) == len(past):
+            return Leg(algorithm, "again")  # all came to the same point: more of the same, which needs no new program
         own = [p for p in past if p.kind != "evolution"]
         spent = sum(p.evaluations for p in past)
         evolved = spent - sum(p.evaluations for p in own)

@@ -114,6 +114,13 @@ def find_algorithm(
     return dataclasses.replace(algorithm, **values)  # type: ignore[type-var]
 
 
+def find_restarts(given: str, name: str | None, chosen: Algorithm | None) -> Any:
+    """What --restarts means. The default algorithm restarts by default, with the values of `--set` too."""
+    if given == "auto" and name is None and isinstance(chosen, algorithms.CMAES):
+        return "portfolio"
+    return None if given == "none" else given
+
+
 def named_algorithm(text: str) -> Algorithm:
     """An algorithm from NAME or NAME:SETTING=VALUE:..., as `compare` takes it."""
     name, *settings = text.split(":")

@@ -56,6 +56,16 @@ MaxEvaluations = Annotated[int | None, typer.Option(help="Evaluations that one r
 Budget = Annotated[int, typer.Option("--max-evaluations", help="Evaluations that one run may spend.")]
 MaxSeconds = Annotated[float | None, typer.Option(help="Stop after so many seconds.")]
 Stall = Annotated[int | None, typer.Option(help="Stop after so many generations without a better value.")]
+Tolerance = Annotated[
+    float | None,
+    typer.Option(help="Stop a run whose population lies within this share of the box; 0 never does."),
+]
+Restarts = Annotated[
+    str,
+    typer.Option(
+        help="What a run does that has converged: none, plain, ipop, bipop or portfolio; auto leaves it to the default."
+    ),
+]
 Initial = Annotated[
     Path | None, typer.Option(help="A CSV file of points to start from, one a row, such as population.csv.")
 ]

@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from galapax.core.algorithm import Algorithm
-from galapax.core.errors import InputError
 from galapax.core.stop import Stop
 
 NEAR = 1e-6  # share of the box within which two searches ended at the same point
@@ -114,15 +113,3 @@ class BIPOP(Restarts):
         times = round((min(len(large), LARGEST) - 1) * draw() ** 2)
         closer = algorithm.doubled(first, times).closer(10 ** (-2 * draw()))
         return Leg(closer, "small", max(spent_large / 2, first * 2.0**times))
-
-
-POLICIES: dict[str, Restarts] = {policy.name: policy for policy in (Plain(), IPOP(), BIPOP())}
-
-
-def as_restarts(given: Any) -> Restarts | None:
-    """A policy from what a user gave: a name, a policy, or None."""
-    if given is None or isinstance(given, Restarts):
-        return given
-    if isinstance(given, str) and given in POLICIES:
-        return POLICIES[given]
-    raise InputError(f"restarts must be one of {', '.join(map(repr, POLICIES))} or None, got {given!r}.")

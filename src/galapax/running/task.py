@@ -13,7 +13,6 @@ from jax.core import Tracer
 
 from galapax import algorithms
 from galapax.algorithms.archive import Archived
-from galapax.algorithms.de import DE
 from galapax.core.algorithm import Algorithm, Budget, Shared
 from galapax.core.checks import finite, number, positive, reals, short, whole
 from galapax.core.errors import InputError
@@ -128,7 +127,7 @@ def fitting(problem: Problem, blackbox: Any, vectorized: Any, dtype: Any, popula
     """The default algorithm for a problem. A black box is called by the run alone: it must name several objectives."""
     objectives = 1 if problem.objectives is None else len(problem.objectives)
     if not blackbox:
-        together = (population or DE().population) if vectorized else 0
+        together = (population or 1) if vectorized else 0
         objectives = objective_count(problem, precision_of(dtype, problem.constrained, blackbox), together)
     return algorithms.resolve(None, problem.constrained, objectives)
 
