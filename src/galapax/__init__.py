@@ -9,6 +9,7 @@ from galapax.algorithms.ep import EP, FEP
 from galapax.algorithms.epsilon_de import EpsilonDE
 from galapax.algorithms.ga import GA
 from galapax.algorithms.lshade import JSO, LSHADE
+from galapax.algorithms.lsrtde import LSRTDE
 from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.random_search import RandomSearch
@@ -41,6 +42,7 @@ __all__ = [
     "GA",
     "JSO",
     "LSHADE",
+    "LSRTDE",
     "NPGA",
     "NSGA2",
     "PROBLEMS",

@@ -15,6 +15,7 @@ from galapax.algorithms.epsilon_de import EpsilonDE
 from galapax.algorithms.ga import GA
 from galapax.algorithms.game import GameCDE, Payoff
 from galapax.algorithms.lshade import JSO, LSHADE
+from galapax.algorithms.lsrtde import LSRTDE
 from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.random_search import RandomSearch
@@ -31,6 +32,7 @@ ALGORITHMS: dict[str, Any] = {
     "ga": GA,
     "jso": JSO,
     "lshade": LSHADE,
+    "lsrtde": LSRTDE,
     "npga": NPGA,
     "nsga2": NSGA2,
     "random": RandomSearch,
