@@ -12,6 +12,7 @@ from galapax.algorithms.lshade import JSO, LSHADE
 from galapax.algorithms.lsrtde import LSRTDE
 from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
+from galapax.algorithms.pso import PSO
 from galapax.algorithms.random_search import RandomSearch
 from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.compare import compare
@@ -46,6 +47,7 @@ __all__ = [
     "NPGA",
     "NSGA2",
     "PROBLEMS",
+    "PSO",
     "Bounds",
     "EpsilonDE",
     "EvaluationError",

@@ -18,6 +18,7 @@ from galapax.algorithms.lshade import JSO, LSHADE
 from galapax.algorithms.lsrtde import LSRTDE
 from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
+from galapax.algorithms.pso import PSO
 from galapax.algorithms.random_search import RandomSearch
 from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.core.algorithm import Algorithm, Shared
@@ -35,6 +36,7 @@ ALGORITHMS: dict[str, Any] = {
     "lsrtde": LSRTDE,
     "npga": NPGA,
     "nsga2": NSGA2,
+    "pso": PSO,
     "random": RandomSearch,
     "sharing_moea": SharingMOEA,
 }
