@@ -66,7 +66,7 @@ CASES = [
 def solver(name):
     settings = {"repaired": 0.0} if name == "epsilon_de" else {}
     if hasattr(gx.ALGORITHMS[name], "last_population"):
-        settings = {"last_population": N}  # ask and tell do not know when the run ends
+        settings = {"last_population": N}  # so that all can be counted alike
     return gx.ALGORITHMS[name](population=N, **settings)
 
 
@@ -117,7 +117,7 @@ def test_a_black_box_is_searched_at_the_same_points(name, case):
 @pytest.mark.parametrize(("name", "case"), CASES)
 def test_ask_and_tell_asks_for_the_same_points(name, case):
     res = compiled(name, case)
-    opt = gx.Optimizer(solver(name), BOX, seed=SEED, run=RUN)
+    opt = gx.Optimizer(solver(name), BOX, seed=SEED, run=RUN, generations=GENERATIONS)
     numpy = in_numpy(case)
     for _ in range(GENERATIONS):
         x = opt.ask()

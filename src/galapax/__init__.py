@@ -10,8 +10,10 @@ from galapax.algorithms.ep import EP, FEP
 from galapax.algorithms.epsilon_de import EpsilonDE
 from galapax.algorithms.ga import GA
 from galapax.algorithms.lshade import JSO, LSHADE
+from galapax.algorithms.lsrtde import LSRTDE
 from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
+from galapax.algorithms.pso import PSO
 from galapax.algorithms.random_search import RandomSearch
 from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.compare import compare
@@ -43,9 +45,11 @@ __all__ = [
     "GA",
     "JSO",
     "LSHADE",
+    "LSRTDE",
     "NPGA",
     "NSGA2",
     "PROBLEMS",
+    "PSO",
     "Bounds",
     "EpsilonDE",
     "EvaluationError",

@@ -43,6 +43,7 @@ class Optimizer:
     bounds: one (lower, upper) pair per variable, or a Problem. Of a Problem the box is taken, the tolerance on
         equalities, and, by algorithms that move candidates onto them (EpsilonDE), the constraints' formulas; what is
         evaluated is up to you all the same.
+    generations, max_evaluations: what you are going to spend, for algorithms that plan by it (LSHADE).
     It makes the same draws as `minimize` with the same seed and run number. ineq and eq values, where the problem has
     constraints, go to `tell` too. With several objectives `tell` takes (n, m), and `best` has the front.
     """
@@ -55,6 +56,8 @@ class Optimizer:
         seed: int = 0,
         run: int = 0,
         population: int | None = None,
+        generations: int | None = None,
+        max_evaluations: int | None = None,
         maximize: bool = False,
         eq_tolerance: float | None = None,
         dtype: str = "float64",
@@ -71,7 +74,10 @@ class Optimizer:
         if eq_tolerance is None:
             eq_tolerance = EQ_TOLERANCE if problem is None else problem.eq_tolerance
         check_tolerance(eq_tolerance)
+        limits = {"generations": generations, "max_evaluations": max_evaluations}
+        known = (None if limit is None else whole(limit, name, 1) for name, limit in limits.items())
         self.algorithm = solver
+        self._budget = Budget(*known)
         self.bounds = as_bounds(bounds if problem is None else problem.bounds)
         self.maximize = maximize
         self.generation = 0  # told so far
@@ -96,7 +102,7 @@ class Optimizer:
 
     def _new(self, shape: Shape) -> Search:
         """The search for evaluations of this shape."""
-        bound = self.algorithm.bind(self.bounds.dim, shape, Budget())
+        bound = self.algorithm.bind(self.bounds.dim, shape, self._budget)
         traced = self._traced
         return Search(
             algorithm=jax.tree.map(lambda leaf: np.asarray(leaf, self._dtype), bound),

@@ -16,9 +16,11 @@ from galapax.algorithms.epsilon_de import EpsilonDE
 from galapax.algorithms.ga import GA
 from galapax.algorithms.game import GameCDE, Payoff
 from galapax.algorithms.lshade import JSO, LSHADE
+from galapax.algorithms.lsrtde import LSRTDE
 from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.portfolio import Portfolio
+from galapax.algorithms.pso import PSO
 from galapax.algorithms.random_search import RandomSearch
 from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.core.algorithm import Algorithm, Shared
@@ -35,8 +37,10 @@ ALGORITHMS: dict[str, Any] = {
     "ga": GA,
     "jso": JSO,
     "lshade": LSHADE,
+    "lsrtde": LSRTDE,
     "npga": NPGA,
     "nsga2": NSGA2,
+    "pso": PSO,
     "random": RandomSearch,
     "sharing_moea": SharingMOEA,
 }

@@ -24,24 +24,32 @@ from jax import Array
 
 from galapax.core.algorithm import Algorithm, Budget, static
 from galapax.core.checks import in_range, positive, whole
-from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import stored
 from galapax.operators.adaptation import gains, lehmer_mean, to_archive
-from galapax.operators.constraints import PASSING, epsilon_level, first_level, relaxed
+from galapax.operators.constraints import relaxed
 from galapax.operators.crossover import binomial_crossover
-from galapax.operators.dominance import rows_by
+from galapax.operators.mutation import past
 from galapax.operators.repair import halfway
 from galapax.operators.sampling import uniform_in
-from galapax.operators.schedule import Horizon, horizon_of, progress, rounded, shrunk
 from galapax.operators.selection import choose, keep_best, no_worse, take
+from galapax.operators.shrinking import (
+    Horizon,
+    best_first,
+    check_sizes,
+    first_size,
+    horizon_of,
+    in_use,
+    progress,
+    relaxation,
+    rounded,
+    shrunk,
+)
 
 SPREAD = 0.1  # of weights and crossover rates around a remembered one
 TERMINAL = -1.0  # in the memory of crossover rates: 0 from now on
-FEWEST = 18  # individuals, unless another number is given
-ROUNDS = 50  # generations of the first size that a budget of evaluations should allow
 
 
 class LSHADEState(NamedTuple):
@@ -94,13 +102,7 @@ class LSHADE(Algorithm):
     steady = False
 
     def check(self) -> None:
-        least = whole(
-            self.last_population, "last_population", 4, "besides the best, each individual draws two partners"
-        )
-        if self.population is not None:
-            whole(self.population, "population", 4, "besides the best, each individual draws two partners")
-            if self.population < least:
-                raise InputError(f"last_population must be at most population, {self.population}; got {least}.")
+        check_sizes(self.population, self.last_population)
         whole(self.memories, "memories", 1)
         in_range(self.archive, "archive", 0.0, 100.0)
         in_range(self.best_share, "best_share", 0.0, 1.0)
@@ -110,12 +112,7 @@ class LSHADE(Algorithm):
         positive(self.decay, "decay")
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
-        n = self.population
-        if n is None:
-            n = self.usual_population(dim)
-            if budget.evaluations is not None:
-                n = min(n, budget.evaluations // ROUNDS)
-            n = max(n, FEWEST, self.last_population)
+        n = self.population or first_size(self.usual_population(dim), self.last_population, budget)
         return replace(self, population=n, horizon=horizon_of(budget))
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> LSHADEState:
@@ -146,45 +143,34 @@ class LSHADE(Algorithm):
     def step(self, key: Array, state: LSHADEState, evaluation: Evaluation) -> LSHADEState:
         """Each trial against its parent; learn from the winners, let the worst go, then breed."""
         key_archive, key_breed = random.split(key)
-        relax, dtype = evaluation.eq is not None, state.parents.x.dtype
+        relax = evaluation.eq is not None
         rows = jnp.arange(state.parents.x.shape[0], dtype=jnp.int32)
-        active = rows < state.size
-        trials = evaluated(state.candidates, evaluation)
+        trials = in_use(rows < state.size, evaluated(state.candidates, evaluation))
         generations, spent = state.generations + 1, state.spent + state.size
-        reached = progress(self.horizon, generations, spent, dtype)
-        first = self.first_level(state, trials, active) if relax else state.first_epsilon
-        level = self.level(first, generations, reached)
+        reached = progress(self.horizon, generations, spent, state.parents.x.dtype)
+        first = level = state.first_epsilon
+        if relax:
+            first, level = relaxation(first, generations, trials, reached, self.relaxed, self.decay)
         new, old = relaxed(trials, level), relaxed(state.parents, level)
-        better = ~no_worse(old, new) & active & jnp.isfinite(old.fitness)
+        better = ~no_worse(old, new) & jnp.isfinite(old.fitness)
         archive, filled = to_archive(
             key_archive, state.archive, state.filled, self.capacity(state.size), state.parents.x, better
         )
         memory, turn = self.learn(state, gains(old, new, better), better)
-        parents = choose(no_worse(new, old) & active, trials, state.parents)
+        parents = choose(no_worse(new, old), trials, state.parents)
         if relax:
-            parents = keep_best(parents, state.parents, _only(active, trials))
+            parents = keep_best(parents, state.parents, trials)
         size = shrunk(len(rows), self.last_population, reached)
-        parents = stored(_only(rows < size, take(best_first(parents, level, active, relax), parents)))
+        parents = stored(in_use(rows < size, take(best_first(parents, level, relax), parents)))
         filled = jnp.minimum(filled, self.capacity(size))
         candidates, tried = self.breed(key_breed, parents, size, archive, filled, memory, reached, state.bounds)
         return LSHADEState(
             candidates, tried, parents, size, archive, filled, memory, turn, generations, spent, first, state.bounds
         )
 
-    def first_level(self, state: LSHADEState, trials: Population, active: Array) -> Array:
-        """What the constraints are relaxed by at first, from the first candidates."""
-        assert trials.violation is not None
-        found = first_level(jnp.where(active, trials.violation, jnp.inf), PASSING)
-        return jnp.where(state.generations == 0, found, state.first_epsilon)
-
-    def level(self, first: Array, generations: Array, reached: Array) -> Array:
-        """What they are relaxed by now."""
-        share = jnp.maximum((generations - 1).astype(first.dtype) / self.relaxed, 2 * reached)
-        return epsilon_level(first, share, 1, self.decay)
-
     def capacity(self, size: Array) -> Array:
-        """Places in the archive of a population of that size, at least 1."""
-        return jnp.maximum(rounded(jnp.asarray(self.archive, jnp.float32) * size), 1)
+        """Places in the archive of a population of that size."""
+        return rounded(jnp.asarray(self.archive, jnp.float32) * size)
 
     def learn(self, state: LSHADEState, gained: Array, better: Array) -> tuple[Array, Array]:
         """The memory with what worked in the column whose turn it is, and the next one's turn, where anything did."""
@@ -218,9 +204,9 @@ class LSHADE(Algorithm):
         weight, rate = stored((weight, rate))
         ahead = self.ahead(key_best, rows, size, reached)
         words = random.bits(key_partners, (2, n))
-        plus = _past(random.scale_to(words[0], size - 1), rows)
+        plus = past(random.scale_to(words[0], size - 1), rows)
         minus = random.scale_to(words[1], size + filled - 2)  # of the population or the archive
-        minus = _past(_past(minus, jnp.minimum(rows, plus)), jnp.maximum(rows, plus))
+        minus = past(past(minus, jnp.minimum(rows, plus)), jnp.maximum(rows, plus))
         ahead, plus, minus = stored((ahead, plus, minus))
         from_population = x.at[jnp.minimum(minus, n - 1)].get(mode="promise_in_bounds")
         from_archive = archive.at[jnp.clip(minus - size, 0, archive.shape[0] - 1)].get(mode="promise_in_bounds")
@@ -236,7 +222,7 @@ class LSHADE(Algorithm):
         best = jnp.maximum(rounded(self.share(reached) * size), 2)
         besides = self.besides_itself(reached) & (rows < best)
         pick = random.scale_to(random.bits(key, rows.shape), best - besides.astype(jnp.int32))
-        return jnp.where(besides, _past(pick, rows), pick)
+        return jnp.where(besides, past(pick, rows), pick)
 
     # --- where jSO differs
 
@@ -311,29 +297,3 @@ class JSO(LSHADE):
 
     def learned(self, old: Array, mean: Array) -> Array:
         return (old + mean) / 2
-
-
-def best_first(parents: Population, level: Array, active: Array, first_stays: bool) -> Array:
-    """The rows by what they are worth at a level of relaxation, those not in use last, (n,).
-
-    first_stays: whether the first row stays the first.
-    """
-    judged = _only(active, relaxed(parents, level))
-    keys = [judged.fitness] if judged.violation is None else [judged.violation, judged.fitness]
-    if first_stays:
-        keys.insert(0, (jnp.arange(active.shape[0]) > 0).astype(jnp.int32))
-    return rows_by(*keys)
-
-
-def _only(counted: Array, population: Population) -> Population:
-    """The population with rows that do not count as if never evaluated."""
-    violation = population.violation
-    return population._replace(
-        objectives=jnp.where(counted[:, None], population.objectives, jnp.inf),
-        violation=None if violation is None else jnp.where(counted, violation, jnp.inf),
-    )
-
-
-def _past(pick: Array, other: Array) -> Array:
-    """A pick among those without `other`, as a row among all."""
-    return pick + (pick >= other).astype(jnp.int32)

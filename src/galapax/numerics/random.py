@@ -126,10 +126,10 @@ def positive_cauchy(key: Array, centre: Array, scale: float) -> Array:
     """
     positive = 0.5 + jnp.arctan(centre / scale) / math.pi  # how likely a number is
     # 24 bits, since 32 would round up to 1; half a unit keeps it off 0
-    share = ((bits(key, centre.shape) >> 8).astype(jnp.float32) + 0.5) * 2.0**-24
-    tail = share * positive.astype(jnp.float32)
+    share = ((bits(key, centre.shape) >> 8).astype(centre.dtype) + 0.5) * 2.0**-24
+    tail = share * positive
     below = tail > 0.5
-    t = _cotangent(jnp.where(below, 1 - tail, tail)).astype(centre.dtype)
+    t = _cotangent(jnp.where(below, 1 - tail, tail))
     return jnp.maximum(centre + scale * jnp.where(below, -t, t), 1e-6)  # rounding could reach 0
 
 

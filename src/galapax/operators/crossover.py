@@ -17,11 +17,15 @@ from galapax.operators.selection import best_index
 
 def binomial_crossover(key: Array, target: Array, donor: Array, rate: Any) -> Array:
     """Take each gene from `donor` with probability `rate`, and at least one per row. All (n, d)."""
+    return jnp.where(crossed_genes(key, target.shape, rate), donor, target)
+
+
+def crossed_genes(key: Array, shape: tuple[int, ...], rate: Any) -> Array:
+    """Which genes (n, d) binomial crossover takes from the donor: each with probability `rate`, and at least one."""
     key_gene, key_forced = random.split(key)
-    n, d = target.shape
+    n, d = shape
     forced = random.integers(key_forced, (n,), d)
-    taken = random.bernoulli(key_gene, rate, (n, d)) | (lax.broadcasted_iota(jnp.int32, (n, d), 1) == forced[:, None])
-    return jnp.where(taken, donor, target)
+    return random.bernoulli(key_gene, rate, (n, d)) | (lax.broadcasted_iota(jnp.int32, (n, d), 1) == forced[:, None])
 
 
 def three_parents(key: Array, parents: Population, fr: Any, sigma: Any) -> Array:

@@ -27,10 +27,15 @@ def partners(key: Array, n: int, count: int, besides: Array | None = None) -> Ar
     for j in range(count):
         pick = random.scale_to(words[j], n - 1 - j)
         for other in taken:
-            pick = pick + (pick >= other).astype(jnp.int32)
+            pick = past(pick, other)
         picks.append(pick)
         taken = _insert(taken, pick)
     return jnp.stack(picks)
+
+
+def past(pick: Array, other: Array) -> Array:
+    """A pick among rows without `other`, counted without it, as a row among all."""
+    return pick + (pick >= other).astype(jnp.int32)
 
 
 def _insert(rising: list[Array], value: Array) -> list[Array]:

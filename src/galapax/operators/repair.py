@@ -7,6 +7,7 @@ from jax import Array
 
 from galapax.core.problem import Bounds
 from galapax.numerics import random
+from galapax.operators.sampling import uniform_in
 
 
 def bounce_back(key: Array, x: Array, inside: Array, bounds: Bounds) -> Array:
@@ -31,3 +32,9 @@ def halfway(x: Array, inside: Array, bounds: Bounds) -> Array:
     wall = jnp.where(x < bounds.lower, bounds.lower, bounds.upper)
     outside = (x < bounds.lower) | (x > bounds.upper)
     return jnp.where(outside, 0.5 * wall + 0.5 * inside, x)
+
+
+def anew(key: Array, x: Array, bounds: Bounds) -> Array:
+    """Replace each gene that left the box by a random one in it."""
+    drawn = uniform_in(key, bounds, x.shape[0])
+    return jnp.where((x < bounds.lower) | (x > bounds.upper), drawn, x)
