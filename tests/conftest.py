@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import tempfile
 import time
 from pathlib import Path
@@ -39,6 +40,11 @@ if os.environ.get("GALAPAX_TESTS_PRETEND") == "accelerator":  # its defaults and
 
 # the files that take longest begin, so that two workers end together
 LONGEST = ["engines_agree", "contract", "several", "coevolution", "minimize", "nsga2", "live", "minimax"]
+
+# tracing makes millions of objects that live; looking through them all again and again for garbage took a tenth of it
+gc.collect()
+gc.freeze()
+gc.set_threshold(100_000, 20, 50)
 
 MEMORY = 1.0 * 2**30  # a process that holds more forgets its programs when a module ends
 
@@ -89,6 +95,14 @@ def well_compiled():
     jax.config.update("jax_disable_most_optimizations", False)
     yield
     jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.fixture
+def ctrl_c_raises():
+    """Ctrl-C as in a terminal: a shell that starts pytest in the background has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -124,7 +124,7 @@ def next_state(algorithm, key, number, state):
 by_hand = jax.jit(first_state), jax.jit(next_state)
 
 
-@EVERY_ALGORITHM
+@EXAMPLES
 def test_init_and_step_survive_vmap_over_keys_and_numeric_settings(name):
     init, step = by_hand
     three = jax.tree.map(lambda value: np.full(3, value), solver(name))
@@ -150,14 +150,33 @@ def test_every_point_evaluated_and_every_survivor_lies_in_the_box(name, sign):
         assert np.all((x >= LOWER) & (x <= UPPER))
 
 
+def smallest(name):
+    """With the smallest population that it accepts."""
+
+    def accepted(population):
+        try:
+            gx.ALGORITHMS[name](population=population).check()
+        except gx.InputError:
+            return False
+        return True
+
+    return gx.ALGORITHMS[name](population=next(n for n in range(1, 1000) if accepted(n)))
+
+
+def record_in_float32(name, fun, box, **settings):
+    """Of one variable and the smallest population: a program for two tests."""
+    return record(name, fun, [box], algorithm=smallest(name), dtype="float32", **settings)
+
+
 @EVERY_ALGORITHM
 def test_points_in_float32_lie_in_the_box_as_it_was_given(name):
     # neither limit is a float32 number, and the nearest ones lie outside
     lower, upper = 0.7, 1.1
     assert float(np.float32(lower)) < lower and float(np.float32(upper)) > upper
-    for seed in range(3):
-        res, points = record(name, lambda x: -x[:, 0], [(lower, upper)], generations=120, dtype="float32", seed=seed)
-        for x in (points, res.population.astype(np.float64), res.x):
+    for seed in range(8):
+        res, points = record_in_float32(name, lambda x: -x[:, 0], (lower, upper), generations=120, seed=seed)
+        assert points.dtype == res.population.dtype == res.population_fitness.dtype == np.float32
+        for x in (points.astype(np.float64), res.population.astype(np.float64), res.x):
             assert np.all((x >= lower) & (x <= upper))
 
 
@@ -171,17 +190,9 @@ def test_first_points_spread_over_the_whole_box(name):
 
 @EVERY_ALGORITHM
 def test_the_smallest_population_and_a_single_variable_are_enough(name):
-    def accepted(population):
-        try:
-            gx.ALGORITHMS[name](population=population).check()
-        except gx.InputError:
-            return False
-        return True
-
-    least = next(n for n in range(1, 1000) if accepted(n))
-    smallest = gx.ALGORITHMS[name](population=least)
-    res = solve(name, lambda x: (x[0] - 2.0) ** 2, [(1.5, 4.0)], algorithm=smallest, generations=200)
-    assert res.nfev == 200 * least
+    least = smallest(name).population
+    res, points = record_in_float32(name, lambda x: (x[:, 0] - 2.0) ** 2, (1.5, 4.0), generations=200)
+    assert res.nfev == len(points) == 200 * least
     assert res.population.shape in ((least, 1), (least + 1, 1))  # some keep the best beside the population
     assert np.all((res.population >= 1.5) & (res.population <= 4.0)) and res.fun < 0.1
 
@@ -189,7 +200,7 @@ def test_the_smallest_population_and_a_single_variable_are_enough(name):
 # --- precision --------------------------------------------------------------------------------------------------------
 
 
-@EVERY_ALGORITHM
+@EXAMPLES
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_dtype_is_what_the_run_computes_in(name, dtype):
     seen = set()
@@ -233,7 +244,7 @@ def test_the_default_is_float64_on_a_cpu_and_float32_on_an_accelerator(name):
     assert gx.minimize(bowl, BOX, solver(name), generations=GENERATIONS).population.dtype == default
 
 
-@EVERY_ALGORITHM
+@EXAMPLES
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("x64", [False, True])
 def test_a_run_leaves_the_precision_of_jax_as_it_was(name, dtype, x64):
@@ -301,7 +312,7 @@ def test_another_box_compiles_nothing_and_is_another_search(name):
     assert np.all((res.population >= [1.0, -3.0, 7.5]) & (res.population <= [3.0, -2.0, 8.5]))
 
 
-@EVERY_ALGORITHM
+@EXAMPLES
 def test_other_targets_and_stalls_compile_nothing(name):
     solve(name, half_failing, target=1.0)
     with compilations() as compiled:
@@ -449,7 +460,7 @@ def test_half_the_box_failing_is_counted_and_never_chosen(name, bad, maximize):
     assert res.x[0] <= EDGE and res.success
 
 
-@EVERY_ALGORITHM
+@EXAMPLES
 def test_failures_of_a_compiled_objective_are_those_of_the_same_points_in_numpy(name):
     res = solve(name, half_failing, seed=1, stall=10**6)  # never reached, but the program is that of other tests
     recorded, points = record(name, lambda x: half_failing(x, np), seed=1)
@@ -550,7 +561,7 @@ def until(name, rule, **settings):
     return solve(name, half_failing, **RULES[rule], generations=200, **settings)
 
 
-@EVERY_ALGORITHM
+@EXAMPLES
 @pytest.mark.parametrize("rule", RULES)
 def test_each_run_of_an_ensemble_stops_at_its_own_generation(name, rule):
     ensemble = until(name, rule, runs=10)
@@ -573,7 +584,7 @@ def test_each_run_of_an_ensemble_stops_at_its_own_generation(name, rule):
     assert len(ensemble.runs.history) == ensemble.runs.nit.max()
 
 
-@EVERY_ALGORITHM
+@EXAMPLES
 def test_the_black_box_engine_stops_each_run_at_its_own_generation_too(name):
     ensemble, points = record(name, half_bad(np.nan), runs=10, target=NEAR, generations=200)
     traced = until(name, "target", runs=10)

@@ -1,7 +1,8 @@
 """One run, four ways: compiled, around a black box, by ask and tell, and by calling the algorithm's own functions.
 
-Every algorithm, with and without constraints, over more than two periods of the one that has a period (CDE, 20). With
-inequalities and no equalities most are slow tests: their programs are those with both kinds but for the evaluation.
+Every algorithm, with and without constraints, over more than two periods of the one that has a period (CDE, 20). Each
+case compiles a dozen programs, so the quick ones are those with constraints of both kinds, where most can go wrong;
+without, test_contract.py and test_several.py compare compiled runs with black boxes too. The rest are slow tests.
 """
 
 import functools
@@ -49,11 +50,13 @@ SEVERAL = {
     "several, inequalities": {"fun": two, "ineq": ineq},
     "several, equalities": {"fun": two, "ineq": ineq, "eq": eq},
 }
-ONE_BY_ONE = {"cde", "epsilon_de"}  # these look at each constraint; all others at the violation, of whatever it is made
+FREE = {"de", "fep"}  # quick without constraints too; the values of EP by hand are only compared there
 
 
 def marks(name, case):
-    return pytest.mark.slow if case.endswith("inequalities") and name not in ONE_BY_ONE else ()
+    # ep is fep in all but one draw
+    quick = name != "ep" and (case.endswith(" equalities") or case == "equalities" or (case == "free" and name in FREE))
+    return () if quick else pytest.mark.slow
 
 
 CASES = [

@@ -184,7 +184,9 @@ def test_landscape_of_one_variable_of_a_black_box_and_of_an_equality():
 
     black = gx.minimize(box, [(-1, 2)] * 2, gx.DE(population=8), generations=5, blackbox=True)
     drawn(black.plot.landscape(points=11))
-    ring = gx.minimize(lambda x: x[0] + x[1], [(-2, 2)] * 2, eq=lambda x: x[0] ** 2 + x[1] ** 2 - 1, generations=5)
+    ring = gx.minimize(
+        lambda x: x[0] + x[1], [(-2, 2)] * 2, gx.DE(population=8), eq=lambda x: x[0] ** 2 + x[1] ** 2 - 1, generations=5
+    )
     assert "equality holds" in [t.get_text() for t in ring.plot.landscape().legends[0].get_texts()]
 
 

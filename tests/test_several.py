@@ -408,7 +408,11 @@ def builtin(name):
     return gx.problems.get(name, **(SIX if sized else {}))
 
 
-@pytest.mark.parametrize("name", [*ZDT, *MOEA, "dtlz1", "dtlz2", "blending", "blending7", "steps"])
+# the quick ones share programs, or have three objectives, or both kinds of constraints
+ALSO = [pytest.param(name, marks=pytest.mark.slow) for name in ("dtlz1", "blending")]
+
+
+@pytest.mark.parametrize("name", [*ZDT, *MOEA, "dtlz2", "blending7", "steps", *ALSO])
 def test_every_front_is_sound(name):
     if name == "steps":
         problem = gx.Problem(duplicated, [(0.0, 1.0)] * 6, name="steps", reference_point=(9.0, 9.0))
@@ -506,7 +510,9 @@ def each_at_most(x):
     return x[..., :2] - 0.6
 
 
-@pytest.mark.parametrize("ineq", [first_two, each_at_most], ids=["scalar", "vector"])
+@pytest.mark.parametrize(
+    "ineq", [first_two, pytest.param(each_at_most, marks=pytest.mark.slow)], ids=["scalar", "vector"]
+)
 @pytest.mark.parametrize("how", [{"vectorized": True}, {}], ids=["all rows at once", "one by one"])
 def test_a_mixture_adds_up_within_bounds_at_every_point(how, ineq):
     problem = gx.mixture(
@@ -621,6 +627,7 @@ def test_there_is_nothing_to_choose_with_one_objective():
         indicators.by_generation(result)
 
 
+@pytest.mark.slow  # quick in test_nsga2.py
 def test_an_odd_population_is_taken():
     opt = gx.Optimizer("sharing_moea", BOX, population=7)
     for _ in range(3):

@@ -90,6 +90,7 @@ def test_ctrl_c_during_the_check_of_a_worst_case_keeps_the_answer(monkeypatch):
     assert res.stop is Stop.INTERRUPT and np.isfinite(res.worst_case) and res.x.shape == (1,)
 
 
+@pytest.mark.usefixtures("ctrl_c_raises")
 def test_a_second_ctrl_c_raises():
     with interrupts() as noted:
         ctrl_c()
