@@ -150,33 +150,15 @@ def test_every_point_evaluated_and_every_survivor_lies_in_the_box(name, sign):
         assert np.all((x >= LOWER) & (x <= UPPER))
 
 
-def smallest(name):
-    """With the smallest population that it accepts."""
-
-    def accepted(population):
-        try:
-            gx.ALGORITHMS[name](population=population).check()
-        except gx.InputError:
-            return False
-        return True
-
-    return gx.ALGORITHMS[name](population=next(n for n in range(1, 1000) if accepted(n)))
-
-
-def record_in_float32(name, fun, box, **settings):
-    """Of one variable and the smallest population: a program for two tests."""
-    return record(name, fun, [box], algorithm=smallest(name), dtype="float32", **settings)
-
-
 @EVERY_ALGORITHM
 def test_points_in_float32_lie_in_the_box_as_it_was_given(name):
     # neither limit is a float32 number, and the nearest ones lie outside
     lower, upper = 0.7, 1.1
     assert float(np.float32(lower)) < lower and float(np.float32(upper)) > upper
-    for seed in range(8):
-        res, points = record_in_float32(name, lambda x: -x[:, 0], (lower, upper), generations=120, seed=seed)
-        assert points.dtype == res.population.dtype == res.population_fitness.dtype == np.float32
-        for x in (points.astype(np.float64), res.population.astype(np.float64), res.x):
+    for seed in range(3):
+        res, points = record(name, lambda x: -x[:, 0], [(lower, upper)], generations=120, dtype="float32", seed=seed)
+        assert res.population.dtype == res.population_fitness.dtype == np.float32
+        for x in (points, res.population.astype(np.float64), res.x):
             assert np.all((x >= lower) & (x <= upper))
 
 
@@ -188,11 +170,19 @@ def test_first_points_spread_over_the_whole_box(name):
         assert filled.sum() == 400 and filled.min() > 60
 
 
-@EVERY_ALGORITHM
+@EXAMPLES
 def test_the_smallest_population_and_a_single_variable_are_enough(name):
-    least = smallest(name).population
-    res, points = record_in_float32(name, lambda x: (x[:, 0] - 2.0) ** 2, (1.5, 4.0), generations=200)
-    assert res.nfev == len(points) == 200 * least
+    def accepted(population):
+        try:
+            gx.ALGORITHMS[name](population=population).check()
+        except gx.InputError:
+            return False
+        return True
+
+    least = next(n for n in range(1, 1000) if accepted(n))
+    smallest = gx.ALGORITHMS[name](population=least)
+    res = solve(name, lambda x: (x[0] - 2.0) ** 2, [(1.5, 4.0)], algorithm=smallest, generations=200)
+    assert res.nfev == 200 * least
     assert res.population.shape in ((least, 1), (least + 1, 1))  # some keep the best beside the population
     assert np.all((res.population >= 1.5) & (res.population <= 4.0)) and res.fun < 0.1
 

@@ -1,5 +1,7 @@
 """What evolutionary programming promises: the generations of the NumPy reference, tournaments, steps, the claims."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +22,24 @@ def bowl(x):
     return ((x - PLACE) ** 2).sum(axis=-1)
 
 
+first_state = jax.jit(lambda algorithm, key, box: algorithm.init(key, box))
+next_state = jax.jit(lambda algorithm, key, state, evaluation: algorithm.step(key, state, evaluation))
+
+
+@partial(jax.jit, static_argnums=(1, 2, 3))
+def draws(key, n, q, normal):
+    """What a generation draws: opponents, steps, and the shares of the repair."""
+    key_compete, key_breed = random.split(key)
+    key_x, key_own, key_shared, key_repair = random.split(key_breed, 4)
+    return (
+        random.integers(key_compete, (q, 2 * n), 2 * n),
+        (random.normal if normal else random.cauchy)(key_x, (n, 4), "float64"),
+        random.normal(key_own, (n, 4), "float64"),
+        random.normal(key_shared, (n, 1), "float64"),
+        random.uniform(key_repair, (n, 4), "float32"),
+    )
+
+
 @BOTH
 def test_each_generation_is_that_of_the_numpy_reference(kind):
     """The same draws in a plain NumPy version that was written for the speed tables."""
@@ -28,31 +48,21 @@ def test_each_generation_is_that_of_the_numpy_reference(kind):
     with jax.enable_x64(True):
         box = gx.Bounds(LOWER, UPPER)
         key = random.run_keys(3, 0, 1)[0]
-        state = algorithm.init(random.fold(key, 0), box)
+        state = first_state(algorithm, random.fold(key, 0), box)
         x, eta = np.asarray(state.candidates), np.full((n, 4), 0.7)
         child, child_eta = x, eta
         fitness = np.full(n, np.inf)
         for generation in range(1, 31):
             values = bowl(child)
-            evaluation = Evaluation(jnp.asarray(values)[:, None], None, jnp.zeros(n, bool))
-            state = algorithm.step(random.fold(key, generation), state, evaluation)
-            key_compete, key_breed = random.split(random.fold(key, generation))
+            own_key = random.fold(key, generation)
+            state = next_state(algorithm, own_key, state, Evaluation(values[:, None], None, np.zeros(n, bool)))
+            opponents, step, own, shared, share = map(np.asarray, draws(own_key, n, q, kind is gx.EP))
             both = np.concatenate([fitness, values])
-            rows = yardstick.survivors(
-                yardstick.score(both, np.asarray(random.integers(key_compete, (q, 2 * n), 2 * n)))
-            )
+            rows = yardstick.survivors(yardstick.score(both, opponents))
             x, eta = np.concatenate([x, child])[rows], np.concatenate([eta, child_eta])[rows]
             fitness = both[rows]
-            key_x, key_own, key_shared, key_repair = random.split(key_breed, 4)
-            draw = random.normal if kind is gx.EP else random.cauchy
-            step, own = (
-                np.asarray(draw(key_x, (n, 4), "float64")),
-                np.asarray(random.normal(key_own, (n, 4), "float64")),
-            )
-            shared = np.asarray(random.normal(key_shared, (n, 1), "float64"))
             moved, child_eta = yardstick.mutate(x, eta, step, own, shared, least)
-            share = np.asarray(random.uniform(key_repair, (n, 4), "float32"), np.float64)
-            child = yardstick.put_back(moved, x, LOWER, UPPER, share)
+            child = yardstick.put_back(moved, x, LOWER, UPPER, share.astype(np.float64))
             np.testing.assert_allclose(state.parents.x, x, rtol=1e-12)
             np.testing.assert_allclose(state.parents.fitness, fitness, rtol=1e-12)
             np.testing.assert_allclose(state.steps, eta, rtol=1e-12)
@@ -68,12 +78,16 @@ def of(fitness, violation=None):
     )
 
 
+score = jax.jit(tournament_score, static_argnums=3)
+keep = jax.jit(replace_losers, static_argnums=1)
+
+
 def test_wins_follow_the_rank():
     """With q opponents an individual of rank r among 2n wins q (1 - r / 2n) on average."""
     n, q = 100, 10
     fitness = np.random.default_rng(0).permutation(2 * n).astype(float)
     keys = random.run_keys(0, 0, 2000)
-    scores = jax.vmap(lambda key: tournament_score(key, of(fitness[:n]), of(fitness[n:]), q))(keys)
+    scores = jax.jit(jax.vmap(lambda key: score(key, of(fitness[:n]), of(fitness[n:]), q)))(keys)
     mean = np.asarray(scores).mean(axis=0) - 2
     expected = np.where(fitness == 0, q + 1, q * (1 - fitness / (2 * n)))
     assert np.abs(mean - expected).max() < 5 * np.sqrt(q / 4 / 2000)
@@ -82,7 +96,7 @@ def test_wins_follow_the_rank():
 def test_failed_individuals_lose_to_all_others_and_the_best_is_never_lost():
     old, new = of([np.inf, 5.0, 5.0, 5.0]), of([np.inf, 5.0, 5.0, 4.0])
     for number in range(50):
-        scores = np.asarray(tournament_score(random.run_keys(0, number, 1)[0], old, new, 3))
+        scores = np.asarray(score(random.run_keys(0, number, 1)[0], old, new, 3))
         assert scores[0] == 0 and scores[4] == 1 and scores[[1, 2, 3, 5, 6]].min() >= 2
         assert scores[7] == 3 + 3 and (np.delete(scores, 7) < 6).all()
 
@@ -90,7 +104,7 @@ def test_failed_individuals_lose_to_all_others_and_the_best_is_never_lost():
 def test_feasible_ones_win_over_infeasible_ones():
     old, new = of([0.0, 1.0], [2.0, 0.0]), of([-5.0, 3.0], [1.0, 0.0])
     for number in range(20):
-        scores = np.asarray(tournament_score(random.run_keys(1, number, 1)[0], old, new, 3))
+        scores = np.asarray(score(random.run_keys(1, number, 1)[0], old, new, 3))
         assert scores[1] == 6  # feasible and best, whatever the others' values
 
 
@@ -100,7 +114,7 @@ def test_the_highest_scores_stay_as_a_stable_sort_says(n):
     for most in (1, 5, 13):
         for _ in range(20):
             scores = rng.integers(0, most + 1, 2 * n)
-            kept = replace_losers(jnp.asarray(scores, jnp.int32), most, jnp.arange(n), n + jnp.arange(n))
+            kept = keep(scores.astype(np.int32), most, np.arange(n), n + np.arange(n))
             assert np.array_equal(np.asarray(kept), yardstick.survivors(scores))
 
 

@@ -20,6 +20,10 @@ from galapax.measures import indicators
 
 NAMES = [name for name, kind in gx.ALGORITHMS.items() if kind.several_objectives]
 EVERY_ALGORITHM = pytest.mark.parametrize("name", NAMES)
+# compiled runs of NPGA are compared with those around a black box in test_engines_agree.py
+COMPILED = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "npga" else ()) for name in NAMES]
+)
 ELITISTS = pytest.mark.parametrize("name", [name for name in NAMES if name != "npga"])
 
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
@@ -100,7 +104,7 @@ def rows_of(x):
 # --- draws and engines ------------------------------------------------------------------------------------------------
 
 
-@EVERY_ALGORITHM
+@COMPILED
 def test_the_same_seed_gives_the_same_run_and_compiles_nothing_again(name):
     first = usual(name)
     with compilations() as compiled:
@@ -116,7 +120,7 @@ def test_the_same_seed_gives_the_same_run_and_compiles_nothing_again(name):
         assert not np.any(one.population == first.population)
 
 
-@EVERY_ALGORITHM
+@COMPILED
 def test_a_black_box_makes_the_same_run(name):
     result, points = recorded(name)
     assert_same_run(result, usual(name))
@@ -368,7 +372,7 @@ def test_a_run_starts_from_the_points_given(name):
 # --- ensembles --------------------------------------------------------------------------------------------------------
 
 
-@EVERY_ALGORITHM
+@COMPILED
 def test_runs_of_an_ensemble_in_batches_are_the_single_runs(name, in_batches):
     in_batches(2)
     ensemble = usual(name, runs=3, first_run=1)
