@@ -480,6 +480,7 @@ def test_each_run_of_an_ensemble_is_that_run_alone():
     assert len({tuple(x) for x in together.runs.x}) == 4
 
 
+@pytest.mark.slow  # test_contract.py asks that of every algorithm
 def test_a_run_that_stops_early_is_the_start_of_the_longer_one():
     best, feasible = solved("everything").history.best, solved("everything").history.violation <= 0
     goal = 0.5 * (best[feasible][0] + best[-1])
@@ -617,7 +618,8 @@ QUALITY = {  # generations, and by how much the best value of each of three runs
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n != "spring" else n for n in QUALITY])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", QUALITY)
 def test_known_problems_are_solved(name):
     generations, gap = QUALITY[name]
     problem = get(name)
@@ -630,6 +632,7 @@ def test_known_problems_are_solved(name):
         assert -1e-9 < (value - problem.optimum) / problem.optimum < gap
 
 
+@pytest.mark.slow  # test_contract.py asks that of every algorithm
 def test_without_constraints_it_minimises():
     result = gx.minimize(bowl, BOX, CDE(population=12), generations=150)
     np.testing.assert_allclose(result.x, CENTRE, atol=1e-3)
