@@ -207,9 +207,8 @@ def test_what_a_result_does_not_have_is_said(single):
             single.plot.landscape(wrong)
     with pytest.raises(gx.InputError, match="window must be two"):
         single.plot.landscape(window=[(1, 0), (0, 1)])
-    game = gx.minimax(lambda x, y: (x[0] - y[0]) ** 2, [(-1, 1)], [(-1, 2)], generations=20)
     with pytest.raises(gx.InputError, match="game of x and y"):
-        game.plot.landscape()
+        Result({**bare, "y": np.zeros(1)}).plot.landscape()
 
 
 def test_without_matplotlib_a_sentence_says_what_to_install(single, monkeypatch):
