@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import tempfile
 import time
 from pathlib import Path
@@ -30,15 +31,22 @@ FULL = os.environ.get("GALAPAX_TESTS_XLA") == "full"
 if not FULL:
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # for the processes that tests start
     jax.config.update("jax_disable_most_optimizations", True)
-    # XLA ends a process whose flags it does not know, so this one is given where it was tried
+    # XLA ends a process whose flags it does not know, so these are given where they were tried. One part for a compiler
+    # instead of many takes a sixth less work in all, and workers keep the cores busy anyway.
     if jax.__version_info__[:2] == (0, 10) and "fusion_emitters" not in os.environ.get("XLA_FLAGS", ""):
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
+        quickly = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {quickly}".strip()
 
 if os.environ.get("GALAPAX_TESTS_PRETEND") == "accelerator":  # its defaults and programs, on a CPU
     devices.platform = lambda: "accelerator"
 
 # the files that take longest begin, so that two workers end together
-LONGEST = ["engines_agree", "contract", "several", "coevolution", "minimize", "nsga2", "live", "minimax"]
+LONGEST = ["contract", "minimize", "several", "minimax", "engines_agree", "plots", "coevolution", "examples", "live"]
+
+# tracing makes millions of objects that live; looking through them all again and again for garbage took a tenth of it
+gc.collect()
+gc.freeze()
+gc.set_threshold(100_000, 20, 50)
 
 MEMORY = 1.0 * 2**30  # a process that holds more forgets its programs when a module ends
 
@@ -89,6 +97,14 @@ def well_compiled():
     jax.config.update("jax_disable_most_optimizations", False)
     yield
     jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.fixture
+def ctrl_c_raises():
+    """Ctrl-C as in a terminal: a shell that starts pytest in the background has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -34,10 +34,15 @@ EDGE = 3.2
 # --- the augmented Lagrangian -----------------------------------------------------------------------------------------
 
 
+@partial(jax.jit, static_argnums=3)
+def table(facts, multipliers, penalty, ineq):
+    return augmented_lagrangian(facts[:, None], multipliers[None], penalty, 0.5 / penalty, ineq)
+
+
 def lagrangian(facts, multipliers, penalty, ineq):
     with jax.enable_x64(True):
-        rows = [jnp.asarray(np.atleast_2d(np.asarray(v, np.float64))) for v in (facts, multipliers)]
-        return np.asarray(augmented_lagrangian(rows[0][:, None], rows[1][None], penalty, 0.5 / penalty, ineq))
+        rows = [np.atleast_2d(np.asarray(v, np.float64)) for v in (facts, multipliers)]
+        return np.asarray(table(*rows, penalty, ineq))
 
 
 def lagrangian_by_loops(facts, multipliers, penalty, ineq):
@@ -86,11 +91,10 @@ def test_its_slope_is_that_of_finite_differences():
     rng = np.random.default_rng(1)
     facts, y = rng.normal(size=(6, 4)), np.column_stack([rng.uniform(0, 5, (6, 2)), rng.normal(size=6) * 3])
     penalty, step = 1.7, 1e-6
+    gradient = jax.jit(jax.grad(lambda row, m: augmented_lagrangian(row, m, penalty, 0.5 / penalty, 2)))
     for row, multipliers in zip(facts, y, strict=True):
         with jax.enable_x64(True):
-            slope = np.asarray(
-                jax.grad(lambda r, m=multipliers: augmented_lagrangian(r, m, penalty, 0.5 / penalty, 2))(row)
-            )
+            slope = np.asarray(gradient(row, multipliers))
         sides = [lagrangian(row + step * np.eye(4) * sign, multipliers, penalty, 2)[:, 0] for sign in (1, -1)]
         np.testing.assert_allclose(slope, (sides[0] - sides[1]) / (2 * step), atol=1e-7)
         np.testing.assert_allclose(slope[1:3], np.maximum(0, multipliers[:2] + 2 * penalty * row[1:3]), atol=1e-12)
@@ -413,11 +417,11 @@ def test_minimize_makes_the_run_that_is_made_by_hand(case):
 
 
 def test_asking_and_telling_makes_the_same_run():
-    optimizer = gx.Optimizer(SMALL, BOX, seed=SEED, eq_tolerance=0.05)
+    optimizer = gx.Optimizer(SMALL, BOX, seed=SEED)
     for _ in range(GENERATIONS):
         x = optimizer.ask()
-        optimizer.tell(x, bowl_of_rows(x), eq=plane_of_rows(x))
-    np.testing.assert_allclose(optimizer.population.x, solved("equality").population, rtol=1e-9)
+        optimizer.tell(x, bowl_of_rows(x), ineq=two_sides_of_rows(x))
+    np.testing.assert_allclose(optimizer.population.x, solved("inequalities").population, rtol=1e-9)
 
 
 @ON_CPU
@@ -444,7 +448,7 @@ class Repaired(CDE):
     ("kind", "settings"),
     [
         (CDE, {}),
-        (Repaired, {"runs": 3, "target": 3.0}),
+        pytest.param(Repaired, {"runs": 3, "target": 3.0}, marks=pytest.mark.slow),
         pytest.param(Repaired, {}, marks=pytest.mark.slow),
         pytest.param(CDE, {"runs": 3, "target": 3.0}, marks=pytest.mark.slow),
     ],
@@ -476,6 +480,7 @@ def test_each_run_of_an_ensemble_is_that_run_alone():
     assert len({tuple(x) for x in together.runs.x}) == 4
 
 
+@pytest.mark.slow  # test_contract.py asks that of every algorithm
 def test_a_run_that_stops_early_is_the_start_of_the_longer_one():
     best, feasible = solved("everything").history.best, solved("everything").history.violation <= 0
     goal = 0.5 * (best[feasible][0] + best[-1])
@@ -613,7 +618,8 @@ QUALITY = {  # generations, and by how much the best value of each of three runs
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n != "spring" else n for n in QUALITY])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", QUALITY)
 def test_known_problems_are_solved(name):
     generations, gap = QUALITY[name]
     problem = get(name)
@@ -626,6 +632,7 @@ def test_known_problems_are_solved(name):
         assert -1e-9 < (value - problem.optimum) / problem.optimum < gap
 
 
+@pytest.mark.slow  # test_contract.py asks that of every algorithm
 def test_without_constraints_it_minimises():
     result = gx.minimize(bowl, BOX, CDE(population=12), generations=150)
     np.testing.assert_allclose(result.x, CENTRE, atol=1e-3)

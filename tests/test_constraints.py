@@ -1,5 +1,7 @@
 """Claims about constraints: the comparison at a level, its schedule, the repair step, and EpsilonDE which uses them."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,11 +28,16 @@ INDIVIDUALS = st.tuples(VALUES, VIOLATIONS)
 
 def population(*individuals):
     fitness, violation = np.array(individuals).T
-    return Population(np.zeros((len(fitness), 1)), jnp.asarray(fitness)[:, None], jnp.asarray(violation))
+    return Population(np.zeros((len(fitness), 1)), fitness[:, None], violation)
+
+
+@jax.jit
+def no_worse_at(a, b, epsilon):
+    return no_worse(relaxed(a, epsilon), relaxed(b, epsilon))
 
 
 def beats_or_ties(a, b, epsilon):
-    return bool(no_worse(relaxed(population(a), epsilon), relaxed(population(b), epsilon))[0])
+    return bool(no_worse_at(population(a), population(b), epsilon)[0])
 
 
 @given(INDIVIDUALS, INDIVIDUALS, INDIVIDUALS, LEVELS)
@@ -71,6 +78,8 @@ def test_first_level_lets_the_given_share_pass_and_is_never_infinite():
 
 # --- the repair step --------------------------------------------------------------------------------------------------
 
+shortest = jax.jit(shortest_step)
+
 
 @given(st.integers(1, 6), st.integers(1, 6), st.randoms(use_true_random=False))
 @settings(max_examples=12, deadline=None)
@@ -81,13 +90,13 @@ def test_shortest_step_is_that_of_the_pseudo_inverse_where_all_rows_can_hold(q, 
     if np.linalg.cond(rows / np.linalg.norm(rows, axis=1, keepdims=True)) > 1e4:
         return
     with jax.enable_x64(True):
-        step = shortest_step(jnp.asarray(rows), jnp.asarray(wanted))
+        step = shortest(rows, wanted)
     np.testing.assert_allclose(step, np.linalg.pinv(rows) @ wanted, rtol=1e-7, atol=1e-9)
 
 
 def test_zero_and_repeated_rows_are_left_out():
     rows = jnp.asarray([[0.0, 0.0, 0.0], [1.0, 2.0, 2.0], [2.0, 4.0, 4.0], [0.0, 1.0, -1.0]])
-    step = shortest_step(rows, jnp.asarray([5.0, 9.0, 18.0, 0.0]))
+    step = shortest(rows, jnp.asarray([5.0, 9.0, 18.0, 0.0]))
     np.testing.assert_allclose(step, [1.0, 2.0, 2.0], rtol=1e-5)
 
 
@@ -101,7 +110,7 @@ def on_plane(x):
 
 def repaired(problem, x, dtype="float64"):
     (formulas, consts), box = trace(problem, dtype), problem.bounds.rounded(dtype)
-    return np.asarray(jax.vmap(lambda p: formulas.repair(consts, p, box))(jnp.asarray(x, dtype)))
+    return np.asarray(jax.jit(jax.vmap(lambda p: formulas.repair(consts, p, box)))(x.astype(dtype)))
 
 
 @pytest.mark.parametrize(("dtype", "rounding"), [("float32", 1e-4), ("float64", 1e-12)])
@@ -152,8 +161,14 @@ def circle(x):
     return x[0] ** 2 + x[1] ** 2 - 1.0
 
 
+@jax.jit
 def judged(x):
     return summarise((x[:, :1] - 3.0) ** 2 + x[:, 1:], None, jax.vmap(circle)(x)[:, None], 1e-4)
+
+
+first_state = jax.jit(gx.EpsilonDE.init, static_argnums=3)
+next_state = jax.jit(gx.EpsilonDE.step)
+row_of_best = jax.jit(best_index)
 
 
 @pytest.mark.parametrize("patience", [500.0, 3.0], ids=["one search", "many searches"])
@@ -161,15 +176,16 @@ def test_the_best_ever_seen_feasible_first_is_always_among_the_parents(patience)
     algorithm = gx.EpsilonDE(population=20, relaxed=30.0, patience=patience)
     key, seen = random.run_keys(3, 0, 1)[0], (np.inf, np.inf)
     with jax.enable_x64(True):
-        state = algorithm.init(random.fold(key, 0), gx.Bounds(np.full(2, -2.0), np.full(2, 3.0)), Shape(eq=1))
-        step = jax.jit(algorithm.step)
+        bounds = gx.Bounds(np.full(2, -2.0), np.full(2, 3.0))
+        state = first_state(algorithm, random.fold(key, 0), bounds, Shape(eq=1))
         for number in range(1, 120):
             evaluation = judged(state.candidates)
             for pair in zip(np.asarray(evaluation.violation), np.asarray(evaluation.fitness), strict=True):
                 seen = min(seen, (float(pair[0]), float(pair[1])))
-            state = step(random.fold(key, number), state, evaluation)
-            row = int(best_index(state.parents))
-            assert (float(state.parents.violation[row]), float(state.parents.fitness[row])) == seen
+            state = next_state(algorithm, random.fold(key, number), state, evaluation)
+            row = int(row_of_best(state.parents))
+            parents = jax.device_get(state.parents)
+            assert (float(parents.violation[row]), float(parents.fitness[row])) == seen
 
 
 def test_while_relaxed_infeasible_points_are_kept_and_afterwards_feasible_ones_win():
@@ -186,16 +202,25 @@ def test_a_search_at_rest_starts_afresh_and_the_best_stays():
     assert np.all(np.diff(res.history.best) <= 0)
 
 
+REPAIRING = gx.EpsilonDE(population=20, repaired=0.25, relaxed=20.0)
+
+
+def on_the_circle(**settings):
+    return gx.minimize(lambda x: x[0], [(-2.0, 3.0)] * 2, REPAIRING, **{"eq": circle, "generations": 10, **settings})
+
+
 def test_evaluations_of_repaired_candidates_are_counted():
-    algorithm = gx.EpsilonDE(population=20, repaired=0.25)
-    bounds = [(-2.0, 3.0)] * 2
-    res = gx.minimize(lambda x: x[0], bounds, algorithm, eq=circle, generations=10)
+    res = on_the_circle()
     assert res.nfev == res.history.nfev[-1] == 10 * (20 + 5 * (1 + 2))
-    assert gx.minimize(lambda x: x[0], bounds, algorithm, ineq=circle, generations=10).nfev == 200
-    assert gx.minimize(lambda x: x[0], bounds, algorithm, eq=circle, generations=10, blackbox=True).nfev == 200
-    assert gx.minimize(lambda x: x[0], bounds, algorithm, eq=circle, max_evaluations=100).nit == 2
+    assert on_the_circle(generations=None, max_evaluations=100).nit == 2
     with pytest.raises(gx.InputError, match="one generation takes 35 for the population of 20"):
-        gx.minimize(lambda x: x[0], bounds, algorithm, eq=circle, max_evaluations=30)
+        on_the_circle(generations=None, max_evaluations=30)
+
+
+@pytest.mark.slow
+def test_inequalities_and_black_boxes_are_not_repaired():
+    assert on_the_circle(eq=None, ineq=circle).nfev == 200
+    assert on_the_circle(blackbox=True).nfev == 200
 
 
 def test_constraints_that_cannot_be_differentiated_are_not_repaired():
@@ -206,15 +231,19 @@ def test_constraints_that_cannot_be_differentiated_are_not_repaired():
 
 
 def test_runs_of_an_ensemble_repair_as_they_do_alone():
-    problem, algorithm = gx.problems.get("g05"), gx.EpsilonDE(population=20, relaxed=20.0)
-    together = gx.minimize(problem, algorithm, runs=3, generations=60)
+    together = on_the_circle(runs=3, generations=60)
     for run in range(3):
-        alone = gx.minimize(problem, algorithm, first_run=run, generations=60)
+        alone = on_the_circle(first_run=run, generations=60)
         np.testing.assert_allclose(alone.x, together.runs.x[run], rtol=1e-6)
 
 
+@cache
+def five_runs(name):
+    return gx.minimize(gx.problems.get(name), runs=5, max_evaluations=50_000)
+
+
 def test_it_is_the_default_with_constraints():
-    assert gx.minimize(gx.problems.get("g06"), generations=2).settings["algorithm"] == "epsilon_de"
+    assert five_runs("g11").settings["algorithm"] == "epsilon_de"
     assert gx.minimize(lambda x: x[0], [(0.0, 1.0)], generations=2).settings["algorithm"] == "de"
 
 
@@ -226,9 +255,8 @@ def test_float32_finds_a_feasible_point_near_the_optimum():
 
 @pytest.mark.parametrize("name", ["g11", *(pytest.param(n, marks=pytest.mark.slow) for n in ("g06", "g15", "g24"))])
 def test_small_problems_of_cec_2006_are_solved_every_time(name):
-    problem = gx.problems.get(name)
-    res = gx.minimize(problem, runs=5, max_evaluations=50_000)
-    assert np.all(res.runs.violation <= 0) and np.all(res.runs.fun - problem.optimum <= 1e-4)
+    res = five_runs(name)
+    assert np.all(res.runs.violation <= 0) and np.all(res.runs.fun - res.problem.optimum <= 1e-4)
 
 
 @pytest.mark.slow

@@ -126,7 +126,7 @@ def next_state(algorithm, key, number, state):
 by_hand = jax.jit(first_state), jax.jit(next_state)
 
 
-@EVERY_ALGORITHM
+@EXAMPLES
 def test_init_and_step_survive_vmap_over_keys_and_numeric_settings(name):
     init, step = by_hand
     three = jax.tree.map(lambda value: np.full(3, value), solver(name))
@@ -159,6 +159,7 @@ def test_points_in_float32_lie_in_the_box_as_it_was_given(name):
     assert float(np.float32(lower)) < lower and float(np.float32(upper)) > upper
     for seed in range(3):
         res, points = record(name, lambda x: -x[:, 0], [(lower, upper)], generations=120, dtype="float32", seed=seed)
+        assert res.population.dtype == res.population_fitness.dtype == np.float32
         for x in (points, res.population.astype(np.float64), res.x):
             assert np.all((x >= lower) & (x <= upper))
 
@@ -171,7 +172,7 @@ def test_first_points_spread_over_the_whole_box(name):
         assert filled.sum() == 400 and filled.min() > 60
 
 
-@EVERY_ALGORITHM
+@EXAMPLES
 def test_the_smallest_population_and_a_single_variable_are_enough(name):
     def accepted(population):
         try:
@@ -191,7 +192,7 @@ def test_the_smallest_population_and_a_single_variable_are_enough(name):
 # --- precision --------------------------------------------------------------------------------------------------------
 
 
-@EVERY_ALGORITHM
+@EXAMPLES
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_dtype_is_what_the_run_computes_in(name, dtype):
     seen = set()
@@ -235,7 +236,7 @@ def test_the_default_is_float64_on_a_cpu_and_float32_on_an_accelerator(name):
     assert gx.minimize(bowl, BOX, solver(name), generations=GENERATIONS).population.dtype == default
 
 
-@EVERY_ALGORITHM
+@EXAMPLES
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("x64", [False, True])
 def test_a_run_leaves_the_precision_of_jax_as_it_was(name, dtype, x64):
@@ -303,7 +304,7 @@ def test_another_box_compiles_nothing_and_is_another_search(name):
     assert np.all((res.population >= [1.0, -3.0, 7.5]) & (res.population <= [3.0, -2.0, 8.5]))
 
 
-@EVERY_ALGORITHM
+@EXAMPLES
 def test_other_targets_and_stalls_compile_nothing(name):
     solve(name, half_failing, target=1.0)
     with compilations() as compiled:
@@ -451,7 +452,7 @@ def test_half_the_box_failing_is_counted_and_never_chosen(name, bad, maximize):
     assert res.x[0] <= EDGE and res.success
 
 
-@EVERY_ALGORITHM
+@EXAMPLES
 def test_failures_of_a_compiled_objective_are_those_of_the_same_points_in_numpy(name):
     res = solve(name, half_failing, seed=1, stall=10**6)  # never reached, but the program is that of other tests
     recorded, points = record(name, lambda x: half_failing(x, np), seed=1)
@@ -552,7 +553,7 @@ def until(name, rule, **settings):
     return solve(name, half_failing, **RULES[rule], generations=200, **settings)
 
 
-@EVERY_ALGORITHM
+@EXAMPLES
 @pytest.mark.parametrize("rule", RULES)
 def test_each_run_of_an_ensemble_stops_at_its_own_generation(name, rule):
     ensemble = until(name, rule, runs=10)
@@ -575,7 +576,7 @@ def test_each_run_of_an_ensemble_stops_at_its_own_generation(name, rule):
     assert len(ensemble.runs.history) == ensemble.runs.nit.max()
 
 
-@EVERY_ALGORITHM
+@EXAMPLES
 def test_the_black_box_engine_stops_each_run_at_its_own_generation_too(name):
     ensemble, points = record(name, half_bad(np.nan), runs=10, target=NEAR, generations=200)
     traced = until(name, "target", runs=10)

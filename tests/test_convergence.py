@@ -22,7 +22,8 @@ pytestmark = pytest.mark.usefixtures("well_compiled")
 RUNS, SEED = 30, 0
 LOWER, UPPER = np.array([2.0, -7.0, 10.0]), np.array([5.0, -3.0, 11.0])  # neither at zero nor of equal sides
 BOX = list(zip(LOWER, UPPER, strict=True))
-EVERY_DTYPE = pytest.mark.parametrize("dtype", ["float32", "float64"])
+FLOAT32_FIRST = pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
+FLOAT64_FIRST = pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.slow)])
 
 
 class Case(NamedTuple):
@@ -54,7 +55,10 @@ LONG = {
     "g01": Case("g01", None, DE(), 1200, 1e-6, 1.00, 0.80),
     "g07": Case("g07", None, DE(), 3000, 1e-4, 1.00, 0.80),
 }
-EVERY_FAST_CASE = pytest.mark.parametrize("name", FAST)
+QUICK = ("sphere", "rastrigin", "g06")  # one valley, many, and constraints; the rest are slow tests
+EVERY_FAST_CASE = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in FAST]
+)
 
 
 def problem_of(case):
@@ -124,7 +128,7 @@ def test_de_beats_random_search_with_nearly_every_seed(name):
     assert not chance.success.any()
 
 
-@pytest.mark.parametrize("name", ["sphere", "ackley"])
+@pytest.mark.parametrize("name", ["sphere", pytest.param("ackley", marks=pytest.mark.slow)])
 def test_starting_from_the_best_is_faster_where_there_is_one_valley(name):
     case = FAST[name]
     greedy = solve(case, replace(case.algorithm, mutation=best_1, weight=0.7))
@@ -176,8 +180,11 @@ def test_the_nearest_of_n_points_in_the_plane_is_as_near_as_theory_says(generati
 # Off-centre boxes, walls, precision
 
 
-@EVERY_DTYPE
-@pytest.mark.parametrize("maximize", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "maximize"),
+    [("float64", False), ("float32", True)]
+    + [pytest.param(*case, marks=pytest.mark.slow) for case in (("float64", True), ("float32", False))],
+)
 def test_an_optimum_in_a_corner_is_reached(dtype, maximize):
     runs = minimize(jnp.sum, BOX, generations=300, runs=RUNS, seed=1, dtype=dtype, maximize=maximize).runs
     corner = UPPER if maximize else LOWER
@@ -185,7 +192,7 @@ def test_an_optimum_in_a_corner_is_reached(dtype, maximize):
     assert np.abs(runs.fun - corner.sum()).max() < 2e-6
 
 
-@EVERY_DTYPE
+@FLOAT32_FIRST
 def test_an_optimum_on_one_wall_is_reached(dtype):
     def bowl(x):
         return (x[0] - 2.5) ** 2 + (x[1] + 10.0) ** 2 + (x[2] - 10.75) ** 2  # the second variable would leave the box
@@ -196,7 +203,7 @@ def test_an_optimum_on_one_wall_is_reached(dtype):
     assert np.abs(runs.x - [2.5, -7.0, 10.75]).max() < (1e-6 if dtype == "float64" else 5e-3)
 
 
-@EVERY_DTYPE
+@FLOAT64_FIRST
 def test_an_optimum_off_the_centre_is_reached_to_the_last_digits(dtype):
     goal = (2.0625, -3.25, 10.96875)  # exact in both precisions
 

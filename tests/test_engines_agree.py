@@ -1,7 +1,8 @@
 """One run, four ways: compiled, around a black box, by ask and tell, and by calling the algorithm's own functions.
 
-Every algorithm, with and without constraints, over more than two periods of the one that has a period (CDE, 20). With
-inequalities and no equalities most are slow tests: their programs are those with both kinds but for the evaluation.
+Every algorithm, with and without constraints, over more than two periods of the one that has a period (CDE, 20). Each
+case compiles a dozen programs, so the quick ones are those with constraints of both kinds, where most can go wrong;
+without, test_contract.py and test_several.py compare compiled runs with black boxes too. The rest are slow tests.
 """
 
 import functools
@@ -49,18 +50,28 @@ SEVERAL = {
     "several, inequalities": {"fun": two, "ineq": ineq},
     "several, equalities": {"fun": two, "ineq": ineq, "eq": eq},
 }
-ONE_BY_ONE = {"cde", "epsilon_de"}  # these look at each constraint; all others at the violation, of whatever it is made
+FREE = {"de", "fep"}  # quick without constraints too; the values of EP by hand are only compared there
+# with these the other two ways are quick: what asking, or stepping by hand, adds is the same for every method
+ENOUGH = {"de", "cde", "nsga2"}
 
 
-def marks(name, case):
-    return pytest.mark.slow if case.endswith("inequalities") and name not in ONE_BY_ONE else ()
+def marks(name, case, way):
+    if case in ("equalities", "several, equalities"):
+        quick = name != "ep" and (way == "black box" or name in ENOUGH)  # ep is fep in all but one draw
+    else:
+        quick = case == "free" and name in FREE
+    return () if quick else pytest.mark.slow
 
 
-CASES = [
-    pytest.param(name, case, id=f"{name}-{case}", marks=marks(name, case))
-    for name, kind in gx.ALGORITHMS.items()
-    for case in (SEVERAL if kind.several_objectives else ONE)
-]
+def cases(way):
+    return pytest.mark.parametrize(
+        ("name", "case"),
+        [
+            pytest.param(name, case, id=f"{name}-{case}", marks=marks(name, case, way))
+            for name, kind in gx.ALGORITHMS.items()
+            for case in (SEVERAL if kind.several_objectives else ONE)
+        ],
+    )
 
 
 def solver(name):
@@ -99,7 +110,7 @@ def assert_same(res, x, fitness, nfev):
     assert res.nfev == nfev == N * GENERATIONS
 
 
-@pytest.mark.parametrize(("name", "case"), CASES)
+@cases("black box")
 def test_a_black_box_is_searched_at_the_same_points(name, case):
     res = compiled(name, case)
     problem = gx.Problem(**in_numpy(case), bounds=BOX)
@@ -114,7 +125,7 @@ def test_a_black_box_is_searched_at_the_same_points(name, case):
     assert (other.nit, other.n_failed, other.feasible) == (res.nit, res.n_failed, res.feasible)
 
 
-@pytest.mark.parametrize(("name", "case"), CASES)
+@cases("ask and tell")
 def test_ask_and_tell_asks_for_the_same_points(name, case):
     res = compiled(name, case)
     opt = gx.Optimizer(solver(name), BOX, seed=SEED, run=RUN, generations=GENERATIONS)
@@ -129,7 +140,7 @@ def test_ask_and_tell_asks_for_the_same_points(name, case):
     assert opt.generation == res.nit
 
 
-@pytest.mark.parametrize(("name", "case"), CASES)
+@cases("by hand")
 def test_stepping_by_hand_gives_the_same_points(name, case):
     res = compiled(name, case)
     with jax.enable_x64(True):

@@ -1,13 +1,18 @@
-"""The examples and the code in README and docs run, and say what they claim."""
+"""The examples and the code in README and docs run, and say what they claim.
 
+Quickly with fewer runs where they make a thousand, and compiled quickly rather than well; `make test-slow` runs them as
+they stand.
+"""
+
+import ast
+import importlib
 import re
-import runpy
 from pathlib import Path
 
 import jax
 import pytest
 
-pytestmark = pytest.mark.usefixtures("well_compiled")
+import galapax as gx
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -24,8 +29,24 @@ SAYS = {
 }
 
 
+FEWER = ("runs=1000", "runs=40")
+FIRST = ("README.md", "guide.md")  # the others take up to half a minute each
+
+
+def both_ways(files: list[Path]) -> list:
+    """Each file as it stands, which is a slow test, and the shorter ones smaller."""
+    smaller = [file for file in files if file.suffix == ".py" or file.name in FIRST]
+    return [pytest.param(file, True, id=file.name) for file in smaller] + [
+        pytest.param(file, False, id=f"{file.name} as it stands", marks=pytest.mark.slow) for file in files
+    ]
+
+
 def blocks(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def execute(code: str, file: Path, names: dict[str, object], smaller: bool) -> None:
+    exec(compile(code.replace(*FEWER) if smaller else code, str(file), "exec"), names)
 
 
 @pytest.fixture(autouse=True)
@@ -35,25 +56,33 @@ def _leave_the_cache_as_it_was():
     jax.config.update("jax_compilation_cache_dir", before)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_example_runs_and_says_what_it_should(example, capsys):
-    runpy.run_path(str(example), run_name="__main__")
+@pytest.mark.parametrize(("example", "smaller"), both_ways(EXAMPLES))
+def test_example_runs_and_says_what_it_should(example, smaller, capsys):
+    execute(example.read_text(encoding="utf-8"), example, {"__name__": "__main__", "__file__": str(example)}, smaller)
     assert SAYS[example.name] in capsys.readouterr().out
 
 
-FIRST = ("README.md", "guide.md", "constraints.md")  # the others take half a minute each
-TRIED = [pytest.param(p, marks=[] if p.name in FIRST else pytest.mark.slow, id=p.name) for p in PAGES]
-
-
-@pytest.mark.parametrize("page", TRIED)
-def test_code_on_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("page", "smaller"), both_ways(PAGES))
+def test_code_on_a_page_runs_from_top_to_bottom(page, smaller, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("webbrowser.open", lambda url: True)  # on a desktop the live page would open one
     code = blocks(page)
     assert code, f"{page.name} shows no code"
     names: dict[str, object] = {}
     for block in code:
-        exec(compile(block, page.name, "exec"), names)
+        execute(block, page, names, smaller)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_code_on_a_page_uses_names_that_exist(page):
+    """Whatever the page computes, and however long: no name of galapax in it is misspelt or gone."""
+    for block in blocks(page):
+        for node in ast.walk(ast.parse(block, page.name)):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "gx":
+                assert hasattr(gx, node.attr), f"{page.name} uses gx.{node.attr}"
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "galapax":
+                module = importlib.import_module(node.module)
+                assert all(hasattr(module, name.name) for name in node.names), f"{page.name}: {ast.unparse(node)}"
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name)

@@ -106,7 +106,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.slow if "feasible, ens" in case else ()) for case in CASES]
+)
 def test_a_saved_run_is_loaded_as_it_was(case, tmp_path, monkeypatch):
     monkeypatch.setattr(saving, "can_draw", lambda: case == "nothing feasible")
     result = black_box(*CASES[case])

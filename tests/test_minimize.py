@@ -36,7 +36,9 @@ def bowl_in_numpy(x):
 
 
 def solve(fun=bowl, bounds=BOX, **settings):
-    return gx.minimize(fun, bounds, **{"population": N, "generations": 20, "dtype": "float64", **settings})
+    """By DE with constraints too, where the default is EpsilonDE, which takes three times as long to compile."""
+    settings = {"algorithm": "de", "population": N, "generations": 20, "dtype": "float64", **settings}
+    return gx.minimize(fun, bounds, **settings)
 
 
 def recording(fun=bowl_in_numpy):
@@ -314,6 +316,7 @@ def test_ctrl_c_between_two_generations_loses_nothing(blackbox):
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.usefixtures("ctrl_c_raises")
 @pytest.mark.parametrize("blackbox", [False, True], ids=["compiled", "black box"])
 def test_a_second_ctrl_c_raises_as_usual(blackbox):
     before = signal.getsignal(signal.SIGINT)
@@ -559,7 +562,9 @@ def g06_in_numpy(x):
     return (x[0] - 10) ** 3 + (x[1] - 20) ** 3, np.array(limits)
 
 
-@pytest.mark.parametrize(("name", "formula"), [("spring", spring_in_numpy), ("g06", g06_in_numpy)])
+@pytest.mark.parametrize(
+    ("name", "formula"), [pytest.param("spring", spring_in_numpy, marks=pytest.mark.slow), ("g06", g06_in_numpy)]
+)
 def test_inequalities_hold_at_the_solution(name, formula):
     problem = gx.problems.get(name)
     res = gx.minimize(problem, population=100, generations=600)
@@ -574,7 +579,7 @@ def test_inequalities_hold_at_the_solution(name, formula):
 
 def test_equalities_hold_to_the_tolerance():
     # the nearest point of the line x1 = -x0 - 0.2 to (2, -2.5) is (2.15, -2.35)
-    res = solve(eq=lambda x: x[0] + x[1] + 0.2, population=40, generations=300)
+    res = solve(eq=lambda x: x[0] + x[1] + 0.2, algorithm=None, population=40, generations=300)
     assert res.feasible and res.success and res.violation == 0.0 and res.ineq is None
     np.testing.assert_allclose(res.eq, [res.x.sum() + 0.2], atol=1e-12)
     assert abs(res.eq[0]) <= 1e-4

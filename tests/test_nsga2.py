@@ -1,6 +1,6 @@
 """The algorithms for several objectives: NSGA-II, sharing MOEA and NPGA; and the operators that only they use."""
 
-from functools import cache
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,10 @@ from galapax.operators.mutation import polynomial_mutation
 SIGNIFICANCE = 1e-4
 MOEAS = pytest.mark.parametrize("kind", [NSGA2, SharingMOEA, NPGA])
 ELITISTS = pytest.mark.parametrize("kind", [NSGA2, SharingMOEA])
+# what test_several.py asks of every algorithm too is quick for one of them here
+LATER = [pytest.param(kind, marks=pytest.mark.slow) for kind in (SharingMOEA, NPGA)]
+NSGA2_FIRST = pytest.mark.parametrize("kind", [NSGA2, *LATER])
+ELITISTS_NSGA2_FIRST = pytest.mark.parametrize("kind", [NSGA2, LATER[0]])
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
 
 
@@ -69,7 +73,7 @@ BLENDING = gx.problems.get("blending")
 # What they find
 
 
-@pytest.mark.parametrize("name", ["zdt1", "zdt2", "zdt3", "zdt6"])
+@pytest.mark.parametrize("name", ["zdt1", *(pytest.param(n, marks=pytest.mark.slow) for n in ("zdt2", "zdt3", "zdt6"))])
 def test_nsga2_reaches_the_front(name):
     problem = gx.problems.get(name)
     shares = [volume(evolve(NSGA2(), problem, 250, seed).parents, problem) / problem.hypervolume for seed in range(3)]
@@ -112,14 +116,14 @@ def test_npga_moves_towards_the_front_and_stays_spread():
     assert np.ptp(front[:, 0]) > 0.5
 
 
-@ELITISTS
+@ELITISTS_NSGA2_FIRST
 def test_constraints_are_met_and_the_front_approached(kind):
     parents = evolve(kind(population=200), BLENDING, 200, dtype="float64").parents
     assert np.all(parents.violation == 0)
     assert volume(parents, BLENDING) > 0.3 * BLENDING.hypervolume
 
 
-@MOEAS
+@NSGA2_FIRST
 def test_three_objectives(kind):
     problem = gx.problems.get("dtlz2")
     start, end = (evolve(kind(), problem, g, dtype="float64").parents for g in (1, 150))
@@ -150,7 +154,7 @@ FORMS = [
     pytest.param(kind, problem, id=f"{kind.__name__}-{problem.name}", marks=() if common else pytest.mark.slow)
     for kind in (NSGA2, NPGA, SharingMOEA)
     for problem in (ZDT1, BLENDING, gx.problems.get("dtlz2"))
-    for common in [kind is NSGA2 or problem is ZDT1]
+    for common in [(kind, problem) in ((NSGA2, BLENDING), (SharingMOEA, ZDT1))]
 ]
 
 
@@ -159,17 +163,22 @@ def test_the_forms_for_a_cpu_and_for_a_gpu_make_the_same_run(kind, problem, monk
     algorithm = kind(population=40)
     here = evolve(algorithm, problem, 6, dtype="float64")
     monkeypatch.setattr(dominance, "_on_cpu", lambda: jax.default_backend() != "cpu")  # the other form
-    stepper.cache_clear()
-    there = evolve(algorithm, problem, 6, dtype="float64")
-    stepper.cache_clear()
+    with jax.enable_x64(True):
+        there = jax.tree.map(np.asarray, stepper.__wrapped__(problem, "float64")(algorithm, key(0), 6))
     if kind is NPGA:  # its comparison sets are drawn in another order
         assert here.parents.x.shape == there.parents.x.shape and np.isfinite(there.candidates).all()
         return
     np.testing.assert_allclose(here.parents.x, there.parents.x, rtol=1e-9)
 
 
-@MOEAS
-@pytest.mark.parametrize("n", [2, 7, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 31))])
+@pytest.mark.parametrize(
+    ("kind", "n"),
+    [
+        pytest.param(kind, n, marks=() if n == 7 or (kind, n) == (NSGA2, 2) else pytest.mark.slow)
+        for kind in (NSGA2, SharingMOEA, NPGA)
+        for n in (2, 3, 7, 31)
+    ],
+)
 def test_odd_and_tiny_populations_are_handled(kind, n):
     algorithm = kind(population=n)
     algorithm.check()
@@ -183,14 +192,14 @@ def failing(x):
     return jnp.where(x[0] > 0.5, jnp.nan, jnp.stack([x[0], 1 - x[0] + x[1] ** 2]))
 
 
-@ELITISTS
+@ELITISTS_NSGA2_FIRST
 def test_what_failed_does_not_survive_what_did_not(kind):
     problem = gx.Problem(failing, gx.box(0.0, 1.0, 3))
     parents = evolve(kind(population=40), problem, 15).parents
     assert np.isfinite(parents.objectives).all() and parents.x[:, 0].max() <= 0.5
 
 
-@MOEAS
+@NSGA2_FIRST
 def test_all_failing_is_survived(kind):
     problem = gx.Problem(lambda x: jnp.stack([x[0], x[1]]) * jnp.nan, gx.box(0.0, 1.0, 3))
     state = evolve(kind(population=10), problem, 5)
@@ -217,14 +226,15 @@ def test_nsga2_keeps_the_first_fronts_and_cuts_the_last_by_crowding():
     good = jnp.stack([t, 1 - t], axis=1)
     bounds = Bounds(np.zeros(2, np.float32), np.ones(2, np.float32))
     algorithm = NSGA2(population=8)
-    state = algorithm.init(key(), bounds, Shape(2))
+    state = jax.jit(partial(algorithm.init, shape=Shape(2)))(key(), bounds)
+    step = jax.jit(algorithm.step)
     state = state._replace(parents=Population(state.candidates, good, None))
     evaluation = Evaluation(good + 0.5, None, jnp.zeros(8, bool))
-    after = algorithm.step(key(), state, evaluation)
+    after = step(key(), state, evaluation)
     assert sorted(map(tuple, np.asarray(after.parents.objectives))) == sorted(map(tuple, np.asarray(good)))
     # offspring between the last two: the crowded end loses, the ends stay
     dense = jnp.stack([0.9 + 0.005 * t, 0.1 - 0.005 * t], axis=1)
-    after = algorithm.step(key(), state, evaluation._replace(objectives=dense))
+    after = step(key(), state, evaluation._replace(objectives=dense))
     kept = np.asarray(after.parents.objectives)
     assert {0.0, 1.0} <= set(kept[:, 0].tolist()) and np.sum((kept[:, 0] >= 0.9) & (kept[:, 0] < 0.95)) <= 2
 
@@ -263,7 +273,7 @@ def test_niches_are_counted_among_those_chosen_so_far():
     def share_of_small(portions):
         algorithm = NPGA(population=100, portions=portions)
         pick = jax.jit(jax.vmap(lambda k: algorithm.tournaments(k, everyone)))
-        return np.mean(np.asarray(pick(random.run_keys(0, 0, 200))) >= 90)
+        return np.mean(np.asarray(pick(random.run_keys(0, 0, 100))) >= 90)
 
     assert abs(share_of_small(1) - 0.1) < 0.02
     assert share_of_small(100) > 0.17  # of pairs, 18 in 100 are mixed and 1 is of two from the small one

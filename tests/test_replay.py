@@ -35,7 +35,7 @@ def two(x):
 ONE = gx.Problem(rotated_rastrigin, [(-4.0, 5.5)] * 20)
 SEVERAL = gx.Problem(two, [(-4.0, 5.5)] * 20, reference_point=[400.0, 2000.0])
 CONSTRAINED = ONE.with_(ineq=lambda x: jnp.sum(x) - 3.0)
-QUICK = {("de", "float32"), ("ga", "float64"), ("cde", "float64"), ("nsga2", "float32")}  # the others are slow tests
+QUICK = {("de", "float32"), ("cde", "float64"), ("nsga2", "float32")}  # the others are slow tests
 CASES = [
     pytest.param(name, kind, marks=[] if (name, kind) in QUICK else pytest.mark.slow, id=f"{name}-{kind}")
     for name in gx.ALGORITHMS
@@ -70,7 +70,9 @@ def test_a_run_of_an_ensemble_is_made_again_to_the_bit(name, dtype):
         assert_same_bits(whole.run(row), whole, row)
 
 
-@pytest.mark.parametrize(("name", "dtype"), [("de", "float32"), ("ga", "float64"), ("cde", "float64")])
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("de", "float32"), pytest.param("ga", "float64", marks=pytest.mark.slow), ("cde", "float64")]
+)
 def test_a_run_is_the_same_in_ensembles_of_other_sizes(name, dtype, monkeypatch):
     """On a CPU: slices are of one size whatever was asked for."""
     if not devices.on_cpu():
@@ -85,7 +87,7 @@ def test_a_run_is_the_same_in_ensembles_of_other_sizes(name, dtype, monkeypatch)
     assert np.array_equal(split.runs.x, whole.runs.x) and np.array_equal(split.runs.fun, whole.runs.fun)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_runs_that_stop_by_themselves_are_made_again_to_the_bit(dtype):
     goal = float(np.median(ensemble("de", dtype).runs.history.best[:, 15]))
     whole = ensemble("de", dtype, target=goal)
@@ -98,7 +100,7 @@ def test_runs_that_stop_by_themselves_are_made_again_to_the_bit(dtype):
 
 @ON_CPU  # a GPU makes all of these generations between two looks
 def test_a_run_that_a_callback_stopped_is_made_again_up_to_there():
-    whole = ensemble("de", "float64", callback=lambda state: state.generation >= 5)
+    whole = ensemble("de", "float32", callback=lambda state: state.generation >= 5)
     assert whole.stop is Stop.CALLBACK and whole.nit < GENERATIONS
     assert_same_bits(whole.run(24), whole, 24)
 

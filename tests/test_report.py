@@ -103,8 +103,8 @@ def solved():
             lambda x: jnp.sum(x**2), box(-5, 5, 4), ineq=lambda x: jnp.stack([1 - x[0], x[1] - 4]), name="corner",
             variables=["width", "height", "depth", "angle"], constraint_names=["wide enough", "not too high"],
         ),
+        gx.DE(population=30),
         generations=250,
-        population=30,
         snapshots=[1, 10, 250],
     )  # fmt: skip
 

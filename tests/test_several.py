@@ -20,6 +20,10 @@ from galapax.measures import indicators
 
 NAMES = [name for name, kind in gx.ALGORITHMS.items() if kind.several_objectives]
 EVERY_ALGORITHM = pytest.mark.parametrize("name", NAMES)
+# compiled runs of NPGA are compared with those around a black box in test_engines_agree.py
+COMPILED = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "npga" else ()) for name in NAMES]
+)
 ELITISTS = pytest.mark.parametrize("name", [name for name in NAMES if name != "npga"])
 
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
@@ -100,7 +104,7 @@ def rows_of(x):
 # --- draws and engines ------------------------------------------------------------------------------------------------
 
 
-@EVERY_ALGORITHM
+@COMPILED
 def test_the_same_seed_gives_the_same_run_and_compiles_nothing_again(name):
     first = usual(name)
     with compilations() as compiled:
@@ -116,7 +120,7 @@ def test_the_same_seed_gives_the_same_run_and_compiles_nothing_again(name):
         assert not np.any(one.population == first.population)
 
 
-@EVERY_ALGORITHM
+@COMPILED
 def test_a_black_box_makes_the_same_run(name):
     result, points = recorded(name)
     assert_same_run(result, usual(name))
@@ -368,7 +372,7 @@ def test_a_run_starts_from_the_points_given(name):
 # --- ensembles --------------------------------------------------------------------------------------------------------
 
 
-@EVERY_ALGORITHM
+@COMPILED
 def test_runs_of_an_ensemble_in_batches_are_the_single_runs(name, in_batches):
     in_batches(2)
     ensemble = usual(name, runs=3, first_run=1)
@@ -408,7 +412,11 @@ def builtin(name):
     return gx.problems.get(name, **(SIX if sized else {}))
 
 
-@pytest.mark.parametrize("name", [*ZDT, *MOEA, "dtlz1", "dtlz2", "blending", "blending7", "steps"])
+# the quick ones share programs, or have three objectives, or both kinds of constraints
+ALSO = [pytest.param(name, marks=pytest.mark.slow) for name in ("dtlz1", "blending")]
+
+
+@pytest.mark.parametrize("name", [*ZDT, *MOEA, "dtlz2", "blending7", "steps", *ALSO])
 def test_every_front_is_sound(name):
     if name == "steps":
         problem = gx.Problem(duplicated, [(0.0, 1.0)] * 6, name="steps", reference_point=(9.0, 9.0))
@@ -506,7 +514,9 @@ def each_at_most(x):
     return x[..., :2] - 0.6
 
 
-@pytest.mark.parametrize("ineq", [first_two, each_at_most], ids=["scalar", "vector"])
+@pytest.mark.parametrize(
+    "ineq", [first_two, pytest.param(each_at_most, marks=pytest.mark.slow)], ids=["scalar", "vector"]
+)
 @pytest.mark.parametrize("how", [{"vectorized": True}, {}], ids=["all rows at once", "one by one"])
 def test_a_mixture_adds_up_within_bounds_at_every_point(how, ineq):
     problem = gx.mixture(
@@ -621,6 +631,7 @@ def test_there_is_nothing_to_choose_with_one_objective():
         indicators.by_generation(result)
 
 
+@pytest.mark.slow  # quick in test_nsga2.py
 def test_an_odd_population_is_taken():
     opt = gx.Optimizer("sharing_moea", BOX, population=7)
     for _ in range(3):

@@ -73,7 +73,7 @@ def test_ctrl_c_between_cells_ends_a_comparison_with_what_there_is(monkeypatch):
         return result
 
     monkeypatch.setattr(solving, "result_of", after)
-    study = gx.compare([gx.Problem(bowl, BOX)], ["de", "ga", "random"], runs=2, max_evaluations=500)
+    study = gx.compare([gx.Problem(bowl, BOX)], ["random", "de", "ga"], runs=2, max_evaluations=500)
     assert len(study) == 2 and study.stop is Stop.INTERRUPT and "Stopped by Ctrl-C: 2 of 3" in study.message
 
 
@@ -90,6 +90,7 @@ def test_ctrl_c_during_the_check_of_a_worst_case_keeps_the_answer(monkeypatch):
     assert res.stop is Stop.INTERRUPT and np.isfinite(res.worst_case) and res.x.shape == (1,)
 
 
+@pytest.mark.usefixtures("ctrl_c_raises")
 def test_a_second_ctrl_c_raises():
     with interrupts() as noted:
         ctrl_c()
