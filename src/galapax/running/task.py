@@ -226,8 +226,9 @@ def assembled(
     repairs = _repairs(problem, bound[0], blackbox or vectorized)
     population = bound[0].population
     evaluations = population + repairs * (1 + problem.dim)
-    if most is not None and (restarts is not None or not bound[0].steady):
-        rules = rules._replace(evaluations=most)
+    if restarts is not None or not bound[0].steady:  # without a limit, too, so that the same program serves
+        rules = rules._replace(evaluations=math.inf if most is None else most)
+    if most is not None and rules.evaluations is not None:
         whole(most, "max_evaluations", evaluations, f"the first generation evaluates {evaluations} points")
     elif most is not None:
         least = f"one generation evaluates the population of {population}"
