@@ -51,11 +51,11 @@ def _ours(function: int, dim: int, instance: int, plan: dict[str, Any]) -> dict[
     return made
 
 
-def _restarts(given: str | None) -> Any:
+def _restarts(given: str) -> Any:
     """A name as minimize takes it, or a portfolio with other shares."""
-    name, _, settings = (given or "").partition(":")
+    name, _, settings = given.partition(":")
     if name != "portfolio":
-        return given
+        return None if name == "none" else given
     from galapax.algorithms.portfolio import Portfolio
 
     return Portfolio(**{key: float(value) for key, value in (pair.split("=") for pair in settings.split(",") if pair)})

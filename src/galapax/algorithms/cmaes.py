@@ -225,7 +225,7 @@ class CMAES(Algorithm):
         beyond = now.mean + now.step * moves
         penalty = jnp.sum(state.walls.weights * (beyond - jnp.clip(beyond, 0, 1)) ** 2, axis=1) / bounds.dim
         rank = ranks(samples.fitness + penalty, samples.violation)
-        new, sound = self.moved(k, state, moves, k.weight(rank + 1))
+        new, sound = self.moved(k, state, moves, k.weight((rank + 1).astype(moves.dtype)))
         walls = pushed(state.walls, now, new, self.variances(now), samples.fitness, rank, state.progress.age, k)
         best, old = row_of(samples, best_index(samples)), row_of(state.parents, 0)
         gained = ~no_worse(old, best)

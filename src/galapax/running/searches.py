@@ -346,7 +346,7 @@ def _history(task: Task, course: Course) -> np.ndarray:
         rows = part.history[0].copy()
         if done:
             last, own = (Record.unpack(r, columns, KEPT) for r in (done[-1][-1:], rows))
-            worse = own.best[:, 0] > last.best[:, 0]
+            worse = own.best[:, 0] >= last.best[:, 0]  # of equals the earlier is the answer
             if own.violation is not None:
                 worse = (own.violation > last.violation) | ((own.violation == last.violation) & worse)
             for name in ("best", "violation", "x"):
