@@ -223,7 +223,12 @@ def individual(x, value, violation=0.0):
         (individual([1.0, 2.0], 3.0), individual([1.0, 2.0], 3.0), individual([4.0, 2.0], 3.00002), 2),  # as good
         (individual([1.0, 2.0], 3.0), individual([1.0, 2.0], 3.0), individual([1.0, 2.1], 3.1), 1),  # elsewhere
         (individual([1.0, 2.0], 3.0), individual([4.0, 2.0], 2.9), individual([4.0, 2.0], 2.9), 1),  # a better one
-        (individual([1.0, 2.0], 3.0), individual([4.0, 2.0], 2.9), individual([7.0, 2.0], 3.0), 0),  # found by no search
+        (
+            individual([1.0, 2.0], 3.0),
+            individual([4.0, 2.0], 2.9),
+            individual([7.0, 2.0], 3.0),
+            0,
+        ),  # found by no search
         (individual([1.0, 2.0], 3.0, 0.1), individual([1.0, 2.0], 3.0, 0.1), individual([1.0, 2.0], 3.0, 0.1), 0),
     ],
 )
