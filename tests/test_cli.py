@@ -50,7 +50,8 @@ def test_solve_prints_the_answer_and_saves_the_run(tmp_path):
 
 
 def test_solve_equals_minimize():
-    code, text = call("solve", "branin", "--json", "-g", "40", "-n", "12", "-s", "weight=0.7", "--seed", "5")
+    settings = ("--json", "-g", "40", "-n", "12", "-s", "weight=0.7", "--seed", "5")
+    code, text = call("solve", "branin", "-a", "de", *settings)
     assert code == 0
     expected = gx.minimize(gx.problems.get("branin"), gx.DE(population=12, weight=0.7), generations=40, seed=5)
     assert json.loads(text)["fun"] == expected.fun
@@ -65,7 +66,7 @@ def test_solve_takes_every_option_of_minimize():
 
 
 def test_set_chooses_the_mutation_by_name():
-    code, text = call("solve", "sphere", "--dim", "3", "--json", "-g", "20", "-s", "mutation=best_1")
+    code, text = call("solve", "sphere", "-a", "de", "--dim", "3", "--json", "-g", "20", "-s", "mutation=best_1")
     assert code == 0
     assert json.loads(text)["settings"]["hyperparameters"]["mutation"] == "best_1"
 
@@ -74,6 +75,26 @@ def test_ensembles_show_how_the_runs_spread():
     code, text = call("solve", "branin", "--runs", "20", "-g", "60", "-n", "20", "--target", "0.3979")
     assert code == 0
     assert "over 20 runs" in text and "median" in text and "evaluations per success" in text
+
+
+def test_only_what_was_found_gets_a_tick():
+    shown = ("solve", "branin", "-a", "de", "-n", "20")
+    code, text = call(*shown, "-g", "5")
+    assert code == 0 and "• All 5 generations were made." in text and "✓" not in text and "✗" not in text
+    code, text = call(*shown, "-g", "5", "--target", "-1")
+    assert code == 1 and "✗ All 5 generations were made. The target was not reached." in text
+    code, text = call(*shown, "--target", "0.5")
+    assert code == 0 and "✓ The target was reached" in text
+    code, text = call(*shown, "--tolerance", "1e-3")
+    assert code == 0 and "✓ The search converged" in text
+
+
+def test_runs_that_nothing_judges_are_not_called_successful():
+    shown = ("solve", "branin", "-a", "de", "-n", "20", "--runs", "3")
+    code, text = call(*shown, "-g", "5")
+    assert code == 0 and "median" in text and "successful" not in text and "success" not in text
+    code, text = call(*shown, "--tolerance", "1e-3")
+    assert code == 0 and "converged" in text and "100.0%" in text and "per success" not in text
 
 
 def test_file_with_fun_and_bounds(tmp_path):
@@ -102,9 +123,10 @@ def test_list_names_every_algorithm_and_problem():
         (("solve", "rastrgin"), "did you mean rastrigin"),
         (("solve", "sphere", "-a", "ed"), "no algorithm called 'ed'"),
         (("solve", "nowhere.py"), "There is no file"),
-        (("solve", "sphere", "-s", "wieght=1"), "NAME one of population, mutation, weight"),
-        (("solve", "sphere", "-s", "weight=heavy"), "--set weight takes a number"),
-        (("solve", "sphere", "-s", "mutation=none"), "rand_1 or best_1"),
+        (("solve", "sphere", "-s", "weight=1"), "NAME one of population, samples, spread"),
+        (("solve", "sphere", "-s", "spread=wide"), "--set spread takes a number"),
+        (("solve", "sphere", "-a", "de", "-s", "wieght=1"), "NAME one of population, mutation, weight"),
+        (("solve", "sphere", "-a", "de", "-s", "mutation=none"), "rand_1 or best_1"),
         (("solve", "branin", "--dim", "3"), "dim"),
         (("sweep", "cde_p1", "--set", "fr=1,2"), "min-max"),
         (("solve", "zdt1", "-a", "de"), "minimises one"),
@@ -215,7 +237,7 @@ def test_compare_runs_a_suite():
 @pytest.mark.parametrize(
     ("problem", "setting", "expected"),
     [
-        ("sphere", "weight=0.7", gx.DE(weight=0.7)),
+        ("sphere", "spread=0.3", gx.CMAES(spread=0.3)),
         ("g07", "weight=0.7", gx.EpsilonDE(weight=0.7)),
         ("g07", "population=64", gx.EpsilonDE(population=64)),
         ("g07", "patience=300", gx.EpsilonDE(patience=300.0)),
@@ -343,6 +365,7 @@ def test_looking_whether_a_folder_can_be_written_leaves_nothing_behind(tmp_path)
     ("result", "code"),
     [
         (tiny(), 0),
+        (tiny(success=False), 0),
         (tiny(success=False, message="The time limit of 1 s was reached after generation 3."), 0),
         (tiny(settings={"target": 1.0}), 0),
         (tiny(settings={"target": 1.0}, success=False), 1),

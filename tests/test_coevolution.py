@@ -578,7 +578,7 @@ def test_the_best_point_ever_evaluated_is_returned(name, seed):
     as_good = (violation == violation[best]) & (value == value[best])
     assert result.x.tolist() in x[as_good].tolist()
     assert result.fun == value[best] and result.violation == pytest.approx(violation[best], rel=1e-12)
-    assert result.feasible == result.success == (violation[best] <= 0)
+    assert result.feasible == (violation[best] <= 0) and not result.success  # the budget ended it
     assert result.nfev == len(x) == N * GENERATIONS and result.n_failed == np.isinf(value).sum()
     assert np.all((x >= LOWER) & (x <= UPPER))
     order = [np.lexsort((value[: N * g], violation[: N * g]))[0] for g in range(1, GENERATIONS + 1)]
@@ -607,7 +607,7 @@ def test_an_equality_is_met_whatever_the_sign_of_its_multiplier(sign):
     signs = np.array([sign])
     runs = gx.minimize(Problem(bowl, BOX, eq=lambda x: signs * (x[0] - 2.6)), "cde", generations=400, runs=6).runs
     np.testing.assert_allclose(runs.x, np.tile([2.6, -2.5, 8.0], (6, 1)), atol=0.02)
-    assert np.all(np.abs(runs.x[:, 0] - 2.6) <= 1e-4 * (1 + 1e-9)) and runs.feasible.all() and runs.success.all()
+    assert np.all(np.abs(runs.x[:, 0] - 2.6) <= 1e-4 * (1 + 1e-9)) and runs.feasible.all()
     assert np.all(np.abs(runs.fun - 0.36) < 3e-4)
 
 
@@ -624,7 +624,7 @@ def test_known_problems_are_solved(name):
     generations, gap = QUALITY[name]
     problem = get(name)
     result = gx.minimize(problem, "cde", generations=generations, runs=3, seed=1)
-    assert result.success and result.runs.feasible.all()
+    assert result.runs.feasible.all()
     for x, value in zip(result.runs.x, result.runs.fun, strict=True):
         with jax.enable_x64(True):
             constraints, again = np.asarray(problem.ineq(jnp.asarray(x))), float(problem.fun(jnp.asarray(x)))

@@ -1,6 +1,6 @@
 """Claims about constraints: the comparison at a level, its schedule, the repair step, and EpsilonDE which uses them."""
 
-from functools import cache
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import galapax as gx
+from galapax.algorithms.epsilon_de import agreement
 from galapax.core.evaluation import Population, Shape
+from galapax.core.stop import Stop
 from galapax.evaluation.failures import summarise
 from galapax.evaluation.formulas import trace
 from galapax.numerics import random
@@ -197,9 +199,42 @@ def test_while_relaxed_infeasible_points_are_kept_and_afterwards_feasible_ones_w
 
 def test_a_search_at_rest_starts_afresh_and_the_best_stays():
     algorithm = gx.EpsilonDE(population=20, relaxed=10.0, patience=40.0)
-    res = gx.minimize(lambda x: jnp.sum((x - 0.7) ** 4), [(-3.0, 2.0)] * 2, algorithm, generations=2000)
-    assert np.count_nonzero(np.diff(res.history.mean) > 1.0) >= 2
+    solve = partial(gx.minimize, lambda x: jnp.sum((x - 0.7) ** 4), [(-3.0, 2.0)] * 2, algorithm, generations=2000)
+    res = solve(tolerance=0)
+    assert res.nit == 2000 and np.count_nonzero(np.diff(res.history.mean) > 1.0) >= 3
     assert np.all(np.diff(res.history.best) <= 0)
+    # the run is done when the second search has come to rest where the first did, and not before
+    done = solve()
+    assert done.success and done.stop is Stop.TOLERANCE and done.nit < 2000
+    began = np.flatnonzero(np.diff(done.history.mean) > 1.0)
+    assert len(began) == 2 and done.nit - began[1] <= 51
+    np.testing.assert_array_equal(done.history.best, res.history.best[: done.nit])
+
+
+def individual(x, value, violation=0.0):
+    return Population(jnp.array([x]), jnp.array([[value]]), jnp.array([violation]))
+
+
+@pytest.mark.parametrize(
+    ("before", "best", "rested", "agreed"),
+    [
+        (individual([0.5, 9.0], np.inf, np.inf), individual([1.0, 2.0], 3.0), individual([1.0, 2.0], 3.0), 1),
+        (individual([1.0, 2.0], 3.0), individual([1.0, 2.0], 3.0), individual([1.0004, 2.004], 3.5), 2),  # near
+        (individual([1.0, 2.0], 3.0), individual([1.0, 2.0], 3.0), individual([4.0, 2.0], 3.00002), 2),  # as good
+        (individual([1.0, 2.0], 3.0), individual([1.0, 2.0], 3.0), individual([1.0, 2.1], 3.1), 1),  # elsewhere
+        (individual([1.0, 2.0], 3.0), individual([4.0, 2.0], 2.9), individual([4.0, 2.0], 2.9), 1),  # a better one
+        (
+            individual([1.0, 2.0], 3.0),
+            individual([4.0, 2.0], 2.9),
+            individual([7.0, 2.0], 3.0),
+            0,
+        ),  # found by no search
+        (individual([1.0, 2.0], 3.0, 0.1), individual([1.0, 2.0], 3.0, 0.1), individual([1.0, 2.0], 3.0, 0.1), 0),
+    ],
+)
+def test_searches_agree_that_came_to_rest_at_the_best_feasible_point(before, best, rested, agreed):
+    bounds = gx.Bounds(np.array([0.0, 0.0]), np.array([10.0, 100.0]))
+    assert agreement(jnp.array(1.0), before, best, rested, bounds) == agreed
 
 
 REPAIRING = gx.EpsilonDE(population=20, repaired=0.25, relaxed=20.0)
@@ -244,7 +279,7 @@ def five_runs(name):
 
 def test_it_is_the_default_with_constraints():
     assert five_runs("g11").settings["algorithm"] == "epsilon_de"
-    assert gx.minimize(lambda x: x[0], [(0.0, 1.0)], generations=2).settings["algorithm"] == "de"
+    assert gx.minimize(lambda x: x[0], [(0.0, 1.0)], generations=2).settings["algorithm"] == "cmaes"
 
 
 def test_float32_finds_a_feasible_point_near_the_optimum():

@@ -21,18 +21,13 @@ from galapax.engines import xla
 from galapax.numerics import devices, random
 
 ALIKE = {"ep"}  # fep in all but one draw, and every program takes seconds to compile
-EVERY_ALGORITHM = pytest.mark.parametrize(
-    "name", [n for n, a in gx.ALGORITHMS.items() if not a.several_objectives and n not in ALIKE]
-)
+SINGLE = [n for n, a in gx.ALGORITHMS.items() if not a.several_objectives and n not in ALIKE]
+EVERY_ALGORITHM = pytest.mark.parametrize("name", SINGLE)
 
 # of what the engine does, whatever it runs, two examples are enough, one of them with periods; the rest are slow tests
 EXAMPLES = pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(n, marks=() if n in ("de", "cde") else pytest.mark.slow)
-        for n, a in gx.ALGORITHMS.items()
-        if not a.several_objectives and n not in ALIKE
-    ],
+    [pytest.param(n, marks=() if n in ("de", "cde") else pytest.mark.slow) for n in SINGLE],
 )
 
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
@@ -146,7 +141,7 @@ def test_init_and_step_survive_vmap_over_keys_and_numeric_settings(name):
 @EVERY_ALGORITHM
 @pytest.mark.parametrize("sign", [1.0, -1.0], ids=["to the lower corner", "to the upper corner"])
 def test_every_point_evaluated_and_every_survivor_lies_in_the_box(name, sign):
-    res, points = record(name, lambda x: sign * x.sum(axis=1), generations=40)
+    res, points = record(name, lambda x: sign * x.sum(axis=1), generations=40, tolerance=0)
     assert len(points) == 40 * N
     for x in (points, res.population, res.x):
         assert np.all((x >= LOWER) & (x <= UPPER))
@@ -164,7 +159,11 @@ def test_points_in_float32_lie_in_the_box_as_it_was_given(name):
             assert np.all((x >= lower) & (x <= upper))
 
 
-@EVERY_ALGORITHM
+# CMA-ES samples a normal distribution around a point that is drawn for each run: test_cmaes.py has its first points
+SAMPLES = {"cmaes"}
+
+
+@pytest.mark.parametrize("name", [n for n in SINGLE if n not in SAMPLES])
 def test_first_points_spread_over_the_whole_box(name):
     points = gx.Optimizer(gx.ALGORITHMS[name](population=400), BOX).ask()
     for column, low, high in zip(points.T, LOWER, UPPER, strict=True):
@@ -183,7 +182,7 @@ def test_the_smallest_population_and_a_single_variable_are_enough(name):
 
     least = next(n for n in range(1, 1000) if accepted(n))
     smallest = gx.ALGORITHMS[name](population=least)
-    res = solve(name, lambda x: (x[0] - 2.0) ** 2, [(1.5, 4.0)], algorithm=smallest, generations=200)
+    res = solve(name, lambda x: (x[0] - 2.0) ** 2, [(1.5, 4.0)], algorithm=smallest, generations=200, tolerance=0)
     assert res.nfev == 200 * least
     assert res.population.shape in ((least, 1), (least + 1, 1))  # some keep the best beside the population
     assert np.all((res.population >= 1.5) & (res.population <= 4.0)) and res.fun < 0.1
@@ -264,6 +263,7 @@ def test_importing_changes_no_setting_of_jax():
 @EVERY_ALGORITHM
 def test_a_second_call_compiles_nothing(name):
     solve(name)
+    solve(name, first_run=1)  # a run of an ensemble, which a CPU computes in slices: another program than one by itself
     with compilations() as compiled:
         solve(name)
         solve(name, seed=99)
@@ -449,7 +449,7 @@ def test_half_the_box_failing_is_counted_and_never_chosen(name, bad, maximize):
     assert res.nfev == len(points)
     values = bowl_in_numpy(fine)
     assert res.fun == (values.max() if maximize else values.min())
-    assert res.x[0] <= EDGE and res.success
+    assert res.x[0] <= EDGE and res.feasible and not res.success  # it made its generations, and met no rule
 
 
 @EXAMPLES
@@ -476,7 +476,8 @@ def test_a_failed_point_never_displaces_one_that_did_not_fail(name, bad):
         fine = np.isfinite(opt.population.fitness)
         assert np.array_equal(opt.population.fitness[fine], bowl_in_numpy(opt.population.x[fine]))
         assert np.all(opt.population.x[fine, 0] <= EDGE)
-        assert fine.sum() >= fine_so_far
+        # CMA-ES keeps the samples of the last generation, whatever they are, and the best ever beside them
+        assert fine.sum() >= (fine_so_far > 0 if name in SAMPLES else fine_so_far)
         assert opt.best.fun == best_so_far
         fine_so_far = fine.sum()
     assert fine_so_far > N / 2

@@ -341,8 +341,8 @@ POINTS = np.random.default_rng(8).uniform(LOWER, UPPER, (2, K, D))  # each of tw
 def small(name):
     """The algorithm of that name, quick to compile."""
     kind = gx.ALGORITHMS[name]
-    few = {"opponents": 1} if "opponents" in {f.name for f in dataclasses.fields(kind)} else {}
-    return kind(population=N, **few)
+    few = {"opponents": 1, "last_population": N}  # a population that shrinks keeps its size, to be counted
+    return kind(population=N, **{f.name: few[f.name] for f in dataclasses.fields(kind) if f.name in few})
 
 
 @cache
@@ -360,6 +360,8 @@ def with_own(name):
 def test_the_first_generation_is_the_given_points_and_the_rest_as_without_them(name):
     _, points = with_own(name)
     np.testing.assert_array_equal(points[0, :, :K], POINTS)
+    if name == "cmaes":  # whose samples move with the mean, which is the first point: see test_cmaes.py
+        return
     np.testing.assert_array_equal(points[0, :, K:], without(name)[:, K:])
     assert not np.any(without(name)[:, :K] == POINTS)
 

@@ -59,7 +59,8 @@ def test_the_saddle_off_the_centre_is_found():
     for seed in (0, 1):
         result = solved("minmax_saddle", seed=seed)
         np.testing.assert_allclose([*result.x, *result.y], SADDLE, atol=1e-4)
-        assert result.worst_case == pytest.approx(-101 / 60, abs=1e-8) and result.success
+        assert result.worst_case == pytest.approx(-101 / 60, abs=1e-8) and result.feasible
+        assert result.stop is Stop.BUDGET and not result.success  # a game has no rule that says it is over
         assert result.fun == pytest.approx(-101 / 60, abs=1e-6)
 
 
@@ -233,7 +234,10 @@ def distance(x, y):
 @cache
 def over_scenarios(**settings):
     return gx.minimax(
-        distance, X_BOX, scenarios=SCENARIOS, **{"generations": 300, "population": 30, "runs": 2, **settings}
+        distance,
+        X_BOX,
+        scenarios=SCENARIOS,
+        **{"algorithm": "de", "generations": 300, "population": 30, "runs": 2, **settings},
     )
 
 
@@ -242,7 +246,7 @@ def test_scenarios_are_those_of_brute_force():
     grid = np.stack(np.meshgrid(*(np.linspace(low, high, 1501) for low, high in X_BOX)))
     worst = np.max([distance(grid, y) for y in SCENARIOS], axis=0)
     row = np.unravel_index(worst.argmin(), worst.shape)
-    assert worst[row] - 0.02 < result.fun <= worst[row]  # the grid's spacing of 0.002, times the slope
+    assert worst[row] - 0.02 < result.fun <= worst[row] + 1e-9  # the grid's spacing of 0.002, times the slope
     np.testing.assert_allclose(result.x, grid[:, *row], atol=0.02)
     here = [distance(result.x, y) for y in SCENARIOS]
     assert result.fun == result.worst_case == pytest.approx(max(here), rel=1e-12)
@@ -431,7 +435,7 @@ def test_what_ended_several_runs_is_said_of_them_and_not_of_one_made_again():
 
 
 @pytest.mark.slow
-def test_a_worst_case_that_searches_do_not_agree_on_is_no_success():
+def test_a_worst_case_that_searches_do_not_agree_on_is_said_to_be_unsure():
     """One needle in ten variables: each search ends on another of many local maxima."""
 
     def rugged(x, y):
@@ -441,7 +445,7 @@ def test_a_worst_case_that_searches_do_not_agree_on_is_no_success():
     sure = res.worst_case_sure
     assert 0 < sure <= 1
     if res.worst_case < -0.05:  # the truth is 0
-        assert sure < 0.5 or not res.success
+        assert sure < 0.5 or "do not agree" in res.message
 
 
 def test_first_run_and_on_failure_are_taken():

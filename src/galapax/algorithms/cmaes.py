@@ -83,7 +83,9 @@ def constants(dim: int, count: int, diagonal: bool = False) -> Constants:
     # many samples would let the step size grow too fast
     wide = max(1.0, 3 * (1 - 2 ** (-dim / 9))) if count > 2 * default_samples(dim) else 1.0
     d_s = 1 + c_s + 2 * max(0.0, wide * math.sqrt((mueff - 1) / (dim + 1)) - 1)
-    return Constants(count, good.sum(), -bad.sum() / min(limits), 1 - min(limits), mueff, c_1, c_mu, c_c, c_s, d_s)
+    negative = max(min(limits), 0.0)  # none are left where so many samples replace the whole matrix
+    bad_by = -bad.sum() / negative if negative else math.inf
+    return Constants(count, good.sum(), bad_by, 1 - negative, mueff, c_1, c_mu, c_c, c_s, d_s)
 
 
 def default_samples(dim: int) -> int:
@@ -224,13 +226,15 @@ class CMAES(Algorithm):
         samples, moves = evaluated(state.candidates, evaluation), self.turned(now, state.normals)
         beyond = now.mean + now.step * moves
         penalty = jnp.sum(state.walls.weights * (beyond - jnp.clip(beyond, 0, 1)) ** 2, axis=1) / bounds.dim
-        rank = ranks(samples.fitness + penalty, samples.violation)
+        judged = samples.fitness + penalty
+        rank = ranks(judged, samples.violation)
         new, sound = self.moved(k, state, moves, k.weight((rank + 1).astype(moves.dtype)))
         walls = pushed(state.walls, now, new, self.variances(now), samples.fitness, rank, state.progress.age, k)
         best, old = row_of(samples, best_index(samples)), row_of(state.parents, 0)
         gained = ~no_worse(old, best)
         parents = with_first(samples, choose(gained, best, old))
-        progress = self.observed(state.progress, gained[0], samples.fitness, rank, new, sound, k)
+        # with the penalty: in a corner of the box many samples have the same value, and yet it goes on
+        progress = self.observed(state.progress, gained[0], judged, rank, new, sound, k)
         x, normals = self.sample(key, new, bounds)
         return CMAESState(x, normals, parents, new, walls, progress, bounds)
 

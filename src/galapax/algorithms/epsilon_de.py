@@ -10,8 +10,8 @@ them feasibility first does as well and sooner; every slot has a level of its ow
 last, so that feasible points live beside relaxed ones that lead to better places; the p-best is the winner of a small
 tournament, which needs no sorting; a slot's archive is the parent that lost it last; the memory's mean favours long
 steps by one power more, since short ones succeed too often and the population would come to rest early; a search at
-rest starts afresh. The first slot keeps the best point ever seen and takes no part in breeding the others, so that a
-new search is independent of it.
+rest starts afresh, and the run has converged once two searches came to rest at the best point. The first slot keeps the
+best point ever seen and takes no part in breeding the others, so that a new search is independent of it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from galapax.core.algorithm import Algorithm, static
 from galapax.core.checks import in_range, positive, whole
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
+from galapax.core.stop import CODES, RUNNING, Stop
 from galapax.numerics import random
 from galapax.operators.adaptation import remember
 from galapax.operators.constraints import PASSING, epsilon_level, first_level, relaxed
@@ -40,6 +41,8 @@ MEMORIES = 5  # H of Tanabe & Fukunaga
 SPREAD = 0.1  # of weights and crossover rates around a remembered one, as there
 LEAST_WEIGHT = 0.05
 NOTABLE = 1e-6  # a smaller relative gain does not count as one: a search that crawls is at rest
+AGREED = 2  # searches that must come to rest at the best point before a run has converged
+ALIKE, NEAR = 1e-5, 1e-4  # they do within this relative difference in value, or share of the box in x
 
 
 class Search(NamedTuple):
@@ -58,6 +61,8 @@ class EpsilonDEState(NamedTuple):
     lost: Array  # (n, d) the parent that lost each slot last
     memory: Array  # (2, MEMORIES) weights and crossover rates that worked, the latest first
     search: Search
+    agreed: Array  # searches that came to rest at the best point ever
+    before: Population  # (1, ...) the best ever when a search came to rest last
     bounds: Bounds
 
 
@@ -108,7 +113,7 @@ class EpsilonDE(Algorithm):
         first = jnp.stack([jnp.asarray(self.weight, x.dtype), jnp.asarray(self.crossover_rate, x.dtype)])[:, None]
         tried, memory = (jnp.broadcast_to(first, (2, size)) for size in (self.population, MEMORIES))
         search = Search(age=zero, first_epsilon=zero, anchor=row_of(parents, 0), rest=zero)
-        return EpsilonDEState(x, tried, parents, x, memory, search, bounds)
+        return EpsilonDEState(x, tried, parents, x, memory, search, zero, row_of(parents, 0), bounds)
 
     def step(self, key: Array, state: EpsilonDEState, evaluation: Evaluation) -> EpsilonDEState:
         """Judge each trial against its parent at the slot's level, learn from the winners, then breed."""
@@ -122,7 +127,8 @@ class EpsilonDE(Algorithm):
         lost = jnp.where(better[:, None], state.parents.x, state.lost)
         memory = remember(state.memory, state.tried, better)
         candidates, tried = self.breed(key_breed, parents, lost, memory, epsilon, state.bounds)
-        return self.renew(key_start, EpsilonDEState(candidates, tried, parents, lost, memory, search, state.bounds))
+        state = state._replace(candidates=candidates, tried=tried, parents=parents, lost=lost, memory=memory)
+        return self.renew(key_start, state._replace(search=search))
 
     def levels(self, search: Search) -> Array:
         """The level of each slot, (n,)."""
@@ -162,9 +168,32 @@ class EpsilonDE(Algorithm):
         """A new search, with the best ever seen in the first slot, where the present one is at rest."""
         shape = Shape(ineq=0 if state.parents.violation is None else 1)
         fresh = self.init(key, state.bounds, shape)
-        fresh = fresh._replace(parents=with_first(fresh.parents, row_of(state.parents, 0)))
+        best = row_of(state.parents, 0)
+        agreed = agreement(state.agreed, state.before, best, state.search.anchor, state.bounds)
+        fresh = fresh._replace(parents=with_first(fresh.parents, best), agreed=agreed, before=best)
         at_rest = (state.search.rest >= self.patience) & (state.search.age >= self.relaxed)
         return jax.tree.map(lambda new, old: old if new is old else jnp.where(at_rest, new, old), fresh, state)
+
+    def rests(self, state: EpsilonDEState, bounds: Bounds, tolerance: Array) -> Array:
+        """A search at rest starts afresh, so that one alone does not end the run."""
+        return jnp.where(state.agreed >= AGREED, CODES[Stop.TOLERANCE], RUNNING)
+
+
+def agreement(agreed: Array, before: Population, best: Population, rested: Population, bounds: Bounds) -> Array:
+    """How many searches came to rest at the best point ever, when one more did at `rested`; before: the best ever when
+    they were counted last. Where it has become notably better since, those do not count any more.
+    """
+    return jnp.where(_same(before, best, bounds), agreed, 0) + _same(rested, best, bounds)
+
+
+def _same(one: Population, best: Population, bounds: Bounds) -> Array:
+    """Whether two individuals (1, ...) are the same feasible answer."""
+    alike = jnp.abs(one.fitness - best.fitness) <= ALIKE * jnp.abs(best.fitness)
+    near = jnp.all(jnp.abs(one.x - best.x) <= NEAR * bounds.span, axis=1)
+    same = jnp.isfinite(one.fitness) & (alike | near)
+    if one.violation is not None and best.violation is not None:
+        same &= (one.violation <= 0) & (best.violation <= 0)
+    return same[0]
 
 
 def observe(search: Search, trials: Population, relax: bool) -> Search:

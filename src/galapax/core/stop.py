@@ -45,6 +45,8 @@ class Stop(StrEnum):
             if generation < int(rules.generations):
                 return f"All evaluations that it may make were made, in {generation} generations.{missed}"
             return f"All {generation} generations were made.{missed}"
+        if self is Stop.STALL and generation < int(rules.stall):
+            return f"The search could not get on; stopped after generation {generation}."
         return _SENTENCES[self].format(generation=generation, stall=rules.stall, seconds=seconds or 0.0)
 
 

@@ -162,6 +162,7 @@ def _advance(engine: Engine, parts: list[Slice], first: int, count: int) -> None
 
 def _look(watch: Watch, made: int, before: Track, now: Track, parts: list[Slice], ended: bool) -> Stop | None:
     """Tell whoever watches what the last chunk brought; why to stop, if so."""
+    made = min(made, int(now.generations.max()))  # all runs may have ended within the chunk
     stopped = Stop.INTERRUPT if watch.interrupts.seen else None
     asked = watch.notify(made, now) if watch.notify is not None and stopped is None else None
     if stopped is None and not ended:

@@ -84,6 +84,7 @@ def measure(quick: bool, say: Callable[[str], None] = lambda line: None) -> dict
                 problem,
                 FEP(population=mu, initial_step=1.0),
                 generations=generations,
+                tolerance=0,  # the tables are of so many generations, also of those after convergence
                 runs=trials,
                 dtype="float32",
                 progress=False,

@@ -111,7 +111,8 @@ class Result(dict[str, Any]):
     """The outcome of `minimize`, used by attribute or as a mapping, like scipy's OptimizeResult.
 
     x, fun: the best solution (of all runs) and its value. feasible, violation: does it break constraints, how far.
-    success, stop, message: whether the run did what was asked, and which rule ended it, as a word and in a sentence.
+    success: whether it found what it was to find: a feasible point that reaches the target, or without a target, to
+    which the search converged. stop, message: which rule ended it, as a word and in a sentence.
     nit, nfev, n_failed: generations, evaluated points and failed evaluations (nit of the best run, the others of all).
     ineq, eq: constraint values at x. population, population_fitness: the survivors (of the best run).
     plot: figures of all this, see `view.accessor.Plot`.

@@ -138,7 +138,7 @@ class Study:
 
     def reached(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Of a cell's runs, the evaluations that each spent until its target, or in all, and whether it succeeded: it
-        reached its target, or where there is none, it ended as asked; both (R,).
+        reached its target, or where there is none, it converged; both (R,).
         """
         result, target = self.results[index], self.targets[index]
         if target is None:

@@ -245,7 +245,7 @@ def _parts(exact: Evaluation | None, row: int) -> dict[str, np.ndarray]:
 
 def _success(task: Task, total: Outcome, feasible: np.ndarray) -> np.ndarray:
     """Which runs ended because they had found what they were to find: the target, or without one, convergence."""
-    wanted = Stop.TARGET if math.isfinite(task.rules.target) else Stop.TOLERANCE
+    wanted = Stop.TARGET if task.rules.target > -math.inf else Stop.TOLERANCE
     return (total.track.reason == CODES[wanted]) & feasible
 
 
@@ -329,6 +329,7 @@ def settings_of(task: Task) -> dict[str, Any]:
         if math.isfinite(goal)
         else None,
         "stall": None if task.rules.stall == NEVER else int(task.rules.stall),
+        "tolerance": float(task.rules.tolerance),
         "max_seconds": task.max_seconds,
         "restarts": None if task.restarts is None else task.restarts.name,
         "runs": task.runs,

@@ -164,7 +164,10 @@ def prepare(
     if not (on_failure is None or (isinstance(on_failure, str) and on_failure in ("worst", "raise"))):
         raise InputError(f'on_failure must be "worst" or "raise", got {on_failure!r}.')
     kind = precision_of(dtype, problem.constrained, blackbox)
-    rules = Rules(NEVER, *_goals(problem, target, stall, maximize), tolerance=_tolerance(tolerance, kind))
+    share = _tolerance(tolerance, kind)
+    if solvers[0].several_objectives:
+        share = 0.0  # no front converges to a point, and a program in which no run ends before others is quicker
+    rules = Rules(NEVER, *_goals(problem, target, stall, maximize), tolerance=share)
     shape = Shape(len(problem.objectives or "1"), int(problem.ineq is not None), int(problem.eq is not None))
     task = assembled(
         problem,

@@ -32,6 +32,16 @@ BANDED = 6  # curves whose bands do not hide each other
 MET = "worst value among the y met"  # what a min-max search has of an x: another y may be worse
 CHECKED = "worst case, checked"
 
+FOUND, ENDED, FAILED = "found", "ended", "failed"
+
+
+def verdict(result: Result) -> str:
+    """What came of a run: it found what it was to find, or failed to, or ended with an answer that nothing judges."""
+    if result.success:
+        return FOUND
+    return FAILED if not result.feasible or result.settings.get("target") is not None else ENDED
+
+
 # --- names ------------------------------------------------------------------------------------------------------------
 
 

@@ -276,7 +276,9 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
         rows = [(name + of, f"{value:.10g}") for name, value in zip(quantiles, found.tolist(), strict=True)]
         failed = int((~np.isfinite(values)).sum())
         rows += [("left out, without a value", f"{failed:,} of {len(runs):,} runs")] * bool(failed)
-    rate, low, high = runs.success_rate()
-    rows.append(("successful", f"{rate:.1%} ({low:.1%} to {high:.1%})"))
-    rows.append(("evaluations per success", f"{runs.ert():,.0f}"))
+    aimed = result.settings.get("target") is not None
+    if aimed or runs.success.any():  # else nothing judged them
+        rate, low, high = runs.success_rate()
+        rows.append(("successful" if aimed else "converged", f"{rate:.1%} ({low:.1%} to {high:.1%})"))
+        rows += [("evaluations per success", f"{runs.ert():,.0f}")] * aimed
     return rows

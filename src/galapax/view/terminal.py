@@ -15,9 +15,10 @@ from galapax import algorithms, problems
 from galapax.core.problem import Problem
 from galapax.results.result import Result, all_runs
 from galapax.results.study import Study
-from galapax.view.data import CHECKED, MET, known_value, objective_names
+from galapax.view.data import CHECKED, ENDED, FAILED, FOUND, MET, known_value, objective_names, verdict
 from galapax.view.tables import ACTIVE_NOTE, SHOWN, constraint_rows, front_rows, front_summary, grids, run_rows
 
+MARKS = {FOUND: ("✓ ", "green"), ENDED: ("• ", "dim"), FAILED: ("✗ ", "red")}
 SHORT = {"variables": "vars", "objectives": "obj", "ineq": "g≤0", "eq": "h=0"}  # headings for 80 columns
 
 
@@ -30,7 +31,7 @@ def result_table(result: Result) -> RenderableType:
     head.append(
         f"{settings['algorithm']}, seed {result.seed}, {settings['dtype']} on {settings['device']}\n", style="dim"
     )
-    head.append("✓ " if result.success else "✗ ", style="green" if result.success else "red")
+    head.append(*MARKS[verdict(result)])
     head.append(result.message)
     parts.append(head)
     parts.append(_front(result) if "F" in result and len(result.F) else _answer(result))

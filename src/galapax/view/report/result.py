@@ -58,7 +58,8 @@ def page(result: Result) -> str:
 
 def _message(result: Result) -> str:
     if result.feasible:
-        return f'<div class="message{"" if result.success else " failed"}">{escape(result.message)}</div>'
+        kind = {data.FOUND: "", data.ENDED: " ended", data.FAILED: " failed"}[data.verdict(result)]
+        return f'<div class="message{kind}">{escape(result.message)}</div>'
     return (
         f'<div class="message failed"><b>No feasible point</b>{escape(result.message)} What follows is the point that '
         "violates the constraints least.</div>"
@@ -86,7 +87,9 @@ def _result_facts(result: Result) -> list[tuple[str, str]]:
         out.append(("feasible", "yes" if result.feasible else "no"))
         out += [("violation in all", number(result.violation, 6))] * (not result.feasible)
     if result.runs is not None:
-        out.append(("successful runs", f"{int(result.runs.success.sum()):,} of {len(result.runs):,}"))
+        judged = result.settings.get("target") is not None or result.runs.success.any()
+        what = "runs that converged" if result.settings.get("target") is None else "successful runs"
+        out += [(what, f"{int(result.runs.success.sum()):,} of {len(result.runs):,}")] * bool(judged)
     out += [("evaluations", f"{result.nfev:,}"), ("generations", f"{result.nit:,}")]
     out.append(("time of the run", f"{result.timings['run']:.3g} s"))
     return out
