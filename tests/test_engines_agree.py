@@ -145,8 +145,9 @@ def test_stepping_by_hand_gives_the_same_points(name, case):
     res = compiled(name, case)
     with jax.enable_x64(True):
         parents, best = jax.device_get(by_hand(case, solver(name), random.run_keys(SEED, RUN, 1)[0]))
-    # a tournament of EP asks who is as good as the best, which two programs may round apart: another run from there on
-    exact = GENERATIONS if name not in ("ep", "fep") else 10
+    # a tournament of EP asks who is as good as the best, and L-SRTDE has trials that equal their targets but for
+    # rounding; two programs may round apart there: another run from there on
+    exact = GENERATIONS if name not in ("ep", "fep", "lsrtde") else 10
     if exact == GENERATIONS:
         assert_same(res, parents.x, parents.objectives, GENERATIONS * N)
     if case == "free":  # with constraints the least value is not the best
