@@ -37,6 +37,7 @@ def minimize(
     stall: int | None = None,
     tolerance: float | None = None,
     restarts: str | Restarts | None = None,
+    polish: bool | str = "auto",
     maximize: bool = False,
     vectorized: bool = False,
     blackbox: bool = False,
@@ -66,6 +67,11 @@ def minimize(
         default 1e-11 (1e-6 in float32); 0 lets it go on.
     restarts: what a run does that has converged or cannot get on: "plain" searches again, "ipop" with twice the
         population each time, "bipop" with large and small ones in turn; None ends the run.
+    polish: refine the best of each run by its gradient, a quasi-Newton method inside the box (with constraints on the
+        augmented Lagrangian): never worse, never beyond max_evaluations, and counted in nfev, a gradient as 4
+        evaluations. "auto" does so where JAX has a gradient of one objective that agrees with the function, for runs
+        that neither reached their target nor converged; True refines converged ones, too. `result.polish` says what
+        became of it.
     runs: independent runs, computed together, in slices of a fixed size: run r is the same to the last bit in every
         ensemble on a CPU, whatever `runs` is, and with first_run=r by itself; `result.run(r)` makes it again. (A single
         run without first_run is computed on its own: it makes the same draws as run 0, and may round differently.)
@@ -99,6 +105,7 @@ def minimize(
         "stall": stall,
         "tolerance": tolerance,
         "restarts": as_restarts(restarts),
+        "polish": polish,
         "maximize": maximize,
         "vectorized": vectorized,
         "blackbox": blackbox,

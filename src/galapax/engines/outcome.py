@@ -91,14 +91,18 @@ class Outcome:
     stopped: Stop | None = None  # what ended it before the runs' own rules did
     device_seconds: float = 0.0  # spent waiting for chunks of generations
     sizes: list[list[int]] = field(default_factory=list)  # of runs that restart: how many runs the slices had
+    polished: np.ndarray | None = None  # (R,) bool: the polish tried this run, and added a row to its history
+    polish: str | None = None  # what became of the polish, in words; None if none was asked for
 
     def of_runs(self, chosen: slice | np.ndarray) -> Outcome:
         """These runs alone. The history ends with the longest of them."""
         track = self.track.rows(chosen)
         fronts = [self.fronts[r] for r in np.arange(len(self.x))[chosen]] if self.fronts else []
-        history = None if self.history is None else self.history[chosen, : int(track.generations.max(initial=0))]
+        tried = None if self.polished is None else self.polished[chosen]
+        rows = int(track.generations.max(initial=0)) + (tried is not None and bool(tried.any()))
+        history = None if self.history is None else self.history[chosen, :rows]
         opponents = None if self.opponents is None else self.opponents[chosen]
-        parts: dict[str, Any] = {"x": self.x[chosen], "fronts": fronts, "opponents": opponents}
+        parts: dict[str, Any] = {"x": self.x[chosen], "fronts": fronts, "opponents": opponents, "polished": tried}
         return replace(self, track=track, history=history, **parts)
 
     @staticmethod

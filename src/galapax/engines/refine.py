@@ -48,7 +48,7 @@ def _overhead(shape: Shape) -> int:
     count = shape.ineq + shape.eq
     if not count:
         return 3 * (1 + GRADIENT) + 1
-    return 1 + GRADIENT * (1 + count) + 3 * (1 + GRADIENT) + ONTO * (1 + GRADIENT * count) + 2
+    return 1 + GRADIENT * (1 + count) + 2 * (1 + GRADIENT) + ONTO * (1 + GRADIENT * count) + 2
 
 
 def refine(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limit: Array, target: Array) -> Refined:
@@ -61,26 +61,20 @@ def refine(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limit: Arr
     return work(formulas, consts, bounds, x, jnp.where(tried, limit, 0), target)
 
 
-def _unconstrained(
-    formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limit: Array, target: Array
-) -> Refined:
+def _unconstrained(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limit: Array, target: Array) -> Refined:
     def look(points: Array) -> tuple[Array, Array]:
         pulled = jax.value_and_grad(_summed(lambda p: formulas.facts(consts, p)[:, 0]), has_aux=True)
         (_, values), gradients = pulled(points)
         return values, gradients
 
-    at = look(x)
-    smooth, steps, turns = _checked(look, at, x, bounds)
+    _, gradients = look(x)
+    smooth, steps, turns = _checked(look, x, gradients * bounds.span, bounds)
     start = jax.vmap(quasi_newton.remember)(jax.vmap(quasi_newton.begin)(x), steps, turns)
 
-    def tell(state: Any, values: Array, gradients: Array) -> Any:
-        return jax.vmap(lambda s, v, g: quasi_newton.tell(s, v, g, bounds, target, 0.0))(state, values, gradients)
-
     def step(state: Any) -> Any:
-        return tell(state, *look(state.trial))
+        return jax.vmap(lambda s, v, g: quasi_newton.tell(s, v, g, bounds, target, 0.0))(state, *look(state.trial))
 
     spent = jnp.where(limit > 0, _overhead(formulas.shape), 0).astype(jnp.int32)
-    start = tell(start, *at)
     state, spent = _until_done(step, lambda s: s.status != ENDED, start, spent, limit, smooth)
     out = formulas(consts, state.x)
     return Refined(state.x, out.fitness, jnp.where(out.failed, jnp.inf, 0), spent, smooth)
@@ -104,31 +98,25 @@ def _constrained(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limi
         (_, (values, constraints)), gradients = jax.value_and_grad(judged, has_aux=True)(points)
         return values, gradients, constraints
 
-    def tell(state: Any, values: Array, gradients: Array, constraints: Array) -> Any:
-        return jax.vmap(lagrangian.tell, in_axes=(0, 0, 0, 0, 0, None))(
-            state, values, gradients, constraints, interval, bounds
-        )
+    def step(state: Any) -> Any:
+        tell = jax.vmap(lagrangian.tell, in_axes=(0, 0, 0, 0, 0, None))
+        return tell(state, *look(state.descent.trial, state), interval, bounds)
 
     start = jax.vmap(lagrangian.begin)(x, multipliers)
-    at = look(x, start)
-    smooth, steps, turns = _checked(lambda points: look(points, start)[:2], at[:2], x, bounds)
+    own = jax.vmap(jax.grad(lagrangian.value))(facts, multipliers, start.penalty, interval)
+    slope = jnp.sum(own[..., None] * slopes, axis=1)
+    smooth, steps, turns = _checked(lambda points: look(points, start)[:2], x, slope, bounds)
     start = start._replace(descent=jax.vmap(quasi_newton.remember)(start.descent, steps, turns))
-    start = tell(start, *at)
     spent = jnp.where(limit > 0, _overhead(formulas.shape), 0).astype(jnp.int32)
-    state, spent = _until_done(
-        lambda s: tell(s, *look(s.descent.trial, s)), lambda s: ~s.ended, start, spent, limit, smooth
-    )
+    state, spent = _until_done(step, lambda s: ~s.ended, start, spent, limit, smooth)
     end = state.descent.x
-    binding = jnp.abs(state.multipliers) > 0
-    onto = _onto_binding(formulas, consts, bounds, end, binding, units)
-    first, second = formulas(consts, end), formulas(consts, onto)
-    assert first.violation is not None and second.violation is not None
-    better = (second.violation < first.violation) | (
-        (second.violation == first.violation) & (second.fitness < first.fitness)
-    )
-    best = jnp.where(better[:, None], onto, end)
-    value = jnp.where(better, second.fitness, first.fitness)
-    return Refined(best, value, jnp.where(better, second.violation, first.violation), spent, smooth)
+    onto = _onto_binding(formulas, consts, bounds, end, state.multipliers != 0, units)
+    both = lax.map(lambda points: formulas(consts, points), jnp.stack([end, onto]))
+    value, violation = both.fitness, both.violation
+    assert violation is not None
+    better = (violation[1] < violation[0]) | ((violation[1] == violation[0]) & (value[1] < value[0]))
+    value, violation = (jnp.where(better, part[1], part[0]) for part in (value, violation))
+    return Refined(jnp.where(better[:, None], onto, end), value, violation, spent, smooth)
 
 
 def _summed(function: Callable[[Array], Array]) -> Callable[[Array], tuple[Array, Array]]:
@@ -165,32 +153,29 @@ def _until_done(
 
 
 def _checked(
-    look: Callable[[Array], tuple[Array, Array]], at: tuple[Array, Array], x: Array, bounds: Bounds
+    look: Callable[[Array], tuple[Array, Array]], x: Array, slopes: Array, bounds: Bounds
 ) -> tuple[Array, Array, Array]:
-    """Whether the gradient at x (R, d) agrees with the values on both sides of it, (R,); and the step from one side to
-    the other with its turn (R, d), a first pair for the quasi-Newton method.
+    """Whether the slopes at x (R, d) agree with the values on both sides of it, (R,); and the step from one side to the
+    other with its turn (R, d), a first pair for the quasi-Newton method.
 
     A gradient that is zero, wrong or not a number (of a rounded, counted or stopped quantity) is found out here.
     """
-    values, gradients = at
     dim, kind = x.shape[1], x.dtype
-    slopes = gradients * bounds.span
     held = jax.vmap(lambda x, slope: quasi_newton.held(x, slope, bounds))(x, slopes)
     down = jnp.where(held, 0, slopes)
     largest = jnp.max(jnp.abs(down), axis=1, keepdims=True)
     zigzag = jnp.where(jnp.arange(dim) % 2 == 0, 1.0, -1.0).astype(kind)
     way = jnp.where(largest > 0, down / jnp.where(largest > 0, largest, 1), zigzag)
     aside = ASIDE[kind.itemsize] * bounds.span * way
-    ahead, behind = (jnp.clip(x + side, bounds.lower, bounds.upper) for side in (aside, -aside))
-    (above, before), (below, after) = look(ahead), look(behind)
-    step = (ahead - behind) / bounds.span
-    parts = [jnp.sum(g * bounds.span * step, axis=1) for g in (before, after)]
-    found, expected = above - below, 0.5 * (parts[0] + parts[1])
-    noise = 64 * jnp.finfo(kind).eps * (jnp.abs(above) + jnp.abs(below))
-    allowed = 0.05 * (jnp.abs(parts[0]) + jnp.abs(parts[1])) + noise
-    sound = jnp.isfinite(values) & jnp.all(jnp.isfinite(slopes), axis=1)
-    moves = jnp.any(slopes != 0, axis=1)
-    return sound & moves & (jnp.abs(found - expected) <= allowed), step, (before - after) * bounds.span
+    sides = jnp.clip(jnp.stack([x + aside, x - aside]), bounds.lower, bounds.upper)
+    values, gradients = lax.map(look, sides)  # a loop, as it is one copy of the functions to compile
+    step, turn = (sides[0] - sides[1]) / bounds.span, (gradients[0] - gradients[1]) * bounds.span
+    along = jnp.sum(gradients * bounds.span * step, axis=2)
+    found, expected = values[0] - values[1], 0.5 * (along[0] + along[1])
+    noise = 64 * jnp.finfo(kind).eps * jnp.sum(jnp.abs(values), axis=0)
+    allowed = 0.05 * jnp.sum(jnp.abs(along), axis=0) + noise
+    agrees = jnp.abs(found - expected) <= allowed  # never for NaN
+    return agrees & jnp.all(jnp.isfinite(slopes), axis=1) & jnp.any(slopes != 0, axis=1), step, turn
 
 
 def _facts_and_slopes(formulas: Formulas, consts: Any, bounds: Bounds, x: Array) -> tuple[Array, Array]:
@@ -215,9 +200,7 @@ def _interval(formulas: Formulas, units: Array) -> Interval:
     return Interval(lower, upper)
 
 
-def _onto_binding(
-    formulas: Formulas, consts: Any, bounds: Bounds, x: Array, binding: Array, units: Array
-) -> Array:
+def _onto_binding(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, binding: Array, units: Array) -> Array:
     """x (R, d) moved onto the constraints that bind (R, m) or are violated, a hair inside, by Newton steps.
 
     A descent leaves them violated by rounding, and by more where it was cut short; feasible is what violates nothing.

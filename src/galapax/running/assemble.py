@@ -195,6 +195,8 @@ def result_of(
         snapshots={g: kept for g, kept in snapshots.items() if g <= reached},
         **answer.extra,
     )
+    if total.polish is not None:
+        result["polish"] = total.polish
     result.attach(replay, total.opponents)
     if answers.box is not None and answers.box.first_error and result.n_failed:
         result.message += f" First failure: {answers.box.first_error}."
@@ -331,6 +333,7 @@ def settings_of(task: Task) -> dict[str, Any]:
         "stall": None if task.rules.stall == NEVER else int(task.rules.stall),
         "max_seconds": task.max_seconds,
         "restarts": None if task.restarts is None else task.restarts.name,
+        "polish": task.polish,
         "runs": task.runs,
         "first_run": task.first_run,
         "seed": task.seed,

@@ -1,0 +1,203 @@
+"""The polish: after the evolution the best of each run is refined by its gradient, where it has one and it pays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from galapax.core.errors import InputError
+from galapax.core.problem import Problem
+from galapax.core.record import KEPT, Record
+from galapax.core.stop import CODES, Stop
+from galapax.engines.outcome import Outcome
+from galapax.engines.programs import Clock
+from galapax.engines.refine import Refined, least_evaluations, refine
+from galapax.engines.slices import CACHED, MOST
+from galapax.evaluation.formulas import Formulas
+from galapax.numerics import devices
+from galapax.operators.quasi_newton import MEMORY
+from galapax.running.task import Task
+
+FEWEST = 1000  # evaluations that a run may take without max_evaluations, however short it was
+TOGETHER = 1024  # runs of a slice on an accelerator, at most
+
+
+class Polished(NamedTuple):
+    """What the polish made of R runs: never worse than they were."""
+
+    x: np.ndarray  # (R, d)
+    best: np.ndarray  # (R,)
+    violation: np.ndarray  # (R,)
+    evaluations: np.ndarray  # (R,) that it took; 0 for runs that were not tried
+    better: np.ndarray  # (R,) bool
+    smooth: np.ndarray  # (R,) bool: the gradient agreed with the function
+
+    @property
+    def tried(self) -> np.ndarray:
+        return self.evaluations > 0
+
+
+def polished(
+    task: Task,
+    clock: Clock,
+    x: np.ndarray,
+    best: np.ndarray,
+    violation: np.ndarray,
+    left: np.ndarray,
+    goes_on: Callable[[], bool] = lambda: True,
+) -> Polished:
+    """Refine x (R, d) of values best (R,) and violation (R,), each with at most `left` (R,) evaluations.
+
+    They are computed in slices of one size, whatever R is, so that each comes out the same to the last bit in any
+    company. goes_on: asked before every slice; once it says no, what is left stays as it is.
+    """
+    runs, kind = len(x), np.dtype(task.dtype)
+    formulas, box = task.objective, task.problem.bounds.rounded(kind)
+    assert isinstance(formulas, Formulas)
+    out = Polished(
+        x.copy(), best.copy(), violation.copy(), np.zeros(runs, np.int64), np.zeros(runs, bool), np.ones(runs, bool)
+    )
+    usable = np.isfinite(best) & (left >= least_evaluations(task.shape))
+    rows, size = np.flatnonzero(usable), _width(task)
+    for some in (rows[i : i + size] for i in range(0, len(rows), size)):
+        if not goes_on():
+            break
+        filled = np.concatenate([some, np.repeat(some[:1], size - len(some))])
+        limit = np.minimum(left[filled], 2**31 - 1).astype(np.int32)
+        target = np.asarray(task.rules.target, kind)
+        found: Refined = clock.call(refine, (formulas,), task.consts, box, x[filled].astype(kind), limit, target)
+        new = jax.tree.map(lambda a: np.asarray(a)[: len(some)], found)  # noqa: B023 (used at once)
+        better = (new.violation < violation[some]) | ((new.violation == violation[some]) & (new.value < best[some]))
+        out.x[some] = np.where(better[:, None], new.x, x[some])
+        out.best[some] = np.where(better, new.value, best[some])
+        out.violation[some] = np.where(better, new.violation, violation[some])
+        out.evaluations[some], out.better[some], out.smooth[some] = new.evaluations, better, new.smooth
+    return out
+
+
+def polish(task: Task, clock: Clock, total: Outcome, goes_on: Callable[[], bool] = lambda: True) -> Outcome:
+    """The outcome of a task with the best of its runs refined, where that was asked for and can be done."""
+    if task.polish is False:
+        return total
+    why = cannot(task)
+    if why is None and total.stopped is not None:
+        why = "the runs were stopped"
+    if why is not None:
+        return replace(total, polish=f"not tried: {why}")
+    track = total.track
+    left = allowed(task, track.evaluations, track.reason)
+    if not (left >= least_evaluations(task.shape)).any():
+        spent = task.polish is True or not np.isin(track.reason, _DONE).all()
+        reason = "no evaluations were left" if spent else "the runs had ended at the target or converged"
+        return replace(total, polish=f"not tried: {reason}")
+    found = polished(task, clock, total.x, track.best, track.violation, left, goes_on)
+    return with_polished(task, total, found)
+
+
+_DONE = [CODES[Stop.TARGET], CODES[Stop.TOLERANCE]]
+
+
+def allowed(task: Task, evaluations: np.ndarray, reason: np.ndarray) -> np.ndarray:
+    """How many evaluations the polish of each run (R,) may take: what max_evaluations leaves, or without it as many as
+    the run took. None for a run that reached its target; and under "auto" none for one that has converged.
+    """
+    most = task.budget.evaluations
+    left = np.maximum(evaluations, FEWEST) if most is None else most - evaluations
+    done = _DONE if task.polish == "auto" else _DONE[:1]
+    return np.where(np.isin(reason, done), 0, left)
+
+
+def with_polished(task: Task, total: Outcome, found: Polished) -> Outcome:
+    """The outcome with what the polish found: x, value, violation and evaluations, and a last row of history."""
+    track, tried = total.track, found.tried
+    hit = found.better & (found.best <= task.rules.target) & (found.violation <= 0)
+    track = replace(
+        track,
+        best=found.best,
+        violation=found.violation,
+        evaluations=track.evaluations + found.evaluations,
+        reason=np.where(hit, CODES[Stop.TARGET], track.reason),
+    )
+    history = total.history if not tried.any() else _with_row(task, total, found)
+    about = f"{int(found.better.sum())} of {len(tried)} runs refined in {int(found.evaluations.sum())} evaluations"
+    rough = int((tried & ~found.smooth).sum())
+    if rough:
+        about += f"; of {rough} the gradient did not agree with the function"
+    return replace(total, track=track, x=found.x, history=history, polished=tried, polish=about)
+
+
+def _with_row(task: Task, total: Outcome, found: Polished) -> np.ndarray | None:
+    """The history (R, G + 1, columns) with the polish after each run's own last row."""
+    if total.history is None:
+        return None
+    history, made = total.history, total.track.generations
+    runs, rows = np.arange(len(made)), history.shape[1]
+    wide = np.concatenate([history, history[:, -1:]], axis=1)
+    last = wide[runs, made - 1].copy()  # (R, columns), what stands before the polish
+    record = Record.unpack(last, task.columns, KEPT)  # views
+    record.evaluations[:] = found.evaluations
+    record.best[:, 0] = np.where(found.better, found.best, record.best[:, 0])
+    if record.violation is not None:
+        record.violation[:] = np.where(found.better, found.violation, record.violation)
+    if record.x is not None:
+        record.x[:] = np.where(found.better[:, None], found.x, record.x)
+    after = np.arange(rows + 1)[None, :] >= made[:, None]
+    wide = np.where(after[:, :, None], last[:, None, :], wide)
+    spent = Record.unpack(wide, task.columns, KEPT).evaluations
+    spent[np.arange(rows + 1)[None, :] > made[:, None]] = 0  # a run that is over takes no more
+    return wide
+
+
+def _width(task: Task) -> int:
+    """How many runs a slice has; on a CPU that depends on the size of the problem alone."""
+    formulas = task.objective
+    assert isinstance(formulas, Formulas)
+    if formulas.together:
+        return formulas.together
+    if task.alone:
+        return 1
+    if devices.on_cpu():
+        return 2 ** int(math.log2(max(1, min(MOST, CACHED // (MEMORY * task.problem.dim)))))
+    return min(task.total, TOGETHER)
+
+
+def check_polish(task: Task) -> None:
+    """Refuse polish=True where it cannot be done."""
+    why = cannot(task) if task.polish is True else None
+    if why is not None:
+        raise InputError(f'polish=True needs gradients of one objective, and {why}: leave it at "auto".')
+
+
+def cannot(task: Task) -> str | None:
+    """Why the best of a task's runs cannot be refined by its gradient; None if it can."""
+    if task.blackbox:
+        return "a black box has no gradient"
+    if task.shape.objectives > 1:
+        return "there are several objectives"
+    if not isinstance(task.problem, Problem) or not isinstance(task.objective, Formulas):
+        return "it is a min-max problem"
+    if task.shape.constrained and task.dtype == "float32":
+        return "constraints need float64"
+    if not _differentiable(task):
+        return "JAX cannot differentiate the functions in reverse"
+    return None
+
+
+def _differentiable(task: Task) -> bool:
+    """Whether JAX has a gradient for the functions: none of a callback, or of a loop whose end only running it shows."""
+    formulas = task.objective
+    assert isinstance(formulas, Formulas)
+    rows = formulas.together or 1
+    try:
+        with jax.enable_x64(task.dtype == "float64"):
+            given = jax.ShapeDtypeStruct((rows, task.problem.dim), task.dtype)
+            jax.eval_shape(jax.grad(lambda x: jnp.sum(formulas.facts(task.consts, x))), given)
+    except Exception:  # what a user's own derivative raises, too
+        return False
+    return True
