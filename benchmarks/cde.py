@@ -49,7 +49,7 @@ def main() -> None:
         taken = []
         for _ in range(4):
             result = gx.minimize(
-                gx.problems.get("g07"), "cde", generations=4000, runs=runs, progress=False, history=False
+                gx.problems.get("g07"), "cde", generations=4000, runs=runs, progress=False, history=False, polish=False
             )
             taken.append(result.timings["run"])
         median = np.median(result.runs.fun) if result.runs is not None else result.fun

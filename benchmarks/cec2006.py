@@ -25,7 +25,14 @@ def solve(name: str, algorithm: Any, runs: int, evaluations: int, seed: int) -> 
     problem = gx.problems.get(name)
     began = time.perf_counter()
     res = gx.minimize(
-        problem, algorithm, runs=runs, max_evaluations=evaluations, seed=seed, dtype="float64", progress=False
+        problem,
+        algorithm,
+        runs=runs,
+        max_evaluations=evaluations,
+        seed=seed,
+        dtype="float64",
+        progress=False,
+        polish=False,
     )
     took = time.perf_counter() - began
     feasible = res.runs.violation <= 0

@@ -24,7 +24,9 @@ CASES = {  # generations, box, published means of FEP and of classical EP
 def solve(name: str, algorithm: gx.EP, generations: int, side: float, runs: int) -> np.ndarray:
     """Best values of the runs."""
     problem = gx.problems.get(name, dim=30).with_(bounds=gx.box(-side, side, 30))
-    result = gx.minimize(problem, algorithm, generations=generations, runs=runs, history=False, progress=False)
+    result = gx.minimize(
+        problem, algorithm, generations=generations, runs=runs, history=False, progress=False, polish=False
+    )
     assert result.runs is not None
     return result.runs.fun
 

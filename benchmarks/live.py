@@ -96,7 +96,9 @@ def measure(case: str, live: Any) -> tuple[float, float, float]:
         looking += time.perf_counter() - start
 
     with patch.object(Session, "look", timed):
-        result = gx.minimize(problem, algorithm, generations=generations, runs=RUNS.get(case, 1), live=live)
+        result = gx.minimize(
+            problem, algorithm, generations=generations, runs=RUNS.get(case, 1), live=live, polish=False
+        )
     seconds = result.timings["run"]
     return seconds, time.process_time() - before, looking / seconds
 

@@ -1,9 +1,9 @@
 """Descent under constraints: a quasi-Newton method on the augmented Lagrangian, whose multipliers and penalty follow.
 
 Every constraint is an interval, lower <= c <= upper: c <= 0 for an inequality, |c| <= tolerance for an equality, as
-feasibility is judged. With multipliers m and penalty r it adds r e^2 to the objective, e being how far c + m / (2 r) lies
-outside its interval; after each descent the multipliers are 2 r e. For inequalities this is `augmented_lagrangian` of
-constraints.py. Nocedal & Wright, Numerical Optimization (2006), chapter 17.
+feasibility is judged. With multipliers m and penalty r it adds r e^2 to the objective, e being how far c + m / (2 r)
+lies outside its interval; after each descent the multipliers are 2 r e. For inequalities this is, but for a constant,
+`augmented_lagrangian` of constraints.py. Nocedal & Wright, Numerical Optimization (2006), chapter 17.
 
 The caller hands over objective and constraints in units in which their slopes are about 1.
 """
@@ -75,7 +75,7 @@ def _excess(constraints: Array, multipliers: Array, penalty: Any, interval: Inte
 
 
 def tell(was: Ascent, value: Array, gradient: Array, constraints: Array, interval: Interval, bounds: Bounds) -> Ascent:
-    """After the evaluation of the descent's trial: where that descent ends, the multipliers follow and another begins."""
+    """After the evaluation of the descent's trial. Where the descent ends, multipliers follow and another begins."""
     descent = quasi_newton.tell(was.descent, value, gradient, bounds, -jnp.inf, was.tolerance)
     moved = jnp.any(descent.x != was.descent.x) | (was.descent.status == quasi_newton.FRESH)
     here = jnp.where(moved, constraints, was.constraints)

@@ -15,7 +15,7 @@ from galapax.core.errors import InputError
 from galapax.core.problem import Problem
 from galapax.core.record import KEPT, Record
 from galapax.core.stop import CODES, Stop
-from galapax.engines.outcome import Outcome
+from galapax.engines.outcome import Outcome, Polish
 from galapax.engines.programs import Clock
 from galapax.engines.refine import Refined, least_evaluations, refine
 from galapax.engines.slices import CACHED, MOST
@@ -24,7 +24,7 @@ from galapax.numerics import devices
 from galapax.operators.quasi_newton import MEMORY
 from galapax.running.task import Task
 
-FEWEST = 1000  # evaluations that a run may take without max_evaluations, however short it was
+FEWEST, EACH = 1000, 100  # evaluations, in all and for each variable, that a run may take without max_evaluations
 TOGETHER = 1024  # runs of a slice on an accelerator, at most
 
 
@@ -34,13 +34,7 @@ class Polished(NamedTuple):
     x: np.ndarray  # (R, d)
     best: np.ndarray  # (R,)
     violation: np.ndarray  # (R,)
-    evaluations: np.ndarray  # (R,) that it took; 0 for runs that were not tried
-    better: np.ndarray  # (R,) bool
-    smooth: np.ndarray  # (R,) bool: the gradient agreed with the function
-
-    @property
-    def tried(self) -> np.ndarray:
-        return self.evaluations > 0
+    about: Polish
 
 
 def polished(
@@ -60,9 +54,8 @@ def polished(
     runs, kind = len(x), np.dtype(task.dtype)
     formulas, box = task.objective, task.problem.bounds.rounded(kind)
     assert isinstance(formulas, Formulas)
-    out = Polished(
-        x.copy(), best.copy(), violation.copy(), np.zeros(runs, np.int64), np.zeros(runs, bool), np.ones(runs, bool)
-    )
+    about = Polish(np.zeros(runs, np.int64), np.zeros(runs, bool), np.ones(runs, bool))
+    out = Polished(x.copy(), best.copy(), violation.copy(), about)
     usable = np.isfinite(best) & (left >= least_evaluations(task.shape))
     rows, size = np.flatnonzero(usable), _width(task)
     for some in (rows[i : i + size] for i in range(0, len(rows), size)):
@@ -77,7 +70,7 @@ def polished(
         out.x[some] = np.where(better[:, None], new.x, x[some])
         out.best[some] = np.where(better, new.value, best[some])
         out.violation[some] = np.where(better, new.violation, violation[some])
-        out.evaluations[some], out.better[some], out.smooth[some] = new.evaluations, better, new.smooth
+        about.evaluations[some], about.better[some], about.smooth[some] = new.evaluations, better, new.smooth
     return out
 
 
@@ -89,13 +82,13 @@ def polish(task: Task, clock: Clock, total: Outcome, goes_on: Callable[[], bool]
     if why is None and total.stopped is not None:
         why = "the runs were stopped"
     if why is not None:
-        return replace(total, polish=f"not tried: {why}")
+        return replace(total, polish=f"not tried, as {why}")
     track = total.track
     left = allowed(task, track.evaluations, track.reason)
     if not (left >= least_evaluations(task.shape)).any():
         spent = task.polish is True or not np.isin(track.reason, _DONE).all()
         reason = "no evaluations were left" if spent else "the runs had ended at the target or converged"
-        return replace(total, polish=f"not tried: {reason}")
+        return replace(total, polish=f"not tried, as {reason}")
     found = polished(task, clock, total.x, track.best, track.violation, left, goes_on)
     return with_polished(task, total, found)
 
@@ -105,52 +98,48 @@ _DONE = [CODES[Stop.TARGET], CODES[Stop.TOLERANCE]]
 
 def allowed(task: Task, evaluations: np.ndarray, reason: np.ndarray) -> np.ndarray:
     """How many evaluations the polish of each run (R,) may take: what max_evaluations leaves, or without it as many as
-    the run took. None for a run that reached its target; and under "auto" none for one that has converged.
+    the run took, at least 100 for each variable. None for a run that reached its target; and under "auto" none for one
+    that has converged.
     """
     most = task.budget.evaluations
-    left = np.maximum(evaluations, FEWEST) if most is None else most - evaluations
+    least = max(FEWEST, EACH * task.problem.dim)
+    left = np.maximum(evaluations, least) if most is None else most - evaluations
     done = _DONE if task.polish == "auto" else _DONE[:1]
     return np.where(np.isin(reason, done), 0, left)
 
 
 def with_polished(task: Task, total: Outcome, found: Polished) -> Outcome:
     """The outcome with what the polish found: x, value, violation and evaluations, and a last row of history."""
-    track, tried = total.track, found.tried
-    hit = found.better & (found.best <= task.rules.target) & (found.violation <= 0)
-    track = replace(
+    track, about = total.track, found.about
+    if not about.evaluations.any():
+        return replace(total, polish="not tried, as the runs were stopped")
+    hit = about.better & (found.best <= task.rules.target) & (found.violation <= 0)
+    after = replace(
         track,
         best=found.best,
         violation=found.violation,
-        evaluations=track.evaluations + found.evaluations,
+        evaluations=track.evaluations + about.evaluations,
         reason=np.where(hit, CODES[Stop.TARGET], track.reason),
     )
-    history = total.history if not tried.any() else _with_row(task, total, found)
-    about = f"{int(found.better.sum())} of {len(tried)} runs refined in {int(found.evaluations.sum())} evaluations"
-    rough = int((tried & ~found.smooth).sum())
-    if rough:
-        about += f"; of {rough} the gradient did not agree with the function"
-    return replace(total, track=track, x=found.x, history=history, polished=tried, polish=about)
+    history = None if total.history is None else _with_row(task, total.history, track.generations, found)
+    return replace(total, track=after, x=found.x, history=history, polish=about)
 
 
-def _with_row(task: Task, total: Outcome, found: Polished) -> np.ndarray | None:
-    """The history (R, G + 1, columns) with the polish after each run's own last row."""
-    if total.history is None:
-        return None
-    history, made = total.history, total.track.generations
-    runs, rows = np.arange(len(made)), history.shape[1]
+def _with_row(task: Task, history: np.ndarray, made: np.ndarray, found: Polished) -> np.ndarray:
+    """The history (R, G + 1, columns) with the polish after each run's own last row, of which it made `made` (R,)."""
     wide = np.concatenate([history, history[:, -1:]], axis=1)
-    last = wide[runs, made - 1].copy()  # (R, columns), what stands before the polish
+    last = wide[np.arange(len(made)), made - 1]  # (R, columns)
     record = Record.unpack(last, task.columns, KEPT)  # views
-    record.evaluations[:] = found.evaluations
-    record.best[:, 0] = np.where(found.better, found.best, record.best[:, 0])
+    better = found.about.better
+    record.evaluations[:] = found.about.evaluations
+    record.best[:, 0] = np.where(better, found.best, record.best[:, 0])
     if record.violation is not None:
-        record.violation[:] = np.where(found.better, found.violation, record.violation)
+        record.violation[:] = np.where(better, found.violation, record.violation)
     if record.x is not None:
-        record.x[:] = np.where(found.better[:, None], found.x, record.x)
-    after = np.arange(rows + 1)[None, :] >= made[:, None]
-    wide = np.where(after[:, :, None], last[:, None, :], wide)
-    spent = Record.unpack(wide, task.columns, KEPT).evaluations
-    spent[np.arange(rows + 1)[None, :] > made[:, None]] = 0  # a run that is over takes no more
+        record.x[:] = np.where(better[:, None], found.x, record.x)
+    number = np.arange(wide.shape[1])[None, :]
+    wide = np.where((number >= made[:, None])[:, :, None], last[:, None, :], wide)
+    Record.unpack(wide, task.columns, KEPT).evaluations[number > made[:, None]] = 0  # a run that is over takes no more
     return wide
 
 
@@ -190,7 +179,7 @@ def cannot(task: Task) -> str | None:
 
 
 def _differentiable(task: Task) -> bool:
-    """Whether JAX has a gradient for the functions: none of a callback, or of a loop whose end only running it shows."""
+    """Whether JAX has a gradient for the functions: not of a callback, or of a loop whose end only running it shows."""
     formulas = task.objective
     assert isinstance(formulas, Formulas)
     rows = formulas.together or 1

@@ -18,7 +18,7 @@ from galapax.core.problem import Problem
 from galapax.core.stop import NEVER, RUNNING, Stop
 from galapax.engines.drive import Watch
 from galapax.engines.interrupts import interrupts
-from galapax.engines.outcome import Outcome, Track
+from galapax.engines.outcome import Outcome, Polish, Track
 from galapax.engines.programs import Clock
 from galapax.evaluation.blackbox import BlackBox
 from galapax.results.result import Result
@@ -121,8 +121,10 @@ def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:
             first = row // run.width * run.width
             rows = np.arange(first, min(first + run.width, task.total))
             outcome = run.batch(rows, watch, wanted=np.array([row - first]))
-        if total.polished is not None and total.polished[row]:
+        if isinstance(total.polish, Polish) and total.polish.evaluations[row]:
             outcome = polish(task, clock, outcome)
+        elif total.polish is not None:
+            outcome = replace(outcome, polish="not tried" if isinstance(total.polish, Polish) else total.polish)
         taken = time.perf_counter() - began
         alone = replace(task.of_cell(row // task.runs), runs=1, first_run=number, rules=rules)
         kept = {g: _snapshot(alone, parts, slice(0, 1)) for g, parts in sorted(watch.taken.items())}
