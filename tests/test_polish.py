@@ -209,7 +209,7 @@ def test_it_is_not_tried_where_there_is_no_gradient():
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(gx.InputError, match="polish must be .* got 'yes'"):
+    with pytest.raises(gx.InputError, match=r"polish must be .* got 'yes'"):
         gx.minimize(rosenbrock, BOX, polish="yes")
     with pytest.raises(gx.InputError, match="polish=True needs gradients of one objective, and a black box has no"):
         gx.minimize(lambda x: float(x @ x), BOX, "de", blackbox=True, polish=True)

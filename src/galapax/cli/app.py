@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from typing import Any
 
 import typer
 
@@ -131,6 +132,7 @@ def solve(
             if config is not None:
                 chosen = config.algorithm_for(wanted, problem)
             choice = find.find_choice(choose, wanted, blackbox, vectorized, dtype, population)
+            asked: dict[str, Any] = {} if polish is None else {"polish": polish}
             result = minimize(
                 wanted,
                 algorithm=chosen,
@@ -143,7 +145,7 @@ def solve(
                 max_evaluations=max_evaluations,
                 max_seconds=max_seconds,
                 stall=stall,
-                polish="auto" if polish is None else polish,
+                **asked,
                 maximize=maximize,
                 vectorized=vectorized,
                 blackbox=blackbox,

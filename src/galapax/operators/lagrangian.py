@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -75,20 +76,14 @@ def _excess(constraints: Array, multipliers: Array, penalty: Any, interval: Inte
 
 
 def tell(was: Ascent, value: Array, gradient: Array, constraints: Array, interval: Interval, bounds: Bounds) -> Ascent:
-    """After the evaluation of the descent's trial. Where the descent ends, multipliers follow and another begins."""
+    """After the evaluation of its trial, unless it has ended. After a descent multipliers follow and another begins."""
     descent = quasi_newton.tell(was.descent, value, gradient, bounds, -jnp.inf, was.tolerance)
     moved = jnp.any(descent.x != was.descent.x) | (was.descent.status == quasi_newton.FRESH)
     here = jnp.where(moved, constraints, was.constraints)
     now = was._replace(descent=descent, constraints=here, trials=was.trials + 1)
     after = _round(now, interval)
     over = (descent.status == ENDED) | (now.trials >= TRIALS)
-    chosen = [jnp.where(over, a, b) for a, b in zip(_leaves(after), _leaves(now), strict=True)]
-    kept = [jnp.where(was.ended, a, b) for a, b in zip(_leaves(was), chosen, strict=True)]
-    return Ascent(Descent(*kept[: len(Descent._fields)]), *kept[len(Descent._fields) :])
-
-
-def _leaves(state: Ascent) -> list[Array]:
-    return [*state.descent, *state[1:]]
+    return jax.tree.map(lambda a, b: jnp.where(over, a, b), after, now)
 
 
 def _round(now: Ascent, interval: Interval) -> Ascent:

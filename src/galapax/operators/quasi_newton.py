@@ -36,7 +36,6 @@ class Descent(NamedTuple):
     trial: Array  # (d,) to be evaluated next
     way: Array  # (d,) the direction of this search
     step: Array  # how far along it the trial is
-    reach: Array  # and how far the first trial of the next search will be
     length: Array  # of the last step taken, its largest part
     steps: Array  # (MEMORY, d) the last ones, newest first
     turns: Array  # (MEMORY, d) and how the slope changed over each; zeros where there is none
@@ -50,33 +49,63 @@ def begin(x: Array) -> Descent:
     zero, none = jnp.zeros((), x.dtype), jnp.zeros(x.shape, x.dtype)
     memory, count = jnp.zeros((MEMORY, *x.shape), x.dtype), jnp.int32(0)
     return Descent(
-        x, zero + jnp.inf, none, x, none, zero + 1, zero + 1, zero + FIRST, memory, memory, count, count, count + FRESH
+        x, zero + jnp.inf, none, x, none, zero + 1, zero + FIRST, memory, memory, count, count, count + FRESH
     )
 
 
 def tell(was: Descent, value: Array, gradient: Array, bounds: Bounds, target: Any, tolerance: Any) -> Descent:
-    """The descent after the evaluation of its trial, unless it has ended.
+    """The descent, which has not ended, after the evaluation of its trial.
 
     gradient: (d,), as it is. It ends at a value of `target`, once no slope that leads on inside the box is larger than
     `tolerance`, and when its steps or what they gain are lost in rounding.
     """
-    slope, fresh = gradient * bounds.span, was.status == FRESH
+    slope, fresh, eps = gradient * bounds.span, was.status == FRESH, jnp.finfo(value.dtype).eps
     moved = (was.trial - was.x) / bounds.span
-    promised = jnp.sum(was.slope * moved)
+    size, promised = jnp.max(jnp.abs(moved)), jnp.sum(was.slope * moved)
     sound = jnp.isfinite(value) & jnp.all(jnp.isfinite(slope))
     # a step over which rounding hides the decrease is no step: it would wander
     taken = sound & (fresh | ((value <= was.value + ENOUGH * promised) & (value < was.value)))
-    shorter, spent = _shorter(was, value, promised, bounds)
     # after many tries another way: straight down, and after that none
-    straight = ~jnp.any(was.steps)
-    plain = was._replace(steps=jnp.zeros_like(was.steps), turns=jnp.zeros_like(was.turns))
-    at = _either(taken, _moved(was, value, slope, moved, bounds), plain)
-    now = _either(taken | (spent & ~straight), _search(at, bounds), shorter)
-    flat = jnp.max(jnp.abs(jnp.where(held(now.x, now.slope, bounds), 0, now.slope))) <= tolerance
-    hopeless = -jnp.sum(now.way * now.slope) <= 0.25 * jnp.finfo(value.dtype).eps * jnp.abs(now.value)
-    over = (now.value <= target) | flat | hopeless | (now.idle >= IDLE) | (~taken & (fresh | (spent & straight)))
-    now = now._replace(status=jnp.where(over, ENDED, now.status))
-    return _either(was.status == ENDED, was, now)
+    spent = ~taken & ((was.tries + 1 >= TRIES) | (size <= eps))
+    lost = (was.value - value <= 4 * eps * jnp.abs(value)) | (size <= NEAR[value.dtype.itemsize])
+    known = remember(was, moved, slope - was.slope, taken & ~fresh)
+    at = known._replace(
+        x=jnp.where(taken, was.trial, was.x),
+        value=jnp.where(taken, value, was.value),
+        slope=jnp.where(taken, slope, was.slope),
+        steps=jnp.where(spent, 0, known.steps),
+        turns=jnp.where(spent, 0, known.turns),
+        length=jnp.where(taken & ~fresh, size, was.length),
+        idle=jnp.where(taken, jnp.where(fresh | ~lost, 0, was.idle + 1), was.idle),
+    )
+    anew = taken | spent
+    way = jnp.where(anew, direction(at, bounds), was.way)
+    step = jnp.where(anew, _reach(was, slope, bounds, taken & ~fresh), _shorter(was, value, promised))
+    flat = jnp.max(jnp.abs(jnp.where(held(at.x, at.slope, bounds), 0, at.slope))) <= tolerance
+    hopeless = -jnp.sum(way * at.slope) <= 0.25 * eps * jnp.abs(at.value)
+    stuck = ~taken & (fresh | (spent & ~jnp.any(was.steps)))
+    over = (at.value <= target) | flat | hopeless | stuck | (at.idle >= IDLE)
+    return at._replace(
+        trial=jnp.clip(at.x + step * way * bounds.span, bounds.lower, bounds.upper),
+        way=way,
+        step=step,
+        tries=jnp.where(anew, 0, was.tries + 1),
+        status=jnp.where(over, ENDED, GOING).astype(was.status.dtype),
+    )
+
+
+def _reach(was: Descent, slope: Array, bounds: Bounds, taken: Array) -> Array:
+    """How far the next search looks first: further where the last step ended while the function still fell steeply."""
+    inside = (was.trial > bounds.lower) & (was.trial < bounds.upper)
+    before, after = (jnp.sum(jnp.where(inside, part * was.way, 0)) for part in (was.slope, slope))
+    return jnp.where(taken & (after < STEEP * before), 2 * was.step, 1).astype(was.step.dtype)
+
+
+def _shorter(was: Descent, value: Array, promised: Array) -> Array:
+    """A shorter step along the same way: to the lowest point of the parabola through what is known."""
+    excess = value - was.value - promised
+    share = jnp.where(jnp.isfinite(excess) & (excess > 0), -promised / (2 * excess), 0.1)
+    return was.step * jnp.clip(share, 0.1, 0.5)
 
 
 def held(x: Array, slope: Array, bounds: Bounds) -> Array:
@@ -99,47 +128,7 @@ def forget(was: Descent) -> Descent:
     """Of a function that is another now: its trial is where it stands."""
     none = jnp.zeros_like(was.steps)
     zero = jnp.zeros_like(was.tries)
-    one = jnp.ones_like(was.reach)
-    return was._replace(trial=was.x, reach=one, steps=none, turns=none, tries=zero, idle=zero, status=zero + FRESH)
-
-
-def _moved(was: Descent, value: Array, slope: Array, moved: Array, bounds: Bounds) -> Descent:
-    """The trial is the new x."""
-    fresh = was.status == FRESH
-    known = remember(was, moved, slope - was.slope, ~fresh)
-    inside = (was.trial > bounds.lower) & (was.trial < bounds.upper)
-    before, after = (jnp.sum(jnp.where(inside, part * was.way, 0)) for part in (was.slope, slope))
-    steep = ~fresh & (after < STEEP * before)
-    size = jnp.max(jnp.abs(moved))
-    lost = (was.value - value <= 4 * jnp.finfo(value.dtype).eps * jnp.abs(value)) | (size <= NEAR[value.dtype.itemsize])
-    return known._replace(
-        x=was.trial,
-        value=value,
-        slope=slope,
-        reach=jnp.where(steep, 2 * was.step, 1).astype(value.dtype),
-        length=jnp.where(fresh, was.length, size),
-        idle=jnp.where(~fresh & lost, was.idle + 1, 0),
-        status=jnp.full_like(was.status, GOING),
-    )
-
-
-def _shorter(was: Descent, value: Array, promised: Array, bounds: Bounds) -> tuple[Descent, Array]:
-    """A shorter step along the same way, and whether there were too many."""
-    excess = value - was.value - promised
-    share = jnp.where(jnp.isfinite(excess) & (excess > 0), -promised / (2 * excess), 0.1)  # the parabola's lowest point
-    now = was._replace(step=was.step * jnp.clip(share, 0.1, 0.5), tries=was.tries + 1)
-    now = now._replace(trial=_along(now, bounds))
-    return now, (now.tries >= TRIES) | jnp.all(now.trial == was.x)
-
-
-def _search(at: Descent, bounds: Bounds) -> Descent:
-    """A search along a new way begins."""
-    at = at._replace(way=direction(at, bounds), step=at.reach, tries=jnp.zeros_like(at.tries))
-    return at._replace(trial=_along(at, bounds))
-
-
-def _along(at: Descent, bounds: Bounds) -> Array:
-    return jnp.clip(at.x + at.step * at.way * bounds.span, bounds.lower, bounds.upper)
+    return was._replace(trial=was.x, steps=none, turns=none, tries=zero, idle=zero, status=zero + FRESH)
 
 
 def direction(at: Descent, bounds: Bounds) -> Array:
@@ -170,7 +159,3 @@ def direction(at: Descent, bounds: Bounds) -> Array:
     way = lax.fori_loop(0, MEMORY, forth, way)
     leads = jnp.sum(way * down) > least * jnp.sqrt(jnp.sum(way * way) * jnp.sum(down * down))
     return -jnp.where(leads & jnp.all(jnp.isfinite(way)), way, blind * down)
-
-
-def _either(first: Array, one: Descent, other: Descent) -> Descent:
-    return Descent(*(jnp.where(first, a, b) for a, b in zip(one, other, strict=True)))
