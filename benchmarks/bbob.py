@@ -116,7 +116,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--algorithm", default="default", help="a name of `galapax list`; default: minimize's choice")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a hyper-parameter of it")
-    parser.add_argument("--restarts", default="auto", help="auto, none, plain, ipop, bipop, or portfolio:NAME=VALUE,...")
+    parser.add_argument(
+        "--restarts", default="auto", help="auto, none, plain, ipop, bipop, or portfolio:NAME=VALUE,..."
+    )
     parser.add_argument("--peer", choices=PEERS, help="run this instead, on pycma's functions (pip install cma)")
     parser.add_argument("--dims", type=int, nargs="+", default=[5, 20])
     parser.add_argument("--functions", type=int, nargs="+", default=list(range(1, 25)))

@@ -49,7 +49,14 @@ def main() -> None:
         taken = []
         for _ in range(4):
             result = gx.minimize(
-                gx.problems.get("g07"), "cde", generations=4000, tolerance=0, runs=runs, progress=False, history=False
+                gx.problems.get("g07"),
+                "cde",
+                generations=4000,
+                tolerance=0,
+                polish=False,
+                runs=runs,
+                progress=False,
+                history=False,
             )
             taken.append(result.timings["run"])
         median = np.median(result.runs.fun) if result.runs is not None else result.fun

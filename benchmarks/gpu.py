@@ -44,6 +44,7 @@ def time_of(algorithm: gx.DE | gx.FEP, generations: int, **options: object) -> t
             tolerance=0,
             dtype="float32",
             progress=False,
+            polish=False,
             **options,
         )
 
@@ -73,6 +74,7 @@ def time_ga(runs: int, population: int, generations: int, history: bool) -> tupl
             dtype="float32",
             progress=False,
             history=history,
+            polish=False,
         )
         return time.perf_counter() - start, result
 

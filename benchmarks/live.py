@@ -97,7 +97,9 @@ def measure(case: str, live: Any) -> tuple[float, float, float]:
 
     with patch.object(Session, "look", timed):
         runs = RUNS.get(case, 1)
-        result = gx.minimize(problem, algorithm, generations=generations, tolerance=0, runs=runs, live=live)
+        result = gx.minimize(
+            problem, algorithm, generations=generations, tolerance=0, polish=False, runs=runs, live=live
+        )
     seconds = result.timings["run"]
     return seconds, time.process_time() - before, looking / seconds
 

@@ -103,7 +103,7 @@ def with_galapax(job: Job) -> Run:
     }
 
     def run(seed: int) -> tuple[Any, int]:
-        result: Any = gx.minimize(problem, seed=seed, **settings)
+        result: Any = gx.minimize(problem, seed=seed, polish=False, **settings)
         return (result.fun if job.runs == 1 else result.runs.fun), result.nfev
 
     return run

@@ -33,8 +33,8 @@ def rows(gpu: bool) -> dict[str, Callable[[], Any]]:
 
     box: list[tuple[float, float]] = [(-5.12, 5.12)] * 32
     quiet: dict[str, Any] = {"progress": False}
-    if "tolerance" in signature(gx.minimize).parameters:  # as much work as older trees do, which have no such rule
-        quiet["tolerance"] = 0
+    known = signature(gx.minimize).parameters
+    quiet |= {k: v for k, v in (("tolerance", 0), ("polish", False)) if k in known}  # as much work as older trees do
     made: dict[str, Callable[[], Any]] = {}
 
     def add(name: str, problem: Any, algorithm: Any, bounds: Any = None, **options: Any) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 import jax
 import pytest
 
+import galapax as gx
 from galapax.engines import programs, slices
 from galapax.numerics import devices
 from galapax.running import task
@@ -88,6 +89,13 @@ def forget_programs():
     programs.clear()
     jax.clear_caches()
     gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def _no_polish(request, monkeypatch):
+    """Nearly all tests are about the evolution, and the polish is a program more for each of them to compile."""
+    if request.path.stem not in ("test_polish", "test_examples"):
+        monkeypatch.setitem(gx.minimize.__kwdefaults__, "polish", False)
 
 
 @pytest.fixture

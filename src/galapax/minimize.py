@@ -37,6 +37,7 @@ def minimize(
     stall: int | None = None,
     tolerance: float | None = None,
     restarts: str | Restarts | None = "auto",
+    polish: bool | str = "auto",
     maximize: bool = False,
     vectorized: bool = False,
     blackbox: bool = False,
@@ -69,6 +70,11 @@ def minimize(
         population each time, "bipop" with large and small ones in turn, "portfolio" gives L-SHADE its part; None ends
         the run. "auto" is "portfolio" for the default algorithm of one objective without constraints, else None. A run
         that restarts ends once five searches came to the same best value, unless it has a target.
+    polish: refine the best of each run by its gradient, a quasi-Newton method inside the box (with constraints on the
+        augmented Lagrangian): never worse, never beyond max_evaluations, and counted in nfev, a gradient as 4
+        evaluations. "auto" does so where JAX has a gradient of one objective that agrees with the function, for runs
+        that neither reached their target nor converged; True refines converged ones, too. `result.polish` says what
+        became of it.
     runs: independent runs, computed together, in slices of a fixed size: run r is the same to the last bit in every
         ensemble on a CPU, whatever `runs` is, and with first_run=r by itself; `result.run(r)` makes it again. (A single
         run without first_run is computed on its own: it makes the same draws as run 0, and may round differently.)
@@ -101,6 +107,7 @@ def minimize(
         "max_seconds": max_seconds,
         "stall": stall,
         "tolerance": tolerance,
+        "polish": polish,
         "maximize": maximize,
         "vectorized": vectorized,
         "blackbox": blackbox,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from typing import Any
 
 import typer
 
@@ -49,6 +50,7 @@ def solve(
     stall: options.Stall = None,
     tolerance: options.Tolerance = None,
     restarts: options.Restarts = "auto",
+    polish: options.Polish = None,
     maximize: options.Maximize = False,
     vectorized: options.Vectorized = False,
     blackbox: options.Blackbox = False,
@@ -100,6 +102,7 @@ def solve(
                 ("--stall", stall, None),
                 ("--tolerance", tolerance, None),
                 ("--restarts", restarts, "auto"),
+                ("--polish", polish, None),
                 ("--maximize", maximize, False),
                 ("--vectorized", vectorized, False),
                 ("--blackbox", blackbox, False),
@@ -133,6 +136,7 @@ def solve(
             if config is not None:
                 chosen = config.algorithm_for(wanted, problem)
             choice = find.find_choice(choose, wanted, blackbox, vectorized, dtype, population)
+            asked: dict[str, Any] = {} if polish is None else {"polish": polish}
             result = minimize(
                 wanted,
                 algorithm=chosen,
@@ -147,6 +151,7 @@ def solve(
                 stall=stall,
                 tolerance=tolerance,
                 restarts=find.find_restarts(restarts, algorithm, chosen),
+                **asked,
                 maximize=maximize,
                 vectorized=vectorized,
                 blackbox=blackbox,

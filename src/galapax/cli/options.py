@@ -55,6 +55,9 @@ Distance = Annotated[float | None, typer.Option("--target", help="A run this clo
 MaxEvaluations = Annotated[int | None, typer.Option(help="Evaluations that one run may spend.")]
 Budget = Annotated[int, typer.Option("--max-evaluations", help="Evaluations that one run may spend.")]
 MaxSeconds = Annotated[float | None, typer.Option(help="Stop after so many seconds.")]
+Polish = Annotated[
+    bool | None, typer.Option("--polish/--no-polish", help="Refine the best by its gradient (where there is one).")
+]
 Stall = Annotated[int | None, typer.Option(help="Stop after so many generations without a better value.")]
 Tolerance = Annotated[
     float | None,

@@ -78,6 +78,23 @@ class Survivors(NamedTuple):
     population: Population  # (n, ...)
 
 
+class Polish(NamedTuple):
+    """What came of refining the best of R runs by its gradient, see running/polish.py. It adds a row to history."""
+
+    evaluations: np.ndarray  # (R,) that it took; 0 for runs that were not tried
+    better: np.ndarray  # (R,) bool
+    smooth: np.ndarray  # (R,) bool: the gradient agreed with the function
+
+    def rows(self, chosen: slice | np.ndarray) -> Polish:
+        return Polish(*(part[chosen] for part in self))
+
+    def __str__(self) -> str:
+        better, taken = int(self.better.sum()), int(self.evaluations.sum())
+        told = f"{better} of {len(self.better)} runs refined, in {taken} evaluations"
+        rough = int(((self.evaluations > 0) & ~self.smooth).sum())
+        return told + (f"; of {rough} the gradient does not agree with the function" if rough else "")
+
+
 @dataclass
 class Outcome:
     """What a batch of runs gives."""
@@ -91,14 +108,18 @@ class Outcome:
     stopped: Stop | None = None  # what ended it before the runs' own rules did
     device_seconds: float = 0.0  # spent waiting for chunks of generations
     sizes: list[list[int]] = field(default_factory=list)  # of runs that restart: how many runs the slices had
+    polish: Polish | str | None = None  # what it came to, or why it was not tried; None if it was not asked for
 
     def of_runs(self, chosen: slice | np.ndarray) -> Outcome:
         """These runs alone. The history ends with the longest of them."""
         track = self.track.rows(chosen)
         fronts = [self.fronts[r] for r in np.arange(len(self.x))[chosen]] if self.fronts else []
-        history = None if self.history is None else self.history[chosen, : int(track.generations.max(initial=0))]
+        polish, rows = self.polish, int(track.generations.max(initial=0))
+        if isinstance(polish, Polish):
+            polish, rows = polish.rows(chosen), rows + 1
+        history = None if self.history is None else self.history[chosen, :rows]
         opponents = None if self.opponents is None else self.opponents[chosen]
-        parts: dict[str, Any] = {"x": self.x[chosen], "fronts": fronts, "opponents": opponents}
+        parts: dict[str, Any] = {"x": self.x[chosen], "fronts": fronts, "opponents": opponents, "polish": polish}
         return replace(self, track=track, history=history, **parts)
 
     @staticmethod

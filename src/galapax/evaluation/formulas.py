@@ -62,18 +62,23 @@ class Formulas:
 
     def __call__(self, consts: Constants, x: Array) -> Evaluation:
         """Evaluate candidates x (n, d)."""
+        return summarise(*self._values(consts, x, self.own_trigonometry), self.eq_tolerance)
+
+    def _values(self, consts: Constants, x: Array, own_trigonometry: bool) -> tuple[Array, Array | None, Array | None]:
+        """Objectives (n, m) to be minimised, inequalities (n, p) and equalities (n, q) as they are."""
 
         def values(program: Jaxpr) -> Array:
-            out = _each_row(program, consts, x, self.own_trigonometry) if not self.batched else call(program, consts, x)
+            out = _each_row(program, consts, x, own_trigonometry) if not self.batched else call(program, consts, x)
             return _stack(out, x.shape[0]).astype(x.dtype)
 
         objectives = values(self.fun)
-        return summarise(
-            -objectives if self.maximize else objectives,
-            values(self.ineq) if self.ineq else None,
-            values(self.eq) if self.eq else None,
-            self.eq_tolerance,
-        )
+        ineq, eq = (values(program) if program else None for program in (self.ineq, self.eq))
+        return -objectives if self.maximize else objectives, ineq, eq
+
+    def facts(self, consts: Constants, x: Array) -> Array:
+        """Objective, inequalities and equalities at x (n, d) as one array (n, 1 + p + q), to be differentiated."""
+        parts = self._values(consts, x, own_trigonometry=False)
+        return jnp.concatenate([part for part in parts if part is not None], axis=1)
 
     def evaluate(self, consts: Constants, state: Any) -> Evaluation:
         """Evaluate `state.candidates` (R, n, d), the candidates of several runs."""

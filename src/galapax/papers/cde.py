@@ -89,7 +89,9 @@ def _solve(name: str, algorithm: CDE, cycles: int, runs: int) -> Result:
     generations = cycles * algorithm.x_generations
     if isinstance(problem, MinMaxProblem):
         return minimax(problem, algorithm=algorithm, generations=generations, runs=runs, progress=False, history=False)
-    return minimize(problem, algorithm, generations=generations, tolerance=0, runs=runs, progress=False, history=False)
+    return minimize(
+        problem, algorithm, generations=generations, tolerance=0, polish=False, runs=runs, progress=False, history=False
+    )
 
 
 def _values(result: Result) -> list[float]:

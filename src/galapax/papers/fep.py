@@ -89,6 +89,7 @@ def measure(quick: bool, say: Callable[[str], None] = lambda line: None) -> dict
                 dtype="float32",
                 progress=False,
                 callback=tick,
+                polish=False,
             )
             assert result.runs is not None and result.runs.history is not None
             key = f"{name} {mu}"

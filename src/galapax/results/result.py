@@ -28,7 +28,8 @@ class History:
     violation, feasible_share: with constraints, the best one's violation and the share of feasible individuals.
     x: with history="x", the best individual itself, one axis more.
     hypervolume: of two objectives with a reference point, that of the feasible survivors (or of the archive).
-    A run of an ensemble that stopped early repeats its last row.
+    A run of an ensemble that stopped early repeats its last row. Where runs were polished, that is one row more, after
+    the last generation.
     """
 
     generation: np.ndarray  # (G,), from 1
@@ -120,7 +121,8 @@ class Result(dict[str, Any]):
     best run). runs: see Runs; None for a single run. seed: repeats it.
     timings: seconds for "compile", "run" (the generations as the host saw them; "device" of it spent waiting for the
     device), and "host" (everything else); "held" by a live page, if it was. settings: what was asked for. derived:
-    {name: number} at x, if the problem has some.
+    {name: number} at x, if the problem has some. polish: what became of the polish, in words, if it was asked for; the
+    population is as the evolution left it.
 
     With several objectives X (k, d), F (k, m), G, H and CV are the feasible individuals of all runs that none
     dominates, their objectives, constraints (or None) and violation; derived has k numbers by name; x and fun (m,) are

@@ -19,7 +19,7 @@ from galapax.core.evaluation import Evaluation, Population
 from galapax.core.problem import Problem
 from galapax.core.record import KEPT, Record
 from galapax.core.stop import CODES, NEVER, Stop, of_code
-from galapax.engines.outcome import Outcome, Track
+from galapax.engines.outcome import Outcome, Polish, Track
 from galapax.engines.points import PROBES, evaluate_points
 from galapax.evaluation.blackbox import BlackBox
 from galapax.evaluation.failures import summarise
@@ -195,6 +195,8 @@ def result_of(
         snapshots={g: kept for g, kept in snapshots.items() if g <= reached},
         **answer.extra,
     )
+    if total.polish is not None:
+        result["polish"] = str(total.polish)
     result.attach(replay, total.opponents)
     if answers.box is not None and answers.box.first_error and result.n_failed:
         result.message += f" First failure: {answers.box.first_error}."
@@ -293,6 +295,8 @@ def _message(task: Task, total: Outcome, best: int, stop: Stop, violation: float
     """Why it ended, in a sentence or two."""
     track, sign = total.track, task.sign
     why = stop.sentence(int(track.generations[best]), task.rules, task.max_seconds)
+    if stop is Stop.TARGET and isinstance(total.polish, Polish) and total.polish.evaluations[best]:
+        why = f"The target was reached by the polish, after generation {int(track.generations[best])}."
     if stop is Stop.FAILURES:
         return why
     if len(track.best) < task.runs:
@@ -332,6 +336,7 @@ def settings_of(task: Task) -> dict[str, Any]:
         "tolerance": float(task.rules.tolerance),
         "max_seconds": task.max_seconds,
         "restarts": None if task.restarts is None else task.restarts.name,
+        "polish": task.polish,
         "runs": task.runs,
         "first_run": task.first_run,
         "seed": task.seed,

@@ -18,13 +18,14 @@ from galapax.core.problem import Problem
 from galapax.core.stop import NEVER, RUNNING, Stop
 from galapax.engines.drive import Watch
 from galapax.engines.interrupts import interrupts
-from galapax.engines.outcome import Outcome, Track
+from galapax.engines.outcome import Outcome, Polish, Track
 from galapax.engines.programs import Clock
 from galapax.evaluation.blackbox import BlackBox
 from galapax.results.result import Result
 from galapax.running.assemble import Answers, result_of, settings_of, try_derived
 from galapax.running.computation import Computation, black_box
 from galapax.running.observers import Facts, Observers, Progress, watching
+from galapax.running.polish import check_polish, polish
 from galapax.running.searches import searches
 from galapax.running.task import Task
 
@@ -45,6 +46,7 @@ def solve(
         watching(observers, lambda: _facts(task)) as (show, session),
     ):
         clock, box = Clock(), black_box(task, known)
+        check_polish(task)
         try_derived(task)
         ready = time.perf_counter()
         watch = Watch(noted, snapshots=task.snapshots, viewer=session)
@@ -59,6 +61,7 @@ def solve(
         else:
             run = Computation(task, noted, clock, box)
             total, answers = _in_batches(run, watch, notifier), run.answers
+        total = polish(task, clock, total, lambda: not (noted.seen or watch.late))
         done = time.perf_counter()
         cells = [total.of_runs(slice(first, first + task.runs)) for first in range(0, len(total.x), task.runs)]
         compiled = clock.compile_seconds
@@ -118,6 +121,10 @@ def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:
             first = row // run.width * run.width
             rows = np.arange(first, min(first + run.width, task.total))
             outcome = run.batch(rows, watch, wanted=np.array([row - first]))
+        if isinstance(total.polish, Polish) and total.polish.evaluations[row]:
+            outcome = polish(task, clock, outcome)
+        elif total.polish is not None:
+            outcome = replace(outcome, polish="not tried" if isinstance(total.polish, Polish) else total.polish)
         taken = time.perf_counter() - began
         alone = replace(task.of_cell(row // task.runs), runs=1, first_run=number, rules=rules)
         kept = {g: _snapshot(alone, parts, slice(0, 1)) for g, parts in sorted(watch.taken.items())}

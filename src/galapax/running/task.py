@@ -62,6 +62,7 @@ class Task:
     initial: np.ndarray | None
     on_failure: str | None
     restarts: Restarts | None = None
+    polish: bool | str = False  # refine the best of each run by its gradient: True, False or "auto"
 
     @property
     def population(self) -> int:
@@ -206,6 +207,7 @@ def assembled(
     on_failure: str | None = None,
     guessed: bool = False,
     restarts: Restarts | None = None,
+    polish: Any = False,
 ) -> Task:
     """A Task that no function is in yet, from arguments that are checked here."""
     first = 0 if first_run is None else whole(first_run, "first_run", 0)
@@ -264,6 +266,7 @@ def assembled(
         initial=_initial(initial, problem.bounds, population, int(runs)),
         on_failure=on_failure,
         restarts=restarts,
+        polish=_polish(polish),
     )
 
 
@@ -418,6 +421,14 @@ def _repairs(problem: Described, solver: Algorithm, called: bool) -> int:
     if called or not isinstance(problem, Problem) or problem.eq is None or not solver.repairs:
         return 0
     return solver.repairs if differentiable(problem) else 0
+
+
+def _polish(given: Any) -> bool | str:
+    if isinstance(given, bool | np.bool_):
+        return bool(given)
+    if isinstance(given, str) and given == "auto":
+        return given
+    raise InputError(f'polish must be "auto", True or False, got {short(given)}.')
 
 
 def _snapshots(given: Any) -> tuple[int, ...]:

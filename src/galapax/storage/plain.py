@@ -22,6 +22,7 @@ AT_TIMES = (
     "worst_cases",
     "hypervolume",
     "chosen",
+    "polish",
 )  # of `minimax`; of several objectives
 
 SIDES = ("lower", "upper", "y_lower", "y_upper")
@@ -80,8 +81,9 @@ def from_plain(data: dict[str, Any]) -> Result:
     result["problem"] = _problem_from(described)
     several = isinstance(data["fun"], list)
     result["fun"] = np.array(data["fun"], np.float64) if several else _number(data["fun"])
-    if "chosen" in data:
-        result["chosen"] = data["chosen"]
+    for name in ("chosen", "polish"):
+        if name in data:
+            result[name] = data[name]
     if "hypervolume" in data:
         result["hypervolume"] = _number(data["hypervolume"])
     result["violation"] = math.inf if data["violation"] is None else float(data["violation"])

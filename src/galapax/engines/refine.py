@@ -1,0 +1,231 @@
+"""The best of each run refined by its gradient: R runs as one program, pure. See operators/quasi_newton.py for how.
+
+What it costs is counted as evaluations: 1 for the values at a point and 4 for a gradient there. Derivatives in reverse
+take at most about that many times what the function takes, whatever the number of variables (Griewank & Walther,
+Evaluating Derivatives (2008), section 4.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from galapax.core.evaluation import Shape
+from galapax.core.problem import Bounds
+from galapax.evaluation.formulas import Formulas
+from galapax.operators import lagrangian, quasi_newton
+from galapax.operators.constraints import shortest_step
+from galapax.operators.lagrangian import Interval
+from galapax.operators.quasi_newton import ENDED
+
+GRADIENT = 4  # evaluations that a gradient counts for, besides the one of the value
+ASIDE = {8: 1e-5, 4: 1e-3}  # of the box: how far the points lie that the gradient is checked at, by bytes of a number
+ONTO = 4  # Newton steps onto the constraints that bind, in the end
+BINDING = 1e-4  # in units of the box: a constraint with a multiplier and this close to its limit is one of them
+
+
+class Refined(NamedTuple):
+    """What became of R runs."""
+
+    x: Array  # (R, d)
+    value: Array  # (R,)
+    violation: Array  # (R,), 0 without constraints
+    evaluations: Array  # (R,), 0 for those that were not tried
+    smooth: Array  # (R,) bool: the gradient agreed with the function
+
+
+def least_evaluations(shape: Shape) -> int:
+    """Below so many evaluations nothing can be gained."""
+    return _overhead(shape) + 4 * (1 + GRADIENT)
+
+
+def _overhead(shape: Shape) -> int:
+    """Evaluations before the first step and after the last one."""
+    count = shape.ineq + shape.eq
+    if not count:
+        return 3 * (1 + GRADIENT) + 1
+    return 1 + GRADIENT * (1 + count) + 2 * (1 + GRADIENT) + ONTO * (1 + GRADIENT * count) + 2
+
+
+def refine(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limit: Array, target: Array) -> Refined:
+    """Refine x (R, d), each with at most limit (R,) evaluations; those with fewer than can help are left alone.
+
+    Without constraints a run ends once its value is at most `target`.
+    """
+    work = _constrained if formulas.shape.constrained else _unconstrained
+    tried = limit >= least_evaluations(formulas.shape)
+    return work(formulas, consts, bounds, x, jnp.where(tried, limit, 0), target)
+
+
+def _unconstrained(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limit: Array, target: Array) -> Refined:
+    def look(points: Array) -> tuple[Array, Array]:
+        pulled = jax.value_and_grad(_summed(lambda p: formulas.facts(consts, p)[:, 0]), has_aux=True)
+        (_, values), gradients = pulled(points)
+        return values, gradients
+
+    _, gradients = look(x)
+    smooth, steps, turns = _checked(look, x, gradients * bounds.span, bounds)
+    start = jax.vmap(quasi_newton.remember)(jax.vmap(quasi_newton.begin)(x), steps, turns)
+
+    def step(state: Any) -> Any:
+        return jax.vmap(lambda s, v, g: quasi_newton.tell(s, v, g, bounds, target, 0.0))(state, *look(state.trial))
+
+    spent = jnp.where(limit > 0, _overhead(formulas.shape), 0).astype(jnp.int32)
+    state, spent = _until_done(step, lambda s: s.status != ENDED, start, spent, limit, smooth)
+    out = formulas(consts, state.x)
+    return Refined(state.x, out.fitness, jnp.where(out.failed, jnp.inf, 0), spent, smooth)
+
+
+def _constrained(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limit: Array, target: Array) -> Refined:
+    raw, jacobian = _facts_and_slopes(formulas, consts, bounds, x)
+    size = jnp.sqrt(jnp.sum(jacobian**2, axis=2))
+    units = jnp.where((size > 0) & jnp.isfinite(size), size, 1)  # (R, 1 + m)
+    interval = jax.vmap(lambda unit: _interval(formulas, unit))(units[:, 1:])
+    slopes, facts = jacobian / units[..., None], raw / units
+    free = ~jax.vmap(lambda x, slope: quasi_newton.held(x, slope, bounds))(x, slopes[:, 0])
+    multipliers = jax.vmap(lagrangian.first_multipliers)(slopes[:, 0], slopes[:, 1:], facts[:, 1:], interval, free)
+
+    def look(points: Array, state: Any) -> tuple[Array, Array, Array]:
+        def judged(points: Array) -> tuple[Array, tuple[Array, Array]]:
+            facts = formulas.facts(consts, points) / units
+            values = jax.vmap(lagrangian.value)(facts, state.multipliers, state.penalty, interval)
+            return jnp.sum(values), (values, facts[:, 1:])
+
+        (_, (values, constraints)), gradients = jax.value_and_grad(judged, has_aux=True)(points)
+        return values, gradients, constraints
+
+    def step(state: Any) -> Any:
+        tell = jax.vmap(lagrangian.tell, in_axes=(0, 0, 0, 0, 0, None))
+        return tell(state, *look(state.descent.trial, state), interval, bounds)
+
+    start = jax.vmap(lagrangian.begin)(x, multipliers)
+    own = jax.vmap(jax.grad(lagrangian.value))(facts, multipliers, start.penalty, interval)
+    slope = jnp.sum(own[..., None] * slopes, axis=1)
+    smooth, steps, turns = _checked(lambda points: look(points, start)[:2], x, slope, bounds)
+    start = start._replace(descent=jax.vmap(quasi_newton.remember)(start.descent, steps, turns))
+    spent = jnp.where(limit > 0, _overhead(formulas.shape), 0).astype(jnp.int32)
+    state, spent = _until_done(step, lambda s: ~s.ended, start, spent, limit, smooth)
+    end = state.descent.x
+    onto = _onto_binding(formulas, consts, bounds, end, state.multipliers != 0, units)
+    both = lax.map(lambda points: formulas(consts, points), jnp.stack([end, onto]))
+    value, violation = both.fitness, both.violation
+    assert violation is not None
+    better = (violation[1] < violation[0]) | ((violation[1] == violation[0]) & (value[1] < value[0]))
+    value, violation = (jnp.where(better, part[1], part[0]) for part in (value, violation))
+    return Refined(jnp.where(better[:, None], onto, end), value, violation, spent, smooth)
+
+
+def _summed(function: Callable[[Array], Array]) -> Callable[[Array], tuple[Array, Array]]:
+    """The sum over rows, whose gradient has every row's own: it serves functions of one solution and of many alike."""
+
+    def total(points: Array) -> tuple[Array, Array]:
+        values = function(points)
+        return jnp.sum(values), values
+
+    return total
+
+
+def _until_done(
+    step: Callable[[Any], Any], goes_on: Callable[[Any], Array], start: Any, spent: Array, limit: Array, smooth: Array
+) -> tuple[Any, Array]:
+    """Evaluate and tell until every run has ended, or spent its evaluations; and how many each has spent."""
+    each = 1 + GRADIENT
+
+    def going(state: Any, spent: Array) -> Array:
+        return goes_on(state) & (spent + each <= limit) & smooth
+
+    def body(both: tuple[Any, Array]) -> tuple[Any, Array]:
+        state, spent = both
+        active = going(state, spent)
+        new = step(state)
+
+        def pick(new: Array, old: Array) -> Array:
+            return jnp.where(active.reshape((-1,) + (1,) * (new.ndim - 1)), new, old)
+
+        return jax.tree.map(pick, new, state), spent + jnp.where(active, each, 0).astype(spent.dtype)
+
+    state, spent = lax.while_loop(lambda both: jnp.any(going(*both)), body, (start, spent))
+    return state, spent
+
+
+def _checked(
+    look: Callable[[Array], tuple[Array, Array]], x: Array, slopes: Array, bounds: Bounds
+) -> tuple[Array, Array, Array]:
+    """Whether the slopes at x (R, d) agree with the values on both sides of it, (R,); and the step from one side to the
+    other with its turn (R, d), a first pair for the quasi-Newton method.
+
+    A gradient that is zero, wrong or not a number (of a rounded, counted or stopped quantity) is found out here.
+    """
+    dim, kind = x.shape[1], x.dtype
+    held = jax.vmap(lambda x, slope: quasi_newton.held(x, slope, bounds))(x, slopes)
+    down = jnp.where(held, 0, slopes)
+    largest = jnp.max(jnp.abs(down), axis=1, keepdims=True)
+    zigzag = jnp.where(jnp.arange(dim) % 2 == 0, 1.0, -1.0).astype(kind)
+    way = jnp.where(largest > 0, down / jnp.where(largest > 0, largest, 1), zigzag)
+    aside = ASIDE[kind.itemsize] * bounds.span * way
+    sides = jnp.clip(jnp.stack([x + aside, x - aside]), bounds.lower, bounds.upper)
+    values, gradients = lax.map(look, sides)  # a loop, as it is one copy of the functions to compile
+    step, turn = (sides[0] - sides[1]) / bounds.span, (gradients[0] - gradients[1]) * bounds.span
+    along = jnp.sum(gradients * bounds.span * step, axis=2)
+    found, expected = values[0] - values[1], 0.5 * (along[0] + along[1])
+    noise = 64 * jnp.finfo(kind).eps * jnp.sum(jnp.abs(values), axis=0)
+    allowed = 0.05 * jnp.sum(jnp.abs(along), axis=0) + noise
+    agrees = jnp.abs(found - expected) <= allowed  # never for NaN
+    return agrees & jnp.all(jnp.isfinite(slopes), axis=1) & jnp.any(slopes != 0, axis=1), step, turn
+
+
+def _facts_and_slopes(formulas: Formulas, consts: Any, bounds: Bounds, x: Array) -> tuple[Array, Array]:
+    """Objective and constraints (R, 1 + m), and their slopes in units of the box (R, 1 + m, d)."""
+    facts, pull = jax.vjp(lambda p: formulas.facts(consts, p), x)
+
+    def one(row: Array) -> Array:
+        (slopes,) = pull(jnp.broadcast_to(row, facts.shape))
+        return slopes
+
+    slopes = jax.vmap(one)(jnp.eye(facts.shape[1], dtype=x.dtype))
+    return facts, jnp.swapaxes(slopes, 0, 1) * bounds.span
+
+
+def _interval(formulas: Formulas, units: Array) -> Interval:
+    """Where the constraints are to be, in these units (m,)."""
+    shape = formulas.shape
+    open_below = jnp.full(shape.ineq, -jnp.inf, units.dtype)
+    within = jnp.full(shape.eq, formulas.eq_tolerance, units.dtype)
+    lower = jnp.concatenate([open_below, -within]) / units
+    upper = jnp.concatenate([jnp.zeros(shape.ineq, units.dtype), within]) / units
+    return Interval(lower, upper)
+
+
+def _onto_binding(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, binding: Array, units: Array) -> Array:
+    """x (R, d) moved onto the constraints that bind (R, m) or are violated, a hair inside, by Newton steps.
+
+    A descent leaves them violated by rounding, and by more where it was cut short; feasible is what violates nothing.
+    """
+    eps = jnp.finfo(x.dtype).eps
+
+    def one(x: Array, raw: Array, jacobian: Array, binding: Array, units: Array) -> tuple[Array, Array]:
+        interval = _interval(formulas, jnp.ones_like(raw))
+        hair = 8 * eps * jnp.sum(jnp.abs(jacobian) * jnp.abs(x) / bounds.span, axis=1)
+        hair = jnp.minimum(hair, (interval.upper - interval.lower) / 4)
+        lower, upper = interval.lower + hair, interval.upper - hair
+        near_top = upper - raw <= raw - lower
+        edge = jnp.where(near_top, upper, lower)
+        close = jnp.abs(raw - edge) <= BINDING * units
+        outside = (raw > upper) | (raw < lower)
+        kept = outside | (binding & close)
+        free = (x > bounds.lower) & (x < bounds.upper)
+        rows = jnp.where(kept[:, None] & free, jacobian, 0)
+        step = shortest_step(rows, jnp.where(kept, edge - raw, 0))
+        moved = jnp.clip(x + bounds.span * step, bounds.lower, bounds.upper)
+        return jnp.where(jnp.all(jnp.isfinite(step)), moved, x), binding | outside
+
+    def body(_: Any, both: tuple[Array, Array]) -> tuple[Array, Array]:
+        x, binding = both
+        raw, jacobian = _facts_and_slopes(formulas, consts, bounds, x)
+        return jax.vmap(one)(x, raw[:, 1:], jacobian[:, 1:], binding, units[:, 1:])
+
+    return lax.fori_loop(0, ONTO, body, (x, binding))[0]

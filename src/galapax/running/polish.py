@@ -1,0 +1,192 @@
+"""The polish: after the evolution the best of each run is refined by its gradient, where it has one and it pays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from galapax.core.errors import InputError
+from galapax.core.problem import Problem
+from galapax.core.record import KEPT, Record
+from galapax.core.stop import CODES, Stop
+from galapax.engines.outcome import Outcome, Polish
+from galapax.engines.programs import Clock
+from galapax.engines.refine import Refined, least_evaluations, refine
+from galapax.engines.slices import CACHED, MOST
+from galapax.evaluation.formulas import Formulas
+from galapax.numerics import devices
+from galapax.operators.quasi_newton import MEMORY
+from galapax.running.task import Task
+
+FEWEST, EACH = 1000, 100  # evaluations, in all and for each variable, that a run may take without max_evaluations
+TOGETHER = 1024  # runs of a slice on an accelerator, at most
+
+
+class Polished(NamedTuple):
+    """What the polish made of R runs: never worse than they were."""
+
+    x: np.ndarray  # (R, d)
+    best: np.ndarray  # (R,)
+    violation: np.ndarray  # (R,)
+    about: Polish
+
+
+def polished(
+    task: Task,
+    clock: Clock,
+    x: np.ndarray,
+    best: np.ndarray,
+    violation: np.ndarray,
+    left: np.ndarray,
+    goes_on: Callable[[], bool] = lambda: True,
+) -> Polished:
+    """Refine x (R, d) of values best (R,) and violation (R,), each with at most `left` (R,) evaluations.
+
+    They are computed in slices of one size, whatever R is, so that each comes out the same to the last bit in any
+    company. goes_on: asked before every slice; once it says no, what is left stays as it is.
+    """
+    runs, kind = len(x), np.dtype(task.dtype)
+    formulas, box = task.objective, task.problem.bounds.rounded(kind)
+    assert isinstance(formulas, Formulas)
+    about = Polish(np.zeros(runs, np.int64), np.zeros(runs, bool), np.ones(runs, bool))
+    out = Polished(x.copy(), best.copy(), violation.copy(), about)
+    usable = np.isfinite(best) & (left >= least_evaluations(task.shape))
+    rows, size = np.flatnonzero(usable), _width(task)
+    for some in (rows[i : i + size] for i in range(0, len(rows), size)):
+        if not goes_on():
+            break
+        filled = np.concatenate([some, np.repeat(some[:1], size - len(some))])
+        limit = np.minimum(left[filled], 2**31 - 1).astype(np.int32)
+        target = np.asarray(task.rules.target, kind)
+        found: Refined = clock.call(refine, (formulas,), task.consts, box, x[filled].astype(kind), limit, target)
+        new = jax.tree.map(lambda a: np.asarray(a)[: len(some)], found)  # noqa: B023 (used at once)
+        better = (new.violation < violation[some]) | ((new.violation == violation[some]) & (new.value < best[some]))
+        out.x[some] = np.where(better[:, None], new.x, x[some])
+        out.best[some] = np.where(better, new.value, best[some])
+        out.violation[some] = np.where(better, new.violation, violation[some])
+        about.evaluations[some], about.better[some], about.smooth[some] = new.evaluations, better, new.smooth
+    return out
+
+
+def polish(task: Task, clock: Clock, total: Outcome, goes_on: Callable[[], bool] = lambda: True) -> Outcome:
+    """The outcome of a task with the best of its runs refined, where that was asked for and can be done."""
+    if task.polish is False:
+        return total
+    why = cannot(task)
+    if why is None and total.stopped is not None:
+        why = "the runs were stopped"
+    if why is not None:
+        return replace(total, polish=f"not tried, as {why}")
+    track = total.track
+    left = allowed(task, track.evaluations, track.reason)
+    if not (left >= least_evaluations(task.shape)).any():
+        spent = task.polish is True or not np.isin(track.reason, _DONE).all()
+        reason = "no evaluations were left" if spent else "the runs had ended at the target or converged"
+        return replace(total, polish=f"not tried, as {reason}")
+    found = polished(task, clock, total.x, track.best, track.violation, left, goes_on)
+    return with_polished(task, total, found)
+
+
+_DONE = [CODES[Stop.TARGET], CODES[Stop.TOLERANCE]]
+
+
+def allowed(task: Task, evaluations: np.ndarray, reason: np.ndarray) -> np.ndarray:
+    """How many evaluations the polish of each run (R,) may take: what max_evaluations leaves, or without it as many as
+    the run took, at least 100 for each variable. None for a run that reached its target; and under "auto" none for one
+    that has converged.
+    """
+    most = task.budget.evaluations
+    least = max(FEWEST, EACH * task.problem.dim)
+    left = np.maximum(evaluations, least) if most is None else most - evaluations
+    done = _DONE if task.polish == "auto" else _DONE[:1]
+    return np.where(np.isin(reason, done), 0, left)
+
+
+def with_polished(task: Task, total: Outcome, found: Polished) -> Outcome:
+    """The outcome with what the polish found: x, value, violation and evaluations, and a last row of history."""
+    track, about = total.track, found.about
+    if not about.evaluations.any():
+        return replace(total, polish="not tried, as the runs were stopped")
+    hit = about.better & (found.best <= task.rules.target) & (found.violation <= 0)
+    after = replace(
+        track,
+        best=found.best,
+        violation=found.violation,
+        evaluations=track.evaluations + about.evaluations,
+        reason=np.where(hit, CODES[Stop.TARGET], track.reason),
+    )
+    history = None if total.history is None else _with_row(task, total.history, track.generations, found)
+    return replace(total, track=after, x=found.x, history=history, polish=about)
+
+
+def _with_row(task: Task, history: np.ndarray, made: np.ndarray, found: Polished) -> np.ndarray:
+    """The history (R, G + 1, columns) with the polish after each run's own last row, of which it made `made` (R,)."""
+    wide = np.concatenate([history, history[:, -1:]], axis=1)
+    last = wide[np.arange(len(made)), made - 1]  # (R, columns)
+    record = Record.unpack(last, task.columns, KEPT)  # views
+    better = found.about.better
+    record.evaluations[:] = found.about.evaluations
+    record.best[:, 0] = np.where(better, found.best, record.best[:, 0])
+    if record.violation is not None:
+        record.violation[:] = np.where(better, found.violation, record.violation)
+    if record.x is not None:
+        record.x[:] = np.where(better[:, None], found.x, record.x)
+    number = np.arange(wide.shape[1])[None, :]
+    wide = np.where((number >= made[:, None])[:, :, None], last[:, None, :], wide)
+    Record.unpack(wide, task.columns, KEPT).evaluations[number > made[:, None]] = 0  # a run that is over takes no more
+    return wide
+
+
+def _width(task: Task) -> int:
+    """How many runs a slice has; on a CPU that depends on the size of the problem alone."""
+    formulas = task.objective
+    assert isinstance(formulas, Formulas)
+    if formulas.together:
+        return formulas.together
+    if task.alone:
+        return 1
+    if devices.on_cpu():
+        return 2 ** int(math.log2(max(1, min(MOST, CACHED // (MEMORY * task.problem.dim)))))
+    return min(task.total, TOGETHER)
+
+
+def check_polish(task: Task) -> None:
+    """Refuse polish=True where it cannot be done."""
+    why = cannot(task) if task.polish is True else None
+    if why is not None:
+        raise InputError(f'polish=True needs gradients of one objective, and {why}: leave it at "auto".')
+
+
+def cannot(task: Task) -> str | None:
+    """Why the best of a task's runs cannot be refined by its gradient; None if it can."""
+    if task.blackbox:
+        return "a black box has no gradient"
+    if task.shape.objectives > 1:
+        return "there are several objectives"
+    if not isinstance(task.problem, Problem) or not isinstance(task.objective, Formulas):
+        return "it is a min-max problem"
+    if task.shape.constrained and task.dtype == "float32":
+        return "constraints need float64"
+    if not _differentiable(task):
+        return "JAX cannot differentiate the functions in reverse"
+    return None
+
+
+def _differentiable(task: Task) -> bool:
+    """Whether JAX has a gradient for the functions: not of a callback, or of a loop whose end only running it shows."""
+    formulas = task.objective
+    assert isinstance(formulas, Formulas)
+    rows = formulas.together or 1
+    try:
+        with jax.enable_x64(task.dtype == "float64"):
+            given = jax.ShapeDtypeStruct((rows, task.problem.dim), task.dtype)
+            jax.eval_shape(jax.grad(lambda x: jnp.sum(formulas.facts(task.consts, x))), given)
+    except Exception:  # what a user's own derivative raises, too
+        return False
+    return True
