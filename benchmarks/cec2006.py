@@ -25,8 +25,8 @@ def solve(name: str, algorithm: Any, runs: int, evaluations: int, seed: int) -> 
     problem = gx.problems.get(name)
     began = time.perf_counter()
     res = gx.minimize(
-        problem, algorithm, runs=runs, max_evaluations=evaluations, tolerance=0, polish=False, seed=seed, dtype="float64",
-        progress=False,
+        problem, algorithm, runs=runs, max_evaluations=evaluations, tolerance=0, polish=False, seed=seed,
+        dtype="float64", progress=False,
     )  # fmt: skip
     took = time.perf_counter() - began
     feasible = res.runs.violation <= 0

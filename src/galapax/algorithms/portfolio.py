@@ -2,15 +2,16 @@
 
 Neither solves what the other does: CMA-ES follows curved and rotated valleys with few evaluations, adaptive
 differential evolution finds its way between many separable minima. The policy begins with CMA-ES, which is done soon
-where it is the right method, and gives L-SHADE its part once restarts have not helped. docs/algorithms.md has the
-measurements that the shares below come from.
+where it is the right method, and gives L-SHADE its part once restarts have not helped. Objectives of many variables
+that have a gradient are tried with sprints first: a little of CMA-ES, then descent along the gradient, which is all
+that a smooth function of one valley needs. docs/algorithms.md has the measurements behind the shares below.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from galapax.algorithms.lshade import LSHADE
 from galapax.core.algorithm import Algorithm
@@ -19,6 +20,8 @@ from galapax.core.stop import Stop
 
 ROUNDS = 500  # generations of its first population that L-SHADE needs; with fewer individuals it has more
 FEWEST = 500  # evaluations a variable below which L-SHADE is not worth its start
+MANY = 30  # variables from which on sprints pay
+SPRINT = 100  # evaluations a variable before the descent
 UNKNOWN = 2  # without a known budget L-SHADE may spend so many times what was spent before it
 
 
@@ -27,19 +30,27 @@ class Portfolio(Restarts):
     """CMA-ES by BIPOP, and between its restarts L-SHADE.
 
     wait: share of the budget that is spent when L-SHADE begins. share: of the budget, what L-SHADE is given.
+    sprint: evaluations of the searches that begin a run, each followed by a descent, until two of them end apart; 0 for
+        none.
     """
 
     name = "portfolio"
 
     wait: float = 0.2
     share: float = 0.25
+    sprint: float = 0.0
+
+    def with_gradients(self, dim: int) -> Portfolio:
+        return replace(self, sprint=float(SPRINT * dim)) if dim >= MANY else self
 
     def next(self, algorithm: Algorithm, past: Sequence[Past], left: float, draw: Callable[[], float]) -> Leg | Stop:
+        if self.sprint and all(p.kind == "sprint" for p in past) and found(past) == len(past):
+            return Leg(algorithm, "sprint", self.sprint, polish=True)
         if past and found(past) == len(past):
             return Leg(algorithm, "again")  # all came to the same point: more of the same, which needs no new program
-        own = [p for p in past if p.kind != "evolution"]
+        own = [p for p in past if p.kind not in ("evolution", "sprint")]
         spent = sum(p.evaluations for p in past)
-        evolved = spent - sum(p.evaluations for p in own)
+        evolved = sum(p.evaluations for p in past if p.kind == "evolution")
         total = spent + left
         if math.isfinite(total):
             due, most = evolved == 0 and spent >= self.wait * total, self.share * total

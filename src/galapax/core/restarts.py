@@ -40,10 +40,13 @@ class Leg(NamedTuple):
     algorithm: Algorithm
     kind: str
     evaluations: float = math.inf  # at most so many; the run's own limit holds besides
+    polish: bool = False  # refine what it found by its gradient
 
 
 def found(past: Sequence[Past]) -> int:
     """How many searches converged to the best point that any of them found, or to one as good."""
+    if not past:
+        return 0
     best = min(past, key=lambda p: (p.violation, p.best))
 
     def same(p: Past) -> bool:
@@ -58,6 +61,10 @@ class Restarts:
     """A policy."""
 
     name: str
+
+    def with_gradients(self, dim: int) -> Restarts:
+        """The policy for an objective of `dim` variables that has a gradient."""
+        return self
 
     def next(self, algorithm: Algorithm, past: Sequence[Past], left: float, draw: Callable[[], float]) -> Leg | Stop:
         """The search that follows those of the past, or why there is none.

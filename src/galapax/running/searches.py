@@ -26,9 +26,12 @@ from galapax.engines.programs import Clock
 from galapax.evaluation.blackbox import BlackBox
 from galapax.numerics import random
 from galapax.running.computation import Computation
+from galapax.running.polish import cannot, polished, with_polished
 from galapax.running.task import Task, traced
 
 SEARCHES = 2**16  # of one run, at most
+RESERVED = 50  # evaluations a variable that are left for the polish, if that is not much of the budget
+DESCENT = 200  # evaluations a variable that the descent after a sprint may take
 
 
 @dataclass
@@ -80,6 +83,9 @@ def searches(
     sizes: list[int] | None = None,
 ) -> Outcome:
     """Every run of a task until its policy ends it. only, sizes: just this run, in slices of these sizes."""
+    assert task.restarts is not None
+    if task.polish is not False and cannot(task) is None:
+        task = replace(task, restarts=task.restarts.with_gradients(task.problem.dim))
     keys = random.run_keys(task.seed, task.first_run, task.runs)
     rows = range(task.total) if only is None else [only]
     courses = [Course(row, row // task.runs, keys[row % task.runs]) for row in rows]
@@ -119,7 +125,7 @@ def _groups(task: Task, box: BlackBox | None, courses: list[Course]) -> list[Gro
             course.stop = Stop.BUDGET
             continue
         left = NEVER if task.rules.generations == NEVER else int(task.rules.generations) - course.generations
-        group = groups.setdefault((jax.tree.structure(bound), left), Group())
+        group = groups.setdefault((jax.tree.structure(bound), left, leg.polish), Group())
         group.courses.append(course)
         group.bound.append(bound)
         group.legs.append(leg)
@@ -128,7 +134,11 @@ def _groups(task: Task, box: BlackBox | None, courses: list[Course]) -> list[Gro
 
 
 def _limit(task: Task) -> float:
-    return math.inf if task.rules.evaluations is None else float(task.rules.evaluations)
+    """Evaluations of a run's searches; some are left for the polish of the best, if there is to be one."""
+    most = math.inf if task.rules.evaluations is None else float(task.rules.evaluations)
+    if task.polish is False or math.isinf(most) or cannot(task) is not None:
+        return most
+    return most - min(RESERVED * task.problem.dim, 0.05 * most)
 
 
 def _next(task: Task, course: Course) -> Leg | Stop:
@@ -205,11 +215,28 @@ def _go_on(
         inner = _watch(watch, task, courses, chosen)
         outcomes.append(run.batch(rows, inner))
         _settle(watch, inner, chosen, outcomes[-1])
+        if group.legs[0].polish and outcomes[-1].stopped is None:
+            outcomes[-1] = _refined(own, clock, outcomes[-1], [_limit(task) - c.evaluations for c in chosen])
         for i, course in enumerate(chosen):
             _take(task, course, group.legs[rows[i]], run, outcomes[-1].of_runs(slice(i, i + 1)))
         if outcomes[-1].stopped is not None:
             break
     return Outcome.join(outcomes)
+
+
+def _refined(task: Task, clock: Clock, outcome: Outcome, left: list[float]) -> Outcome:
+    """The outcome of searches, what they found refined by its gradient; that counts as one more generation."""
+    track = outcome.track
+    most = np.minimum(np.array(left) - track.evaluations, DESCENT * task.problem.dim)
+    most = np.where(track.reason == CODES[Stop.TARGET], 0, most)
+    found = polished(task, clock, outcome.x, track.best, track.violation, most)
+    if not found.about.evaluations.any():
+        return outcome
+    refined = with_polished(task, outcome, found)
+    ended = found.about.smooth & (found.about.evaluations < most - 10)  # by itself, not for want of evaluations
+    reason = np.where(ended & (refined.track.reason != CODES[Stop.TARGET]), CODES[Stop.TOLERANCE], refined.track.reason)
+    after = replace(refined.track, reason=reason, generations=track.generations + 1)
+    return replace(refined, track=after, polish=None)
 
 
 def _initial(task: Task, group: Group) -> np.ndarray | None:
