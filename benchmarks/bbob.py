@@ -105,6 +105,7 @@ def _plan(given: argparse.Namespace) -> dict[str, Any]:
         "algorithm": given.algorithm,
         "settings": settings,
         "restarts": given.restarts,
+        "polish": given.polish,
         "peer": given.peer,
         "budget": given.budget,
         "seed": given.seed,
@@ -119,6 +120,7 @@ def main() -> None:
     parser.add_argument(
         "--restarts", default="auto", help="auto, none, plain, ipop, bipop, or portfolio:NAME=VALUE,..."
     )
+    parser.add_argument("--polish", action="store_true", help="let gradients help, which no peer here has")
     parser.add_argument("--peer", choices=PEERS, help="run this instead, on pycma's functions (pip install cma)")
     parser.add_argument("--dims", type=int, nargs="+", default=[5, 20])
     parser.add_argument("--functions", type=int, nargs="+", default=list(range(1, 25)))

@@ -39,6 +39,7 @@ def _ours(function: int, dim: int, instance: int, plan: dict[str, Any]) -> dict[
         gx.problems.bbob(function, dim, instance),
         algorithm=None if name == "default" else algorithms.get(name, **plan["settings"]),
         restarts=_restarts(plan["restarts"]),
+        polish="auto" if plan["polish"] else False,
         max_evaluations=plan["budget"] * dim,
         target=FINAL,
         seed=instance + plan["seed"],

@@ -228,7 +228,7 @@ def individual(x, value, violation=0.0):
             individual([4.0, 2.0], 2.9),
             individual([7.0, 2.0], 3.0),
             0,
-        ),  # found by no search
+        ),  # by no search
         (individual([1.0, 2.0], 3.0, 0.1), individual([1.0, 2.0], 3.0, 0.1), individual([1.0, 2.0], 3.0, 0.1), 0),
     ],
 )

@@ -210,7 +210,7 @@ def test_an_optimum_off_the_centre_is_reached_to_the_last_digits(dtype):
     def bowl(x):
         return sum((x[i] - goal[i]) ** 2 for i in range(3))
 
-    runs = minimize(bowl, BOX, generations=400, runs=RUNS, seed=1, dtype=dtype).runs
+    runs = minimize(bowl, BOX, "de", generations=400, tolerance=0, runs=RUNS, seed=1, dtype=dtype).runs
     assert np.abs(runs.x - goal).max() <= 4 * np.finfo(dtype).eps * 11
 
 

@@ -211,6 +211,25 @@ KINDS = (
 )
 
 
+@pytest.mark.parametrize(
+    ("fields", "target", "kind", "fact"),
+    [
+        ({}, None, "message", "runs that converged"),
+        ({}, 1e-3, "message", "successful runs"),
+        ({"success": False}, None, "message ended", "runs that converged"),  # the best of them did not, others did
+        ({"success": False}, 1e-3, "message failed", "successful runs"),
+        ({"success": False, "feasible": False, "violation": 2.0}, None, "message failed", "runs that converged"),
+    ],
+)
+def test_a_page_tells_what_was_found_from_what_ended_and_what_failed(fields, target, kind, fact):
+    result = made(gx.problems.get("branin"), runs=9, **fields)
+    result.settings["target"] = target
+    text = report.page(result)
+    assert f'<div class="{kind}">' in text and fact in text
+    result.runs.success[:] = False
+    assert ("0 of 9" in report.page(result)) == (target is not None)  # without a target nothing judged them
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_page_draws_its_figures_on_a_screen_and_on_a_phone(kind, browser, pages):
     with opened(browser, pages[kind]) as page:
