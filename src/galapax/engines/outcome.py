@@ -108,6 +108,7 @@ class Outcome:
     stopped: Stop | None = None  # what ended it before the runs' own rules did
     device_seconds: float = 0.0  # spent waiting for chunks of generations
     sizes: list[list[int]] = field(default_factory=list)  # of runs that restart: how many runs the slices had
+    searches: list[tuple[int, int]] = field(default_factory=list)  # and how many agreed on the best, of how many
     polish: Polish | str | None = None  # what it came to, or why it was not tried; None if it was not asked for
 
     def of_runs(self, chosen: slice | np.ndarray) -> Outcome:
@@ -120,6 +121,9 @@ class Outcome:
         history = None if self.history is None else self.history[chosen, :rows]
         opponents = None if self.opponents is None else self.opponents[chosen]
         parts: dict[str, Any] = {"x": self.x[chosen], "fronts": fronts, "opponents": opponents, "polish": polish}
+        for name in ("sizes", "searches"):
+            own = getattr(self, name)
+            parts[name] = [own[r] for r in np.arange(len(self.x))[chosen]] if own else []
         return replace(self, track=track, history=history, **parts)
 
     @staticmethod
@@ -167,7 +171,11 @@ def outcome(part: Slice, finished: Finished) -> Outcome:
         row = own[track.rows(own).best_run]
         rank = (float(track.violation[row]), float(track.merit[row]))
         where = i if finished.found is None else row
-        best[cell] = Survivors(rank, jax.tree.map(lambda a: a[where], finished.survivors))  # noqa: B023 (used at once)
+        left = jax.tree.map(lambda a: a[where], finished.survivors)  # noqa: B023 (used at once)
+        if not part.search.algorithm.steady:  # rows that are not in use were never evaluated
+            used = np.isfinite(left.objectives).all(axis=-1)
+            left = jax.tree.map(lambda a: np.asarray(a)[used], left) if used.any() else left  # noqa: B023
+        best[cell] = Survivors(rank, left)
     if finished.found is not None and finished.belongs is not None:
         individuals, belongs = finished.found, finished.belongs
         fronts = [jax.tree.map(lambda a: a[r][belongs[r]], individuals) for r in range(len(cells))]  # noqa: B023

@@ -299,6 +299,9 @@ def _message(task: Task, total: Outcome, best: int, stop: Stop, violation: float
         why = f"The target was reached by the polish, after generation {int(track.generations[best])}."
     if stop is Stop.FAILURES:
         return why
+    if stop is Stop.TOLERANCE and total.searches:
+        agreed, made = total.searches[best]
+        why = f"{agreed} of {made} searches converged to the best value, in {int(track.generations[best])} generations."
     if len(track.best) < task.runs:
         why += f" Of {task.runs} runs {len(track.best)} were started."
     if not np.isfinite(track.best[best]):

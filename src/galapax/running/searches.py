@@ -361,6 +361,7 @@ def _joined(
         stopped=stopped,
         device_seconds=seconds,
         sizes=[course.sizes for course in courses],
+        searches=[(found(course.past), len(course.past)) for course in courses],
     )
 
 
