@@ -3,6 +3,7 @@
 import gc
 import threading
 import time
+import warnings
 import weakref
 from functools import partial
 
@@ -368,3 +369,13 @@ def test_the_platform_is_that_of_the_default_device():
         assert devices.on_cpu()
     with jax.default_device("cpu"):
         assert devices.platform() == "cpu"
+
+
+def test_float32_made_outside_a_float64_run_is_warned_of():
+    root, twice = jnp.sqrt(2.0), np.sqrt(2.0)
+    with pytest.warns(UserWarning, match="fun uses float32 arrays made outside it in a float64 run"):
+        trace(gx.Problem(lambda x: jnp.sum(x) * root, BOX), "float64")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trace(gx.Problem(lambda x: jnp.sum(x) * twice, BOX), "float64")
+        trace(gx.Problem(lambda x: jnp.sum(x) * root, BOX), "float32")

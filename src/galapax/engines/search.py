@@ -333,8 +333,9 @@ class Search:
             return Record(1.0, failed, made, best, mean, worst, hypervolume=volume, x=x)
         least = jnp.min(front.violation)
         best = jnp.min(jnp.where((front.violation == least)[:, None], front.objectives, jnp.inf), axis=0)
-        among = jnp.ones_like(least) if self.algorithm.steady else jnp.mean(finite[:, 0].astype(dtype))  # rows in use
-        share = jnp.mean((population.violation <= 0).astype(dtype)) / jnp.maximum(among, jnp.finfo(dtype).tiny)
+        share = jnp.mean((population.violation <= 0).astype(dtype))
+        if not self.algorithm.steady:  # of the rows in use
+            share = share * values.shape[0] / jnp.maximum(count[0], 1)
         return Record(1.0, failed, made, best, mean, worst, least, share, volume, x)
 
     def _mark(self, marks: Array, record: Record, rests: Array, over: Array | None) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,6 +47,12 @@ def trace_one(name: str, function: Function, dim: int, dtype: Any, vectorized: i
         raise
     except Exception as error:
         raise _called_and_raised(name, given, error) from error
+    if np.dtype(dtype) == np.float64 and any(getattr(const, "dtype", None) == np.float32 for const in traced.consts):
+        warnings.warn(
+            f"{name} uses float32 arrays made outside it in a float64 run: what it computes from them has 7 digits, "
+            "even where a constraint is called met. Make them with NumPy, which has float64, or inside the function.",
+            stacklevel=2,
+        )
     outputs = traced.out_avals
     if not outputs:
         raise InputError(f"{name} returned nothing; it must return a number (did it end without `return`?).")
