@@ -38,7 +38,7 @@ def refined(problem, x, limit=20_000, dtype="float64", target=-np.inf):
             problem.bounds.rounded(dtype),
             np.asarray(x, dtype),
             count,
-            np.array(-np.inf, dtype),
+            np.array(target, dtype),
         )
         out = programs.call(refine.refine, (traced.formulas,), *arguments)
         jax.effects_barrier()
