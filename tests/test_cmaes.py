@@ -145,7 +145,9 @@ def test_many_variables_have_a_diagonal_matrix():
     solver = bound(40, diagonal=True)
     state = solver.init(random.run_keys(0, 0, 1)[0], gx.Bounds(np.zeros(40, np.float32), np.ones(40, np.float32)))
     assert state.now.matrix.shape == (40,)
-    result = gx.minimize(ellipsoid, [(-5.0, 5.0)] * 40, CMAES(diagonal=True), target=1e-8, generations=3000)
+    result = gx.minimize(
+        ellipsoid, [(-5.0, 5.0)] * 40, CMAES(diagonal=True), target=1e-8, generations=3000, dtype="float64"
+    )
     assert result.success
 
 

@@ -518,7 +518,8 @@ def test_a_run_of_an_ensemble_is_the_single_run_of_that_number(name):
     ensemble = solve(name, runs=10, seed=6)
     for number in (0, 4, 9):
         alone = solve(name, first_run=number, seed=6)
-        assert_same_run(ensemble.run(number), alone, rtol=0)
+        # on a GPU a slice is as large as the ensemble, and how sums are rounded depends on that
+        assert_same_run(ensemble.run(number), alone, rtol=0 if devices.on_cpu() else ROUNDING)
         np.testing.assert_allclose(ensemble.runs.x[number], alone.x, rtol=ROUNDING)
         np.testing.assert_allclose(ensemble.runs.fun[number], alone.fun, rtol=ROUNDING)
         of_run = ensemble.runs.history.of_run(number)

@@ -9,14 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from compilations import compilations
+from compilations import ON_CPU, compilations
 from scipy import stats
 
 import galapax as gx
 from galapax.core.algorithm import Budget
 from galapax.core.evaluation import Population, Shape
 from galapax.evaluation.failures import summarise
-from galapax.numerics import random
+from galapax.numerics import devices, random
 from galapax.operators.adaptation import gains, to_archive
 from galapax.operators.dominance import rows_by
 from galapax.operators.shrinking import Horizon, progress, shrunk
@@ -167,10 +167,12 @@ def test_an_ensemble_is_its_single_runs_while_the_population_shrinks(name):
     box = list(zip(LOWER, UPPER, strict=True))
     ensemble = gx.minimize(valley, box, name, runs=5, **settings)
     alone = gx.minimize(valley, box, name, first_run=3, **settings)
-    np.testing.assert_array_equal(ensemble.runs.x[3], alone.x)
+    # on a GPU sums are rounded as the size of the batch has it
+    np.testing.assert_allclose(ensemble.runs.x[3], alone.x, rtol=0 if devices.on_cpu() else 1e-6)
     assert ensemble.runs.nfev[3] == alone.nfev
 
 
+@ON_CPU
 @EVERY
 def test_other_budgets_compile_nothing(name):
     box = list(zip(LOWER, UPPER, strict=True))

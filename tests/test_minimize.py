@@ -238,7 +238,7 @@ def test_callback_of_an_ensemble_in_batches_counts_each_run_once(in_batches):
 
 def test_runs_that_were_not_started_are_told(in_batches):
     in_batches(3)
-    res = solve(runs=10, generations=10**6, callback=lambda state: True)
+    res = solve(runs=10, generations=10**6, callback=lambda state: True, tolerance=0)
     assert len(res.runs) == 3 and res.runs.number.tolist() == [0, 1, 2]
     assert "Of 10 runs 3 were started" in res.message and not res.success
     assert res.nfev == res.runs.nfev.sum()
@@ -255,7 +255,7 @@ def test_callback_returning_true_stops(yes):
     res = solve(bowl_in_numpy, callback=lambda state: yes if state.generation >= 5 else None, blackbox=True)
     assert res.nit == 5 and np.isfinite(res.fun)
     assert res.message == "Stopped by the callback after generation 5."
-    compiled = solve(generations=10**6, callback=lambda state: yes)
+    compiled = solve(generations=10**6, callback=lambda state: yes, tolerance=0)
     assert compiled.nit < 10**6 and "Stopped by the callback" in compiled.message
 
 
@@ -345,7 +345,7 @@ def test_ctrl_c_between_two_generations_loses_nothing(blackbox):
     press.done = False
     fun, generations = (bowl_in_numpy, 200) if blackbox else (bowl, 10**6)
     try:
-        res = solve(fun, callback=press, blackbox=blackbox, generations=generations)
+        res = solve(fun, callback=press, blackbox=blackbox, generations=generations, tolerance=0)
     except KeyboardInterrupt:
         pytest.fail("the run was lost")
     assert not res.success and "Ctrl-C" in res.message

@@ -80,7 +80,9 @@ def test_it_is_never_worse_and_stays_in_the_box(name):
 
 def test_rosenbrock_in_many_variables_is_solved_after_a_short_evolution():
     for dim in (100, 500):
-        result = gx.minimize(rosenbrock, [(-5, 10)] * dim, gx.DE(population=50), generations=20, target=1e-8)
+        result = gx.minimize(
+            rosenbrock, [(-5, 10)] * dim, gx.DE(population=50), generations=20, target=1e-8, dtype="float64"
+        )
         assert result.fun <= 1e-8 or abs(result.fun - 3.98662) < 1e-4  # its one other minimum
         assert result.nfev - 1000 < 60 * dim
 

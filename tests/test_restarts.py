@@ -130,7 +130,7 @@ def test_generations_and_callbacks_hold_for_the_whole_run():
     result = gx.minimize(bowl, BOX, "cmaes", restarts="plain", generations=450, callback=lambda p: seen.append(p.nfev))
     assert result.nit == 450 and result.stop is Stop.BUDGET
     assert seen == sorted(seen) and seen[-1] == result.nfev
-    stopped = gx.minimize(bowl, BOX, "cmaes", restarts="plain", callback=lambda p: p.generation > 250)
+    stopped = gx.minimize(bowl, BOX, "cmaes", restarts="plain", target=-1.0, callback=lambda p: p.generation > 250)
     assert stopped.stop is Stop.CALLBACK and not stopped.success
 
 
