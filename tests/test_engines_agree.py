@@ -57,7 +57,7 @@ ENOUGH = {"de", "cde", "nsga2"}
 
 def marks(name, case, way):
     if case in ("equalities", "several, equalities"):
-        quick = name != "ep" and (way == "black box" or name in ENOUGH)  # ep is fep in all but one draw
+        quick = name not in ("ep", "jso", "lsrtde") and (way == "black box" or name in ENOUGH)  # relatives of others
     else:
         quick = case == "free" and name in FREE
     return () if quick else pytest.mark.slow

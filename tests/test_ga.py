@@ -338,8 +338,14 @@ def test_gagpus_own_tests_are_solved_by_thirty_runs_out_of_thirty(name):
 
 # --- starting points --------------------------------------------------------------------------------------------------
 
+LATER = ("ep", "jso", "lsrtde", "random")  # relatives of what is tested at once
 EVERY_ALGORITHM = pytest.mark.parametrize(
-    "name", [n for n, kind in gx.ALGORITHMS.items() if not kind.several_objectives]
+    "name",
+    [
+        pytest.param(n, marks=pytest.mark.slow if n in LATER else ())
+        for n, kind in gx.ALGORITHMS.items()
+        if not kind.several_objectives
+    ],
 )
 K = 4
 POINTS = np.random.default_rng(8).uniform(LOWER, UPPER, (2, K, D))  # each of two runs has its own
