@@ -110,6 +110,7 @@ def spent(fun, dim, **options):
     return float(np.median(runs.nfev))
 
 
+@pytest.mark.slow
 def test_a_rotation_and_a_growing_function_of_the_values_cost_nothing():
     plain = spent(ellipsoid, 5)
     assert spent(rotated, 5) < 1.35 * plain

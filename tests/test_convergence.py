@@ -192,6 +192,7 @@ def test_an_optimum_in_a_corner_is_reached(dtype, maximize):
     assert np.abs(runs.fun - corner.sum()).max() < 2e-6
 
 
+@pytest.mark.slow
 @FLOAT32_FIRST
 def test_an_optimum_on_one_wall_is_reached(dtype):
     def bowl(x):
@@ -214,6 +215,7 @@ def test_an_optimum_off_the_centre_is_reached_to_the_last_digits(dtype):
     assert np.abs(runs.x - goal).max() <= 4 * np.finfo(dtype).eps * 11
 
 
+@pytest.mark.slow
 def test_a_box_and_its_problem_scaled_by_a_power_of_two_give_the_same_run_scaled():
     def bowl(x):
         return (x[0] - 2.5) ** 2 + (x[1] + 10.0) ** 2 + jnp.abs(x[2] - 10.7) + x[0] * x[2]

@@ -53,11 +53,12 @@ SEVERAL = {
 FREE = {"de", "fep"}  # quick without constraints too; the values of EP by hand are only compared there
 # with these the other two ways are quick: what asking, or stepping by hand, adds is the same for every method
 ENOUGH = {"de", "cde", "nsga2"}
+LATER = {"ep", "jso", "lsrtde", "npga", "pso", "random"}  # relatives of others, and the simplest
 
 
 def marks(name, case, way):
     if case in ("equalities", "several, equalities"):
-        quick = name not in ("ep", "jso", "lsrtde") and (way == "black box" or name in ENOUGH)  # relatives of others
+        quick = name not in LATER and (way == "black box" or name in ENOUGH)
     else:
         quick = case == "free" and name in FREE
     return () if quick else pytest.mark.slow

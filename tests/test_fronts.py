@@ -280,6 +280,7 @@ def test_pictures_of_a_comparison_say_what_is_measured():
     assert plots.running_times(study()).axes[0].get_title(loc="left") == "2 problems, 51 targets each"
 
 
+@pytest.mark.slow
 def test_a_sweep_over_three_objectives_measures_final_fronts_and_says_what_there_is_not(tmp_path):
     swept = gx.sweep(THREE, gx.SharingMOEA(population=N), radius=[0.3, 0.9], runs=2, max_evaluations=BUDGET, archive=20)
     for _, result in swept:

@@ -89,6 +89,7 @@ def cosines(kind):
     return solved("minmax_damped_cosine", {"default": None, "paper": CDE()}[kind], generations=400, runs=6)
 
 
+@pytest.mark.slow
 def test_the_damped_cosine_is_solved_by_the_default_and_not_by_the_paper_s_rule():
     default, paper = cosines("default"), cosines("paper")
     np.testing.assert_allclose(default.worst_cases, 0.0424881123, atol=2e-5)

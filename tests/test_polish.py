@@ -189,6 +189,7 @@ def test_runs_that_are_done_are_left_alone_and_true_insists():
     assert gx.minimize(walls, BOX, gx.DE(population=20), generations=2000, polish=True).nfev > done.nfev
 
 
+@pytest.mark.slow
 def test_maximise_vectorized_and_single_precision():
     result = gx.minimize(lambda x: -rosenbrock(x), BOX, "de", maximize=True, **FEW)
     assert -1e-12 < result.fun <= 0

@@ -158,6 +158,7 @@ def test_constraints_put_feasibility_first():
     assert res.feasible and res.fun == pytest.approx(2.0, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_bowl_is_found_in_every_run_wherever_it_lies():
     for centre in (1.3, 90.0, -55.5):  # a box that does not contain 0, too
         runs = gx.minimize(

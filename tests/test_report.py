@@ -575,6 +575,7 @@ def test_results_and_storage_know_no_views(room):
         assert "galapax.view" not in file.read_text(encoding="utf-8"), file
 
 
+@pytest.mark.slow
 def test_a_huge_run_makes_a_small_page_that_draws(browser, tmp_path):
     problem = Problem(lambda x: x[:2], box(0, 1, 300), name="huge")
     front = made(problem, m=2, n=20_000, generations=20_000)

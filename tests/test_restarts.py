@@ -97,6 +97,7 @@ def test_a_run_is_the_same_in_every_ensemble(several):
     assert np.array_equal(fewer.runs.fun, several.runs.fun[3:]) and np.array_equal(fewer.runs.x, several.runs.x[3:])
 
 
+@pytest.mark.slow
 def test_restarts_find_what_one_search_misses():
     options = {"target": 1e-8, "runs": 5, "max_evaluations": 30_000}
     once = gx.minimize(dimpled, BOX, "cmaes", **options).runs.success

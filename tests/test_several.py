@@ -475,6 +475,7 @@ def test_an_archive_holds_at_most_its_size_and_leaves_the_run_alone():
     assert result.hypervolume == pytest.approx(indicators.volume(result.F, np.array(REFERENCE)))
 
 
+@pytest.mark.slow
 def test_a_large_archive_holds_all_that_nobody_dominates_even_what_the_run_forgot():
     forgotten = 0
     for seed in range(12):
