@@ -148,6 +148,7 @@ class CMAES(Algorithm):
     diagonal: bool = static(None)
     constants: Constants | None = None  # follow from the others
 
+    compiles_quickly = True
     steady = False
     looks = 1  # it knows by itself when it is done
 

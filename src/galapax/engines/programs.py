@@ -72,12 +72,13 @@ class Programs:
         *arguments: Any,
         donate: tuple[int, ...] = (),
         options: Options | None = None,
+        quick: bool = True,
         clock: Clock | None = None,
     ) -> Any:
         """function(*fixed, *arguments), compiled, with `fixed` part of the program.
 
-        donate: numbers of the arguments whose memory is given away. options: of the compiler. clock: is told how long
-        compiling took.
+        donate: numbers of the arguments whose memory is given away. options: of the compiler. quick: whether compiling
+        should rather be quick than good, on a CPU. clock: is told how long compiling took.
         """
         key = _key(function, fixed, arguments, donate, options)
         with self._lock:
@@ -89,7 +90,7 @@ class Programs:
         if coming is not None:
             start = time.perf_counter()
             if first:
-                self._compile(coming, key, lambda: _compiled(function, fixed, arguments, donate, options))
+                self._compile(coming, key, lambda: _compiled(function, fixed, arguments, donate, options, quick))
             program = coming.result()
             if clock is not None:
                 clock.compile_seconds += time.perf_counter() - start
@@ -128,9 +129,10 @@ class Clock:
         *arguments: Any,
         donate: tuple[int, ...] = (),
         options: Options | None = None,
+        quick: bool = True,
     ) -> Any:
         """As `Programs.call`, of the programs that all runs share."""
-        return PROGRAMS.call(function, fixed, *arguments, donate=donate, options=options, clock=self)
+        return PROGRAMS.call(function, fixed, *arguments, donate=donate, options=options, quick=quick, clock=self)
 
 
 def call(function: Callable[..., Any], fixed: tuple[Any, ...], *arguments: Any) -> Any:
@@ -168,7 +170,7 @@ def _kind(leaf: Any) -> tuple[Any, ...]:
 
 
 def _compiled(
-    function: Any, fixed: tuple[Any, ...], arguments: Any, donate: tuple[int, ...], options: Options | None
+    function: Any, fixed: tuple[Any, ...], arguments: Any, donate: tuple[int, ...], options: Options | None, quick: bool
 ) -> Program:
     # a new function each time, as JAX keeps what it knows of a function as long as the function lives: this way a
     # program that is forgotten here is forgotten there too
@@ -177,13 +179,13 @@ def _compiled(
 
     program.__name__ = program.__qualname__ = getattr(function, "__name__", "program")
     lowered = jax.jit(program, donate_argnums=donate).lower(*arguments)
-    compiled = _quickly(lowered) if options is None and on_cpu() else None
+    compiled = _quickly(lowered) if quick and options is None and on_cpu() else None
     if compiled is None:
         compiled = lowered.compile(dict(options) if options else None)
     return Program(compiled, _size(compiled))
 
 
-# XLA's newer way to make kernels on a CPU takes twice as long to compile, and what it makes is no faster here
+# XLA's newer way to make kernels on a CPU takes twice as long to compile; it pays in loops of small operations alone
 QUICK: dict[str, str | bool] = {"xla_cpu_use_fusion_emitters": False}
 _unknown: set[str] = set()  # options that this XLA does not have
 

@@ -68,7 +68,9 @@ class Xla:
 
     def _chunk(self, part: Slice, first: int, count: int) -> list[Any]:
         span = np.array([first, count], np.int32)  # one transfer
-        out = self.clock.call(_chunk, (self.rows,), part.search, part.keys, part.carry, span, donate=(2,))
+        arguments = (part.search, part.keys, part.carry, span)
+        quick = part.search.algorithm.compiles_quickly
+        out = self.clock.call(_chunk, (self.rows,), *arguments, donate=(2,), quick=quick)
         part.carry, rows, tally = out
         part.latest = [rows]
         return [tally]
