@@ -45,6 +45,12 @@ def verdict(result: Result) -> str:
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
+def method(result: Result) -> str:
+    """The algorithm, and how its runs restarted, if they did."""
+    name, restarts = str(result.settings["algorithm"]), result.settings.get("restarts")
+    return name if restarts is None else f"{name} with restarts ({restarts})"
+
+
 def problem_title(problem: Described) -> str:
     """The name of a problem and what it is."""
     name = "A function without a name" if problem.name == "<lambda>" else problem.name

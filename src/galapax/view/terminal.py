@@ -15,7 +15,7 @@ from galapax import algorithms, problems
 from galapax.core.problem import Problem
 from galapax.results.result import Result, all_runs
 from galapax.results.study import Study
-from galapax.view.data import CHECKED, ENDED, FAILED, FOUND, MET, known_value, objective_names, verdict
+from galapax.view.data import CHECKED, ENDED, FAILED, FOUND, MET, known_value, method, objective_names, verdict
 from galapax.view.tables import ACTIVE_NOTE, SHOWN, constraint_rows, front_rows, front_summary, grids, run_rows
 
 MARKS = {FOUND: ("✓ ", "green"), ENDED: ("• ", "dim"), FAILED: ("✗ ", "red")}
@@ -28,9 +28,7 @@ def result_table(result: Result) -> RenderableType:
     parts: list[RenderableType] = []
     head = Text()
     head.append(f"{problem.title or problem.name}\n", style="bold")
-    head.append(
-        f"{settings['algorithm']}, seed {result.seed}, {settings['dtype']} on {settings['device']}\n", style="dim"
-    )
+    head.append(f"{method(result)}, seed {result.seed}, {settings['dtype']} on {settings['device']}\n", style="dim")
     head.append(*MARKS[verdict(result)])
     head.append(result.message)
     parts.append(head)

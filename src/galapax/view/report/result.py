@@ -32,7 +32,7 @@ def page(result: Result) -> str:
     out = Page(f"{named} · {settings['algorithm']}")
     runs = f", {len(result.runs):,} runs" if result.runs is not None else ""
     out.add(
-        f'<h1>{escape(named)}</h1><p>{escape(_task(result))}</p><p class="sub">{escape(settings["algorithm"])}, seed '
+        f'<h1>{escape(named)}</h1><p>{escape(_task(result))}</p><p class="sub">{escape(data.method(result))}, seed '
         f"{result.seed}{runs}, {escape(settings['dtype'])} on {escape(str(settings['device']))}</p>"
     )
     out.add(_message(result), fact_list(_result_facts(result)))
