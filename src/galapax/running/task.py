@@ -216,6 +216,7 @@ def assembled(
     if not (isinstance(history, bool) or (isinstance(history, str) and history == "x")):
         raise InputError(f'history must be True, False or "x" (with the best x of each generation), got {history!r}.')
     random.key(seed)
+    problem.bounds.rounded(dtype)  # refuses a box that this precision does not hold, before anything is compiled
     limit = _limit(generations, max_evaluations, max_seconds)
     most = None if max_evaluations is None else whole(max_evaluations, "max_evaluations", 1)
     if restarts is not None:
