@@ -85,7 +85,7 @@ def searches(
     """Every run of a task until its policy ends it. only, sizes: just this run, in slices of these sizes."""
     assert task.restarts is not None
     if task.polish is not False and cannot(task) is None:
-        task = replace(task, restarts=task.restarts.with_gradients(task.problem.dim))
+        task = _with_gradients(task)
     keys = random.run_keys(task.seed, task.first_run, task.runs)
     rows = range(task.total) if only is None else [only]
     courses = [Course(row, row // task.runs, keys[row % task.runs]) for row in rows]
@@ -134,11 +134,16 @@ def _groups(task: Task, box: BlackBox | None, courses: list[Course]) -> list[Gro
 
 
 def _limit(task: Task) -> float:
-    """Evaluations of a run's searches; some are left for the polish of the best, if there is to be one."""
-    most = math.inf if task.rules.evaluations is None else float(task.rules.evaluations)
-    if task.polish is False or math.isinf(most) or cannot(task) is not None:
-        return most
-    return most - min(RESERVED * task.problem.dim, 0.05 * most)
+    return math.inf if task.rules.evaluations is None else float(task.rules.evaluations)
+
+
+def _with_gradients(task: Task) -> Task:
+    """A task whose objective has a gradient: its policy may use that, and evaluations are left to polish the best."""
+    assert task.restarts is not None
+    rules, most = task.rules, _limit(task)
+    if math.isfinite(most):
+        rules = rules._replace(evaluations=most - min(RESERVED * task.problem.dim, 0.05 * most))
+    return replace(task, rules=rules, restarts=task.restarts.with_gradients(task.problem.dim))
 
 
 def _next(task: Task, course: Course) -> Leg | Stop:
@@ -186,7 +191,6 @@ def _go_on(
         solvers=(group.legs[0].algorithm,),
         bound=(group.bound[0],),
         runs=count,
-        alone=task.alone,
         rules=task.rules._replace(generations=left, stall=NEVER, evaluations=math.inf),
         initial=_initial(task, group),
         snapshots=(),
@@ -216,7 +220,8 @@ def _go_on(
         outcomes.append(run.batch(rows, inner))
         _settle(watch, inner, chosen, outcomes[-1])
         if group.legs[0].polish and outcomes[-1].stopped is None:
-            outcomes[-1] = _refined(own, clock, outcomes[-1], [_limit(task) - c.evaluations for c in chosen])
+            left_over = [_limit(task) - course.evaluations for course in chosen]
+            outcomes[-1] = _refined(own, clock, outcomes[-1], left_over, lambda: not (noted.seen or watch.late))
         for i, course in enumerate(chosen):
             _take(task, course, group.legs[rows[i]], run, outcomes[-1].of_runs(slice(i, i + 1)))
         if outcomes[-1].stopped is not None:
@@ -224,12 +229,12 @@ def _go_on(
     return Outcome.join(outcomes)
 
 
-def _refined(task: Task, clock: Clock, outcome: Outcome, left: list[float]) -> Outcome:
+def _refined(task: Task, clock: Clock, outcome: Outcome, left: list[float], goes_on: Callable[[], bool]) -> Outcome:
     """The outcome of searches, what they found refined by its gradient; that counts as one more generation."""
     track = outcome.track
     most = np.minimum(np.array(left) - track.evaluations, DESCENT * task.problem.dim)
     most = np.where(track.reason == CODES[Stop.TARGET], 0, most)
-    found = polished(task, clock, outcome.x, track.best, track.violation, most)
+    found = polished(task, clock, outcome.x, track.best, track.violation, most, goes_on)
     if not found.about.evaluations.any():
         return outcome
     refined = with_polished(task, outcome, found)
@@ -304,7 +309,6 @@ class _Later:
 
     def __init__(self, viewer: Viewer, offset: int, whole: Any) -> None:
         self._viewer, self._offset, self._whole = viewer, offset, whole
-
         self.most = viewer.most
 
     def look(self, made: int, before: Track, now: Track, glance: Glance, last: bool) -> None:
