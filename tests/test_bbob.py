@@ -92,7 +92,7 @@ def test_nothing_cancels_near_the_optimum(function):
 
 def test_float32_is_close_to_float64_anywhere():
     """But for f16, f19 and f23, whose finest ripples lie below the digits of float32."""
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
         for function in set(FUNCTIONS) - {16, 19, 23}:
             problem = gx.problems.bbob(function, 5, 2)
             x = np.random.default_rng(1).uniform(-5.0, 5.0, (20, 5))

@@ -382,12 +382,12 @@ COMPARE = ("compare", "-p", "branin", "-a", "random:population=5,random:populati
 def test_compare_does_what_the_library_does(tmp_path):
     out = tmp_path / "comparison"
     size = ("-r", 3, "--max-evaluations", 40)
-    code, text = call(*COMPARE, *size, "--target", 0.5, "--json", "--out", out)
+    code, text = call(*COMPARE, *size, "--target", 20.0, "--json", "--out", out)
     assert code == 0
     told = json.loads(text)
     expected = gx.compare(
         ["branin"], [gx.RandomSearch(population=5), gx.RandomSearch(population=7)], runs=3,
-        max_evaluations=40, seed=SEED, target=0.5,
+        max_evaluations=40, seed=SEED, target=20.0,
     )  # fmt: skip
     assert told["message"] == "All 2 pairs of problem and algorithm were run."
     for row, own in zip(told["cells"], expected.summary(), strict=True):

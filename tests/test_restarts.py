@@ -128,8 +128,9 @@ def test_a_black_box_restarts_too():
 
 def test_generations_and_callbacks_hold_for_the_whole_run():
     seen = []
-    result = gx.minimize(bowl, BOX, "cmaes", restarts="plain", generations=450, callback=lambda p: seen.append(p.nfev))
-    assert result.nit == 450 and result.stop is Stop.BUDGET
+    options = {"restarts": "plain", "generations": 250}
+    result = gx.minimize(bowl, BOX, "cmaes", **options, callback=lambda p: seen.append(p.nfev))
+    assert result.nit == 250 and result.stop is Stop.BUDGET
     assert seen == sorted(seen) and seen[-1] == result.nfev
     stopped = gx.minimize(bowl, BOX, "cmaes", restarts="plain", target=-1.0, callback=lambda p: p.generation > 250)
     assert stopped.stop is Stop.CALLBACK and not stopped.success
