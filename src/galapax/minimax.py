@@ -20,6 +20,7 @@ from galapax.core.errors import InputError
 from galapax.core.evaluation import Shape
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.core.stop import NEVER, Rules, Stop
+from galapax.engines.exchange import Answer, refined
 from galapax.engines.interrupts import Interrupts, interrupts
 from galapax.engines.worst_case import Check, worst_cases
 from galapax.evaluation.game import TracedGame, trace_game
@@ -30,6 +31,8 @@ from galapax.running.observers import Progress, observers
 from galapax.running.solve import solve
 from galapax.running.task import Task, assembled, check_outside, precision_of
 
+SHORT, LONG = 400, 4000  # generations, with the polish and without
+SCENARIO_GENERATIONS = 4000
 MEMORY = 50  # worst y of earlier cycles that x goes on to be judged by
 
 
@@ -41,7 +44,7 @@ def minimax(
     scenarios: Any = None,
     algorithm: Any = None,
     population: int | None = None,
-    generations: int = 4000,
+    generations: int | None = None,
     runs: int = 1,
     seed: int = 0,
     first_run: int | None = None,
@@ -52,6 +55,7 @@ def minimax(
     progress: bool | None = None,
     history: bool = True,
     live: Any = False,
+    polish: bool | str = "auto",
 ) -> Result:
     """Find the x in its box whose worst case over y is least: min over x of max over y of fun(x, y).
 
@@ -60,7 +64,10 @@ def minimax(
         are, one a row.
     algorithm: a CDE, or with scenarios any algorithm. By default one that remembers the worst y of earlier cycles, so
         that the order of min and max is kept where they cannot be exchanged, and that follows its best individuals
-        where there are more than 10 variables. generations: of x; those of y come on top.
+        where there are more than 10 variables. generations: of x; those of y come on top. By default 400 where the
+        answer is polished, else 4000.
+    polish: refine x by gradients afterwards, against y that follow it ("auto": unless an algorithm is given); never to
+        a worse case. It serves functions that are smooth in x and y; where they are not, x stays as it is.
     runs, seed, first_run, max_seconds, on_failure and the rest: as in `minimize`. A pair of x and y whose value is not
         a finite number has failed: its x loses to any other.
     Returns a Result: `x`; `fun`, its worst value among the y of the search; `worst_case`, the largest value that
@@ -88,7 +95,7 @@ def minimax(
         if y_bounds is not None:
             raise InputError("give y_bounds or scenarios, not both.")
         shared |= {"dtype": kind, "callback": callback, "progress": progress, "live": live}
-        whole(generations, "generations", 1)
+        generations = SCENARIO_GENERATIONS if generations is None else whole(generations, "generations", 1)
         return _over_scenarios(fun, x_bounds, _scenarios(scenarios), algorithm, population, generations, shared)
     if not isinstance(fun, MinMaxProblem):
         problem = MinMaxProblem(fun, x_bounds, y_bounds)
@@ -97,6 +104,11 @@ def minimax(
     else:
         problem = fun
     check_outside()
+    if not (isinstance(polish, bool) or (isinstance(polish, str) and polish == "auto")):
+        raise InputError(f'polish must be True, False or "auto", got {polish!r}.')
+    refine = polish is True or (polish == "auto" and algorithm is None)
+    if generations is None:
+        generations = SHORT if refine else LONG
     if not (on_failure is None or (isinstance(on_failure, str) and on_failure in ("worst", "raise"))):
         raise InputError(f'on_failure must be "worst" or "raise", got {on_failure!r}.')
     with interrupts() as noted, jax.enable_x64(kind == "float64"):
@@ -108,7 +120,7 @@ def minimax(
         task = assembled(problem, (solver,), Shape(), kind, rules=rules, generations=generations, **shared)
         task = dataclasses.replace(task, objective=traced.game, consts=traced.consts)
         results, _ = solve(task, watchers.about(task), began)
-        return _checked(results[0], task, traced, noted)
+        return _checked(results[0], task, traced, noted, refine)
 
 
 def usual(problem: MinMaxProblem) -> CDE:
@@ -151,22 +163,31 @@ def _probe(traced: TracedGame, problem: MinMaxProblem, kind: str) -> None:
         )
 
 
-def _checked(result: Result, task: Task, traced: TracedGame, noted: Interrupts) -> Result:
-    """The result of the run whose worst case is least, by independent searches for the worst y of each run's x."""
+def _checked(result: Result, task: Task, traced: TracedGame, noted: Interrupts, refine: bool) -> Result:
+    """The result of the run whose worst case is least, by independent searches for the worst y of each run's x; refine:
+    these x polished first.
+    """
     assert isinstance(task.problem, MinMaxProblem)
     runs, opponents = all_runs(result), result.opponents
     assert opponents is not None
-    box = task.problem.y_bounds.rounded(task.dtype)
-    checks = worst_cases(traced, runs.x.astype(task.dtype), opponents, box, task.seed, runs.number, noted)
-    value = np.where(np.isfinite(runs.fun), checks.value, np.inf)
+    boxes = (task.problem.x_bounds.rounded(task.dtype), task.problem.y_bounds.rounded(task.dtype))
+    some = (traced, runs.x.astype(task.dtype), opponents)
+    answer = None
+    if refine:
+        answer = refined(*some, boxes, task.seed, runs.number, noted)
+        check, x = answer.check, answer.x
+    else:
+        check, x = worst_cases(*some, boxes[1], task.seed, runs.number, noted), runs.x
+    value = np.where(np.isfinite(runs.fun), check.value, np.inf)
     best = int(np.argmin(value))
     replay = result.replay
 
     def again(number: int) -> Result:
-        """A run once more, with its worst case."""
+        """A run once more, with its polish and worst case."""
         assert replay is not None
-        alone = replay(number)
-        _say(alone, checks, int(np.flatnonzero(runs.number == number)[0]))
+        alone, row = replay(number), int(np.flatnonzero(runs.number == number)[0])
+        _refine(alone, answer, row)
+        _say(alone, check, row)
         return alone
 
     if result.runs is not None and not np.array_equal(runs.x[best], result.x):
@@ -177,11 +198,31 @@ def _checked(result: Result, task: Task, traced: TracedGame, noted: Interrupts) 
             result[name] = alone[name]
     if result.runs is not None:
         result["worst_cases"] = value
-    _say(result, checks, best)
+        if answer is not None:
+            fun = np.where(answer.better, answer.value, runs.fun)
+            parts = {"x": x, "fun": fun, "nfev": runs.nfev + answer.pairs}
+            result["runs"] = dataclasses.replace(runs, **parts, success=runs.success | answer.converged)
+    _refine(result, answer, best)
+    _say(result, check, best)
     result.attach(again, opponents)
     if noted.seen and result.stop is not Stop.INTERRUPT:
         result.late_interrupt()
     return result
+
+
+def _refine(result: Result, answer: Answer | None, row: int) -> None:
+    """Put the polished x of a run into a result, and say what came of it."""
+    if answer is None:
+        return
+    rows = slice(None) if result.runs is not None else slice(row, row + 1)
+    better, spent = answer.better[rows], int(answer.pairs[rows].sum())
+    result["nfev"] += spent
+    result["polish"] = f"{int(better.sum())} of {len(better)} runs refined, in {spent} pairs of x and y"
+    if answer.better[row]:
+        result["x"], result["fun"] = answer.x[row], float(answer.value[row])
+    if answer.converged[row] and result.stop is Stop.BUDGET:
+        result.update(stop=Stop.TOLERANCE, success=True)
+        result["message"] = "Converged: refining x by gradients changes its worst case no further."
 
 
 def _say(result: Result, checks: Check, row: int) -> None:

@@ -137,6 +137,8 @@ def find_game_algorithm(problem: MinMaxProblem, name: str | None, settings: list
     """The co-evolution that solves a min-max problem, with the values of `--set`."""
     if name is not None and not isinstance(algorithms.resolve(name), CDE):
         raise InputError(f"{problem.name} is a min-max problem, which cde solves; leave --algorithm out.")
+    if name is None and not settings:
+        return None
     return find_algorithm(name, settings, lambda: usual(problem), population)
 
 

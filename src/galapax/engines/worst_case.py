@@ -34,6 +34,16 @@ class Check(NamedTuple):
     agreeing: np.ndarray  # (R,), the share of the searches that came to it
     settled: np.ndarray  # (R,) bool: more than one did
 
+    @staticmethod
+    def none(runs: int, dim: int) -> Check:
+        """Before anything was checked."""
+        return Check(np.full(runs, np.nan), np.full((runs, dim), np.nan), np.zeros(runs), np.zeros(runs, bool))
+
+    def put(self, rows: np.ndarray, found: Check) -> None:
+        """What was found for these runs."""
+        for part, new in zip(self, found, strict=True):
+            part[rows] = new
+
 
 def worst_cases(
     traced: TracedGame,
@@ -49,7 +59,7 @@ def worst_cases(
     """
     runs = len(x)
     keys = np.concatenate([random.run_keys(seed, 2**31 + int(n), 1) for n in numbers])
-    found = Check(np.full(runs, np.nan), np.full((runs, box.dim), np.nan), np.zeros(runs), np.zeros(runs, bool))
+    found = Check.none(runs, box.dim)
     for start in range(0, runs, TOGETHER):
         rows = np.minimum(np.arange(start, start + TOGETHER), runs - 1)
         some = (traced.consts, x[rows], opponents[rows], box, keys[rows])

@@ -1,0 +1,227 @@
+"""Min-max answers refined by gradients: x that minimises the worst of a few y, and y that follow it.
+
+The worst case of x is the largest of a few local maxima over y. Each of them moves with x, and by the envelope theorem
+its slope in x is that of the function with y held still. So x descends the largest of them, as the constraints
+f(x, y_i) <= t of a problem in x and t (augmented Lagrangian, operators/lagrangian.py); then y are sought anew, local
+maxima that were not met before join, and x descends again. Hettich & Kortanek (1993), SIAM Review 35(3):380-429,
+section 7.3, doi:10.1137/1035089.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from galapax.core.problem import Bounds
+from galapax.engines import programs
+from galapax.engines.interrupts import Interrupts
+from galapax.engines.worst_case import TOGETHER, Check, worst_cases
+from galapax.evaluation.game import Game, TracedGame
+from galapax.numerics import random
+from galapax.operators import lagrangian, quasi_newton
+from galapax.operators.lagrangian import Interval
+from galapax.operators.quasi_newton import ENDED
+from galapax.operators.sampling import uniform_in
+
+ATTEMPTS = 3  # to refine an x whose check finds a worse case than all that were met
+NEARLY = 1e-7  # of the value: changes below it count as none
+ROUNDS = 9  # searches for y, each followed by a descent of x
+KEPT = 12  # local maxima over y that x is judged by
+FRESH = 12  # y that are sought anew in each round, half of them from the worst of a cloud of points
+CLOUD = 256  # of which half have some variables at a wall: the worst case is often at one
+CLIMB = 60  # evaluations of an ascent in y
+FOLLOW = 8  # evaluations by which a y follows x during a descent
+DESCENT = 800  # evaluations of x in a round
+SHARES = np.array([1.0, 0.5, 0.2, 0.05, 0.01])  # of the way that a descent went
+GRADIENT = 4  # evaluations that a gradient counts for, see engines/refine.py
+SAME = 1e-6  # of the box: y this close to each other are one
+
+
+class Exchanged(NamedTuple):
+    """Of one run, or of R of them."""
+
+    x: Array  # (dx,) the best
+    value: Array  # the worst value of x among the y that were met
+    y: Array  # (KEPT, dy) the worst y for x, worst first
+    before: Array  # the worst value that was met by the x that it began with
+    gain: Array  # by how much the last round was better than those before it
+    pairs: Array  # evaluations
+    here: Array  # (dx,) where x is to be looked at next
+    judges: Array  # (KEPT, dy) y by which the next descent is judged
+
+
+class Answer(NamedTuple):
+    """Of R runs: x, refined or as it was, and the check of its worst case."""
+
+    x: np.ndarray  # (R, dx)
+    value: np.ndarray  # (R,) the worst value among the y that x was judged by
+    check: Check
+    pairs: np.ndarray  # (R,) evaluations of the refinement
+    better: np.ndarray  # (R,) bool: x is refined
+    converged: np.ndarray  # (R,) bool: refining it further brought nothing, and the check found nothing worse
+
+
+def refined(
+    traced: TracedGame,
+    x: np.ndarray,
+    opponents: np.ndarray,
+    boxes: tuple[Bounds, Bounds],
+    seed: int,
+    numbers: np.ndarray,
+    noted: Interrupts,
+) -> Answer:
+    """Refine x (R, dx), judged by opponents (R, dy, k), and check what comes of it; never to a worse case than before.
+
+    numbers: of the runs, (R,). Where the check finds a y that is worse than all that were met, x is refined once more.
+    """
+    runs = len(x)
+    keys = np.concatenate([random.run_keys(seed, 2**30 + int(n), 1) for n in numbers])
+    best, met = x.copy(), opponents.copy()
+    value, before, gain, pairs = np.full(runs, np.inf), np.full(runs, np.inf), np.zeros(runs), np.zeros(runs, np.int64)
+    check = Check.none(runs, boxes[1].dim)
+    left = np.arange(runs)  # those that are still refined
+    for attempt in range(ATTEMPTS):
+        if noted.seen or not left.size:
+            break
+        for start in range(0, left.size, TOGETHER):
+            rows = left[np.minimum(np.arange(start, start + TOGETHER), left.size - 1)]  # as many always: one program
+            some = (traced.consts, best[rows], met[rows], boxes, keys[rows] + np.uint32(attempt))
+            found = jax.device_get(programs.call(exchange, (traced.game,), *some))
+            own = rows[: left.size - start]
+            k = len(own)
+            if not attempt:
+                before[own] = found.before[:k]
+            best[own], value[own], gain[own] = found.x[:k], found.value[:k], found.gain[:k]
+            pairs[own] += found.pairs[:k].astype(np.int64)
+            met[own, :, -KEPT:] = found.y[:k].swapaxes(1, 2)[:, :, : met.shape[2]]
+        again = worst_cases(traced, best[left], met[left], boxes[1], seed, numbers[left], noted)
+        check.put(left, again)
+        worse = check.value[left] > value[left] + NEARLY * np.maximum(1, np.abs(value[left]))
+        met[left[worse], :, 0] = check.y[left[worse]]
+        left = left[worse]
+    better = (check.value < before) & np.any(best != x, axis=1)  # the x before had at least that worst case
+    same = np.flatnonzero(~better)
+    if same.size:
+        best[same] = x[same]
+        check.put(same, worst_cases(traced, x[same], opponents[same], boxes[1], seed, numbers[same], noted))
+    still = np.abs(gain) <= NEARLY * np.maximum(1, np.abs(value))
+    agreed = check.value <= value + NEARLY * np.maximum(1, np.abs(value))
+    return Answer(best, value, check, pairs, better, still & agreed & check.settled & np.isfinite(value))
+
+
+def exchange(
+    game: Game, consts: Any, x: Array, opponents: Array, boxes: tuple[Bounds, Bounds], keys: Array
+) -> Exchanged:
+    """Refine each x (R, dx), whose opponents are (R, dy, k). boxes: of x and of y."""
+    return jax.vmap(lambda x, y, key: _one(game, consts, x, y.T, boxes[0], boxes[1], key))(x, opponents, keys)
+
+
+def _one(game: Game, consts: Any, x: Array, met: Array, x_box: Bounds, y_box: Bounds, key: Array) -> Exchanged:
+    def worth(x: Array, y: Array) -> Array:
+        values = jax.vmap(lambda y: game.one(consts, x, y))(y)
+        return jnp.where(jnp.isnan(values), -jnp.inf, values)
+
+    each = 1 + GRADIENT
+    of_round = (SHARES.size + 1) * CLOUD + (KEPT + FRESH) * (CLIMB * each + 1)
+
+    def again(i: Any, best: Exchanged) -> Exchanged:
+        """Search for the worst y of `here`; then descend from the best x, judged by the worst of all y so far."""
+        cloud = _cloud(random.fold(key, i), y_box)
+        known = jnp.concatenate([best.judges, best.y, cloud])
+        tried = best.x + SHARES[:, None].astype(best.x.dtype) * (best.here - best.x)  # a descent may have gone too far
+        here = tried[jnp.argmin(jax.vmap(lambda x: jnp.max(worth(x, known)))(tried))]
+        worst = jnp.argsort(-worth(here, cloud))[: FRESH // 2]
+        start = jnp.concatenate([best.judges, cloud[worst], cloud[: FRESH - FRESH // 2]])
+        found = _climb(game, consts, here, start, y_box, CLIMB)
+        found, values = _apart(found, worth(here, found), y_box)
+        better = values[0] < best.value
+        gain = jnp.where(jnp.isfinite(best.value), best.value - values[0], 0)
+        x, value = jnp.where(better, here, best.x), jnp.where(better, values[0], best.value)
+        both = jnp.concatenate([found, best.judges])
+        judges, _ = _apart(both, jnp.maximum(worth(x, both), worth(here, both)), y_box)
+        ahead, taken = _descend(game, consts, x, judges, x_box, y_box)
+        return Exchanged(
+            x=x,
+            value=value,
+            y=jnp.where(better, found, best.y),
+            before=jnp.where(i == 0, values[0], best.before),
+            gain=gain,
+            pairs=best.pairs + of_round + taken * KEPT * (FOLLOW + 1) * each,
+            here=ahead,
+            judges=judges,
+        )
+
+    judges = met[jnp.argsort(-worth(x, met))[:KEPT]]
+    zero = jnp.zeros((), x.dtype)
+    start = Exchanged(x, zero + jnp.inf, judges, zero, zero, zero + met.shape[0], x, judges)
+    return lax.fori_loop(0, ROUNDS, again, start)
+
+
+def _climb(game: Game, consts: Any, x: Array, y: Array, box: Bounds, trials: int) -> Array:
+    """Local maxima over y that ascents from y (k, dy) came to."""
+
+    def look(y: Array) -> tuple[Array, Array]:
+        return jax.value_and_grad(lambda y: -game.one(consts, x, y))(y)
+
+    def step(_: Any, was: Any) -> Any:
+        new = jax.vmap(lambda d: quasi_newton.tell(d, *look(d.trial), box, -jnp.inf, 0.0))(was)
+        ended = was.status == ENDED
+        return jax.tree.map(lambda a, b: jnp.where(ended.reshape((-1,) + (1,) * (a.ndim - 1)), b, a), new, was)
+
+    return lax.fori_loop(0, trials, step, jax.vmap(quasi_newton.begin)(y)).x
+
+
+def _cloud(key: Array, box: Bounds) -> Array:
+    """Points of a box, (CLOUD, d)."""
+    inside, walls = random.split(key, 2)
+    points = uniform_in(inside, box, CLOUD)
+    side = random.uniform(walls, points.shape, points.dtype)
+    at_wall = jnp.where(side < 0.35, box.lower, jnp.where(side > 0.65, box.upper, points))
+    return jnp.where((jnp.arange(CLOUD) % 2 == 0)[:, None], points, at_wall)
+
+
+def _apart(y: Array, values: Array, box: Bounds) -> tuple[Array, Array]:
+    """The KEPT y (k, dy) with the largest values, worst first, those that are the same as a worse one last."""
+    order = jnp.argsort(-values)
+    y, values = y[order], values[order]
+    far = jnp.max(jnp.abs((y[:, None] - y[None, :]) / box.span), axis=2)
+    k = jnp.arange(y.shape[0])
+    double = jnp.any((far < SAME) & (k[None, :] < k[:, None]), axis=1)
+    order = jnp.argsort(double, stable=True)[:KEPT]
+    return y[order], values[order]
+
+
+def _descend(game: Game, consts: Any, x: Array, y: Array, x_box: Bounds, y_box: Bounds) -> tuple[Array, Array]:
+    """x where the largest of the local maxima near y (KEPT, dy) is least, and how many evaluations of them it took."""
+    dim, kind = x.shape[0], x.dtype
+    values, slopes = jax.vmap(lambda y: jax.value_and_grad(lambda x: game.one(consts, x, y))(x))(y)
+    sound = jnp.isfinite(values)
+    top = jnp.max(jnp.where(sound, values, -jnp.inf))
+    steep = jnp.max(jnp.where(sound[:, None], jnp.abs(slopes * x_box.span), 0))
+    unit = jnp.where(jnp.isfinite(steep) & (steep > 0), steep, 1)
+    limits = jnp.array([-1.0, 1.0], kind)
+    box = Bounds(jnp.append(x_box.lower, limits[0]), jnp.append(x_box.upper, limits[1]))
+    interval = Interval(jnp.full(KEPT, -jnp.inf, kind), jnp.zeros(KEPT, kind))
+
+    def judged(point: Array, multipliers: Array, penalty: Array) -> tuple[Array, Array]:
+        here = lax.stop_gradient(point[:dim])
+        follow = lax.stop_gradient(_climb(game, consts, here, y, y_box, FOLLOW))
+        own = jax.vmap(lambda y: game.one(consts, point[:dim], y))(follow)
+        gaps = jnp.where(sound, (own - top) / unit - point[dim], -1)
+        return lagrangian.value(jnp.append(point[dim], gaps), multipliers, penalty, interval), gaps
+
+    def step(both: tuple[Any, Array]) -> tuple[Any, Array]:
+        was, taken = both
+        trial = was.descent.trial
+        (value, gaps), gradient = jax.value_and_grad(judged, has_aux=True)(trial, was.multipliers, was.penalty)
+        return lagrangian.tell(was, value, gradient, gaps, interval, box), taken + 1
+
+    share = jax.nn.softmax(jnp.where(sound, (values - top) / (1e-6 * unit), -jnp.inf))
+    start = lagrangian.begin(jnp.append(x, jnp.zeros(1, kind)), share)
+    going = lambda both: ~both[0].ended & (both[1] < DESCENT)  # noqa: E731
+    end, taken = lax.while_loop(going, step, (start, jnp.zeros((), kind)))
+    return end.descent.x[:dim], taken
