@@ -1,6 +1,8 @@
 """Success on the constrained problems of CEC 2006, judged as there: feasible, and f - f* at most 1e-4.
 
 python benchmarks/cec2006.py                         all of them but g20, which has no feasible point
+python benchmarks/cec2006.py --polish                what gx.minimize(problem) does, but for the evaluations
+python benchmarks/cec2006.py g13 --without-derivatives
 python benchmarks/cec2006.py g02 g10 --runs 100 --evaluations 200000 --set population=80 --set relaxed=200
 """
 
@@ -11,6 +13,7 @@ import ast
 import time
 from typing import Any
 
+import jax
 import numpy as np
 
 import galapax as gx
@@ -20,13 +23,24 @@ CLOSE = 1e-4
 NAMES = [f"g{i:02d}" for i in range(1, 25) if i != 20]
 
 
-def solve(name: str, algorithm: Any, runs: int, evaluations: int, seed: int) -> dict[str, Any]:
+def vectorized(problem: gx.Problem) -> gx.Problem:
+    """The same problem as functions of many solutions, which nothing derives: neither repair nor polish."""
+
+    def many(function: Any) -> Any:
+        return None if function is None else jax.vmap(function)
+
+    return problem.with_(fun=many(problem.fun), ineq=many(problem.ineq), eq=many(problem.eq))
+
+
+def solve(
+    name: str, algorithm: Any, runs: int, evaluations: int, seed: int, polish: bool, derivatives: bool
+) -> dict[str, Any]:
     """One row of the table."""
-    problem = gx.problems.get(name)
+    problem = gx.problems.get(name) if derivatives else vectorized(gx.problems.get(name))
     began = time.perf_counter()
     res = gx.minimize(
-        problem, algorithm, runs=runs, max_evaluations=evaluations, tolerance=0, polish=False, seed=seed,
-        dtype="float64", progress=False,
+        problem, algorithm, runs=runs, max_evaluations=evaluations, tolerance=0, polish=polish, seed=seed,
+        dtype="float64", progress=False, vectorized=not derivatives,
     )  # fmt: skip
     took = time.perf_counter() - began
     feasible = res.runs.violation <= 0
@@ -56,6 +70,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=25)
     parser.add_argument("--evaluations", type=int, default=500_000, help="per run")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--polish", action="store_true", help="refine the best of each run by its gradient")
+    parser.add_argument("--without-derivatives", action="store_true", help="neither repair nor polish")
     given = parser.parse_args()
     settings = {name: ast.literal_eval(value) for name, value in (pair.split("=") for pair in given.set)}
     algorithm = algorithms.get(given.algorithm, **settings)
@@ -63,7 +79,8 @@ def main() -> None:
     print("problem   d  feasible  success  median f-f*   worst f-f*   evaluations until success / spent   seconds")
     solved = 0
     for name in given.problems:
-        r = solve(name, algorithm, given.runs, given.evaluations, given.seed)
+        size = (given.runs, given.evaluations, given.seed)
+        r = solve(name, algorithm, *size, given.polish, not given.without_derivatives)
         solved += r["success"] >= 0.9
         print(
             f"{r['problem']:7s} {r['d']:3d}  {r['feasible']:7.0%}  {r['success']:7.0%}  {r['median']:11.2e}  "
