@@ -60,7 +60,8 @@ def minimize(
     algorithm: a name (`galapax list`), an instance such as DE(weight=0.7), or None for a good default.
     population: individuals of the algorithm, if not its own default.
     generations: at most so many (unless something limits a run: 1000, or 10 000 evaluations a variable where it
-        restarts, at least 20 000 and at most a million).
+        restarts, at least 20 000 and at most a million; 6000 of the default with constraints, or a million
+        evaluations).
     target: stop a run once its best feasible value is at least as good. max_evaluations: per run. max_seconds: in all.
     stall: stop a run after so many generations without a better value. (With two objectives the value that target and
         stall mean is the hypervolume up to the Problem's reference_point.)

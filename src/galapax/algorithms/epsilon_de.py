@@ -17,7 +17,7 @@ best point ever seen and takes no part in breeding the others, so that a new sea
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -82,6 +82,8 @@ class EpsilonDE(Algorithm):
     patience: generations without a notable gain after which the search starts afresh.
     weight, crossover_rate: F and CR to start with; they adapt.
     """
+
+    generations: ClassVar[int] = 6000  # two searches that agree take 1500 to 5000
 
     population: int = static(64)
     repaired: float = static(0.25)

@@ -23,7 +23,7 @@ from galapax.minimax import usual
 from galapax.operators import mutation
 from galapax.results.front import CHOICES
 from galapax.results.front import choose as choose_point
-from galapax.running.task import DEFAULT_GENERATIONS, fitting, precision_of
+from galapax.running.task import FEWEST_GENERATIONS, fitting, precision_of
 from galapax.storage import gagpu
 
 FUNCTIONS = {f.__name__: f for f in (mutation.rand_1, mutation.best_1)}  # that a hyper-parameter can be
@@ -279,7 +279,7 @@ def parse_snapshots(text: str | None, generations: int | None, known: bool) -> S
         raise InputError(f"--snapshots takes generations such as 1,10,100, or every:10; got {text!r}.") from None
     if generations is None and not known:
         raise InputError("--snapshots every:K needs --generations, as it is not known how many there will be.")
-    last = DEFAULT_GENERATIONS if generations is None else generations
+    last = FEWEST_GENERATIONS if generations is None else generations
     return sorted({1, *range(int(step), last + 1, int(step))})
 
 

@@ -46,6 +46,8 @@ class Algorithm:
     steady: ClassVar[bool] = True  # every generation takes as many evaluations
     looks: ClassVar[int] = 50  # after every so many generations `rests` is asked, if it has no period
 
+    generations: ClassVar[int] = 1000  # that a run makes if nothing limits it
+
     @property
     def population(self) -> int:
         """How many candidates a generation has; a field of the dataclass."""

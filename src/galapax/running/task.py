@@ -29,7 +29,8 @@ from galapax.evaluation.formulas import trace
 from galapax.measures import indicators
 from galapax.numerics import devices, random
 
-DEFAULT_GENERATIONS = 1000
+MOST_EVALUATIONS = 1_000_000  # of a run that nothing limits, unless that are fewer generations than these
+FEWEST_GENERATIONS = 1000
 TOLERANCE = {"float64": 1e-11, "float32": 1e-6}  # as a share of the box
 
 
@@ -217,7 +218,7 @@ def assembled(
         raise InputError(f'history must be True, False or "x" (with the best x of each generation), got {history!r}.')
     random.key(seed)
     problem.bounds.rounded(dtype)  # refuses a box that this precision does not hold, before anything is compiled
-    limit = _limit(generations, max_evaluations, max_seconds)
+    limit = _limit(solvers[0], generations, max_evaluations, max_seconds)
     most = None if max_evaluations is None else whole(max_evaluations, "max_evaluations", 1)
     if restarts is not None:
         if generations is None and max_seconds is None and most is None:
@@ -241,6 +242,8 @@ def assembled(
         if repairs:
             least = f"one generation takes {evaluations} for the population of {population}"
         limit = min(limit, whole(max_evaluations, "max_evaluations", evaluations, least) // evaluations)
+    elif generations is None and max_seconds is None:
+        limit = min(limit, max(FEWEST_GENERATIONS, MOST_EVALUATIONS // evaluations))
     return Task(
         problem=problem,
         objective=None,
@@ -273,7 +276,7 @@ def assembled(
 
 def default_evaluations(dim: int) -> int:
     """What a run that restarts may spend, unless the user says so."""
-    return max(20_000, min(10_000 * dim, 1_000_000))
+    return max(20_000, min(10_000 * dim, MOST_EVALUATIONS))
 
 
 def traced(task: Task) -> Task:
@@ -380,11 +383,11 @@ def precision_of(dtype: Any, constrained: bool, blackbox: bool) -> str:
     return kind
 
 
-def _limit(generations: Any, max_evaluations: Any, max_seconds: Any) -> int:
+def _limit(solver: Algorithm, generations: Any, max_evaluations: Any, max_seconds: Any) -> int:
     """Generations that a run may make."""
     open_ended = max_evaluations is not None or max_seconds is not None
     if generations is None:
-        return NEVER if open_ended else DEFAULT_GENERATIONS
+        return NEVER if open_ended else solver.generations
     return min(whole(generations, "generations", 1), NEVER)
 
 
