@@ -19,6 +19,7 @@ from galapax.core.stop import Stop
 from galapax.results.result import Result
 from galapax.results.study import Study
 from galapax.running.observers import LOOPBACK, Live
+from galapax.storage import manifest
 from galapax.storage.files import to_json
 from galapax.storage.plain import plain_result
 from galapax.storage.tables import front_table
@@ -117,8 +118,12 @@ def plain_study(study: Study) -> dict[str, object]:
     return to_json({"message": study.message, "cells": study.summary()})
 
 
-def check_folder(folder: Path | None, force: bool) -> None:
-    """Refuse a folder that cannot be written, or that is not empty, before anything is computed."""
+def check_folder(folder: Path | None, force: bool, kind: str = "") -> None:
+    """Refuse a folder that cannot be written, or that is not empty, before anything is computed.
+
+    kind: "result.json" or "study.json", what is going to be saved; with `force` too, nothing that is not galapax's may
+    be in its way.
+    """
     if folder is None:
         return
     try:
@@ -131,6 +136,8 @@ def check_folder(folder: Path | None, force: bool) -> None:
         saved = [name for name in ("result.json", "study.json") if name in inside]
         what = f"holds a saved run ({saved[0]})" if saved else f"is not empty ({inside[0]} is in it)"
         raise InputError(f"{folder} {what}: give another folder to --out, or add --force to write into this one.")
+    if inside and kind:
+        manifest.refuse_foreign(folder, [*manifest.KNOWN[kind], manifest.NAME])
 
 
 def _try_writing(folder: Path) -> None:
