@@ -56,8 +56,8 @@ class Saved:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.places = atomic.places(folder, NAME)
         try:
+            self.places = atomic.places(folder, NAME)
             self.text = self._find(NAME)
         except OSError as error:
             raise InputError(f"{folder / NAME} cannot be read: {error.strerror or error}.") from None
