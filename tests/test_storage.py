@@ -451,7 +451,8 @@ def test_each_kind_of_damage_has_its_sentence(damage, sentence, name, tmp_path):
 @pytest.mark.parametrize(
     "change",
     [{"message": 5}, {"success": "yes"}, {"feasible": None}, {"nit": "6"}, {"nfev": 1.5}, {"seed": []},
-     {"settings": []}, {"settings": {}}, {"settings": {"maximize": 1}}, {"timings": {"run": "long"}}, {"timings": 3},
+     {"settings": []}, {"settings": {}}, {"settings": {"maximize": True}}, {"timings": {"run": "long"}},
+     {"timings": 3}, {"timings": {}},
      {"x": [1.0]}, {"x": ["1", "2", "3"]}, {"x": None}, {"fun": "low"}, {"fun": True}, {"violation": "none"},
      {"problem": None}, {"problem": {"name": 5}}, {"ineq": {}}, {"fun": 10**400}, {"format": -1}, {"format": 1e999},
      {"stop": "somehow"}],

@@ -11,7 +11,7 @@ from galapax.core.checks import short
 from galapax.core.errors import InputError
 from galapax.core.problem import Bounds, Described, MinMaxProblem, Problem, unavailable
 from galapax.core.stop import Stop
-from galapax.results.result import Result, direction
+from galapax.results.result import Result
 from galapax.storage.files import FORMAT, to_json
 
 KEPT = ("x", "fun", "success", "message", "feasible", "violation", "nit", "nfev", "n_failed", "seed", "ineq", "eq",
@@ -31,12 +31,18 @@ SIDES = ("lower", "upper", "y_lower", "y_upper")
 DESCRIBED = {"name", "title", "source", "variables", "objectives", "constraint_names", "units", "derived",
              "reference_point", "hypervolume", "eq_tolerance", "optimum"}  # fmt: skip
 
-# what JSON has to hold; `settings` of earlier versions have fewer entries
+# what JSON has to hold
 TYPES: dict[str, Any] = {"success": bool, "feasible": bool, "message": str, "nit": int, "nfev": int, "n_failed": int,
                          "seed": int, "timings": dict, "settings": dict, "problem": dict}  # fmt: skip
 SETTINGS: dict[str, Any] = {"maximize": bool, "blackbox": bool, "vectorized": bool, "algorithm": str, "problem": str,
                             "dtype": str, "device": str, "runs": int, "first_run": int, "hyperparameters": dict,
                             "versions": dict}  # fmt: skip
+TIMINGS: dict[str, Any] = dict.fromkeys(("compile", "run", "device", "host", "held"), (int, float))
+# without which a result cannot be shown; the others came with later versions
+SHOWN = {
+    "settings": ("maximize", "algorithm", "dtype", "device", "runs", "first_run"),
+    "timings": ("compile", "run", "host"),
+}
 STUDY: dict[str, Any] = {"kind": str, "axes": dict, "labels": list, "targets": list, "message": str, "paired": bool}
 
 
@@ -96,10 +102,10 @@ def _problem_from(described: dict[str, Any]) -> Described:
 def from_plain(data: dict[str, Any]) -> Result:
     """A result from what `plain_result` made of it; a ValueError or the like where that is not what came."""
     _check(data, TYPES, needed=True)
-    _check(data["settings"], SETTINGS, needed=False)
-    _check(data["timings"], dict.fromkeys(data["timings"], (int, float)), needed=False)
+    for name, kind in (("settings", SETTINGS), ("timings", TIMINGS)):
+        _check(data[name], {part: kind[part] for part in SHOWN[name]}, needed=True)
+        _check(data[name], kind, needed=False)
     result = Result({name: data[name] for name in KEPT})
-    direction(data["settings"])  # each result has one
     result["stop"] = Stop(data.get("stop", "budget"))  # results saved by earlier versions do not say it
     result["problem"] = _problem_from(data["problem"])
     several = isinstance(data["fun"], list)
