@@ -16,6 +16,7 @@ from saved_runs import as_before_manifests, made, same, study
 from typer.testing import CliRunner
 
 import galapax as gx
+from galapax.cli import show
 from galapax.cli.app import app
 from galapax.storage import atomic, folders, manifest
 from galapax.view import report, saving
@@ -297,6 +298,22 @@ def test_a_picture_that_fails_costs_that_picture(tmp_path):
     assert (tmp_path / "report.html").read_text() == "drawn" and not (tmp_path / "convergence.png").exists()
 
 
+def test_what_a_killed_first_save_left_does_not_fill_a_folder(tmp_path):
+    with atomic.staged(tmp_path) as stage:
+        (stage / "history.csv").write_bytes(b"half")
+        show.check_folder(tmp_path, force=False)
+
+
+def test_a_list_of_files_to_remove_reaches_nothing_outside_its_folder(tmp_path):
+    outside, folder = tmp_path / "thesis.tex", tmp_path / "run"
+    outside.write_text("mine")
+    (folder / atomic.PENDING).mkdir(parents=True)
+    (folder / atomic.PENDING / manifest.NAME).write_text("{}")
+    (folder / atomic.PENDING / atomic.REMOVED).write_text('["../thesis.tex"]')
+    atomic.finish(folder, manifest.NAME)
+    assert outside.read_text() == "mine" and contents(folder) == {manifest.NAME: b"{}"}
+
+
 def test_numbers_that_cannot_be_written_leave_the_run_that_was_there(tmp_path, monkeypatch):
     OLD.save(tmp_path)
     before = contents(tmp_path)
@@ -333,6 +350,15 @@ def test_a_reader_that_meets_a_save_reads_the_new_run(tmp_path, monkeypatch):
 
     monkeypatch.setattr(manifest.Saved, "read", saved_in_between)
     assert same(gx.load(tmp_path), NEW)
+
+
+def test_the_command_line_says_what_could_not_be_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(saving, "_draw", lambda *about: 1 / 0)
+    code, said = call("solve", "branin", "-n", 6, "-g", 3, "--out", tmp_path / "run", "--no-cache", "--quiet")
+    assert code == 0 and said.startswith(
+        "galapax: convergence.png could not be drawn (ZeroDivisionError: division by zero)"
+    )
+    assert gx.load(tmp_path / "run").nit == 3 and (tmp_path / "run" / "report.html").exists()
 
 
 # --- names ------------------------------------------------------------------------------------------------------------

@@ -61,6 +61,11 @@ def sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
+def is_temporary(name: str) -> bool:
+    """Whether a file or folder is a temporary of ours, in use or left by a process that was killed."""
+    return name.startswith(OURS) and name.endswith(".part")
+
+
 def remove_stale(folder: Path) -> None:
     """Remove what our processes that were killed left in a folder, once it is too old to be in use."""
     for old in folder.glob(f"{OURS}*.part"):
@@ -116,7 +121,8 @@ def finish(folder: Path, last: str) -> None:
         return
     with contextlib.suppress(FileNotFoundError, ValueError):
         for name in json.loads((pending / REMOVED).read_text(encoding="utf-8")):
-            (folder / name).unlink(missing_ok=True)
+            if Path(name).name == name:  # in this folder, whoever wrote the list
+                (folder / name).unlink(missing_ok=True)
         (pending / REMOVED).unlink()
     for file in sorted(pending.iterdir(), key=lambda file: file.name == last):
         os.replace(file, folder / file.name)

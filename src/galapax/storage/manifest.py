@@ -105,12 +105,14 @@ class Saved:
         return None
 
 
-def write(stage: Path, kept: dict[str, tuple[int, str]]) -> None:
-    """Write the manifest of the files in a folder, and of those that are `kept` elsewhere."""
+def write(stage: Path, kept: dict[str, tuple[int, str]]) -> bytes:
+    """Write the manifest of the files in a folder, and of those that are `kept` elsewhere; return its text."""
     files = kept | {file.name: _fingerprint(file) for file in sorted(stage.iterdir()) if file.name != NAME}
     rows = {name: {"bytes": size, "sha256": digest} for name, (size, digest) in files.items()}
     data = {"format": FORMAT, "program": f"galapax {__version__}", "files": rows, "checksum": _checksum(rows)}
-    (stage / NAME).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    text = json.dumps(data, indent=1).encode() + b"\n"
+    (stage / NAME).write_bytes(text)
+    return text
 
 
 def owned(folder: Path) -> dict[str, tuple[int, str] | None]:

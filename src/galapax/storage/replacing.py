@@ -19,6 +19,7 @@ def replace_run(folder: Path, numbers: Callable[[Path], None], pictures: Drawing
     Until all numbers are written nothing in `folder` changes. Files that galapax did not write are refused if they are
     in the way, and left alone if not.
     """
+    written = b""
     with _told(folder), atomic.staged(folder) as stage:
         numbers(stage)
 
@@ -27,11 +28,11 @@ def replace_run(folder: Path, numbers: Callable[[Path], None], pictures: Drawing
             manifest.refuse_foreign(folder, [*new, *pictures, manifest.NAME])
             for name in manifest.set_aside_changed(folder):
                 _warn(f"A file in {folder} was changed since galapax wrote it; it is kept as {name}.")
-            manifest.write(stage, {})
+            nonlocal written
+            written = manifest.write(stage, {})
             return [name for name in manifest.owned(folder) if name not in (*new, manifest.NAME)]
 
         atomic.replace_files(folder, stage, prepare, manifest.NAME)
-        written = (stage.parent / manifest.NAME).read_bytes()
     if pictures:
         _add_pictures(folder, pictures, written)
     return folder
