@@ -128,6 +128,15 @@ def test_a_folder_without_a_manifest_still_loads(run, tmp_path):
     assert same(gx.load(as_before_manifests(run.save(tmp_path))), run)
 
 
+def test_a_folder_that_an_earlier_version_wrote_loads_and_is_replaced(tmp_path):
+    folder = shutil.copytree(Path(__file__).parent / "data" / "run-without-manifest", tmp_path / "run")
+    loaded = gx.load(folder)
+    assert loaded.problem.name == "spring" and len(loaded.runs) == 2 and list(loaded.snapshots) == [1]
+    assert loaded.history.x.shape == (4, 3) and loaded.runs.history.violation.shape == (2, 4)
+    loaded.save(folder)
+    assert (folder / "manifest.json").is_file() and same(gx.load(folder), loaded)
+
+
 def test_of_a_folder_without_a_manifest_only_files_that_galapax_is_known_to_write_are_replaced(tmp_path):
     NEW.save(tmp_path)
     as_before_manifests(tmp_path)
