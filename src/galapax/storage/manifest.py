@@ -6,6 +6,7 @@ as they were written. Folders saved before there were manifests have none; the n
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -98,10 +99,9 @@ class Saved:
 
     def _find(self, name: str) -> bytes | None:
         for place in self.places:
-            try:
-                return (place / name).read_bytes()
-            except (FileNotFoundError, NotADirectoryError, ValueError):  # a ValueError: no path at all
-                continue
+            with contextlib.suppress(FileNotFoundError):  # moved in this moment
+                if (place / name).is_file():  # a pipe would be read for ever
+                    return (place / name).read_bytes()
         return None
 
 
