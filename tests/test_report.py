@@ -558,15 +558,16 @@ def test_a_result_knows_its_knee_and_its_direction():
     assert single.sign == -1.0
 
 
-def test_storage_writes_what_it_is_given_to_draw_and_the_mark_of_a_whole_folder_last(tmp_path):
+def test_storage_writes_what_it_is_given_to_draw_when_the_numbers_are_saved(tmp_path):
     def draw(file):
-        assert file.parent == tmp_path and not (tmp_path / "result.json").exists()
+        assert gx.load(tmp_path).problem.name == "branin"
         file.write_text("drawn")
 
-    (tmp_path / "front.png").write_text("an earlier run's")
+    (tmp_path / "front.png").write_text("not of a run")
     folders.save(made(gx.problems.get("branin")), tmp_path, {"convergence.png": draw})
     names = {file.name for file in tmp_path.iterdir()}
-    assert names == {"result.json", "history.csv", "population.csv", "convergence.png"}
+    assert names == {"result.json", "history.csv", "population.csv", "convergence.png", "manifest.json", "front.png"}
+    assert (tmp_path / "front.png").read_text() == "not of a run"
 
 
 @pytest.mark.parametrize("room", ["results", "storage"])

@@ -10,6 +10,7 @@ from galapax import problems as problem_registry
 from galapax.core.algorithm import Algorithm
 from galapax.core.checks import finite, whole
 from galapax.core.errors import InputError
+from galapax.core.names import one_line
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.core.stop import Stop
 from galapax.engines.interrupts import interrupts
@@ -106,7 +107,7 @@ def _problems(given: Sequence[str | Problem]) -> dict[str, Problem]:
 
 def _algorithms(given: Any) -> dict[str, Algorithm]:
     if isinstance(given, Mapping) and given:
-        return {str(name): registry.resolve(one) for name, one in given.items()}
+        return {one_line(str(name), "a name"): registry.resolve(one) for name, one in given.items()}
     if isinstance(given, str | Algorithm):
         given = [given]
     if not isinstance(given, Iterable):

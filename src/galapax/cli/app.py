@@ -83,7 +83,7 @@ def solve(
         cache.enable()
     with show.clear_errors():
         page = show.find_page(live, port, host, open_page, paused, quiet)
-        show.check_folder(out, force)
+        show.check_folder(out, force, "result.json")
         settings = setting or []
         config = None
         if gagpu_config is not None:
@@ -198,7 +198,7 @@ def sweep(
     """
     cache.enable()
     with show.clear_errors():
-        show.check_folder(out, force)
+        show.check_folder(out, force, "study.json")
         template = algorithms.get(algorithm)
         study = run_sweep(
             find.find_problem(problem, dim),
@@ -245,7 +245,7 @@ def compare(
     """
     cache.enable()
     with show.clear_errors():
-        show.check_folder(out, force)
+        show.check_folder(out, force, "study.json")
         chosen = find.find_problems(problem, suite, dim, instance)
         if suite is not None and target is None:
             target = find.SUITE_TARGET

@@ -6,6 +6,7 @@ import contextlib
 import json
 import tempfile
 import threading
+import warnings
 import webbrowser
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ from galapax.core.stop import Stop
 from galapax.results.result import Result
 from galapax.results.study import Study
 from galapax.running.observers import LOOPBACK, Live
+from galapax.storage import manifest
+from galapax.storage.atomic import is_temporary
 from galapax.storage.files import to_json
 from galapax.storage.plain import plain_result
 from galapax.storage.tables import front_table
@@ -93,9 +96,14 @@ def show(outcome: Result | Study, out: Path | None, quiet: bool, as_json: bool) 
     elif not quiet:
         console.print(table_of(outcome))
     if out is not None:
-        folder = outcome.save(out)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            folder = outcome.save(out)
+        for warning in told:
+            complain(str(warning.message), style="bold yellow")
         if not (quiet or as_json):
-            say(f"Saved to {folder}: {', '.join(sorted(f.name for f in folder.iterdir()))}")
+            names = sorted(f.name for f in folder.iterdir() if not f.name.startswith("."))
+            say(f"Saved to {folder}: {', '.join(names)}")
 
 
 def table_of(outcome: Result | Study) -> RenderableType:
@@ -117,13 +125,18 @@ def plain_study(study: Study) -> dict[str, object]:
     return to_json({"message": study.message, "cells": study.summary()})
 
 
-def check_folder(folder: Path | None, force: bool) -> None:
-    """Refuse a folder that cannot be written, or that is not empty, before anything is computed."""
+def check_folder(folder: Path | None, force: bool, kind: str = "") -> None:
+    """Refuse a folder that cannot be written, or that is not empty, before anything is computed.
+
+    kind: "result.json" or "study.json", what is going to be saved; with `force` too, nothing that is not galapax's may
+    be in its way.
+    """
     if folder is None:
         return
     try:
         _try_writing(folder)
-        inside = sorted(f.name for f in folder.iterdir()) if folder.exists() else []
+        names = [f.name for f in folder.iterdir()] if folder.exists() else []
+        inside = sorted(name for name in names if not is_temporary(name))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise InputError(f"--out needs a folder that can be written to, and {folder} cannot ({why}).") from None
@@ -131,6 +144,8 @@ def check_folder(folder: Path | None, force: bool) -> None:
         saved = [name for name in ("result.json", "study.json") if name in inside]
         what = f"holds a saved run ({saved[0]})" if saved else f"is not empty ({inside[0]} is in it)"
         raise InputError(f"{folder} {what}: give another folder to --out, or add --force to write into this one.")
+    if inside and kind:
+        manifest.refuse_foreign(folder, [*manifest.KNOWN[kind], manifest.NAME])
 
 
 def _try_writing(folder: Path) -> None:

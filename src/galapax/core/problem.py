@@ -11,6 +11,7 @@ import numpy as np
 
 from galapax.core.checks import number, reals, short
 from galapax.core.errors import InputError
+from galapax.core.names import RESERVED, one_line
 
 Function = Callable[..., Any]
 
@@ -177,6 +178,14 @@ class Described:
         """A copy that describes the problem but cannot evaluate it; unlike most functions it can be pickled."""
         raise NotImplementedError
 
+    def _take_names(self) -> None:
+        """Check `name`, `title` and `source`; a problem without a name has its function's."""
+        for argument in ("name", "title", "source"):
+            object.__setattr__(self, argument, one_line(getattr(self, argument), argument))
+        if not self.name:
+            fun = getattr(self, "fun", None)
+            object.__setattr__(self, "name", str(getattr(fun, "__name__", type(fun).__name__)))
+
     def with_(self, **changes: Any) -> Self:
         """A copy with some fields changed."""
         return replace(self, **changes)  # type: ignore[type-var]
@@ -226,22 +235,38 @@ class Problem(Described):
                     f"of type {type(value).__name__}."
                 )
         object.__setattr__(self, "bounds", as_bounds(self.bounds))
-        if not self.name:
-            object.__setattr__(self, "name", getattr(self.fun, "__name__", type(self.fun).__name__))
+        self._take_names()
         for argument in ("variables", "objectives", "constraint_names"):
             names = getattr(self, argument)
-            if names is not None and (isinstance(names, str) or not isinstance(names, Sequence)):
+            if names is None:
+                continue
+            if isinstance(names, str) or not isinstance(names, Sequence):
                 raise InputError(f"{argument} must be a list of names, got {short(names)}.")
+            clean = [one_line(name, f"each of {argument}") for name in names]
+            if clean != list(names):
+                object.__setattr__(self, argument, tuple(clean))
         if self.variables is not None and len(self.variables) != self.dim:
             raise InputError(f"variables names {len(self.variables)} of the {self.dim} variables; name each one.")
         check_tolerance(self.eq_tolerance)
         for argument in ("units", "derived"):
             given = getattr(self, argument)
-            if given is not None and not isinstance(given, Mapping):
+            if given is None:
+                continue
+            if not isinstance(given, Mapping):
                 raise InputError(f"{argument} must be a dictionary by name, got {short(given)}.")
+            named = {one_line(name, f"each name in {argument}"): value for name, value in given.items()}
+            if argument == "units":
+                named = {name: one_line(unit, f"the unit of {name}") for name, unit in named.items()}
+            object.__setattr__(self, argument, named)
         for name in self.units or {}:
             if name not in (known := {*self.variable_names(), *(self.objectives or ()), *(self.derived or ())}):
                 raise InputError(f"units names {name!r}, which is none of {', '.join(sorted(known))}.")
+        if self.fun is not unavailable:  # what was saved when these names were taken is still to be read
+            for argument in ("variables", "objectives", "derived"):
+                for name in set(RESERVED).intersection(getattr(self, argument) or ()):
+                    raise InputError(
+                        f"{argument} has {name!r}, which is a column of saved tables: choose another name."
+                    )
 
     @property
     def constrained(self) -> bool:
@@ -272,8 +297,7 @@ class MinMaxProblem(Described):
     def __post_init__(self) -> None:
         object.__setattr__(self, "x_bounds", as_bounds(self.x_bounds, "x_bounds"))
         object.__setattr__(self, "y_bounds", as_bounds(self.y_bounds, "y_bounds"))
-        if not self.name:
-            object.__setattr__(self, "name", getattr(self.fun, "__name__", type(self.fun).__name__))
+        self._take_names()
 
     @property
     def bounds(self) -> Bounds:

@@ -238,9 +238,11 @@ class Result(dict[str, Any]):
         return offered("plot")(self)
 
     def save(self, folder: str | Path) -> Path:
-        """Write this result to a folder: result.json, history.csv, population.csv, convergence.png, report.html.
+        """Write this result to a folder: result.json, history.csv, population.csv, convergence.png, report.html, and
+        manifest.json, which lists them.
 
-        The files of a run or study saved there before are replaced; others are left alone.
+        A run or study saved there before is replaced, all at once and not before the new one is written. Files that
+        galapax did not write are left alone; if one is in the way, nothing is saved and an error names it.
         """
         path: Path = offered("save")(self, folder)
         return path

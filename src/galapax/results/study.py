@@ -172,7 +172,8 @@ class Study:
     def save(self, folder: str | Path) -> Path:
         """Write the study to a folder: tables as CSV, Markdown and LaTeX, pictures, a page, and the data for `load`.
 
-        The files of a run or study saved there before are replaced; others are left alone.
+        A run or study saved there before is replaced, all at once and not before the new one is written. Files that
+        galapax did not write are left alone; if one is in the way, nothing is saved and an error names it.
         """
         path: Path = offered("save_study")(self, folder)
         return path

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from galapax.core.names import headings
 from galapax.results.result import Result, all_runs
-from galapax.results.study import Study
-from galapax.storage.files import FILES, STUDY_FILES, to_json
+from galapax.storage.atomic import write_bytes
+from galapax.storage.files import to_json, whole
 from galapax.storage.folders import load
+from galapax.storage.manifest import KNOWN, Saved
 
 
 def to_csv(folder: str | Path, out: str | Path | None = None) -> list[Path]:
@@ -21,21 +23,21 @@ def to_csv(folder: str | Path, out: str | Path | None = None) -> list[Path]:
 
     A saved run's tables are CSV files already, so that without `out` only snapshots.csv is new.
     """
-    saved, path = load(folder), Path(folder)
+    loaded, path = load(folder), Path(folder)
     there = path if out is None else Path(out)
     there.mkdir(parents=True, exist_ok=True)
     files = []
-    for table in _tables(path, saved):
+    for name, content in _tables(path).items():
         if there.resolve() != path.resolve():
-            shutil.copyfile(table, there / table.name)
-        files.append(there / table.name)
-    if isinstance(saved, Result) and saved.snapshots:
-        names, rows = _snapshot_table(saved)
-        file = there / "snapshots.csv"
-        with file.open("w", encoding="utf-8", newline="") as lines:
-            csv.writer(lines, lineterminator="\n").writerow(names)
-            np.savetxt(lines, rows, delimiter=",", fmt="%.17g")
-        files.append(file)
+            write_bytes(there / name, content)
+        files.append(there / name)
+    if isinstance(loaded, Result) and loaded.snapshots:
+        names, rows = _snapshot_table(loaded)
+        lines = io.StringIO()
+        csv.writer(lines, lineterminator="\n").writerow(headings(names))
+        np.savetxt(lines, rows, delimiter=",", fmt="%.17g")
+        files.append(there / "snapshots.csv")
+        write_bytes(files[-1], lines.getvalue().encode())
     return files
 
 
@@ -44,27 +46,32 @@ def to_one_json(folder: str | Path, out: str | Path | None = None) -> Path:
 
     out: a file that ends in .json, or a folder for export.json; by default the run's own.
     """
-    saved, path = load(folder), Path(folder)
+    loaded, path = load(folder), Path(folder)
     file = path if out is None else Path(out)
     file = file if file.suffix == ".json" else file / "export.json"
-    about = "study.json" if isinstance(saved, Study) else "result.json"
-    data: dict[str, Any] = json.loads((path / about).read_text(encoding="utf-8"))
-    for table in _tables(path, saved):
-        with table.open(encoding="utf-8", newline="") as lines:
-            names, *rows = list(csv.reader(lines))
+    saved = Saved(path)
+    data: dict[str, Any] = json.loads(saved.read(saved.about))
+    data.pop("manifest", None)  # of the folder, not of this file
+    for name, content in _tables(path).items():
+        names, *rows = list(csv.reader(io.StringIO(content.decode("utf-8"), newline="")))
         columns = zip(*rows, strict=True) if rows else ([] for _ in names)
-        data[table.stem] = {name: [_number(c) for c in column] for name, column in zip(names, columns, strict=True)}
-    if isinstance(saved, Result) and saved.snapshots:
-        names, values = _snapshot_table(saved)
-        data["snapshots"] = dict(zip(names, values.T, strict=True))
+        data[Path(name).stem] = {n: [_number(c) for c in column] for n, column in zip(names, columns, strict=True)}
+    if isinstance(loaded, Result) and loaded.snapshots:
+        names, values = _snapshot_table(loaded)
+        data["snapshots"] = dict(zip(headings(names), values.T, strict=True))
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(to_json(data), allow_nan=False) + "\n", encoding="utf-8")
+    write_bytes(file, json.dumps(to_json(data), allow_nan=False).encode(), b"\n")
     return file
 
 
-def _tables(path: Path, saved: Result | Study) -> list[Path]:
-    known = STUDY_FILES if isinstance(saved, Study) else FILES
-    return [path / name for name in known if name.endswith(".csv") and (path / name).is_file()]
+def _tables(path: Path) -> dict[str, bytes]:
+    """The tables that a run wrote, by name."""
+    saved, out = Saved(path), {}
+    for name in KNOWN[saved.about]:
+        if name.endswith(".csv") and saved.has(name):
+            with whole(path / name):
+                out[name] = saved.read(name)
+    return out
 
 
 def _snapshot_table(result: Result) -> tuple[list[str], np.ndarray]:

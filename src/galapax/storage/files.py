@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
+import struct
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,49 +16,16 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from galapax.core.checks import short
 from galapax.core.errors import InputError
+from galapax.core.names import for_csv, headings
+from galapax.storage.manifest import Saved
 
 FORMAT = 1
 
-# All that a folder may hold, the drawings too: what an earlier run left there must not stand for this one's.
-FILES = (
-    "result.json",
-    "history.csv",
-    "population.csv",
-    "front.csv",
-    "runs.csv",
-    "fronts.csv",
-    "histories.npz",
-    "snapshots.npz",
-    "convergence.png",
-    "front.png",
-    "report.html",
-)
-STUDY_FILES = (
-    "study.json",
-    "data.npz",
-    "runs.csv",
-    "curves.csv",
-    "summary.csv",
-    "summary.md",
-    "summary.tex",
-    "convergence.png",
-    "ecdf.png",
-    "report.html",
-)
-
-
-@contextmanager
-def emptied(path: Path) -> Iterator[None]:
-    """A folder without what an earlier run left in it; a full disk or a missing right is told in a sentence."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        for name in (*FILES, *STUDY_FILES):
-            (path / name).unlink(missing_ok=True)
-        yield
-    except OSError as error:
-        why = error.strerror or error
-        raise OSError(f"The run could not be saved to {path}: {why}. The result itself is intact.") from error
+# what reading damaged bytes raises
+BROKEN = (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError,
+          MemoryError, SyntaxError, BadZipFile, zlib.error, csv.Error, struct.error)  # fmt: skip
 
 
 @contextmanager
@@ -65,24 +35,57 @@ def whole(file: Path) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, IndexError, BadZipFile) as error:
-        raise InputError(
-            f"{file} is damaged ({type(error).__name__}: {error}); the run has to be made again."
-        ) from None
+    except BROKEN as error:
+        raise damaged(file, error) from None
+
+
+def damaged(file: Path, error: BaseException) -> InputError:
+    """The sentence for a file that is not as it was written."""
+    # our own say what is wrong; of others the kind says more than the text, which may be empty or about its own insides
+    plain = type(error) is ValueError and str(error).startswith(("it ", "its ", "rows ", "there "))
+    why = str(error) if plain else f"{type(error).__name__}: {str(error)[:200]}"
+    return InputError(f"{file} is damaged ({why}); the run has to be made again.")
 
 
 def write_json(file: Path, data: dict[str, Any]) -> None:
-    part = file.with_name(file.name + ".part")
-    part.write_text(json.dumps(to_json(data), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    part.replace(file)
+    file.write_text(json.dumps(to_json(data), indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def read_json(file: Path) -> dict[str, Any]:
-    data = json.loads(file.read_text(encoding="utf-8"))
-    version = int(data.pop("format"))
+def read_json(saved: Saved, name: str) -> dict[str, Any]:
+    """What a JSON file says, if this version can read it."""
+    file = saved.folder / name
+    with whole(file):
+        try:
+            text = saved.read(name)
+        except ValueError:
+            _refuse_newer(file)  # a later version may have written it, and keep its books elsewhere
+            raise
+        data = json.loads(text)
+        if not isinstance(data, dict):
+            raise ValueError("it holds no JSON object")
+        version = data.pop("format")
+        if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+            raise ValueError(f"it has the format {version!r}")
+        refuse_newer(file, version)
+        if data.pop("manifest", False) and saved.files is None:
+            raise ValueError("it was written with a manifest.json, which is missing")
+        return data
+
+
+def _refuse_newer(file: Path) -> None:
+    try:
+        version = json.loads(file.read_bytes())["format"]
+    except BROKEN:
+        return
+    if isinstance(version, int):
+        refuse_newer(file, version)
+
+
+def refuse_newer(file: Path, version: int) -> None:
     if version > FORMAT:
-        raise InputError(f"{file} has format {version}, written by a newer galapax; this one reads up to {FORMAT}.")
-    return data
+        raise InputError(
+            f"{file} has format {short(version)}, written by a newer galapax; this one reads up to {FORMAT}."
+        )
 
 
 def to_json(value: Any) -> Any:
@@ -104,9 +107,21 @@ def write_npz(file: Path, arrays: dict[str, np.ndarray]) -> None:
     np.savez(file, allow_pickle=False, **arrays)
 
 
+def read_npz(saved: Saved, name: str) -> dict[str, np.ndarray]:
+    """The arrays of an archive by name, all of them numbers."""
+    with whole(saved.folder / name), np.load(io.BytesIO(saved.read(name)), allow_pickle=False) as archive:
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ValueError("it is no archive of arrays")
+        arrays = {key: archive[key] for key in archive.files}
+        for key, array in arrays.items():
+            if array.dtype.kind not in "biuf":
+                raise ValueError(f"its array {short(key)} holds no numbers")
+        return arrays
+
+
 def write_csv(file: Path, names: list[str], table: np.ndarray) -> None:
     with file.open("w", encoding="utf-8", newline="") as out:
-        csv.writer(out, lineterminator="\n").writerow(names)
+        csv.writer(out, lineterminator="\n").writerow(headings(names))
         np.savetxt(out, table, delimiter=",", fmt="%.17g")
 
 
@@ -114,18 +129,32 @@ def write_rows(file: Path, rows: list[dict[str, Any]]) -> None:
     """A table with the names of all its rows' columns."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     with file.open("w", encoding="utf-8", newline="") as out:
-        writer = csv.DictWriter(out, names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(headings(names))
+        writer.writerows([for_csv(row[name]) if name in row else "" for name in names] for row in rows)
 
 
-def read_csv(file: Path, columns: int | None = None, may_be_empty: bool = False) -> tuple[np.ndarray, list[str]]:
+def read_csv(
+    saved: Saved, name: str, columns: int | None = None, may_be_empty: bool = False
+) -> tuple[np.ndarray, list[str]]:
     """The numbers of a table, and the names of its columns."""
-    with whole(file), file.open(encoding="utf-8", newline="") as lines:
-        names, *rows = list(csv.reader(lines))
+    with whole(saved.folder / name):
+        text = saved.read(name).decode("utf-8")
+        if not text:
+            raise ValueError("it is empty")
+        if not text.endswith("\n"):
+            raise ValueError("it is cut off: its last line has no end")
+        names, *rows = list(csv.reader(io.StringIO(text, newline="")))
         table = np.array([[float(cell) for cell in row] for row in rows], np.float64)
         if may_be_empty and not rows:
             table = np.zeros((0, len(names)))
         if table.ndim != 2 or table.shape[1] != len(names) or (columns is not None and table.shape[1] != columns):
             raise ValueError("rows or columns are missing")
         return table, names
+
+
+def counts(column: np.ndarray) -> np.ndarray:
+    """A column of whole numbers as integers."""
+    if not (np.abs(column) < 2.0**62).all() or (column != np.floor(column)).any():
+        raise ValueError("its counts are no whole numbers")
+    return column.astype(int)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +11,29 @@ import numpy as np
 
 from galapax.core.errors import InputError
 from galapax.core.stop import Stop
-from galapax.results.result import History, Result, Runs, all_runs
+from galapax.results.result import Result, Runs, all_runs
 from galapax.results.study import Study, curve_rows
 from galapax.storage.files import (
     FORMAT,
-    emptied,
     read_csv,
     read_json,
+    read_npz,
     whole,
     write_csv,
     write_json,
     write_npz,
     write_rows,
 )
-from galapax.storage.plain import from_plain, plain_result
+from galapax.storage.manifest import Saved
+from galapax.storage.plain import check_study, from_plain, plain_result
+from galapax.storage.replacing import Drawings, replace_run
 from galapax.storage.tables import (
     arrays_of,
+    check_runs,
     front_table,
     fronts_from,
     fronts_table,
+    histories_from,
     history_from,
     history_table,
     read_front,
@@ -40,19 +44,16 @@ from galapax.storage.tables import (
     value_names,
 )
 
-Drawings = Mapping[str, Callable[[Path], object]]  # {file name: writes that file}, of what others draw into a folder
-
 
 def save(result: Result, folder: str | Path, pictures: Drawings | None = None) -> Path:
     """Write `result` to `folder`: result.json, history.csv, population.csv, for several objectives front.csv; for
     several runs runs.csv, histories.npz with the history of every run, and fronts.csv with every run's front; the
-    populations that were kept in snapshots.npz; with matplotlib, pictures and a page too.
+    populations that were kept in snapshots.npz; with matplotlib, pictures and a page too; manifest.json lists them all.
 
-    What an earlier run left there is removed first. result.json is written last and in one move, so that a folder which
-    has it is complete.
+    What an earlier run left there is replaced, all at once, and only when the new files are written.
     """
-    path = Path(folder)
-    with emptied(path):
+
+    def numbers(path: Path) -> None:
         names, values = result.problem.variable_names(), value_names(result)
         if result.history is not None:
             write_csv(path / "history.csv", *history_table(result.history, names, values))
@@ -68,75 +69,79 @@ def save(result: Result, folder: str | Path, pictures: Drawings | None = None) -
             write_csv(path / "front.csv", *front_table(result))
         if result.get("snapshots"):
             write_npz(path / "snapshots.npz", snapshot_arrays(result.snapshots))
-        for name, draw in (pictures or {}).items():
-            draw(path / name)
-        write_json(path / "result.json", plain_result(result))
-    return path
+        write_json(path / "result.json", {"manifest": True, **plain_result(result)})
+
+    return replace_run(Path(folder), numbers, pictures or {})
 
 
 def load(folder: str | Path) -> Result | Study:
     """Read a saved run or study. Its problem's functions are not in the files: it can be looked at, not replayed."""
-    path = Path(folder)
-    if (path / "study.json").is_file():
-        return _load_study(path)
-    file = path / "result.json"
-    if not file.is_file():
-        raise InputError(f"{path} holds no saved run: there is no result.json or study.json in it.")
-    with whole(file):
-        result = from_plain(read_json(file))
+    for attempt in count():
+        saved = Saved(Path(folder))
+        try:
+            return _load_study(saved) if saved.about == "study.json" else _load_result(saved)
+        except InputError:
+            if attempt == 10 or not saved.replaced():  # by a save that came in between
+                raise
+    raise AssertionError
+
+
+def _load_result(saved: Saved) -> Result:
+    path = saved.folder
+    data = read_json(saved, "result.json")
+    with whole(path / "result.json"):
+        result = from_plain(data)
     d, values = result.x.size, value_names(result)
-    table, _ = read_csv(path / "population.csv", d + len(values))
+    table, _ = read_csv(saved, "population.csv", d + len(values))
     several = len(values) > 1
     result["population"], result["population_fitness"] = table[:, :d], table[:, d:] if several else table[:, -1]
     if several:
-        read_front(result, path / "front.csv", values)
-    history, runs, histories = path / "history.csv", path / "runs.csv", path / "histories.npz"
+        read_front(result, saved, values)
     result["history"] = result["runs"] = None
-    if history.is_file():
-        with whole(history):
-            result["history"] = history_from(*read_csv(history), result, values)
-    if runs.is_file():
-        every = None
-        if histories.is_file():
-            with whole(histories), np.load(histories) as arrays:
-                every = History(**arrays)
-        table, names = read_csv(runs)
-        with whole(runs):
-            result["runs"] = replace(runs_from(table, names, values, d), history=every)
+    if saved.has("history.csv"):
+        table, names = read_csv(saved, "history.csv")
+        with whole(path / "history.csv"):
+            result["history"] = history_from(table, names, result, values)
+    if saved.has("runs.csv"):
+        table, names = read_csv(saved, "runs.csv")
+        with whole(path / "runs.csv"):
+            result["runs"] = runs_from(table, names, values, d)
+        if saved.has("histories.npz"):
+            arrays = read_npz(saved, "histories.npz")
+            with whole(path / "histories.npz"):
+                result["runs"] = replace(result["runs"], history=histories_from(arrays, len(result["runs"])))
         if several:
-            fronts = path / "fronts.csv"
-            with whole(fronts):
-                own = fronts_from(read_csv(fronts, 1 + d + len(values), may_be_empty=True)[0], result["runs"].number, d)
-                result["runs"] = replace(result["runs"], fronts=own)
-    snapshots = path / "snapshots.npz"
+            table, _ = read_csv(saved, "fronts.csv", 1 + d + len(values), may_be_empty=True)
+            with whole(path / "fronts.csv"):
+                result["runs"] = replace(result["runs"], fronts=fronts_from(table, result["runs"].number, d))
     result["snapshots"] = {}
-    if snapshots.is_file():
-        with whole(snapshots), np.load(snapshots) as arrays:
+    if saved.has("snapshots.npz"):
+        arrays = read_npz(saved, "snapshots.npz")
+        with whole(path / "snapshots.npz"):
             result["snapshots"] = snapshots_from(arrays, result)
     return result
 
 
 def save_study(study: Study, folder: str | Path, pictures: Drawings | None = None) -> Path:
     """Write a study to `folder`: its tables (runs.csv, summary.csv, curves.csv), and study.json with data.npz, from
-    which `load` makes it again. study.json is written last.
+    which `load` makes it again.
 
     pictures: further files and what writes each, given its path: figures, a page, the summary as Markdown and LaTeX.
     """
-    path = Path(folder)
-    with emptied(path):
+
+    def numbers(path: Path) -> None:
         write_rows(path / "runs.csv", study.rows())
         write_rows(path / "summary.csv", study.summary())
         write_rows(path / "curves.csv", curve_rows(study))
         arrays = [_cell_arrays(result) for result in study.results]
         write_npz(path / "data.npz", {f"{i}.{name}": a for i, own in enumerate(arrays) for name, a in own.items()})
-        for name, draw in (pictures or {}).items():
-            draw(path / name)
         described = {
             name: getattr(study, name) for name in ("kind", "axes", "labels", "targets", "message", "paired", "stop")
         }
         cells = [plain_result(result) for result in study.results]
-        write_json(path / "study.json", {"format": FORMAT, **described, "cells": cells})
-    return path
+        write_json(path / "study.json", {"format": FORMAT, "manifest": True, **described, "cells": cells})
+
+    return replace_run(Path(folder), numbers, pictures or {})
 
 
 def _cell_arrays(result: Result) -> dict[str, np.ndarray]:
@@ -155,21 +160,24 @@ def _cell_arrays(result: Result) -> dict[str, np.ndarray]:
     return parts
 
 
-def _load_study(path: Path) -> Study:
-    file, data_file = path / "study.json", path / "data.npz"
+def _load_study(saved: Saved) -> Study:
+    file, data_file = saved.folder / "study.json", saved.folder / "data.npz"
+    described = read_json(saved, "study.json")
     with whole(file):
-        described = read_json(file)
         results = [from_plain(cell) for cell in described.pop("cells")]
         described["stop"] = Stop(described.get("stop", "budget"))
-        if not len(results) == len(described["labels"]) == len(described["targets"]):
-            raise ValueError("there must be a label and a target for each cell")
-    with whole(data_file), np.load(data_file) as data:
+        check_study(described, len(results))
+    data = read_npz(saved, "data.npz")
+    with whole(data_file):
         for i, result in enumerate(results):
-            own = {name.partition(".")[2]: data[name] for name in data.files if name.partition(".")[0] == str(i)}
+            own: dict[str, Any] = {n.partition(".")[2]: data[n] for n in data if n.partition(".")[0] == str(i)}
             history, front, derived = (_parts(own, name) for name in ("history", "front", "derived"))
             result["population"], result["population_fitness"] = own.pop("population"), own.pop("population_fitness")
             fronts = own.pop("fronts", None)
-            runs = Runs(**own, history=History(**history) if history else None)
+            runs = Runs(**own, history=None)
+            check_runs(runs, result.x.size)
+            if history:
+                runs = replace(runs, history=histories_from(history, len(runs)))
             if fronts is not None:
                 runs = replace(runs, fronts=fronts_from(fronts, runs.number, result.x.size))
                 result.update({name: front.get(name) for name in ("X", "F", "G", "H", "CV")})

@@ -8,6 +8,7 @@ separated by tabs, with numbers as C's %g prints them.
 from __future__ import annotations
 
 import ast
+import io
 import math
 import operator
 import re
@@ -21,6 +22,7 @@ from galapax.algorithms.ga import GA
 from galapax.core.checks import short
 from galapax.core.errors import InputError
 from galapax.results.result import Result, all_runs
+from galapax.storage.atomic import write_bytes
 
 NEEDED = {"NO_GEN": int, "NO_KIDS": int, "NO_VAR": int, "FR": float, "SIG": float, "NO_TESTS": int}
 _OPERATORS: dict[type, Callable[..., float]] = {
@@ -129,6 +131,11 @@ def export(result: Result, folder: str | Path) -> list[Path]:
     path.mkdir(parents=True, exist_ok=True)
     table = np.column_stack([np.arange(len(result.history)), result.history.x, result.history.best])
     history, tests = path / "History.txt", path / "TestHist.txt"
-    np.savetxt(history, table, fmt=["%d"] + ["%g"] * (table.shape[1] - 1), delimiter="\t")
-    np.savetxt(tests, runs.history.best, fmt="%g", delimiter="\t")
+    for file, rows, kind in (
+        (history, table, ["%d"] + ["%g"] * (table.shape[1] - 1)),
+        (tests, runs.history.best, "%g"),
+    ):
+        text = io.StringIO()
+        np.savetxt(text, rows, fmt=kind, delimiter="\t")
+        write_bytes(file, text.getvalue().encode())
     return [history, tests]

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from galapax.core.checks import short
+from galapax.core.errors import InputError
 from galapax.core.problem import Bounds, Described, MinMaxProblem, Problem, unavailable
 from galapax.core.stop import Stop
 from galapax.results.result import Result
@@ -26,6 +28,22 @@ AT_TIMES = (
 )  # of `minimax`; of several objectives
 
 SIDES = ("lower", "upper", "y_lower", "y_upper")
+DESCRIBED = {"name", "title", "source", "variables", "objectives", "constraint_names", "units", "derived",
+             "reference_point", "hypervolume", "eq_tolerance", "optimum"}  # fmt: skip
+
+# what JSON has to hold
+TYPES: dict[str, Any] = {"success": bool, "feasible": bool, "message": str, "nit": int, "nfev": int, "n_failed": int,
+                         "seed": int, "timings": dict, "settings": dict, "problem": dict}  # fmt: skip
+SETTINGS: dict[str, Any] = {"maximize": bool, "blackbox": bool, "vectorized": bool, "algorithm": str, "problem": str,
+                            "dtype": str, "device": str, "runs": int, "first_run": int, "hyperparameters": dict,
+                            "versions": dict}  # fmt: skip
+TIMINGS: dict[str, Any] = dict.fromkeys(("compile", "run", "device", "host", "held"), (int, float))
+# without which a result cannot be shown; the others came with later versions
+SHOWN = {
+    "settings": ("maximize", "algorithm", "dtype", "device", "runs", "first_run"),
+    "timings": ("compile", "run", "host"),
+}
+STUDY: dict[str, Any] = {"kind": str, "axes": dict, "labels": list, "targets": list, "message": str, "paired": bool}
 
 
 def plain_result(result: Result) -> dict[str, Any]:
@@ -62,41 +80,88 @@ def functions_of(problem: Described) -> list[str]:
 
 def _problem_from(described: dict[str, Any]) -> Described:
     """A problem that can be looked at, not evaluated."""
-    sides = {name: np.array(described.pop(name), np.float64) for name in SIDES if name in described}
+    sides = {name: _floats(described.pop(name), name) for name in SIDES if name in described}
     bounds = Bounds(sides["lower"], sides["upper"])
     functions: dict[str, Any] = dict.fromkeys(described.pop("functions"), unavailable)
-    if "y_lower" in sides:
-        told = {name: described[name] for name in ("name", "title", "source", "optimum")}
-        return MinMaxProblem(x_bounds=bounds, y_bounds=Bounds(sides["y_lower"], sides["y_upper"]), **functions, **told)
-    if described.get("derived"):
-        described["derived"] = dict.fromkeys(described["derived"], unavailable)
-    return Problem(bounds=bounds, **functions, **described)
+    for name in ("optimum", "hypervolume"):
+        described[name] = None if described.get(name) is None else _number(described[name], name)
+    if described.get("reference_point") is not None:
+        described["reference_point"] = _floats(described["reference_point"], "reference_point").tolist()
+    try:
+        if "y_lower" in sides:
+            told = {name: described[name] for name in ("name", "title", "source", "optimum")}
+            y_bounds = Bounds(sides["y_lower"], sides["y_upper"])
+            return MinMaxProblem(x_bounds=bounds, y_bounds=y_bounds, **functions, **told)
+        if described.get("derived"):
+            described["derived"] = dict.fromkeys(described["derived"], unavailable)
+        return Problem(bounds=bounds, **functions, **{name: described[name] for name in DESCRIBED & described.keys()})
+    except InputError as error:
+        raise ValueError(f"its problem cannot be: {error}") from None
 
 
 def from_plain(data: dict[str, Any]) -> Result:
-    data.pop("format", None)  # of a study's cell
-    described = data.pop("problem")
+    """A result from what `plain_result` made of it; a ValueError or the like where that is not what came."""
+    _check(data, TYPES, needed=True)
+    for name, kind in (("settings", SETTINGS), ("timings", TIMINGS)):
+        _check(data[name], {part: kind[part] for part in SHOWN[name]}, needed=True)
+        _check(data[name], kind, needed=False)
     result = Result({name: data[name] for name in KEPT})
     result["stop"] = Stop(data.get("stop", "budget"))  # results saved by earlier versions do not say it
-    result["problem"] = _problem_from(described)
+    result["problem"] = _problem_from(data["problem"])
     several = isinstance(data["fun"], list)
-    result["fun"] = np.array(data["fun"], np.float64) if several else _number(data["fun"])
+    result["fun"] = _floats(data["fun"], "fun") if several else _number(data["fun"], "fun")
     for name in ("chosen", "polish"):
         if name in data:
             result[name] = data[name]
     if "hypervolume" in data:
-        result["hypervolume"] = _number(data["hypervolume"])
-    result["violation"] = math.inf if data["violation"] is None else float(data["violation"])
+        result["hypervolume"] = _number(data["hypervolume"], "hypervolume")
+    result["violation"] = math.inf if data["violation"] is None else _number(data["violation"], "violation")
     for name in ("y", "worst_cases"):
         if name in data:
             result[name] = np.array(data[name], np.float64)
     for name in ("worst_case", "worst_case_sure"):
         if name in data:
-            result[name] = _number(data[name])
+            result[name] = _number(data[name], name)
     for name in ("x", "ineq", "eq"):
-        result[name] = None if data[name] is None else np.array(data[name], np.float64)
+        result[name] = None if data[name] is None else _floats(data[name], name)
+    if result.x is None or result.x.size != result.problem.dim or (several and result.fun.size < 2):
+        raise ValueError("its x or fun has another length than its problem")
     return result
 
 
-def _number(value: Any) -> float:
+def check_study(described: dict[str, Any], cells: int) -> None:
+    """Whether a study's description is of its cells."""
+    _check(described, STUDY, needed=True)
+    if not cells == len(described["labels"]) == len(described["targets"]):
+        raise ValueError("there must be a label and a target for each cell")
+    axes = described["axes"]
+    if not all(isinstance(values, list) for values in axes.values()):
+        raise ValueError("its axes are no lists")
+    for labels in described["labels"]:
+        if labels.keys() != axes.keys() or any(labels[name] not in axes[name] for name in axes):
+            raise ValueError("its labels are not on its axes")
+    described["targets"] = [None if t is None else _number(t, "targets") for t in described["targets"]]
+
+
+def _check(data: Any, types: dict[str, Any], needed: bool) -> None:
+    """Whether entries are of their types; JSON's true is no number."""
+    if not isinstance(data, dict):
+        raise ValueError(f"it has {short(data)} where names and values belong")
+    for name, kind in types.items():
+        if name not in data and not needed:
+            continue
+        value = data[name]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise ValueError(f"its {name} is {short(value)}")
+
+
+def _floats(values: Any, name: str) -> np.ndarray:
+    if not isinstance(values, list):
+        raise ValueError(f"its {name} is {short(values)}")
+    return np.array([_number(value, name) for value in values], np.float64)
+
+
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | None):
+        raise ValueError(f"its {name} has {short(value)} where a number belongs")
     return math.nan if value is None else float(value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,8 @@ import numpy as np
 from galapax.core.algorithm import Population
 from galapax.results.front import Front
 from galapax.results.result import History, Result, Runs, constraint_names
-from galapax.storage.files import read_csv, whole
+from galapax.storage.files import counts, read_csv, whole
+from galapax.storage.manifest import Saved
 
 
 def value_names(result: Result) -> list[str]:
@@ -35,19 +35,35 @@ def history_table(history: History, variables: list[str], values: list[str]) -> 
 
 
 def history_from(table: np.ndarray, names: list[str], result: Result, values: list[str]) -> History:
-    m = len(values)
-    generation, nfev = table[:, 0].astype(int), table[:, 1].astype(int)
+    m, d = len(values), result.x.size
+    generation, nfev = counts(table[:, 0]), counts(table[:, 1])
     stats = [table[:, 2 + i * m : 2 + (i + 1) * m] for i in range(3)]
     best, mean, worst = stats if m > 1 else (part[:, 0] for part in stats)
     at = 2 + 3 * m
     further = {}
-    for name in ("violation", "feasible_share", "hypervolume"):
-        if names[at : at + 1] == [name]:
-            further[name], at = table[:, at], at + 1
+    # by place and number, not by name: a variable may have been called as one of these is
+    if result.problem.constrained:
+        further = {"violation": table[:, at], "feasible_share": table[:, at + 1]}
+        at += 2
+    left = len(names) - at
+    if left == d + 1 or (left == 1 and names[at] == "hypervolume"):
+        further["hypervolume"], at = table[:, at], at + 1
     x = table[:, at:] if at < len(names) else None
-    if result.problem.constrained != ("violation" in further) or (x is not None and x.shape[1] != result.x.size):
+    if x is not None and x.shape[1] != d:
         raise ValueError("rows or columns are missing")
     return History(generation, nfev, best, mean, worst, **further, x=x)
+
+
+def histories_from(arrays: dict[str, np.ndarray], runs: int) -> History:
+    """The histories of all runs, each array (R, G, ...) but those that all runs share."""
+    history = History(**arrays)
+    length = history.generation.shape
+    if len(length) != 1 or history.nfev.shape not in (length, (runs, *length)):
+        raise ValueError("rows or columns are missing")
+    for name in arrays.keys() - {"generation", "nfev"}:
+        if arrays[name].shape[:2] != (runs, *length):
+            raise ValueError(f"its array {name} has the shape {arrays[name].shape}")
+    return history
 
 
 def runs_table(runs: Runs, variables: list[str], values: list[str]) -> tuple[list[str], np.ndarray]:
@@ -61,23 +77,29 @@ def runs_table(runs: Runs, variables: list[str], values: list[str]) -> tuple[lis
 
 def runs_from(table: np.ndarray, names: list[str], values: list[str], d: int) -> Runs:
     m = len(values)
-    measured = names[m + 6 : m + 7] == ["hypervolume"]
+    measured = len(names) == m + 7 + d
     if len(names) != m + 6 + measured + d:
         raise ValueError("rows or columns are missing")
     fun = table[:, 1 : 1 + m] if m > 1 else table[:, 1]
     violation, nit, nfev, n_failed, success = table[:, m + 1 : m + 6].T
     return Runs(
-        number=table[:, 0].astype(int),
+        number=counts(table[:, 0]),
         x=table[:, m + 6 + measured :],
         fun=fun,
         violation=violation,
-        nit=nit.astype(int),
-        nfev=nfev.astype(int),
-        n_failed=n_failed.astype(int),
+        nit=counts(nit),
+        nfev=counts(nfev),
+        n_failed=counts(n_failed),
         success=success > 0,
         history=None,
         hypervolume=table[:, m + 6] if measured else None,
     )
+
+
+def check_runs(runs: Runs, d: int) -> None:
+    """Whether all arrays are of as many runs."""
+    if any(array.shape[:1] != runs.number.shape for array in arrays_of(runs).values()) or runs.x.shape[1:] != (d,):
+        raise ValueError("rows or columns are missing")
 
 
 def front_table(result: Result) -> tuple[list[str], np.ndarray]:
@@ -91,9 +113,9 @@ def front_table(result: Result) -> tuple[list[str], np.ndarray]:
     return names, np.column_stack(parts)
 
 
-def read_front(result: Result, file: Path, values: list[str]) -> None:
-    table, names = read_csv(file, may_be_empty=True)
-    with whole(file):
+def read_front(result: Result, saved: Saved, values: list[str]) -> None:
+    table, names = read_csv(saved, "front.csv", may_be_empty=True)
+    with whole(saved.folder / "front.csv"):
         derived = list(result.problem.derived or ())
         d, m = result.x.size, len(values)
         counts = (d, len(derived), m, *(0 if at is None else at.size for at in (result.ineq, result.eq)))
@@ -126,11 +148,11 @@ def snapshot_arrays(snapshots: dict[int, Population]) -> dict[str, np.ndarray]:
     return {name: np.asarray(values) for name, values in parts.items() if values is not None}
 
 
-def snapshots_from(arrays: Any, result: Result) -> dict[int, Population]:
+def snapshots_from(arrays: dict[str, np.ndarray], result: Result) -> dict[int, Population]:
     shape = result.population.shape if result.runs is None else (len(result.runs), *result.population.shape)
     out = {}
-    for g in sorted({int(name.partition(".")[0]) for name in arrays.files}):
-        parts = {name: arrays[f"{g}.{name}"] for name in Population._fields if f"{g}.{name}" in arrays.files}
+    for g in sorted({int(name.partition(".")[0]) for name in arrays}):
+        parts: dict[str, Any] = {name: arrays[f"{g}.{name}"] for name in Population._fields if f"{g}.{name}" in arrays}
         kept = Population(**{"violation": None} | parts)
         if kept.x.shape[-1] != shape[-1] or kept.x.ndim != len(shape) or kept.x.shape[:-1] != kept.fitness.shape:
             raise ValueError(f"the population of generation {g} has the shape {kept.x.shape}")

@@ -17,8 +17,10 @@ from PIL import Image
 
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
+from galapax.core.names import for_mathtext
 from galapax.results.result import Result
 from galapax.view import data, maps, plots
+from galapax.view.plots.style import labels
 
 STRIP = 6  # maps side by side, unless generations are chosen
 INFEASIBLE = (250, 215, 150)  # the colour of an individual that has no fitness
@@ -91,9 +93,9 @@ class MapScale:
         else:
             names = self.result.problem.variable_names()
             at = maps.thinned(self.d, 8 if max(map(len, names)) < 4 else 4)
-            axes.set_xticks(at, [names[i] for i in at] if self.d > 4 else data.labels(self.result.problem))
+            axes.set_xticks(at, [for_mathtext(names[i]) for i in at] if self.d > 4 else labels(self.result.problem))
             if max(map(len, names)) > 4 and self.d <= 12:
-                axes.set_xticks(range(self.d), data.labels(self.result.problem), rotation=90, fontsize=8)
+                axes.set_xticks(range(self.d), labels(self.result.problem), rotation=90, fontsize=8)
             axes.set_yticks([])
         return image
 
@@ -164,7 +166,7 @@ def filmstrip(
         at = 1 - at if common.maximize else at
         bar.set_ticks(list(common.low + (common.high - common.low) * at))
     bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
-    bar.set_label(common.fitness_name(), fontsize=9)
+    bar.set_label(for_mathtext(common.fitness_name()), fontsize=9)
     title(figure, result, common.caption(), run=run)
     return figure
 

@@ -53,7 +53,7 @@ def _draw(figure_of: Callable[[Any], Any], what: Any, dpi: int, file: Path) -> N
 
 
 def _write(text_of: Callable[[Any], str], what: Any, file: Path) -> None:
-    file.write_text(text_of(what), encoding="utf-8")
+    file.write_bytes(text_of(what).encode("utf-8", "replace"))  # labels may hold halves of a character
 
 
 def can_draw() -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from galapax.core.names import for_mathtext
 from galapax.results.result import Result, all_runs
 from galapax.results.study import Study
 from galapax.view import data
@@ -42,7 +43,9 @@ def draw_convergence(
     drawn = data.convergence(result, history, objective)
     several = len(drawn.values) > 1
     low, lower, middle, upper, high = data.bands(drawn.values)
-    axes.plot(drawn.generation, middle, color=colour, lw=1.8, label=label or ("median" if several else "best"))
+    axes.plot(
+        drawn.generation, middle, color=colour, lw=1.8, label=for_mathtext(label or ("median" if several else "best"))
+    )
     if several:
         axes.fill_between(drawn.generation, lower, upper, color=colour, alpha=0.35, lw=0, label="middle half")
         axes.fill_between(drawn.generation, low, high, color=colour, alpha=0.12, lw=0, label="all runs")
@@ -55,7 +58,7 @@ def draw_convergence(
     if drawn.log:
         axes.set_yscale("log")
     axes.set_xlabel("generation")
-    axes.set_ylabel(drawn.name)
+    axes.set_ylabel(for_mathtext(drawn.name))
     axes.set_xlim(1, max(2, int(drawn.generation[-1])))
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
@@ -79,7 +82,7 @@ def _small_multiples(study: Study, panels: list[data.Panel]) -> Figure:
         axes.set_visible(False)
     for axes, panel in zip(grid.ravel(), panels, strict=False):
         _draw_panel(axes, study, panel)
-        axes.set_title(panel.title, loc="left")
+        axes.set_title(for_mathtext(panel.title), loc="left")
     name = data.distance_name(study.value, all(panel.known for panel in panels))
     for row in grid:
         row[0].set_ylabel(name)
@@ -96,9 +99,10 @@ def _one_panel(study: Study, panel: data.Panel) -> Figure:
     figure = Picture(figsize=(8.5, 4.8), layout="constrained")
     axes = figure.subplots()
     _draw_panel(axes, study, panel)
-    axes.set_ylabel(panel.name)
+    axes.set_ylabel(for_mathtext(panel.name))
     first, runs = study.results[0], len(all_runs(study.results[0]))
-    axes.set_title(f"{first.problem.name} · {first.settings['algorithm']}, {runs} runs each", loc="left")
+    title = f"{first.problem.name} · {first.settings['algorithm']}, {runs} runs each"
+    axes.set_title(for_mathtext(title), loc="left")
     if panel.curves and len(study) <= 40:
         figure.legend(loc="outside right upper", frameon=False, fontsize=9 if len(study) <= 16 else 7)
     return figure
@@ -107,7 +111,7 @@ def _one_panel(study: Study, panel: data.Panel) -> Figure:
 def _draw_panel(axes: Axes, study: Study, panel: data.Panel) -> None:
     for curve in panel.curves:
         own = paint(curve.colour)
-        axes.plot(curve.x, curve.y, label=curve.label, lw=1.7, color=own, ls=STROKES[curve.stroke])
+        axes.plot(curve.x, curve.y, label=for_mathtext(curve.label), lw=1.7, color=own, ls=STROKES[curve.stroke])
         if curve.lower is not None and curve.upper is not None:
             axes.fill_between(curve.x, curve.lower, curve.upper, color=own, alpha=0.2, lw=0)
     if any((curve.y > 0).any() for curve in panel.curves):
@@ -124,14 +128,14 @@ def running_times(study: Study) -> Figure:
     axes = figure.subplots()
     for curve in panel.curves:
         axes.step(
-            curve.x, curve.y, where="post", label=curve.label, lw=1.8, color=paint(curve.colour),
+            curve.x, curve.y, where="post", label=for_mathtext(curve.label), lw=1.8, color=paint(curve.colour),
             ls=STROKES[curve.stroke],
         )  # fmt: skip
     axes.set_xscale("log")
     axes.set_ylim(0, 1.02)
     axes.set_xlabel(panel.across)
-    axes.set_ylabel(panel.name)
-    axes.set_title(panel.title, loc="left")
+    axes.set_ylabel(for_mathtext(panel.name))
+    axes.set_title(for_mathtext(panel.title), loc="left")
     axes.grid(alpha=0.25)
     _say_if_empty(axes, study)
     if panel.curves:

@@ -17,7 +17,7 @@ from galapax.core.errors import InputError
 from galapax.core.problem import Problem, unavailable
 from galapax.results.result import Result
 from galapax.view import data, maps
-from galapax.view.plots.style import BLUE, COLOURS, GREY, ORANGE, Picture, set_title
+from galapax.view.plots.style import BLUE, COLOURS, GREY, ORANGE, Picture, labels, objective_names, set_title
 
 DOTS = 2000  # individuals drawn at most
 
@@ -56,7 +56,7 @@ def landscape(
     values = _values(problem.fun, grid, result)[:, objective].reshape(sides, sides)
     figure = Picture(figsize=(7.6, 5.8), layout="constrained")
     axes = figure.subplots()
-    _draw_contours(axes, across, up, values, data.objective_names(result)[objective])
+    _draw_contours(axes, across, up, values, objective_names(result)[objective])
     handles = _draw_constraints(axes, across, up, grid, problem, result)
     for x, style in _clouds(result):
         handles += axes.plot(x[:, first], x[:, second], ls="", **style)
@@ -64,7 +64,7 @@ def landscape(
         result.x[first], result.x[second], ls="", marker="*", ms=17, color=ORANGE, mec="black", mew=1,
         label="knee" if "F" in result else "best",
     )  # fmt: skip
-    names = data.labels(problem)
+    names = labels(problem)
     axes.set(xlabel=names[first], ylabel=names[second], xlim=ends[0], ylim=ends[1])
     others = "variable" if problem.dim == 3 else f"{problem.dim - 2} variables"
     held = "" if problem.dim == 2 else f"\nthe other {others} held at the best x"
@@ -121,7 +121,7 @@ def _curve(result: Result, problem: Problem, count: int, objective: int) -> Figu
         axes.plot(x[:, 0], _values(problem.fun, x, result)[:, objective], ls="", **style)
     at_best = _values(problem.fun, np.asarray(result.x)[None], result)[0, objective]
     axes.plot(result.x[0], at_best, ls="", marker="*", ms=17, color=ORANGE, mec="black", label="best")
-    axes.set(xlabel=data.labels(problem)[0], ylabel=data.objective_names(result)[objective])
+    axes.set(xlabel=labels(problem)[0], ylabel=objective_names(result)[objective])
     set_title(axes, result)
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)

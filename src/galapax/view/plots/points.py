@@ -14,7 +14,19 @@ from matplotlib.figure import Figure
 from galapax.core.errors import InputError
 from galapax.results.result import Result
 from galapax.view import data, maps
-from galapax.view.plots.style import BLUE, COLOURS, GREEN, GREY, ORANGE, SEQUENCE, Picture, set_title, wrapped
+from galapax.view.plots.style import (
+    BLUE,
+    COLOURS,
+    GREEN,
+    GREY,
+    ORANGE,
+    SEQUENCE,
+    Picture,
+    labels,
+    objective_names,
+    set_title,
+    wrapped,
+)
 
 LINES = 400  # individuals drawn at most
 
@@ -35,7 +47,7 @@ def front(result: Result) -> Figure:
         return _front_in_space(result, F, knee)
     figure = Picture(figsize=(9, 5), layout="constrained")
     axes = figure.subplots()
-    names = data.objective_names(result)
+    names = objective_names(result)
     _draw_parallel(axes, F, F.min(axis=0), F.max(axis=0), names, F[:, 0], names[0], F[knee], "knee")
     axes.set_xlabel("objective")
     axes.set_ylabel("from the least to the most on the front")
@@ -45,7 +57,7 @@ def front(result: Result) -> Figure:
 
 def _front_in_space(result: Result, F: np.ndarray, knee: int) -> Figure:
     """Two or three objectives as points."""
-    flat, names, ends = F.shape[1] == 2, data.objective_names(result), np.unique(data.front_ends(result))
+    flat, names, ends = F.shape[1] == 2, objective_names(result), np.unique(data.front_ends(result))
     truth = data.true_front(result.problem, 1000 if flat else 600)
     figure = Picture(figsize=(7.5, 5 if flat else 6.4), layout="constrained")
     axes: Any = figure.subplots(subplot_kw={} if flat else {"projection": "3d"})
@@ -85,12 +97,12 @@ def parallel(result: Result, generation: int | None = None) -> Figure:
     else:
         x, values, best = np.asarray(result.population), np.asarray(result.population_fitness), "best"
     rows = maps.thinned(len(x), LINES) if len(x) else np.zeros(0, int)
-    names = data.labels(problem)
+    names = labels(problem)
     height = 4.8 + min(2.0, 0.05 * max(map(len, names)))  # room for names that are written aslant
     figure = Picture(figsize=(min(14.0, max(7.5, 3 + 0.45 * problem.dim)), height), layout="constrained")
     axes = figure.subplots()
     lower, upper = np.asarray(problem.bounds.lower), np.asarray(problem.bounds.upper)
-    objective = data.objective_names(result)[0]
+    objective = objective_names(result)[0]
     _draw_parallel(axes, x[rows], lower, upper, names, values[rows], objective, np.asarray(result.x), best)
     some = "" if len(rows) == len(x) else f", {len(rows):,} of {len(x):,} lines"
     axes.set_xlabel("variable" + some)

@@ -10,6 +10,8 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from galapax.core.names import for_mathtext
+from galapax.core.problem import Described
 from galapax.results.result import Result
 from galapax.view import data
 
@@ -35,7 +37,18 @@ def paint(place: float) -> Any:
 
 def wrapped(text: str, figure: Any, letters: int = 10) -> str:
     """A text in as many lines as it takes, with so many letters an inch of the figure's width."""
-    return "\n".join(textwrap.fill(line, int(letters * figure.get_figwidth())) for line in text.split("\n"))
+    lines = (textwrap.fill(line, int(letters * figure.get_figwidth())) for line in text.split("\n"))
+    return for_mathtext("\n".join(lines))
+
+
+def labels(problem: Described) -> list[str]:
+    """Names of the variables as a picture takes them."""
+    return [for_mathtext(name) for name in data.labels(problem)]
+
+
+def objective_names(result: Result) -> list[str]:
+    """Names of the objectives as a picture takes them."""
+    return [for_mathtext(name) for name in data.objective_names(result)]
 
 
 def set_title(axes: Axes, result: Result, more: str = "") -> None:

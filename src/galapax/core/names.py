@@ -1,0 +1,52 @@
+"""Names that users give, made safe for where they go: the one place for it.
+
+A problem takes its names through `one_line` when it is made, so that everything after it deals with text that has one
+line and can be written. What else a place needs is added where the name goes out: `for_csv`, `for_mathtext`, and in
+pages `html.escape`. No file is called by a name that a user gave.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from itertools import count
+from typing import Any
+
+from galapax.core.checks import short
+from galapax.core.errors import InputError
+
+# columns of our own in the tables of a saved run, which come where a variable might
+RESERVED = ("violation", "feasible_share", "hypervolume")
+# ends of lines, other control characters, marks that turn the direction of what follows, halves of a character
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]+")
+_HALVES = re.compile("[\ud800-\udfff]")
+_FORMULA = re.compile(r"[=+\-@]|[＝＋－＠]")
+
+
+def one_line(text: Any, argument: str) -> str:
+    """A name as one line of text that any file can hold; anything but text is refused."""
+    if not isinstance(text, str):
+        raise InputError(f"{argument} must be text, got {short(text)} of type {type(text).__name__}.")
+    return _HALVES.sub("\ufffd", _UNPRINTABLE.sub(" ", text))
+
+
+def for_csv(value: Any) -> Any:
+    """A cell of a table: text that a spreadsheet would take for a formula begins with an apostrophe."""
+    if not isinstance(value, str):
+        return value
+    text = one_line(value, "a cell")
+    return f"'{text}" if _FORMULA.match(text.lstrip()) else text
+
+
+def headings(names: Iterable[str]) -> list[str]:
+    """Headings of a table, safe as cells, and each one once."""
+    out: dict[str, None] = {}  # keeps its order, and is looked up at once
+    for name in map(for_csv, names):
+        again = (f"{name} ({number})" for number in count(2))
+        out[name if name not in out else next(other for other in again if other not in out)] = None
+    return list(out)
+
+
+def for_mathtext(text: str) -> str:
+    """Text for a picture: a dollar sign is one, and does not begin a formula."""
+    return text.replace("$", r"\$")

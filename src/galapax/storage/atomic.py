@@ -1,0 +1,155 @@
+"""Files that are there whole or not at all, whatever happens to the process, the disk or the power in between."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+OURS = ".galapax-"  # how the names of temporaries begin
+STALE = 3600.0  # seconds after which a temporary is taken for that of a process which is no more
+PENDING = f"{OURS}new"  # a folder of files that are valid already and wait for being moved to where they belong
+REMOVED = f"{OURS}remove"  # in it: the names that are to go first
+
+
+def write_bytes(path: Path, *chunks: bytes) -> None:
+    """Write a file in one move: afterwards it holds all the chunks, or after a failure what it held before.
+
+    A link of that name is replaced, never followed.
+    """
+    path = Path(path)
+    remove_stale(path.parent)
+    part = path.parent / temporary_name()
+    # EXCL: nobody can have put a link in the way; 0o666, which the process's umask narrows as for any other file
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    try:
+        with os.fdopen(handle, "wb") as out:
+            for chunk in chunks:
+                out.write(chunk)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(part, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+    sync_folder(path.parent)
+
+
+def temporary_name() -> str:
+    """A name that nothing else has, short enough for any file system."""
+    return f"{OURS}{secrets.token_hex(8)}.part"
+
+
+def sync_folder(folder: Path) -> None:
+    """See to it that names made or moved in a folder outlive a loss of power, where the system can do that."""
+    with contextlib.suppress(OSError):  # Windows opens no folders, and some network drives do not sync them
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file or folder is a temporary of ours, in use or left by a process that was killed."""
+    return name.startswith(OURS) and name.endswith(".part")
+
+
+def remove_stale(folder: Path) -> None:
+    """Remove what our processes that were killed left in a folder, once it is too old to be in use."""
+    for old in folder.glob(f"{OURS}*.part"):
+        with contextlib.suppress(OSError):  # another process may be doing the same
+            if time.time() - old.lstat().st_mtime > STALE:
+                shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+
+
+@contextlib.contextmanager
+def staged(folder: Path) -> Iterator[Path]:
+    """A folder of its own inside `folder`, made if need be, in which to write files for `replace_files`.
+
+    Whatever is still in it afterwards is removed. It is inside, not beside: `folder` may be a mounted disk, the folder
+    that a shell stands in, or in a place where nothing else may be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    remove_stale(folder)
+    stage = folder / temporary_name()
+    stage.mkdir()
+    try:
+        yield stage
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def replace_files(folder: Path, stage: Path, prepare: Callable[[], Iterable[str]], last: str) -> None:
+    """Put the files in `stage` into `folder`, all or none.
+
+    The whole change is one move of `stage`; the rest only tidies up, and whoever comes next can do it as well. Until
+    `last` (one of the files) is moved, readers look for a file in PENDING first: see `places`.
+
+    prepare: called while no other process changes the folder; returns the names of files that are to be removed, and
+        may write into `stage` or raise.
+    """
+    with locked(folder):
+        finish(folder, last)
+        (stage / REMOVED).write_text(json.dumps(list(prepare())), encoding="utf-8")
+        for file in stage.iterdir():
+            with file.open("rb") as written:
+                os.fsync(written.fileno())
+        sync_folder(stage)
+        os.rename(stage, folder / PENDING)
+        sync_folder(folder)
+        finish(folder, last)
+
+
+def finish(folder: Path, last: str) -> None:
+    """Move into their place the files that a process, this one or one that was killed, has put into PENDING."""
+    pending = folder / PENDING
+    if not is_pending(folder, last):
+        if pending.is_dir() and not pending.is_symlink():
+            shutil.rmtree(pending)  # all of it that counted has been moved
+        return
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        for name in json.loads((pending / REMOVED).read_text(encoding="utf-8")):
+            if Path(name).name == name:  # in this folder, whoever wrote the list
+                (folder / name).unlink(missing_ok=True)
+        (pending / REMOVED).unlink()
+    for file in sorted(pending.iterdir(), key=lambda file: file.name == last):
+        os.replace(file, folder / file.name)
+    sync_folder(folder)
+    pending.rmdir()
+
+
+def is_pending(folder: Path, last: str) -> bool:
+    pending = folder / PENDING
+    return pending.is_dir() and not pending.is_symlink() and (pending / last).is_file()
+
+
+def places(folder: Path, last: str) -> list[Path]:
+    """Where a reader looks for the files of a folder, the first place that has it."""
+    return [folder / PENDING, folder] if is_pending(folder, last) else [folder]
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One process at a time, where the system can do that; a process that is killed lets go."""
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # some network drives lock no folders
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,191 @@
+"""What a run wrote into its folder: manifest.json has the length and the SHA-256 of each file.
+
+It says which files are the run's own, so that none but those are ever replaced or removed, and whether they are still
+as they were written. Folders saved before there were manifests have none; the names that were written then are known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from galapax.core.errors import InputError
+from galapax.storage import atomic
+from galapax.version import __version__
+
+NAME = "manifest.json"
+FORMAT = 1
+
+# All that a folder may hold, by the file that says which kind it is.
+KNOWN = {
+    "result.json": (
+        "result.json",
+        "history.csv",
+        "population.csv",
+        "front.csv",
+        "runs.csv",
+        "fronts.csv",
+        "histories.npz",
+        "snapshots.npz",
+        "convergence.png",
+        "front.png",
+        "report.html",
+    ),
+    "study.json": (
+        "study.json",
+        "data.npz",
+        "runs.csv",
+        "curves.csv",
+        "summary.csv",
+        "summary.md",
+        "summary.tex",
+        "convergence.png",
+        "ecdf.png",
+        "report.html",
+    ),
+}
+NAMES = frozenset(name for names in KNOWN.values() for name in names)
+
+
+class Saved:
+    """The files of a saved run or study, as the last save that came to its end left them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            self.places = atomic.places(folder, NAME)
+            self.text = self._find(NAME)
+        except OSError as error:
+            raise InputError(f"{folder / NAME} cannot be read: {error.strerror or error}.") from None
+        self.files = None if self.text is None else _parse(self.text, folder / NAME)
+        kinds = [kind for kind in KNOWN if self.has(kind)]
+        if not kinds:
+            raise InputError(f"{folder} holds no saved run: there is no result.json or study.json in it.")
+        self.about = kinds[-1]  # of a folder without a manifest study.json counts, as it always has
+
+    def has(self, name: str) -> bool:
+        """Whether the run wrote that file; without a manifest, whether it is there."""
+        if self.files is not None:
+            return name in self.files
+        return any((place / name).is_file() for place in self.places)
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a file, if they are those that were written; else a ValueError that says what is wrong."""
+        found = self._find(name)
+        if found is None:
+            raise ValueError("it is missing")
+        wanted = (self.files or {}).get(name)
+        if wanted is not None:
+            size, digest = wanted
+            if len(found) < size:
+                raise ValueError(f"it is cut off: {len(found)} of its {size} bytes are there")
+            if len(found) > size:
+                raise ValueError(f"it has {len(found)} bytes, and {size} were written")
+            if hashlib.sha256(found).hexdigest() != digest:
+                raise ValueError("its content is not what was written: the checksum in manifest.json differs")
+        return found
+
+    def replaced(self) -> bool:
+        """Whether another save has come to its end since this object looked."""
+        try:
+            return Saved(self.folder).text != self.text
+        except (InputError, OSError):
+            return False
+
+    def _find(self, name: str) -> bytes | None:
+        for place in self.places:
+            with contextlib.suppress(FileNotFoundError):  # moved in this moment
+                if (place / name).is_file():  # a pipe would be read for ever
+                    return (place / name).read_bytes()
+        return None
+
+
+def write(stage: Path, kept: dict[str, tuple[int, str]]) -> bytes:
+    """Write the manifest of the files in a folder, and of those that are `kept` elsewhere; return its text."""
+    files = kept | {file.name: _fingerprint(file) for file in sorted(stage.iterdir()) if file.name != NAME}
+    rows = {name: {"bytes": size, "sha256": digest} for name, (size, digest) in files.items()}
+    data = {"format": FORMAT, "program": f"galapax {__version__}", "files": rows, "checksum": _checksum(rows)}
+    text = json.dumps(data, indent=1).encode() + b"\n"
+    (stage / NAME).write_bytes(text)
+    return text
+
+
+def owned(folder: Path) -> dict[str, tuple[int, str] | None]:
+    """The files in a folder that galapax wrote there, and their fingerprints where there is a manifest."""
+    try:
+        saved = Saved(folder)
+        if saved.files is not None:
+            return {NAME: None, **saved.files}
+        about = json.loads(saved.read(saved.about))
+    except (InputError, OSError, ValueError, RecursionError):
+        return {}
+    ours = isinstance(about, dict) and "format" in about and ("cells" if saved.about == "study.json" else "x") in about
+    return dict.fromkeys(KNOWN[saved.about]) if ours else {}
+
+
+def foreign(folder: Path, names: Iterable[str]) -> list[str]:
+    """Those of the names that are taken in a folder by something which galapax did not write there."""
+    own = owned(folder)
+    taken = [name for name in names if (folder / name).exists() or (folder / name).is_symlink()]
+    return [name for name in taken if name not in own or (folder / name).is_symlink() or not (folder / name).is_file()]
+
+
+def refuse_foreign(folder: Path, names: Iterable[str]) -> None:
+    found = foreign(folder, names)
+    if found:
+        them = "it" if len(found) == 1 else "them"
+        raise InputError(
+            f"{folder} holds {', '.join(found)}, which galapax did not write there; nothing was touched. Save into "
+            f"another folder, or move {them} away first."
+        )
+
+
+def set_aside_changed(folder: Path) -> list[str]:
+    """Rename the files that galapax wrote and somebody has changed since, and return their new names.
+
+    They may be damaged, or hold what somebody added; a new run can take their names either way.
+    """
+    out = []
+    for name, mark in owned(folder).items():
+        file = folder / name
+        if mark is None or not file.is_file() or file.is_symlink() or (found := _fingerprint(file)) == mark:
+            continue
+        aside = f"{file.stem}.changed-{found[1][:8]}{file.suffix}"
+        os.replace(file, folder / aside)
+        out.append(aside)
+    return out
+
+
+def _fingerprint(file: Path) -> tuple[int, str]:
+    with file.open("rb") as content:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+        return content.tell(), digest
+
+
+def _checksum(rows: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
+
+
+def _parse(text: bytes, file: Path) -> dict[str, tuple[int, str]]:
+    try:
+        data = json.loads(text)
+        version = data["format"]
+        if isinstance(version, int) and version > FORMAT:
+            raise InputError(f"{file} has format {version}, written by a newer galapax; this one reads up to {FORMAT}.")
+        rows = data["files"]
+        # names that we never write are refused, whoever wrote them here: what a manifest names may be removed
+        if version != FORMAT or data["checksum"] != _checksum(rows) or not NAMES.issuperset(rows):
+            raise ValueError
+        return {str(name): (int(row["bytes"]), str(row["sha256"])) for name, row in rows.items()}
+    except InputError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
+        raise InputError(
+            f"{file} is damaged (it is not a manifest that galapax wrote), so it cannot be told which files are whole; "
+            "the run has to be made again."
+        ) from None
