@@ -29,7 +29,7 @@ from galapax.optimizer import Optimizer
 from galapax.problems import PROBLEMS
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
-from galapax.running.observers import Live, Progress
+from galapax.running.observers import Checkpoint, Live, Progress
 from galapax.storage import gagpu
 from galapax.storage.folders import load
 from galapax.sweep import sweep
@@ -51,6 +51,7 @@ __all__ = [
     "PROBLEMS",
     "PSO",
     "Bounds",
+    "Checkpoint",
     "EpsilonDE",
     "EvaluationError",
     "History",

@@ -33,6 +33,8 @@ def compare(
     seed: int = 0,
     dtype: Any = None,
     progress: bool | None = None,
+    checkpoint: Any = None,
+    resume: Any = None,
 ) -> Study:
     """Run every algorithm on every problem with the same number of evaluations.
 
@@ -43,6 +45,7 @@ def compare(
         With several objectives the value of a run is the hypervolume of its front up to the problem's reference_point.
     paired: compare run r of one algorithm with run r of the other (they share their seed; algorithms with equal
         populations start from the same points), by Wilcoxon's signed ranks instead of Mann-Whitney.
+    checkpoint, resume: as in `minimize`.
     """
     chosen = _problems(problems)
     solvers = _algorithms(algorithms)
@@ -52,7 +55,7 @@ def compare(
             if name not in chosen:
                 raise InputError(f"target names {name!r}, which is not among the problems {', '.join(chosen)}.")
     targets = {name: _target(problem, target) for name, problem in chosen.items()}
-    watchers = observers(progress=progress)
+    watchers = observers(progress=progress, checkpoint=checkpoint, resume=resume)
     tasks: dict[tuple[str, str], Task] = {}
     for name, problem in chosen.items():
         for label, solver in solvers.items():

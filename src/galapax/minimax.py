@@ -55,6 +55,8 @@ def minimax(
     progress: bool | None = None,
     history: bool = True,
     live: Any = False,
+    checkpoint: Any = None,
+    resume: Any = None,
     polish: bool | str = "auto",
 ) -> Result:
     """Find the x in its box whose worst case over y is least: min over x of max over y of fun(x, y).
@@ -68,8 +70,8 @@ def minimax(
         answer is polished, else 4000.
     polish: refine x by gradients afterwards, against y that follow it ("auto": unless an algorithm is given); never to
         a worse case. It serves functions that are smooth in x and y; where they are not, x stays as it is.
-    runs, seed, first_run, max_seconds, on_failure and the rest: as in `minimize`. A pair of x and y whose value is not
-        a finite number has failed: its x loses to any other.
+    runs, seed, first_run, max_seconds, on_failure, checkpoint and the rest: as in `minimize`. A pair of x and y whose
+        value is not a finite number has failed: its x loses to any other.
     Returns a Result: `x`; `fun`, its worst value among the y of the search; `worst_case`, the largest value that
     independent searches for the worst y at x found (or the y that x was searched against, should one be worse), which
     is the one to rely on, and `y`, which attains it; `worst_case_sure`, the share of those searches that agree on it.
@@ -77,7 +79,7 @@ def minimax(
     with the least worst case is returned; `worst_cases` has all of them. nfev counts pairs of x and y.
     """
     began = time.perf_counter()
-    watchers = observers(callback, progress, live)
+    watchers = observers(callback, progress, live, checkpoint, resume)
     kind = precision_of(dtype, True, False)
     if not isinstance(history, bool):
         raise InputError(f"history must be True or False, got {history!r}.")
@@ -95,6 +97,7 @@ def minimax(
         if y_bounds is not None:
             raise InputError("give y_bounds or scenarios, not both.")
         shared |= {"dtype": kind, "callback": callback, "progress": progress, "live": live}
+        shared |= {"checkpoint": checkpoint, "resume": resume}
         generations = SCENARIO_GENERATIONS if generations is None else whole(generations, "generations", 1)
         return _over_scenarios(fun, x_bounds, _scenarios(scenarios), algorithm, population, generations, shared)
     if not isinstance(fun, MinMaxProblem):

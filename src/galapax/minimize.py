@@ -50,6 +50,8 @@ def minimize(
     archive: int | None = None,
     on_failure: str | None = None,
     live: Any = False,
+    checkpoint: Any = None,
+    resume: Any = None,
 ) -> Result:
     """Find the x in a box that minimises `fun`, and say how it went.
 
@@ -94,10 +96,14 @@ def minimize(
     on_failure: what NaN, inf or an exception means: "worst" (never chosen, counted in n_failed) or "raise". Unless
         it is given, an objective that fails everywhere is refused at once.
     live: show the run on a page in the browser while it goes on; True, a port number, or a galapax.Live.
+    checkpoint: a file to keep the run in, written every minute and in the end, or a galapax.Checkpoint. A run that was
+        killed, stopped or out of time goes on from it as if nothing had been, bit for bit.
+    resume: the checkpoint to go on from, with the other arguments as they were; True for the file of `checkpoint`, if
+        it is there. max_seconds counts anew.
     """
     began = time.perf_counter()
     problem, algorithm = problem_of(fun, bounds, algorithm, ineq, eq)
-    watchers = observers(callback, progress, live)
+    watchers = observers(callback, progress, live, checkpoint, resume)
     options: dict[str, Any] = {
         "generations": generations,
         "runs": runs,

@@ -68,7 +68,9 @@ def sweep(
     groups: dict[Any, list[int]] = {}
     for i, solver in enumerate(solvers):
         groups.setdefault(jax.tree.structure(solver), []).append(i)  # what shapes the program is part of the structure
-    watchers = observers(*(options.pop(name, None) for name in ("callback", "progress", "live")))
+    watchers = observers(
+        *(options.pop(name, None) for name in ("callback", "progress", "live", "checkpoint", "resume"))
+    )
     began = time.perf_counter()
     options["restarts"] = algorithms.restarts_of(options.get("restarts", "auto"))
     tasks = {key: prepare(problem, tuple(solvers[i] for i in rows), **options) for key, rows in groups.items()}

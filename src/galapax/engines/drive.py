@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -19,6 +19,7 @@ from galapax.core.record import Columns
 from galapax.core.stop import RUNNING, Stop
 from galapax.engines.glimpse import Glance
 from galapax.engines.interrupts import Interrupts
+from galapax.engines.journal import Done, Journal, Standing, arrays_of
 from galapax.engines.outcome import Outcome, Track, outcome
 from galapax.engines.programs import Clock
 from galapax.engines.search import Carry, Finished, Search
@@ -71,6 +72,9 @@ class Engine(Protocol):
     def begin(self, parts: list[Slice]) -> None:
         """Set their carries before the first generation."""
 
+    def restore(self, parts: list[Slice], carries: list[list[np.ndarray]]) -> None:
+        """Set their carries to those that were kept, see engines/journal.py."""
+
     def plan(self, length: int, seconds: float) -> int:
         """How many generations the next chunk has, from those of the last one and the seconds that it took."""
 
@@ -112,6 +116,7 @@ class Watch:
     snapshots: tuple[int, ...] = ()  # generations after which whole populations are kept
     taken: dict[int, list[Population]] = field(default_factory=dict)  # those kept, (R, n, ...), one per slice
     viewer: Viewer | None = None
+    journal: Journal | None = None
     held: float = 0.0  # seconds that the viewer held the run up; they do not count against the deadline
 
     @property
@@ -121,15 +126,21 @@ class Watch:
 
 def drive(engine: Engine, parts: list[Slice], *, limit: int, watch: Watch, keep_history: bool) -> Outcome:
     """Run slices side by side until every run is finished or something asks to stop."""
-    for part in parts:
-        part.track = Track.start(len(part.cells))
-    engine.begin(parts)
+    known = watch.journal.enter() if watch.journal is not None else None
+    if isinstance(known, Done):
+        _merge(watch.taken, known.taken)
+        return known.outcome
+    made = _begin(engine, parts, known)
+    taken: dict[int, list[Population]] = {} if known is None else dict(known.taken)
     track = Track.join([part.known for part in parts])
-    made, length, took, waited = 0, 0, 0.0, 0.0
+    length, took, waited = 0, 0.0, 0.0
+    if made >= limit or bool((track.reason != RUNNING).all()):  # it was over when it was kept
+        return _finished(engine, parts, watch, taken, made, None, waited)
     while True:
         until = min((g for g in watch.snapshots if g > made), default=limit)
         most = limit if watch.viewer is None else watch.viewer.most
         length = min(engine.plan(length, took), limit - made, until - made, most)
+        ahead = [] if watch.journal is None else [Ahead.of(part) for part in parts]
         start = time.perf_counter()
         going = [part for part in parts if (part.known.reason == RUNNING).any()]
         compiled = engine.clock.compile_seconds
@@ -139,17 +150,92 @@ def drive(engine: Engine, parts: list[Slice], *, limit: int, watch: Watch, keep_
         waited += took - (engine.clock.compile_seconds - compiled)
         made += length
         ended = made >= limit or bool((track.reason != RUNNING).all())
-        stopped = _look(watch, made, before, track, parts, ended)
-        last = ended or stopped is not None
         if keep_history:
             rows = jax.device_get([part.latest for part in going])  # together, which is faster than one by one
             for part, pieces in zip(going, rows, strict=True):
                 part.history.append(pieces[0][:length].copy() if len(pieces) == 1 else np.concatenate(pieces)[:length])
-        _take_snapshots(engine, parts, watch, made, last)
+        stopped = _look(watch, made, before, track, parts, ended)
+        last = ended or stopped is not None
+        _take_snapshots(engine, parts, taken, {g for g in watch.snapshots if g == made})
+        if watch.journal is not None and (last or watch.journal.due(made)):
+            watch.journal.note(_standing(parts, made, length, ahead, taken))
         if last:
-            finished = jax.device_get([engine.finish(part) for part in parts])
-            done = [outcome(part, left) for part, left in zip(parts, finished, strict=True)]
-            return Outcome.join(done, stopped=stopped, device_seconds=waited)
+            return _finished(engine, parts, watch, taken, made, stopped, waited)
+
+
+def _begin(engine: Engine, parts: list[Slice], known: Standing | None) -> int:
+    """Begin a batch, or put it where it stood: how many generations it has made."""
+    if known is None or not known.made:
+        for part in parts:
+            part.track = Track.start(len(part.cells))
+        engine.begin(parts)
+        return 0
+    engine.restore(parts, known.carries)
+    for part, track, rows in zip(parts, known.tracks, known.history, strict=True):
+        part.track, part.history = track, [] if rows is None else [rows]
+    return known.made
+
+
+class Ahead(NamedTuple):
+    """A slice before a chunk. The engine may take the memory of the carry, except where it only calls functions."""
+
+    carry: Any
+    track: Track
+    chunks: int  # of history
+
+    @staticmethod
+    def of(part: Slice) -> Ahead:
+        return Ahead(part.carry, replace(part.track), len(part.history))
+
+
+def _standing(
+    parts: list[Slice], made: int, length: int, ahead: list[Ahead], taken: dict[int, list[Population]]
+) -> Standing:
+    """Where a batch stands, in memory of the host.
+
+    Where points of the last generation were left out, because Ctrl-C or the clock came in between, that is before it.
+    """
+    if any(part.track.skipped.any() for part in parts):
+        made -= length
+        if not made:
+            return Standing(0, [], [], [], {})
+        history = [_one(part.history[: was.chunks]) for part, was in zip(parts, ahead, strict=True)]
+        carries, tracks = [arrays_of(was.carry) for was in ahead], [was.track for was in ahead]
+        return Standing(made, carries, tracks, history, {g: kept for g, kept in taken.items() if g <= made})
+    for part in parts:
+        part.history = [np.concatenate(part.history)] if len(part.history) > 1 else part.history
+    carries, tracks = [arrays_of(part.carry) for part in parts], [replace(part.track) for part in parts]
+    return Standing(made, carries, tracks, [_one(part.history) for part in parts], dict(taken))
+
+
+def _one(chunks: list[np.ndarray]) -> np.ndarray | None:
+    return np.concatenate(chunks) if len(chunks) > 1 else chunks[0] if chunks else None
+
+
+def _finished(
+    engine: Engine,
+    parts: list[Slice],
+    watch: Watch,
+    taken: dict[int, list[Population]],
+    made: int,
+    stopped: Stop | None,
+    waited: float,
+) -> Outcome:
+    """The outcome of a batch that is over."""
+    # a batch that ends before a snapshot shows its last survivors there, beside others that go on
+    _take_snapshots(engine, parts, taken, {g for g in watch.snapshots if g > made})
+    finished = jax.device_get([engine.finish(part) for part in parts])
+    done = [outcome(part, left) for part, left in zip(parts, finished, strict=True)]
+    _merge(watch.taken, taken)
+    total = Outcome.join(done, stopped=stopped, device_seconds=waited)
+    if watch.journal is not None and stopped is None:
+        watch.journal.leave(Done(total, taken))
+    return total
+
+
+def _merge(every: dict[int, list[Population]], own: dict[int, list[Population]]) -> None:
+    for g, kept in own.items():
+        every.setdefault(g, []).extend(kept)
 
 
 def _advance(engine: Engine, parts: list[Slice], first: int, count: int) -> None:
@@ -181,12 +267,10 @@ def _look(watch: Watch, made: int, before: Track, now: Track, parts: list[Slice]
     return stopped
 
 
-def _take_snapshots(engine: Engine, parts: list[Slice], watch: Watch, made: int, last: bool) -> None:
-    # a batch that ends before a snapshot shows its last survivors there, beside others that go on
-    due = {g for g in watch.snapshots if g == made or (last and g > made)}
+def _take_snapshots(engine: Engine, parts: list[Slice], taken: dict[int, list[Population]], due: set[int]) -> None:
     if not due:
         return
     for part in parts:
         kept = jax.tree.map(lambda a: np.asarray(a)[part.wanted], engine.survivors(part))  # noqa: B023 (used at once)
         for g in due:
-            watch.taken.setdefault(g, []).append(kept)
+            taken.setdefault(g, []).append(kept)

@@ -15,6 +15,7 @@ from galapax.core.stop import RUNNING
 from galapax.engines import search as searching
 from galapax.engines.drive import Slice
 from galapax.engines.interrupts import Interrupts
+from galapax.engines.journal import with_arrays
 from galapax.engines.programs import Clock
 from galapax.engines.search import REASON, Carry, Finished, Search
 from galapax.evaluation.blackbox import BlackBox
@@ -41,6 +42,13 @@ class Host:
             carry = self.clock.call(Search.begin, (), part.search, part.keys, part.initial)
             asked = self.clock.call(Search.ask, (), part.search, carry, np.int32(1))
             part.carry = self.clock.call(_start, (self.box.problem.eq_tolerance,), part.search, asked, raw)
+
+    def restore(self, parts: list[Slice], carries: list[list[np.ndarray]]) -> None:
+        self.interrupts.at_once = lambda: self.box.calling
+        self.check(self.box.shape)
+        for part, kept in zip(parts, carries, strict=True):
+            part.search = replace(part.search, shape=self.box.shape)
+            part.carry = with_arrays(jax.eval_shape(part.search.begin, part.keys, part.initial), kept)
 
     def plan(self, length: int, seconds: float) -> int:
         return 1

@@ -20,6 +20,7 @@ from galapax.core.evaluation import Population
 from galapax.core.stop import RUNNING
 from galapax.engines import search as searching
 from galapax.engines.drive import Slice
+from galapax.engines.journal import with_arrays
 from galapax.engines.programs import Clock
 from galapax.engines.search import Carry, Finished, Search
 from galapax.numerics import devices, random
@@ -54,6 +55,11 @@ class Xla:
             part.keys, part.initial = keys, initial
             part.search = replace(part.search, algorithm=algorithm, bounds=bounds, rules=rules, consts=consts)
             part.carry = self.clock.call(Search.begun, (), part.search, part.keys, part.initial)
+
+    def restore(self, parts: list[Slice], carries: list[list[np.ndarray]]) -> None:
+        self.begin(parts)
+        for part, kept in zip(parts, carries, strict=True):
+            part.carry = with_arrays(part.carry, kept)
 
     def plan(self, length: int, seconds: float) -> int:
         if not self.on_cpu:

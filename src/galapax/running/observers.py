@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import ipaddress
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -11,11 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from galapax import algorithms
-from galapax.core.checks import whole
+from galapax.core.checks import number, whole
 from galapax.core.errors import InputError
 from galapax.core.hooks import offered
 from galapax.core.problem import Described
 from galapax.engines.drive import Viewer
+from galapax.engines.journal import Journal
 from galapax.running.task import Task
 
 LOOPBACK = "127.0.0.1"
@@ -77,6 +79,47 @@ def as_live(live: Any) -> Live | None:
     raise InputError(f"live must be True, False, a port number or a galapax.Live, got {live!r}.")
 
 
+@dataclass(frozen=True)
+class Checkpoint:
+    """How a run is kept in a file from which it can go on.
+
+    path: of the file. The one before it is kept beside it, its name ending with .1.
+    seconds: between two writings, at least; where writing takes long, more, so that it takes 2 % of the time at most.
+    generations: write after every so many instead.
+    """
+
+    path: str | os.PathLike[str]
+    seconds: float = 60.0
+    generations: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.path, str | os.PathLike) or not str(self.path).strip():
+            raise InputError(f"checkpoint must be the path of a file, got {self.path!r}.")
+        if number(self.seconds, "seconds") < 0:
+            raise InputError(f"seconds between two checkpoints must be at least 0, got {self.seconds:g}.")
+        if self.generations is not None:
+            whole(self.generations, "generations", 1)
+
+
+def as_checkpoint(given: Any) -> Checkpoint | None:
+    """What `checkpoint=` asks for: None for nothing."""
+    if given is None or isinstance(given, Checkpoint):
+        return given
+    if isinstance(given, str | os.PathLike):
+        return Checkpoint(given)
+    raise InputError(f"checkpoint must be the path of a file or a galapax.Checkpoint, got {given!r}.")
+
+
+class Keeper(Journal, Protocol):
+    """What keeps a call of the library in a file; see storage/checkpoint.py."""
+
+    def open(self, task: dict[str, str], title: str) -> None:
+        """A task begins, whose fingerprint this is."""
+
+    def close(self) -> None:
+        """It is over, or cannot go on."""
+
+
 @dataclass
 class Progress:
     """What a callback and the progress line are told between chunks."""
@@ -113,17 +156,24 @@ class Observers:
     progress: bool | None = None  # a line on the terminal: yes, no, or None for "on a terminal, after a while"
     live: Live | None = None
     title: str = ""  # of the progress line
+    journal: Keeper | None = None
 
     def about(self, task: Task, label: str = "") -> Observers:
         """The same with a title for this task. label: ahead of it."""
         return replace(self, title=f"{label}{task.problem.name} · {algorithms.name_of(task.solvers[0])}")
 
 
-def observers(callback: Any = None, progress: Any = None, live: Any = None) -> Observers:
+def observers(
+    callback: Any = None, progress: Any = None, live: Any = None, checkpoint: Any = None, resume: Any = None
+) -> Observers:
     """From the arguments of `minimize` and its like, checked."""
     if callback is not None:
         _check_callback(callback)
-    return Observers(callback, progress, as_live(live))
+    if not (resume is None or isinstance(resume, bool | str | os.PathLike)):
+        raise InputError(f"resume must be a checkpoint's file, True or False, got {resume!r}.")
+    kept = as_checkpoint(checkpoint)
+    keeper = None if kept is None and not resume else offered("keeper")(kept, resume)
+    return Observers(callback, progress, as_live(live), journal=keeper)
 
 
 def _check_callback(callback: Any) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,14 +21,15 @@ from galapax.core.evaluation import Population
 from galapax.core.problem import Problem
 from galapax.core.stop import NEVER, RUNNING, Stop
 from galapax.engines.drive import Watch
-from galapax.engines.interrupts import interrupts
+from galapax.engines.interrupts import Interrupts, interrupts
 from galapax.engines.outcome import Outcome, Polish, Track
 from galapax.engines.programs import Clock
 from galapax.evaluation.blackbox import BlackBox
 from galapax.results.result import Result
 from galapax.running.assemble import Answers, result_of, settings_of, try_derived
 from galapax.running.computation import Computation, black_box
-from galapax.running.observers import Facts, Observers, Progress, watching
+from galapax.running.fingerprint import fingerprint
+from galapax.running.observers import Facts, Keeper, Observers, Progress, watching
 from galapax.running.polish import check_polish, polish
 from galapax.running.searches import searches
 from galapax.running.task import Task
@@ -44,17 +49,19 @@ def solve(
         interrupts() as noted,
         jax.enable_x64(task.dtype == "float64"),
         watching(observers, lambda: _facts(task)) as (show, session),
+        _kept(task, observers, noted) as journal,
     ):
         clock, box = Clock(), black_box(task, known)
         check_polish(task)
         try_derived(task)
         ready = time.perf_counter()
-        watch = Watch(noted, snapshots=task.snapshots, viewer=session)
+        watch = Watch(noted, snapshots=task.snapshots, viewer=session, journal=journal)
+        raised: list[Exception] = []
         if session is not None:
             watch.starts = session.start
         if task.max_seconds is not None:
             watch.deadline = began + task.max_seconds
-        notifier = partial(_notifier, task, observers, began, show)
+        notifier = partial(_notifier, task, observers, began, show, raised)
         if task.restarts is not None:
             watch.notify = notifier([])
             total, answers = searches(task, noted, clock, box, watch), Answers(task, box)
@@ -84,7 +91,41 @@ def solve(
                 result.late_interrupt()
         if session is not None:
             session.finish(results[0].message)
+        if raised:
+            raised[0].result = results[0]  # type: ignore[attr-defined]
+            raise raised[0]
         return results, stopped
+
+
+@contextmanager
+def _kept(task: Task, observers: Observers, noted: Interrupts) -> Iterator[Keeper | None]:
+    """What keeps the task in a file, if it is to be kept. It is then also ended like by Ctrl-C, with its last state in
+    the file, when the system asks the process to end: batch systems do so before they kill it.
+    """
+    journal = observers.journal
+    if journal is None:
+        yield None
+        return
+    asked = False
+
+    def note(signum: int, frame: Any) -> None:
+        nonlocal asked
+        asked = noted.seen = True
+        if noted.at_once():
+            raise KeyboardInterrupt
+
+    alone = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    if alone:
+        signal.signal(signal.SIGTERM, note)
+    try:
+        journal.open(fingerprint(task), observers.title)
+        yield journal
+    finally:
+        journal.close()
+        if alone:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if asked:
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _in_batches(run: Computation, watch: Watch, notifier: Callable[[list[Outcome]], Any]) -> Outcome:
@@ -143,9 +184,17 @@ def _snapshot(task: Task, parts: list[Population], chosen: slice) -> Population:
 
 
 def _notifier(
-    task: Task, observers: Observers, began: float, show: Callable[[Progress], None], earlier: list[Outcome]
+    task: Task,
+    observers: Observers,
+    began: float,
+    show: Callable[[Progress], None],
+    raised: list[Exception],
+    earlier: list[Outcome],
 ) -> Callable[[int, Track], Stop | None]:
-    """What the engine calls between chunks: tells progress line and callback, and says why to stop, if so."""
+    """What the engine calls between chunks: tells progress line and callback, and says why to stop, if so.
+
+    raised: gets what a callback raises, once the run has ended with what it has.
+    """
 
     def state_of(track: Track) -> tuple[float, ...]:
         row = track.best_run
@@ -178,7 +227,11 @@ def _notifier(
             )
         if task.on_failure is None and failed and not np.isfinite(track.best).any():
             return Stop.FAILURES
-        answer = observers.callback(state) if observers.callback is not None else None
+        try:
+            answer = observers.callback(state) if observers.callback is not None else None
+        except Exception as error:  # goes on when the result is put together
+            raised.append(error)
+            return Stop.CALLBACK
         return Stop.CALLBACK if isinstance(answer, bool | np.bool_) and answer else None
 
     return notify

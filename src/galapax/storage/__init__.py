@@ -1,1 +1,6 @@
-"""Saved runs and studies, and files of other programs."""
+"""Saved runs and studies, checkpoints, and files of other programs."""
+
+from galapax.core import hooks
+from galapax.storage import checkpoint
+
+hooks.offer("keeper", checkpoint.keeper)

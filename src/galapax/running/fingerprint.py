@@ -1,0 +1,89 @@
+"""What decides how a task goes on, in words: a checkpoint serves a task with the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from typing import Any
+
+import jax
+import numpy as np
+
+from galapax import algorithms
+from galapax.algorithms.archive import Archived
+from galapax.algorithms.game import Payoff
+from galapax.core.algorithm import Algorithm, Shared
+from galapax.core.problem import MinMaxProblem
+from galapax.numerics import devices
+from galapax.running.task import Task
+from galapax.version import __version__
+
+
+def fingerprint(task: Task) -> dict[str, str]:
+    """{what: value}. What is not named here may change: max_seconds, who watches, and for runs that do not restart and
+    whose algorithm does not plan ahead, the limit of generations.
+    """
+    solver, problem, rules = task.solvers[0], task.problem, task.rules
+    own = {
+        "version of galapax": __version__,
+        "version of jax": jax.__version__,
+        "device": devices.platform(),
+        "precision": task.dtype,
+        "problem": problem.name,
+        "box": _digest([problem.bounds.lower, problem.bounds.upper]),
+        "functions": _functions(task),
+        "algorithm": algorithms.name_of(solver),
+        "hyper-parameters": str([_settings(one) for one in task.bound]),
+        "archive": str(solver.size if isinstance(solver, Archived) else None),
+        "runs": f"{task.runs} from number {task.first_run}",
+        "seed": str(task.seed),
+        "initial": "none" if task.initial is None else _digest([task.initial]),
+        "history": str(task.history),
+        "snapshots": str(task.snapshots),
+        "polish": str(task.polish),
+        "on_failure": str(task.on_failure),
+        "maximize": str(task.maximize),
+        "target": str(rules.target),
+        "stall": str(rules.stall),
+        "tolerance": str(rules.tolerance),
+        "reference point": _digest([] if rules.reference is None else [rules.reference]),
+    }
+    if task.restarts is not None:
+        own["restarts"] = task.restarts.name
+        own["limits"] = f"{rules.generations} generations, {rules.evaluations} evaluations"
+    return own
+
+
+def _settings(bound: Algorithm) -> str:
+    parts = {f.name: getattr(bound, f.name) for f in dataclasses.fields(bound)}  # type: ignore[arg-type]
+    return f"{type(bound).__name__}({', '.join(f'{name}={_setting(value)}' for name, value in parts.items())})"
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, Algorithm):
+        return _settings(value)
+    if isinstance(value, Shared) or hasattr(value, "dtype"):
+        return _digest(jax.tree.leaves(value))
+    if isinstance(value, Payoff):
+        return "fun"  # which is among the functions
+    return value.__qualname__ if callable(value) else repr(value)
+
+
+def _functions(task: Task) -> str:
+    if task.objective is not None:
+        text = getattr(task.objective, "text", "")
+        return hashlib.sha256(text.encode()).hexdigest()[:16] + _digest(jax.tree.leaves(task.consts))
+    if isinstance(task.problem, MinMaxProblem):
+        return ""
+    # of a black box only its name is known: what it computes may have changed, and that is the user's business
+    functions = [getattr(task.problem, name) for name in ("fun", "ineq", "eq")]
+    return " ".join(getattr(f, "__qualname__", type(f).__name__) for f in functions if f is not None)
+
+
+def _digest(arrays: Any) -> str:
+    sum_of = hashlib.sha256()
+    for array in arrays:
+        own = np.asarray(array)
+        sum_of.update(f"{own.dtype.str}{own.shape}".encode())
+        sum_of.update(np.ascontiguousarray(own).tobytes())
+    return sum_of.hexdigest()[:16]

@@ -1,0 +1,235 @@
+"""Checkpoints: one file from which runs go on, bit for bit, as if they had never stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+from galapax.core.errors import InputError
+from galapax.engines.journal import Done, Standing
+from galapax.running.observers import Checkpoint
+from galapax.storage import atomic
+from galapax.storage.capsule import Damaged, pack, unpack
+from galapax.version import __version__
+
+SHARE = 0.02  # of the time may go into writing
+KEPT = ".1"  # ends the name of the file before the last
+
+
+class Keeper:
+    """A Journal in a file. A call of the library may solve several tasks, one after the other: each is a section."""
+
+    def __init__(self, settings: Checkpoint, file: Path | None, about: dict[str, Any]) -> None:
+        """file: the checkpoint to go on from. about: what the file is to say of its run besides."""
+        self.path, self.settings, self.about = Path(settings.path), settings, about
+        self.sections: list[dict[str, Any]] = []
+        self.known: list[dict[str, Any]] = []
+        if file is not None:
+            kept = read(file)
+            self.known, self.about = kept["sections"], kept["about"] | about
+        self.sound = _sound(self.path)  # what is there now is worth keeping as the one before
+        self.begun = 0  # batches of this section
+        self.written = time.perf_counter()
+        self.cost, self.made, self.changed = 0.0, 0, False
+        self.failed = False  # the last attempt to write
+        self._writer: threading.Thread | None = None
+
+    # --- sections ---
+
+    def open(self, task: dict[str, str], title: str) -> None:
+        """A task begins. task: its fingerprint."""
+        self.begun = 0
+        own: dict[str, Any] = {"task": task, "title": title, "done": [], "standing": None}
+        at = len(self.sections)
+        if at < len(self.known):
+            _check_same(self.known[at]["task"], task)
+            own["done"], own["standing"] = list(self.known[at]["done"]), self.known[at]["standing"]
+        self.sections.append(own)
+        if at == 0:
+            self._write(self._data())  # a folder that cannot be written to is found out now, not after an hour
+        self.written = time.perf_counter()
+
+    def close(self) -> None:
+        """The task is over, or cannot go on."""
+        if self.changed:
+            self._flush(wait=True)
+        self._join()
+
+    # --- what `drive` asks, see engines/journal.py ---
+
+    def enter(self) -> Done | Standing | None:
+        own, self.begun, self.made = self.sections[-1], self.begun + 1, 0
+        if self.begun <= len(own["done"]):
+            done: Done = own["done"][self.begun - 1]
+            return done
+        standing: Standing | None = own["standing"]
+        return standing
+
+    def due(self, made: int) -> bool:
+        waited = time.perf_counter() - self.written
+        every = self.settings.generations
+        if every is not None:
+            return made - self.made >= every
+        return waited >= max(self.settings.seconds, self.cost / SHARE)
+
+    def note(self, standing: Standing) -> None:
+        self.sections[-1]["standing"], self.changed = standing, True
+        if self.due(standing.made):
+            self.made = standing.made
+            self._flush(wait=False)
+
+    def leave(self, done: Done) -> None:
+        own = self.sections[-1]
+        if self.begun > len(own["done"]):
+            own["done"].append(done)
+            own["standing"], self.changed = None, True
+
+    # --- the file ---
+
+    def _data(self) -> dict[str, Any]:
+        sections = [{**own, "done": list(own["done"])} for own in self.sections]
+        return {"galapax": __version__, "about": self.about, "sections": sections}
+
+    def _flush(self, wait: bool) -> None:
+        """Write what is known, in a thread of its own unless to wait; not while another does."""
+        if not wait and self._writer is not None and self._writer.is_alive():
+            return
+        self._join()
+        self.written, self.changed = time.perf_counter(), False
+        data = self._data()
+        if wait:
+            self._attempt(data)
+        else:
+            self._writer = threading.Thread(target=self._attempt, args=(data,), name="galapax-checkpoint")
+            self._writer.start()
+
+    def _join(self) -> None:
+        if self._writer is not None:
+            self._writer.join()
+            self._writer = None
+
+    def _attempt(self, data: dict[str, Any]) -> None:
+        start = time.perf_counter()
+        try:
+            self._write(data)
+            self.failed = False
+        except OSError as error:
+            self.changed = True
+            if not self.failed:
+                warnings.warn(
+                    f"The checkpoint {str(self.path)!r} could not be written ({error}): the run goes on, and what was "
+                    "written before is still there.",
+                    stacklevel=2,
+                )
+            self.failed = True
+        self.cost = time.perf_counter() - start
+
+    def _write(self, data: dict[str, Any]) -> None:
+        chunks = pack(data)
+        before = self.path.with_name(self.path.name + KEPT)
+        if self.sound:
+            with contextlib.suppress(FileNotFoundError):
+                _link(self.path, before)
+        atomic.write_bytes(self.path, *chunks)
+        self.sound = True
+
+
+def keeper(settings: Checkpoint | None, resume: Any, about: dict[str, Any] | None = None) -> Keeper | None:
+    """From `checkpoint=` and `resume=`: None where nothing is to be kept."""
+    if resume is True and settings is None:
+        raise InputError("resume=True goes on from the file of checkpoint=: name it, or give the file as resume=.")
+    file = None
+    if resume not in (None, False, True):
+        file = Path(os.fspath(resume))
+        if not file.exists() and not file.with_name(file.name + KEPT).exists():
+            raise InputError(f"there is no checkpoint {str(file)!r} to go on from.")
+        settings = Checkpoint(file) if settings is None else settings
+    if settings is None:
+        return None
+    path = Path(settings.path)
+    there = path.exists() or path.with_name(path.name + KEPT).exists()
+    if resume is True and there:
+        file = path
+    if there and file is None:
+        raise InputError(
+            f"{str(path)!r} is there already: pass resume=True to go on from it, or remove it to begin anew."
+        )
+    if path.is_dir():
+        raise InputError(f"checkpoint must be a file; {str(path)!r} is a folder.")
+    if not path.parent.is_dir():
+        raise InputError(f"the folder {str(path.parent)!r} of the checkpoint does not exist: make it first.")
+    try:
+        return Keeper(settings, file, about or {})
+    except OSError as error:
+        raise InputError(f"the checkpoint {str(file)!r} cannot be read: {error}.") from None
+
+
+def read(file: Path) -> dict[str, Any]:
+    """What a checkpoint holds; of a damaged one, what the file before it does, with a warning."""
+    before, problem = file.with_name(file.name + KEPT), ""
+    for path in (file, before):
+        try:
+            data = unpack(path.read_bytes())
+            _check_parts(data)
+        except FileNotFoundError:
+            problem = problem or f"{str(file)!r} is missing"
+            continue
+        except Damaged as error:
+            problem = problem or f"{str(file)!r} cannot be used: {error}"
+            continue
+        if path is before:
+            warnings.warn(f"{problem}; going on from {str(before)!r}, which is older.", stacklevel=2)
+        return data
+    raise InputError(f"{problem}.")
+
+
+def _check_parts(data: Any) -> None:
+    """Refuse a file that is whole, but holds something else."""
+    sections = data.get("sections") if isinstance(data, dict) else None
+    if not isinstance(sections, list) or not isinstance(data.get("about"), dict):
+        raise Damaged("it holds no run")
+    for own in sections:
+        parts = isinstance(own, dict) and isinstance(own.get("task"), dict) and isinstance(own.get("done"), list)
+        if not parts or not all(isinstance(done, Done) for done in own["done"]):
+            raise Damaged("it holds no run")
+        if not isinstance(own.get("standing"), Standing | None):
+            raise Damaged("it holds no run")
+
+
+def _check_same(kept: dict[str, str], task: dict[str, str]) -> None:
+    """Refuse to go on with something else."""
+    other = [name for name in task if kept.get(name) != task[name]]
+    if not other:
+        return
+    short = [name for name in other if max(len(str(kept.get(name))), len(task[name])) <= 60]
+    told = [f"{name} {kept.get(name)!r} there, {task[name]!r} here" for name in short]
+    told += [name for name in other if name not in short]
+    raise InputError(
+        f"the checkpoint is of another run: {'; '.join(told)} differ. A run goes on with the settings that it began "
+        "with."
+    )
+
+
+def _sound(path: Path) -> bool:
+    """Whether a file is worth keeping as the one before: one that is damaged is not."""
+    try:
+        unpack(path.read_bytes())
+    except (Damaged, OSError):
+        return False
+    return True
+
+
+def _link(path: Path, other: Path) -> None:
+    """Let the file be there by the other name, too: it is never gone in between."""
+    part = path.with_name(atomic.temporary_name())
+    try:
+        os.link(path, part)
+    except OSError:  # a file system without links
+        os.replace(path, other)
+        return
+    os.replace(part, other)
