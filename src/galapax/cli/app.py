@@ -35,6 +35,7 @@ app = typer.Typer(
 
 @app.command(epilog=options.EXIT_CODES)
 def solve(
+    context: typer.Context,
     problem: options.ProblemName,
     algorithm: options.AlgorithmName = None,
     setting: options.Settings = None,
@@ -63,6 +64,9 @@ def solve(
     archive: options.Archive = None,
     choose: options.Choose = None,
     gagpu_config: options.GagpuConfig = None,
+    checkpoint: options.CheckpointFile = None,
+    checkpoint_every: options.CheckpointEvery = None,
+    resume: options.Resume = False,
     out: options.Out = None,
     force: options.Force = False,
     live: options.LivePage = False,
@@ -85,6 +89,7 @@ def solve(
         page = show.find_page(live, port, host, open_page, paused, quiet)
         show.check_folder(out, force, "result.json")
         settings = setting or []
+        kept = find.find_checkpoint(checkpoint, checkpoint_every, resume, context.params)
         config = None
         if gagpu_config is not None:
             given = (("--algorithm", algorithm), ("--set", setting), ("--population", population))
@@ -128,6 +133,8 @@ def solve(
                 progress=progress,
                 history=history,
                 live=page,
+                checkpoint=kept,
+                resume=resume,
             )
             choice = None
         else:
@@ -163,13 +170,35 @@ def solve(
                 archive=archive,
                 progress=progress,
                 live=page,
+                checkpoint=kept,
+                resume=resume,
             )
         trouble = show.choose(result, choice)
         show.show(result, out, quiet, as_json)
+        show.say_resume(result, checkpoint, quiet or as_json)
         if trouble is not None:
             raise trouble
         show.keep_page(page, wait, quiet)
         raise typer.Exit(show.exit_code(result))
+
+
+@app.command(name="resume", epilog=options.EXIT_CODES)
+def resume_run(
+    context: typer.Context,
+    file: options.ResumedFile,
+    problem: options.ResumedProblem = None,
+    max_seconds: options.MaxSeconds = None,
+    out: options.Out = None,
+    force: options.Force = False,
+    quiet: options.Quiet = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Go on with a run of `galapax solve --checkpoint FILE`, as if it had never stopped."""
+    with show.clear_errors():
+        given = find.of_checkpoint(file, problem)
+    given |= {"max_seconds": max_seconds, "quiet": quiet, "as_json": as_json, "checkpoint": file, "resume": True}
+    given |= {} if out is None else {"out": out, "force": force}
+    context.invoke(solve, context=context, **given)
 
 
 @app.command(epilog=options.EXIT_CODES)

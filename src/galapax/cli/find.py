@@ -7,7 +7,7 @@ import importlib.util
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -23,9 +23,17 @@ from galapax.minimax import usual
 from galapax.operators import mutation
 from galapax.results.front import CHOICES
 from galapax.results.front import choose as choose_point
+from galapax.running.observers import Checkpoint
 from galapax.running.task import FEWEST_GENERATIONS, fitting, precision_of
-from galapax.storage import gagpu
+from galapax.storage import checkpoint, gagpu
 
+# options of `solve` that decide what is run, and where it is saved
+REPEATED = {
+    "problem", "algorithm", "setting", "dim", "generations", "population", "runs", "seed", "first_run", "target",
+    "max_evaluations", "stall", "tolerance", "restarts", "polish", "maximize", "vectorized", "blackbox", "dtype",
+    "on_failure", "history", "history_x", "snapshots", "initial", "archive", "choose", "gagpu_config", "out", "force",
+    "checkpoint_every",
+}  # fmt: skip
 FUNCTIONS = {f.__name__: f for f in (mutation.rand_1, mutation.best_1)}  # that a hyper-parameter can be
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", Callable: " or ".join(FUNCTIONS)}
 SWITCHES = {"true": True, "false": False}
@@ -140,6 +148,45 @@ def find_game_algorithm(problem: MinMaxProblem, name: str | None, settings: list
     if name is None and not settings:
         return None
     return find_algorithm(name, settings, lambda: usual(problem), population)
+
+
+def find_checkpoint(
+    file: Path | None, every: float | None, resume: bool, given: Mapping[str, Any]
+) -> Checkpoint | None:
+    """What `--checkpoint` asks for; the file says with which options, for `galapax resume`."""
+    if file is None:
+        if every is not None or resume:
+            raise InputError(f"{'--resume' if resume else '--checkpoint-every'} needs --checkpoint FILE.")
+        return None
+    plain = {k: str(v) if isinstance(v, Path) else v for k, v in given.items() if k in REPEATED}
+    seconds = Checkpoint.seconds if every is None else every
+    return Checkpoint(file, seconds, about={"solve": plain})
+
+
+def of_checkpoint(file: Path, problem: Path | None) -> dict[str, Any]:
+    """The options of the run that a checkpoint is of. problem: its file, which only the user may name: a checkpoint
+    from elsewhere runs nothing.
+    """
+    if not file.exists() and not file.with_name(file.name + checkpoint.KEPT).exists():
+        raise InputError(f"there is no checkpoint {str(file)!r}.")
+    kept = checkpoint.read(file)["about"].get("solve")
+    if not isinstance(kept, dict) or not isinstance(kept.get("problem"), str):
+        raise InputError(
+            f"{str(file)!r} was not written by galapax solve: go on from Python, with resume={str(file)!r}."
+        )
+    given = {name: value for name, value in kept.items() if name in REPEATED}
+    for name in ("out", "initial", "gagpu_config"):
+        given[name] = Path(given[name]) if given.get(name) is not None else None
+    if is_file(given["problem"]):
+        if problem is None:
+            raise InputError(
+                f"the problem is in the Python file {given['problem']!r}, which going on would run: name it, as in "
+                f"galapax resume {file} {given['problem']}."
+            )
+        given["problem"] = str(problem)
+    elif problem is not None:
+        raise InputError(f"the run is of the built-in problem {given['problem']}: leave {str(problem)!r} out.")
+    return given
 
 
 def parse_settings(algorithm: Algorithm, settings: Iterable[str], several: bool = False) -> dict[str, Any]:

@@ -98,6 +98,15 @@ Choose = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Save to this folder: a new or an empty one.")]
 Force = Annotated[bool, typer.Option("--force", help="Let --out take a folder that is not empty, and replace its run.")]
+CheckpointFile = Annotated[
+    Path | None, typer.Option("--checkpoint", help="Keep the run in this file; galapax resume FILE goes on from it.")
+]
+CheckpointEvery = Annotated[float | None, typer.Option(help="Seconds between two writings of the checkpoint (60).")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint, if it is there.")]
+ResumedFile = Annotated[Path, typer.Argument(help="The checkpoint.")]
+ResumedProblem = Annotated[
+    Path | None, typer.Argument(help="The Python file that the problem is in, if it is in one; it is run.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 UseCache = Annotated[

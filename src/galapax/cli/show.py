@@ -227,6 +227,12 @@ def find_page(
     return Live(0 if port is None else port, LOOPBACK if host is None else host, open_page, paused, say=tell, warn=warn)
 
 
+def say_resume(result: Result, checkpoint: Path | None, quiet: bool) -> None:
+    """How to go on with a run that somebody ended."""
+    if checkpoint is not None and not quiet and result.stop.early:
+        Console(stderr=True).print(f"To go on: galapax resume {checkpoint}", highlight=False)
+
+
 def keep_page(page: Live | None, wait: bool, quiet: bool) -> None:
     """Keep the live page up until Ctrl-C."""
     if page is None or not wait or not page.served:

@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from galapax import algorithms
@@ -86,11 +86,13 @@ class Checkpoint:
     path: of the file. The one before it is kept beside it, its name ending with .1.
     seconds: between two writings, at least; where writing takes long, more, so that it takes 2 % of the time at most.
     generations: write after every so many instead.
+    about: what the file is to say of its run besides, plain values by name.
     """
 
     path: str | os.PathLike[str]
     seconds: float = 60.0
     generations: int | None = None
+    about: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.path, str | os.PathLike) or not str(self.path).strip():

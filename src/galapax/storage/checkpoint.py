@@ -17,6 +17,7 @@ from galapax.storage import atomic
 from galapax.storage.capsule import Damaged, pack, unpack
 from galapax.version import __version__
 
+HIDDEN = {"box", "functions", "hyper-parameters", "initial", "reference point"}  # of which there are only checksums
 SHARE = 0.02  # of the time may go into writing
 KEPT = ".1"  # ends the name of the file before the last
 
@@ -24,14 +25,14 @@ KEPT = ".1"  # ends the name of the file before the last
 class Keeper:
     """A Journal in a file. A call of the library may solve several tasks, one after the other: each is a section."""
 
-    def __init__(self, settings: Checkpoint, file: Path | None, about: dict[str, Any]) -> None:
-        """file: the checkpoint to go on from. about: what the file is to say of its run besides."""
-        self.path, self.settings, self.about = Path(settings.path), settings, about
+    def __init__(self, settings: Checkpoint, file: Path | None) -> None:
+        """file: the checkpoint to go on from."""
+        self.path, self.settings, self.about = Path(settings.path), settings, settings.about
         self.sections: list[dict[str, Any]] = []
         self.known: list[dict[str, Any]] = []
         if file is not None:
             kept = read(file)
-            self.known, self.about = kept["sections"], kept["about"] | about
+            self.known, self.about = kept["sections"], kept["about"] | self.about
         self.sound = _sound(self.path)  # what is there now is worth keeping as the one before
         self.begun = 0  # batches of this section
         self.written = time.perf_counter()
@@ -139,7 +140,7 @@ class Keeper:
         self.sound = True
 
 
-def keeper(settings: Checkpoint | None, resume: Any, about: dict[str, Any] | None = None) -> Keeper | None:
+def keeper(settings: Checkpoint | None, resume: Any) -> Keeper | None:
     """From `checkpoint=` and `resume=`: None where nothing is to be kept."""
     if resume is True and settings is None:
         raise InputError("resume=True goes on from the file of checkpoint=: name it, or give the file as resume=.")
@@ -157,14 +158,14 @@ def keeper(settings: Checkpoint | None, resume: Any, about: dict[str, Any] | Non
         file = path
     if there and file is None:
         raise InputError(
-            f"{str(path)!r} is there already: pass resume=True to go on from it, or remove it to begin anew."
+            f"{str(path)!r} is there already: go on from it (resume=True, --resume), or remove it to begin anew."
         )
     if path.is_dir():
         raise InputError(f"checkpoint must be a file; {str(path)!r} is a folder.")
     if not path.parent.is_dir():
         raise InputError(f"the folder {str(path.parent)!r} of the checkpoint does not exist: make it first.")
     try:
-        return Keeper(settings, file, about or {})
+        return Keeper(settings, file)
     except OSError as error:
         raise InputError(f"the checkpoint {str(file)!r} cannot be read: {error}.") from None
 
@@ -206,12 +207,10 @@ def _check_same(kept: dict[str, str], task: dict[str, str]) -> None:
     other = [name for name in task if kept.get(name) != task[name]]
     if not other:
         return
-    short = [name for name in other if max(len(str(kept.get(name))), len(task[name])) <= 60]
-    told = [f"{name} {kept.get(name)!r} there, {task[name]!r} here" for name in short]
-    told += [name for name in other if name not in short]
+    told = [name if name in HIDDEN else f"{name} ({kept.get(name)} there, {task[name]} here)" for name in other]
     raise InputError(
-        f"the checkpoint is of another run: {'; '.join(told)} differ. A run goes on with the settings that it began "
-        "with."
+        f"the checkpoint is of another run, with another {', another '.join(told)}. A run goes on with the settings "
+        "that it began with."
     )
 
 
