@@ -45,11 +45,12 @@ class Keeper:
     def open(self, task: dict[str, str], title: str) -> None:
         """A task begins. task: its fingerprint."""
         self.begun = 0
-        own: dict[str, Any] = {"task": task, "title": title, "done": [], "standing": None}
+        own: dict[str, Any] = {"task": task, "title": title, "done": [], "standing": None, "at": 0}
         at = len(self.sections)
         if at < len(self.known):
             _check_same(self.known[at]["task"], task)
-            own["done"], own["standing"] = list(self.known[at]["done"]), self.known[at]["standing"]
+            own |= {name: self.known[at][name] for name in ("standing", "at")}
+            own["done"] = list(self.known[at]["done"])
         self.sections.append(own)
         if at == 0:
             self._write(self._data())  # a folder that cannot be written to is found out now, not after an hour
@@ -65,11 +66,11 @@ class Keeper:
 
     def enter(self) -> Done | Standing | None:
         own, self.begun, self.made = self.sections[-1], self.begun + 1, 0
-        if self.begun <= len(own["done"]):
-            done: Done = own["done"][self.begun - 1]
-            return done
-        standing: Standing | None = own["standing"]
-        return standing
+        if own["at"] == self.begun:  # of the last batch that was begun, be it over: it may be given more generations
+            standing: Standing | None = own["standing"]
+            return standing
+        done: Done | None = own["done"][self.begun - 1] if self.begun <= len(own["done"]) else None
+        return done
 
     def due(self, made: int) -> bool:
         waited = time.perf_counter() - self.written
@@ -79,16 +80,16 @@ class Keeper:
         return waited >= max(self.settings.seconds, self.cost / SHARE)
 
     def note(self, standing: Standing) -> None:
-        self.sections[-1]["standing"], self.changed = standing, True
+        self.sections[-1] |= {"standing": standing, "at": self.begun}
+        self.changed = True
         if self.due(standing.made):
             self.made = standing.made
             self._flush(wait=False)
 
     def leave(self, done: Done) -> None:
         own = self.sections[-1]
-        if self.begun > len(own["done"]):
-            own["done"].append(done)
-            own["standing"], self.changed = None, True
+        own["done"][self.begun - 1 :] = [done]
+        self.changed = True
 
     # --- the file ---
 
@@ -198,7 +199,7 @@ def _check_parts(data: Any) -> None:
         parts = isinstance(own, dict) and isinstance(own.get("task"), dict) and isinstance(own.get("done"), list)
         if not parts or not all(isinstance(done, Done) for done in own["done"]):
             raise Damaged("it holds no run")
-        if not isinstance(own.get("standing"), Standing | None):
+        if not isinstance(own.get("standing"), Standing | None) or not isinstance(own.get("at"), int):
             raise Damaged("it holds no run")
 
 

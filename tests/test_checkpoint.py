@@ -1,0 +1,394 @@
+"""Checkpoints: a run that was stopped or killed goes on, bit for bit, as if nothing had been."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import galapax as gx
+from galapax.cli.app import app
+from galapax.core.stop import Stop
+from galapax.storage import capsule, checkpoint
+
+BOX = [(-5.0, 5.0)] * 3
+
+
+def waves(x):
+    return jnp.sum(x**2 + 3 * jnp.sin(5 * x))
+
+
+def ring(x):
+    return jnp.sum(x**2) - 9.0
+
+
+def same(one, other):
+    """Whether two results are the same in all that was computed, to the bit."""
+    assert set(one) == set(other)
+    for name in set(one) - {"timings", "settings"}:
+        assert alike(one[name], other[name]), name
+    return True
+
+
+def alike(a, b):
+    if isinstance(a, dict):
+        return set(a) == set(b) and all(alike(a[k], b[k]) for k in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(alike, a, b))
+    if hasattr(a, "__dict__") and not isinstance(a, np.ndarray):
+        return alike(vars(a), vars(b))
+    if isinstance(a, np.ndarray):
+        return np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+    return a == b or (a != a and b != b)
+
+
+def interrupted(file, stops, call, **options):
+    """The result of a call that its callback stops at these generations, each time to go on from the file."""
+    for number, stop in enumerate(stops):
+        how = {"checkpoint": file} if not number else {"resume": file}
+        result = call(**options, **how, callback=lambda p: p.generation >= stop)  # noqa: B023 (used at once)
+        assert result.stop is Stop.CALLBACK
+    return call(**options, resume=file)
+
+
+SINGLE = sorted(set(gx.ALGORITHMS) - {"nsga2", "npga", "sharing_moea", "random", "jso", "lsrtde"})
+
+
+@pytest.mark.parametrize("algorithm", SINGLE)
+def test_every_algorithm_goes_on_as_if_it_had_never_stopped(tmp_path, algorithm):
+    def call(**options):
+        return gx.minimize(waves, BOX, algorithm, generations=60, seed=4, tolerance=0, restarts=None, **options)
+
+    whole = call(snapshots=[3, 50])
+    assert same(interrupted(tmp_path / "a", (7, 31), call, snapshots=[3, 50]), whole)
+
+
+CALLS = {
+    "ensemble": lambda **o: gx.minimize(waves, BOX, "de", runs=70, generations=40, target=-8.65, **o),
+    "restarts": lambda **o: gx.minimize(waves, BOX, max_evaluations=4000, **o),
+    "constraints": lambda **o: gx.minimize(waves, BOX, eq=ring, generations=80, **o),
+    "front": lambda **o: gx.minimize(gx.problems.get("zdt1"), archive=30, generations=40, population=20, **o),
+    "cycles": lambda **o: gx.minimize(gx.problems.get("g11"), "cde", generations=90, **o),
+    "sweep": lambda **o: gx.sweep(waves, BOX, gx.DE, weight=[0.4, 0.8], population=[10, 20], generations=40, **o),
+}
+
+
+@pytest.mark.parametrize("name", set(CALLS) - {"sweep"})
+def test_whatever_is_run_goes_on(tmp_path, name):
+    whole = CALLS[name](seed=2)
+    assert same(interrupted(tmp_path / "a", (5, 17), CALLS[name], seed=2), whole)
+
+
+def test_a_sweep_goes_on_with_the_cell_that_it_was_in(tmp_path):
+    whole = CALLS["sweep"](runs=2)
+    study = interrupted(tmp_path / "a", (5,), CALLS["sweep"], runs=2)
+    assert len(study.results) == 4
+    assert all(map(same, study.results, whole.results))
+
+
+def test_a_comparison_and_a_game_go_on(tmp_path):
+    problem = gx.problems.get("minmax_saddle")
+
+    def play(**options):
+        return gx.minimax(problem, generations=80, **options)
+
+    assert same(interrupted(tmp_path / "game", (25,), play), play())
+    again = {"max_evaluations": 600, "runs": 3}
+    file = tmp_path / "study"
+    first = gx.compare(["branin"], ["de", "ga"], **again, checkpoint=file)
+    second = gx.compare(["branin"], ["de", "ga"], **again, resume=file)
+    assert all(map(same, first.results, second.results))
+
+
+def test_a_run_that_is_over_can_be_given_more_generations(tmp_path):
+    def call(generations, **options):
+        return gx.minimize(waves, BOX, "de", generations=generations, tolerance=0, **options)
+
+    call(20, checkpoint=tmp_path / "a")
+    again = call(20, resume=tmp_path / "a")
+    assert same(again, call(20)) and again.nit == 20
+    assert same(call(50, resume=tmp_path / "a"), call(50))
+
+
+def test_an_ensemble_of_several_slices_goes_on(tmp_path):
+    def call(**options):
+        return gx.minimize(waves, BOX, "ga", runs=130, generations=25, **options)
+
+    assert same(interrupted(tmp_path / "a", (9,), call), call())
+
+
+# --- a process that is killed ---
+
+PROGRAM = """
+import sys, time
+import jax.numpy as jnp
+import numpy as np
+import galapax as gx
+from test_checkpoint import CALLS, BOX, waves
+
+name, file, slow = sys.argv[1], sys.argv[2], float(sys.argv[3])
+options = {"checkpoint": gx.Checkpoint(file, seconds=0.0), "resume": True, "seed": 2}
+if slow:
+    options["callback"] = lambda p: time.sleep(slow)
+result = CALLS[name](**options)
+result = result.results[-1] if hasattr(result, "results") else result
+kept = {k: v for k, v in result.items() if isinstance(v, np.ndarray | float | int)}
+if result.history is not None:
+    kept |= {f"history_{k}": v for k, v in vars(result.history).items() if isinstance(v, np.ndarray)}
+if result.runs is not None:
+    kept |= {f"runs_{k}": v for k, v in vars(result.runs).items() if isinstance(v, np.ndarray)}
+np.savez(file + ".npz", **kept)
+"""
+
+
+def process(name, file, slow=0.0):
+    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, name, str(file), str(slow)]
+    return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": paths}, stderr=subprocess.PIPE, text=True)
+
+
+def ended(process):
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+
+
+def stamp(file):
+    return file.stat().st_mtime_ns if file.exists() else 0
+
+
+def killed(name, folder, times, rng):
+    """How often a process was killed while it wrote checkpoints, until it was through or had been killed so often."""
+    file, kills = folder / "b", 0
+    while kills < times:
+        before, running = stamp(file), process(name, file, 0.02)
+        while running.poll() is None and len({before, stamp(file)}) == 1:
+            time.sleep(0.005)
+        time.sleep(rng.uniform(0.0, 0.4))
+        if running.poll() is not None:
+            ended(running)
+            break
+        running.send_signal(signal.SIGKILL)
+        running.communicate()
+        kills += 1
+    return kills
+
+
+def compare_killed(name, folder, times, seed):
+    ended(process(name, folder / "a"))
+    kills = killed(name, folder, times, random.Random(seed))
+    ended(process(name, folder / "b"))
+    one, other = (dict(np.load(folder / f"{file}.npz")) for file in "ab")
+    assert set(one) == set(other)
+    for part, value in one.items():
+        assert np.array_equal(value, other[part], equal_nan=value.dtype.kind == "f"), part
+    return kills
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
+def test_a_process_killed_again_and_again_comes_to_the_same_end(tmp_path):
+    assert compare_killed("restarts", tmp_path, 3, 1) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CALLS)
+def test_thirty_processes_are_killed(tmp_path, name):
+    assert compare_killed(name, tmp_path, 6, 7) > 2
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs SIGTERM")
+def test_sigterm_leaves_the_last_state_and_ends_the_process(tmp_path):
+    file = tmp_path / "b"
+    running = process("ensemble", file, 0.1)
+    while running.poll() is None and not file.exists():
+        time.sleep(0.005)
+    time.sleep(1.0)
+    running.terminate()
+    running.communicate(timeout=120)
+    assert running.returncode == -signal.SIGTERM
+    ended(process("ensemble", file))
+    ended(process("ensemble", tmp_path / "a"))
+    assert np.array_equal(np.load(f"{file}.npz")["runs_x"], np.load(tmp_path / "a.npz")["runs_x"])
+
+
+# --- files ---
+
+
+def short(**options):
+    return gx.minimize(waves, BOX, "de", generations=30, tolerance=0, **options)
+
+
+def test_the_file_before_serves_where_the_last_is_damaged(tmp_path):
+    file, whole = tmp_path / "a", short()
+    short(checkpoint=gx.Checkpoint(file, generations=5))
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    with pytest.warns(UserWarning, match="checksum does not fit.*which is older"):
+        assert same(short(resume=file), whole)
+    file.unlink()
+    with pytest.warns(UserWarning, match="is missing; going on"):
+        assert same(short(resume=file), whole)
+
+
+@pytest.mark.parametrize(
+    ("change", "other"),
+    [
+        ({"seed": 1}, "another seed \\(0 there, 1 here\\)"),
+        ({"dtype": "float32"}, "another precision"),
+        ({"algorithm": "ga"}, "another algorithm \\(de there, ga here\\)"),
+        ({"algorithm": gx.DE(weight=0.9)}, "another hyper-parameters"),
+        ({"bounds": [(-5.0, 4.0)] * 3}, "another box"),
+        ({"fun": lambda x: jnp.sum(x**2)}, "another functions"),
+        ({"runs": 2}, "another runs"),
+    ],
+)
+def test_another_run_is_refused_and_what_differs_is_named(tmp_path, change, other):
+    given = {"fun": waves, "bounds": BOX, "algorithm": "de", "generations": 10, "dtype": "float64"}
+    gx.minimize(**given, checkpoint=tmp_path / "a")
+    with pytest.raises(gx.InputError, match=other):
+        gx.minimize(**given | change, resume=tmp_path / "a")
+
+
+def test_arguments_that_cannot_be_meant_are_refused_before_the_run(tmp_path):
+    short(checkpoint=tmp_path / "a")
+    for options, sentence in [
+        ({"checkpoint": tmp_path / "a"}, "is there already"),
+        ({"checkpoint": tmp_path}, "there already|is a folder"),
+        ({"checkpoint": tmp_path / "no" / "a"}, "does not exist"),
+        ({"checkpoint": 3}, "must be the path of a file"),
+        ({"resume": tmp_path / "b"}, "there is no checkpoint"),
+        ({"resume": True}, "resume=True goes on from the file of checkpoint"),
+        ({"resume": 1.5}, "resume must be"),
+    ]:
+        with pytest.raises(gx.InputError, match=sentence):
+            short(**options)
+    with pytest.raises(gx.InputError, match="at least 0"):
+        gx.Checkpoint("a", seconds=-1)
+
+
+def test_a_folder_that_cannot_be_written_to_is_found_out_at_once(tmp_path, monkeypatch):
+    def full(path, *chunks):
+        raise OSError(30, "Read-only file system")
+
+    calls = []
+    monkeypatch.setattr(checkpoint.atomic, "write_bytes", full)
+    with pytest.raises(OSError, match="Read-only"):
+        short(checkpoint=tmp_path / "a", callback=calls.append)
+    assert not calls
+
+
+FULL_DISK = """
+import resource, signal, sys, warnings
+import galapax as gx
+from test_checkpoint import waves, BOX
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+def fill(progress):
+    if progress.generation >= 20:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (500, resource.RLIM_INFINITY))
+
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    result = gx.minimize(waves, BOX, "de", generations=60, tolerance=0, polish=False, callback=fill,
+                         checkpoint=gx.Checkpoint(sys.argv[1], generations=5))
+assert result.nit == 60
+print(sum("could not be written" in str(w.message) for w in said))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs limits on files")
+def test_a_full_disk_costs_no_run_and_no_checkpoint(tmp_path):
+    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    own = os.environ | {"PYTHONPATH": paths}
+    said = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path / "a")], capture_output=True, text=True, env=own
+    )
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.split() == ["1"]
+    kept = checkpoint.read(tmp_path / "a")["sections"][0]["standing"]
+    assert 1 <= kept.made <= 40
+    options = {"generations": 60, "tolerance": 0}
+    assert same(
+        gx.minimize(waves, BOX, "de", **options, resume=tmp_path / "a"), gx.minimize(waves, BOX, "de", **options)
+    )
+
+
+def test_damaged_bytes_give_a_sentence_and_never_another_run(tmp_path):
+    """With a checksum that fits, too: what is inside is looked at before it is used."""
+    short(checkpoint=tmp_path / "a")
+    good, rng = (tmp_path / "a").read_bytes(), random.Random(3)
+    (tmp_path / "a.1").unlink()
+    for number in range(60):
+        data = bytearray(good)
+        if number % 3 == 0:
+            del data[rng.randrange(len(data)) :]
+        elif number % 3 == 1:
+            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        else:  # a stranger's file: the checksum is right
+            for _ in range(rng.randrange(1, 4)):
+                data[rng.randrange(len(capsule.MAGIC) + capsule.DIGEST, len(data) // 3)] = rng.randrange(256)
+            body = bytes(data[len(capsule.MAGIC) + capsule.DIGEST :])
+            data = capsule.MAGIC + capsule.hashlib.sha256(body).digest() + body
+        if bytes(data) == good:
+            continue
+        (tmp_path / "b").write_bytes(data)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                checkpoint.read(tmp_path / "b")
+            except gx.InputError:
+                continue
+        assert number % 3 == 2, "a damaged file was taken for a sound one"
+
+
+def test_a_checkpoint_holds_plain_data_alone():
+    with pytest.raises(TypeError, match="cannot hold a"):
+        capsule.pack({"a": object()})
+    raw = b"".join(capsule.pack({"a": [1, (2.5, None)], 3: np.arange(4, dtype=np.int32), "s": Stop.TIME}))
+    back = capsule.unpack(raw)
+    assert back["a"] == [1, (2.5, None)] and back["s"] is Stop.TIME and back[3].dtype == np.int32
+    with pytest.raises(capsule.Damaged, match="not a checkpoint"):
+        capsule.unpack(b"PK\x03\x04")
+    with pytest.raises(capsule.Damaged, match="another version"):
+        capsule.unpack(raw.replace(b"checkpoint 1", b"checkpoint 9"))
+
+
+# --- callbacks and the command line ---
+
+
+def test_what_a_callback_raises_comes_with_the_result_so_far(tmp_path):
+    def callback(progress):
+        if progress.generation >= 10:
+            raise RuntimeError("no more paper")
+
+    with pytest.raises(RuntimeError, match="no more paper") as caught:
+        short(callback=callback, checkpoint=tmp_path / "a")
+    assert caught.value.result.nit >= 10 and np.isfinite(caught.value.result.fun)
+    assert same(short(resume=tmp_path / "a"), short())
+
+
+def test_the_command_line_goes_on(tmp_path):
+    run, file = CliRunner(), tmp_path / "run.ckpt"
+    options = ["solve", "branin", "-a", "de", "-g", "40", "--seed", "3", "--json"]
+    whole = run.invoke(app, options)
+    kept = run.invoke(app, [*options, "--checkpoint", str(file), "--checkpoint-every", "0"])
+    again = run.invoke(app, ["resume", str(file), "--json"])
+    assert whole.exit_code == kept.exit_code == again.exit_code == 0, again.output
+    assert '"fun"' in whole.output and whole.output.split('"timings"')[0] == again.output.split('"timings"')[0]
+    problem = tmp_path / "bowl.py"
+    problem.write_text("def fun(x):\n    return (x**2).sum()\n\nbounds = [(-1, 1)] * 2\n")
+    run.invoke(app, ["solve", str(problem), "-a", "de", "-g", "5", "--checkpoint", str(tmp_path / "b")])
+    refused = run.invoke(app, ["resume", str(tmp_path / "b")])
+    assert refused.exit_code == 2 and "which going on would run" in " ".join(refused.stderr.split())
+    assert run.invoke(app, ["resume", str(tmp_path / "b"), str(problem)]).exit_code == 0
+    assert run.invoke(app, ["resume", str(tmp_path / "c")]).exit_code == 2
