@@ -7,6 +7,7 @@ of an ensemble are cut into slices (see slices.py), which take turns chunk by ch
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
@@ -137,7 +138,8 @@ def drive(engine: Engine, parts: list[Slice], *, limit: int, watch: Watch, keep_
     if made >= limit or bool((track.reason != RUNNING).all()):  # it was over when it was kept
         return _finished(engine, parts, watch, taken, made, None, waited)
     while True:
-        until = min((g for g in watch.snapshots if g > made), default=limit)
+        at = bisect_right(watch.snapshots, made)  # they are in order
+        until = watch.snapshots[at] if at < len(watch.snapshots) else limit
         most = limit if watch.viewer is None else watch.viewer.most
         length = min(engine.plan(length, took), limit - made, until - made, most)
         ahead = [] if watch.journal is None else [Ahead.of(part) for part in parts]
@@ -156,7 +158,7 @@ def drive(engine: Engine, parts: list[Slice], *, limit: int, watch: Watch, keep_
                 part.history.append(pieces[0][:length].copy() if len(pieces) == 1 else np.concatenate(pieces)[:length])
         stopped = _look(watch, made, before, track, parts, ended)
         last = ended or stopped is not None
-        _take_snapshots(engine, parts, taken, {g for g in watch.snapshots if g == made})
+        _take_snapshots(engine, parts, taken, {made} if made == until and at < len(watch.snapshots) else set())
         if watch.journal is not None and (last or watch.journal.due(made)):
             watch.journal.note(_standing(parts, made, length, ahead, taken))
         if last:

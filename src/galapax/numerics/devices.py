@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import jax
+from jax._src import xla_bridge  # JAX has no public way to ask whether it has begun
 
 CONFIG: Any = jax.config  # its settings have no types
 GPUS = {"cuda", "rocm", "gpu"}
@@ -49,7 +50,79 @@ def free_memory() -> int:
 
 
 def host_memory() -> int:
-    """Bytes that can still be had on this machine."""
+    """Bytes that this process can still have: of the machine, and of the control group that it is in."""
+    return min(_of_the_machine(), *_of_its_groups(), 2**62)
+
+
+def _of_the_machine() -> int:
+    try:  # what the system would give, files in its cache included; free pages alone are far fewer
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            found = {name: value for name, _, value in (line.partition(":") for line in lines)}
+        return int(found["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        pass
     if "SC_AVPHYS_PAGES" in os.sysconf_names:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return 4 * 2**30
+
+
+def _of_its_groups(root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> list[int]:
+    """What each group that the process is in, and each one around it, still allows."""
+    try:
+        with open(own, encoding="utf-8") as lines:
+            groups = [line.rstrip("\n").split(":", 2) for line in lines]
+    except OSError:
+        return []
+    left = []
+    for _, controllers, path in (group for group in groups if len(group) == 3):
+        if controllers not in ("", "memory"):
+            continue
+        folder, names = (
+            (f"{root}/memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"))
+            if controllers
+            else (root, ("memory.max", "memory.current", "inactive_file"))
+        )
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        for depth in range(len(parts) + 1):
+            place = "/".join([folder, *parts[:depth]])
+            limit, used = (_number_in(f"{place}/{name}") for name in names[:2])
+            if limit is not None and used is not None:
+                left.append(max(0, limit - used + (_number_in(f"{place}/memory.stat", names[2]) or 0)))
+    return left
+
+
+def _number_in(file: str, field: str | None = None) -> int | None:
+    """The number in a file, or after a name at the start of one of its lines; None if there is none."""
+    try:
+        with open(file, encoding="ascii") as lines:
+            for line in lines:
+                words = line.split()
+                if field is None or words[0] == field:
+                    return int(words[-1])
+    except (OSError, ValueError, IndexError):
+        pass
+    return None
+
+
+_forked = False
+
+
+def _note_fork() -> None:
+    global _forked
+    _forked = started()
+
+
+def started() -> bool:
+    """Whether JAX has set up its devices, and with them threads, in this process or the one that it was forked from."""
+    return bool(xla_bridge.backends_are_initialized())
+
+
+def forked() -> bool:
+    """Whether this process was forked from one in which JAX had threads: they are not here, and waiting for them would
+    never end.
+    """
+    return _forked
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)

@@ -303,6 +303,11 @@ def traced(task: Task) -> Task:
 
 def check_outside() -> None:
     """Refuse to run inside a function that JAX is tracing, or with compilation switched off."""
+    if devices.forked():
+        raise InputError(
+            "this process was forked from one that had used JAX, and would hang: start processes by "
+            'multiprocessing.get_context("spawn").'
+        )
     if devices.CONFIG.jax_disable_jit:
         raise InputError("jax_disable_jit is on, and galapax compiles its runs: switch it off around this call.")
     if isinstance(jax.device_put(np.float32(0)), Tracer):

@@ -19,11 +19,19 @@ from galapax.results.result import direction
 from galapax.running.observers import Facts
 from galapax.view.live.messages import plain
 
-SIDE, BLOCK = 72, 648  # a grid of contours has SIDE * SIDE points, evaluated so many at a time
+SIDE, BLOCK = 72, 216  # a grid of contours has SIDE * SIDE points, evaluated so many at a time
 SLOW = 8.0  # seconds that a grid may take
 _contouring = threading.Lock()
-# a thread inside JAX when the process ends would abort it
-atexit.register(_contouring.acquire, timeout=20.0)
+_leaving = threading.Event()
+
+
+def _leave() -> None:
+    """A thread inside JAX when the process ends would abort it: it ends after the block that it is at."""
+    _leaving.set()
+    _contouring.acquire(timeout=20.0)
+
+
+atexit.register(_leave)
 
 
 class Contours:
@@ -82,6 +90,8 @@ class Contours:
                 began = began or time.perf_counter()  # after the compilation
                 if time.perf_counter() - began > SLOW:
                     return {"why": "No contours: the objective takes too long."}
+                if _leaving.is_set():
+                    return {"why": "No contours: the run is over."}
         z = direction(settings) * np.concatenate(values).astype(float)
         return {
             "side": SIDE,

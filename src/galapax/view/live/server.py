@@ -249,23 +249,25 @@ class Guard:
                 message["headers"] = [*message["headers"], *self.HEADERS]
             await send(message)
 
-        why = self._refusal(scope["method"], Headers(scope=scope), QueryParams(scope["query_string"]))
+        why = self._refusal(scope["method"], scope["path"], Headers(scope=scope), QueryParams(scope["query_string"]))
         answer = self.app if why is None else PlainTextResponse(why, 403)
         await answer(scope, receive, send_safely)
 
-    def _refusal(self, method: str, headers: Headers, query: QueryParams) -> str | None:
+    def _refusal(self, method: str, path: str, headers: Headers, query: QueryParams) -> str | None:
         token, host = self.server.token, headers.get("host", "")
         if token:
             if not hmac.compare_digest(query.get("token", "").encode(), token.encode()):
                 return "This page needs the token that galapax printed with its address."
         elif re.sub(r":\d+$", "", host) not in (self.server.live.host, "127.0.0.1", "localhost", "[::1]"):
             return "This page is for this machine alone."  # a name that somebody made to point here
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
+        # "none": typed into the address bar; a link on another site may lead to the page, but to nothing else here
+        welcome = site in ("same-origin", "none") or (path == "/" and headers.get("sec-fetch-mode") == "navigate")
+        if not welcome or (origin is not None and origin.partition("://")[2] != host):
+            return "What the run shows is for its own page alone."
         if method in ("GET", "HEAD"):
             return None
-        origin = headers.get("origin")
-        if origin is not None and origin.partition("://")[2] != host:
-            return "Commands come from the page itself."
-        if headers.get("sec-fetch-site", "same-origin") != "same-origin":
+        if site != "same-origin":
             return "Commands come from the page itself."
         if headers.get("content-type", "").partition(";")[0] != "application/json":
             return "Commands are JSON."  # which no form of another site can send
