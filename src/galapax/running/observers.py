@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import ipaddress
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -19,6 +20,12 @@ from galapax.engines.drive import Viewer
 from galapax.running.task import Task
 
 LOOPBACK = "127.0.0.1"
+
+
+def to_stderr(sentence: str) -> None:
+    """The library itself never prints: what a program writes to stdout is its own."""
+    sys.stderr.write(f"{sentence}\n")
+    sys.stderr.flush()
 
 
 def _warn(sentence: str) -> None:
@@ -40,7 +47,7 @@ class Live:
     host: str = LOOPBACK
     open_browser: bool = True
     paused: bool = False
-    say: Callable[[str], Any] = print
+    say: Callable[[str], Any] = to_stderr
     warn: Callable[[str], Any] = _warn
 
     def __post_init__(self) -> None:

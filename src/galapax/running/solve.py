@@ -44,8 +44,9 @@ def solve(
         interrupts() as noted,
         jax.enable_x64(task.dtype == "float64"),
         watching(observers, lambda: _facts(task)) as (show, session),
+        black_box(task, known) as box,
     ):
-        clock, box = Clock(), black_box(task, known)
+        clock = Clock()
         check_polish(task)
         try_derived(task)
         ready = time.perf_counter()
@@ -54,7 +55,9 @@ def solve(
             watch.starts = session.start
         if task.max_seconds is not None:
             watch.deadline = began + task.max_seconds
-        notifier = partial(_notifier, task, observers, began, show)
+        if box is not None:
+            box.late = lambda: watch.late
+        notifier = partial(_notifier, task, observers, began, show, box)
         if task.restarts is not None:
             watch.notify = notifier([])
             total, answers = searches(task, noted, clock, box, watch), Answers(task, box)
@@ -109,8 +112,7 @@ def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:
         rules = rules._replace(generations=int(total.track.generations[row]))
     again = replace(task, rules=rules, max_seconds=None)
     clock = Clock()
-    with interrupts() as noted, jax.enable_x64(task.dtype == "float64"):
-        box = black_box(task)
+    with interrupts() as noted, jax.enable_x64(task.dtype == "float64"), black_box(task) as box:
         began = time.perf_counter()
         watch = Watch(noted, snapshots=task.snapshots)
         if task.restarts is not None:
@@ -143,7 +145,12 @@ def _snapshot(task: Task, parts: list[Population], chosen: slice) -> Population:
 
 
 def _notifier(
-    task: Task, observers: Observers, began: float, show: Callable[[Progress], None], earlier: list[Outcome]
+    task: Task,
+    observers: Observers,
+    began: float,
+    show: Callable[[Progress], None],
+    box: BlackBox | None,
+    earlier: list[Outcome],
 ) -> Callable[[int, Track], Stop | None]:
     """What the engine calls between chunks: tells progress line and callback, and says why to stop, if so."""
 
@@ -176,6 +183,8 @@ def _notifier(
             raise EvaluationError(
                 f"fun or a constraint returned NaN or inf at {failed} of the {state.nfev} points evaluated so far."
             )
+        if box is not None and box.halted:
+            return Stop.WORKERS
         if task.on_failure is None and failed and not np.isfinite(track.best).any():
             return Stop.FAILURES
         answer = observers.callback(state) if observers.callback is not None else None

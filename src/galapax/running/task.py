@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -24,6 +24,8 @@ from galapax.core.stop import NEVER, Rules
 from galapax.engines.points import probe
 from galapax.engines.search import Search, Traced
 from galapax.engines.slices import runs_that_fit
+from galapax.evaluation.executors import Calls, checked_calls
+from galapax.evaluation.failures import RESAMPLES, check_policy
 from galapax.evaluation.fit import check_fit, differentiable, objective_count
 from galapax.evaluation.formulas import trace
 from galapax.measures import indicators
@@ -62,6 +64,7 @@ class Task:
     initial: np.ndarray | None
     on_failure: str | None
     restarts: Restarts | None = None
+    calls: Calls = field(default_factory=Calls)  # how a black box is called
     polish: bool | str = False  # refine the best of each run by its gradient: True, False or "auto"
 
     @property
@@ -108,6 +111,7 @@ class Task:
             freeze=self.blackbox or self.rules.by_run,
             leaves=self.blackbox or devices.on_cpu(),
             with_x=self.history == "x",
+            resamples=RESAMPLES if self.on_failure == "resample" else 0,
         )
 
 
@@ -133,6 +137,11 @@ def fitting(problem: Problem, blackbox: Any, vectorized: Any, dtype: Any, popula
     return algorithms.resolve(None, problem.constrained, objectives)
 
 
+def is_called(blackbox: Any, executor: Any = None, workers: Any = None) -> bool:
+    """Whether the functions are called as plain Python: workers can do no other."""
+    return bool(blackbox) or executor is not None or workers is not None
+
+
 def archived(solver: Algorithm, size: int) -> Algorithm:
     """The algorithm with an archive of that size."""
     if not solver.several_objectives:
@@ -154,6 +163,12 @@ def prepare(
     blackbox: Any = False,
     dtype: Any = None,
     on_failure: Any = None,
+    executor: Any = None,
+    workers: Any = None,
+    timeout: Any = None,
+    retries: Any = 0,
+    cache: Any = False,
+    asynchronous: Any = False,
     **options: Any,
 ) -> Task:
     """Check the arguments of `minimize` and trace the problem's functions: what cannot be done is refused here, before
@@ -162,8 +177,9 @@ def prepare(
     check_outside()
     for solver in solvers:
         solver.check()
-    if not (on_failure is None or (isinstance(on_failure, str) and on_failure in ("worst", "raise"))):
-        raise InputError(f'on_failure must be "worst" or "raise", got {on_failure!r}.')
+    check_policy(on_failure)
+    blackbox = is_called(blackbox, executor, workers)
+    calls = checked_calls(blackbox, executor, workers, timeout, retries, cache, asynchronous)
     kind = precision_of(dtype, problem.constrained, blackbox)
     share = _tolerance(tolerance, kind)
     if solvers[0].several_objectives:
@@ -178,8 +194,9 @@ def prepare(
         rules=rules,
         maximize=bool(maximize),
         vectorized=bool(vectorized),
-        blackbox=bool(blackbox),
+        blackbox=blackbox,
         on_failure=on_failure,
+        calls=calls,
         **options,
     )
     return task if blackbox else traced(task)
@@ -208,6 +225,7 @@ def assembled(
     guessed: bool = False,
     restarts: Restarts | None = None,
     polish: Any = False,
+    calls: Calls = Calls(),
 ) -> Task:
     """A Task that no function is in yet, from arguments that are checked here."""
     first = 0 if first_run is None else whole(first_run, "first_run", 0)
@@ -268,6 +286,7 @@ def assembled(
         on_failure=on_failure,
         restarts=restarts,
         polish=_polish(polish),
+        calls=calls,
     )
 
 

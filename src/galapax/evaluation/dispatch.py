@@ -1,0 +1,270 @@
+"""Points sent to the workers of an executor, in chunks, and what becomes of chunks whose worker dies or hangs.
+
+Answers are put in place by the number of their point, so that the order in which they arrive changes nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import math
+import pickle
+import queue
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+from concurrent import futures
+from concurrent.futures import BrokenExecutor
+from typing import NamedTuple
+
+import numpy as np
+
+from galapax.core.errors import InputError
+from galapax.evaluation import worker
+from galapax.evaluation.executors import Calls, Pool
+from galapax.evaluation.worker import Answer, Failure, Functions, Told
+
+TOGETHER, SINGLY, ALONE = range(3)  # how rows are sent: those whose pool broke next by themselves, then one at a time
+STARTS = 3  # pools that may break before the first answer
+GRACE = 1.0  # seconds beyond the limit for a task to arrive, where nobody tells when it began
+
+
+class Chunk(NamedTuple):
+    """Rows for one task. payload: the functions, if they are sent along. until: when it has taken too long."""
+
+    rows: list[int]
+    payload: bytes | None = None
+    until: float = math.inf
+
+
+class Remote:
+    """The functions of a black box, called by the workers of a pool. halted: why it cannot go on, if so."""
+
+    def __init__(self, functions: Functions, calls: Calls) -> None:
+        self.pool = Pool(calls)
+        self.timeout = calls.timeout
+        self.halted = ""
+        self._functions = functions
+        self._key = uuid.uuid4().hex
+        self._payload: bytes | None = None
+        self._by_value = False  # pickled by cloudpickle
+        self._serial = itertools.count()
+        self._row_seconds = math.nan  # as measured in the last task
+        self._met = False  # whether a worker ever said something
+        self._answered = False  # whether one ever evaluated something
+        self._lost = 0  # pools or workers
+        self._stuck: list[futures.Future[Told]] = []  # tasks that were given up and still hold a worker
+        self._landed: queue.SimpleQueue[futures.Future[Told]] = queue.SimpleQueue()
+        self._waiting: deque[Chunk] = deque()
+        self._flying: dict[futures.Future[Told], Chunk] = {}
+        self._suspects: list[Chunk] = []  # rows to be tried with more care
+        self._points = np.zeros((0, 0))
+        self._answers: list[Answer | None] = []
+        worker.keep(self._key, functions)
+
+    def close(self) -> None:
+        worker.forget(self._key)
+        self.pool.close()
+
+    def __call__(self, points: np.ndarray, late: Callable[[], bool]) -> list[Answer | None]:
+        """What came of each point; None for those that were not reached, once it is late."""
+        self._points, self._answers = points, [None] * len(points)
+        self._suspects = self._chunks(len(points))
+        try:
+            for level in (TOGETHER, SINGLY, ALONE):
+                self._waiting, self._suspects = deque(self._suspects), []
+                self._round(level, late)
+        finally:  # Ctrl-C, too
+            for future in self._flying:
+                future.cancel()
+            self._flying, self._waiting = {}, deque()
+        return self._answers
+
+    @property
+    def answers(self) -> list[Answer | None]:
+        """Those of the last call so far."""
+        return self._answers
+
+    def _chunks(self, count: int) -> list[Chunk]:
+        """Rows for each task: large ones first and small ones last, so that the workers end together, but none so small
+        that handing it over takes longer than the rest.
+        """
+        known = self._row_seconds > 0
+        least = math.ceil(self.pool.task_seconds / self._row_seconds) if known else 1
+        most = count
+        if self.timeout is not None:  # the limit is then on the whole task: if it is passed, rows are sent singly
+            most = max(1, int(self.timeout / 4 / self._row_seconds)) if known else 1
+        chunks, at, workers = [], 0, self.pool.workers
+        while at < count:
+            size = min(max(least, math.ceil((count - at) / (2 * workers))), most, count - at)
+            chunks.append(Chunk(list(range(at, at + size))))
+            at += size
+        return chunks
+
+    def _round(self, level: int, late: Callable[[], bool]) -> None:
+        """Send what waits, and wait for it."""
+        while (self._waiting or self._flying) and not self.halted:
+            while self._waiting and len(self._flying) < self._room(level) and not self.halted:
+                self._send(self._waiting.popleft())
+            if not self._flying and self._waiting and not self.halted:
+                self.halted = f"all workers hang, beyond the limit of {self.timeout:g} s for an evaluation"
+            for future in self._arrived():
+                if future in self._flying:  # else it was lost with its pool
+                    self._settle(future, self._flying.pop(future), level)
+            self._expire()
+            if late() and self._answered:
+                self._waiting, self._suspects = deque(), []
+                return
+
+    def _room(self, level: int) -> int:
+        """How many tasks may be under way."""
+        if level == ALONE:
+            return 1
+        workers = self.pool.workers
+        if level == TOGETHER and (self.timeout is None or self.pool.kills):
+            return 2 * workers  # the next ones wait where the workers are
+        self._stuck = [future for future in self._stuck if not future.done()]
+        return max(0, workers - len(self._stuck))
+
+    def _send(self, chunk: Chunk) -> None:
+        limit = self.timeout
+        try:
+            task = (self._key, chunk.payload, self._points[chunk.rows], next(self._serial))
+            future = self.pool.submit(*task, limit=limit)
+        except (BrokenExecutor, RuntimeError) as error:  # RuntimeError: it was shut down
+            self._waiting.appendleft(chunk)
+            self._renew(error)
+            return
+        if limit is not None and not self.pool.kills:
+            chunk = chunk._replace(until=time.perf_counter() + limit + GRACE)
+        self._flying[future] = chunk
+        future.add_done_callback(self._landed.put)
+
+    def _arrived(self) -> list[futures.Future[Told]]:
+        """Tasks that ended, after waiting a moment for the first."""
+        landed = []
+        try:
+            landed.append(self._landed.get(timeout=0.05))
+            while True:
+                landed.append(self._landed.get_nowait())
+        except queue.Empty:
+            return landed
+
+    def _settle(self, future: futures.Future[Told], chunk: Chunk, level: int) -> None:
+        """Put the answers of a task in place, or see what became of it."""
+        try:
+            told = future.result()
+        except BrokenExecutor as error:  # and with it all tasks under way, one of which did it
+            lost = [chunk, *self._flying.values()]
+            self._flying = {}
+            self._renew(error)
+            if level == ALONE:
+                self._answers[chunk.rows[0]] = _died(error)
+            else:
+                self._suspects += [Chunk([row]) for own in lost for row in own.rows]
+            return
+        except (Exception, futures.CancelledError) as error:
+            if isinstance(error, futures.TimeoutError | TimeoutError):
+                self._give_up(chunk, self._too_long())
+            else:
+                self._note_loss(error)
+                self._give_up(chunk, _died(error))
+            return
+        self._met = True
+        if told.missing or told.unloadable:
+            if told.missing or chunk.payload is self._payload:  # else they were made anew since
+                self._load(told.unloadable)
+            self._waiting.appendleft(chunk._replace(payload=self._payload))
+            return
+        self._answered = True
+        self._row_seconds = told.seconds / len(chunk.rows)
+        for row, answer in zip(chunk.rows, told.answers, strict=True):
+            self._answers[row] = answer
+
+    def _give_up(self, chunk: Chunk, why: Failure) -> None:
+        """A task that does not come back: its only row has failed; of several, each is sent by itself."""
+        if len(chunk.rows) == 1:
+            self._answers[chunk.rows[0]] = why
+        else:
+            self._suspects += [Chunk([row]) for row in chunk.rows]
+
+    def _expire(self) -> None:
+        """Give up tasks that take too long, where the pool does not do it."""
+        now = time.perf_counter()
+        late = [future for future, chunk in self._flying.items() if now > chunk.until]
+        for future in late:
+            self._give_up(self._flying.pop(future), self._too_long())
+            if not future.cancel():
+                self._stuck.append(future)
+        if late and self._stuck and self.pool.renew():
+            self._stuck = []
+            self._send_again()
+
+    def _send_again(self) -> None:
+        self._waiting.extendleft(chunk._replace(until=math.inf) for chunk in self._flying.values())
+        self._flying = {}
+
+    def _renew(self, error: BaseException) -> None:
+        """Another pool in place of a broken one."""
+        self._send_again()
+        self._note_loss(error)
+        if not self.pool.renew():
+            self.halted = (
+                f"the executor is broken ({type(error).__name__}: {error}), and only one that is given as a function "
+                "which makes it, executor=lambda: ..., can be made again"
+            )
+
+    def _note_loss(self, error: BaseException) -> None:
+        """Refuse workers that never said anything: they cannot even start."""
+        self._lost += 1
+        if not self._met and self._lost >= STARTS:
+            raise InputError(
+                f"the worker processes die before they evaluate anything ({type(error).__name__}: {error}). In a "
+                'script, put the call under `if __name__ == "__main__":`, since each process reads the script first.'
+            )
+
+    def _load(self, error: str) -> None:
+        """Have the functions ready to be sent. error: why a worker could not load them as they were."""
+        if error and (self._by_value or importlib.util.find_spec("cloudpickle") is None):
+            raise InputError(
+                f"a worker cannot load {_names(self._functions)} ({error}): put the functions into a module that the "
+                "workers can import" + ("." if self._by_value else ", or install cloudpickle (galapax[workers]).")
+            )
+        if self._payload is None or error:
+            self._payload, self._by_value = pickled(self._functions, by_value=bool(error))
+
+    def _too_long(self) -> Failure:
+        return Failure(f"no answer within the limit of {self.timeout:g} s")
+
+
+def pickled(functions: Functions, by_value: bool) -> tuple[bytes, bool]:
+    """The functions to send, and whether cloudpickle made them: it takes lambdas and functions of a notebook."""
+    if not by_value:
+        try:
+            return pickle.dumps(tuple(functions)), False
+        except Exception:
+            pass
+    try:
+        import cloudpickle
+    except ModuleNotFoundError:
+        raise InputError(
+            f"{_names(functions)} cannot be pickled and sent to workers: define it with def at the top of a module, "
+            "or install cloudpickle (galapax[workers]), which takes lambdas and functions of a notebook."
+        ) from None
+    try:
+        return cloudpickle.dumps(tuple(functions)), True
+    except Exception as error:
+        raise InputError(
+            f"{_names(functions)} cannot be sent to workers: it holds what cannot be pickled ({error})."
+        ) from error
+
+
+def _names(functions: Functions) -> str:
+    """The functions by name, for a message."""
+    named = (f"{name} ({getattr(f, '__qualname__', type(f).__name__)})" for name, f in functions.calls.items())
+    return ", ".join(named)
+
+
+def _died(error: BaseException) -> Failure:
+    return Failure(f"the worker was lost ({type(error).__name__}: {error})")
