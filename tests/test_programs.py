@@ -373,7 +373,10 @@ def test_the_platform_is_that_of_the_default_device():
 
 def test_float32_made_outside_a_float64_run_is_warned_of():
     root, twice = jnp.sqrt(2.0), np.sqrt(2.0)
-    with jax.enable_x64(True), pytest.warns(UserWarning, match="fun uses float32 arrays made outside it in a float64 run"):
+    with (
+        jax.enable_x64(True),
+        pytest.warns(UserWarning, match="fun uses float32 arrays made outside it in a float64 run"),
+    ):
         trace(gx.Problem(lambda x: jnp.sum(x) * root, BOX), "float64")
     with jax.enable_x64(True), warnings.catch_warnings():
         warnings.simplefilter("error")

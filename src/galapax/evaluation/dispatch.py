@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import math
+import os
 import pickle
 import queue
 import time
@@ -26,16 +27,17 @@ from galapax.evaluation.executors import Calls, Pool
 from galapax.evaluation.worker import Answer, Failure, Functions, Told
 
 TOGETHER, SINGLY, ALONE = range(3)  # how rows are sent: those whose pool broke next by themselves, then one at a time
-STARTS = 3  # pools that may break before the first answer
+STARTS = 2  # pools that may break before the first answer
 GRACE = 1.0  # seconds beyond the limit for a task to arrive, where nobody tells when it began
+START = 60.0  # seconds beyond the limit for workers that may have to start first
 
 
 class Chunk(NamedTuple):
-    """Rows for one task. payload: the functions, if they are sent along. until: when it has taken too long."""
+    """Rows for one task. payload: the functions, if they are sent along. sent: when, by time.perf_counter."""
 
     rows: list[int]
     payload: bytes | None = None
-    until: float = math.inf
+    sent: float = math.inf
 
 
 class Remote:
@@ -51,7 +53,8 @@ class Remote:
         self._by_value = False  # pickled by cloudpickle
         self._serial = itertools.count()
         self._row_seconds = math.nan  # as measured in the last task
-        self._met = False  # whether a worker ever said something
+        self._met: set[int] = set()  # processes of this pool that ever said something
+        self._started = False  # whether the pool's workers have all been there
         self._answered = False  # whether one ever evaluated something
         self._lost = 0  # pools or workers
         self._stuck: list[futures.Future[Told]] = []  # tasks that were given up and still hold a worker
@@ -79,6 +82,7 @@ class Remote:
             for future in self._flying:
                 future.cancel()
             self._flying, self._waiting = {}, deque()
+        self._started = True
         return self._answers
 
     @property
@@ -136,9 +140,7 @@ class Remote:
             self._waiting.appendleft(chunk)
             self._renew(error)
             return
-        if limit is not None and not self.pool.kills:
-            chunk = chunk._replace(until=time.perf_counter() + limit + GRACE)
-        self._flying[future] = chunk
+        self._flying[future] = chunk._replace(sent=time.perf_counter())
         future.add_done_callback(self._landed.put)
 
     def _arrived(self) -> list[futures.Future[Told]]:
@@ -171,7 +173,8 @@ class Remote:
                 self._note_loss(error)
                 self._give_up(chunk, _died(error))
             return
-        self._met = True
+        self._met.add(told.process)
+        self._started |= os.getpid() in self._met or len(self._met) >= self.pool.workers
         if told.missing or told.unloadable:
             if told.missing or chunk.payload is self._payload:  # else they were made anew since
                 self._load(told.unloadable)
@@ -191,24 +194,27 @@ class Remote:
 
     def _expire(self) -> None:
         """Give up tasks that take too long, where the pool does not do it."""
-        now = time.perf_counter()
-        late = [future for future, chunk in self._flying.items() if now > chunk.until]
+        if self.timeout is None or self.pool.kills:
+            return
+        before = time.perf_counter() - self.timeout - (GRACE if self._started else START)
+        late = [future for future, chunk in self._flying.items() if chunk.sent < before]
         for future in late:
             self._give_up(self._flying.pop(future), self._too_long())
             if not future.cancel():
                 self._stuck.append(future)
         if late and self._stuck and self.pool.renew():
-            self._stuck = []
             self._send_again()
 
     def _send_again(self) -> None:
-        self._waiting.extendleft(chunk._replace(until=math.inf) for chunk in self._flying.values())
-        self._flying = {}
+        """All that is under way, to another pool."""
+        self._waiting.extendleft(self._flying.values())
+        self._flying, self._stuck = {}, []
+        self._met, self._started = set(), False
 
     def _renew(self, error: BaseException) -> None:
         """Another pool in place of a broken one."""
-        self._send_again()
         self._note_loss(error)
+        self._send_again()
         if not self.pool.renew():
             self.halted = (
                 f"the executor is broken ({type(error).__name__}: {error}), and only one that is given as a function "
@@ -218,7 +224,8 @@ class Remote:
     def _note_loss(self, error: BaseException) -> None:
         """Refuse workers that never said anything: they cannot even start."""
         self._lost += 1
-        if not self._met and self._lost >= STARTS:
+        self._lost = 0 if self._met else self._lost
+        if self._lost >= STARTS:
             raise InputError(
                 f"the worker processes die before they evaluate anything ({type(error).__name__}: {error}). In a "
                 'script, put the call under `if __name__ == "__main__":`, since each process reads the script first.'
@@ -267,4 +274,5 @@ def _names(functions: Functions) -> str:
 
 
 def _died(error: BaseException) -> Failure:
-    return Failure(f"the worker was lost ({type(error).__name__}: {error})")
+    code = getattr(error, "exitcode", None)  # of Pebble's
+    return Failure(f"the worker was lost ({type(error).__name__}: {error}{f', exit code {code}' if code else ''})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import threading
 import warnings
@@ -176,6 +177,8 @@ def _usable(executor: Any) -> Any:
 
 def _processes(count: int) -> Any:
     """A pool of processes: Pebble's, which ends and replaces single ones, if it is installed."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # its script makes workers without a guard
+        raise InputError('a worker process cannot make workers: put the call under `if __name__ == "__main__":`.')
     context = _Context()
     try:
         from pebble import ProcessPool

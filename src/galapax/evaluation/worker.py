@@ -42,11 +42,14 @@ class Functions(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What came of a task. seconds: that it took. missing: the worker does not know the functions. unloadable: what
-    went wrong when it tried to load them.
+    """What came of a task.
+
+    process: that did it. seconds: that it took. missing: the worker does not know the functions. unloadable: what went
+    wrong when it tried to load them.
     """
 
     answers: list[Answer]
+    process: int
     seconds: float = 0.0
     missing: bool = False
     unloadable: str = ""
@@ -77,17 +80,17 @@ def work(key: str, payload: bytes | None, rows: np.ndarray, serial: int) -> Told
     """A task. serial: makes every task another, since some schedulers compute equal ones once."""
     if key not in _functions:
         if payload is None:
-            return Told([], missing=True)
+            return Told([], os.getpid(), missing=True)
         try:
             keep(key, Functions(*pickle.loads(payload)))
         except Exception as error:
-            return Told([], unloadable=f"{type(error).__name__}: {error}")
+            return Told([], os.getpid(), unloadable=f"{type(error).__name__}: {error}")
     functions = _functions[key]
     start = time.perf_counter()
     answers = at_once(functions.calls, rows) if functions.vectorized else [one(functions.calls, x) for x in rows]
     seconds = time.perf_counter() - start
     # an exception may hold what cannot be pickled
-    return Told([a._replace(cause=None) if isinstance(a, Failure) else a for a in answers], seconds)
+    return Told([a._replace(cause=None) if isinstance(a, Failure) else a for a in answers], os.getpid(), seconds)
 
 
 def one(calls: Mapping[str, Callable[..., Any]], x: np.ndarray) -> Answer:

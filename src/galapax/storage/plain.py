@@ -9,6 +9,7 @@ import numpy as np
 
 from galapax.core.problem import Bounds, Described, MinMaxProblem, Problem, unavailable
 from galapax.core.stop import Stop
+from galapax.evaluation.failures import Failed
 from galapax.results.result import Result
 from galapax.storage.files import FORMAT, to_json
 
@@ -23,6 +24,7 @@ AT_TIMES = (
     "hypervolume",
     "chosen",
     "polish",
+    "n_cached",
 )  # of `minimax`; of several objectives
 
 SIDES = ("lower", "upper", "y_lower", "y_upper")
@@ -51,6 +53,7 @@ def plain_result(result: Result) -> dict[str, Any]:
     if isinstance(problem, MinMaxProblem):
         described |= {"y_lower": problem.y_bounds.lower, "y_upper": problem.y_bounds.upper}
     kept = {name: result[name] for name in (*KEPT, *AT_TIMES) if name in KEPT or name in result}
+    kept["failures"] = [{"x": failed.x, "error": failed.error} for failed in result.get("failures", ())]
     return to_json({"format": FORMAT, **kept, "problem": described})
 
 
@@ -81,7 +84,8 @@ def from_plain(data: dict[str, Any]) -> Result:
     result["problem"] = _problem_from(described)
     several = isinstance(data["fun"], list)
     result["fun"] = np.array(data["fun"], np.float64) if several else _number(data["fun"])
-    for name in ("chosen", "polish"):
+    result["failures"] = tuple(Failed(np.array(f["x"], np.float64), f["error"]) for f in data.get("failures", ()))
+    for name in ("chosen", "polish", "n_cached"):
         if name in data:
             result[name] = data[name]
     if "hypervolume" in data:
