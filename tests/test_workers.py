@@ -139,7 +139,7 @@ def test_functions_of_a_whole_population_are_given_chunks(threads):
 
     sizes = []
     assert same(solve(fun, executor=threads, vectorized=True), solve(blackbox=True))
-    assert sum(sizes) == 4 * N and max(sizes) < N
+    assert sum(sizes) == 4 * N and min(sizes) == 1  # the first tells how long it takes
 
 
 # --- what is sent -----------------------------------------------------------------------------------------------------
@@ -175,17 +175,17 @@ def test_without_cloudpickle_one_sentence_names_the_function(processes, monkeypa
         solve(lambda x: 0.0, executor=processes)
 
 
-def test_chunks_are_large_first_and_no_smaller_than_pays():
-    remote = Remote(Functions({"fun": bowl}), Calls(executor=ThreadPoolExecutor(4)))
-    sizes = [len(chunk.rows) for chunk in remote._chunks(100)]
-    assert sum(sizes) == 100 and sizes == sorted(sizes, reverse=True) and sizes[0] == 13 and sizes[-1] == 1
+def test_tasks_are_as_large_as_pays_and_smaller_in_the_end():
+    pool = ThreadPoolExecutor(4)
+    remote = Remote(Functions({"fun": bowl}), Calls(executor=pool))
+    assert remote.chunk_size(1000) == 1  # nobody knows yet how long it takes
     remote._row_seconds = 0.001  # a task should take 10 ms at least
-    assert min(len(chunk.rows) for chunk in remote._chunks(100)[:-1]) == 10
-    rows = [row for chunk in remote._chunks(100) for row in chunk.rows]
-    assert rows == list(range(100))
-    remote.timeout = 0.02  # and be well within the limit
-    assert max(len(chunk.rows) for chunk in remote._chunks(100)) == 5
-    remote.close()
+    assert [remote.chunk_size(left) for left in (800, 160, 50, 7)] == [100, 20, 10, 7]
+    remote._row_seconds = 0.1  # and a second at most
+    assert [remote.chunk_size(left) for left in (800, 16, 8, 1)] == [10, 2, 1, 1]
+    remote.timeout = 1.0  # and be well within the limit
+    assert remote.chunk_size(800) == 2
+    pool.shutdown()
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------
@@ -225,8 +225,8 @@ def test_processes_that_we_make_may_die_or_hang(pebble, monkeypatch):
 
 def test_a_pool_that_was_given_and_broke_is_made_again():
     with ProcessPoolExecutor(2, mp_context=SPAWN) as pool:
-        result = solve(dies, "random", executor=pool, generations=2)
-        assert bad_points(result) and result.nit == 2 and result.nfev == 2 * N
+        result = once(dies, executor=pool)
+        assert bad_points(result) and (result.fun, result.nfev, result.n_failed) == (0.25, 4, 1)
 
 
 def test_threads_that_hang_are_left_behind():

@@ -27,6 +27,7 @@ from galapax.evaluation.executors import Calls, Pool
 from galapax.evaluation.worker import Answer, Failure, Functions, Told
 
 TOGETHER, SINGLY, ALONE = range(3)  # how rows are sent: those whose pool broke next by themselves, then one at a time
+LONGEST = 1.0  # seconds that a task of several rows should take at most
 STARTS = 2  # pools that may break before the first answer
 GRACE = 1.0  # seconds beyond the limit for a task to arrive, where nobody tells when it began
 START = 60.0  # seconds beyond the limit for workers that may have to start first
@@ -63,6 +64,7 @@ class Remote:
         self._flying: dict[futures.Future[Told], Chunk] = {}
         self._suspects: list[Chunk] = []  # rows to be tried with more care
         self._points = np.zeros((0, 0))
+        self._reached = 0  # so many of them were sent
         self._answers: list[Answer | None] = []
         worker.keep(self._key, functions)
 
@@ -72,8 +74,8 @@ class Remote:
 
     def __call__(self, points: np.ndarray, late: Callable[[], bool]) -> list[Answer | None]:
         """What came of each point; None for those that were not reached, once it is late."""
-        self._points, self._answers = points, [None] * len(points)
-        self._suspects = self._chunks(len(points))
+        self._points, self._answers, self._reached = points, [None] * len(points), 0
+        self._suspects = []
         try:
             for level in (TOGETHER, SINGLY, ALONE):
                 self._waiting, self._suspects = deque(self._suspects), []
@@ -90,35 +92,42 @@ class Remote:
         """Those of the last call so far."""
         return self._answers
 
-    def _chunks(self, count: int) -> list[Chunk]:
-        """Rows for each task: large ones first and small ones last, so that the workers end together, but none so small
-        that handing it over takes longer than the rest.
+    def chunk_size(self, left: int) -> int:
+        """How many of the rows that are left the next task takes: fewer and fewer, so that the workers end together,
+        but not so few that handing them over takes longer than the rest, nor so many that nobody looks at the clock.
         """
-        known = self._row_seconds > 0
-        least = math.ceil(self.pool.task_seconds / self._row_seconds) if known else 1
-        most = count
-        if self.timeout is not None:  # the limit is then on the whole task: if it is passed, rows are sent singly
-            most = max(1, int(self.timeout / 4 / self._row_seconds)) if known else 1
-        chunks, at, workers = [], 0, self.pool.workers
-        while at < count:
-            size = min(max(least, math.ceil((count - at) / (2 * workers))), most, count - at)
-            chunks.append(Chunk(list(range(at, at + size))))
-            at += size
-        return chunks
+        if not self._row_seconds > 0:
+            return 1  # an evaluation may take long: time the first before sending more
+        least = math.ceil(self.pool.task_seconds / self._row_seconds)
+        limit = LONGEST if self.timeout is None else min(LONGEST, self.timeout / 4)  # it then holds for a whole task
+        most = max(1, int(limit / self._row_seconds))
+        return min(max(least, math.ceil(left / (2 * self.pool.workers))), most, left)
+
+    def _next(self, level: int) -> Chunk | None:
+        """What is to be sent next."""
+        if self._waiting:
+            return self._waiting.popleft()
+        left = len(self._points) - self._reached
+        if level != TOGETHER or not left:
+            return None
+        first, self._reached = self._reached, self._reached + self.chunk_size(left)
+        return Chunk(list(range(first, self._reached)))
 
     def _round(self, level: int, late: Callable[[], bool]) -> None:
         """Send what waits, and wait for it."""
-        while (self._waiting or self._flying) and not self.halted:
-            while self._waiting and len(self._flying) < self._room(level) and not self.halted:
-                self._send(self._waiting.popleft())
-            if not self._flying and self._waiting and not self.halted:
+        while not self.halted:
+            while len(self._flying) < self._room(level) and not self.halted and (chunk := self._next(level)):
+                self._send(chunk)
+            if not self._flying and not self.halted:
+                if self._room(level):
+                    return
                 self.halted = f"all workers hang, beyond the limit of {self.timeout:g} s for an evaluation"
             for future in self._arrived():
                 if future in self._flying:  # else it was lost with its pool
                     self._settle(future, self._flying.pop(future), level)
             self._expire()
             if late() and self._answered:
-                self._waiting, self._suspects = deque(), []
+                self._suspects = []
                 return
 
     def _room(self, level: int) -> int:

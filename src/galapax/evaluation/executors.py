@@ -143,7 +143,7 @@ def _maker(calls: Calls) -> tuple[Callable[[], Any] | None, Any]:
         count = os.cpu_count() or 1 if calls.workers == -1 else calls.workers
         return (lambda: _processes(count)), None
     given = calls.executor
-    if not hasattr(given, "submit"):
+    if isinstance(given, type) or not hasattr(given, "submit"):  # a class makes executors, too
         return (lambda: _usable(given())), None
     given = _usable(given)
     if type(given) is futures.ThreadPoolExecutor:
