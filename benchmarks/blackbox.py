@@ -56,10 +56,13 @@ def by_pymoo(generations):
 def by_workers(workers, population, generations):
     """(seconds of the generations after the first, their ideal, seconds until the first was there)"""
     marks = []
-    gx.minimize(
-        sleeping, BOX, "de", population=population, generations=generations, workers=workers, tolerance=0,
-        callback=lambda state: marks.append(time.perf_counter() - began) if (began := start) else None,
-    )  # fmt: skip
+
+    def note(state):
+        marks.append(time.perf_counter() - start)
+
+    start = time.perf_counter()
+    settings = {"population": population, "generations": generations, "tolerance": 0}
+    gx.minimize(sleeping, BOX, "de", workers=workers, callback=note, **settings)
     return marks[-1] - marks[0], (generations - 1) * population * NAP / workers, marks[0]
 
 
@@ -76,13 +79,11 @@ def main():
         print(f"pymoo: {1e6 * min(by_pymoo(generations) for _ in range(3)):.1f} us an evaluation")
     except ModuleNotFoundError:
         print("pymoo is not installed")
-    global start
-    for population in (160, 400):
-        start = time.perf_counter()
+    for population in (160, 400, 1000):
         taken, ideal, first = by_workers(asked.workers, population, 4 if asked.quick else 11)
         print(
-            f"{asked.workers} processes, {1000 * NAP:g} ms a point, population {population}: "
-            f"{taken:.3f} s, ideal {ideal:.3f} s, {100 * (taken / ideal - 1):.1f} % more; first generation after {first:.1f} s"
+            f"{asked.workers} processes, {1000 * NAP:g} ms a point, population {population}: {taken:.3f} s, ideal "
+            f"{ideal:.3f} s, {100 * (taken / ideal - 1):.1f} % more; first generation after {first:.1f} s"
         )
 
 

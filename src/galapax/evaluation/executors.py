@@ -195,10 +195,10 @@ def _end(executor: Any) -> None:
         return
     for process in list((getattr(executor, "_processes", None) or {}).values()):
         process.kill()
-    if isinstance(executor, futures.Executor):
+    if isinstance(executor, futures.ProcessPoolExecutor | futures.ThreadPoolExecutor):
         executor.shutdown(wait=isinstance(executor, futures.ProcessPoolExecutor), cancel_futures=True)
     elif hasattr(executor, "shutdown"):
-        executor.shutdown()
+        executor.shutdown(wait=False)
 
 
 _environment = threading.Lock()
