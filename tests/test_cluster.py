@@ -98,19 +98,26 @@ def test_a_worker_killed_in_mid_generation_and_one_added_late(cluster):
     victim = cluster.add(1)[0]
     cluster.client.wait_for_workers(3, timeout=120)
     alone = solve(by_value(0.0), blackbox=True, generations=8)
-    began = threading.Event()
+    began, told, generations_then = threading.Event(), [], []
+
+    def note(state):
+        told.append(state)
+        began.set()
+
     before = cluster.workers
 
     def disturb():
         began.wait()
         time.sleep(0.2)  # within the second generation, which takes 12 x 0.05 / 3 s at least
+        generations_then.append(len(told))
         victim.kill()
         cluster.add(1)
 
     thread = threading.Thread(target=disturb)
     thread.start()
-    there = solve(by_value(), executor=cluster.client, generations=8, callback=lambda state: began.set())
+    there = solve(by_value(), executor=cluster.client, generations=8, callback=note)
     thread.join()
+    assert generations_then[0] < 8 and victim.poll() is not None
     assert np.array_equal(there.population, alone.population) and there.n_failed == 0 and there.nfev == 8 * N
     cluster.client.wait_for_workers(3, timeout=120)
     newcomer = cluster.workers - before

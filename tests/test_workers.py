@@ -324,3 +324,77 @@ def test_a_cache_serves_all_workers(tmp_path, threads):
     fun = Counted(tmp_path)
     result = solve(fun, executor=threads, cache=True, initial=np.ones((N, 3)))
     assert fun.calls == result.nfev - result.n_cached < result.nfev
+
+
+# --- asynchronous -----------------------------------------------------------------------------------------------------
+
+
+def test_asynchronous_evolution_finds_the_optimum_and_counts(threads):
+    result = solve(late_at_random, executor=threads, asynchronous=True, generations=30)
+    assert result.fun < 0.05 and (result.nit, result.nfev, result.n_failed) == (30, 30 * N, 0)
+    assert (np.diff(result.history.best) <= 0).all() and result.fun == bowl(result.x)
+
+
+def test_no_worker_waits_for_the_slowest():
+    """A call waits until fifty others, more than a generation after its own, were made; in turns that never happens."""
+
+    def fun(x):
+        with lock:
+            number = len(calls)
+            calls.append(x)
+        if number == 2 * N + 3:
+            waited.append(enough.wait(60))
+        if number == 2 * N + 53:
+            enough.set()
+        return bowl(x)
+
+    lock, enough, calls, waited = threading.Lock(), threading.Event(), [], []
+    with ThreadPoolExecutor(2) as pool:
+        result = solve(fun, executor=pool, asynchronous=True, generations=12)
+    assert waited == [True] and result.nfev == 12 * N
+
+
+def test_failures_of_asynchronous_candidates_are_counted_and_tried_again(threads):
+    def flaky(x):
+        with lock:
+            seen.append(x.tobytes())
+            first = seen.count(seen[-1]) == 1
+        if first or x[0] > 2.0:
+            raise ValueError("no convergence")
+        return bowl(x)
+
+    seen, lock = [], threading.Lock()
+    result = solve(flaky, executor=threads, asynchronous=True, generations=10, retries=1)
+    assert bad_points(result) and result.nfev == 10 * N and len(seen) >= 2 * result.nfev - 6 and result.x[0] <= 2.0
+
+
+def test_constraints_hold_asynchronously_too(threads):
+    result = solve(simulators.simulate, executor=threads, asynchronous=True, generations=200, population=20)
+    assert result.feasible and result.x[0] <= 0.5 and abs(result.x[2] - 0.25) <= 1e-4 and result.eq.shape == (1,)
+
+
+def test_time_ends_asynchronous_evolution_too(clock):
+    def fun(x):
+        clock.wait(0.1)
+        return bowl(x)
+
+    with ThreadPoolExecutor(1) as pool:
+        result = solve(fun, executor=pool, asynchronous=True, generations=None, max_seconds=5.0)
+    assert result.stop == "time" and result.nfev < 51 and result.n_failed == 0 and np.isfinite(result.fun)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"algorithm": "ga"}, "asynchronous=True is for DE"),
+        ({"algorithm": None}, "asynchronous=True is for DE.*cmaes"),
+        ({"runs": 2}, "leave runs out"),
+        ({"vectorized": True}, "leave vectorized out"),
+        ({"on_failure": "resample"}, "leave on_failure out"),
+        ({"cache": True}, "leave cache out"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_asynchronous_is_refused(threads, settings, why):
+    with pytest.raises(gx.InputError, match=why):
+        solve(executor=threads, asynchronous=True, **settings)

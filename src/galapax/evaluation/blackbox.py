@@ -75,6 +75,7 @@ class BlackBox:
         self.n_cached = 0  # points whose values were known
         self.calling = False  # inside the user's code, where Ctrl-C is raised at once
         self.first: dict[bytes, Answer] = {}  # what came of the first points, or with `cache` of all
+        self._tries: list[int] = []  # of each row of a flow, that failed
         self._best: tuple[float, float] = (np.inf, np.inf)  # violation and value of the best so far
         self._known: dict[bytes, dict[str, np.ndarray]] = {}  # raw values of points that may be asked for once more
 
@@ -110,6 +111,10 @@ class BlackBox:
             return {name: np.zeros((0, self.widths.get(name, 1))) for name in self.widths or self.functions.calls}
         answers = self._answers(candidates)
         self.missed = np.array([answer is None for answer in answers])
+        return self._raw(candidates, answers)
+
+    def _raw(self, candidates: np.ndarray, answers: list[Answer | None]) -> dict[str, np.ndarray]:
+        """Answers as arrays {name: (N, width)}; failures are noted."""
         for x, answer in zip(candidates, answers, strict=True):
             if isinstance(answer, Failure):
                 self._note(x, answer)
@@ -119,6 +124,39 @@ class BlackBox:
         if self.problem.constrained:
             self._remember(candidates, raw)
         return raw
+
+    def flow(self, points: np.ndarray) -> None:
+        """Have points evaluated as workers are free, see `arrivals`."""
+        assert self.remote is not None
+        self._tries = [0] * len(points)
+        self.remote.flow(points)
+
+    def arrivals(self, points: np.ndarray, most: int) -> dict[int, dict[str, np.ndarray]]:
+        """Rows of a flow that were evaluated, with their raw values, at most so many; none once it is late."""
+        assert self.remote is not None
+        out: dict[int, dict[str, np.ndarray]] = {}
+        try:
+            while not out and not self.remote.halted:
+                self.calling = True
+                came = self.remote.arrivals(self.late, most)
+                self.calling = False
+                if not came:
+                    break
+                for row, answer in came:
+                    answers: list[Answer | None] = [answer]
+                    self._check_sizes(answers, [0])
+                    failed = isinstance(answers[0], Failure)
+                    self._tries[row] = self._tries[row] + 1 if failed else 0
+                    if 0 < self._tries[row] <= self.calls.retries:
+                        self.remote.send(row)
+                        continue
+                    self._tries[row] = 0
+                    out[row] = {name: values[0] for name, values in self._raw(points[row][None], answers).items()}
+        except KeyboardInterrupt:
+            pass
+        finally:
+            self.calling = False
+        return out
 
     def at(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """The constraints at the best point, or at one of the front: as they were when it was evaluated, or else called

@@ -13,7 +13,7 @@ import pickle
 import queue
 import time
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent import futures
 from concurrent.futures import BrokenExecutor
@@ -28,6 +28,7 @@ from galapax.evaluation.worker import Answer, Failure, Functions, Told
 
 TOGETHER, SINGLY, ALONE = range(3)  # how rows are sent: those whose pool broke next by themselves, then one at a time
 LONGEST = 1.0  # seconds that a task of several rows should take at most
+ENOUGH = 3  # broken pools that a row of a flow may see
 STARTS = 2  # pools that may break before the first answer
 GRACE = 1.0  # seconds beyond the limit for a task to arrive, where nobody tells when it began
 START = 60.0  # seconds beyond the limit for workers that may have to start first
@@ -63,17 +64,26 @@ class Remote:
         self._waiting: deque[Chunk] = deque()
         self._flying: dict[futures.Future[Told], Chunk] = {}
         self._suspects: list[Chunk] = []  # rows to be tried with more care
+        self._seen_breaking: Counter[int] = Counter()
         self._points = np.zeros((0, 0))
         self._reached = 0  # so many of them were sent
         self._answers: list[Answer | None] = []
         worker.keep(self._key, functions)
 
+    def _drop(self) -> None:
+        """Nobody waits any more for what is under way."""
+        for future in self._flying:
+            future.cancel()
+        self._flying, self._waiting = {}, deque()
+
     def close(self) -> None:
+        self._drop()
         worker.forget(self._key)
         self.pool.close()
 
     def __call__(self, points: np.ndarray, late: Callable[[], bool]) -> list[Answer | None]:
         """What came of each point; None for those that were not reached, once it is late."""
+        self._drop()
         self._points, self._answers, self._reached = points, [None] * len(points), 0
         self._suspects = []
         try:
@@ -81,9 +91,7 @@ class Remote:
                 self._waiting, self._suspects = deque(self._suspects), []
                 self._round(level, late)
         finally:  # Ctrl-C, too
-            for future in self._flying:
-                future.cancel()
-            self._flying, self._waiting = {}, deque()
+            self._drop()
         self._started = True
         return self._answers
 
@@ -91,6 +99,52 @@ class Remote:
     def answers(self) -> list[Answer | None]:
         """Those of the last call so far."""
         return self._answers
+
+    def flow(self, points: np.ndarray) -> None:
+        """Evaluate points one by one, as workers are free: `arrivals` tells what came, `send` sends a point again,
+        which may have been changed meanwhile.
+        """
+        self._points, self._answers, self._reached = points, [None] * len(points), len(points)
+        self._waiting, self._suspects = deque(Chunk([row]) for row in range(len(points))), []
+
+    @property
+    def under_way(self) -> list[int]:
+        """The rows of points that workers have."""
+        return [row for chunk in self._flying.values() for row in chunk.rows]
+
+    def send(self, row: int) -> None:
+        self._waiting.append(Chunk([row]))
+
+    def arrivals(self, late: Callable[[], bool], most: int) -> list[tuple[int, Answer]]:
+        """Rows of a flow that were evaluated, at least one and at most so many; none once it is late or halted."""
+        while not self.halted:
+            self._try_again()
+            while len(self._flying) < self._room(SINGLY) and not self.halted and (chunk := self._next(SINGLY)):
+                self._send(chunk)
+            if not self._flying and not self.halted:
+                self.halted = f"all workers hang, beyond the limit of {self.timeout or 0:g} s for an evaluation"
+            for future in self._arrived():
+                if future in self._flying:
+                    self._settle(future, self._flying.pop(future), SINGLY)
+            self._expire()
+            came = [(row, answer) for row, answer in enumerate(self._answers) if answer is not None][:most]
+            for row, _ in came:
+                self._answers[row] = None
+                self._seen_breaking[row] = 0
+            if came or late():
+                return came
+        return []
+
+    def _try_again(self) -> None:
+        """Rows of a flow whose pool broke; one that saw it thrice has done it."""
+        suspects, self._suspects = self._suspects, []
+        for chunk in suspects:
+            row = chunk.rows[0]
+            self._seen_breaking[row] += 1
+            if self._seen_breaking[row] < ENOUGH:
+                self._waiting.append(chunk)
+            else:
+                self._answers[row] = Failure("the worker was lost")
 
     def chunk_size(self, left: int) -> int:
         """How many of the rows that are left the next task takes: fewer and fewer, so that the workers end together,

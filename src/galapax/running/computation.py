@@ -20,6 +20,7 @@ from galapax.engines.outcome import Outcome
 from galapax.engines.programs import Clock
 from galapax.engines.search import Search
 from galapax.engines.slices import width
+from galapax.engines.steady import Steady
 from galapax.engines.xla import Xla
 from galapax.evaluation.blackbox import BlackBox, Discovered
 from galapax.numerics import random
@@ -65,7 +66,7 @@ class Computation:
                     raise Discovered(box)
                 check_shape(task, shape)
 
-            self.engine = Host(box, self.clock, noted, check)
+            self.engine = (Steady if task.calls.asynchronous else Host)(box, self.clock, noted, check)
         else:
             self.engine = Xla(self.search, self.clock, self.width, task.steps)
         self.answers = Answers(task, box)

@@ -13,6 +13,7 @@ from jax.core import Tracer
 
 from galapax import algorithms
 from galapax.algorithms.archive import Archived
+from galapax.algorithms.de import DE
 from galapax.core.algorithm import Algorithm, Budget, Shared
 from galapax.core.checks import finite, number, positive, reals, short, whole
 from galapax.core.errors import InputError
@@ -180,6 +181,8 @@ def prepare(
     check_policy(on_failure)
     blackbox = is_called(blackbox, executor, workers)
     calls = checked_calls(blackbox, executor, workers, timeout, retries, cache, asynchronous)
+    if calls.asynchronous:
+        _check_asynchronous(solvers, on_failure, vectorized, cache, options)
     kind = precision_of(dtype, problem.constrained, blackbox)
     share = _tolerance(tolerance, kind)
     if solvers[0].several_objectives:
@@ -288,6 +291,22 @@ def assembled(
         polish=_polish(polish),
         calls=calls,
     )
+
+
+def _check_asynchronous(
+    solvers: tuple[Algorithm, ...], on_failure: Any, vectorized: Any, cache: Any, options: dict[str, Any]
+) -> None:
+    """Refuse what cannot go on while some candidates are still being evaluated."""
+    if len(solvers) > 1 or not isinstance(solvers[0], DE) or options.get("restarts") is not None:
+        raise InputError(
+            "asynchronous=True is for DE, whose candidates each compete with their own parent, and without restarts; "
+            f'got {algorithms.name_of(solvers[0])}: give algorithm="de".'
+        )
+    others = {"runs": options.get("runs", 1) != 1, "vectorized": vectorized, "cache": cache}
+    others |= {"on_failure": on_failure == "resample", "first_run": options.get("first_run") is not None}
+    for name, asked in others.items():
+        if asked:
+            raise InputError(f"asynchronous=True makes one run, a point at a time: leave {name} out.")
 
 
 def default_evaluations(dim: int) -> int:
