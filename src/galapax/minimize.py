@@ -14,9 +14,10 @@ from galapax.core.restarts import Restarts
 from galapax.engines.interrupts import interrupts
 from galapax.evaluation.blackbox import BlackBox, Discovered
 from galapax.results.result import Result
+from galapax.running.calls import is_called
 from galapax.running.observers import Progress, observers
 from galapax.running.solve import solve
-from galapax.running.task import archived, fitting, is_called, prepare, problem_of
+from galapax.running.task import archived, fitting, prepare, problem_of
 
 
 def minimize(

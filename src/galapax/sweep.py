@@ -22,9 +22,10 @@ from galapax.engines.interrupts import interrupts
 from galapax.minimize import minimize
 from galapax.results.result import Result
 from galapax.results.study import Study, measured
+from galapax.running.calls import is_called
 from galapax.running.observers import observers
 from galapax.running.solve import solve
-from galapax.running.task import archived, check_comparable, fitting, is_called, prepare, problem_of
+from galapax.running.task import archived, check_comparable, fitting, prepare, problem_of
 
 
 def sweep(

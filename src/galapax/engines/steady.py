@@ -49,7 +49,7 @@ class Steady(Host):
                 for name, own in values.items():
                     raw[name][0, row] = own
             kept = np.zeros(n, bool)
-            kept[box.remote.under_way] = True  # type: ignore[union-attr]
+            kept[box.under_way] = True
             tolerance = (box.problem.eq_tolerance,)
             kind = asked.state.candidates.dtype
             known = {name: values.astype(kind) for name, values in raw.items()}
@@ -58,7 +58,7 @@ class Steady(Host):
             made, failed = made + len(came), failed + int(bad)
             points[~kept] = np.asarray(asked.state.candidates[0], np.float64)[~kept]
             for row in came:
-                box.remote.send(row)  # type: ignore[union-attr]
+                box.send(row)
         part.track.skipped = part.track.skipped + (n - made)
         told = np.zeros((1, n), asked.state.candidates.dtype)
         told[0, 0] = failed + n - made

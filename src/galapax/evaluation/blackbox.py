@@ -131,6 +131,17 @@ class BlackBox:
         self._tries = [0] * len(points)
         self.remote.flow(points)
 
+    def send(self, row: int) -> None:
+        """Have a row of a flow evaluated once more, with its point as it then is."""
+        assert self.remote is not None
+        self.remote.send(row)
+
+    @property
+    def under_way(self) -> list[int]:
+        """Rows of a flow that must not change now: workers have them, or they are tried again."""
+        assert self.remote is not None
+        return self.remote.under_way + [row for row, tries in enumerate(self._tries) if tries]
+
     def arrivals(self, points: np.ndarray, most: int) -> dict[int, dict[str, np.ndarray]]:
         """Rows of a flow that were evaluated, with their raw values, at most so many; none once it is late."""
         assert self.remote is not None

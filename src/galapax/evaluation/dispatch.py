@@ -109,8 +109,9 @@ class Remote:
 
     @property
     def under_way(self) -> list[int]:
-        """The rows of points that workers have."""
-        return [row for chunk in self._flying.values() for row in chunk.rows]
+        """The rows of points that workers have, or are sent again as their pool broke."""
+        lost = [row for row, times in self._seen_breaking.items() if times]
+        return lost + [row for chunk in (*self._flying.values(), *self._suspects) for row in chunk.rows]
 
     def send(self, row: int) -> None:
         self._waiting.append(Chunk([row]))

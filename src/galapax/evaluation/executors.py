@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
-from galapax.core.checks import positive, short, whole
+from galapax.core.checks import short
 from galapax.core.errors import InputError
 from galapax.evaluation import worker
 
@@ -39,37 +39,6 @@ class Calls:
     @property
     def elsewhere(self) -> bool:
         return self.executor is not None or self.workers is not None
-
-
-def checked_calls(
-    blackbox: bool, executor: Any, workers: Any, timeout: Any, retries: Any, cache: Any, asynchronous: Any = False
-) -> Calls:
-    """The arguments by which black boxes are called, or what is wrong with them."""
-    if isinstance(executor, int) and not isinstance(executor, bool):
-        executor, workers = None, executor
-    if executor is not None and workers is not None:
-        raise InputError("give executor or workers, not both: workers=N makes an executor of N processes.")
-    if executor is not None and not (callable(executor) or hasattr(executor, "submit")):
-        raise InputError(
-            "executor must be of the concurrent.futures kind, with a method submit, or a function that makes one; "
-            f"got {short(executor)}."
-        )
-    if workers is not None and workers != -1:
-        whole(workers, "workers", 1, "-1 for all cores")
-    elsewhere = executor is not None or workers is not None
-    if timeout is not None:
-        timeout = positive(timeout, "timeout")
-        if not elsewhere:
-            raise InputError(
-                "timeout ends a process that hangs, and this one cannot end itself: give workers=1 or more besides."
-            )
-    if not isinstance(cache, bool) or not isinstance(asynchronous, bool):
-        raise InputError(f"cache and asynchronous must be True or False, got {short(cache)}, {short(asynchronous)}.")
-    if (whole(retries, "retries", 0) or cache) and not blackbox:
-        raise InputError("retries and cache are for functions that are called: give blackbox=True, or workers.")
-    if asynchronous and not elsewhere:
-        raise InputError("asynchronous=True keeps workers busy: give workers or executor besides.")
-    return Calls(executor, workers, timeout, int(retries), cache, asynchronous)
 
 
 class Pool:

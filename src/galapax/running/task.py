@@ -13,7 +13,6 @@ from jax.core import Tracer
 
 from galapax import algorithms
 from galapax.algorithms.archive import Archived
-from galapax.algorithms.de import DE
 from galapax.core.algorithm import Algorithm, Budget, Shared
 from galapax.core.checks import finite, number, positive, reals, short, whole
 from galapax.core.errors import InputError
@@ -25,12 +24,13 @@ from galapax.core.stop import NEVER, Rules
 from galapax.engines.points import probe
 from galapax.engines.search import Search, Traced
 from galapax.engines.slices import runs_that_fit
-from galapax.evaluation.executors import Calls, checked_calls
+from galapax.evaluation.executors import Calls
 from galapax.evaluation.failures import RESAMPLES, check_policy
 from galapax.evaluation.fit import check_fit, differentiable, objective_count
 from galapax.evaluation.formulas import trace
 from galapax.measures import indicators
 from galapax.numerics import devices, random
+from galapax.running.calls import check_asynchronous, checked_calls, is_called
 
 DEFAULT_GENERATIONS = 1000
 TOLERANCE = {"float64": 1e-11, "float32": 1e-6}  # as a share of the box
@@ -138,11 +138,6 @@ def fitting(problem: Problem, blackbox: Any, vectorized: Any, dtype: Any, popula
     return algorithms.resolve(None, problem.constrained, objectives)
 
 
-def is_called(blackbox: Any, executor: Any = None, workers: Any = None) -> bool:
-    """Whether the functions are called as plain Python: workers can do no other."""
-    return bool(blackbox) or executor is not None or workers is not None
-
-
 def archived(solver: Algorithm, size: int) -> Algorithm:
     """The algorithm with an archive of that size."""
     if not solver.several_objectives:
@@ -182,7 +177,7 @@ def prepare(
     blackbox = is_called(blackbox, executor, workers)
     calls = checked_calls(blackbox, executor, workers, timeout, retries, cache, asynchronous)
     if calls.asynchronous:
-        _check_asynchronous(solvers, on_failure, vectorized, cache, options)
+        check_asynchronous(solvers, on_failure, vectorized, cache, options)
     kind = precision_of(dtype, problem.constrained, blackbox)
     share = _tolerance(tolerance, kind)
     if solvers[0].several_objectives:
@@ -291,22 +286,6 @@ def assembled(
         polish=_polish(polish),
         calls=calls,
     )
-
-
-def _check_asynchronous(
-    solvers: tuple[Algorithm, ...], on_failure: Any, vectorized: Any, cache: Any, options: dict[str, Any]
-) -> None:
-    """Refuse what cannot go on while some candidates are still being evaluated."""
-    if len(solvers) > 1 or not isinstance(solvers[0], DE) or options.get("restarts") is not None:
-        raise InputError(
-            "asynchronous=True is for DE, whose candidates each compete with their own parent, and without restarts; "
-            f'got {algorithms.name_of(solvers[0])}: give algorithm="de".'
-        )
-    others = {"runs": options.get("runs", 1) != 1, "vectorized": vectorized, "cache": cache}
-    others |= {"on_failure": on_failure == "resample", "first_run": options.get("first_run") is not None}
-    for name, asked in others.items():
-        if asked:
-            raise InputError(f"asynchronous=True makes one run, a point at a time: leave {name} out.")
 
 
 def default_evaluations(dim: int) -> int:
