@@ -255,6 +255,8 @@ class BlackBox:
         if not good and bad and all(failure.odd for failure in bad) and not self.raise_failures:
             raise InputError(bad[0].error)
         names = {name: 1 for name in PARTS if getattr(self.problem, name) is not None}
+        for failure in reversed(bad):
+            names |= dict(failure.sizes)
         if good:
             sizes = Counter(tuple((name, own.size) for name, own in answer.items()) for answer in good)
             names |= dict(sizes.most_common(1)[0][0])

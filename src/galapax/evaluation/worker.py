@@ -24,10 +24,13 @@ KEPT = 8  # functions of so many runs are kept in a worker
 
 
 class Failure(NamedTuple):
-    """Why a point has no values. odd: what came is nothing that a black box may return, rather than bad luck."""
+    """Why a point has no values. odd: what came is nothing that a black box may return, rather than bad luck.
+    sizes: how many numbers came by which name, if they did and were not finite.
+    """
 
     error: str
     odd: bool = False
+    sizes: tuple[tuple[str, int], ...] = ()
     cause: Exception | None = None  # in this process
 
 
@@ -130,7 +133,7 @@ def at_once(calls: Mapping[str, Callable[..., Any]], points: np.ndarray) -> list
                 return [rows] * len(points)
             found[part] = rows
             for i in np.flatnonzero(~_sound(part, rows)):
-                bad.setdefault(int(i), Failure(f"{part} returned {_shown(rows[i])}"))
+                bad.setdefault(int(i), _not_finite(part, rows[i]))
     return [bad.get(i) or {name: rows[i] for name, rows in found.items()} for i in range(len(points))]
 
 
@@ -162,7 +165,7 @@ def _numbers(name: str, value: Any) -> np.ndarray | Failure:
     if numbers.ndim > 1 or numbers.size == 0:
         return Failure(f"{name} of one solution must return a number or a vector; got shape {numbers.shape}.", odd=True)
     numbers = numbers.ravel()
-    return numbers if _sound(name, numbers[None])[0] else Failure(f"{name} returned {_shown(numbers)}")
+    return numbers if _sound(name, numbers[None])[0] else _not_finite(name, numbers)
 
 
 def _rows(name: str, value: Any, points: np.ndarray) -> np.ndarray | Failure:
@@ -183,6 +186,10 @@ def _rows(name: str, value: Any, points: np.ndarray) -> np.ndarray | Failure:
 def _sound(name: str, rows: np.ndarray) -> np.ndarray:
     """Which rows (n, k) hold values to go on with; an inequality of -inf is met."""
     return (np.isfinite(rows) | ((name == "ineq") & (rows == -np.inf))).all(axis=1)
+
+
+def _not_finite(name: str, numbers: np.ndarray) -> Failure:
+    return Failure(f"{name} returned {_shown(numbers)}", sizes=((name, numbers.size),))
 
 
 def _shown(numbers: np.ndarray) -> str:
