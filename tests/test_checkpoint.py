@@ -35,7 +35,7 @@ def ring(x):
 def same(one, other):
     """Whether two results are the same in all that was computed, to the bit."""
     assert set(one) == set(other)
-    for name in set(one) - {"timings", "settings"}:
+    for name in set(one) - {"timings", "settings", "problem"}:
         assert alike(one[name], other[name]), name
     return True
 
@@ -392,3 +392,89 @@ def test_the_command_line_goes_on(tmp_path):
     assert refused.exit_code == 2 and "which going on would run" in " ".join(refused.stderr.split())
     assert run.invoke(app, ["resume", str(tmp_path / "b"), str(problem)]).exit_code == 0
     assert run.invoke(app, ["resume", str(tmp_path / "c")]).exit_code == 2
+
+
+# --- black boxes ---
+
+
+class Simulator:
+    """Counts its calls, and which points they were for."""
+
+    def __init__(self):
+        self.calls = []
+        self.before = lambda number: None
+
+    def __call__(self, x):
+        self.before(len(self.calls))
+        self.calls.append(x.tobytes())
+        if x[0] > 4.9:
+            raise ValueError("burst")
+        return float(np.sum(x**2 + 3 * np.sin(5 * x)))
+
+
+def called(fun, generations=12, **options):
+    return gx.minimize(fun, BOX, "de", population=10, generations=generations, blackbox=True, tolerance=0, **options)
+
+
+def test_a_black_box_goes_on_and_no_call_is_made_twice(tmp_path):
+    whole, parts = Simulator(), Simulator()
+    expected = called(whole)
+    called(parts, checkpoint=tmp_path / "a", callback=lambda p: p.generation >= 5)
+    result = called(parts, resume=tmp_path / "a")
+    assert same(result, expected) and result.n_failed == expected.n_failed
+    assert parts.calls == whole.calls
+
+
+def test_ctrl_c_within_a_generation_keeps_the_calls_that_were_made(tmp_path):
+    whole, parts = Simulator(), Simulator()
+    expected = called(whole)
+
+    for number, options in ((7, {"checkpoint": tmp_path / "a"}), (34, {"resume": tmp_path / "a"})):
+        parts.before = lambda made: signal.raise_signal(signal.SIGINT) if made == number else None  # noqa: B023
+        result = called(parts, **options)
+        assert result.stop is Stop.INTERRUPT and len(parts.calls) == number
+    parts.before = lambda made: None
+    assert same(called(parts, resume=tmp_path / "a"), expected)
+    assert parts.calls == whole.calls
+
+
+def test_a_generation_is_kept_while_it_is_under_way(tmp_path):
+    """As it is after a kill in the middle of a long generation: nobody came to write at its end."""
+    whole, parts = Simulator(), Simulator()
+    expected = called(whole)
+    file, saved = tmp_path / "a", {}
+
+    def copy(made):
+        if made in (3, 26):
+            time.sleep(1.0)  # writing takes a share of the time
+        if made in (4, 27):
+            time.sleep(0.3)  # the file is written in a thread of its own
+            saved[made] = file.read_bytes()
+
+    parts.before = copy
+    called(parts, checkpoint=gx.Checkpoint(file, seconds=0))
+    for number, data in saved.items():
+        (tmp_path / "b").write_bytes(data)
+        again = Simulator()
+        assert same(called(again, resume=tmp_path / "b"), expected)
+        assert again.calls == whole.calls[len(whole.calls) - len(again.calls) :]
+        assert len(again.calls) <= len(whole.calls) - number, "at most calls since the last write are lost"
+
+
+def test_constraints_and_restarts_of_a_black_box_go_on(tmp_path):
+    def call(**options):
+        return gx.minimize(
+            lambda x: float(np.sum(x**2)), BOX, ineq=lambda x: 1.0 - x[0], blackbox=True, generations=25, **options
+        )
+
+    assert same(interrupted(tmp_path / "a", (4, 11), call), call())
+
+    def search(**options):
+        return gx.minimize(lambda x: float(np.sum(x**2)), BOX, blackbox=True, max_evaluations=1500, **options)
+
+    assert same(interrupted(tmp_path / "b", (40, 90), search), search())
+
+
+def test_asynchronous_runs_are_refused(tmp_path):
+    with pytest.raises(gx.InputError, match="leave checkpoint out"):
+        gx.minimize(waves, BOX, "de", workers=2, asynchronous=True, checkpoint=tmp_path / "a")

@@ -282,7 +282,7 @@ def test_values_of_the_wrong_kind_are_refused(algorithm, text, message, not_run)
 
 @pytest.mark.parametrize(
     "given",
-    ["--maximize", "--choose knee", "--vectorized", "--blackbox", "--archive 9",
+    ["--maximize", "--choose knee", "--vectorized", "--blackbox", "--workers 2", "--archive 9",
      "--initial points.csv", "--history-x", "--snapshots 1", "--target 0", "--stall 5", "--max-evaluations 100"],
 )  # fmt: skip
 def test_options_that_minimax_does_not_take_are_refused(given, not_run):
@@ -401,7 +401,21 @@ def test_runs_end_with_the_code_of_how_they_ended(tmp_path):
     file = tmp_path / "fails.py"
     file.write_text("bounds = [(-1, 2)]\ndef fun(x):\n    return float('nan') if x[0] > 0 else 1.0\n")
     code, said = call("solve", str(file), "--blackbox", "--on-failure", "raise", "-g", "3")
-    assert code == 1 and "galapax: fun or a constraint returned NaN" in said and "Traceback" not in said
+    assert code == 1 and "galapax: fun returned nan, at x = [" in said and "Traceback" not in said
+
+
+def test_a_file_is_solved_by_workers(tmp_path):
+    file = tmp_path / "simulator.py"
+    file.write_text(
+        "bounds = [(-1, 2)] * 2\ndef fun(x):\n    if x[0] > 1.5:\n        raise ValueError('no mesh')\n"
+        "    return float((x**2).sum())\n"
+    )
+    asked = ("solve", str(file), "-a", "random", "-n", "30", "-g", "2", "--retries", "1")
+    code, said = call(*asked, "--workers", "1", "--timeout", "60", "-o", str(tmp_path / "run"))
+    run = gx.load(tmp_path / "run")
+    assert code == 0 and "failed: fun raised ValueError: no mesh, at x = [" in said
+    assert 0 < run.n_failed < run.nfev == 60 and run.settings["workers"] == 1 and run.settings["timeout"] == 60.0
+    assert call(*asked, "--timeout", "1")[0] == 2  # nobody could end it
 
 
 def test_an_interrupted_run_is_shown_and_saved(tmp_path, monkeypatch):

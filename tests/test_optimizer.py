@@ -235,3 +235,38 @@ def test_without_formulas_the_optimizer_says_that_it_cannot_repair():
     with pytest.warns(UserWarning, match="cannot do without their formulas.*give it the Problem"):
         opt.tell(x, x.sum(axis=1), eq=x[:, :1] - 0.5)
     assert opt.nfev == 8
+
+
+def test_parts_of_a_generation_may_be_told_in_any_order():
+    """And what comes of it is what comes of whole generations."""
+    whole, parts = (gx.Optimizer("de", BOX, population=12, seed=5) for _ in range(2))
+    rng = np.random.default_rng(1)
+    for generation in range(4):
+        x = whole.ask()
+        whole.tell(x, (x**2).sum(axis=1))
+        taken = [parts.ask(5) for _ in range(4)]
+        assert [len(part) for part in taken] == [5, 5, 2, 0] and np.array_equal(np.concatenate(taken), x)
+        points = rng.permutation(x)
+        for part in np.array_split(points, 4):
+            assert parts.generation == generation and len(parts.ask()) >= len(part)
+            parts.tell(part, (part**2).sum(axis=1))
+    assert np.array_equal(whole.ask(), parts.ask()) and whole.best.fun == parts.best.fun and parts.nfev == 48
+
+
+def test_points_that_do_not_wait_are_refused():
+    opt = gx.Optimizer("de", BOX, population=6)
+    x = opt.ask(2)
+    opt.tell(x, [1.0, 2.0])
+    with pytest.raises(gx.InputError, match=r"points of the last ask, unchanged, each once; 4 of shape"):
+        opt.tell(x, [1.0, 2.0])
+    with pytest.raises(gx.InputError, match="points of the last ask"):
+        opt.tell(opt.ask(1) + 1e-9, [1.0])
+    with pytest.raises(gx.InputError, match="k must be at least 1"):
+        opt.ask(0)
+
+
+def test_a_point_that_waits_twice_is_told_twice():
+    opt = gx.Optimizer(gx.RandomSearch(population=4), [(0.0, 1.0)], seed=1)
+    opt._points[1] = opt._points[0]
+    opt.tell(opt.ask()[[1, 0]], [1.0, 2.0])
+    assert opt.generation == 0 and len(opt.ask()) == 2

@@ -12,7 +12,19 @@ HOUSE = Path(gx.__file__).parent
 ROOMS = ["version", "core", "numerics", "measures", "operators", "problems", "algorithms", "evaluation", "engines",
          "results", "running", "root", "storage", "view", "papers", "cli", "__init__", "__main__"]  # fmt: skip
 # scipy.stats takes half a second to import, which most sessions never need
-EXTRAS = {"scipy", "matplotlib", "PIL", "starlette", "uvicorn", "moocore", "typer", "rich", "cupy"}
+EXTRAS = {
+    "scipy",
+    "matplotlib",
+    "PIL",
+    "starlette",
+    "uvicorn",
+    "moocore",
+    "typer",
+    "rich",
+    "cupy",
+    "pebble",
+    "cloudpickle",
+}
 
 
 def room_of(file):
@@ -91,7 +103,16 @@ def test_a_user_sees_public_names_only():
 
 
 def test_importing_galapax_loads_no_optional_extra():
-    extras = ("matplotlib", "starlette", "typer", "moocore", "PIL")
+    extras = (
+        "matplotlib",
+        "starlette",
+        "typer",
+        "moocore",
+        "PIL",
+        "pebble",
+        "distributed",
+        "concurrent.futures.process",
+    )
     code = f"import sys, galapax; print([m for m in {extras} if m in sys.modules])"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert told.strip() == "[]"

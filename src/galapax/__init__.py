@@ -20,6 +20,7 @@ from galapax.compare import compare
 from galapax.core.errors import EvaluationError, InputError
 from galapax.core.mixture import mixture
 from galapax.core.problem import Bounds, MinMaxProblem, Problem, box
+from galapax.core.values import Values
 from galapax.measures import indicators
 from galapax.minimax import minimax
 from galapax.minimize import minimize
@@ -66,6 +67,7 @@ __all__ = [
     "Runs",
     "SharingMOEA",
     "Study",
+    "Values",
     "__version__",
     "best_1",
     "box",

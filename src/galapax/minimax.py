@@ -23,6 +23,7 @@ from galapax.core.stop import NEVER, Rules, Stop
 from galapax.engines.exchange import Answer, refined
 from galapax.engines.interrupts import Interrupts, interrupts
 from galapax.engines.worst_case import Check, worst_cases
+from galapax.evaluation.failures import check_policy
 from galapax.evaluation.game import TracedGame, trace_game
 from galapax.minimize import minimize
 from galapax.operators.mutation import best_1, rand_1
@@ -112,8 +113,7 @@ def minimax(
     refine = polish is True or (polish == "auto" and algorithm is None)
     if generations is None:
         generations = SHORT if refine else LONG
-    if not (on_failure is None or (isinstance(on_failure, str) and on_failure in ("worst", "raise"))):
-        raise InputError(f'on_failure must be "worst" or "raise", got {on_failure!r}.')
+    check_policy(on_failure)
     with interrupts() as noted, jax.enable_x64(kind == "float64"):
         traced = trace_game(problem.fun, problem.x_bounds.dim, problem.y_bounds.dim, kind)
         solver = _solver(problem, algorithm, population, traced, kind)

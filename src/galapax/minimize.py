@@ -9,11 +9,13 @@ from typing import Any
 
 from galapax import algorithms
 from galapax.core.algorithm import Algorithm
+from galapax.core.errors import InputError
 from galapax.core.problem import Problem
 from galapax.core.restarts import Restarts
 from galapax.engines.interrupts import interrupts
-from galapax.evaluation.blackbox import BlackBox, SeveralObjectives
+from galapax.evaluation.blackbox import BlackBox, Discovered
 from galapax.results.result import Result
+from galapax.running.calls import is_called
 from galapax.running.observers import Progress, observers
 from galapax.running.solve import solve
 from galapax.running.task import archived, fitting, prepare, problem_of
@@ -49,6 +51,12 @@ def minimize(
     initial: Any = None,
     archive: int | None = None,
     on_failure: str | None = None,
+    executor: Any = None,
+    workers: int | None = None,
+    timeout: float | None = None,
+    retries: int = 0,
+    cache: bool = False,
+    asynchronous: bool = False,
     live: Any = False,
     checkpoint: Any = None,
     resume: Any = None,
@@ -83,7 +91,8 @@ def minimize(
         run without first_run is computed on its own: it makes the same draws as run 0, and may round differently.)
     first_run: number of the first run.
     maximize: look for the largest value instead. vectorized: the functions take a whole population (n, d).
-    blackbox: call the functions as plain Python with NumPy arrays; an exception counts as a failed evaluation.
+    blackbox: call the functions as plain Python with NumPy arrays; an exception or an odd return counts as a failed
+        evaluation. `fun` may then return its constraints, too, as a dict or gx.Values: {"fun": ..., "ineq": ...}.
     dtype: "float32" or "float64"; by default float64 on a CPU and for constraints, float32 on an accelerator.
     callback: called between chunks of generations with a Progress; returning True stops the run.
     progress: show a progress line (by default on a terminal, for runs that take a while).
@@ -93,8 +102,16 @@ def minimize(
         The rest of the first population is random.
     archive: with several objectives, keep so many of the non-dominated points seen, and take the front from those
         rather than from the last population.
-    on_failure: what NaN, inf or an exception means: "worst" (never chosen, counted in n_failed) or "raise". Unless
-        it is given, an objective that fails everywhere is refused at once.
+    on_failure: what NaN, inf or an exception means: "worst" (never chosen, counted in n_failed), "raise", or
+        "resample" (a random point of the box takes its place, up to three times, each counted in nfev). Unless it is
+        given, it is "worst", and an objective that fails everywhere is refused at once.
+    workers: call the functions in so many processes, -1 for one on each core. executor: or by an executor of the
+        concurrent.futures kind (a pool, Dask's client.get_executor(), mpi4py.futures), or a function that makes one.
+        Both mean blackbox=True; the run is the same as without.
+    timeout: seconds for one evaluation, with workers or executor; retries: how often one that failed is tried again.
+    cache: call the functions once for each point, should it come again; `result.n_cached` counts those.
+    asynchronous: with DE and workers or executor, breed the next candidate as soon as one is evaluated, so that no
+        worker waits for the slowest. Such a run cannot be repeated.
     live: show the run on a page in the browser while it goes on; True, a port number, or a galapax.Live.
     checkpoint: a file to keep the run in, written every minute and in the end, or a galapax.Checkpoint. A run that was
         killed, stopped or out of time goes on from it as if nothing had been, bit for bit.
@@ -104,6 +121,11 @@ def minimize(
     began = time.perf_counter()
     problem, algorithm = problem_of(fun, bounds, algorithm, ineq, eq)
     watchers = observers(callback, progress, live, checkpoint, resume)
+    if asynchronous and watchers.journal is not None:
+        raise InputError(
+            "asynchronous=True makes a run that cannot be repeated, nor gone on with: leave checkpoint out."
+        )
+    blackbox = is_called(blackbox, executor, workers)
     options: dict[str, Any] = {
         "generations": generations,
         "runs": runs,
@@ -123,9 +145,15 @@ def minimize(
         "snapshots": snapshots,
         "initial": initial,
         "on_failure": on_failure,
+        "executor": executor,
+        "workers": workers,
+        "timeout": timeout,
+        "retries": retries,
+        "cache": cache,
+        "asynchronous": asynchronous,
     }
 
-    def run(solver: Algorithm, guessed: bool = False, known: BlackBox | None = None) -> Result:
+    def run(problem: Problem, solver: Algorithm, guessed: bool = False, known: BlackBox | None = None) -> Result:
         options["restarts"] = algorithms.restarts_of(restarts, None if algorithm is not None else solver)
         if population is not None:
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
@@ -136,11 +164,12 @@ def minimize(
         return results[0]
 
     with interrupts():
-        if algorithm is not None:
-            return run(algorithms.resolve(algorithm))
+        guessed = algorithm is None and blackbox and problem.objectives is None
         try:
-            return run(
-                fitting(problem, blackbox, vectorized, dtype, population), blackbox and problem.objectives is None
-            )
-        except SeveralObjectives as found:  # a black box, which only calling it could show
-            return run(algorithms.resolve(None, problem.constrained, 2), known=found.box)
+            if algorithm is not None:
+                return run(problem, algorithms.resolve(algorithm))
+            return run(problem, fitting(problem, blackbox, vectorized, dtype, population), guessed)
+        except Discovered as found:  # a black box, which only calling it could show
+            problem = found.box.described
+            solver = algorithms.resolve(algorithm, problem.constrained, found.box.shape.objectives)
+            return run(problem, solver, known=found.box)

@@ -44,6 +44,7 @@ class Optimizer:
         equalities, and, by algorithms that move candidates onto them (EpsilonDE), the constraints' formulas; what is
         evaluated is up to you all the same.
     generations, max_evaluations: what you are going to spend, for algorithms that plan by it (LSHADE).
+    Several workers may take a few points each, `ask(k)`, and tell them in any order.
     It makes the same draws as `minimize` with the same seed and run number. ineq and eq values, where the problem has
     constraints, go to `tell` too. With several objectives `tell` takes (n, m), and `best` has the front.
     """
@@ -93,6 +94,7 @@ class Optimizer:
             self._search = self._new(Shape())
             carry = programs.call(Search.begin, (), self._search, self._keys, None)
             self._asked: Carry = programs.call(Search.ask, (), self._search, carry, np.int32(1))
+        self._wait()
 
     def _repairing(self, problem: Problem) -> Any:
         """The problem's functions, where the algorithm can move candidates onto its constraints with them."""
@@ -124,42 +126,83 @@ class Optimizer:
             counts = programs.call(Search.counts, (), self._search, self._asked, np.int32(self.generation + 1))
         return int(counts[0])
 
-    def ask(self) -> np.ndarray:
-        """The points (n, d) that wait for their values; the same ones until they are told."""
-        return np.array(self._asked.state.candidates[0])[: self._count]
+    def ask(self, k: int | None = None) -> np.ndarray:
+        """The points (n, d) of this generation that wait for their values; the same ones until they are told.
+
+        k: the next k of them that were not handed out yet, for workers that take a few each: fewer when there are no
+        more, and none, shape (0, d), when all are out and the generation waits for their values.
+        """
+        waiting = np.flatnonzero(~self._told) if k is None else np.flatnonzero(~self._told & ~self._out)
+        if k is not None:
+            waiting = waiting[: whole(k, "k", 1)]
+            self._out[waiting] = True
+        return self._points[waiting]
 
     def tell(self, x: Any, values: Any, *, ineq: Any = None, eq: Any = None) -> None:
-        """Give the values of the points last asked for: (n,), or (n, m) for m objectives. NaN or inf means failed."""
-        asked = self.ask()
+        """Give the values of points that were asked for, all of a generation or any part, in any order: (n,), or (n, m)
+        for m objectives. NaN or inf means failed. The generation is made when the last of its points is told.
+        """
+        places = self._places(x)
+        given = {"values": values, "ineq": ineq, "eq": eq}
+        raw = {name: self._rows(name, rows, len(places)) for name, rows in given.items()}
+        if raw["values"] is None:
+            raise InputError("values is missing: give one value per point.")
+        shape = Shape(*(0 if r is None else r.shape[1] for r in raw.values()))
+        if self._shape is None:
+            self._check(shape)
+            self._shape = shape
+        elif shape != self._shape:
+            raise InputError(f"these points came with {shape} numbers each, earlier ones with {self._shape}.")
+        for name, rows in raw.items():
+            if rows is not None:
+                empty = np.full((len(self._told), rows.shape[1]), np.nan)
+                self._values.setdefault(name, empty)[places] = rows
+        self._told[places] = True
+        if self._told.all():
+            self._make_generation()
+
+    def _wait(self) -> None:
+        """For the values of the points that are asked for now."""
+        self._points = np.array(self._asked.state.candidates[0])[: self._count]
+        self._told = np.zeros(len(self._points), bool)
+        self._out = np.zeros(len(self._points), bool)
+        self._values: dict[str, np.ndarray] = {}
+
+    def _places(self, x: Any) -> np.ndarray:
+        """Where the points x (k, d) stand among those that wait."""
+        asked = self._points
         try:
             told = reals(x)
         except ValueError:
             told = np.zeros(0)
-        if told.shape != asked.shape or not np.array_equal(told.astype(asked.dtype), asked):
-            raise InputError(
-                f"tell takes the points of the last ask, unchanged and in order, shape {asked.shape}; got others, "
-                f"{short(x)}. Call ask() and evaluate those."
-            )
-        raw = {"fun": self._rows("values", values), "ineq": self._rows("ineq", ineq), "eq": self._rows("eq", eq)}
-        if raw["fun"] is None:
-            raise InputError("values is missing: give one value per point.")
-        shape = Shape(*(0 if r is None else r.shape[1] for r in raw.values()))
-        if self.maximize:
-            raw["fun"] = -raw["fun"]
-        beyond = ((0, self._asked.state.candidates.shape[1] - self._count), (0, 0))  # candidates not to be evaluated
+        if told.ndim == 2 and told.shape[1] == asked.shape[1] and len(told):
+            if not self._told.any() and np.array_equal(told.astype(asked.dtype), asked):
+                return np.arange(len(asked))
+            waiting: dict[bytes, list[int]] = {}  # the same point may wait twice
+            for i in np.flatnonzero(~self._told)[::-1]:
+                waiting.setdefault(asked[i].tobytes(), []).append(int(i))
+            found = [waiting.get(point.tobytes()) for point in told.astype(asked.dtype)]
+            places = [own.pop() for own in found if own]
+            if len(places) == len(told):
+                return np.array(places)
+        raise InputError(
+            f"tell takes points of the last ask, unchanged, each once; {int((~self._told).sum())} of shape "
+            f"({asked.shape[1]},) wait, and others came, {short(x)}. Call ask() and evaluate those."
+        )
+
+    def _make_generation(self) -> None:
+        """Tell the search all values of this generation, and ask for the next."""
+        fun = -self._values["values"] if self.maximize else self._values["values"]
+        named = {"fun": fun, "ineq": self._values.get("ineq"), "eq": self._values.get("eq")}
+        beyond = ((0, self._asked.state.candidates.shape[1] - len(self._told)), (0, 0))  # not to be evaluated
         rows = {
             name: None if r is None else np.pad(r, beyond, constant_values=np.nan).astype(self._dtype)
-            for name, r in raw.items()
+            for name, r in named.items()
         }
-        first = self._shape is None
-        if first:
-            self._check(shape)
-            self._shape = shape
-        elif shape != self._shape:
-            raise InputError(f"this generation came with {shape} numbers per point, earlier ones with {self._shape}.")
         with self._precision():
-            if first:  # the same candidates again, now with room for this many objectives
-                self._search = self._new(shape)
+            if self.generation == 0:  # the same candidates again, now with room for this many objectives
+                assert self._shape is not None
+                self._search = self._new(self._shape)
                 carry = programs.call(Search.begin, (), self._search, self._keys, None)
                 self._asked = programs.call(
                     _start, (self._eq_tolerance,), self._search, carry, self._asked.state.candidates, rows
@@ -170,6 +213,7 @@ class Optimizer:
             )
         self.nfev += int(made)
         self.n_failed += int(failed)
+        self._wait()
 
     def _check(self, shape: Shape) -> None:
         """Refuse values that the algorithm is not for, and say what it cannot do with them."""
@@ -243,14 +287,13 @@ class Optimizer:
     def _precision(self) -> Any:
         return jax.enable_x64(self._dtype == "float64")
 
-    def _rows(self, name: str, values: Any) -> Any:
+    def _rows(self, name: str, values: Any, n: int) -> Any:
         if values is None:
             return None
         try:
             rows = reals(values)
         except ValueError:
             raise InputError(f"{name} must be numbers, one row per point; got {type(values).__name__}.") from None
-        n = self._count
         if rows.ndim not in (1, 2) or len(rows) != n or rows.size == 0:
             raise InputError(f"{name} must have one row for each of the {n} points; got shape {rows.shape}.")
         return rows.reshape(n, -1)

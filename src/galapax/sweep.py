@@ -22,6 +22,7 @@ from galapax.engines.interrupts import interrupts
 from galapax.minimize import minimize
 from galapax.results.result import Result
 from galapax.results.study import Study, measured
+from galapax.running.calls import is_called
 from galapax.running.observers import observers
 from galapax.running.solve import solve
 from galapax.running.task import archived, check_comparable, fitting, prepare, problem_of
@@ -49,7 +50,8 @@ def sweep(
     problem, algorithm = problem_of(fun, bounds, algorithm, ineq, eq)
     known_class = isinstance(algorithm, type) and issubclass(algorithm, Algorithm)
     if algorithm is None:
-        algorithm = fitting(problem, *(settings.get(name) for name in ("blackbox", "vectorized", "dtype")))
+        called = is_called(*(settings.get(name) for name in ("blackbox", "executor", "workers")))
+        algorithm = fitting(problem, called, settings.get("vectorized"), settings.get("dtype"))
     template = algorithm() if known_class else algorithms.resolve(algorithm)
     axes, labels, solvers = cells(template, settings)
     options = {name: value for name, value in settings.items() if name not in _fields(template)}

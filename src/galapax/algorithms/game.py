@@ -136,6 +136,10 @@ class GameCDE(Algorithm):
         of_y = self.population * (1 if self.memory else self.population) * (self.y_generations + 1)
         return pairs + jnp.where(number % self.period == 0, of_y + pairs, 0)
 
+    @property
+    def each(self) -> int:
+        return self.population + self.memory
+
     def judges(self, state: GameState) -> Array:
         return state.opponents
 

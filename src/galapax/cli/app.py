@@ -57,6 +57,9 @@ def solve(
     blackbox: options.Blackbox = False,
     dtype: options.Dtype = None,
     on_failure: options.OnFailure = None,
+    workers: options.Workers = None,
+    timeout: options.Timeout = None,
+    retries: options.Retries = 0,
     history: options.History = True,
     history_x: options.HistoryX = False,
     snapshots: options.Snapshots = None,
@@ -110,6 +113,9 @@ def solve(
                 ("--maximize", maximize, False),
                 ("--vectorized", vectorized, False),
                 ("--blackbox", blackbox, False),
+                ("--workers", workers, None),
+                ("--timeout", timeout, None),
+                ("--retries", retries, 0),
                 ("--history-x", history_x, False),
                 ("--snapshots", snapshots, None),
                 ("--initial", initial, None),
@@ -138,11 +144,11 @@ def solve(
             )
             choice = None
         else:
-            default = find.default_for(wanted, blackbox, vectorized, dtype)
+            default = find.default_for(wanted, blackbox or workers is not None, vectorized, dtype)
             chosen = find.find_algorithm(algorithm, settings, default, population)
             if config is not None:
                 chosen = config.algorithm_for(wanted, problem)
-            choice = find.find_choice(choose, wanted, blackbox, vectorized, dtype, population)
+            choice = find.find_choice(choose, wanted, blackbox or workers is not None, vectorized, dtype, population)
             asked: dict[str, Any] = {} if polish is None else {"polish": polish}
             result = minimize(
                 wanted,
@@ -164,6 +170,9 @@ def solve(
                 blackbox=blackbox,
                 dtype=dtype,
                 on_failure=on_failure,
+                workers=workers,
+                timeout=timeout,
+                retries=retries,
                 history="x" if history and (history_x or runs == 1 or config is not None) else history,
                 snapshots=find.parse_snapshots(snapshots, generations, max_evaluations is None and max_seconds is None),
                 initial=find.read_points(initial, wanted.dim),

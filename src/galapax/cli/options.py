@@ -78,7 +78,12 @@ Maximize = Annotated[bool, typer.Option("--maximize", help="Look for the largest
 Vectorized = Annotated[bool, typer.Option("--vectorized", help="The functions take a whole population.")]
 Blackbox = Annotated[bool, typer.Option("--blackbox", help="The functions are plain Python or NumPy.")]
 Dtype = Annotated[str | None, typer.Option(help="float32 or float64.")]
-OnFailure = Annotated[str | None, typer.Option(help="NaN, inf, exceptions: worst or raise.")]
+OnFailure = Annotated[str | None, typer.Option(help="NaN, inf, exceptions: worst, raise or resample.")]
+Workers = Annotated[
+    int | None, typer.Option(help="Call the functions, as plain Python, in so many processes; -1 for one on each core.")
+]
+Timeout = Annotated[float | None, typer.Option(help="Seconds for one evaluation by a worker.")]
+Retries = Annotated[int, typer.Option(help="How often an evaluation that failed is tried again.")]
 Paired = Annotated[bool, typer.Option("--paired", help="Compare runs seed by seed (Wilcoxon).")]
 
 # what is kept and shown

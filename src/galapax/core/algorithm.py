@@ -115,6 +115,11 @@ class Algorithm:
         """
         return self.population
 
+    @property
+    def each(self) -> int:
+        """How many evaluations one candidate takes."""
+        return 1
+
     def rests(self, state: Any, bounds: Bounds, tolerance: Array) -> Array:
         """Whether the search is done by itself: RUNNING, or the code of Stop.TOLERANCE where it has converged and of
         Stop.STALL where it cannot get on.

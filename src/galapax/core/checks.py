@@ -11,8 +11,13 @@ from galapax.core.errors import InputError
 
 
 def reals(values: Any) -> np.ndarray:
-    """`values` as float64; a ValueError for what is not real numbers: text, complex, ragged rows, None, too large."""
+    """`values` as float64; a ValueError for what is not real numbers: text, complex, ragged rows, None, too large.
+
+    Masked entries, which hold numbers that nobody meant, are NaN.
+    """
     try:
+        if isinstance(values, np.ma.MaskedArray):
+            values = np.ma.filled(values.astype(np.float64), np.nan)
         array = np.asarray(values)
         if array.dtype.kind == "O" and None not in array.ravel().tolist():
             array = np.array(values, dtype=np.float64)  # mixed kinds of numbers arrive as objects

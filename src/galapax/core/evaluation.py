@@ -28,6 +28,8 @@ class Evaluation(NamedTuple):
     failed: Array  # (n,), how many of its evaluations gave NaN, inf or an exception: a bool where it has one
     ineq: Array | None = None  # (n, p)
     eq: Array | None = None  # (n, q)
+    again: Array | None = None  # (n,), evaluations of points that failed, in whose place this candidate came
+    lost: Array | None = None  # (n,), how many of those evaluations failed
 
     @property
     def fitness(self) -> Array:

@@ -22,6 +22,7 @@ class Stop(StrEnum):
     CALLBACK = "callback"
     PAGE = "page"
     FAILURES = "failures"
+    WORKERS = "workers"  # none is left to evaluate anything
 
     @property
     def early(self) -> bool:
@@ -60,6 +61,7 @@ _BY = {
     Stop.CALLBACK: "the callback",
     Stop.PAGE: "the live page",
     Stop.FAILURES: "failures only",
+    Stop.WORKERS: "lost workers",
 }
 _SENTENCES = {
     Stop.TARGET: "The target was reached in generation {generation}.",
@@ -70,6 +72,7 @@ _SENTENCES = {
     Stop.CALLBACK: "Stopped by the callback after generation {generation}.",
     Stop.PAGE: "Stopped from the live page after generation {generation}; this is the best so far.",
     Stop.FAILURES: "Stopped: every point evaluated so far gave NaN, inf or an exception; there is no best point.",
+    Stop.WORKERS: "Stopped after generation {generation}: no worker is left that evaluates; this is the best so far.",
 }
 
 RUNNING = 0

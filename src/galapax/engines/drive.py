@@ -10,6 +10,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -73,6 +74,9 @@ class Engine(Protocol):
     def begin(self, parts: list[Slice]) -> None:
         """Set their carries before the first generation."""
 
+    def memory(self) -> Any:
+        """What it remembers besides, as plain data; None if nothing."""
+
     def restore(self, parts: list[Slice], carries: list[list[np.ndarray]]) -> None:
         """Set their carries to those that were kept, see engines/journal.py."""
 
@@ -118,11 +122,22 @@ class Watch:
     taken: dict[int, list[Population]] = field(default_factory=dict)  # those kept, (R, n, ...), one per slice
     viewer: Viewer | None = None
     journal: Journal | None = None
+    pending: Callable[[], Standing] = lambda: Standing(
+        0, [], [], [], {}
+    )  # where the batch stood before the chunk that is under way
     held: float = 0.0  # seconds that the viewer held the run up; they do not count against the deadline
 
     @property
     def late(self) -> bool:
         return self.deadline is not None and time.perf_counter() >= self.deadline + self.held
+
+    def look(self) -> bool:
+        """Between two evaluations of a black box: whether it is late; a generation may take hours, so what is known of
+        it is noted, too.
+        """
+        if self.journal is not None and self.journal.due(0):
+            self.journal.note(self.pending())
+        return self.late
 
 
 def drive(engine: Engine, parts: list[Slice], *, limit: int, watch: Watch, keep_history: bool) -> Outcome:
@@ -131,7 +146,8 @@ def drive(engine: Engine, parts: list[Slice], *, limit: int, watch: Watch, keep_
     if isinstance(known, Done):
         _merge(watch.taken, known.taken)
         return known.outcome
-    made = _begin(engine, parts, known)
+    watch.pending = lambda: Standing(0, [], [], [], {}, engine.memory())
+    made = _begin(engine, parts, known, watch)
     taken: dict[int, list[Population]] = {} if known is None else dict(known.taken)
     track = Track.join([part.known for part in parts])
     length, took, waited = 0, 0.0, 0.0
@@ -143,6 +159,7 @@ def drive(engine: Engine, parts: list[Slice], *, limit: int, watch: Watch, keep_
         most = limit if watch.viewer is None else watch.viewer.most
         length = min(engine.plan(length, took), limit - made, until - made, most)
         ahead = [] if watch.journal is None else [Ahead.of(part) for part in parts]
+        watch.pending = partial(_before, engine, parts, made, ahead, dict(taken))
         start = time.perf_counter()
         going = [part for part in parts if (part.known.reason == RUNNING).any()]
         compiled = engine.clock.compile_seconds
@@ -160,17 +177,23 @@ def drive(engine: Engine, parts: list[Slice], *, limit: int, watch: Watch, keep_
         last = ended or stopped is not None
         _take_snapshots(engine, parts, taken, {made} if made == until and at < len(watch.snapshots) else set())
         if watch.journal is not None and (last or watch.journal.due(made)):
-            watch.journal.note(_standing(parts, made, length, ahead, taken))
+            cut = any(part.track.skipped.any() for part in parts)  # by Ctrl-C or the clock, within the generation
+            watch.journal.note(watch.pending() if cut else _standing(engine, parts, made, taken))
         if last:
             return _finished(engine, parts, watch, taken, made, stopped, waited)
 
 
-def _begin(engine: Engine, parts: list[Slice], known: Standing | None) -> int:
+def _begin(engine: Engine, parts: list[Slice], known: Standing | None, watch: Watch) -> int:
     """Begin a batch, or put it where it stood: how many generations it has made."""
     if known is None or not known.made:
         for part in parts:
             part.track = Track.start(len(part.cells))
-        engine.begin(parts)
+        try:
+            engine.begin(parts)
+        except Exception:
+            if watch.journal is not None:
+                watch.journal.note(watch.pending())
+            raise
         return 0
     engine.restore(parts, known.carries)
     for part, track, rows in zip(parts, known.tracks, known.history, strict=True):
@@ -190,24 +213,23 @@ class Ahead(NamedTuple):
         return Ahead(part.carry, replace(part.track), len(part.history))
 
 
-def _standing(
-    parts: list[Slice], made: int, length: int, ahead: list[Ahead], taken: dict[int, list[Population]]
+def _before(
+    engine: Engine, parts: list[Slice], made: int, ahead: list[Ahead], taken: dict[int, list[Population]]
 ) -> Standing:
-    """Where a batch stands, in memory of the host.
+    """Where a batch stood before the chunk that is under way, or was cut short."""
+    if not made:
+        return Standing(0, [], [], [], {}, engine.memory())
+    history = [_one(part.history[: was.chunks]) for part, was in zip(parts, ahead, strict=True)]
+    carries, tracks = [arrays_of(was.carry) for was in ahead], [was.track for was in ahead]
+    return Standing(made, carries, tracks, history, taken, engine.memory())
 
-    Where points of the last generation were left out, because Ctrl-C or the clock came in between, that is before it.
-    """
-    if any(part.track.skipped.any() for part in parts):
-        made -= length
-        if not made:
-            return Standing(0, [], [], [], {})
-        history = [_one(part.history[: was.chunks]) for part, was in zip(parts, ahead, strict=True)]
-        carries, tracks = [arrays_of(was.carry) for was in ahead], [was.track for was in ahead]
-        return Standing(made, carries, tracks, history, {g: kept for g, kept in taken.items() if g <= made})
+
+def _standing(engine: Engine, parts: list[Slice], made: int, taken: dict[int, list[Population]]) -> Standing:
+    """Where a batch stands, in memory of the host."""
     for part in parts:
         part.history = [np.concatenate(part.history)] if len(part.history) > 1 else part.history
     carries, tracks = [arrays_of(part.carry) for part in parts], [replace(part.track) for part in parts]
-    return Standing(made, carries, tracks, [_one(part.history) for part in parts], dict(taken))
+    return Standing(made, carries, tracks, [_one(part.history) for part in parts], dict(taken), engine.memory())
 
 
 def _one(chunks: list[np.ndarray]) -> np.ndarray | None:

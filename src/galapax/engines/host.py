@@ -1,4 +1,4 @@
-"""The host engine: the same generations around a plain Python or NumPy objective, called in this process."""
+"""The host engine: the same generations around a plain Python or NumPy objective, called in this process or others."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from galapax.engines.drive import Slice
 from galapax.engines.interrupts import Interrupts
 from galapax.engines.journal import with_arrays
 from galapax.engines.programs import Clock
+from galapax.engines.resample import fresh
 from galapax.engines.search import REASON, Carry, Finished, Search
 from galapax.evaluation.blackbox import BlackBox
 from galapax.evaluation.failures import summarise
@@ -37,11 +38,16 @@ class Host:
         first = [self.clock.call(Search.begin, (), part.search, part.keys, part.initial) for part in parts]
         self._waiting = self._measure(parts, first, np.int32(1))
         self.check(self.box.shape)
-        for part, raw in zip(parts, self._waiting, strict=True):
+        for part, measured, raw in zip(parts, first, self._waiting, strict=True):
             part.search = replace(part.search, shape=self.box.shape)
             carry = self.clock.call(Search.begin, (), part.search, part.keys, part.initial)
             asked = self.clock.call(Search.ask, (), part.search, carry, np.int32(1))
+            if part.search.resamples:
+                asked = _with_candidates(asked, measured.state.candidates)
             part.carry = self.clock.call(_start, (self.box.problem.eq_tolerance,), part.search, asked, raw)
+
+    def memory(self) -> Any:
+        return self.box.memory()
 
     def restore(self, parts: list[Slice], carries: list[list[np.ndarray]]) -> None:
         self.interrupts.at_once = lambda: self.box.calling
@@ -77,25 +83,57 @@ class Host:
 
     def _measure(self, parts: list[Slice], asked: list[Carry], number: Any) -> list[dict[str, np.ndarray]]:
         """Raw values {name: (S, n, width)} of each slice's candidates; NaN for runs that are finished or not wanted and
-        for candidates that are not to be evaluated, which cost no calls.
+        for candidates that are not to be evaluated, which cost no calls. Where fresh points took the place of failed
+        ones, they do so in `asked`, too, and "again" (S, n) tells how often.
         """
         chosen = [self._chosen(part, carry, number) for part, carry in zip(parts, asked, strict=True)]
-        points = [np.asarray(carry.state.candidates, np.float64) for carry in asked]
-        wanted = np.concatenate([own[rows] for own, rows in zip(points, chosen, strict=True)])
-        raw = self.box(wanted)
-        reached, at, out = len(wanted) - self.box.skipped, 0, []  # in order, one run after the other
-        for part, carry, rows in zip(parts, asked, chosen, strict=True):
-            size = int(rows.sum())
+        points = [np.array(carry.state.candidates, np.float64) for carry in asked]
+        out = self._values(parts, points, chosen)
+        for attempt in range(parts[0].search.resamples):
+            failed = [self._failed(raw, rows) for raw, rows in zip(out, chosen, strict=True)]
+            if self.box.missed.any() or not any(rows.any() for rows in failed):
+                break
+            for i, (part, rows) in enumerate(zip(parts, failed, strict=True)):
+                drawn = self.clock.call(
+                    _fresh, (points[i].shape[1],), part.search, part.keys, number, np.int32(attempt)
+                )
+                points[i][rows] = np.asarray(drawn, np.float64)[rows]
+            for raw, now, rows in zip(out, self._values(parts, points, failed), failed, strict=True):
+                raw["again"] = raw.get("again", 0) + rows
+                for name in self.box.widths:
+                    raw[name][rows] = now[name][rows]
+        for i, (carry, raw) in enumerate(zip(asked, out, strict=True)):
+            kind = carry.state.candidates.dtype
+            out[i] = {name: np.asarray(values, kind) for name, values in raw.items()}
+            if parts[0].search.resamples:
+                out[i].setdefault("again", np.zeros(chosen[i].shape, kind))
+                asked[i] = _with_candidates(carry, points[i].astype(kind))
+        return out
+
+    def _values(
+        self, parts: list[Slice], points: list[np.ndarray], chosen: list[np.ndarray]
+    ) -> list[dict[str, np.ndarray]]:
+        """Raw values of the chosen candidates, {name: (S, n, width)} of each slice."""
+        raw = self.box(np.concatenate([own[rows] for own, rows in zip(points, chosen, strict=True)]))
+        at, out = 0, []  # in order, one run after the other
+        for part, rows in zip(parts, chosen, strict=True):
+            here = slice(at, at + int(rows.sum()))
             own = {name: np.full((*rows.shape, values.shape[1]), np.nan) for name, values in raw.items()}
             for name, values in raw.items():
-                own[name][rows] = values[at : at + size]
-            if reached < at + size:
-                missed = np.zeros(rows.shape, np.int64)
-                missed[rows] = np.arange(at, at + size) >= reached
-                part.track.skipped = part.track.skipped + missed.sum(axis=1)
-            out.append({name: values.astype(carry.state.candidates.dtype) for name, values in own.items()})
-            at += size
+                own[name][rows] = values[here]
+            missed = np.zeros(rows.shape, np.int64)
+            missed[rows] = self.box.missed[here]
+            part.track.skipped = part.track.skipped + missed.sum(axis=1)
+            out.append(own)
+            at = here.stop
         return out
+
+    def _failed(self, raw: dict[str, np.ndarray], chosen: np.ndarray) -> np.ndarray:
+        """Which of the chosen candidates failed, (S, n)."""
+        flat = {name: raw[name].reshape(-1, raw[name].shape[-1]).astype(self.box.dtype) for name in self.box.widths}
+        tolerance = self.box.problem.eq_tolerance
+        judged = summarise(flat["fun"], flat.get("ineq"), flat.get("eq"), tolerance, np)
+        return chosen & np.asarray(judged.failed).reshape(chosen.shape)
 
     def _chosen(self, part: Slice, asked: Carry, number: Any) -> np.ndarray:
         """Which candidates are to be evaluated, (S, n)."""
@@ -116,7 +154,16 @@ def _going(part: Slice, asked: Carry) -> np.ndarray:
 
 
 def _evaluation(eq_tolerance: float, raw: Any) -> Evaluation:
-    return jax.vmap(lambda v: summarise(v["fun"], v.get("ineq"), v.get("eq"), eq_tolerance))(raw)
+    evaluation = jax.vmap(lambda v: summarise(v["fun"], v.get("ineq"), v.get("eq"), eq_tolerance))(raw)
+    return evaluation._replace(again=raw.get("again"), lost=raw.get("again"))
+
+
+def _with_candidates(asked: Carry, candidates: Any) -> Carry:
+    return asked._replace(state=asked.state._replace(candidates=candidates))
+
+
+def _fresh(count: int, search: Search, keys: Array, number: Array, attempt: Array) -> Array:
+    return fresh(count, search, jax.vmap(random.fold, in_axes=(0, None))(keys, number), attempt)
 
 
 def _start(eq_tolerance: float, search: Search, asked: Carry, raw: Any) -> Carry:

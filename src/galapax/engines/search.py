@@ -18,6 +18,7 @@ from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.problem import Bounds
 from galapax.core.record import FAILED, KEPT, Columns, Record
 from galapax.core.stop import CODES, RUNNING, Rules, Stop
+from galapax.engines.resample import resampled
 from galapax.measures.indicators import hypervolume_2d
 from galapax.numerics import random
 from galapax.operators.dominance import first_front
@@ -79,6 +80,7 @@ class Search:
     leaves: whether the engine's loop ends with the last run that goes on; a run by itself then needs no copy of its
         state from before.
     with_x: whether the best x of each generation is recorded.
+    resamples: so many fresh points may take the place of a candidate that failed.
     """
 
     algorithm: Algorithm
@@ -91,6 +93,7 @@ class Search:
     freeze: bool = static(True)
     leaves: bool = static(False)
     with_x: bool = static(False)
+    resamples: int = static(0)
 
     @property
     def columns(self) -> Columns:
@@ -170,7 +173,7 @@ class Search:
         """
         axes = run_axes(asked.state)
         marks = None if asked.frozen is None else asked.frozen.marks
-        evaluation = self._masked(asked, number, evaluation)
+        evaluation = self.masked(asked, number, evaluation)
 
         def one(algorithm: Algorithm, key: Array, state: Any, evaluation: Evaluation) -> Any:
             return algorithm.step(key, state, evaluation)
@@ -184,6 +187,8 @@ class Search:
             algorithm: Algorithm, before: Any, state: Any, evaluation: Evaluation, marks: Any, rests: Any, most: Any
         ) -> Any:
             made = algorithm.evaluations(before, number) + extra
+            if evaluation.again is not None:
+                made = made + jnp.sum(evaluation.again)
             record = self._summary(state.parents, algorithm.answer(state), evaluation, made)
             if marks is None:
                 return None, record.pack(state.candidates.dtype)
@@ -203,7 +208,10 @@ class Search:
     def generation(self, carry: Carry, keys: Array, number: Any, ends: bool | None = None) -> tuple[Carry, Array]:
         """Ask, evaluate and tell at once, for a traced objective. keys: of the generation."""
         asked = self.ask(carry, number)
-        return self.tell(asked, keys, number, self.evaluate(asked), ends)
+        evaluation = self.evaluate(asked)
+        if self.resamples:
+            asked, evaluation = resampled(self, asked, keys, number, evaluation)
+        return self.tell(asked, keys, number, evaluation, ends)
 
     def finish(self, carry: Carry, cells: Array, count: int) -> Finished:
         """What is left of the runs, which belong to cells (R,), numbers from 0 to count - 1; -1 for none."""
@@ -252,7 +260,7 @@ class Search:
         axes = (self._setting_axes, run_axes(asked.state))
         return jax.vmap(one, in_axes=axes)(self.algorithm, asked.state)
 
-    def _masked(self, asked: Carry, number: Any, evaluation: Evaluation) -> Evaluation:
+    def masked(self, asked: Carry, number: Any, evaluation: Evaluation) -> Evaluation:
         """Candidates that are not to be evaluated lose to any other, whatever somebody said of them."""
         if self.algorithm.steady:
             return evaluation
@@ -328,6 +336,8 @@ class Search:
             volume = hypervolume_2d(front.objectives, self.rules.reference, among)
         x = front.x[best_index(front)] if self.with_x else None
         failed = jnp.sum(evaluation.failed.astype(dtype))
+        if evaluation.lost is not None:
+            failed = failed + jnp.sum(evaluation.lost.astype(dtype))
         if population.violation is None or front.violation is None:
             best = jnp.min(front.objectives, axis=0)
             return Record(1.0, failed, made, best, mean, worst, hypervolume=volume, x=x)

@@ -56,6 +56,9 @@ class Xla:
             part.search = replace(part.search, algorithm=algorithm, bounds=bounds, rules=rules, consts=consts)
             part.carry = self.clock.call(Search.begun, (), part.search, part.keys, part.initial)
 
+    def memory(self) -> Any:
+        return None
+
     def restore(self, parts: list[Slice], carries: list[list[np.ndarray]]) -> None:
         self.begin(parts)
         for part, kept in zip(parts, carries, strict=True):

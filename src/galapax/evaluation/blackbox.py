@@ -2,92 +2,202 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from galapax.core.checks import reals, short
 from galapax.core.errors import EvaluationError, InputError
 from galapax.core.evaluation import Shape
 from galapax.core.problem import Problem
-from galapax.evaluation.failures import summarise
+from galapax.core.values import PARTS, from_fun
+from galapax.evaluation import memory, worker
+from galapax.evaluation.dispatch import Remote
+from galapax.evaluation.executors import Calls
+from galapax.evaluation.failures import Failed, summarise
 from galapax.evaluation.fit import check_arity, check_names
+from galapax.evaluation.worker import Answer, Failure, Functions
 
 KNOWN = 20_000  # points whose constraints are remembered, so that they need not be called again for the result
+SHOWN = 5  # failed points that are kept for the result
 
 
-class SeveralObjectives(Exception):
-    """A black box that was taken for one objective gave several. box: remembers what it was asked."""
+class Discovered(InputError):
+    """A black box gave several objectives or constraints that only calling it could show. box: remembers its points."""
 
     def __init__(self, box: BlackBox) -> None:
-        super().__init__()
+        super().__init__(
+            f"fun of {box.problem.name!r} returns constraints besides its value, which only calling it could show: "
+            "minimize takes them; for anything else give ineq and eq as functions."
+        )
         self.box = box
 
 
 class BlackBox:
-    """A problem whose functions are called from Python, one solution at a time or (vectorized) all at once.
+    """A problem whose functions are called from Python, one solution at a time or (vectorized) all at once; in this
+    process, or by the workers of an executor.
 
-    An exception counts as a failure of that solution; the first is kept for the message. Ctrl-C inside a call ends the
-    evaluation there: the points not reached are left out, and what was evaluated still counts.
+    An exception, a value that is no finite number, an odd return, a worker that dies or takes too long: each is a
+    failure of that solution, and the first few are kept for the result. Ctrl-C, or the end of the time there is, ends
+    the evaluation there: the points not reached are left out, and what was evaluated still counts.
     """
 
-    def __init__(self, problem: Problem, *, dtype: str, maximize: bool, vectorized: bool, raise_failures: bool) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        *,
+        dtype: str,
+        maximize: bool,
+        vectorized: bool,
+        raise_failures: bool,
+        calls: Calls = Calls(),
+        remote: Remote | None = None,
+    ) -> None:
         self.problem = problem
         self.dtype = dtype  # in which the engine will compare what comes back
         self.maximize = maximize
-        self.vectorized = vectorized
         self.raise_failures = raise_failures
-        self.functions = {n: getattr(problem, n) for n in ("fun", "ineq", "eq") if getattr(problem, n) is not None}
-        for name, function in self.functions.items():
+        self.calls = calls
+        named = {name: getattr(problem, name) for name in PARTS}
+        self.functions = Functions(
+            {name: f for name, f in named.items() if f is not None and f is not from_fun}, vectorized
+        )
+        for name, function in self.functions.calls.items():
             check_arity(name, function, int(vectorized))
-        self.widths: dict[str, int] = {}  # numbers per solution, learnt from the first that comes back
-        self.first_error = ""
-        self.skipped = 0  # points not reached because of Ctrl-C
+        self.remote = remote
+        if calls.elsewhere and remote is None:
+            self.remote = Remote(self.functions, calls)
+        self.late: Callable[[], bool] = lambda: False  # whether the time there was is over
+        self.widths: dict[str, int] = {}  # numbers per solution by name, learnt from the first that come back
+        self.failures: list[Failed] = []
+        self.missed = np.zeros(0, bool)  # points of the last call that were not reached
+        self.n_cached = 0  # points whose values were known
         self.calling = False  # inside the user's code, where Ctrl-C is raised at once
-        self.first: dict[bytes, dict[str, np.ndarray | None]] = {}  # what came of the first points
+        self.first: dict[bytes, Answer] = {}  # what came of the first points, or with `cache` of all
+        self._again: dict[bytes, Answer] = {}  # of the generation in which a run ended that goes on now
+        self._under_way: tuple[np.ndarray, list[int], list[Answer | None]] | None = None  # points, rows and answers
+        self._tries: list[int] = []  # of each row of a flow, that failed
         self._best: tuple[float, float] = (np.inf, np.inf)  # violation and value of the best so far
         self._known: dict[bytes, dict[str, np.ndarray]] = {}  # raw values of points that may be asked for once more
 
     @property
     def shape(self) -> Shape:
         """How many numbers one solution gives; a function that never succeeded counts as giving one."""
-        width = {name: self.widths.get(name, 1) if name in self.functions else 0 for name in ("fun", "ineq", "eq")}
+        width = {name: self.widths.get(name, int(getattr(self.problem, name) is not None)) for name in PARTS}
         return Shape(width["fun"], width["ineq"], width["eq"])
 
+    @property
+    def described(self) -> Problem:
+        """The problem with the constraints that its fun was found to return."""
+        found = {name: from_fun for name in ("ineq", "eq") if name in self.widths and name not in self.functions.calls}
+        return self.problem.with_(**found)
+
+    @property
+    def first_error(self) -> str:
+        return self.failures[0].error if self.failures else ""
+
+    @property
+    def halted(self) -> str:
+        """Why no more points can be evaluated, if so."""
+        return self.remote.halted if self.remote is not None else ""
+
+    def memory(self) -> dict[str, Any]:
+        """What it remembers, as plain data; and the answers of the generation under way."""
+        last: dict[bytes, Answer] = dict(self._again)
+        if self._under_way is not None:
+            points, rows, made = self._under_way
+            made = made if self.remote is None else self.remote.answers
+            last |= {points[i].tobytes(): answer for i, answer in zip(rows, made, strict=False) if answer is not None}
+        return {
+            "widths": dict(self.widths),
+            "failures": list(self.failures),
+            "n_cached": self.n_cached,
+            "best": self._best,
+            "first": memory.kept(self.first),
+            "known": memory.kept(dict(self._known)),
+            "last": memory.kept(last),
+        }
+
+    def recall(self, kept: dict[str, Any] | None) -> None:
+        """Remember what an earlier process did."""
+        if kept is None:
+            return
+        self.widths, self.failures, self.n_cached = dict(kept["widths"]), list(kept["failures"]), kept["n_cached"]
+        self._best, self.first = kept["best"], memory.recalled(kept["first"])
+        self._known = {p: a for p, a in memory.recalled(kept["known"]).items() if isinstance(a, dict)}
+        self._again = memory.recalled(kept["last"])
+
+    def close(self) -> None:
+        if self.remote is not None:
+            self.remote.close()
+
     def __call__(self, candidates: np.ndarray) -> dict[str, np.ndarray]:
-        """Raw values {name: (N, width)} at candidates (N, d), NaN where a call failed."""
+        """Raw values {name: (N, width)} at candidates (N, d), NaN where a call failed or was not made."""
+        self.missed = np.zeros(len(candidates), bool)
         if not len(candidates):
-            return {name: np.zeros((0, self.widths.get(name, 1))) for name in self.functions}
-        out: dict[str, list[np.ndarray | None]] = {name: [None] * len(candidates) for name in self.functions}
-        reached = 0
-        try:
-            self.calling = True
-            if self.vectorized:
-                for name in self.functions:
-                    out[name] = self._rows(name, candidates)
-            else:
-                for i, x in enumerate(candidates):
-                    known = self.first.get(x.tobytes(), {}) if not self.widths else {}
-                    for name in self.functions:
-                        out[name][i] = known[name] if name in known else self._one(name, x)
-                    reached = i + 1
-            self.calling = False
-        except KeyboardInterrupt:
-            self.skipped = len(candidates) - reached
-        finally:
-            self.calling = False
-        first = not self.widths
-        for name, values in out.items():
-            self.widths[name] = max([self.widths.get(name, 1), *(v.size for v in values if v is not None)])
-        if first:
-            check_names(self.problem, self.shape)
-            self.first = {x.tobytes(): {n: v[i] for n, v in out.items()} for i, x in enumerate(candidates[:reached])}
-        raw = {name: np.array([self._padded(name, v) for v in values]) for name, values in out.items()}
+            return {name: np.zeros((0, self.widths.get(name, 1))) for name in self.widths or self.functions.calls}
+        answers = self._answers(candidates)
+        self.missed = np.array([answer is None for answer in answers])
+        if not self.missed.any():
+            self._again, self._under_way = {}, None
+        return self._raw(candidates, answers)
+
+    def _raw(self, candidates: np.ndarray, answers: list[Answer | None]) -> dict[str, np.ndarray]:
+        """Answers as arrays {name: (N, width)}; failures are noted."""
+        for x, answer in zip(candidates, answers, strict=True):
+            if isinstance(answer, Failure):
+                self._note(x, answer)
+        raw = {name: self._column(name, answers) for name in self.widths}
         if self.maximize:
             raw["fun"] = -raw["fun"]
         if self.problem.constrained:
             self._remember(candidates, raw)
         return raw
+
+    def flow(self, points: np.ndarray) -> None:
+        """Have points evaluated as workers are free, see `arrivals`."""
+        assert self.remote is not None
+        self._tries = [0] * len(points)
+        self.remote.flow(points)
+
+    def send(self, row: int) -> None:
+        """Have a row of a flow evaluated once more, with its point as it then is."""
+        assert self.remote is not None
+        self.remote.send(row)
+
+    @property
+    def under_way(self) -> list[int]:
+        """Rows of a flow that must not change now: workers have them, or they are tried again."""
+        assert self.remote is not None
+        return self.remote.under_way + [row for row, tries in enumerate(self._tries) if tries]
+
+    def arrivals(self, points: np.ndarray, most: int) -> dict[int, dict[str, np.ndarray]]:
+        """Rows of a flow that were evaluated, with their raw values, at most so many; none once it is late."""
+        assert self.remote is not None
+        out: dict[int, dict[str, np.ndarray]] = {}
+        try:
+            while not out and not self.remote.halted:
+                self.calling = True
+                came = self.remote.arrivals(self.late, most)
+                self.calling = False
+                if not came:
+                    break
+                for row, answer in came:
+                    answers: list[Answer | None] = [answer]
+                    self._check_sizes(answers, [0])
+                    failed = isinstance(answers[0], Failure)
+                    self._tries[row] = self._tries[row] + 1 if failed else 0
+                    if 0 < self._tries[row] <= self.calls.retries:
+                        self.remote.send(row)
+                        continue
+                    self._tries[row] = 0
+                    out[row] = {name: values[0] for name, values in self._raw(points[row][None], answers).items()}
+        except KeyboardInterrupt:
+            pass
+        finally:
+            self.calling = False
+        return out
 
     def at(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """The constraints at the best point, or at one of the front: as they were when it was evaluated, or else called
@@ -97,11 +207,118 @@ class BlackBox:
         known = self._known.get(point.tobytes())
         if known is not None:
             return known
-        values = {}
-        for name in (name for name in self.functions if name != "fun"):
-            value = self._rows(name, point[None])[0] if self.vectorized else self._one(name, point)
-            values[name] = self._padded(name, value)
-        return values
+        calls = self.functions.calls
+        own = {name: f for name, f in calls.items() if name != "fun" or any(n not in calls for n in self.widths)}
+        if self.remote is not None and not self.remote.halted:
+            answer = self.remote(point[None], lambda: False)[0]
+        else:
+            answer = worker.at_once(own, point[None])[0] if self.functions.vectorized else worker.one(own, point)
+        values = answer if isinstance(answer, dict) else {}
+        names = [name for name in self.widths if name != "fun"]
+        return {name: values.get(name, np.full(self.widths[name], np.nan)) for name in names}
+
+    def _answers(self, points: np.ndarray) -> list[Answer | None]:
+        """What came of each point, from memory or by calling; None for those that were not reached."""
+        remembers = self.calls.cache or not self.widths
+        keys = [x.tobytes() for x in points] if remembers else []
+        answers: list[Answer | None] = [self.first.get(key) for key in keys] if keys else [None] * len(points)
+        if self._again:
+            answers = [self._again.get(x.tobytes(), known) for x, known in zip(points, answers, strict=True)]
+        rows = [i for i, answer in enumerate(answers) if answer is None]
+        if self.calls.cache:  # a point that is there twice is called once
+            rows = sorted({keys[i]: i for i in reversed(rows)}.values())
+        self._fill(answers, points, rows)
+        if not self.widths:
+            self._learn([answer for answer in answers if answer is not None])
+            self._check_sizes(answers, range(len(points)))
+        for _ in range(self.calls.retries):
+            failed = [i for i in rows if isinstance(answers[i], Failure)]
+            if not failed or self.late() or self.halted:
+                break
+            before = [answers[i] for i in failed]
+            self._fill(answers, points, failed)
+            for i, failure in zip(failed, before, strict=True):  # not reached again: it failed as it did
+                answers[i] = failure if answers[i] is None else answers[i]
+        if remembers:
+            self.first |= {keys[i]: answer for i in rows if (answer := answers[i]) is not None}
+        if self.calls.cache:
+            self.n_cached += len(points) - len(rows)
+            answers = [self.first.get(key) for key in keys]
+        return answers
+
+    def _fill(self, answers: list[Answer | None], points: np.ndarray, rows: list[int]) -> None:
+        """Call the functions with these points, as far as time and Ctrl-C allow."""
+        for i in rows:
+            answers[i] = None
+        made: list[Answer | None] = []
+        if rows:
+            self._under_way = (points, rows, made)
+        try:
+            self.calling = True
+            if not rows:
+                pass
+            elif self.remote is not None:
+                made.extend(self.remote(points[rows], self.late))
+            elif self.functions.vectorized:
+                made.extend(worker.at_once(self.functions.calls, points[rows]))
+            else:
+                self._one_by_one(points, rows, made)
+            self.calling = False
+        except KeyboardInterrupt:
+            made[:] = self.remote.answers if self.remote is not None else made
+        finally:
+            self.calling = False
+        for i, answer in zip(rows, made, strict=False):
+            answers[i] = answer
+        if self.widths:
+            self._check_sizes(answers, rows)
+
+    def _one_by_one(self, points: np.ndarray, rows: list[int], made: list[Answer | None]) -> None:
+        calls, late = self.functions.calls, self.late
+        ends = self.raise_failures and not self.calls.retries
+        for i in rows:
+            answer = worker.one(calls, points[i])
+            made.append(answer)
+            if late() or (ends and isinstance(answer, Failure)):
+                return
+
+    def _learn(self, answers: list[Answer]) -> None:
+        """Which names there are and how many numbers each has: what most of the first points say."""
+        good = [answer for answer in answers if isinstance(answer, dict)]
+        bad = [answer for answer in answers if isinstance(answer, Failure)]
+        if not good and bad and all(failure.odd for failure in bad) and not self.raise_failures:
+            raise InputError(bad[0].error)
+        names = {name: 1 for name in PARTS if getattr(self.problem, name) is not None}
+        for failure in reversed(bad):
+            names |= dict(failure.sizes)
+        if good:
+            sizes = Counter(tuple((name, own.size) for name, own in answer.items()) for answer in good)
+            names |= dict(sizes.most_common(1)[0][0])
+        self.widths = {name: names[name] for name in PARTS if name in names}
+        check_names(self.problem, self.shape)
+
+    def _check_sizes(self, answers: list[Answer | None], rows: Any) -> None:
+        """A point with more or fewer numbers than the others has failed."""
+        widths = self.widths
+        for i in rows:
+            answer = answers[i]
+            if not isinstance(answer, dict) or {n: own.size for n, own in answer.items()} == widths:
+                continue
+            name = next(n for n in PARTS if widths.get(n, 0) != (answer[n].size if n in answer else 0))
+            count = answer[name].size if name in answer else 0
+            error = f"{name} returned {count} numbers for one solution and {widths.get(name, 0)} for others"
+            answers[i] = Failure(error, odd=True)
+
+    def _column(self, name: str, answers: list[Answer | None]) -> np.ndarray:
+        """The numbers of all points by this name, (N, width)."""
+        nothing = np.full(self.widths[name], np.nan)
+        return np.array([answer[name] if isinstance(answer, dict) else nothing for answer in answers])
+
+    def _note(self, x: np.ndarray, failure: Failure) -> None:
+        if self.raise_failures:
+            raise EvaluationError(f"{failure.error}, at x = {x.tolist()}") from failure.cause
+        if len(self.failures) < SHOWN:
+            self.failures.append(Failed(x.copy(), failure.error))
 
     def _remember(self, candidates: np.ndarray, raw: dict[str, np.ndarray]) -> None:
         seen = {name: values.astype(self.dtype) for name, values in raw.items()}
@@ -118,54 +335,3 @@ class BlackBox:
                 if len(self._known) >= KNOWN:  # on a plateau every point is as good
                     del self._known[next(iter(self._known))]
                 self._known[candidates[i].tobytes()] = {name: values[i] for name, values in raw.items()}
-
-    def _one(self, name: str, x: np.ndarray) -> np.ndarray | None:
-        try:
-            value = self.functions[name](x.copy())
-        except Exception as error:
-            self._failed(name, x, error)
-            return None
-        return self._numbers(name, value)
-
-    def _rows(self, name: str, candidates: np.ndarray) -> list[np.ndarray | None]:
-        try:
-            returned = self.functions[name](candidates.copy())
-        except Exception as error:
-            self._failed(name, candidates[0], error)
-            return [None] * len(candidates)
-        values = self._reals(name, returned)
-        if values.ndim not in (1, 2) or len(values) != len(candidates):
-            raise InputError(
-                f"{name} with vectorized=True is given x of shape {candidates.shape} and must return "
-                f"{len(candidates)} values, shape (n,) or (n, m); it returned shape {values.shape}."
-            )
-        return list(values.reshape(len(candidates), -1))
-
-    def _failed(self, name: str, x: np.ndarray, error: Exception) -> None:
-        message = f"{name} raised {type(error).__name__}: {error}"
-        if self.raise_failures:
-            raise EvaluationError(f"{message}, at x = {x.tolist()}") from error
-        self.first_error = self.first_error or message
-
-    def _numbers(self, name: str, value: Any) -> np.ndarray:
-        numbers = self._reals(name, value)
-        if numbers.ndim > 1 or numbers.size == 0:
-            raise InputError(f"{name} of one solution must return a number or a vector; got shape {numbers.shape}.")
-        return numbers.ravel()
-
-    def _reals(self, name: str, value: Any) -> np.ndarray:
-        try:
-            return reals(value)
-        except ValueError:
-            hint = " (did it end without `return`?)" if value is None else ""
-            what = "a number or a vector of real numbers"
-            raise InputError(f"{name} must return {what}; it returned {short(value)}{hint}.") from None
-
-    def _padded(self, name: str, value: np.ndarray | None) -> np.ndarray:
-        if value is None:
-            return np.full(self.widths[name], np.nan)
-        if value.size != self.widths[name]:
-            raise InputError(
-                f"{name} returned {value.size} numbers for one solution and {self.widths[name]} for another."
-            )
-        return value

@@ -1,12 +1,29 @@
-"""The one place where a failure becomes "worst"."""
+"""The one place where a failure becomes "worst", and what may be asked for in its stead."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
+from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation
+
+POLICIES = ("worst", "raise", "resample")
+RESAMPLES = 3  # fresh points that may take the place of one that failed
+
+
+class Failed(NamedTuple):
+    """A point that could not be evaluated, and why."""
+
+    x: np.ndarray  # (d,)
+    error: str
+
+
+def check_policy(on_failure: Any) -> None:
+    if not (on_failure is None or (isinstance(on_failure, str) and on_failure in POLICIES)):
+        raise InputError(f'on_failure must be "worst", "raise" or "resample", got {on_failure!r}.')
 
 
 def summarise(objectives: Any, ineq: Any, eq: Any, eq_tolerance: float, xp: Any = jnp) -> Evaluation:

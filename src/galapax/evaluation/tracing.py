@@ -15,6 +15,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from galapax.core.errors import InputError
 from galapax.core.problem import Function
+from galapax.core.values import Values
 from galapax.evaluation.fit import check_arity
 from galapax.numerics.devices import CONFIG
 
@@ -27,7 +28,7 @@ def trace_one(name: str, function: Function, dim: int, dtype: Any, vectorized: i
         # a GPU would round what enters a product of float32 matrices to 10 bits, unless the user chose a precision
         with jax.default_matmul_precision(CONFIG.jax_default_matmul_precision or "highest"):
             # a new function each time: JAX keeps the trace of one it has seen, and what that read may have changed
-            traced = jax.make_jaxpr(lambda x: function(x))(jax.ShapeDtypeStruct(given, dtype))
+            traced, out = jax.make_jaxpr(lambda x: function(x), return_shape=True)(jax.ShapeDtypeStruct(given, dtype))
     except (
         jax.errors.ConcretizationTypeError,
         jax.errors.TracerArrayConversionError,
@@ -52,6 +53,11 @@ def trace_one(name: str, function: Function, dim: int, dtype: Any, vectorized: i
             f"{name} uses float32 arrays made outside it in a float64 run: what it computes from them has 7 digits, "
             "even where a constraint is called met. Make them with NumPy, which has float64, or inside the function.",
             stacklevel=2,
+        )
+    if isinstance(out, dict | Values):
+        raise InputError(
+            f"{name} returned its parts by name, which a black box may do (blackbox=True); for functions that JAX "
+            "compiles give fun, ineq and eq as functions: what they share is computed once all the same."
         )
     outputs = traced.out_avals
     if not outputs:

@@ -115,6 +115,8 @@ class Result(dict[str, Any]):
     success: whether it found what it was to find: a feasible point that reaches the target, or without a target, to
     which the search converged. stop, message: which rule ended it, as a word and in a sentence.
     nit, nfev, n_failed: generations, evaluated points and failed evaluations (nit of the best run, the others of all).
+    failures: of a black box, the first few points that failed, each with `x` and `error`. n_cached: with cache=True,
+    points whose values were known.
     ineq, eq: constraint values at x. population, population_fitness: the survivors (of the best run).
     plot: figures of all this, see `view.accessor.Plot`.
     snapshots: {generation: Population} as asked for; with several runs these come first. history: see History (of the
@@ -250,6 +252,8 @@ class Result(dict[str, Any]):
     def __repr__(self) -> str:
         shown = ("message", "success", "fun", "x", "feasible", "nit", "nfev", "n_failed", "seed")
         lines = [f"{name:>10}: {_shown(self[name])}" for name in shown if name in self]
+        for x, error in self.get("failures", ())[:2]:
+            lines.append(f"{'failed':>10}: {error}, at x = {_shown(x)}")
         if "F" in self:
             whats = f"{len(self.F)} points in X and F; x and fun are its knee" if len(self.F) else "empty"
             lines.append(f"{'front':>10}: {whats}")

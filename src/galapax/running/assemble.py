@@ -198,9 +198,21 @@ def result_of(
     if total.polish is not None:
         result["polish"] = str(total.polish)
     result.attach(replay, total.opponents)
-    if answers.box is not None and answers.box.first_error and result.n_failed:
-        result.message += f" First failure: {answers.box.first_error}."
+    result["failures"] = ()
+    if answers.box is not None:
+        _tell_of_calls(result, answers.box, len(answers.task.solvers) == 1)
     return result
+
+
+def _tell_of_calls(result: Result, box: BlackBox, alone: bool) -> None:
+    """What a black box went through. alone: all of it was for this result."""
+    if box.first_error and result.n_failed:
+        result.message += f" First failure: {box.first_error.rstrip('.')}."
+        result["failures"] = tuple(box.failures) if alone else ()
+    if box.halted:
+        result.message += f" The workers are lost: {box.halted}."
+    if box.calls.cache and alone:
+        result["n_cached"] = box.n_cached
 
 
 @dataclass
@@ -346,6 +358,12 @@ def settings_of(task: Task) -> dict[str, Any]:
         "maximize": task.maximize,
         "vectorized": task.vectorized,
         "blackbox": task.blackbox,
+        "on_failure": task.on_failure,
+        "workers": task.calls.workers,
+        "timeout": task.calls.timeout,
+        "retries": task.calls.retries,
+        "cache": task.calls.cache,
+        "asynchronous": task.calls.asynchronous,
         "dtype": task.dtype,
         "device": devices.name(),
         "versions": versions(),

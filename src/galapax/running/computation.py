@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +20,9 @@ from galapax.engines.outcome import Outcome
 from galapax.engines.programs import Clock
 from galapax.engines.search import Search
 from galapax.engines.slices import width
+from galapax.engines.steady import Steady
 from galapax.engines.xla import Xla
-from galapax.evaluation.blackbox import BlackBox, SeveralObjectives
+from galapax.evaluation.blackbox import BlackBox, Discovered
 from galapax.numerics import random
 from galapax.running.assemble import Answers
 from galapax.running.task import Task, check_memory, check_shape
@@ -60,11 +62,11 @@ class Computation:
         if box is not None:
 
             def check(shape: Shape) -> None:
-                if task.guessed and shape.objectives > 1:
-                    raise SeveralObjectives(box)
+                if (task.guessed and shape.objectives > 1) or (shape.constrained and not task.problem.constrained):
+                    raise Discovered(box)
                 check_shape(task, shape)
 
-            self.engine = Host(box, self.clock, noted, check)
+            self.engine = (Steady if task.calls.asynchronous else Host)(box, self.clock, noted, check)
         else:
             self.engine = Xla(self.search, self.clock, self.width, task.steps)
         self.answers = Answers(task, box)
@@ -99,10 +101,12 @@ class Computation:
         return Slice(search, self.keys[rows], self.cells[rows], initial, np.arange(count))
 
 
-def black_box(task: Task, known: BlackBox | None = None) -> BlackBox | None:
+@contextmanager
+def black_box(task: Task, known: BlackBox | None = None) -> Iterator[BlackBox | None]:
     """What calls the functions of a task, if it is a black box. known: that of an earlier attempt."""
     if not task.blackbox:
-        return None
+        yield None
+        return
     assert isinstance(task.problem, Problem)
     box = BlackBox(
         task.problem,
@@ -110,10 +114,19 @@ def black_box(task: Task, known: BlackBox | None = None) -> BlackBox | None:
         maximize=task.maximize,
         vectorized=task.vectorized,
         raise_failures=task.on_failure == "raise",
+        calls=task.calls,
+        remote=None if known is None else known.remote,
     )
     if known is not None:
         box.first = known.first
-    return box
+    try:
+        yield box
+    except Discovered:  # its workers serve the next attempt
+        raise
+    except BaseException:
+        box.close()
+        raise
+    box.close()
 
 
 def _of_rows(algorithm: Any, rows: np.ndarray) -> Any:

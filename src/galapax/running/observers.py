@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import ipaddress
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -21,6 +22,12 @@ from galapax.engines.journal import Journal
 from galapax.running.task import Task
 
 LOOPBACK = "127.0.0.1"
+
+
+def to_stderr(sentence: str) -> None:
+    """The library itself never prints: what a program writes to stdout is its own."""
+    sys.stderr.write(f"{sentence}\n")
+    sys.stderr.flush()
 
 
 def _warn(sentence: str) -> None:
@@ -42,7 +49,7 @@ class Live:
     host: str = LOOPBACK
     open_browser: bool = True
     paused: bool = False
-    say: Callable[[str], Any] = print
+    say: Callable[[str], Any] = to_stderr
     warn: Callable[[str], Any] = _warn
 
     def __post_init__(self) -> None:
@@ -114,6 +121,8 @@ def as_checkpoint(given: Any) -> Checkpoint | None:
 
 class Keeper(Journal, Protocol):
     """What keeps a call of the library in a file; see storage/checkpoint.py."""
+
+    memory: Any  # what the black box of the present task remembered
 
     def open(self, task: dict[str, str], title: str) -> None:
         """A task begins, whose fingerprint this is."""

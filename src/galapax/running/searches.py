@@ -217,6 +217,8 @@ def _go_on(
     for rows in run.batches():
         chosen = [group.courses[row] for row in rows]
         inner = _watch(watch, task, courses, chosen)
+        if box is not None:
+            box.late = inner.look
         outcomes.append(run.batch(rows, inner))
         _settle(watch, inner, chosen, outcomes[-1])
         if group.legs[0].polish and outcomes[-1].stopped is None:

@@ -49,9 +49,10 @@ def solve(
         interrupts() as noted,
         jax.enable_x64(task.dtype == "float64"),
         watching(observers, lambda: _facts(task)) as (show, session),
+        black_box(task, known) as box,
         _kept(task, observers, noted) as journal,
     ):
-        clock, box = Clock(), black_box(task, known)
+        clock = Clock()
         check_polish(task)
         try_derived(task)
         ready = time.perf_counter()
@@ -61,7 +62,10 @@ def solve(
             watch.starts = session.start
         if task.max_seconds is not None:
             watch.deadline = began + task.max_seconds
-        notifier = partial(_notifier, task, observers, began, show, raised)
+        if box is not None:
+            box.late = watch.look
+            box.recall(None if journal is None else journal.memory)
+        notifier = partial(_notifier, task, observers, began, show, raised, box)
         if task.restarts is not None:
             watch.notify = notifier([])
             total, answers = searches(task, noted, clock, box, watch), Answers(task, box)
@@ -150,8 +154,7 @@ def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:
         rules = rules._replace(generations=int(total.track.generations[row]))
     again = replace(task, rules=rules, max_seconds=None)
     clock = Clock()
-    with interrupts() as noted, jax.enable_x64(task.dtype == "float64"):
-        box = black_box(task)
+    with interrupts() as noted, jax.enable_x64(task.dtype == "float64"), black_box(task) as box:
         began = time.perf_counter()
         watch = Watch(noted, snapshots=task.snapshots)
         if task.restarts is not None:
@@ -189,6 +192,7 @@ def _notifier(
     began: float,
     show: Callable[[Progress], None],
     raised: list[Exception],
+    box: BlackBox | None,
     earlier: list[Outcome],
 ) -> Callable[[int, Track], Stop | None]:
     """What the engine calls between chunks: tells progress line and callback, and says why to stop, if so.
@@ -225,6 +229,8 @@ def _notifier(
             raise EvaluationError(
                 f"fun or a constraint returned NaN or inf at {failed} of the {state.nfev} points evaluated so far."
             )
+        if box is not None and box.halted:
+            return Stop.WORKERS
         if task.on_failure is None and failed and not np.isfinite(track.best).any():
             return Stop.FAILURES
         try:

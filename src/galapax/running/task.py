@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -24,10 +24,13 @@ from galapax.core.stop import NEVER, Rules
 from galapax.engines.points import probe
 from galapax.engines.search import Search, Traced
 from galapax.engines.slices import runs_that_fit
+from galapax.evaluation.executors import Calls
+from galapax.evaluation.failures import RESAMPLES, check_policy
 from galapax.evaluation.fit import check_fit, differentiable, objective_count
 from galapax.evaluation.formulas import trace
 from galapax.measures import indicators
 from galapax.numerics import devices, random
+from galapax.running.calls import check_asynchronous, checked_calls, is_called
 
 MOST_EVALUATIONS = 1_000_000  # of a run that nothing limits, unless that are fewer generations than these
 FEWEST_GENERATIONS = 1000
@@ -63,6 +66,7 @@ class Task:
     initial: np.ndarray | None
     on_failure: str | None
     restarts: Restarts | None = None
+    calls: Calls = field(default_factory=Calls)  # how a black box is called
     polish: bool | str = False  # refine the best of each run by its gradient: True, False or "auto"
 
     @property
@@ -109,6 +113,7 @@ class Task:
             freeze=self.blackbox or self.rules.by_run,
             leaves=self.blackbox or devices.on_cpu(),
             with_x=self.history == "x",
+            resamples=RESAMPLES if self.on_failure == "resample" else 0,
         )
 
 
@@ -155,6 +160,12 @@ def prepare(
     blackbox: Any = False,
     dtype: Any = None,
     on_failure: Any = None,
+    executor: Any = None,
+    workers: Any = None,
+    timeout: Any = None,
+    retries: Any = 0,
+    cache: Any = False,
+    asynchronous: Any = False,
     **options: Any,
 ) -> Task:
     """Check the arguments of `minimize` and trace the problem's functions: what cannot be done is refused here, before
@@ -163,8 +174,11 @@ def prepare(
     check_outside()
     for solver in solvers:
         solver.check()
-    if not (on_failure is None or (isinstance(on_failure, str) and on_failure in ("worst", "raise"))):
-        raise InputError(f'on_failure must be "worst" or "raise", got {on_failure!r}.')
+    check_policy(on_failure)
+    blackbox = is_called(blackbox, executor, workers)
+    calls = checked_calls(blackbox, executor, workers, timeout, retries, cache, asynchronous)
+    if calls.asynchronous:
+        check_asynchronous(solvers, on_failure, vectorized, cache, options)
     kind = precision_of(dtype, problem.constrained, blackbox)
     share = _tolerance(tolerance, kind)
     if solvers[0].several_objectives:
@@ -179,8 +193,9 @@ def prepare(
         rules=rules,
         maximize=bool(maximize),
         vectorized=bool(vectorized),
-        blackbox=bool(blackbox),
+        blackbox=blackbox,
         on_failure=on_failure,
+        calls=calls,
         **options,
     )
     return task if blackbox else traced(task)
@@ -209,6 +224,7 @@ def assembled(
     guessed: bool = False,
     restarts: Restarts | None = None,
     polish: Any = False,
+    calls: Calls = Calls(),
 ) -> Task:
     """A Task that no function is in yet, from arguments that are checked here."""
     first = 0 if first_run is None else whole(first_run, "first_run", 0)
@@ -271,6 +287,7 @@ def assembled(
         on_failure=on_failure,
         restarts=restarts,
         polish=_polish(polish),
+        calls=calls,
     )
 
 

@@ -20,11 +20,13 @@ from galapax.core.evaluation import Population, Shape
 from galapax.core.stop import Stop
 from galapax.engines.journal import Done, Standing
 from galapax.engines.outcome import Outcome, Polish, Survivors, Track
+from galapax.evaluation.failures import Failed
+from galapax.evaluation.worker import Failure
 
 MAGIC = b"galapax checkpoint 1\n"
 DIGEST = 32
 KINDS: dict[str, Any] = {
-    c.__name__: c for c in (Done, Outcome, Polish, Population, Shape, Standing, Stop, Survivors, Track)
+    c.__name__: c for c in (Done, Failed, Failure, Outcome, Polish, Population, Shape, Standing, Stop, Survivors, Track)
 }
 NUMBERS = {np.dtype(kind).str for kind in ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"]}
 DEEP = 60  # levels of lists in lists

@@ -38,6 +38,7 @@ class Keeper:
         self.written = time.perf_counter()
         self.cost, self.made, self.changed = 0.0, 0, False
         self.failed = False  # the last attempt to write
+        self.memory: Any = None  # of the present task's black box
         self._writer: threading.Thread | None = None
 
     # --- sections ---
@@ -52,6 +53,7 @@ class Keeper:
             own |= {name: self.known[at][name] for name in ("standing", "at")}
             own["done"] = list(self.known[at]["done"])
         self.sections.append(own)
+        self.memory = None if own["standing"] is None else own["standing"].box
         if at == 0:
             self._write(self._data())  # a folder that cannot be written to is found out now, not after an hour
         self.written = time.perf_counter()

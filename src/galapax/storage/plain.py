@@ -11,6 +11,7 @@ from galapax.core.checks import short
 from galapax.core.errors import InputError
 from galapax.core.problem import Bounds, Described, MinMaxProblem, Problem, unavailable
 from galapax.core.stop import Stop
+from galapax.evaluation.failures import Failed
 from galapax.results.result import Result
 from galapax.storage.files import FORMAT, to_json
 
@@ -25,6 +26,7 @@ AT_TIMES = (
     "hypervolume",
     "chosen",
     "polish",
+    "n_cached",
 )  # of `minimax`; of several objectives
 
 SIDES = ("lower", "upper", "y_lower", "y_upper")
@@ -69,6 +71,7 @@ def plain_result(result: Result) -> dict[str, Any]:
     if isinstance(problem, MinMaxProblem):
         described |= {"y_lower": problem.y_bounds.lower, "y_upper": problem.y_bounds.upper}
     kept = {name: result[name] for name in (*KEPT, *AT_TIMES) if name in KEPT or name in result}
+    kept["failures"] = [{"x": failed.x, "error": failed.error} for failed in result.get("failures", ())]
     return to_json({"format": FORMAT, **kept, "problem": described})
 
 
@@ -110,7 +113,8 @@ def from_plain(data: dict[str, Any]) -> Result:
     result["problem"] = _problem_from(data["problem"])
     several = isinstance(data["fun"], list)
     result["fun"] = _floats(data["fun"], "fun") if several else _number(data["fun"], "fun")
-    for name in ("chosen", "polish"):
+    result["failures"] = _failures(data.get("failures", ()))
+    for name in ("chosen", "polish", "n_cached"):
         if name in data:
             result[name] = data[name]
     if "hypervolume" in data:
@@ -153,6 +157,12 @@ def _check(data: Any, types: dict[str, Any], needed: bool) -> None:
         value = data[name]
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise ValueError(f"its {name} is {short(value)}")
+
+
+def _failures(data: Any) -> tuple[Failed, ...]:
+    if not all(isinstance(one, dict) and isinstance(one.get("error"), str) for one in data):
+        raise ValueError("its failures are no points with their errors")
+    return tuple(Failed(_floats(one.get("x"), "failures"), one["error"]) for one in data)
 
 
 def _floats(values: Any, name: str) -> np.ndarray:

@@ -47,7 +47,13 @@ def result_table(result: Result) -> RenderableType:
             style="dim",
         )
     )
+    parts += [Text(f"failed: {error}, at x = {point(x)}", style="dim") for x, error in result.get("failures", ())[:3]]
     return Group(*parts)
+
+
+def point(x: np.ndarray) -> str:
+    """A point in a line."""
+    return np.array2string(x, precision=6, threshold=10, edgeitems=4, separator=", ", max_line_width=10**6)
 
 
 def _answer(result: Result) -> Table:

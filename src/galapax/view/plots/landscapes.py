@@ -15,6 +15,7 @@ from matplotlib.patches import Patch
 
 from galapax.core.errors import InputError
 from galapax.core.problem import Problem, unavailable
+from galapax.core.values import Values
 from galapax.results.result import Result
 from galapax.view import data, maps
 from galapax.view.plots.style import BLUE, COLOURS, GREY, ORANGE, Picture, labels, objective_names, set_title
@@ -178,7 +179,8 @@ def _values(function: Any, x: np.ndarray, result: Result) -> np.ndarray:
 
 def _attempt(function: Any, x: np.ndarray) -> Any:
     try:
-        return function(x)
+        value = function(x)
+        return value["fun"] if isinstance(value, dict) else value.fun if isinstance(value, Values) else value
     except Exception:
         return np.nan
 

@@ -1,0 +1,342 @@
+"""Points sent to the workers of an executor, in chunks, and what becomes of chunks whose worker dies or hangs.
+
+Answers are put in place by the number of their point, so that the order in which they arrive changes nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import math
+import os
+import pickle
+import queue
+import time
+import uuid
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent import futures
+from concurrent.futures import BrokenExecutor
+from typing import NamedTuple
+
+import numpy as np
+
+from galapax.core.errors import InputError
+from galapax.evaluation import worker
+from galapax.evaluation.executors import Calls, Pool
+from galapax.evaluation.worker import Answer, Failure, Functions, Told
+
+TOGETHER, SINGLY, ALONE = range(3)  # how rows are sent: those whose pool broke next by themselves, then one at a time
+LONGEST = 1.0  # seconds that a task of several rows should take at most
+ENOUGH = 3  # broken pools that a row of a flow may see
+STARTS = 2  # pools that may break before the first answer
+GRACE = 1.0  # seconds beyond the limit for a task to arrive, where nobody tells when it began
+START = 60.0  # seconds beyond the limit for workers that may have to start first
+
+
+class Chunk(NamedTuple):
+    """Rows for one task. payload: the functions, if they are sent along. sent: when, by time.perf_counter."""
+
+    rows: list[int]
+    payload: bytes | None = None
+    sent: float = math.inf
+
+
+class Remote:
+    """The functions of a black box, called by the workers of a pool. halted: why it cannot go on, if so."""
+
+    def __init__(self, functions: Functions, calls: Calls) -> None:
+        self.pool = Pool(calls)
+        self.timeout = calls.timeout
+        self.halted = ""
+        self._functions = functions
+        self._key = uuid.uuid4().hex
+        self._payload: bytes | None = None
+        self._by_value = False  # pickled by cloudpickle
+        self._serial = itertools.count()
+        self._row_seconds = math.nan  # as measured in the last task
+        self._met: set[int] = set()  # processes of this pool that ever said something
+        self._started = False  # whether the pool's workers have all been there
+        self._answered = False  # whether one ever evaluated something
+        self._lost = 0  # pools or workers
+        self._stuck: list[futures.Future[Told]] = []  # tasks that were given up and still hold a worker
+        self._landed: queue.SimpleQueue[futures.Future[Told]] = queue.SimpleQueue()
+        self._waiting: deque[Chunk] = deque()
+        self._flying: dict[futures.Future[Told], Chunk] = {}
+        self._suspects: list[Chunk] = []  # rows to be tried with more care
+        self._seen_breaking: Counter[int] = Counter()
+        self._points = np.zeros((0, 0))
+        self._reached = 0  # so many of them were sent
+        self._answers: list[Answer | None] = []
+        worker.keep(self._key, functions)
+
+    def _drop(self) -> None:
+        """Nobody waits any more for what is under way."""
+        for future in self._flying:
+            future.cancel()
+        self._flying, self._waiting = {}, deque()
+
+    def close(self) -> None:
+        self._drop()
+        worker.forget(self._key)
+        self.pool.close()
+
+    def __call__(self, points: np.ndarray, late: Callable[[], bool]) -> list[Answer | None]:
+        """What came of each point; None for those that were not reached, once it is late."""
+        self._drop()
+        self._points, self._answers, self._reached = points, [None] * len(points), 0
+        self._suspects = []
+        try:
+            for level in (TOGETHER, SINGLY, ALONE):
+                self._waiting, self._suspects = deque(self._suspects), []
+                self._round(level, late)
+        finally:  # Ctrl-C, too
+            self._drop()
+        self._started = True
+        return self._answers
+
+    @property
+    def answers(self) -> list[Answer | None]:
+        """Those of the last call so far."""
+        return self._answers
+
+    def flow(self, points: np.ndarray) -> None:
+        """Evaluate points one by one, as workers are free: `arrivals` tells what came, `send` sends a point again,
+        which may have been changed meanwhile.
+        """
+        self._points, self._answers, self._reached = points, [None] * len(points), len(points)
+        self._waiting, self._suspects = deque(Chunk([row]) for row in range(len(points))), []
+
+    @property
+    def under_way(self) -> list[int]:
+        """The rows of points that workers have, or are sent again as their pool broke."""
+        lost = [row for row, times in self._seen_breaking.items() if times]
+        return lost + [row for chunk in (*self._flying.values(), *self._suspects) for row in chunk.rows]
+
+    def send(self, row: int) -> None:
+        self._waiting.append(Chunk([row]))
+
+    def arrivals(self, late: Callable[[], bool], most: int) -> list[tuple[int, Answer]]:
+        """Rows of a flow that were evaluated, at least one and at most so many; none once it is late or halted."""
+        while not self.halted:
+            self._try_again()
+            while len(self._flying) < self._room(SINGLY) and not self.halted and (chunk := self._next(SINGLY)):
+                self._send(chunk)
+            if not self._flying and not self.halted:
+                self.halted = f"all workers hang, beyond the limit of {self.timeout or 0:g} s for an evaluation"
+            for future in self._arrived():
+                if future in self._flying:
+                    self._settle(future, self._flying.pop(future), SINGLY)
+            self._expire()
+            came = [(row, answer) for row, answer in enumerate(self._answers) if answer is not None][:most]
+            for row, _ in came:
+                self._answers[row] = None
+                self._seen_breaking[row] = 0
+            if came or late():
+                return came
+        return []
+
+    def _try_again(self) -> None:
+        """Rows of a flow whose pool broke; one that saw it thrice has done it."""
+        suspects, self._suspects = self._suspects, []
+        for chunk in suspects:
+            row = chunk.rows[0]
+            self._seen_breaking[row] += 1
+            if self._seen_breaking[row] < ENOUGH:
+                self._waiting.append(chunk)
+            else:
+                self._answers[row] = Failure("the worker was lost")
+
+    def chunk_size(self, left: int) -> int:
+        """How many of the rows that are left the next task takes: fewer and fewer, so that the workers end together,
+        but not so few that handing them over takes longer than the rest, nor so many that nobody looks at the clock.
+        """
+        if not self._row_seconds > 0:
+            return 1  # an evaluation may take long: time the first before sending more
+        least = math.ceil(self.pool.task_seconds / self._row_seconds)
+        limit = LONGEST if self.timeout is None else min(LONGEST, self.timeout / 4)  # it then holds for a whole task
+        most = max(1, int(limit / self._row_seconds))
+        return min(max(least, math.ceil(left / (2 * self.pool.workers))), most, left)
+
+    def _next(self, level: int) -> Chunk | None:
+        """What is to be sent next."""
+        if self._waiting:
+            return self._waiting.popleft()
+        left = len(self._points) - self._reached
+        if level != TOGETHER or not left:
+            return None
+        first, self._reached = self._reached, self._reached + self.chunk_size(left)
+        return Chunk(list(range(first, self._reached)))
+
+    def _round(self, level: int, late: Callable[[], bool]) -> None:
+        """Send what waits, and wait for it."""
+        while not self.halted:
+            while len(self._flying) < self._room(level) and not self.halted and (chunk := self._next(level)):
+                self._send(chunk)
+            if not self._flying and not self.halted:
+                if self._room(level):
+                    return
+                self.halted = f"all workers hang, beyond the limit of {self.timeout:g} s for an evaluation"
+            for future in self._arrived():
+                if future in self._flying:  # else it was lost with its pool
+                    self._settle(future, self._flying.pop(future), level)
+            self._expire()
+            if late() and self._answered:
+                self._suspects = []
+                return
+
+    def _room(self, level: int) -> int:
+        """How many tasks may be under way."""
+        if level == ALONE:
+            return 1
+        workers = self.pool.workers
+        if level == TOGETHER and (self.timeout is None or self.pool.kills):
+            return 2 * workers  # the next ones wait where the workers are
+        self._stuck = [future for future in self._stuck if not future.done()]
+        return max(0, workers - len(self._stuck))
+
+    def _send(self, chunk: Chunk) -> None:
+        limit = self.timeout
+        try:
+            task = (self._key, chunk.payload, self._points[chunk.rows], next(self._serial))
+            future = self.pool.submit(*task, limit=limit)
+        except (BrokenExecutor, RuntimeError) as error:  # RuntimeError: it was shut down
+            self._waiting.appendleft(chunk)
+            self._renew(error)
+            return
+        self._flying[future] = chunk._replace(sent=time.perf_counter())
+        future.add_done_callback(self._landed.put)
+
+    def _arrived(self) -> list[futures.Future[Told]]:
+        """Tasks that ended, after waiting a moment for the first."""
+        landed = []
+        try:
+            landed.append(self._landed.get(timeout=0.05))
+            while True:
+                landed.append(self._landed.get_nowait())
+        except queue.Empty:
+            return landed
+
+    def _settle(self, future: futures.Future[Told], chunk: Chunk, level: int) -> None:
+        """Put the answers of a task in place, or see what became of it."""
+        try:
+            told = future.result()
+        except BrokenExecutor as error:  # and with it all tasks under way, one of which did it
+            lost = [chunk, *self._flying.values()]
+            self._flying = {}
+            self._renew(error)
+            if level == ALONE:
+                self._answers[chunk.rows[0]] = _died(error)
+            else:
+                self._suspects += [Chunk([row]) for own in lost for row in own.rows]
+            return
+        except (Exception, futures.CancelledError) as error:
+            if isinstance(error, futures.TimeoutError | TimeoutError):
+                self._give_up(chunk, self._too_long())
+            else:
+                self._note_loss(error)
+                self._give_up(chunk, _died(error))
+            return
+        self._met.add(told.process)
+        self._started |= os.getpid() in self._met or len(self._met) >= self.pool.workers
+        if told.missing or told.unloadable:
+            if told.missing or chunk.payload is self._payload:  # else they were made anew since
+                self._load(told.unloadable)
+            self._waiting.appendleft(chunk._replace(payload=self._payload))
+            return
+        self._answered = True
+        self._row_seconds = told.seconds / len(chunk.rows)
+        for row, answer in zip(chunk.rows, told.answers, strict=True):
+            self._answers[row] = answer
+
+    def _give_up(self, chunk: Chunk, why: Failure) -> None:
+        """A task that does not come back: its only row has failed; of several, each is sent by itself."""
+        if len(chunk.rows) == 1:
+            self._answers[chunk.rows[0]] = why
+        else:
+            self._suspects += [Chunk([row]) for row in chunk.rows]
+
+    def _expire(self) -> None:
+        """Give up tasks that take too long, where the pool does not do it."""
+        if self.timeout is None or self.pool.kills:
+            return
+        before = time.perf_counter() - self.timeout - (GRACE if self._started else START)
+        late = [future for future, chunk in self._flying.items() if chunk.sent < before]
+        for future in late:
+            self._give_up(self._flying.pop(future), self._too_long())
+            if not future.cancel():
+                self._stuck.append(future)
+        if late and self._stuck and self.pool.renew():
+            self._send_again()
+
+    def _send_again(self) -> None:
+        """All that is under way, to another pool."""
+        self._waiting.extendleft(self._flying.values())
+        self._flying, self._stuck = {}, []
+        self._met, self._started = set(), False
+
+    def _renew(self, error: BaseException) -> None:
+        """Another pool in place of a broken one."""
+        self._note_loss(error)
+        self._send_again()
+        if not self.pool.renew():
+            self.halted = (
+                f"the executor is broken ({type(error).__name__}: {error}), and only one that is given as a function "
+                "which makes it, executor=lambda: ..., can be made again"
+            )
+
+    def _note_loss(self, error: BaseException) -> None:
+        """Refuse workers that never said anything: they cannot even start."""
+        self._lost += 1
+        self._lost = 0 if self._met else self._lost
+        if self._lost >= STARTS:
+            raise InputError(
+                f"the worker processes die before they evaluate anything ({type(error).__name__}: {error}). In a "
+                'script, put the call under `if __name__ == "__main__":`, since each process reads the script first.'
+            )
+
+    def _load(self, error: str) -> None:
+        """Have the functions ready to be sent. error: why a worker could not load them as they were."""
+        if error and (self._by_value or importlib.util.find_spec("cloudpickle") is None):
+            raise InputError(
+                f"a worker cannot load {_names(self._functions)} ({error}): put the functions into a module that the "
+                "workers can import" + ("." if self._by_value else ", or install cloudpickle (galapax[workers]).")
+            )
+        if self._payload is None or error:
+            self._payload, self._by_value = pickled(self._functions, by_value=bool(error))
+
+    def _too_long(self) -> Failure:
+        return Failure(f"no answer within the limit of {self.timeout:g} s")
+
+
+def pickled(functions: Functions, by_value: bool) -> tuple[bytes, bool]:
+    """The functions to send, and whether cloudpickle made them: it takes lambdas and functions of a notebook."""
+    if not by_value:
+        try:
+            return pickle.dumps(tuple(functions)), False
+        except Exception:
+            pass
+    try:
+        import cloudpickle
+    except ModuleNotFoundError:
+        raise InputError(
+            f"{_names(functions)} cannot be pickled and sent to workers: define it with def at the top of a module, "
+            "or install cloudpickle (galapax[workers]), which takes lambdas and functions of a notebook."
+        ) from None
+    try:
+        return cloudpickle.dumps(tuple(functions)), True
+    except Exception as error:
+        raise InputError(
+            f"{_names(functions)} cannot be sent to workers: it holds what cannot be pickled ({error})."
+        ) from error
+
+
+def _names(functions: Functions) -> str:
+    """The functions by name, for a message."""
+    named = (f"{name} ({getattr(f, '__qualname__', type(f).__name__)})" for name, f in functions.calls.items())
+    return ", ".join(named)
+
+
+def _died(error: BaseException) -> Failure:
+    code = getattr(error, "exitcode", None)  # of Pebble's
+    return Failure(f"the worker was lost ({type(error).__name__}: {error}{f', exit code {code}' if code else ''})")

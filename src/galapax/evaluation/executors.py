@@ -1,0 +1,200 @@
+"""Where points are evaluated: an executor that the user gave, or a pool of processes that is made and closed here."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent import futures  # which loads its pools when they are asked for
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.context import SpawnContext, SpawnProcess
+from typing import Any
+
+from galapax.core.checks import short
+from galapax.core.errors import InputError
+from galapax.evaluation import worker
+
+NEAR, FAR = 0.01, 0.1  # seconds that a task should take at least: 20 times what handing it over takes
+
+
+@dataclass(frozen=True)
+class Calls:
+    """How a black box is called.
+
+    executor: of the concurrent.futures kind, or a function that makes one. workers: processes to make instead.
+    timeout: seconds for one evaluation. retries: how often one that failed is tried again. cache: remember all points.
+    asynchronous: breed a new candidate as soon as one is evaluated.
+    """
+
+    executor: Any = None
+    workers: int | None = None
+    timeout: float | None = None
+    retries: int = 0
+    cache: bool = False
+    asynchronous: bool = False
+
+    @property
+    def elsewhere(self) -> bool:
+        return self.executor is not None or self.workers is not None
+
+
+class Pool:
+    """An executor, and what it takes to make it again after it broke.
+
+    kills: whether it ends tasks that take too long by itself. own: whether it was made here, and is closed here.
+    """
+
+    def __init__(self, calls: Calls) -> None:
+        self._make, given = _maker(calls)
+        self._given = given
+        self.executor: Any = given if given is not None else self._make()  # type: ignore[misc]
+
+    @property
+    def own(self) -> bool:
+        return self.executor is not self._given
+
+    @property
+    def kills(self) -> bool:
+        return hasattr(self.executor, "schedule")  # Pebble's
+
+    @property
+    def local(self) -> bool:
+        """Whether tasks stay on this machine."""
+        return self.kills or isinstance(self.executor, futures.ProcessPoolExecutor | futures.ThreadPoolExecutor)
+
+    @property
+    def task_seconds(self) -> float:
+        return NEAR if self.local else FAR
+
+    @property
+    def workers(self) -> int:
+        """How many tasks run at once, now; a cluster may grow."""
+        client: Any = getattr(self.executor, "_client", None)
+        if hasattr(client, "nthreads"):  # Dask's
+            return max(1, sum(client.nthreads().values()))
+        context = getattr(self.executor, "_context", None)  # Pebble's
+        for holder, name in ((context, "workers"), (self.executor, "_max_workers"), (self.executor, "num_workers")):
+            count = getattr(holder, name, None)
+            if isinstance(count, int) and count > 0:
+                return count
+        return os.cpu_count() or 1
+
+    def submit(self, *task: Any, limit: float | None = None) -> futures.Future[worker.Told]:
+        """Send a task to `worker.work`. limit: seconds after which a pool that can ends it."""
+        if self.kills:
+            made: futures.Future[worker.Told] = self.executor.schedule(worker.work, args=task, timeout=limit)
+            return made
+        submitted: futures.Future[worker.Told] = self.executor.submit(worker.work, *task)
+        return submitted
+
+    def renew(self) -> bool:
+        """Another executor in place of one that broke or hangs; False if nobody knows how to make one."""
+        if self._make is None:
+            return False
+        if self.own or isinstance(
+            self.executor, futures.ProcessPoolExecutor
+        ):  # a broken or hanging one serves nobody else
+            _end(self.executor)
+        self.executor = self._make()
+        return True
+
+    def close(self) -> None:
+        if self.own:
+            _end(self.executor)
+
+
+def _maker(calls: Calls) -> tuple[Callable[[], Any] | None, Any]:
+    """What makes an executor, if somebody knows; and the one that was given, if so."""
+    if calls.workers is not None:
+        count = os.cpu_count() or 1 if calls.workers == -1 else calls.workers
+        return (lambda: _processes(count)), None
+    given = calls.executor
+    if isinstance(given, type) or not hasattr(given, "submit"):  # a class makes executors, too
+        return (lambda: _usable(given())), None
+    given = _usable(given)
+    if type(given) is futures.ThreadPoolExecutor:
+        return (lambda: futures.ThreadPoolExecutor(given._max_workers)), given
+    if type(given) is futures.ProcessPoolExecutor:
+        size: int | None = getattr(given, "_max_workers", None)
+        settings: dict[str, Any] = {
+            "mp_context": getattr(given, "_mp_context", None),
+            "initializer": getattr(given, "_initializer", None),
+            "initargs": getattr(given, "_initargs", ()),
+        }
+        return (lambda: futures.ProcessPoolExecutor(size, **settings)), given
+    return None, given
+
+
+def _usable(executor: Any) -> Any:
+    """The executor of a Dask client that was given in its place; a word on processes that are forked."""
+    if hasattr(executor, "get_executor"):
+        return executor.get_executor(pure=False)
+    if not hasattr(executor, "submit"):
+        raise InputError(f"executor is a function that must make an executor, with submit; it made {short(executor)}.")
+    context = getattr(executor, "_mp_context", None)
+    if context is not None and context.get_start_method() == "fork":
+        warnings.warn(
+            "the executor forks its processes, and a fork beside the threads of JAX can hang: make it with "
+            'mp_context=multiprocessing.get_context("spawn"), or give workers=N.',
+            stacklevel=2,
+        )
+    return executor
+
+
+def _processes(count: int) -> Any:
+    """A pool of processes: Pebble's, which ends and replaces single ones, if it is installed."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # its script makes workers without a guard
+        raise InputError('a worker process cannot make workers: put the call under `if __name__ == "__main__":`.')
+    context = _Context()
+    try:
+        from pebble import ProcessPool
+    except ModuleNotFoundError:
+        return futures.ProcessPoolExecutor(count, mp_context=context, initializer=worker.prepare)
+    return ProcessPool(max_workers=count, initializer=worker.prepare, context=context)
+
+
+def _end(executor: Any) -> None:
+    """Close it at once, whatever it is doing."""
+    if hasattr(executor, "schedule"):
+        executor.stop()
+        executor.join()
+        return
+    for process in list((getattr(executor, "_processes", None) or {}).values()):
+        process.kill()
+    if isinstance(executor, futures.ProcessPoolExecutor | futures.ThreadPoolExecutor):
+        executor.shutdown(wait=isinstance(executor, futures.ProcessPoolExecutor), cancel_futures=True)
+    elif hasattr(executor, "shutdown"):
+        executor.shutdown(wait=False)
+
+
+_environment = threading.Lock()
+
+
+@contextmanager
+def _without_accelerator() -> Iterator[None]:
+    """For processes started meanwhile; what they import first may already ask JAX for its devices."""
+    with _environment:
+        before = os.environ.get("JAX_PLATFORMS")
+        os.environ["JAX_PLATFORMS"] = "cpu"
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["JAX_PLATFORMS"]
+            else:
+                os.environ["JAX_PLATFORMS"] = before
+
+
+class _Process(SpawnProcess):
+    def start(self) -> None:
+        with _without_accelerator():
+            super().start()
+
+
+class _Context(SpawnContext):
+    """Processes that are spawned, never forked: a fork beside the threads of JAX can hang."""
+
+    Process = _Process

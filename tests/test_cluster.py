@@ -1,0 +1,140 @@
+"""A real Dask cluster: a scheduler and worker processes over TCP on this machine, which come and go."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import galapax as gx
+
+distributed = pytest.importorskip("distributed")
+
+BOX = [(-2.0, 3.0)] * 3
+N = 12
+
+
+class Cluster:
+    """A scheduler and workers, each a process of its own."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.processes = []
+        self._start("dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard",
+                    "--scheduler-file", str(folder / "scheduler.json"))  # fmt: skip
+        self.client = distributed.Client(scheduler_file=str(folder / "scheduler.json"), timeout=60)
+
+    def _start(self, kind, *options):
+        command = [sys.executable, "-m", f"distributed.cli.{kind}", *options]
+        found = {"PYTHONPATH": str(Path(gx.__file__).parents[1])}  # galapax, but not the tests
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.processes.append(subprocess.Popen(command, env=os.environ | found, cwd=self.folder, **quiet))
+        return self.processes[-1]
+
+    @property
+    def workers(self):
+        return set(self.client.scheduler_info(n_workers=-1)["workers"])
+
+    def add(self, count=1):
+        """Workers that will be there soon; their processes."""
+        return [
+            self._start("dask_worker", self.client.scheduler.address, "--nthreads", "1", "--no-nanny", "--no-dashboard",
+                        "--host", "127.0.0.1", "--local-directory", str(self.folder))
+            for _ in range(count)
+        ]  # fmt: skip
+
+    def close(self):
+        self.client.close()
+        for process in reversed(self.processes):
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    made = Cluster(tmp_path_factory.mktemp("dask"))
+    made.add(2)
+    made.client.wait_for_workers(2, timeout=120)
+    yield made
+    made.close()
+
+
+def slow_bowl(x):
+    time.sleep(0.05)
+    return float(((x - 1.0) ** 2).sum())
+
+
+def by_value(seconds=0.05):
+    """A function that workers need not import: they do not have the tests."""
+    code = {}
+    exec(f"def fun(x):\n import time\n time.sleep({seconds})\n return float(((x - 1.0) ** 2).sum())", code)
+    return code["fun"]
+
+
+def solve(fun, **settings):
+    return gx.minimize(fun, BOX, "de", **{"population": N, "generations": 3, "seed": 4, **settings})
+
+
+def test_a_cluster_makes_the_run_that_this_process_makes(cluster):
+    alone = solve(by_value(0.0), blackbox=True)
+    for executor in (cluster.client, cluster.client.get_executor(), cluster.client.get_executor):
+        there = solve(by_value(0.0), executor=executor)
+        assert np.array_equal(there.population, alone.population) and there.n_failed == 0
+
+
+def test_a_function_that_workers_cannot_import_is_named(cluster):
+    with pytest.raises(
+        gx.InputError, match=r"a worker cannot load fun \(slow_bowl\).*module that the workers can import"
+    ):
+        solve(slow_bowl, executor=cluster.client)
+
+
+def test_a_worker_killed_in_mid_generation_and_one_added_late(cluster):
+    """What it was doing is done by the others; the newcomer takes part."""
+    victim = cluster.add(1)[0]
+    cluster.client.wait_for_workers(3, timeout=120)
+    alone = solve(by_value(0.0), blackbox=True, generations=8)
+    began, told, generations_then = threading.Event(), [], []
+
+    def note(state):
+        told.append(state)
+        began.set()
+
+    before = cluster.workers
+
+    def disturb():
+        began.wait()
+        time.sleep(0.2)  # within the second generation, which takes 12 x 0.05 / 3 s at least
+        generations_then.append(len(told))
+        victim.kill()
+        cluster.add(1)
+
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    there = solve(by_value(), executor=cluster.client, generations=8, callback=note)
+    thread.join()
+    assert generations_then[0] < 8 and victim.poll() is not None
+    assert np.array_equal(there.population, alone.population) and there.n_failed == 0 and there.nfev == 8 * N
+    cluster.client.wait_for_workers(3, timeout=120)
+    newcomer = cluster.workers - before
+    solve(by_value(), executor=cluster.client)
+    done = cluster.client.run(lambda: len(__import__("galapax").evaluation.worker._functions))
+    assert len(newcomer) == 1 and done[newcomer.pop()] >= 1
+
+
+def test_a_point_that_kills_every_worker_it_meets_costs_itself_alone(cluster):
+    """Workers under a nanny, which starts them again."""
+    code = {}
+    exec("def fun(x):\n import os\n if x[0] > 2.0: os._exit(1)\n return float(((x - 1.0) ** 2).sum())", code)
+    points = np.array([[0.0, 1.0, 1.0], [2.5, 1.0, 1.0], [0.5, 1.0, 1.0], [1.0, 1.0, 0.0]])
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as own,
+        distributed.Client(own) as client,
+    ):
+        result = gx.minimize(code["fun"], BOX, "random", population=4, generations=1, initial=points, executor=client)
+    assert (result.fun, result.nfev, result.n_failed) == (0.25, 4, 1)
+    assert np.array_equal(result.failures[0].x, points[1]) and "KilledWorker" in result.failures[0].error

@@ -1,0 +1,400 @@
+"""Black boxes called by other threads and processes: the same run, and what dies or hangs costs one evaluation.
+
+The processes are real. They read galapax first, which takes them a second or two, so that tests share them.
+"""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import simulators
+from simulators import LOWER, UPPER, Counted, Loaded, bowl, dies, hangs, late_at_random, raises
+
+import galapax as gx
+from galapax.evaluation.dispatch import Remote
+from galapax.evaluation.executors import Calls
+from galapax.evaluation.worker import Functions
+
+BOX = [(LOWER, UPPER)] * 3
+N = 12
+SPAWN = multiprocessing.get_context("spawn")
+
+
+def solve(fun=bowl, algorithm="de", **settings):
+    return gx.minimize(fun, BOX, algorithm, **{"population": N, "generations": 4, "seed": 2, **settings})
+
+
+@pytest.fixture(scope="module")
+def processes():
+    with ProcessPoolExecutor(2, mp_context=SPAWN) as pool:
+        yield pool
+
+
+@pytest.fixture
+def threads():
+    with ThreadPoolExecutor(3) as pool:
+        yield pool
+
+
+class Elsewhere(Executor):
+    """An executor of a kind that galapax does not know; it does a task at once."""
+
+    def __init__(self):
+        self.tasks = []
+        self.closed = False
+
+    def submit(self, function, /, *arguments):
+        self.tasks.append(arguments)
+        future = Future()
+        try:
+            future.set_result(function(*arguments))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def shutdown(self, wait=True, *, cancel_futures=False):
+        self.closed = True
+
+
+def same(one, other):
+    return np.array_equal(one.x, other.x) and one.fun == other.fun and (one.nfev, one.nit) == (other.nfev, other.nit)
+
+
+# --- the same run -----------------------------------------------------------------------------------------------------
+
+
+def test_any_executor_makes_the_run_that_a_black_box_makes(processes, threads):
+    alone = solve(blackbox=True, runs=2)
+    for executor in (threads, processes, Elsewhere(), Elsewhere):
+        assert same(solve(executor=executor, runs=2), alone)
+
+
+def test_answers_may_come_in_any_order(threads, processes):
+    alone = solve(blackbox=True)
+    for executor in (threads, processes):
+        assert same(solve(late_at_random, executor=executor), alone)
+
+
+def test_an_executor_that_was_given_is_left_open_and_one_that_we_made_is_closed(threads):
+    made = []
+
+    def make():
+        made.append(Elsewhere())
+        return made[-1]
+
+    given = Elsewhere()
+    solve(executor=given)
+    solve(executor=make)
+    solve(executor=threads)
+    assert not given.closed and [e.closed for e in made] == [True] and threads.submit(int).result() == 0
+
+
+def test_a_client_of_dask_given_by_mistake_is_asked_for_its_executor():
+    class Client:
+        def get_executor(self, **settings):
+            asked.append(settings)
+            return made
+
+        def submit(self, *arguments):
+            raise AssertionError("its futures are of another kind")
+
+    asked, made = [], Elsewhere()
+    assert same(solve(executor=Client()), solve(blackbox=True))
+    assert asked == [{"pure": False}] and made.tasks
+
+
+def test_no_two_tasks_are_equal():
+    """A scheduler that computes equal tasks once would hand out the same failure to every retry."""
+    given = Elsewhere()
+    solve(raises, executor=given, retries=2)
+    serials = [task[-1] for task in given.tasks]
+    assert len(set(serials)) == len(serials)
+
+
+def test_constraints_and_several_objectives_come_from_workers_too(threads):
+    for fun in (simulators.simulate, lambda x: gx.Values(fun=[x[0], (x[1] - x[0]) ** 2], ineq=x[2])):
+        here, there = solve(fun, None, blackbox=True), solve(fun, None, executor=threads)
+        assert np.array_equal(here.population, there.population) and here.settings["algorithm"] in (
+            "epsilon_de",
+            "nsga2",
+        )
+
+
+def test_a_single_run_of_an_ensemble_is_made_again_by_workers(threads):
+    result = solve(executor=threads, runs=3)
+    again = result.run(1)
+    assert np.array_equal(again.x, result.runs.x[1])
+
+
+def test_functions_of_a_whole_population_are_given_chunks(threads):
+    def fun(x):
+        sizes.append(len(x))
+        return ((x - 1.0) ** 2).sum(axis=1)
+
+    sizes = []
+    assert same(solve(fun, executor=threads, vectorized=True), solve(blackbox=True))
+    assert sum(sizes) == 4 * N and min(sizes) == 1  # the first tells how long it takes
+
+
+# --- what is sent -----------------------------------------------------------------------------------------------------
+
+
+def test_the_function_is_sent_once_to_each_worker(processes, tmp_path):
+    result = solve(Loaded(tmp_path), executor=processes, generations=6)
+    loads = [name.split("-")[0] for name in os.listdir(tmp_path)]
+    assert result.nfev == 6 * N and len(loads) == len(set(loads)) <= 2
+
+
+def test_lambdas_and_closures_are_sent(processes):
+    centre = np.ones(3)
+    assert same(solve(lambda x: float(((x - centre) ** 2).sum()), executor=processes), solve(blackbox=True))
+
+
+def test_a_function_that_nobody_can_send_is_named(processes):
+    lock = threading.Lock()
+
+    def locked(x):
+        with lock:
+            return bowl(x)
+
+    with pytest.raises(
+        gx.InputError, match=r"fun \(.*locked\) cannot be sent to workers: it holds what cannot be pick"
+    ):
+        solve(locked, executor=processes)
+
+
+def test_without_cloudpickle_one_sentence_names_the_function(processes, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    with pytest.raises(gx.InputError, match=r"fun \(.*<lambda>\) cannot be pickled.*def at the top.*cloudpickle"):
+        solve(lambda x: 0.0, executor=processes)
+
+
+def test_tasks_are_as_large_as_pays_and_smaller_in_the_end():
+    pool = ThreadPoolExecutor(4)
+    remote = Remote(Functions({"fun": bowl}), Calls(executor=pool))
+    assert remote.chunk_size(1000) == 1  # nobody knows yet how long it takes
+    remote._row_seconds = 0.001  # a task should take 10 ms at least
+    assert [remote.chunk_size(left) for left in (800, 160, 50, 7)] == [100, 20, 10, 7]
+    remote._row_seconds = 0.1  # and a second at most
+    assert [remote.chunk_size(left) for left in (800, 16, 8, 1)] == [10, 2, 1, 1]
+    remote.timeout = 1.0  # and be well within the limit
+    assert remote.chunk_size(800) == 2
+    pool.shutdown()
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------
+
+
+def bad_points(result):
+    return all(failed.x[0] > 2.0 for failed in result.failures) and result.n_failed > 0
+
+
+def test_an_exception_in_a_worker_costs_one_evaluation(processes):
+    here, there = solve(raises, "random", blackbox=True), solve(raises, "random", executor=processes)
+    assert same(here, there) and here.n_failed == there.n_failed > 0
+    assert [f.error for f in here.failures] == [f.error for f in there.failures]
+    with pytest.raises(gx.EvaluationError, match="ValueError: no convergence, at x = "):
+        solve(raises, "random", executor=processes, on_failure="raise")
+
+
+POINTS = np.array([[0.0, 1.0, 1.0], [2.5, 1.0, 1.0], [0.5, 1.0, 1.0], [1.0, 1.0, 0.0]])  # the second is bad
+
+
+def once(fun, **settings):
+    """One generation of four points, the second of which is bad."""
+    return gx.minimize(fun, BOX, "random", population=4, generations=1, initial=POINTS, **settings)
+
+
+@pytest.mark.parametrize("pebble", [True, False], ids=["Pebble", "standard library"])
+def test_processes_that_we_make_may_die_or_hang(pebble, monkeypatch):
+    if not pebble:
+        monkeypatch.setitem(sys.modules, "pebble", None)
+    died = once(dies, workers=2)
+    assert (died.fun, died.nfev, died.n_failed) == (0.25, 4, 1)
+    assert np.array_equal(died.failures[0].x, POINTS[1]) and "the worker was lost" in died.failures[0].error
+    hung = once(hangs, workers=2, timeout=1.0)
+    assert (hung.fun, hung.nfev, hung.n_failed) == (0.25, 4, 1)
+    assert hung.failures[0].error == "no answer within the limit of 1 s" and bad_points(hung)
+
+
+def test_a_pool_that_was_given_and_broke_is_made_again():
+    with ProcessPoolExecutor(2, mp_context=SPAWN) as pool:
+        result = once(dies, executor=pool)
+        assert bad_points(result) and (result.fun, result.nfev, result.n_failed) == (0.25, 4, 1)
+
+
+def test_threads_that_hang_are_left_behind():
+    leave = threading.Event()
+
+    def fun(x):
+        if x[0] > 2.0:
+            leave.wait()
+        return bowl(x)
+
+    result = once(fun, executor=ThreadPoolExecutor(2), timeout=0.2)
+    leave.set()
+    assert (result.fun, result.n_failed) == (0.25, 1) and "no answer within" in result.failures[0].error
+
+
+def test_a_broken_executor_that_nobody_can_make_again_ends_the_run_with_the_best_so_far():
+    from concurrent.futures import BrokenExecutor
+
+    class Breaks(Elsewhere):
+        def submit(self, function, /, *arguments):
+            if len(self.tasks) == 9:
+                raise BrokenExecutor("the nodes went home")
+            return super().submit(function, *arguments)
+
+    result = solve(executor=Breaks(), generations=50)
+    assert result.stop == "workers" and np.isfinite(result.fun) and 0 < result.nfev < 50 * N and result.n_failed == 0
+    assert "the nodes went home" in result.message and "executor=lambda" in result.message
+
+
+def test_workers_leave_the_accelerator_alone():
+    result = once(simulators.platform, workers=1)
+    assert result.failures[0].error == "fun raised RuntimeError: cpu cpu"
+    assert os.environ.get("JAX_PLATFORMS") != "cpu" or "JAX_PLATFORMS" in os.environ
+
+
+def test_what_forks_is_warned_of():
+    pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork"))
+    with pytest.warns(UserWarning, match="forks its processes.*spawn"):
+        Remote(Functions({"fun": bowl}), Calls(executor=pool)).close()
+    pool.shutdown()
+
+
+def test_a_script_without_a_guard_is_told_to_have_one(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import galapax as gx
+            gx.minimize(lambda x: float(x @ x), [(-1, 2)] * 2, "de", population=6, generations=2, workers=1)
+            """
+        )
+    )
+    told = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
+    assert told.returncode == 1 and "die before they evaluate anything" in told.stderr.splitlines()[-1]
+    assert '`if __name__ == "__main__":`' in told.stderr.splitlines()[-1]
+
+
+# --- time and Ctrl-C --------------------------------------------------------------------------------------------------
+
+
+def test_time_ends_a_generation_of_workers():
+    def fun(x):
+        calls.append(x[0])
+        if len(calls) > 3:
+            leave.wait()
+        return bowl(x)
+
+    calls, leave = [], threading.Event()
+    pool = ThreadPoolExecutor(1)
+    result = solve(fun, executor=pool, population=40, generations=None, max_seconds=0.5)
+    leave.set()
+    pool.shutdown(cancel_futures=True)
+    assert result.stop == "time" and result.nit == 1 and result.n_failed == 0 and 0 < result.nfev <= 3
+
+
+def test_ctrl_c_while_workers_are_busy_keeps_what_was_evaluated(ctrl_c_raises):
+    import signal
+
+    def fun(x):
+        calls.append(x[0])
+        if len(calls) == 2 * N + 3:
+            os.kill(os.getpid(), signal.SIGINT)
+            leave.wait(30)
+        return bowl(x)
+
+    calls, leave = [], threading.Event()
+    pool = ThreadPoolExecutor(1)
+    result = solve(fun, executor=pool, generations=50)
+    leave.set()
+    pool.shutdown(cancel_futures=True)
+    assert result.stop == "interrupt" and 2 * N <= result.nfev < 2 * N + 3 and result.n_failed == 0
+
+
+def test_a_cache_serves_all_workers(tmp_path, threads):
+    fun = Counted(tmp_path)
+    result = solve(fun, executor=threads, cache=True, initial=np.ones((N, 3)))
+    assert fun.calls == result.nfev - result.n_cached < result.nfev
+
+
+# --- asynchronous -----------------------------------------------------------------------------------------------------
+
+
+def test_asynchronous_evolution_finds_the_optimum_and_counts(threads):
+    result = solve(late_at_random, executor=threads, asynchronous=True, generations=30)
+    assert result.fun < 0.05 and (result.nit, result.nfev, result.n_failed) == (30, 30 * N, 0)
+    assert (np.diff(result.history.best) <= 0).all() and result.fun == bowl(result.x)
+
+
+def test_no_worker_waits_for_the_slowest():
+    """A call waits until fifty others, more than a generation after its own, were made; in turns that never happens."""
+
+    def fun(x):
+        with lock:
+            number = len(calls)
+            calls.append(x)
+        if number == 2 * N + 3:
+            waited.append(enough.wait(60))
+        if number == 2 * N + 53:
+            enough.set()
+        return bowl(x)
+
+    lock, enough, calls, waited = threading.Lock(), threading.Event(), [], []
+    with ThreadPoolExecutor(2) as pool:
+        result = solve(fun, executor=pool, asynchronous=True, generations=12)
+    assert waited == [True] and result.nfev == 12 * N
+
+
+def test_failures_of_asynchronous_candidates_are_counted_and_tried_again(threads):
+    def flaky(x):
+        with lock:
+            seen.append(x.tobytes())
+            first = seen.count(seen[-1]) == 1
+        if first or x[0] > 2.0:
+            raise ValueError("no convergence")
+        return bowl(x)
+
+    seen, lock = [], threading.Lock()
+    result = solve(flaky, executor=threads, asynchronous=True, generations=10, retries=1)
+    assert bad_points(result) and result.nfev == 10 * N and len(seen) >= 2 * result.nfev - 6 and result.x[0] <= 2.0
+
+
+def test_constraints_hold_asynchronously_too(threads):
+    result = solve(simulators.simulate, executor=threads, asynchronous=True, generations=200, population=20)
+    assert result.feasible and result.x[0] <= 0.5 and abs(result.x[2] - 0.25) <= 1e-4 and result.eq.shape == (1,)
+
+
+def test_time_ends_asynchronous_evolution_too(clock):
+    def fun(x):
+        clock.wait(0.1)
+        return bowl(x)
+
+    with ThreadPoolExecutor(1) as pool:
+        result = solve(fun, executor=pool, asynchronous=True, generations=None, max_seconds=5.0)
+    assert result.stop == "time" and result.nfev < 51 and result.n_failed == 0 and np.isfinite(result.fun)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"algorithm": "ga"}, "asynchronous=True is for DE"),
+        ({"algorithm": None}, "asynchronous=True is for DE.*cmaes"),
+        ({"runs": 2}, "leave runs out"),
+        ({"vectorized": True}, "leave vectorized out"),
+        ({"on_failure": "resample"}, "leave on_failure out"),
+        ({"cache": True}, "leave cache out"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_asynchronous_is_refused(threads, settings, why):
+    with pytest.raises(gx.InputError, match=why):
+        solve(executor=threads, asynchronous=True, **settings)
