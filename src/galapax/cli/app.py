@@ -5,24 +5,28 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+import time
 from typing import Any
 
+import jax
 import typer
 
 from galapax import algorithms
 from galapax.cli import find, options, show
+from galapax.cli.selftest import checks as run_checks
 from galapax.compare import compare as run_compare
 from galapax.core.errors import InputError
 from galapax.core.problem import MinMaxProblem
 from galapax.minimax import minimax
 from galapax.minimize import minimize
-from galapax.numerics import cache
+from galapax.numerics import cache, devices
 from galapax.results.result import Result
 from galapax.results.study import Study
 from galapax.storage import gagpu
 from galapax.storage.export import to_csv, to_one_json
 from galapax.storage.folders import load
 from galapax.sweep import sweep as run_sweep
+from galapax.version import __version__
 from galapax.view import terminal
 
 app = typer.Typer(
@@ -359,6 +363,27 @@ def list_(what: options.Listed = "all", as_json: options.AsJson = False) -> None
                 print(json.dumps({name: table()}, indent=1))
             else:
                 show.console.print(terminal.fact_table(name, table()))
+
+
+@app.command()
+def selftest(as_json: options.AsJson = False, quiet: options.Quiet = False) -> None:
+    """Check galapax on this machine: known optima, operators, CPU against device, resume after a kill, speed."""
+    with show.clear_errors():
+        cache.enable()
+        done, began = [], time.perf_counter()
+        for check in run_checks():
+            done.append(check)
+            if not (as_json or quiet):
+                mark = "[green]✓[/]" if check.passed else "[red]✗[/]"
+                show.console.print(f"{mark} {check.what}: {check.found}", highlight=False)
+        failed = sum(not check.passed for check in done)
+        if as_json:
+            print(json.dumps({"device": devices.name(), "checks": [check._asdict() for check in done]}, indent=1))
+        elif not quiet:
+            told = "all is well" if not failed else f"{failed} of {len(done)} failed"
+            where = f"{devices.name()}, jax {jax.__version__}, galapax {__version__}"
+            show.console.print(f"{told} ({where}, {time.perf_counter() - began:.0f} s)", highlight=False)
+        raise typer.Exit(1 if failed else 0)
 
 
 PAPERS = ("fep", "gagpu", "cde", "moea")

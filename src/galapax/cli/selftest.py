@@ -1,0 +1,152 @@
+"""`galapax selftest`: whether galapax does on this machine what it is meant to, in under a minute."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from galapax import problems
+from galapax.algorithms.de import DE
+from galapax.minimize import minimize
+from galapax.numerics import devices, random
+from galapax.operators.crossover import binomial_crossover
+from galapax.operators.mutation import partners
+from galapax.running.observers import Checkpoint
+
+RUNS = 40
+KILLED = "import sys; from galapax.cli.selftest import resumable; resumable(sys.argv[1], slow=True)"
+
+
+class Check(NamedTuple):
+    """One line of the table."""
+
+    what: str
+    passed: bool
+    found: str
+
+
+def checks() -> Iterator[Check]:
+    """Each check as it is done."""
+    for name, check in CHECKS.items():
+        try:
+            passed, found = check()
+        except Exception as error:  # a check that cannot be made has failed, and the others go on
+            passed, found = False, f"{type(error).__name__}: {error}"
+        yield Check(name, passed, found)
+
+
+def at_least(successes: int, runs: int, share: float) -> tuple[bool, float]:
+    """Whether runs that succeed with this probability come to so many successes in all but one case of a thousand; and
+    the lower limit of the probability, with 99.9 % confidence (Wilson).
+    """
+    z, p = 3.09, successes / runs
+    middle, spread = p + z * z / (2 * runs), z * np.sqrt(p * (1 - p) / runs + z * z / (4 * runs * runs))
+    return bool((middle + spread) / (1 + z * z / runs) >= share), float((middle - spread) / (1 + z * z / runs))
+
+
+def _solved(name: str, algorithm: str, share: float, close: float, **options: Any) -> tuple[bool, str]:
+    problem = problems.get(name)
+    result = minimize(problem, algorithm, runs=RUNS, seed=1, dtype="float64", polish=False, progress=False, **options)
+    assert result.runs is not None
+    good = (result.runs.violation <= 0) & (np.abs(result.runs.fun - problem.optimum) <= close)
+    passed, low = at_least(int(good.sum()), RUNS, share)
+    return passed, f"{int(good.sum())} of {RUNS} runs, so at least {low:.0%}; {share:.0%} expected"
+
+
+def _front() -> tuple[bool, str]:
+    problem = problems.get("zdt1")
+    result = minimize(problem, "nsga2", population=100, generations=250, seed=1, progress=False)
+    share = result.hypervolume / problem.hypervolume
+    return bool(share > 0.985), f"{share:.1%} of the hypervolume of the true front"
+
+
+def _uniform() -> tuple[bool, str]:
+    draws = np.asarray(jax.jit(lambda key: random.uniform(key, (1_000_000,), jnp.float32))(random.key(7)), np.float64)
+    counts = np.histogram(draws, 256, (0.0, 1.0))[0]
+    chi = float(np.sum((counts - draws.size / 256) ** 2) / (draws.size / 256))
+    return bool(abs(chi - 255) < 4.0 * np.sqrt(2 * 255)), f"chi squared {chi:.0f} of 255 degrees of freedom"
+
+
+def _operators() -> tuple[bool, str]:
+    key = random.key(5)
+    rows = np.asarray(jax.jit(lambda: jnp.stack(partners(key, 2000, 3)))())
+    distinct = all(len({i, *rows[:, i]}) == 4 for i in range(rows.shape[1]))
+    zeros, ones = jnp.zeros((4000, 10)), jnp.ones((4000, 10))
+    share = float(np.mean(np.asarray(binomial_crossover(key, zeros, ones, 0.7))))
+    expected = 0.7 + 0.3 / 10  # one variable in any case
+    return distinct and abs(
+        share - expected
+    ) < 0.015, f"partners differ: {distinct}; crossover {share:.3f} of {expected:.3f}"
+
+
+def _agreement() -> tuple[bool, str]:
+    """The same run on the CPU and here."""
+    problem = problems.get("rosenbrock", dim=5)
+    options: dict[str, Any] = {"generations": 5, "dtype": "float64", "progress": False}
+    here = minimize(problem, DE(population=30), polish=False, **options)
+    with jax.default_device(jax.devices("cpu")[0]):
+        there = minimize(problem, DE(population=30), polish=False, **options)
+    far = float(np.max(np.abs(here.x - there.x) / (1 + np.abs(there.x))))
+    where = "the CPU is what runs here" if devices.on_cpu() else f"{devices.name()} and CPU"
+    return far < 1e-9, f"{where}: after 5 generations x differs by {far:.1e}"
+
+
+def resumable(file: str, slow: bool = False) -> np.ndarray:
+    """A run that goes on from a file, if it is there. slow: it gives somebody the time to kill it."""
+    kept: dict[str, Any] = {} if not file else {"checkpoint": Checkpoint(file, seconds=0.0), "resume": True}
+    hold = (lambda progress: time.sleep(0.05)) if slow else None
+    problem = problems.get("rastrigin", dim=4)
+    result = minimize(problem, "de", generations=3000, tolerance=0, polish=False, progress=False, callback=hold, **kept)
+    x: np.ndarray = result.x
+    return x
+
+
+def _resumed() -> tuple[bool, str]:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "run.ckpt"
+        whole = resumable("")
+        process = subprocess.Popen([sys.executable, "-c", KILLED, str(file)], env=dict(os.environ))
+        try:
+            until = time.perf_counter() + 30
+            while process.poll() is None and not file.with_name("run.ckpt.1").exists() and time.perf_counter() < until:
+                time.sleep(0.01)
+        finally:
+            process.kill()
+            process.wait()
+        if not file.exists():
+            return False, "the process that was to be killed wrote no checkpoint"
+        same = np.array_equal(resumable(str(file)), whole)
+        return same, "the run that goes on is the same, bit for bit" if same else "the run that goes on is another"
+
+
+def _speed() -> tuple[bool, str]:
+    problem = problems.get("rastrigin", dim=10)
+    options: dict[str, Any] = {"runs": 200, "generations": 200, "progress": False}
+    minimize(problem, "de", population=50, polish=False, tolerance=0, **options)
+    start = time.perf_counter()
+    result = minimize(problem, "de", population=50, polish=False, tolerance=0, **options)
+    taken = time.perf_counter() - start
+    return True, f"{result.nfev / taken / 1e6:.1f} million evaluations a second (rastrigin, 10 variables, 200 runs)"
+
+
+CHECKS: dict[str, Callable[[], tuple[bool, str]]] = {
+    "random numbers": _uniform,
+    "operators": _operators,
+    "DE on the sphere": lambda: _solved("sphere", "de", 0.99, 1e-6, generations=600),
+    "CMA-ES on Rosenbrock": lambda: _solved("rosenbrock", "cmaes", 0.75, 1e-6, generations=4000),
+    "constraints (g06)": lambda: _solved("g06", "epsilon_de", 0.99, 1e-3, generations=600),
+    "NSGA-II on ZDT1": _front,
+    "CPU and device": _agreement,
+    "resume after a kill": _resumed,
+    "speed": _speed,
+}
