@@ -42,7 +42,41 @@ if os.environ.get("GALAPAX_TESTS_PRETEND") == "accelerator":  # its defaults and
     devices.platform = lambda: "accelerator"
 
 # the files that take longest begin, so that two workers end together
-LONGEST = ["contract", "minimize", "several", "minimax", "engines_agree", "plots", "coevolution", "examples", "live"]
+LONGEST = ["contract", "minimize", "several", "minimax", "engines_agree", "plots", "coevolution", "examples", "live",
+           "checkpoint", "workers", "blackbox"]  # fmt: skip
+
+# more of the same at greater cost: they run with the slow tests. Parts of "file::test[parameters]".
+DEAR = (
+    "constraints::test_float32_finds_a_feasible_point", "constraints::test_runs_of_an_ensemble_repair",
+    "convergence::test_an_optimum_in_a_corner_is_reached[float32-True]",
+    "convergence::test_an_optimum_in_a_corner_is_reached[float64-False]",
+    "convergence::test_de_beats_random_search_with_nearly_every_seed[g06]",
+    "convergence::test_de_beats_random_search_with_nearly_every_seed[rastrigin]",
+    "convergence::test_de_reaches_the_optimum[rastrigin]", "convergence::test_de_reaches_the_optimum[sphere]",
+    "convergence::test_one_function_is_minimised_in_either_precision",
+    "dominance::test_counts_and_ranks_agree_with_the_definition[2 objectives, random]",
+    "dominance::test_counts_and_ranks_agree_with_the_definition[3 objectives, feasible",
+    "lshade::test_an_ensemble_is_its_single_runs_while_the_population_shrinks[lsrtde]",
+    "lshade::test_an_ensemble_is_its_single_runs_while_the_population_shrinks[jso]",
+    "lshade::test_nothing_that_is_said_of_rows_not_in_use_matters[NaN",
+    "lshade::test_nfev_and_history_count_what_was_in_use[lsrtde]",
+    "nsga2::test_npga_moves_towards_the_front", "nsga2::test_the_sharing_moea_reaches_the_front",
+    "nsga2::test_no_survivor_on_the_front_is_dominated_by_a_parent_that_went[SharingMOEA]",
+    "polish::test_an_ill_conditioned_ellipsoid", "polish::test_rosenbrock_in_many_variables",
+    "polish::test_near_answers_of_constrained_problems_come_to_nine_digits[g05]",
+    "polish::test_near_answers_of_constrained_problems_come_to_nine_digits[g10]",
+    "polish::test_it_is_never_worse_and_stays_in_the_box[floor]",
+    "polish::test_it_is_never_worse_and_stays_in_the_box[largest]",
+    "polish::test_it_is_never_worse_and_stays_in_the_box[rastrigin]",
+    "random::test_no_bit_goes_with_a_bit_of_the_next_word[siblings]",
+    "replay::test_a_run_of_an_ensemble_is_made_again_to_the_bit[nsga2",
+    "cluster::test_a_point_that_kills_every_worker", "cluster::test_a_cluster_makes_the_run",
+    "workers::test_processes_that_we_make_may_die_or_hang[standard library]",
+    "workers::test_constraints_hold_asynchronously", "workers::test_a_script_without_a_guard",
+    "checkpoint::test_sigterm", "storage::test_a_full_disk_costs_the_new_run_and_not_the_old[700]",
+    "storage::test_a_full_disk_costs_the_new_run_and_not_the_old[60000]",
+    "exchange::test_it_spends_a_tenth",
+)  # fmt: skip
 
 # tracing makes millions of objects that live; looking through them all again and again for garbage took a tenth of it
 gc.collect()
@@ -74,6 +108,9 @@ def pytest_collection_modifyitems(items):
         return LONGEST.index(name) if name in LONGEST else len(LONGEST)
 
     items.sort(key=rank)  # stable
+    for item in items:
+        if any(f"{item.path.stem.removeprefix('test_')}::{item.name}".startswith(dear) for dear in DEAR):
+            item.add_marker(pytest.mark.slow)
 
 
 def resident():

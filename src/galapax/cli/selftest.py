@@ -78,7 +78,7 @@ def _uniform() -> tuple[bool, str]:
 
 
 def _operators() -> tuple[bool, str]:
-    key = random.key(5)
+    key = jnp.asarray(random.key(5))
     rows = np.asarray(jax.jit(lambda: jnp.stack(partners(key, 2000, 3)))())
     distinct = all(len({i, *rows[:, i]}) == 4 for i in range(rows.shape[1]))
     zeros, ones = jnp.zeros((4000, 10)), jnp.ones((4000, 10))
