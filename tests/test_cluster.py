@@ -132,7 +132,7 @@ def test_a_point_that_kills_every_worker_it_meets_costs_itself_alone(cluster):
     exec("def fun(x):\n import os\n if x[0] > 2.0: os._exit(1)\n return float(((x - 1.0) ** 2).sum())", code)
     points = np.array([[0.0, 1.0, 1.0], [2.5, 1.0, 1.0], [0.5, 1.0, 1.0], [1.0, 1.0, 0.0]])
     with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as own,
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as own,
         distributed.Client(own) as client,
     ):
         result = gx.minimize(code["fun"], BOX, "random", population=4, generations=1, initial=points, executor=client)

@@ -256,6 +256,25 @@ def test_a_broken_executor_that_nobody_can_make_again_ends_the_run_with_the_best
     assert "the nodes went home" in result.message and "executor=lambda" in result.message
 
 
+def test_who_was_beside_the_one_that_killed_its_worker_is_tried_again():
+    class Lost(Exception):
+        pass
+
+    class Loses(Elsewhere):
+        """The bad point takes the task before it along, as a scheduler does that counts who was there."""
+
+        def submit(self, function, /, *arguments):
+            future = super().submit(function, *arguments)
+            rows = arguments[2]
+            if (rows[:, 0] > 2.0).any() or ((rows[:, 0] == 0.0).any() and len(self.tasks) <= 4):
+                future = Future()
+                future.set_exception(Lost("gone"))
+            return future
+
+    result = once(bowl, executor=Loses())
+    assert (result.nfev, result.n_failed) == (4, 1) and np.array_equal(result.failures[0].x, POINTS[1])
+
+
 def test_workers_leave_the_accelerator_alone():
     result = once(simulators.platform, workers=1)
     assert result.failures[0].error == "fun raised RuntimeError: cpu cpu"

@@ -235,7 +235,10 @@ class Remote:
                 self._give_up(chunk, self._too_long())
             else:
                 self._note_loss(error)
-                self._give_up(chunk, _died(error))
+                if level < ALONE and not self.pool.kills:  # it may have been beside the one that did it
+                    self._suspects += [Chunk([row]) for row in chunk.rows]
+                else:
+                    self._give_up(chunk, _died(error))
             return
         self._met.add(told.process)
         self._started |= os.getpid() in self._met or len(self._met) >= self.pool.workers
@@ -289,7 +292,7 @@ class Remote:
         """Refuse workers that never said anything: they cannot even start."""
         self._lost += 1
         self._lost = 0 if self._met else self._lost
-        if self._lost >= STARTS:
+        if self._lost >= STARTS and self.pool.local:
             raise InputError(
                 f"the worker processes die before they evaluate anything ({type(error).__name__}: {error}). In a "
                 'script, put the call under `if __name__ == "__main__":`, since each process reads the script first.'
