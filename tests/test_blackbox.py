@@ -298,7 +298,7 @@ def test_the_clock_is_looked_at_between_points(clock):
         ({"cache": "yes"}, "cache and asynchronous must be True or False"),
         ({"asynchronous": True}, "asynchronous=True keeps workers busy: give workers or executor"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_wrong_argument_is_named(settings, why):
     with pytest.raises(gx.InputError, match=why):
