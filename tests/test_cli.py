@@ -61,7 +61,7 @@ def test_solve_equals_minimize():
 def test_solve_takes_every_option_of_minimize():
     options = set(signature(gx.minimize).parameters)
     # the problem itself, and what is a Python object
-    given_otherwise = {"fun", "bounds", "ineq", "eq", "callback", "progress"}
+    given_otherwise = {"fun", "bounds", "ineq", "eq", "callback", "progress", "executor", "cache", "asynchronous"}
     assert options - given_otherwise <= set(signature(app.registered_commands[0].callback).parameters)
 
 
@@ -465,9 +465,9 @@ def test_odd_values_show_no_traceback(option, monkeypatch):
         assert outcome.exception is None or isinstance(outcome.exception, SystemExit), (value, outcome.exception)
 
 
-def prepared(problem, *, algorithm, population, archive, progress, live, **options):
+def prepared(problem, *, algorithm, population, archive, progress, live, checkpoint, resume, **options):
     """As `minimize`, but for the run itself."""
-    observers(None, progress, live)
+    observers(None, progress, live, checkpoint, resume)
     solver = algorithm or gx.DE()
     prepare(problem, (solver if population is None else dataclasses.replace(solver, population=population),), **options)
     return tiny(x=np.zeros(2), fun=0.0)

@@ -247,7 +247,7 @@ def test_a_broken_executor_that_nobody_can_make_again_ends_the_run_with_the_best
 
     class Breaks(Elsewhere):
         def submit(self, function, /, *arguments):
-            if len(self.tasks) == 9:
+            if len(self.tasks) == 2 * N:  # a generation is as many tasks at most
                 raise BrokenExecutor("the nodes went home")
             return super().submit(function, *arguments)
 

@@ -152,7 +152,10 @@ class Optimizer:
             self._check(shape)
             self._shape = shape
         elif shape != self._shape:
-            raise InputError(f"these points came with {shape} numbers each, earlier ones with {self._shape}.")
+            raise InputError(
+                f"these points came with {sum(shape)} numbers per point {tuple(shape)}, earlier ones with "
+                f"{sum(self._shape)} {tuple(self._shape)}: of objectives, inequalities and equalities."
+            )
         for name, rows in raw.items():
             if rows is not None:
                 empty = np.full((len(self._told), rows.shape[1]), np.nan)
