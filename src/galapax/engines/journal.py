@@ -41,6 +41,12 @@ class Journal(Protocol):
     def enter(self) -> Done | Standing | None:
         """What is known of the batch that begins now."""
 
+    def size(self, batch: int) -> int | None:
+        """How many runs the batch of this number, from 0, had, if it was begun before."""
+
+    def again(self) -> None:
+        """The present batch is begun once more, with fewer runs."""
+
     def due(self, made: int) -> bool:
         """Whether to note where it stands after `made` generations."""
 

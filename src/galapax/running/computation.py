@@ -25,7 +25,8 @@ from galapax.engines.xla import Xla
 from galapax.evaluation.blackbox import BlackBox, Discovered
 from galapax.numerics import random
 from galapax.running.assemble import Answers
-from galapax.running.task import Task, check_memory, check_shape
+from galapax.running.memory import check_memory
+from galapax.running.task import Task, check_shape
 
 
 class Computation:
@@ -54,7 +55,7 @@ class Computation:
         self.keys = random.run_keys(task.seed, task.first_run, task.runs)[runs] if keys is None else keys
         self.cells = np.arange(task.total) // task.runs if cells is None else cells
         self.runs = runs
-        self.fit = task.total if task.blackbox else check_memory(task)
+        self.fit = check_memory(task)
         self.width = 1 if task.alone else width(task.bound[0], task.problem.dim, task.total, self.fit)
         if size is not None:
             self.width = size
@@ -71,11 +72,22 @@ class Computation:
             self.engine = Xla(self.search, self.clock, self.width, task.steps)
         self.answers = Answers(task, box)
 
+    @property
+    def together(self) -> int:
+        """So many runs go on at once: whole slices, as many as memory allows."""
+        return max(1, self.fit // self.width) * self.width
+
     def batches(self) -> Iterator[np.ndarray]:
-        """Its runs, as many whole slices at once as memory allows."""
-        together = max(1, self.fit // self.width) * self.width
-        for start in range(0, self.task.total, together):
-            yield np.arange(start, min(start + together, self.task.total))
+        """Its runs, those that go on at once together."""
+        for start in range(0, self.task.total, self.together):
+            yield np.arange(start, min(start + self.together, self.task.total))
+
+    def smaller(self) -> bool:
+        """Let fewer runs go on at once, as memory was not enough; False if that cannot be."""
+        if min(self.together, self.task.total) <= self.width:
+            return False
+        self.fit = min(self.together, self.task.total) // 2
+        return True
 
     def batch(self, rows: np.ndarray, watch: Watch, wanted: np.ndarray | None = None) -> Outcome:
         """The outcome of these runs, in slices. wanted: only these places of the (one) slice."""

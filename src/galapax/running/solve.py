@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,7 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from galapax.core.errors import EvaluationError
+from galapax.core.errors import EvaluationError, InputError
 from galapax.core.evaluation import Population
 from galapax.core.problem import Problem
 from galapax.core.stop import NEVER, RUNNING, Stop
@@ -25,10 +26,12 @@ from galapax.engines.interrupts import Interrupts, interrupts
 from galapax.engines.outcome import Outcome, Polish, Track
 from galapax.engines.programs import Clock
 from galapax.evaluation.blackbox import BlackBox
+from galapax.numerics import devices
 from galapax.results.result import Result
 from galapax.running.assemble import Answers, result_of, settings_of, try_derived
 from galapax.running.computation import Computation, black_box
 from galapax.running.fingerprint import fingerprint
+from galapax.running.memory import exhausted
 from galapax.running.observers import Facts, Keeper, Observers, Progress, watching
 from galapax.running.polish import check_polish, polish
 from galapax.running.searches import searches
@@ -135,13 +138,37 @@ def _kept(task: Task, observers: Observers, noted: Interrupts) -> Iterator[Keepe
 def _in_batches(run: Computation, watch: Watch, notifier: Callable[[list[Outcome]], Any]) -> Outcome:
     """All runs, those that memory has room for together."""
     outcomes: list[Outcome] = []
-    for rows in run.batches():
+    start, kept = 0, watch.journal
+    while start < run.task.total:
+        # how many go on at once depends on the memory that is free now: a run that goes on has them as they were
+        together = (None if kept is None else kept.size(len(outcomes))) or run.together
+        rows = np.arange(start, min(start + together, run.task.total))
         watch.notify = notifier(outcomes)
         watch.starts(run.task.first_run + int(rows[0]) % run.task.runs)
-        outcomes.append(run.batch(rows, watch))
+        try:
+            outcomes.append(run.batch(rows, watch))
+        except jax.errors.JaxRuntimeError as error:
+            if not exhausted(error):
+                raise
+            if not run.smaller():
+                raise InputError(_too_large(run, error)) from error
+            if kept is not None:
+                kept.again()
+            warnings.warn(f"Memory was not enough: going on with {run.together} runs at once.", stacklevel=2)
+            continue
+        start += len(rows)
         if outcomes[-1].stopped is not None:
             break
     return Outcome.join(outcomes)
+
+
+def _too_large(run: Computation, error: Exception) -> str:
+    free, what = devices.free_memory() / 2**30, "one run" if run.width == 1 else f"a slice of {run.width} runs"
+    return (
+        f"{what} with a population of {run.task.population} does not fit into the {free:.1f} GiB that are free on the "
+        f"{devices.device().device_kind}: take a smaller population, or an objective that needs less memory. "
+        f"({str(error).splitlines()[0][:200]})"
+    )
 
 
 def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:

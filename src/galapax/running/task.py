@@ -23,7 +23,6 @@ from galapax.core.restarts import Restarts
 from galapax.core.stop import NEVER, Rules
 from galapax.engines.points import probe
 from galapax.engines.search import Search, Traced
-from galapax.engines.slices import runs_that_fit
 from galapax.evaluation.executors import Calls
 from galapax.evaluation.failures import RESAMPLES, check_policy
 from galapax.evaluation.fit import check_fit, differentiable, objective_count
@@ -31,6 +30,7 @@ from galapax.evaluation.formulas import trace
 from galapax.measures import indicators
 from galapax.numerics import devices, random
 from galapax.running.calls import check_asynchronous, checked_calls, is_called
+from galapax.running.memory import check_memory
 
 MOST_EVALUATIONS = 1_000_000  # of a run that nothing limits, unless that are fewer generations than these
 FEWEST_GENERATIONS = 1000
@@ -198,7 +198,11 @@ def prepare(
         calls=calls,
         **options,
     )
-    return task if blackbox else traced(task)
+    if not blackbox:
+        return traced(task)
+    with jax.enable_x64(kind == "float64"):
+        check_memory(task)
+    return task
 
 
 def assembled(
@@ -348,36 +352,6 @@ def check_shape(task: Task, shape: Shape) -> None:
             f"Problem with a reference_point; {task.problem.name!r} has {shape.objectives} objectives and "
             f"{known} reference_point: leave target and stall out."
         )
-
-
-def check_memory(task: Task) -> int:
-    """How many runs fit into memory at once. Refuse a run, or an ensemble's history, that does not."""
-    size = _state_size(task)
-    row = task.columns.width * np.dtype(task.dtype).itemsize
-    fit = runs_that_fit(size, 1024 * row, task.population)
-    # a single run is often ended by hand
-    if task.history and task.rules.generations != NEVER and task.total > 1 and task.max_seconds is None:
-        needed, free = task.total * int(task.rules.generations) * row, devices.host_memory()
-        if needed > free:
-            raise InputError(
-                f"the history of {task.total} runs over {task.rules.generations} generations takes "
-                f"{needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB of memory are free: pass history=False, or ask "
-                "for fewer runs or generations."
-            )
-    return fit
-
-
-_sizes: dict[Any, int] = {}
-
-
-def _state_size(task: Task) -> int:
-    """Bytes of a run's state. Remembered, since finding it out takes longer than a short run."""
-    known = (jax.tree.structure(task.bound[0]), task.problem.dim, task.dtype, task.shape)
-    if known not in _sizes:
-        search = replace(task.of_cell(0).search(), freeze=True)
-        one = jax.eval_shape(search.begin, jax.ShapeDtypeStruct((1, 2), np.uint32))
-        _sizes[known] = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(one))
-    return _sizes[known]
 
 
 def check_comparable(task: Task) -> None:

@@ -74,6 +74,15 @@ class Keeper:
         done: Done | None = own["done"][self.begun - 1] if self.begun <= len(own["done"]) else None
         return done
 
+    def size(self, batch: int) -> int | None:
+        own = self.sections[-1]
+        if own["at"] == batch + 1:
+            return sum(len(track.best) for track in own["standing"].tracks) or None
+        return len(own["done"][batch].outcome.x) if batch < len(own["done"]) else None
+
+    def again(self) -> None:
+        self.begun -= 1
+
     def due(self, made: int) -> bool:
         waited = time.perf_counter() - self.written
         every = self.settings.generations
