@@ -22,7 +22,7 @@ import pytest
 import galapax as gx
 from galapax.engines import programs, slices
 from galapax.numerics import devices
-from galapax.running import task
+from galapax.running import memory
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -168,7 +168,7 @@ def in_batches(monkeypatch):
 
     def limit(runs):
         monkeypatch.setattr(slices, "MOST", 1)
-        monkeypatch.setattr(task, "runs_that_fit", lambda *about: runs)
+        monkeypatch.setattr(memory, "runs_that_fit", lambda *about: runs)
 
     return limit
 
