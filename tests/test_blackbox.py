@@ -252,7 +252,7 @@ def test_resample_puts_other_points_in_place_of_failed_ones_and_counts_them(path
 
 @pytest.mark.parametrize("pair", [("compiled", "called"), ("several objectives", "several, called")])
 def test_the_fresh_points_are_the_same_compiled_and_called(pair):
-    compiled, called = (PATHS[path](on_failure="resample") for path in pair)
+    compiled, called = (PATHS[path](on_failure="resample", dtype="float64") for path in pair)
     assert (compiled.nfev, compiled.n_failed) == (called.nfev, called.n_failed)
     assert np.allclose(compiled.x, called.x, atol=1e-12)
 

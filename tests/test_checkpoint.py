@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import galapax as gx
 from galapax.cli.app import app
 from galapax.core.stop import Stop
+from galapax.engines import xla
 from galapax.storage import capsule, checkpoint
 
 BOX = [(-5.0, 5.0)] * 3
@@ -55,8 +56,10 @@ def alike(a, b):
 def interrupted(file, stops, call, **options):
     """The result of a call that its callback stops at these generations, each time to go on from the file."""
     for number, stop in enumerate(stops):
-        how = {"checkpoint": file} if not number else {"resume": file}
-        result = call(**options, **how, callback=lambda p: p.generation >= stop)  # noqa: B023 (used at once)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(xla.Xla, "plan", lambda engine, length, seconds: 4)  # a GPU would look a thousand later
+            how = {"checkpoint": file} if not number else {"resume": file}
+            result = call(**options, **how, callback=lambda p: p.generation >= stop)  # noqa: B023 (used at once)
         assert result.stop is Stop.CALLBACK
     return call(**options, resume=file)
 
@@ -290,8 +293,11 @@ def test_a_folder_that_cannot_be_written_to_is_found_out_at_once(tmp_path, monke
 FULL_DISK = """
 import resource, signal, sys, warnings
 import galapax as gx
+from galapax.engines import xla
 from test_checkpoint import waves, BOX
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+xla.Xla.plan = lambda engine, length, seconds: 4
 
 def fill(progress):
     if progress.generation >= 20:

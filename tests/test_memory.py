@@ -47,6 +47,7 @@ def test_a_control_group_limits_what_can_be_had(tmp_path, version):
 def test_snapshots_and_black_boxes_that_do_not_fit_are_refused_before_the_run(monkeypatch):
     calls = []
     monkeypatch.setattr(devices, "host_memory", lambda: 10**7)
+    monkeypatch.setattr(devices, "free_memory", lambda: 10**7)
     with pytest.raises(gx.InputError, match=r"snapshots of 1 x 1000 individuals take .* GiB"):
         gx.minimize(bowl, BOX, "de", population=1000, generations=10**6, snapshots=range(1, 10**6))
     with pytest.raises(gx.InputError, match="one run with a population of 1000000 needs"):
@@ -69,6 +70,7 @@ class Small:
         monkeypatch.setattr(Xla, "advance", limited)
 
 
+@pytest.mark.skipif(not devices.on_cpu(), reason="on an accelerator a slice is as large as memory allows")
 def test_a_batch_that_runs_out_of_memory_is_halved_and_the_runs_are_the_same(monkeypatch, tmp_path):
     options = {"runs": 300, "generations": 5, "tolerance": 0, "polish": False}
     whole = gx.minimize(bowl, BOX, "de", **options)
@@ -77,6 +79,23 @@ def test_a_batch_that_runs_out_of_memory_is_halved_and_the_runs_are_the_same(mon
         result = gx.minimize(bowl, BOX, "de", **options, checkpoint=tmp_path / "a")
     assert max(small.tried) > 2 and np.array_equal(result.runs.x, whole.runs.x)
     assert np.array_equal(gx.minimize(bowl, BOX, "de", **options, resume=tmp_path / "a").runs.x, whole.runs.x)
+
+
+def test_a_slice_on_an_accelerator_is_halved(monkeypatch):
+    monkeypatch.setattr(devices, "on_cpu", lambda: False)
+    options = {"runs": 12, "generations": 5, "tolerance": 0, "polish": False}
+    advance, tried = Xla.advance, []
+
+    def limited(engine, parts, first, count):
+        tried.append(len(parts[0].cells))
+        if tried[-1] > 3:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 81 GiB.")
+        return advance(engine, parts, first, count)
+
+    monkeypatch.setattr(Xla, "advance", limited)
+    with pytest.warns(UserWarning, match="Memory was not enough: going on with 3 runs at once"):
+        result = gx.minimize(bowl, BOX, "de", **options)
+    assert tried[:3] == [12, 6, 3] and len(result.runs) == 12
 
 
 def test_a_single_slice_that_does_not_fit_is_told_with_numbers(monkeypatch):

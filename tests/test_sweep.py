@@ -535,7 +535,7 @@ def test_a_sweep_that_memory_cannot_hold_is_refused(monkeypatch):
     needed = 24 * GENERATIONS * (3 + 3 + 3) * 8  # three counts, best, mean and worst, and x; in float64
     monkeypatch.setattr(devices, "free_memory", lambda: 2**30)
     monkeypatch.setattr(devices, "host_memory", lambda: needed - 1)
-    with pytest.raises(gx.InputError, match=r"the history of 24 runs over 12 generations .* pass history=False"):
+    with pytest.raises(gx.InputError, match=r"the history of 24 runs over 12 generations .* ask for history=False"):
         gx.sweep(bowl, BOX, gx.GA(population=N), history="x", **asked)
     monkeypatch.setattr(devices, "host_memory", lambda: needed)
     gx.sweep(bowl, BOX, gx.GA(population=N), **asked)

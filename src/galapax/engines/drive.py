@@ -121,6 +121,7 @@ class Watch:
     snapshots: tuple[int, ...] = ()  # generations after which whole populations are kept
     taken: dict[int, list[Population]] = field(default_factory=dict)  # those kept, (R, n, ...), one per slice
     viewer: Viewer | None = None
+    asked: Stop | None = None  # what `notify` last answered, where that must be known afterwards
     journal: Journal | None = None
     pending: Callable[[], Standing] = lambda: Standing(
         0, [], [], [], {}

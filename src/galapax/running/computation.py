@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,7 +24,7 @@ from galapax.engines.slices import width
 from galapax.engines.steady import Steady
 from galapax.engines.xla import Xla
 from galapax.evaluation.blackbox import BlackBox, Discovered
-from galapax.numerics import random
+from galapax.numerics import devices, random
 from galapax.running.assemble import Answers
 from galapax.running.memory import check_memory
 from galapax.running.task import Task, check_shape
@@ -84,9 +85,14 @@ class Computation:
 
     def smaller(self) -> bool:
         """Let fewer runs go on at once, as memory was not enough; False if that cannot be."""
-        if min(self.together, self.task.total) <= self.width:
+        runs = min(self.together, self.task.total)
+        if runs > self.width:
+            self.fit = runs // 2
+            return True
+        if runs == 1 or devices.on_cpu() or self.task.blackbox:
             return False
-        self.fit = min(self.together, self.task.total) // 2
+        self.width = self.fit = math.ceil(runs / 2)  # on an accelerator a slice is as large as memory allows
+        self.engine = Xla(self.search, self.clock, self.width, self.task.steps)
         return True
 
     def batch(self, rows: np.ndarray, watch: Watch, wanted: np.ndarray | None = None) -> Outcome:

@@ -220,6 +220,8 @@ def _go_on(
         if box is not None:
             box.late = inner.look
         outcomes.append(run.batch(rows, inner))
+        if inner.asked is not None:  # a search that was over at once does not go on, but the run would
+            outcomes[-1] = replace(outcomes[-1], stopped=outcomes[-1].stopped or inner.asked)
         _settle(watch, inner, chosen, outcomes[-1])
         if group.legs[0].polish and outcomes[-1].stopped is None:
             left_over = [_limit(task) - course.evaluations for course in chosen]
@@ -285,7 +287,8 @@ def _watch(watch: Watch, task: Task, courses: list[Course], group: list[Course])
 
     def notify(made: int, now: Track) -> Stop | None:
         assert watch.notify is not None
-        return watch.notify(offset + made, whole(now))
+        inner.asked = watch.notify(offset + made, whole(now))
+        return inner.asked
 
     viewer: Viewer | None = watch.viewer
     if viewer is not None and len(courses) == 1:
