@@ -40,7 +40,7 @@ def pymoo(problem: gx.Problem, population: int, generations: int, runs: int) -> 
     from pymoo.optimize import minimize
 
     objectives = jax.jit(jax.vmap(problem.fun))
-    limits = None if problem.ineq is None else jax.jit(jax.vmap(problem.ineq))
+    limits = None if problem.ineq is None else jax.jit(jax.vmap(lambda x: jax.numpy.ravel(problem.ineq(x))))
 
     class Same(Problem):
         def _evaluate(self, x: Any, out: Any, *args: Any, **kwargs: Any) -> None:
