@@ -77,9 +77,7 @@ def mw(number: int) -> gx.Problem:
 
     reference = {1: (1.1, 1.1), 2: (1.1, 1.1), 13: (1.65, 4.4)}[number]
     volume = {1: 0.594028, 2: 0.71, 13: 3.4781}[number]
-    return gx.Problem(
-        fun, [(0, top)] * d, ineq=ineq, name=f"mw{number}", reference_point=reference, hypervolume=volume
-    )
+    return gx.Problem(fun, [(0, top)] * d, ineq=ineq, name=f"mw{number}", reference_point=reference, hypervolume=volume)
 
 
 def wfg(number: int, objectives: int = 2, distance: int = 20) -> gx.Problem:

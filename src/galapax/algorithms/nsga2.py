@@ -80,7 +80,12 @@ class NSGA2(Algorithm):
 
     def check(self) -> None:
         whole(self.population, "population", 2, "children have two parents")
-        check_variation(1.0 if self.crossover_rate is None else self.crossover_rate, self.crossover_index, self.mutation_rate, self.mutation_index)
+        check_variation(
+            1.0 if self.crossover_rate is None else self.crossover_rate,
+            self.crossover_index,
+            self.mutation_rate,
+            self.mutation_index,
+        )
         if self.differences is not None:
             in_range(self.differences, "differences", 0.0, 1.0)
 
