@@ -1,7 +1,7 @@
 """NSGA-III, non-dominated sorting with reference directions, for three objectives and more.
 
-Deb & Jain (2014), IEEE Transactions on Evolutionary Computation 18(4):577-601, doi:10.1109/TEVC.2013.2281535; constraints
-as in Jain & Deb (2014), 18(4):602-622: less violation comes first, in the choice of parents too. Normalisation as in
+Deb & Jain (2014), IEEE Transactions on Evolutionary Computation 18(4):577-601, doi:10.1109/TEVC.2013.2281535, with
+constraints as in Jain & Deb (2014), 18(4):602-622: less violation comes first, for parents too. Normalisation as in
 the authors' program (Blank, Deb & Roy 2019, EMO 2019, LNCS 11411:31-43): extreme points are kept from generation to
 generation, and where they span no plane the worst of the first front takes the place of the intercepts.
 

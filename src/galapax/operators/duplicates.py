@@ -1,4 +1,4 @@
-"""Which individuals are there already: rows equal to an earlier one, found by sorting hashes rather than comparing pairs."""
+"""Which individuals are there already: rows equal to an earlier one, found by sorting hashes."""
 
 from __future__ import annotations
 
