@@ -1,6 +1,6 @@
 """How much of the front NSGA-II finds, beside pymoo's at the same budget where that is installed.
 
-    python benchmarks/fronts.py                     ZDT, DTLZ2 and gasoline blending, 20 seeds
+    python benchmarks/fronts.py                     ZDT, DTLZ2, gasoline blending, WFG, MW, OSY, TNK; 20 seeds
     python benchmarks/fronts.py zdt4 --runs 5
 
 Both evaluate the same compiled functions in double precision. A run of g generations evaluates g populations, the first
@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import front_problems
 import jax
 import numpy as np
 
@@ -22,6 +23,8 @@ import galapax as gx
 
 # population and generations; of blending 100 000 evaluations
 BUDGETS = dict.fromkeys(("zdt1", "zdt2", "zdt3", "zdt4", "zdt6", "dtlz2"), (100, 250)) | {"blending": (200, 500)}
+# 20 000 evaluations, as other comparisons have
+BUDGETS |= dict.fromkeys(("tnk", "osy", "wfg1", "wfg4", "mw1", "mw2", "mw13"), (100, 200))
 
 
 def ours(problem: gx.Problem, population: int, generations: int, runs: int) -> Iterator[np.ndarray]:
@@ -79,7 +82,7 @@ def main() -> None:
         print("pymoo is not installed")
     print(f"{'problem':>9} {'N':>5} {'generations':>12} {'galapax':>28} {'pymoo':>28} {'ratio':>7}   seconds")
     for name in given.problems:
-        problem, cells, medians, took = gx.problems.get(name), [], [], []
+        problem, cells, medians, took = front_problems.get(name), [], [], []
         for solver in (ours, pymoo) if peer else (ours,):
             began = time.perf_counter()
             shares = share(problem, solver(problem, *BUDGETS[name], given.runs))

@@ -2,6 +2,7 @@
 
     python benchmarks/many_objectives.py                3, 5 and 8 objectives, 10 runs, beside the published numbers
     python benchmarks/many_objectives.py --objectives 3 10 --runs 20
+    python benchmarks/many_objectives.py --hypervolume --runs 8
 
 IGD as in Deb & Jain (2014), IEEE Trans. Evol. Comput. 18(4):577-601: against those points, not a dense front; best,
 median and worst, in thousandths. Generations and directions are the paper's. NSGA-II has the population of NSGA-III.
@@ -12,10 +13,12 @@ from __future__ import annotations
 import argparse
 import time
 
+import front_problems
 import numpy as np
 
 import galapax as gx
 from galapax.core.algorithm import Algorithm
+from galapax.measures import indicators
 from galapax.operators.directions import DIVISIONS, layers
 
 GENERATIONS = {
@@ -61,6 +64,20 @@ def distances(name: str, m: int, algorithm: Algorithm, runs: int) -> np.ndarray:
     return np.array([gx.indicators.igd(front.F, targets(name, m)) for front in fronts])
 
 
+def shares(runs: int) -> None:
+    """Of three objectives the share of the true front's hypervolume (of C2-DTLZ2 the hypervolume), NSGA-II and -III."""
+    budgets = {"dtlz1": 400, "dtlz2": 250, "dtlz3": 500, "dtlz4": 300, "dtlz7": 250, "c2_dtlz2": 250}
+    print(f"hypervolume, worst / median / best of {runs} runs, populations of 92")
+    for name, generations in budgets.items():
+        problem = front_problems.get(name)
+        for solver in (gx.NSGA2(population=92), gx.NSGA3()):
+            result = gx.minimize(problem, solver, generations=generations, runs=runs, dtype="float64", progress=False)
+            fronts = [result] if result.runs is None else result.runs.fronts
+            found = [indicators.volume(f.F, np.array(problem.reference_point)) / problem.hypervolume for f in fronts]
+            line = " / ".join(f"{v:.4f}" for v in (np.min(found), np.median(found), np.max(found)))
+            print(f"{name:>8} {generations:>5}  {type(solver).__name__:>6} {line}", flush=True)
+
+
 def cell(values: tuple[float, ...] | None) -> str:
     return "" if values is None else " / ".join(f"{v:.3g}" for v in values)
 
@@ -71,7 +88,10 @@ def main() -> None:
     parser.add_argument("--objectives", nargs="*", type=int, default=[3, 5, 8])
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--nsga2", action="store_true", help="NSGA-II, too")
+    parser.add_argument("--hypervolume", action="store_true", help="of three objectives, beside NSGA-II, instead")
     given = parser.parse_args()
+    if given.hypervolume:
+        return shares(given.runs)
     kinds = {"NSGA3": gx.NSGA3, "MOEAD": gx.MOEAD}
     print(f"IGD in thousandths, best / median / worst of {given.runs} runs")
     print(f"{'problem':>8} {'m':>3} {'generations':>11}  {'method':>6} {'galapax':>24} {'published':>24}  seconds")

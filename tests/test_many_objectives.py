@@ -51,9 +51,9 @@ def test_directions_that_are_none_are_refused(kind, given):
 @BOTH
 def test_given_directions_are_followed_and_must_fit_the_objectives(kind):
     problem = gx.problems.get("dtlz2", dim=5)
-    own = np.concatenate([np.eye(3), [[1.0, 1.0, 4.0], [1.0, 4.0, 1.0], [4.0, 1.0, 1.0]]])
-    given = {"population": 36} if kind is gx.NSGA3 else {}
-    found = gx.minimize(problem, kind(directions=own, **given), generations=150, seed=1).F
+    half = directions.lattice(3, 6)
+    own = np.concatenate([np.eye(3), 7 * half[(half[:, 0] >= 0.3) & (half[:, 0] < 1)]])
+    found = gx.minimize(problem, kind(directions=own), generations=150, seed=1).F
     true = own / np.linalg.norm(own, axis=1, keepdims=True)
     assert gx.indicators.igd(found, true) < 0.05
     with pytest.raises(gx.InputError, match="3 columns and the problem has 2"):

@@ -264,10 +264,16 @@ def test_rows_that_repeat_an_earlier_one_are_found(dtype, on_cpu, monkeypatch):
 
 
 def test_copies_lose_unless_the_published_form_is_asked_for():
-    # two variables, of which crossover often moves neither
-    problem = gx.Problem(lambda x: jnp.stack([x[0], (1 - x[0]) * (1 + x[1])]), gx.box(0.0, 1.0, 2))
-    ours, paper = (evolve(NSGA2(population=40, published=p), problem, 60).parents.x for p in (False, True))
-    assert len(np.unique(ours, axis=0)) == 40 > len(np.unique(paper, axis=0))
+    # two variables, of which crossover often moves neither; TNK of Tanaka et al. (1995)
+    def ineq(x):
+        wave = 0.1 * jnp.cos(16 * jnp.arctan(x[0] / x[1]))
+        return jnp.stack([1 + wave - jnp.sum(x**2), 2 * jnp.sum((x - 0.5) ** 2) - 1])
+
+    problem = gx.Problem(lambda x: x, [(0, np.pi), (1e-30, np.pi)], ineq=ineq)
+    ours, paper = (
+        evolve(NSGA2(population=100, published=p), problem, 100, dtype="float64").parents.x for p in (False, True)
+    )
+    assert len(np.unique(ours, axis=0)) == 100 > len(np.unique(paper, axis=0))
 
 
 def test_who_dominates_wins_a_tournament_then_who_is_less_crowded():

@@ -137,4 +137,4 @@ def minimize(
                 fitting(problem, blackbox, vectorized, dtype, population), blackbox and problem.objectives is None
             )
         except SeveralObjectives as found:  # a black box, which only calling it could show
-            return run(algorithms.resolve(None, problem.constrained, 2), known=found.box)
+            return run(algorithms.resolve(None, problem.constrained, found.box.shape.objectives), known=found.box)

@@ -104,7 +104,7 @@ class Optimizer:
         """The search for evaluations of this shape."""
         algorithm = self.algorithm
         if self._shape is not None and algorithm.population is None:  # as many as were asked for already
-            algorithm = dataclasses.replace(algorithm, population=self._asked.state.candidates.shape[1])  # type: ignore[type-var]
+            algorithm = dataclasses.replace(algorithm, population=self._asked.state.candidates.shape[1])
         bound = algorithm.bind(self.bounds.dim, shape, self._budget)
         traced = self._traced
         return Search(

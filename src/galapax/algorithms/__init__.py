@@ -79,7 +79,7 @@ def resolve(algorithm: str | Algorithm | None, constrained: bool = False, object
     """An algorithm from what a user gave: a name, an instance, or None for the default."""
     if algorithm is None:
         if objectives > 1:
-            return NSGA2()
+            return NSGA2() if objectives == 2 else NSGA3()
         return EpsilonDE() if constrained else CMAES()
     if isinstance(algorithm, str):
         return get(algorithm)

@@ -1,7 +1,7 @@
 """MOEA/D: a front as many problems of one objective that help their neighbours.
 
-Zhang & Li (2007), IEEE Transactions on Evolutionary Computation 11(6):712-731, doi:10.1109/TEVC.2007.892759; parents from
-the neighbourhood with probability delta, and replacement limited to n_r, as in Li & Zhang (2009), 13(2):284-302,
+Zhang & Li (2007), IEEE Transactions on Evolutionary Computation 11(6):712-731, doi:10.1109/TEVC.2007.892759. Parents
+from the neighbourhood with probability delta, and replacement limited to n_r, are of Li & Zhang (2009), 13(2):284-302,
 doi:10.1109/TEVC.2008.925798.
 
 Differs from the papers:
@@ -86,7 +86,7 @@ class MOEAD(Algorithm):
 
     population: int = static(None)
     directions: Any = None
-    scalar: Callable[..., Array] = static(boundary_intersection)
+    scalar: Callable[..., Array] = static(boundary_intersection)  # noqa: RUF009 (a field)
     neighbours: int = static(20)
     local: float = 1.0
     replaced: int = static(2)
@@ -199,6 +199,8 @@ class MOEAD(Algorithm):
         pairs = stored(jnp.where(local, inside, random.integers(key_anybody, (n, 2), n)))
         a, b = stored((take(pairs[:, 0], x), take(pairs[:, 1], x)))
         bounds = state.bounds
-        child = stored(simulated_binary_crossover(key_cross, a, b, bounds, self.crossover_index, self.crossover_rate)[0])
+        child = stored(
+            simulated_binary_crossover(key_cross, a, b, bounds, self.crossover_index, self.crossover_rate)[0]
+        )
         rate = 1 / x.shape[1] if self.mutation_rate is None else self.mutation_rate
         return polynomial_mutation(key_mutate, child, bounds, self.mutation_index, rate, jnp.all(child == a, axis=1))

@@ -90,12 +90,14 @@ class NSGA2(Algorithm):
             in_range(self.differences, "differences", 0.0, 1.0)
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
-        open_rates = {
-            "crossover_rate": 0.9 if self.published else 1.0,
-            "mutation_rate": (1.0 if self.published else 0.5) / dim,
-            **({"differences": 0.5} if shape.constrained else {}),
-        }
-        return replace(self, **{name: rate for name, rate in open_rates.items() if getattr(self, name) is None})
+        crossover, genes = (0.9, 1.0) if self.published else (1.0, 0.5)
+        differences = 0.5 if self.differences is None and shape.constrained else self.differences
+        return replace(
+            self,
+            crossover_rate=crossover if self.crossover_rate is None else self.crossover_rate,
+            mutation_rate=genes / dim if self.mutation_rate is None else self.mutation_rate,
+            differences=differences,
+        )
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> NSGA2State:
         x = uniform_in(key, bounds, self.population)

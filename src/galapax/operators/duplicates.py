@@ -32,7 +32,8 @@ def repeated(x: Array, counted: Array) -> Array:
 
 def _hash(x: Array, seed: int) -> Array:
     """A word (n,) of the bits of each row; of two rows that differ it is the same with a chance of 2**-32."""
-    words = lax.bitcast_convert_type(x + 0.0, jnp.uint32)  # + 0.0, since -0.0 equals 0.0
+    # -0.0 equals 0.0; adding 0 would do, but XLA leaves that out
+    words = lax.bitcast_convert_type(jnp.where(x == 0, jnp.zeros_like(x), x), jnp.uint32)
     words = words.reshape(x.shape[0], -1)
     place = lax.broadcasted_iota(jnp.uint32, words.shape, 1) + _U32(1)
     # a sum of mixed words, each mixed with its place: XLA fuses it, and the order of summation does not matter
