@@ -91,7 +91,8 @@ def main() -> None:
     parser.add_argument("--hypervolume", action="store_true", help="of three objectives, beside NSGA-II, instead")
     given = parser.parse_args()
     if given.hypervolume:
-        return shares(given.runs)
+        shares(given.runs)
+        return
     kinds = {"NSGA3": gx.NSGA3, "MOEAD": gx.MOEAD}
     print(f"IGD in thousandths, best / median / worst of {given.runs} runs")
     print(f"{'problem':>8} {'m':>3} {'generations':>11}  {'method':>6} {'galapax':>24} {'published':>24}  seconds")
