@@ -4,8 +4,8 @@ WFG: Huband, Hingston, Barone & While (2006), IEEE Trans. Evol. Comput. 10(5):47
 Evol. Comput. 23(6):972-986. OSY: Osyczka & Kundu (1995), Structural Optimization 10:94-99. TNK: Tanaka et al. (1995),
 SMC 1995:1556-1561. C2-DTLZ2: Jain & Deb (2014), IEEE Trans. Evol. Comput. 18(4):602-622. Checked against pymoo 0.6.2 by
 `python benchmarks/front_problems.py`. The hypervolumes are of dense samples of the true fronts; of OSY of the
-non-dominated points of 10 runs of NSGA-II with 300 000 evaluations each. C2-DTLZ2, and WFG with three objectives, have 1:
-there shares are hypervolumes.
+non-dominated points of 10 runs of NSGA-II with 300 000 evaluations each. C2-DTLZ2, and WFG with three objectives,
+have 1: there shares are hypervolumes.
 """
 
 from __future__ import annotations
