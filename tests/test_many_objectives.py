@@ -14,7 +14,7 @@ from galapax.algorithms.moead import boundary_intersection, tchebycheff
 from galapax.core.algorithm import Budget
 from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.numerics import random
-from galapax.operators import directions, niching
+from galapax.operators import directions, dominance, niching
 from galapax.operators.niching import first_frame, nearest_line, next_frame, normalised, survivors
 
 BOTH = pytest.mark.parametrize("kind", [gx.NSGA3, gx.MOEAD])
@@ -213,3 +213,35 @@ def test_problems_with_any_number_of_objectives(m):
 def test_shares_of_random_directions_are_even():
     extra = directions.filled(2, 5000 + 1)[:, 0]
     assert stats.kstest(extra, "uniform").pvalue > 1e-4
+
+
+@BOTH
+def test_the_forms_for_a_cpu_and_for_a_gpu_make_the_same_run(kind, monkeypatch):
+    fun = gx.problems.get("dtlz2", dim=5).fun
+    bounds = gx.Bounds(np.zeros(5), np.ones(5))
+    algorithm = kind(population=21).bind(5, Shape(3), Budget())
+
+    def run(key):
+        def body(i, state):
+            evaluation = Evaluation(jax.vmap(fun)(state.candidates), None, jnp.zeros(21, bool))
+            return algorithm.step(random.fold(key, i), state, evaluation)
+
+        return jax.lax.fori_loop(1, 8, body, algorithm.init(random.fold(key, 0), bounds, Shape(3))).parents.x
+
+    with jax.enable_x64(True):
+        one = np.asarray(jax.jit(run)(random.run_keys(0, 0, 1)[0]))
+        monkeypatch.setattr(dominance, "_on_cpu", lambda: jax.default_backend() != "cpu")
+        other = np.asarray(jax.jit(lambda key: run(key))(random.run_keys(0, 0, 1)[0]))
+    np.testing.assert_allclose(one, other, rtol=1e-9)
+
+
+def test_three_objectives_take_nsga3_whether_traced_or_called():
+    problem = gx.problems.get("dtlz2", dim=5)
+    traced = gx.minimize(problem, generations=3)
+    assert traced.settings["algorithm"] == "nsga3" and traced.nfev == 3 * 92
+
+    def called(x):
+        return np.stack([x[0], x[1], 3 - x[0] - x[1] + x[2] ** 2])
+
+    found = gx.minimize(called, [(0, 1)] * 3, generations=3, blackbox=True)
+    assert found.settings["algorithm"] == "nsga3" and found.F.shape[1] == 3
