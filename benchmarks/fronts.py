@@ -1,6 +1,6 @@
 """How much of the front NSGA-II finds, beside pymoo's at the same budget where that is installed.
 
-    python benchmarks/fronts.py                     ZDT, DTLZ2 and gasoline blending, 20 seeds
+    python benchmarks/fronts.py                     ZDT, DTLZ2, gasoline blending, WFG, MW, OSY, TNK; 20 seeds
     python benchmarks/fronts.py zdt4 --runs 5
 
 Both evaluate the same compiled functions in double precision. A run of g generations evaluates g populations, the first
@@ -13,8 +13,10 @@ import argparse
 import importlib.util
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
+import front_problems
 import jax
 import numpy as np
 
@@ -22,13 +24,16 @@ import galapax as gx
 
 # population and generations; of blending 100 000 evaluations
 BUDGETS = dict.fromkeys(("zdt1", "zdt2", "zdt3", "zdt4", "zdt6", "dtlz2"), (100, 250)) | {"blending": (200, 500)}
+# 20 000 evaluations, as other comparisons have
+BUDGETS |= dict.fromkeys(("tnk", "osy", "wfg1", "wfg4", "mw1", "mw2", "mw13"), (100, 200))
 
 
-def ours(problem: gx.Problem, population: int, generations: int, runs: int) -> Iterator[np.ndarray]:
+def ours(
+    problem: gx.Problem, population: int, generations: int, runs: int, published: bool = False
+) -> Iterator[np.ndarray]:
     """The front of each run (k, m)."""
-    result = gx.minimize(
-        problem, gx.NSGA2(population=population), generations=generations, runs=runs, dtype="float64", progress=False
-    )
+    solver = gx.NSGA2(population=population, published=published)
+    result = gx.minimize(problem, solver, generations=generations, runs=runs, dtype="float64", progress=False)
     for front in [result] if result.runs is None else result.runs.fronts:
         yield front.F
 
@@ -40,7 +45,7 @@ def pymoo(problem: gx.Problem, population: int, generations: int, runs: int) -> 
     from pymoo.optimize import minimize
 
     objectives = jax.jit(jax.vmap(problem.fun))
-    limits = None if problem.ineq is None else jax.jit(jax.vmap(problem.ineq))
+    limits = None if problem.ineq is None else jax.jit(jax.vmap(lambda x: jax.numpy.ravel(problem.ineq(x))))
 
     class Same(Problem):
         def _evaluate(self, x: Any, out: Any, *args: Any, **kwargs: Any) -> None:
@@ -72,22 +77,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("problems", nargs="*", default=list(BUDGETS))
     parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--generations", type=int, help="in place of the problem's own number")
+    parser.add_argument("--published", action="store_true", help="ours as in the paper, with copies")
+    parser.add_argument("--alone", action="store_true", help="without pymoo")
     given = parser.parse_args()
-    peer = importlib.util.find_spec("pymoo") is not None
+    peer = not given.alone and importlib.util.find_spec("pymoo") is not None
+    own = partial(ours, published=given.published)
     print(f"NSGA-II, median (least to greatest) of {given.runs} runs, share of the exact hypervolume")
-    if not peer:
+    if not peer and not given.alone:
         print("pymoo is not installed")
     print(f"{'problem':>9} {'N':>5} {'generations':>12} {'galapax':>28} {'pymoo':>28} {'ratio':>7}   seconds")
     for name in given.problems:
-        problem, cells, medians, took = gx.problems.get(name), [], [], []
-        for solver in (ours, pymoo) if peer else (ours,):
+        problem, cells, medians, took = front_problems.get(name), [], [], []
+        n, generations = BUDGETS[name][0], given.generations or BUDGETS[name][1]
+        for solver in (own, pymoo) if peer else (own,):
             began = time.perf_counter()
-            shares = share(problem, solver(problem, *BUDGETS[name], given.runs))
+            shares = share(problem, solver(problem, n, generations, given.runs))
             took.append(time.perf_counter() - began)
             medians.append(np.median(shares))
             cells.append(f"{medians[-1]:.3%} ({shares.min():.2%} to {shares.max():.2%})")
         ratio = f"{medians[0] / medians[1]:.4f}" if peer and medians[1] else ""
-        n, generations = BUDGETS[name]
         cells += [""] * (2 - len(cells))
         seconds = ", ".join(f"{t:.0f}" for t in took)
         print(f"{name:>9} {n:>5} {generations:>12} {cells[0]:>28} {cells[1]:>28} {ratio:>7}   {seconds}", flush=True)

@@ -21,7 +21,9 @@ from galapax.numerics import random
 from galapax.operators import dominance
 from galapax.operators.crossover import arithmetic_crossover, simulated_binary_crossover
 from galapax.operators.dominance import first_front
+from galapax.operators.duplicates import repeated
 from galapax.operators.mutation import polynomial_mutation
+from galapax.operators.tournaments import domination_tournament
 
 SIGNIFICANCE = 1e-4
 MOEAS = pytest.mark.parametrize("kind", [NSGA2, SharingMOEA, NPGA])
@@ -65,6 +67,7 @@ def volume(population, problem):
         return float(hypervolume_2d(population.objectives.astype(np.float64), problem.reference_point))
 
 
+PUBLISHED_RUN = 0.6685337361896079  # hypervolume
 ZDT1 = gx.problems.get("zdt1")
 BLENDING = gx.problems.get("blending")
 
@@ -225,10 +228,10 @@ def test_nsga2_keeps_the_first_fronts_and_cuts_the_last_by_crowding():
     t = jnp.linspace(0.0, 1.0, 8)
     good = jnp.stack([t, 1 - t], axis=1)
     bounds = Bounds(np.zeros(2, np.float32), np.ones(2, np.float32))
-    algorithm = NSGA2(population=8)
+    algorithm = NSGA2(population=8).bind(2, Shape(2), Budget())
     state = jax.jit(partial(algorithm.init, shape=Shape(2)))(key(), bounds)
     step = jax.jit(algorithm.step)
-    state = state._replace(parents=Population(state.candidates, good, None))
+    state = state._replace(parents=Population(1 - state.candidates, good, None))
     evaluation = Evaluation(good + 0.5, None, jnp.zeros(8, bool))
     after = step(key(), state, evaluation)
     assert sorted(map(tuple, np.asarray(after.parents.objectives))) == sorted(map(tuple, np.asarray(good)))
@@ -237,6 +240,61 @@ def test_nsga2_keeps_the_first_fronts_and_cuts_the_last_by_crowding():
     after = step(key(), state, evaluation._replace(objectives=dense))
     kept = np.asarray(after.parents.objectives)
     assert {0.0, 1.0} <= set(kept[:, 0].tolist()) and np.sum((kept[:, 0] >= 0.9) & (kept[:, 0] < 0.95)) <= 2
+
+
+def repeated_in_numpy(x, counted):
+    seen, out = set(), []
+    for row, known in zip(x.tolist(), counted, strict=True):
+        out.append(bool(known) and tuple(row) in seen)
+        if known:
+            seen.add(tuple(row))
+    return np.array(out)
+
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+@DTYPES
+def test_rows_that_repeat_an_earlier_one_are_found(dtype, on_cpu, monkeypatch):
+    monkeypatch.setattr(dominance, "_on_cpu", lambda: on_cpu)
+    draw = np.random.default_rng(4)
+    x = draw.choice([0.0, -0.0, 0.1, 0.3, 1e-30], (300, 3)).astype(dtype)
+    counted = draw.random(300) < 0.8
+    with jax.enable_x64(dtype == "float64"):
+        found = np.asarray(jax.jit(lambda x, counted: repeated(x, counted))(x, counted))
+    assert np.array_equal(found, repeated_in_numpy(x, counted)) and 50 < found.sum() < 240
+
+
+def test_copies_lose_unless_the_published_form_is_asked_for():
+    # two variables, of which crossover often moves neither; TNK of Tanaka et al. (1995)
+    def ineq(x):
+        wave = 0.1 * jnp.cos(16 * jnp.arctan(x[0] / x[1]))
+        return jnp.stack([1 + wave - jnp.sum(x**2), 2 * jnp.sum((x - 0.5) ** 2) - 1])
+
+    problem = gx.Problem(lambda x: x, [(0, np.pi), (1e-30, np.pi)], ineq=ineq)
+    ours, paper = (
+        evolve(NSGA2(population=100, published=p), problem, 100, dtype="float64").parents.x for p in (False, True)
+    )
+    assert len(np.unique(ours, axis=0)) == 100 > len(np.unique(paper, axis=0))
+
+
+def test_who_dominates_wins_a_tournament_then_who_is_less_crowded():
+    # 0 dominates 1; 2 and 3 stand apart, of which 3 is less crowded
+    objectives = jnp.array([[0.0, 1.0], [0.5, 1.5], [1.0, 0.0], [-1.0, 3.0]])
+    everyone = Population(jnp.zeros((4, 1)), objectives, None)
+    spread = jnp.array([1.0, 9.0, 2.0, 3.0])
+    pick = jax.jit(jax.vmap(lambda k: domination_tournament(k, everyone, spread, 4)))
+    chosen = np.asarray(pick(random.run_keys(0, 0, 6000)))
+    # each meets each of the others in a third of the pairs, and everybody is in two of the four tournaments
+    beaten_by = {0: [2, 3], 1: [0], 2: [1, 3], 3: [1]}
+    share = np.bincount(chosen.ravel(), minlength=4) / len(chosen)
+    expected = [2 * (3 - len(beaten_by[row])) / 3 for row in range(4)]
+    np.testing.assert_allclose(share, expected, atol=0.04)
+
+
+def test_the_published_form_makes_the_run_it_always_made():
+    # of this library before copies lost: what `galapax reproduce moea` prints must not change
+    found = gx.minimize(gx.problems.get("moea_zdt1"), NSGA2(population=64, published=True), generations=30,
+                        dtype="float64")  # fmt: skip
+    assert found.hypervolume == pytest.approx(PUBLISHED_RUN, rel=1e-9)
 
 
 def test_survivors_are_those_with_fewest_dominators_then_drawn_by_niche():

@@ -11,8 +11,10 @@ from galapax.algorithms.epsilon_de import EpsilonDE
 from galapax.algorithms.ga import GA
 from galapax.algorithms.lshade import JSO, LSHADE
 from galapax.algorithms.lsrtde import LSRTDE
+from galapax.algorithms.moead import MOEAD
 from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
+from galapax.algorithms.nsga3 import NSGA3
 from galapax.algorithms.pso import PSO
 from galapax.algorithms.random_search import RandomSearch
 from galapax.algorithms.sharing_moea import SharingMOEA
@@ -47,8 +49,10 @@ __all__ = [
     "JSO",
     "LSHADE",
     "LSRTDE",
+    "MOEAD",
     "NPGA",
     "NSGA2",
+    "NSGA3",
     "PROBLEMS",
     "PSO",
     "Bounds",

@@ -104,7 +104,10 @@ class Optimizer:
 
     def _new(self, shape: Shape) -> Search:
         """The search for evaluations of this shape."""
-        bound = self.algorithm.bind(self.bounds.dim, shape, self._budget)
+        algorithm = self.algorithm
+        if self._shape is not None and algorithm.population is None:  # as many as were asked for already
+            algorithm = dataclasses.replace(algorithm, population=self._asked.state.candidates.shape[1])
+        bound = algorithm.bind(self.bounds.dim, shape, self._budget)
         traced = self._traced
         return Search(
             algorithm=jax.tree.map(lambda leaf: np.asarray(leaf, self._dtype), bound),

@@ -17,8 +17,10 @@ from galapax.algorithms.ga import GA
 from galapax.algorithms.game import GameCDE, Payoff
 from galapax.algorithms.lshade import JSO, LSHADE
 from galapax.algorithms.lsrtde import LSRTDE
+from galapax.algorithms.moead import MOEAD
 from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
+from galapax.algorithms.nsga3 import NSGA3
 from galapax.algorithms.portfolio import Portfolio
 from galapax.algorithms.pso import PSO
 from galapax.algorithms.random_search import RandomSearch
@@ -38,8 +40,10 @@ ALGORITHMS: dict[str, Any] = {
     "jso": JSO,
     "lshade": LSHADE,
     "lsrtde": LSRTDE,
+    "moead": MOEAD,
     "npga": NPGA,
     "nsga2": NSGA2,
+    "nsga3": NSGA3,
     "pso": PSO,
     "random": RandomSearch,
     "sharing_moea": SharingMOEA,
@@ -75,7 +79,7 @@ def resolve(algorithm: str | Algorithm | None, constrained: bool = False, object
     """An algorithm from what a user gave: a name, an instance, or None for the default."""
     if algorithm is None:
         if objectives > 1:
-            return NSGA2()
+            return NSGA2() if objectives == 2 else NSGA3()
         return EpsilonDE() if constrained else CMAES()
     if isinstance(algorithm, str):
         return get(algorithm)

@@ -45,7 +45,7 @@ def fold(key: Array, number: Any) -> Array:
     """
     step = jnp.asarray(number, jnp.uint32) + _U32(1)
     return jnp.stack(
-        [_mix(key[..., 0] + step * _U32(0x9E3779B9)), _mix(key[..., 1] + step * _U32(0x85EBCA6B))], axis=-1
+        [mixed(key[..., 0] + step * _U32(0x9E3779B9)), mixed(key[..., 1] + step * _U32(0x85EBCA6B))], axis=-1
     )
 
 
@@ -141,7 +141,7 @@ def _cotangent(half: Array) -> Array:
     return jnp.where(far, cosine, sine) / jnp.where(far, sine, cosine)
 
 
-def _mix(x: Array) -> Array:
+def mixed(x: Array) -> Array:
     """A bijection of 32-bit words in which every input bit moves every output bit."""
     x = (x ^ (x >> 16)) * _U32(0x21F0AAAD)
     x = (x ^ (x >> 15)) * _U32(0x735A2D97)

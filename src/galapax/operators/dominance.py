@@ -71,6 +71,12 @@ def ranks_and_crowding(objectives: Array, violation: Array | None = None) -> tup
     return rank, crowding_distance(objectives, rank)
 
 
+def dominates(objectives: Array, violation: Array | None, others: Array, their_violation: Array | None) -> Array:
+    """Row by row, whether a point dominates its like among the others, (n,) bool."""
+    a, m = _columns(objectives, violation)
+    return _dominates(a, _columns(others, their_violation)[0], m)
+
+
 def crowding_distance(objectives: Array, rank: Array) -> Array:
     """The crowding distance of each point among those of the same rank, (n,), +inf at the ends of a front.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from galapax.core.evaluation import Population
 from galapax.core.problem import Bounds
@@ -63,8 +63,12 @@ def _rows(x: Array, indices: Array) -> Array:
     return x.at[indices].get(mode="promise_in_bounds")
 
 
-def polynomial_mutation(key: Array, x: Array, bounds: Bounds, index: Any, rate: Any) -> Array:
+def polynomial_mutation(
+    key: Array, x: Array, bounds: Bounds, index: Any, rate: Any, at_least_one: Array | None = None
+) -> Array:
     """Each gene of x (n, d) moved with probability `rate`, within the box.
+
+    at_least_one: (n,) bool, rows of which one gene, a random one, moves in any case.
 
     Deb & Goyal (1996), Computer Science and Informatics 26(4):30-45, in the form of the program of the authors of
     NSGA-II: the move, in units of the gene's range, has density proportional to (1 - |move|)^index on either side, up
@@ -80,7 +84,11 @@ def polynomial_mutation(key: Array, x: Array, bounds: Bounds, index: Any, rate: 
     cut = -jnp.expm1(power * jnp.log1p(-jnp.clip(room, 0, 1)))
     move = -jnp.expm1(jnp.log1p(-(1 - tail) * cut) / power)
     moved = jnp.clip(x + jnp.where(down, -move, move) * bounds.span, bounds.lower, bounds.upper)
-    return jnp.where(random.bernoulli(key_gene, rate, x.shape), moved, x)
+    moves = random.bernoulli(key_gene, rate, x.shape)
+    if at_least_one is not None:
+        forced = random.integers(random.fold(key, 2), (x.shape[0], 1), x.shape[1])
+        moves |= at_least_one[:, None] & (lax.broadcasted_iota(jnp.int32, x.shape, 1) == forced)
+    return jnp.where(moves, moved, x)
 
 
 def add_difference(key: Array, x: Array, bounds: Bounds, weight: float = 0.5) -> Array:

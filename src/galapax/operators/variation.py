@@ -28,16 +28,20 @@ def breed(
     crossover_index: Any,
     mutation_rate: Any,
     mutation_index: Any,
+    copies: bool = True,
 ) -> Array:
     """Two children of each row in the first half of x (n, d), n even, and its like in the second half, (n, d).
 
-    mutation_rate: None for one gene on average.
+    mutation_rate: None for one gene on average. copies: whether a child may be a copy of its parent; otherwise one gene
+    of a child that crossover left as it was mutates in any case.
     """
     key_cross, key_mutate = random.split(key)
     a, b = stored(jnp.split(x, 2))
     children = stored(simulated_binary_crossover(key_cross, a, b, bounds, crossover_index, crossover_rate))
     rate = 1 / x.shape[1] if mutation_rate is None else mutation_rate
-    return polynomial_mutation(key_mutate, jnp.concatenate(children), bounds, mutation_index, rate)
+    crossed = jnp.concatenate(children)
+    same = None if copies else jnp.all(crossed == x, axis=1)
+    return polynomial_mutation(key_mutate, crossed, bounds, mutation_index, rate, same)
 
 
 def check_variation(crossover_rate: Any, crossover_index: Any, mutation_rate: Any, mutation_index: Any) -> None:

@@ -14,7 +14,16 @@ import numpy as np
 
 from galapax.core.errors import InputError, unknown_name
 from galapax.core.problem import MinMaxProblem, Problem
-from galapax.problems import blending, cec2006_g01_g13, cec2006_g14_g24, classic, constrained, minmax, multiobjective
+from galapax.problems import (
+    blending,
+    cec2006_g01_g13,
+    cec2006_g14_g24,
+    classic,
+    constrained,
+    dtlz,
+    minmax,
+    multiobjective,
+)
 from galapax.problems.bbob import bbob, suite
 
 __all__ = ["PROBLEMS", "SUITES", "bbob", "get"]
@@ -92,13 +101,13 @@ PROBLEMS: dict[str, Callable[..., Problem | MinMaxProblem]] = {
     "moea_zdt3": multiobjective.moea_zdt3,
     "moea_zdt6": multiobjective.moea_zdt6,
     "moea_zdt6_6pi": multiobjective.moea_zdt6_6pi,
-    "dtlz1": multiobjective.dtlz1,
-    "dtlz2": multiobjective.dtlz2,
-    "dtlz3": multiobjective.dtlz3,
-    "dtlz4": multiobjective.dtlz4,
-    "dtlz5": multiobjective.dtlz5,
-    "dtlz6": multiobjective.dtlz6,
-    "dtlz7": multiobjective.dtlz7,
+    "dtlz1": dtlz.dtlz1,
+    "dtlz2": dtlz.dtlz2,
+    "dtlz3": dtlz.dtlz3,
+    "dtlz4": dtlz.dtlz4,
+    "dtlz5": dtlz.dtlz5,
+    "dtlz6": dtlz.dtlz6,
+    "dtlz7": dtlz.dtlz7,
     "blending": blending.blending,
     "blending_as_printed": blending.blending_as_printed,
     "blending7": blending.blending7,

@@ -1,0 +1,206 @@
+"""MOEA/D: a front as many problems of one objective that help their neighbours.
+
+Zhang & Li (2007), IEEE Transactions on Evolutionary Computation 11(6):712-731, doi:10.1109/TEVC.2007.892759. Parents
+from the neighbourhood with probability delta, and replacement limited to n_r, are of Li & Zhang (2009), 13(2):284-302,
+doi:10.1109/TEVC.2008.925798.
+
+Differs from the papers:
+- All subproblems breed at once. Then each looks at the children of its neighbours, takes the one that is best for it,
+  and a child that several would take goes to the `replaced` that gain most.
+- One parent is the subproblem's own and the other a neighbour's, not two neighbours', and eta_c is 30 and not 20: on
+  DTLZ2 with three objectives the median IGD is then 6.4e-4, and 1.0e-3 as in the paper (published: 6.4e-4).
+- Constraints, which the papers have none of: less violation is better, and at equal violation the subproblem decides.
+
+As in the papers objectives are not scaled: give them like units. Scaled by the range of the population, all runs on
+DTLZ1 and DTLZ3 with eight objectives ended in a point, since what nobody has is then worth nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from scipy.spatial import cKDTree
+
+from galapax.core.algorithm import Algorithm, Budget, Shared, static
+from galapax.core.checks import in_range, positive, whole
+from galapax.core.errors import InputError
+from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
+from galapax.core.problem import Bounds
+from galapax.numerics import random
+from galapax.numerics.materialise import stored
+from galapax.operators import directions
+from galapax.operators.crossover import simulated_binary_crossover
+from galapax.operators.dominance import rows_by
+from galapax.operators.mutation import polynomial_mutation
+from galapax.operators.sampling import uniform_in
+from galapax.operators.selection import choose, feasible, take
+from galapax.operators.variation import check_variation
+
+LEAST = 1e-4  # weight in place of 0, where an objective would not count at all
+
+
+def tchebycheff(points: Array, weights: Array, penalty: Any) -> Array:
+    """max_i w_i f_i of points (..., m) measured from the ideal; penalty is not used."""
+    return jnp.max(jnp.maximum(weights, LEAST) * points, axis=-1)
+
+
+def boundary_intersection(points: Array, weights: Array, penalty: Any) -> Array:
+    """d1 + penalty d2: how far points (..., m) lie along the direction, and how far from it (PBI in the paper)."""
+    units = weights / jnp.sqrt(jnp.sum(weights**2, axis=-1, keepdims=True))
+    along = jnp.sum(points * units, axis=-1)
+    aside = points - along[..., None] * units
+    return along + penalty * jnp.sqrt(jnp.sum(aside**2, axis=-1))
+
+
+class MOEADState(NamedTuple):
+    candidates: Array  # (n, d) one child of each subproblem, waiting for its evaluation
+    parents: Population  # the best for each subproblem so far
+    ideal: Array  # (m,) the least of each objective so far
+    weights: Shared  # (n, m)
+    neighbours: Shared  # (n, T) int32, the subproblem itself first
+    bounds: Bounds
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class MOEAD(Algorithm):
+    """MOEA/D for several objectives on a box.
+
+    population: number of subproblems n, at least 3; None for as many as there are directions: 100, 91 or 210 for two,
+        three or five objectives.
+    directions: weights (n, m) of your own, in place of a lattice.
+    scalar: what a subproblem minimises: `boundary_intersection` or `tchebycheff`.
+    neighbours: how many subproblems are neighbours, itself included, T in the paper.
+    local: chance that parents are neighbours rather than anybody, delta in the second paper, which has 0.9;
+        with crossover and not differential evolution 1 measured better.
+    replaced: to how many subproblems a child may go, n_r in the paper.
+    penalty: how much lying off the direction counts, theta in the paper.
+    crossover_rate, crossover_index, mutation_rate, mutation_index: as in NSGA3.
+    """
+
+    population: int = static(None)
+    directions: Any = None
+    scalar: Callable[..., Array] = static(boundary_intersection)  # noqa: RUF009 (a field)
+    neighbours: int = static(20)
+    local: float = 1.0
+    replaced: int = static(2)
+    penalty: float = 5.0
+    crossover_rate: float = 1.0
+    crossover_index: float = 30.0
+    mutation_rate: float | None = None
+    mutation_index: float = 20.0
+
+    several_objectives: ClassVar[bool] = True
+
+    def check(self) -> None:
+        if self.population is not None:
+            whole(self.population, "population", 3, "a subproblem breeds from two neighbours")
+        whole(self.neighbours, "neighbours", 2, "children have two parents")
+        whole(self.replaced, "replaced", 1)
+        in_range(self.local, "local", 0.0, 1.0)
+        positive(self.penalty, "penalty")
+        if self.directions is not None and not isinstance(self.directions, Shared):
+            count = len(directions.checked(self.directions))
+            if self.population not in (None, count):
+                raise InputError(f"there are {count} directions and a population of {self.population}: leave one out.")
+        check_variation(self.crossover_rate, self.crossover_index, self.mutation_rate, self.mutation_index)
+
+    def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
+        """With a population for the directions."""
+        own, population = self.directions, self.population
+        if own is not None and not isinstance(own, Shared):
+            own = Shared(directions.checked(own))
+        if population is None:
+            m = shape.objectives
+            population = directions.size(m, directions.divisions_for(m, None)) if own is None else own.value.shape[0]
+        return replace(self, population=population, directions=own)
+
+    def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> MOEADState:
+        x, m = uniform_in(key, bounds, self.population), shape.objectives
+        weights = directions.filled(m, self.population) if self.directions is None else self.directions.value
+        if weights.shape[1] != m and m > 1:
+            raise InputError(f"directions have {weights.shape[1]} columns and the problem has {m} objectives.")
+        return MOEADState(
+            candidates=x,
+            parents=unevaluated(x, shape),
+            ideal=jnp.full(m, jnp.inf, x.dtype),
+            weights=Shared(jnp.asarray(weights, x.dtype)),
+            neighbours=Shared(self._nearest(weights)),
+            bounds=bounds,
+        )
+
+    def _nearest(self, weights: Any) -> Array:
+        """The neighbours of each direction, (n, T)."""
+        count = min(self.neighbours, self.population)
+        if isinstance(weights, np.ndarray):
+            return jnp.asarray(cKDTree(weights).query(weights, count)[1].reshape(-1, count), jnp.int32)
+        apart = jnp.sum((weights[:, None] - weights[None]) ** 2, axis=2)  # given ones, which only the device knows
+        return lax.top_k(-apart, count)[1]
+
+    def step(self, key: Array, state: MOEADState, evaluation: Evaluation) -> MOEADState:
+        """Each subproblem takes the best child of its neighbours, if that is better; then all breed."""
+        old, new = state.parents, evaluated(state.candidates, evaluation)
+        sound = feasible(new.objectives, new.violation)
+        ideal = jnp.minimum(state.ideal, jnp.min(jnp.where(sound[:, None], new.objectives, jnp.inf), axis=0))
+        source, taken = stored(self._replacements(state, old, new, ideal))
+        parents = stored(choose(taken, take(source, new), old))
+        children = self._breed(key, parents.x, state)
+        return state._replace(candidates=children, parents=parents, ideal=ideal)
+
+    def _replacements(self, state: MOEADState, old: Population, new: Population, ideal: Array) -> tuple[Array, Array]:
+        """The row of the child that each subproblem would take, (n,), and whether it gets it, (n,) bool."""
+        n, near, weights = self.population, state.neighbours.value, state.weights.value
+        ideal = jnp.where(jnp.isfinite(ideal), ideal, 0)
+
+        def value(objectives: Array, own: Array) -> Array:
+            points = objectives - ideal
+            failed = ~jnp.all(jnp.isfinite(points), axis=-1)
+            return jnp.where(failed, jnp.inf, self.scalar(jnp.where(failed[..., None], 0, points), own, self.penalty))
+
+        offered = value(take(near, new.objectives), weights[:, None, :])  # (n, T)
+        mine = value(old.objectives, weights)
+        if old.violation is None or new.violation is None:
+            best = jnp.argmin(offered, axis=1)
+            least, better = jnp.min(offered, axis=1), jnp.min(offered, axis=1) < mine
+            gain = mine - least
+        else:
+            lacks = take(near, new.violation)
+            fewest = jnp.min(lacks, axis=1)
+            offered = jnp.where(lacks == fewest[:, None], offered, jnp.inf)
+            best, least = jnp.argmin(offered, axis=1), jnp.min(offered, axis=1)
+            better = (fewest < old.violation) | ((fewest == old.violation) & (least < mine))
+            gain = jnp.where(fewest < old.violation, jnp.inf, mine - least)
+        source = jnp.take_along_axis(near, best[:, None], axis=1)[:, 0]
+        # who has nobody yet takes its own child, as in the papers' first generation
+        empty = ~jnp.all(jnp.isfinite(old.objectives), axis=1)
+        rows = jnp.arange(n, dtype=jnp.int32)
+        wanted = jnp.where(better & ~empty, source, n)
+        order = rows_by(wanted, -jnp.where(better & ~empty, gain, 0))
+        ordered = wanted[order]
+        starts = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
+        place = rows - lax.cummax(jnp.where(starts, rows, 0))
+        gets = jnp.zeros(n, bool).at[order].set((place < self.replaced) & (ordered < n), unique_indices=True)
+        return jnp.where(empty, rows, source), gets | empty
+
+    def _breed(self, key: Array, x: Array, state: MOEADState) -> Array:
+        """One child for each subproblem, (n, d)."""
+        key_pick, key_anybody, key_local, key_cross, key_mutate = random.split(key, 5)
+        near = state.neighbours.value
+        n, count = near.shape
+        other = jnp.minimum(1 + random.integers(key_pick, (n, 1), max(count - 1, 1)), count - 1)
+        inside = jnp.concatenate([near[:, :1], jnp.take_along_axis(near, other, axis=1)], axis=1)
+        local = random.bernoulli(key_local, self.local, (n, 1))
+        pairs = stored(jnp.where(local, inside, random.integers(key_anybody, (n, 2), n)))
+        a, b = stored((take(pairs[:, 0], x), take(pairs[:, 1], x)))
+        bounds = state.bounds
+        child = stored(
+            simulated_binary_crossover(key_cross, a, b, bounds, self.crossover_index, self.crossover_rate)[0]
+        )
+        rate = 1 / x.shape[1] if self.mutation_rate is None else self.mutation_rate
+        return polynomial_mutation(key_mutate, child, bounds, self.mutation_index, rate, jnp.all(child == a, axis=1))

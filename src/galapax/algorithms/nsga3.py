@@ -1,0 +1,142 @@
+"""NSGA-III, non-dominated sorting with reference directions, for three objectives and more.
+
+Deb & Jain (2014), IEEE Transactions on Evolutionary Computation 18(4):577-601, doi:10.1109/TEVC.2013.2281535, with
+constraints as in Jain & Deb (2014), 18(4):602-622: less violation comes first, for parents too. Normalisation as in
+the authors' program (Blank, Deb & Roy 2019, EMO 2019, LNCS 11411:31-43): extreme points are kept from generation to
+generation, and where they span no plane the worst of the first front takes the place of the intercepts.
+
+Differs from the paper:
+- The members of the last front are chosen without its loop. A niche that holds c members gives its candidates the
+  levels c, c + 1, ...: the closest first if c is 0, the others in random order; those of the lowest levels stay, and
+  at equal levels chance decides. That is the same distribution, by one sort.
+- Values below 1e-3 that count as 0 in the search for extreme points, and the extreme points themselves, are in units
+  of the range found so far and not absolute, so that units of the objectives do not matter.
+- A copy of another individual loses to everybody else, and a child that crossover left as it was mutates in one gene.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from galapax.core.algorithm import Algorithm, Budget, Shared, static
+from galapax.core.checks import whole
+from galapax.core.errors import InputError
+from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
+from galapax.core.problem import Bounds
+from galapax.numerics import random
+from galapax.numerics.materialise import stored
+from galapax.operators import directions
+from galapax.operators.dominance import ranks, rows_by
+from galapax.operators.duplicates import repeated
+from galapax.operators.niching import Frame, first_frame, nearest_line, next_frame, normalised, survivors
+from galapax.operators.sampling import uniform_in
+from galapax.operators.selection import binary_tournament, feasible, join, take, take_from_both
+from galapax.operators.variation import breed, check_variation, even
+
+
+class NSGA3State(NamedTuple):
+    candidates: Array  # (n, d) offspring, waiting for their evaluation
+    parents: Population
+    frame: Frame  # ideal and extreme points so far
+    lines: Shared  # (h, m) the reference directions
+    bounds: Bounds
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class NSGA3(Algorithm):
+    """NSGA-III for several objectives on a box.
+
+    population: number of parents n, and of offspring a generation, at least 2; None for as many as there are
+        directions, rounded up to a multiple of four as in the paper: 92 for three objectives, 212 for five.
+    divisions: of the reference directions' outer and inner layer, p in the paper; None for as many as the population
+        has room for.
+    directions: reference directions (h, m) of your own, in place of those.
+    crossover_rate: chance that two parents are crossed rather than copied, p_c in the paper.
+    crossover_index: how close children come to their parents, eta_c in the paper.
+    mutation_rate: chance that a gene mutates, p_m in the paper; None for its 1/d, one gene on average.
+    mutation_index: how small mutations are, eta_m in the paper.
+    """
+
+    population: int = static(None)
+    divisions: tuple[int, int] = static(None)
+    directions: Any = None
+    crossover_rate: float = 1.0
+    crossover_index: float = 30.0
+    mutation_rate: float | None = None
+    mutation_index: float = 20.0
+
+    several_objectives: ClassVar[bool] = True
+
+    def check(self) -> None:
+        if self.population is not None:
+            whole(self.population, "population", 2, "children have two parents")
+        if self.divisions is not None:
+            outer, inner = self.divisions
+            whole(outer, "divisions", 1)
+            whole(inner, "divisions", 0)
+        if self.directions is not None and not isinstance(self.directions, Shared):
+            directions.checked(self.directions)
+        check_variation(self.crossover_rate, self.crossover_index, self.mutation_rate, self.mutation_index)
+
+    def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
+        """With a population for the directions."""
+        own, population = self.directions, self.population
+        if own is not None and not isinstance(own, Shared):
+            own = Shared(directions.checked(own))
+        if population is None:
+            count = directions.size(shape.objectives, self._divisions(shape.objectives))
+            population = -(-(count if own is None else own.value.shape[0]) // 4) * 4
+        return replace(self, population=population, directions=own)
+
+    def _divisions(self, m: int) -> tuple[int, int]:
+        return self.divisions or directions.divisions_for(m, self.population)
+
+    def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> NSGA3State:
+        x, m = uniform_in(key, bounds, self.population), shape.objectives
+        # here and not in `bind`, since a black box tells how many objectives it has when it is called
+        lines = directions.layers(m, self._divisions(m)) if self.directions is None else self.directions.value
+        if lines.shape[1] != m and m > 1:
+            raise InputError(f"directions have {lines.shape[1]} columns and the problem has {m} objectives.")
+        own = Shared(jnp.asarray(lines, x.dtype))
+        return NSGA3State(x, unevaluated(x, shape), first_frame(m, x.dtype), own, bounds)
+
+    def step(self, key: Array, state: NSGA3State, evaluation: Evaluation) -> NSGA3State:
+        """Keep the first fronts, of the last one those in the emptiest niches; everybody breeds."""
+        key_cut, key_choose, key_breed = random.split(key, 3)
+        old, new = state.parents, evaluated(state.candidates, evaluation)
+        objectives, violation = jnp.concatenate([old.objectives, new.objectives]), join(old.violation, new.violation)
+        known = jnp.all(jnp.isfinite(objectives), axis=1)
+        copy = stored(repeated(jnp.concatenate([old.x, new.x]), known))
+        rank = stored(ranks(jnp.where(copy[:, None], jnp.inf, objectives), violation))
+        sound = feasible(objectives, violation)
+        frame = stored(next_frame(state.frame, objectives, sound, sound & (rank == 0)))
+        points = normalised(frame, objectives, sound)
+        lines = state.lines.value
+        niche, distance = stored(nearest_line(points, lines))
+        rows = stored(survivors(key_cut, rank, niche, distance, lines.shape[0], self.population))
+        parents = stored(take_from_both(rows, old, new))
+        children = breed(
+            key_breed,
+            take(self._pairs(key_choose, parents), parents.x),
+            state.bounds,
+            self.crossover_rate,
+            self.crossover_index,
+            self.mutation_rate,
+            self.mutation_index,
+            copies=False,
+        )
+        return NSGA3State(children[: self.population], parents, frame, state.lines, state.bounds)
+
+    def _pairs(self, key: Array, parents: Population) -> Array:
+        """Who breeds: everybody once, in random order; with constraints the winners of tournaments by violation."""
+        count = even(self.population)
+        if parents.violation is not None:
+            return stored(binary_tournament(key, parents.violation, jnp.zeros_like(parents.violation), count))
+        order = rows_by(random.bits(key, (self.population,)))
+        return stored(jnp.concatenate([order, order[: count - self.population]]))

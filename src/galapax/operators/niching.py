@@ -1,0 +1,136 @@
+"""Niches along reference directions: the frame of NSGA-III in which they are measured, and who survives by them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from galapax.numerics import random
+from galapax.operators.dominance import rows_by
+
+AXIS = 1e-6  # weight of the other axes in the search for an axis's extreme point
+LITTLE = 1e-3  # what counts as 0 there, as in the authors' program, and in units of the range
+LEAST = 1e-6  # intercepts and ranges below it, in the same units, are none
+AT_ONCE = 2**24  # pairs of points and lines compared in one go
+
+
+class Frame(NamedTuple):
+    """What the objectives are measured by."""
+
+    ideal: Array  # (m,) the least of each objective so far, +inf before there is any
+    worst: Array  # (m,) the greatest so far, -inf before
+    nadir: Array  # (m,) where the axes of the normalised space end
+    extremes: Array  # (m, m) by row: the point that reaches farthest along an axis; +inf before
+
+
+def first_frame(m: int, dtype: jnp.dtype) -> Frame:
+    inf = jnp.full(m, jnp.inf, dtype)
+    return Frame(inf, -inf, inf, jnp.full((m, m), jnp.inf, dtype))
+
+
+def next_frame(frame: Frame, objectives: Array, sound: Array, front: Array) -> Frame:
+    """The frame after a generation with these objectives (n, m); sound, front: (n,) bool, which rows count at all, and
+    which of them nobody dominates. Without any the frame stays as it was.
+    """
+    ideal = jnp.minimum(frame.ideal, jnp.min(jnp.where(sound[:, None], objectives, jnp.inf), axis=0))
+    worst = jnp.maximum(frame.worst, jnp.max(jnp.where(sound[:, None], objectives, -jnp.inf), axis=0))
+    of_front = jnp.max(jnp.where(front[:, None], objectives, -jnp.inf), axis=0)
+    of_all = jnp.max(jnp.where(sound[:, None], objectives, -jnp.inf), axis=0)
+    unit = jnp.where(jnp.isfinite(frame.nadir), frame.nadir, of_front) - ideal
+    unit = jnp.where(unit > 0, unit, 1)
+    usable = jnp.concatenate([front, jnp.all(jnp.isfinite(frame.extremes), axis=1)])
+    points = jnp.concatenate([objectives, frame.extremes])
+    shifted = jnp.where(usable[:, None], (points - ideal) / unit, jnp.inf)
+    m = objectives.shape[1]
+    axes = jnp.where(jnp.eye(m, dtype=bool), 1.0, 1 / AXIS).astype(points.dtype)
+    rounded = jnp.where(shifted < LITTLE, 0, shifted)
+    reach = jnp.stack([jnp.max(rounded * axes[j], axis=1) for j in range(m)])  # (m, n + m)
+    extremes = points[jnp.argmin(reach, axis=1)]
+    intercepts = _intercepts((extremes - ideal) / unit)
+    planar = jnp.all(intercepts > LEAST) & jnp.all(jnp.isfinite(intercepts))
+    nadir = jnp.where(planar, jnp.minimum(ideal + intercepts * unit, worst), of_front)
+    nadir = jnp.where(nadir - ideal <= LEAST * unit, of_all, nadir)
+    found = jnp.any(front)
+    return Frame(ideal, worst, jnp.where(found, nadir, frame.nadir), jnp.where(found, extremes, frame.extremes))
+
+
+def _intercepts(extremes: Array) -> Array:
+    """Where the plane through these points (m, m) meets the axes, (m,); 0 where they span none.
+
+    By elimination with pivots, written out: m is small, and a library's solver would be a call for each run.
+    """
+    m = extremes.shape[0]
+    one = jnp.ones((m, 1), extremes.dtype)
+    rows = jnp.concatenate([jnp.where(jnp.isfinite(extremes), extremes, 0), one], axis=1)
+    scale = jnp.finfo(extremes.dtype).eps * m * jnp.maximum(jnp.max(jnp.abs(rows[:, :m])), 1)
+    sound = jnp.array(True)
+    for j in range(m):
+        size = jnp.where(jnp.arange(m) >= j, jnp.abs(rows[:, j]), -1)
+        p = jnp.argmax(size)
+        sound &= size[p] > scale
+        pivot, here = rows[p], rows[j]
+        rows = rows.at[p].set(here).at[j].set(pivot)
+        pivot = pivot / jnp.where(pivot[j] == 0, 1, pivot[j])
+        rows = jnp.where((jnp.arange(m) == j)[:, None], pivot, rows - rows[:, j : j + 1] * pivot)
+    plane = rows[:, m]
+    usable = sound & (plane > 0)
+    return jnp.where(usable, 1 / jnp.where(plane > 0, plane, 1), 0)
+
+
+def normalised(frame: Frame, objectives: Array, sound: Array) -> Array:
+    """The objectives (n, m) from 0 at the ideal to 1 at the nadir; 0 for rows that are not sound."""
+    span = frame.nadir - frame.ideal
+    usable = jnp.isfinite(span) & (span > 0)
+    ideal = jnp.where(jnp.isfinite(frame.ideal), frame.ideal, 0)
+    return jnp.where(sound[:, None], (objectives - ideal) / jnp.where(usable, span, 1), 0)
+
+
+def nearest_line(points: Array, directions: Array) -> tuple[Array, Array]:
+    """For each of points (n, m) which line from 0 along a direction (h, m) is the nearest, and its distance, (n,) each.
+
+    As |f - (f.w) w|, since |f|^2 - (f.w)^2 loses all digits of a short distance in float32.
+    """
+    units = directions / jnp.sqrt(jnp.sum(directions**2, axis=1, keepdims=True))
+    w = [units[None, :, k] for k in range(units.shape[1])]
+
+    def nearest(rows: Array) -> tuple[Array, Array]:
+        f = [rows[:, None, k] for k in range(rows.shape[1])]
+        along = sum((p * q for p, q in zip(f, w, strict=True)), start=jnp.zeros((), rows.dtype))
+        squares = sum(((p - along * q) ** 2 for p, q in zip(f, w, strict=True)), start=jnp.zeros((), rows.dtype))
+        niche = jnp.argmin(squares, axis=1).astype(jnp.int32)
+        return niche, jnp.sqrt(jnp.min(squares, axis=1))
+
+    n, h = points.shape[0], directions.shape[0]
+    tile = max(1, AT_ONCE // h)
+    if tile >= n:
+        return nearest(points)
+    padded = jnp.pad(points, ((0, -n % tile), (0, 0))).reshape(-1, tile, points.shape[1])
+    niche, distance = lax.map(nearest, padded)
+    return niche.reshape(-1)[:n], distance.reshape(-1)[:n]
+
+
+def survivors(key: Array, rank: Array, niche: Array, distance: Array, niches: int, count: int) -> Array:
+    """The `count` rows that NSGA-III keeps, (count,) int32: the first fronts whole, of the last by niche.
+
+    rank, niche, distance: (n,). See the docstring of `algorithms/nsga3.py` for the levels.
+    """
+    n = rank.shape[0]
+    margin = jnp.sort(rank)[count - 1]
+    inside, last = rank < margin, rank == margin
+    held = jnp.zeros(niches, jnp.int32).at[niche].add(inside.astype(jnp.int32))
+    far = jnp.where(last, distance, jnp.inf)
+    closest = jnp.full(niches, jnp.inf, distance.dtype).at[niche].min(far)
+    key_order, key_level = random.split(key)
+    first = last & (held[niche] == 0) & (far == closest[niche])
+    # the closest of an empty niche before all others, who come in random order
+    turn = jnp.where(first, 0, (random.bits(key_order, (n,)) >> 8).astype(jnp.int32) + 1)
+    order = rows_by(jnp.where(last, niche, niches), turn)
+    sorted_niche = jnp.where(last, niche, niches)[order]
+    places = jnp.arange(n, dtype=jnp.int32)
+    starts = jnp.concatenate([jnp.ones(1, bool), sorted_niche[1:] != sorted_niche[:-1]])
+    within = places - lax.cummax(jnp.where(starts, places, 0))
+    level = jnp.zeros(n, jnp.int32).at[order].set(within, unique_indices=True, mode="promise_in_bounds") + held[niche]
+    level = jnp.where(inside, -1, jnp.where(last, level, 2 * n))
+    return rows_by(level, random.bits(key_level, (n,)))[:count]
