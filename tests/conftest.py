@@ -75,7 +75,21 @@ DEAR = (
     "workers::test_constraints_hold_asynchronously", "workers::test_a_script_without_a_guard",
     "checkpoint::test_sigterm", "storage::test_a_full_disk_costs_the_new_run_and_not_the_old[700]",
     "storage::test_a_full_disk_costs_the_new_run_and_not_the_old[60000]",
-    "exchange::test_it_spends_a_tenth",
+    "exchange::test_it_spends_a_tenth", "exchange::test_several_runs_come", "exchange::test_a_run_is_made_again",
+    "constraints::test_it_is_the_default", "coevolution::test_chunks_of_known_length",
+    "checkpoint::test_every_algorithm_goes_on_as_if_it_had_never_stopped[f", "checkpoint::test_a_full_disk",
+    "checkpoint::test_every_algorithm_goes_on_as_if_it_had_never_stopped[p",
+    "dominance::test_any_nine_points", "optimizer::test_with_a_problem_candidates_are_moved",
+    "programs::test_a_game_with_other_numbers", "minimax::test_the_worst_case_is_that_of_a_grid",
+    "many_objectives::test_a_spherical_front", "restarts::test_a_black_box_restarts",
+    "several::test_compiled_runs_of_an_ensemble_reach", "workers::test_a_pool_that_was_given_and_broke",
+    "lshade::test_the_archive_fills", "lshade::test_a_rate_that_only_worked", "nsga2::test_niches_are_counted",
+    "nsga2::test_the_forms_for_a_cpu_and_for_a_gpu_make_the_same_run[NSGA2-blending",
+    "nsga2::test_the_forms_for_a_cpu_and_for_a_gpu_make_the_same_run[SharingMOEA",
+    "blackbox::test_resample_puts_other_points_in_place_of_failed_ones_and_counts_them[min-max",
+    "blackbox::test_worst_counts_failures_and_never_chooses_them[min-max",
+    "polish::test_constraints_bind_in_the_end", "constraints::test_a_search_at_rest",
+    "constraints::test_while_relaxed",
 )  # fmt: skip
 
 # tracing makes millions of objects that live; looking through them all again and again for garbage took a tenth of it

@@ -22,7 +22,14 @@ from galapax.numerics import devices, random
 
 ALIKE = {"ep"}  # fep in all but one draw, and every program takes seconds to compile
 SINGLE = [n for n, a in gx.ALGORITHMS.items() if not a.several_objectives and n not in ALIKE]
-LATER = ("jso", "lsrtde", "ga", "fep")  # relatives of what is tested at once, or tested by a file of their own as well
+LATER = (
+    "jso",
+    "lsrtde",
+    "ga",
+    "fep",
+    "ep",
+    "pso",
+)  # relatives of what is tested at once, or tested by a file of their own as well
 EVERY_ALGORITHM = pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow if n in LATER else ()) for n in SINGLE]
 )

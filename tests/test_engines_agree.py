@@ -53,7 +53,18 @@ SEVERAL = {
 FREE = {"de", "fep"}  # quick without constraints too; the values of EP by hand are only compared there
 # with these the other two ways are quick: what asking, or stepping by hand, adds is the same for every method
 ENOUGH = {"de", "cde", "nsga2"}
-LATER = {"ep", "jso", "lsrtde", "npga", "pso", "random"}  # relatives of others, and the simplest
+LATER = {
+    "ep",
+    "fep",
+    "ga",
+    "jso",
+    "lsrtde",
+    "moead",
+    "npga",
+    "pso",
+    "random",
+    "sharing_moea",
+}  # relatives of others, and the simplest
 
 
 def marks(name, case, way):

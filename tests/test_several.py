@@ -22,7 +22,8 @@ NAMES = [name for name, kind in gx.ALGORITHMS.items() if kind.several_objectives
 EVERY_ALGORITHM = pytest.mark.parametrize("name", NAMES)
 # compiled runs of NPGA are compared with those around a black box in test_engines_agree.py
 COMPILED = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name == "npga" else ()) for name in NAMES]
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in ("npga", "moead", "sharing_moea") else ()) for name in NAMES],
 )
 ELITISTS = pytest.mark.parametrize("name", [name for name in NAMES if name != "npga"])
 
