@@ -96,7 +96,8 @@ DEAR = (
     "several::test_every_front_is_sound[blending", "many_objectives::test_constraints_come_first[MOEAD",
     "many_objectives::test_given_directions_are_followed", "replay::test_a_sweep_s_runs",
     "gagpu::test_compare_does_what", "minimax::test_the_saddle_off_the_centre", "exchange::test_never_worse",
-    "workers::test_constraints_and_several_objectives_come", "programs::test_a_closed_over_array_is_freed[array_in_a_game",
+    "workers::test_constraints_and_several_objectives_come",
+    "programs::test_a_closed_over_array_is_freed[array_in_a_game",
     "fronts::test_float32_is_what_the_runs", "nsga2::test_no_survivor_on_the_front_is_dominated",
     "compare::test_every_pair_is_run_and_named", "minimax::test_an_infinite_value",
 )  # fmt: skip
