@@ -145,6 +145,12 @@ def resident():
         return 0
 
 
+def with_test_modules():
+    """The environment of a process that finds the tests' own modules."""
+    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+
+
 def forget_programs():
     """Drop every compiled program, JAX's and galapax's own."""
     programs.clear()

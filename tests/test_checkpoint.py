@@ -9,11 +9,11 @@ import subprocess
 import sys
 import time
 import warnings
-from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import with_test_modules
 from typer.testing import CliRunner
 
 import galapax as gx
@@ -158,9 +158,8 @@ np.savez(file + ".npz", **kept)
 
 
 def process(name, file, slow=0.0):
-    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-W", "ignore", "-c", PROGRAM, name, str(file), str(slow)]
-    return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": paths}, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, env=with_test_modules(), stderr=subprocess.PIPE, text=True)
 
 
 def ended(process):
@@ -288,7 +287,7 @@ def test_a_folder_that_cannot_be_written_to_is_found_out_at_once(tmp_path, monke
 
     calls = []
     monkeypatch.setattr(checkpoint.atomic, "write_bytes", full)
-    with pytest.raises(OSError, match="Read-only"):
+    with pytest.raises(gx.InputError, match=r"cannot be written: .*Read-only"):
         short(checkpoint=tmp_path / "a", callback=calls.append)
     assert not calls
 
@@ -318,8 +317,7 @@ print(sum("could not be written" in str(w.message) for w in said))
 @pytest.mark.skipif(sys.platform != "linux", reason="needs limits on files")
 @pytest.mark.skipif(not devices.on_cpu(), reason="a GPU's compiler writes files, too")
 def test_a_full_disk_costs_no_run_and_no_checkpoint(tmp_path):
-    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    own = os.environ | {"PYTHONPATH": paths}
+    own = with_test_modules()
     said = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(tmp_path / "a")], capture_output=True, text=True, env=own
     )

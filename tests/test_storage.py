@@ -11,6 +11,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from conftest import with_test_modules
 from saved_runs import as_before_manifests, made, same, study
 from typer.testing import CliRunner
 
@@ -232,8 +233,7 @@ print(done, sorted(found))
 
 def apart(command):
     """A process that finds the tests' own modules."""
-    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    own = os.environ | {"PYTHONPATH": paths}
+    own = with_test_modules()
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, env=own)
 
 

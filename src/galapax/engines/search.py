@@ -31,6 +31,10 @@ BEST, VIOLATION, SINCE_BETTER, REASON, SPENT, ACCEPTED = range(6)  # the columns
 class Traced(Protocol):
     """An objective as part of the program: hashable, its arrays come as data."""
 
+    @property
+    def text(self) -> str:
+        """Tells it apart from others."""
+
     def evaluate(self, consts: Any, state: Any) -> Evaluation:
         """What it says of `state.candidates` (R, n, d), all parts with the runs in front."""
 

@@ -71,8 +71,7 @@ def _setting(value: Any) -> str:
 
 def _functions(task: Task) -> str:
     if task.objective is not None:
-        text = getattr(task.objective, "text", "")
-        return hashlib.sha256(text.encode()).hexdigest()[:16] + _digest(jax.tree.leaves(task.consts))
+        return hashlib.sha256(task.objective.text.encode()).hexdigest()[:16] + _digest(jax.tree.leaves(task.consts))
     if isinstance(task.problem, MinMaxProblem):
         return ""
     # of a black box only its name is known: what it computes may have changed, and that is the user's business

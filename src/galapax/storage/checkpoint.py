@@ -55,7 +55,10 @@ class Keeper:
         self.sections.append(own)
         self.memory = None if own["standing"] is None else own["standing"].box
         if at == 0:
-            self._write(self._data())  # a folder that cannot be written to is found out now, not after an hour
+            try:
+                self._write(self._data())
+            except OSError as error:  # found out now, not after an hour
+                raise InputError(f"the checkpoint {str(self.path)!r} cannot be written: {error}.") from None
         self.written = time.perf_counter()
 
     def close(self) -> None:
