@@ -33,6 +33,7 @@ def compare(
     seed: int = 0,
     dtype: Any = None,
     progress: bool | None = None,
+    threads: int | None = None,
     checkpoint: Any = None,
     resume: Any = None,
 ) -> Study:
@@ -45,7 +46,7 @@ def compare(
         With several objectives the value of a run is the hypervolume of its front up to the problem's reference_point.
     paired: compare run r of one algorithm with run r of the other (they share their seed; algorithms with equal
         populations start from the same points), by Wilcoxon's signed ranks instead of Mann-Whitney.
-    checkpoint, resume: as in `minimize`.
+    threads, checkpoint, resume: as in `minimize`.
     """
     chosen = _problems(problems)
     solvers = _algorithms(algorithms)
@@ -60,6 +61,7 @@ def compare(
     for name, problem in chosen.items():
         for label, solver in solvers.items():
             options = {"max_evaluations": max_evaluations, "runs": runs, "seed": seed, "dtype": dtype}
+            options["threads"] = threads
             tasks[name, label] = prepare(problem, (solver,), **options)
     for task in tasks.values():  # refused before anything is run
         check_comparable(task)

@@ -55,6 +55,7 @@ def minimax(
     callback: Callable[[Progress], Any] | None = None,
     progress: bool | None = None,
     history: bool = True,
+    threads: int | None = None,
     live: Any = False,
     checkpoint: Any = None,
     resume: Any = None,
@@ -71,8 +72,8 @@ def minimax(
         answer is polished, else 4000.
     polish: refine x by gradients afterwards, against y that follow it ("auto": unless an algorithm is given); never to
         a worse case. It serves functions that are smooth in x and y; where they are not, x stays as it is.
-    runs, seed, first_run, max_seconds, on_failure, checkpoint and the rest: as in `minimize`. A pair of x and y whose
-        value is not a finite number has failed: its x loses to any other.
+    runs, seed, first_run, max_seconds, on_failure, threads, checkpoint and the rest: as in `minimize`. A pair of x and
+        y whose value is not a finite number has failed: its x loses to any other.
     Returns a Result: `x`; `fun`, its worst value among the y of the search; `worst_case`, the largest value that
     independent searches for the worst y at x found (or the y that x was searched against, should one be worse), which
     is the one to rely on, and `y`, which attains it; `worst_case_sure`, the share of those searches that agree on it.
@@ -91,6 +92,7 @@ def minimax(
         "max_seconds": max_seconds,
         "on_failure": on_failure,
         "history": history,
+        "threads": threads,
     }
     if scenarios is not None:
         if isinstance(fun, MinMaxProblem):

@@ -57,6 +57,7 @@ def minimize(
     retries: int = 0,
     cache: bool = False,
     asynchronous: bool = False,
+    threads: int | None = None,
     live: Any = False,
     checkpoint: Any = None,
     resume: Any = None,
@@ -112,6 +113,8 @@ def minimize(
     cache: call the functions once for each point, should it come again; `result.n_cached` counts those.
     asynchronous: with DE and workers or executor, breed the next candidate as soon as one is evaluated, so that no
         worker waits for the slowest. Such a run cannot be repeated.
+    threads: how many threads compute the runs of an ensemble on a CPU, by default one on each core that the process may
+        use (or GALAPAX_THREADS). The result is the same to the bit, whatever their number.
     live: show the run on a page in the browser while it goes on; True, a port number, or a galapax.Live.
     checkpoint: a file to keep the run in, written every minute and in the end, or a galapax.Checkpoint. A run that was
         killed, stopped or out of time goes on from it as if nothing had been, bit for bit.
@@ -151,6 +154,7 @@ def minimize(
         "retries": retries,
         "cache": cache,
         "asynchronous": asynchronous,
+        "threads": threads,
     }
 
     def run(problem: Problem, solver: Algorithm, guessed: bool = False, known: BlackBox | None = None) -> Result:

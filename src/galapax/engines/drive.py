@@ -88,8 +88,8 @@ class Engine(Protocol):
         columns, S) in its `latest`: packed tallies of each, in order, which nobody has waited for yet.
         """
 
-    def finish(self, part: Slice) -> Finished:
-        """What is left of its runs."""
+    def finish(self, parts: list[Slice]) -> list[Finished]:
+        """What is left of their runs."""
 
     def survivors(self, part: Slice) -> Population:
         """Of all its runs, (S, n, ...)."""
@@ -249,7 +249,7 @@ def _finished(
     """The outcome of a batch that is over."""
     # a batch that ends before a snapshot shows its last survivors there, beside others that go on
     _take_snapshots(engine, parts, taken, {g for g in watch.snapshots if g > made})
-    finished = jax.device_get([engine.finish(part) for part in parts])
+    finished = jax.device_get(engine.finish(parts))
     done = [outcome(part, left) for part, left in zip(parts, finished, strict=True)]
     _merge(watch.taken, taken)
     total = Outcome.join(done, stopped=stopped, device_seconds=waited)

@@ -23,9 +23,12 @@ from galapax.engines.drive import Slice
 from galapax.engines.journal import with_arrays
 from galapax.engines.programs import Clock
 from galapax.engines.search import Carry, Finished, Search
+from galapax.engines.threads import on_threads
 from galapax.numerics import devices, random
 
-CHUNK_SECONDS = 0.1  # on a CPU the host looks about so often
+CHUNK_SECONDS = 0.1  # on a CPU the host looks about this often,
+CALL_SECONDS = 2e-3  # but a slice's part of a chunk should take this long, as calling it takes a few percent of that,
+MOST_SECONDS = 0.5  # unless the host would look less often than this
 LENGTHS = (500, 100, 50, 10, 1)  # of chunks on a GPU, in generations or in periods of an algorithm
 LOOK = 1000  # generations between two looks on a GPU, at most
 SLOW = 0.25  # seconds that a chunk on a GPU should take at most
@@ -38,10 +41,12 @@ class Xla:
     """An Engine for objectives that JAX traces.
 
     steps: rounds of loops that one evaluation takes one after another; it limits chunks on a GPU.
+    threads: how many slices a CPU computes at once.
     """
 
-    def __init__(self, search: Search, clock: Clock, width: int, steps: int) -> None:
-        self.clock = clock
+    def __init__(self, search: Search, clock: Clock, width: int, steps: int, threads: int = 1) -> None:
+        self.clock, self.threads = clock, threads
+        self.slices = 1  # in the last chunk
         self.on_cpu = devices.on_cpu()
         population, dim = search.algorithm.population, search.bounds.dim
         self.rows = _cpu_rows(width, population)
@@ -54,7 +59,12 @@ class Xla:
         for part, (algorithm, keys, initial) in zip(parts, own, strict=True):
             part.keys, part.initial = keys, initial
             part.search = replace(part.search, algorithm=algorithm, bounds=bounds, rules=rules, consts=consts)
-            part.carry = self.clock.call(Search.begun, (), part.search, part.keys, part.initial)
+        begun = self.clock.program(Search.begun, (), (parts[0].search, parts[0].keys, parts[0].initial))
+
+        def begin(part: Slice) -> None:
+            part.carry = begun(part.search, part.keys, part.initial)
+
+        on_threads(self.threads, begin, parts)
 
     def memory(self) -> Any:
         return None
@@ -69,20 +79,31 @@ class Xla:
             return LOOK if self.longest == LENGTHS[0] else self.longest
         if length == 0:
             return 1  # a generation may take long: time the first before asking for more
-        return max(1, min(self.rows, int(length * min(8.0, CHUNK_SECONDS / max(seconds, 1e-9)))))
+        call = CALL_SECONDS * self.slices / min(self.slices, self.threads)
+        wanted = max(CHUNK_SECONDS, min(call, MOST_SECONDS))
+        return max(1, min(self.rows, int(length * min(8.0, wanted / max(seconds, 1e-9)))))
 
     def advance(self, parts: list[Slice], first: int, count: int) -> list[list[Any]]:
-        make = self._chunk if self.on_cpu else self._static_chunks
-        return [make(part, first, count) for part in parts]
+        self.slices = len(parts)
+        if self.on_cpu:
+            return self._chunks(parts, first, count)
+        return [self._static_chunks(part, first, count) for part in parts]
 
-    def _chunk(self, part: Slice, first: int, count: int) -> list[Any]:
+    def _chunks(self, parts: list[Slice], first: int, count: int) -> list[list[Any]]:
+        """One program, which every slice calls."""
         span = np.array([first, count], np.int32)  # one transfer
-        arguments = (part.search, part.keys, part.carry, span)
-        quick = part.search.algorithm.compiles_quickly
-        out = self.clock.call(_chunk, (self.rows,), *arguments, donate=(2,), quick=quick)
-        part.carry, rows, tally = out
-        part.latest = [rows]
-        return [tally]
+        one = parts[0]
+        quick = one.search.algorithm.compiles_quickly
+        chunk = self.clock.program(
+            _chunk, (self.rows,), (one.search, one.keys, one.carry, span), donate=(2,), quick=quick
+        )
+
+        def advance(part: Slice) -> list[Any]:
+            part.carry, rows, tally = chunk(part.search, part.keys, part.carry, span)
+            part.latest = [rows]
+            return [np.asarray(tally)]  # waits, so that a thread has one slice in its core's cache
+
+        return on_threads(self.threads, advance, parts)
 
     def _static_chunks(self, part: Slice, first: int, count: int) -> list[Any]:
         options = GPU_OPTIONS if devices.platform() == "gpu" else None
@@ -97,8 +118,16 @@ class Xla:
         part.latest = pieces
         return tallies
 
-    def finish(self, part: Slice) -> Finished:
-        return self.clock.call(_finish, (part.span,), part.search, part.carry, part.relative)
+    def finish(self, parts: list[Slice]) -> list[Finished]:
+        programs = {
+            part.span: self.clock.program(_finish, (part.span,), (part.search, part.carry, part.relative))
+            for part in {part.span: part for part in parts}.values()
+        }
+
+        def finish(part: Slice) -> Finished:
+            return programs[part.span](part.search, part.carry, part.relative)
+
+        return on_threads(self.threads, finish, parts)
 
     def survivors(self, part: Slice) -> Population:
         return self.clock.call(searching.survivors, (), part.carry)

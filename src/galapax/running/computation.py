@@ -70,7 +70,7 @@ class Computation:
 
             self.engine = (Steady if task.calls.asynchronous else Host)(box, self.clock, noted, check)
         else:
-            self.engine = Xla(self.search, self.clock, self.width, task.steps)
+            self.engine = Xla(self.search, self.clock, self.width, task.steps, task.threads)
         self.answers = Answers(task, box)
 
     @property
@@ -92,7 +92,7 @@ class Computation:
         if runs == 1 or devices.on_cpu() or self.task.blackbox:
             return False
         self.width = self.fit = math.ceil(runs / 2)  # on an accelerator a slice is as large as memory allows
-        self.engine = Xla(self.search, self.clock, self.width, self.task.steps)
+        self.engine = Xla(self.search, self.clock, self.width, self.task.steps, self.task.threads)
         return True
 
     def batch(self, rows: np.ndarray, watch: Watch, wanted: np.ndarray | None = None) -> Outcome:

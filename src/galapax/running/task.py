@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -68,6 +69,7 @@ class Task:
     restarts: Restarts | None = None
     calls: Calls = field(default_factory=Calls)  # how a black box is called
     polish: bool | str = False  # refine the best of each run by its gradient: True, False or "auto"
+    threads: int = 1  # slices that a CPU computes at once
 
     @property
     def population(self) -> int:
@@ -229,6 +231,7 @@ def assembled(
     restarts: Restarts | None = None,
     polish: Any = False,
     calls: Calls = Calls(),
+    threads: Any = None,
 ) -> Task:
     """A Task that no function is in yet, from arguments that are checked here."""
     first = 0 if first_run is None else whole(first_run, "first_run", 0)
@@ -292,6 +295,7 @@ def assembled(
         restarts=restarts,
         polish=_polish(polish),
         calls=calls,
+        threads=_threads(threads, blackbox),
     )
 
 
@@ -429,6 +433,17 @@ def _polish(given: Any) -> bool | str:
     if isinstance(given, str) and given == "auto":
         return given
     raise InputError(f'polish must be "auto", True or False, got {short(given)}.')
+
+
+def _threads(given: Any, blackbox: bool) -> int:
+    if given is not None and blackbox:
+        raise InputError("threads is for functions that JAX traces; a black box is called in processes by workers=.")
+    if given is not None:
+        return whole(given, "threads", 1)
+    named = os.environ.get("GALAPAX_THREADS", "")
+    if named and not (named.isdigit() and int(named)):
+        raise InputError(f"GALAPAX_THREADS must be a number of threads, at least 1; it is {named!r}.")
+    return int(named) if named else devices.cores()
 
 
 def _snapshots(given: Any) -> tuple[int, ...]:
