@@ -248,7 +248,7 @@ def test_evaluations_of_repaired_candidates_are_counted():
     res = on_the_circle()
     assert res.nfev == res.history.nfev[-1] == 10 * (20 + 5 * (1 + 2))
     assert on_the_circle(generations=None, max_evaluations=100).nit == 2
-    with pytest.raises(gx.InputError, match="one generation takes 35 for the population of 20"):
+    with pytest.raises(gx.InputError, match="one generation needs 35 evaluations for the population of 20"):
         on_the_circle(generations=None, max_evaluations=30)
 
 

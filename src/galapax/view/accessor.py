@@ -30,7 +30,7 @@ class Plot:
         """The best value by generation; for several runs the median, the middle half and the whole range."""
         plots = _plots()
         if data.history_of(self._result) is None:
-            raise InputError("this result kept no values by generation: run it again with history=True.")
+            raise InputError("this result has no history: run it again with history=True.")
         return plots.convergence(self._result)
 
     def front(self) -> Figure:
