@@ -48,7 +48,7 @@ def study():
 def test_every_pair_is_run_and_named():
     assert study().axes == {"problem": ["bowl", "edge_case"], "algorithm": list(SOLVERS)}
     assert study().labels == [{"problem": p.name, "algorithm": a} for p in PROBLEMS for a in SOLVERS]
-    assert study().message == "All 4 pairs of problem and algorithm were run."
+    assert study().message == "All 4 pairs of problem and algorithm completed."
     assert study().values().shape == (2, 2, RUNS)
 
 
@@ -174,7 +174,7 @@ def test_what_stops_one_pair_stops_the_rest(monkeypatch):
     monkeypatch.setattr(module, "solve", solve)
     found = gx.compare(PROBLEMS, SOLVERS)
     assert begun == ["[1/4] bowl · ga", "[2/4] bowl · random", "[3/4] edge_case · ga"]
-    assert found.message.startswith("Stopped by Ctrl-C: 3 of 4 pairs of problem and algorithm were begun")
+    assert found.message.startswith("Stopped by Ctrl-C: 3 of 4 pairs of problem and algorithm were started")
     assert found.labels == study().labels[:3] and len(found) == len(found.targets) == 3
 
 
@@ -202,7 +202,7 @@ def test_problems_are_given_by_name_or_alone(nothing_is_run):
         ([bowl], SOLVERS, {}, "names or Problem objects"),
         ([], SOLVERS, {}, "at least one problem"),
         (PROBLEMS, [], {}, "at least one algorithm"),
-        (PROBLEMS, ["de", gx.DE()], {}, "de is given twice; name them yourself by a mapping"),
+        (PROBLEMS, ["de", gx.DE()], {}, "de is given twice; label them with a mapping"),
         (PROBLEMS, [gx.DE(weight=0.7), gx.DE(weight=0.7)], {}, r"de \(weight=0.7\) is given twice"),
         ([PROBLEMS[0].with_(optimum=None)], SOLVERS, {"target": 1e-3}, "'bowl' has no best known value"),
         (PROBLEMS, SOLVERS, {"target": -1e-3}, "target is a distance to the best known value, at least 0"),

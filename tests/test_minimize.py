@@ -240,7 +240,7 @@ def test_runs_that_were_not_started_are_told(in_batches):
     in_batches(3)
     res = solve(runs=10, generations=10**6, callback=lambda state: True, tolerance=0)
     assert len(res.runs) == 3 and res.runs.number.tolist() == [0, 1, 2]
-    assert "Of 10 runs 3 were started" in res.message and not res.success
+    assert "Only 3 of 10 runs were started" in res.message and not res.success
     assert res.nfev == res.runs.nfev.sum()
 
 

@@ -90,7 +90,7 @@ def assert_same(cell, single):
 
 
 def test_every_cell_is_minimize_with_its_settings():
-    assert len(grid()) == 6 and grid().message == "All 6 settings were run."
+    assert len(grid()) == 6 and grid().message == "All 6 settings completed."
     for labels, cell in grid():
         assert_same(cell, alone(gx.GA(population=N, **labels)))
     assert len(set(grid().values().ravel().tolist())) == 24  # and no two runs are alike
@@ -263,7 +263,7 @@ def test_values_have_the_axes_first_in_the_order_given_and_the_runs_last():
             np.testing.assert_array_equal(study.values()[i, j], study.cell(fr=fr, sigma=sigma).runs.fun)
     np.testing.assert_array_equal(study.values().transpose(1, 0, 2), grid().values())
     assert np.all(study.values("nit") == GENERATIONS) and study.values("violation").max() == 0
-    assert repr(study) == "Study(sweep: 2 sigma × 3 fr, 4 runs each. All 6 settings were run.)"
+    assert repr(study) == "Study(sweep: 2 sigma × 3 fr, 4 runs each. All 6 settings completed.)"
 
 
 def test_an_instance_with_lists_in_it_is_swept():
@@ -280,7 +280,7 @@ def test_an_instance_with_lists_in_it_is_swept():
     [
         ({}, "a cell is identified by fr and sigma; got nothing"),
         ({"fr": 1.0}, "a cell is identified by fr and sigma; got fr"),
-        ({"fr": 1.0, "sigma": 0.2, "population": N}, "named by fr and sigma"),
+        ({"fr": 1.0, "sigma": 0.2, "population": N}, "identified by fr and sigma"),
         ({"fr": 1.0, "sgima": 0.2}, "got fr, sgima"),
         ({"fr": 1.1, "sigma": 0.2}, "fr is one of 0.6, 1.0, 1.4; got 1.1"),
     ],
@@ -391,9 +391,7 @@ def test_a_callback_stops_the_sweep_between_cells(monkeypatch, tmp_path, in_batc
         bowl, BOX, gx.GA(population=N), fr=FR, sigma=SIGMA, callback=lambda state: state.runs_done >= 10, **ASKED
     )
     # two batches of five are done, the third, of the runs 10 to 14, is stopped: cells 0 to 2 and three runs of the 4th
-    assert (
-        study.message == "Stopped by the callback: 4 of 6 settings were begun, the last of them perhaps not finished."
-    )
+    assert study.message == "Stopped by the callback: 4 of 6 settings were started; the last one may be incomplete."
     assert [len(cell.runs) for _, cell in study] == [4, 4, 4, 3]
     values = study.values("nit")
     assert values.shape == (3, 2, R) and np.isnan(values).sum() == 9
@@ -471,8 +469,8 @@ def test_ctrl_c_counts_the_points_that_were_evaluated():
         ({"fr": [1.0], "label": "a"}, "'label', which is neither"),
         ({"fr": []}, "fr is an empty list"),
         ({"fr": np.zeros(0)}, "fr is an empty list"),
-        ({"fr": [1.0, 2.0, 1]}, "fr names 1 twice"),
-        ({"population": [5, 6, 5]}, "population names 5 twice"),
+        ({"fr": [1.0, 2.0, 1]}, "fr contains 1 twice"),
+        ({"population": [5, 6, 5]}, "population contains 5 twice"),
         ({}, "nothing to sweep: give at least one hyper-parameter of GA"),
         ({"fr": 1.5, "generations": 5}, "nothing to sweep"),
         ({"fr": np.ones((2, 2))}, r"fr must be a list of values, got an array of shape \(2, 2\)"),
@@ -535,7 +533,7 @@ def test_a_sweep_that_memory_cannot_hold_is_refused(monkeypatch):
     needed = 24 * GENERATIONS * (3 + 3 + 3) * 8  # three counts, best, mean and worst, and x; in float64
     monkeypatch.setattr(devices, "free_memory", lambda: 2**30)
     monkeypatch.setattr(devices, "host_memory", lambda: needed - 1)
-    with pytest.raises(gx.InputError, match=r"the history of 24 runs over 12 generations .* ask for history=False"):
+    with pytest.raises(gx.InputError, match=r"the history of 24 runs over 12 generations .* use history=False"):
         gx.sweep(bowl, BOX, gx.GA(population=N), history="x", **asked)
     monkeypatch.setattr(devices, "host_memory", lambda: needed)
     gx.sweep(bowl, BOX, gx.GA(population=N), **asked)

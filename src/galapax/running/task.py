@@ -452,8 +452,8 @@ def _initial(initial: Any, bounds: Bounds, population: int, runs: int) -> np.nda
         points = points[None]
     if points.ndim not in (2, 3) or points.shape[-1] != d or (points.ndim == 3 and points.shape[0] != runs):
         raise InputError(
-            f"initial must have shape (k, {d}), the same points for every run, or ({runs}, k, {d}), points of "
-            "each run's own; "
+            f"initial must have shape (k, {d}), the same points for every run, or ({runs}, k, {d}), separate "
+            "points for each run; "
             f"got shape {points.shape}."
         )
     if not 1 <= points.shape[-2] <= population:

@@ -44,7 +44,7 @@ def landscape(
     if problem.fun is unavailable:
         raise InputError(
             "this result was loaded without its objective, so no landscape can be drawn: call minimize again, or set "
-            "result its problem, result.problem = problem."
+            "result.problem = problem."
         )
     sides = points or (31 if result.settings["blackbox"] else 161)
     if problem.dim == 1:
