@@ -61,7 +61,7 @@ def get(name: str, **settings: Any) -> Algorithm:
     known = [f.name for f in dataclasses.fields(kind)]
     for setting in settings:
         if setting not in known:
-            raise InputError(f"{name} has no hyper-parameter {setting!r}; it has {', '.join(known)}.")
+            raise InputError(f"{name} has no hyper-parameter {setting!r}; available: {', '.join(known)}.")
     return kind(**settings)
 
 

@@ -154,7 +154,7 @@ class CMAES(Algorithm):
 
     def check(self) -> None:
         if self.population is not None:
-            whole(self.population, "population", 4, "the better half of the samples moves the distribution")
+            whole(self.population, "population", 4, "the better half of the samples updates the distribution")
         if self.samples is not None:
             in_range(self.samples, "samples", 4, self.population or 4)
         positive(self.spread, "spread")

@@ -82,7 +82,7 @@ def as_bounds(bounds: Any, argument: str = "bounds") -> Bounds:
         if pairs.shape == (2,):
             low, high = pairs.tolist()
             raise InputError(
-                f"{argument} is a single pair ({low:g}, {high:g}), which leaves the number of variables open: give "
+                f"{argument} is a single pair ({low:g}, {high:g}), so the number of variables is unknown: give "
                 f"one pair per variable, such as [({low:g}, {high:g})] * 10, or gx.box({low:g}, {high:g}, dim=10)."
             )
         if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.shape[0] == 0:
@@ -94,7 +94,9 @@ def as_bounds(bounds: Any, argument: str = "bounds") -> Bounds:
         )
     for i, (low, high) in enumerate(zip(lower.tolist(), upper.tolist(), strict=True)):
         if np.isnan(low) or np.isnan(high):
-            raise InputError(f"{argument} of variable {i} are ({low}, {high}): NaN is no limit; give finite numbers.")
+            raise InputError(
+                f"{argument} of variable {i} are ({low}, {high}): NaN is not a valid limit; give finite numbers."
+            )
         if np.isinf(low) or np.isinf(high):
             raise InputError(
                 f"{argument} of variable {i} are ({low}, {high}): the search starts from points spread over the box, "
@@ -104,7 +106,7 @@ def as_bounds(bounds: Any, argument: str = "bounds") -> Bounds:
             raise InputError(f"{argument} of variable {i} are reversed: lower {low:g} > upper {high:g}; swap them.")
         if low == high:
             raise InputError(
-                f"{argument} of variable {i} are equal ({low:g}): a fixed value is no variable; "
+                f"{argument} of variable {i} are equal ({low:g}): a fixed value is not a variable; "
                 "put it into the objective as a constant."
             )
     return Bounds(lower, upper)
@@ -129,7 +131,7 @@ def check_tolerance(value: Any) -> None:
 
 def unavailable(x: Any) -> Any:
     """Stands for the functions of a problem that came out of a file."""
-    raise InputError("This problem was loaded or copied without its functions; build it again to evaluate it.")
+    raise InputError("This problem was loaded or copied without its functions; define it again to evaluate it.")
 
 
 class Described:
@@ -198,13 +200,13 @@ class Problem(Described):
     fun: maps x of shape (d,) to a scalar, or to (m,) for m objectives.
     bounds: the box; anything `as_bounds` takes.
     ineq, eq: constraints; x is feasible when every ineq(x) <= 0 and every |eq(x)| <= eq_tolerance.
-    name, title, source: how it is called, described, and where it was published.
-    optimum: the best feasible value known; `solutions` (k, d) lists points that reach it.
+    name, title, source: a short name, a description, and where it was published.
+    optimum: the best known feasible value; `solutions` (k, d) lists points that reach it.
     front: `front(n)` gives about n points of the true Pareto front, (n, m).
     reference_point, hypervolume: the true front's exact hypervolume against that point.
     variables, objectives, constraint_names: names for tables and plots (inequalities first, then equalities).
     units: {name of a variable, objective or derived quantity: its unit}.
-    derived: {name: function of one solution}, further numbers that tables show of a solution.
+    derived: {name: function of one solution}, further quantities shown in tables.
     """
 
     fun: Function
@@ -246,7 +248,9 @@ class Problem(Described):
             if clean != list(names):
                 object.__setattr__(self, argument, tuple(clean))
         if self.variables is not None and len(self.variables) != self.dim:
-            raise InputError(f"variables names {len(self.variables)} of the {self.dim} variables; name each one.")
+            raise InputError(
+                f"variables has {len(self.variables)} names for {self.dim} variables; give one name per variable."
+            )
         check_tolerance(self.eq_tolerance)
         for argument in ("units", "derived"):
             given = getattr(self, argument)
@@ -260,12 +264,13 @@ class Problem(Described):
             object.__setattr__(self, argument, named)
         for name in self.units or {}:
             if name not in (known := {*self.variable_names(), *(self.objectives or ()), *(self.derived or ())}):
-                raise InputError(f"units names {name!r}, which is none of {', '.join(sorted(known))}.")
+                raise InputError(f"units names {name!r}, which is not one of {', '.join(sorted(known))}.")
         if self.fun is not unavailable:  # what was saved when these names were taken is still to be read
             for argument in ("variables", "objectives", "derived"):
                 for name in set(RESERVED).intersection(getattr(self, argument) or ()):
                     raise InputError(
-                        f"{argument} has {name!r}, which is a column of saved tables: choose another name."
+                        f"{argument} has {name!r}, which is a reserved column name in saved tables: choose "
+                        "another name."
                     )
 
     @property

@@ -67,7 +67,7 @@ def with_arrays(carry: Any, kept: list[np.ndarray]) -> Any:
     leaves, structure = jax.tree.flatten(carry)
     if [(leaf.shape, leaf.dtype) for leaf in leaves] != [(own.shape, own.dtype) for own in kept]:
         raise InputError(
-            "the checkpoint does not fit this run: its arrays have other sizes. It was written by another version, or "
-            "for other settings."
+            "the checkpoint does not match this run: its arrays have different sizes. It was written by another "
+            "version or with other settings."
         )
     return jax.tree.unflatten(structure, jax.device_put(kept))

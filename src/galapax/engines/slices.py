@@ -42,6 +42,6 @@ def runs_that_fit(size: int, row: int, population: int) -> int:
     if size > free:
         raise InputError(
             f"one run with a population of {population} needs at least {size / 2**30:.1f} GiB and "
-            f"{free / 2**30:.1f} GiB are free on the {devices.device().device_kind}: take a smaller population."
+            f"{free / 2**30:.1f} GiB are free on the {devices.device().device_kind}: use a smaller population."
         )
     return max(1, int(0.5 * free / (2 * size + row)))  # twice the state for what a generation needs besides it

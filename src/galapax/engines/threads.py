@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from galapax.numerics import devices
@@ -36,14 +36,18 @@ def on_threads(count: int, work: Callable[[Item], Made], items: Iterable[Item]) 
                     found = next(queue, None)
                 if found is None:
                     return
-                made[found[0]] = work(found[1])
+                try:
+                    made[found[0]] = work(found[1])
+                except BaseException:
+                    failed.set()
+                    raise
 
     pool = _pool(count)
     turns = [pool.submit(take_turns) for _ in range(min(count, len(every)))]
     try:
-        wait(turns, return_when=FIRST_EXCEPTION)
+        wait(turns)
     finally:
-        failed.set()
+        failed.set()  # if Ctrl-C ended the wait
     for turn in turns:
         turn.result()
     return [made[at] for at in range(len(every))]

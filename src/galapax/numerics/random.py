@@ -57,7 +57,7 @@ def split(key: Array, count: int = 2) -> tuple[Array, ...]:
 def bits(key: Array, shape: tuple[int, ...]) -> Array:
     """Random uint32 words of that shape."""
     if math.prod(shape) > 2**32:
-        raise InputError(f"one draw gives at most 2**32 random words, and shape {shape} asks for more.")
+        raise InputError(f"one draw gives at most 2**32 random words; shape {shape} needs more.")
     x = _positions(shape) * _U32(0x9E3779B9) + key[0]
     x = (x ^ (x >> 16)) * _U32(0x21F0AAAD) + key[1]  # between two rounds: another second word, another permutation
     x = (x ^ (x >> 15)) * _U32(0x735A2D97)

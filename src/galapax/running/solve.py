@@ -154,7 +154,7 @@ def _in_batches(run: Computation, watch: Watch, notifier: Callable[[list[Outcome
                 raise InputError(_too_large(run, error)) from error
             if kept is not None:
                 kept.again()
-            warnings.warn(f"Memory was not enough: going on with {run.together} runs at once.", stacklevel=2)
+            warnings.warn(f"Not enough memory: continuing with {run.together} runs at once.", stacklevel=2)
             continue
         start += len(rows)
         if outcomes[-1].stopped is not None:
@@ -166,7 +166,7 @@ def _too_large(run: Computation, error: Exception) -> str:
     free, what = devices.free_memory() / 2**30, "one run" if run.width == 1 else f"a slice of {run.width} runs"
     return (
         f"{what} with a population of {run.task.population} does not fit into the {free:.1f} GiB that are free on the "
-        f"{devices.device().device_kind}: take a smaller population, or an objective that needs less memory. "
+        f"{devices.device().device_kind}: use a smaller population, or an objective that needs less memory. "
         f"({str(error).splitlines()[0][:200]})"
     )
 

@@ -124,11 +124,13 @@ def problem_of(fun: Any, bounds: Any, algorithm: Any, ineq: Any = None, eq: Any 
     if isinstance(fun, Problem) and algorithm is None and isinstance(bounds, str | Algorithm | type):
         bounds, algorithm = None, bounds  # a Problem has its bounds, so what follows it is the algorithm
     if isinstance(fun, MinMaxProblem):
-        raise InputError(f"{fun.name} is a min-max problem, of x and y; minimize takes a function of x alone.")
+        raise InputError(f"{fun.name} is a min-max problem: use gx.minimax.")
     if not isinstance(fun, Problem):
         return Problem(fun, bounds, ineq=ineq, eq=eq), algorithm
     if bounds is not None or ineq is not None or eq is not None:
-        raise InputError("a Problem carries its own bounds, ineq and eq: leave them out or use problem.with_.")
+        raise InputError(
+            "a Problem has its own bounds, ineq and eq: remove them, or change the problem with problem.with_."
+        )
     return fun, algorithm
 
 
@@ -145,7 +147,7 @@ def archived(solver: Algorithm, size: int) -> Algorithm:
     """The algorithm with an archive of that size."""
     if not solver.several_objectives:
         raise InputError(
-            f"archive is for several objectives, and {algorithms.name_of(solver)} minimises one: leave it out."
+            f"archive applies to several objectives, and {algorithms.name_of(solver)} minimises one: remove it."
         )
     return Archived(solver, size)
 
@@ -236,7 +238,7 @@ def assembled(
     """A Task that no function is in yet, from arguments that are checked here."""
     first = 0 if first_run is None else whole(first_run, "first_run", 0)
     if first + whole(runs, "runs", 1) > 2**32:
-        raise InputError(f"run numbers go up to 2**32; first_run={first} and runs={runs} reach beyond.")
+        raise InputError(f"run numbers go up to 2**32; first_run={first} and runs={runs} exceed that.")
     if not (isinstance(history, bool) or (isinstance(history, str) and history == "x")):
         raise InputError(f'history must be True, False or "x" (with the best x of each generation), got {history!r}.')
     random.key(seed)
@@ -248,7 +250,7 @@ def assembled(
             limit, most = NEVER, default_evaluations(problem.dim)
         if snapshots and (int(runs) > 1 or len(solvers) > 1):
             raise InputError(
-                "snapshots of several runs that restart would show populations of several sizes: leave snapshots out, "
+                "snapshots of several restarting runs would have populations of different sizes: remove snapshots, "
                 "or make a single run."
             )
     budget = Budget(None if limit == NEVER else limit, most)
@@ -259,11 +261,11 @@ def assembled(
     if restarts is not None or not bound[0].steady:  # without a limit, too, so that the same program serves
         rules = rules._replace(evaluations=math.inf if most is None else most)
     if most is not None and rules.evaluations is not None:
-        whole(most, "max_evaluations", evaluations, f"the first generation evaluates {evaluations} points")
+        whole(most, "max_evaluations", evaluations, f"the first generation needs {evaluations} evaluations")
     elif most is not None:
         least = f"one generation evaluates the population of {population}"
         if repairs:
-            least = f"one generation takes {evaluations} for the population of {population}"
+            least = f"one generation needs {evaluations} evaluations for the population of {population}"
         limit = min(limit, whole(max_evaluations, "max_evaluations", evaluations, least) // evaluations)
     elif generations is None and max_seconds is None:
         limit = min(limit, max(FEWEST_GENERATIONS, MOST_EVALUATIONS // evaluations))
@@ -330,11 +332,11 @@ def check_outside() -> None:
     """Refuse to run inside a function that JAX is tracing, or with compilation switched off."""
     if devices.forked():
         raise InputError(
-            "this process was forked from one that had used JAX, and would hang: start processes by "
+            "this process was forked after JAX had started and would hang: start processes with "
             'multiprocessing.get_context("spawn").'
         )
     if devices.CONFIG.jax_disable_jit:
-        raise InputError("jax_disable_jit is on, and galapax compiles its runs: switch it off around this call.")
+        raise InputError("jax_disable_jit is on, but galapax needs to compile: switch it off for this call.")
     if isinstance(jax.device_put(np.float32(0)), Tracer):
         raise InputError(
             "galapax was called inside jax.jit or another transformation of JAX: it compiles its runs itself; call it "
@@ -347,14 +349,14 @@ def check_shape(task: Task, shape: Shape) -> None:
     assert isinstance(task.problem, Problem)
     check_fit(task.solvers[0], task.problem, shape)
     if shape.objectives > 1 and task.restarts is not None:
-        raise InputError(f"restarts are for one objective, and {task.problem.name!r} has {shape.objectives}.")
+        raise InputError(f"restarts apply to one objective, and {task.problem.name!r} has {shape.objectives}.")
     asked = math.isfinite(task.rules.target) or task.rules.stall != NEVER
     if shape.objectives > 1 and task.rules.reference is None and asked:
         known = "no" if task.problem.reference_point is None else "a"
         raise InputError(
-            "target and stall judge a front by its hypervolume, which a run measures for two objectives and a "
+            "target and stall judge a front by its hypervolume, which is measured only for two objectives and a "
             f"Problem with a reference_point; {task.problem.name!r} has {shape.objectives} objectives and "
-            f"{known} reference_point: leave target and stall out."
+            f"{known} reference_point: remove target and stall."
         )
 
 
@@ -362,7 +364,7 @@ def check_comparable(task: Task) -> None:
     """Refuse fronts without a reference point, when their hypervolumes are to be compared."""
     if task.solvers[0].several_objectives and task.problem.reference_point is None:
         raise InputError(
-            f"runs with several objectives are compared by their hypervolume, and {task.problem.name!r} has no "
+            f"runs with several objectives are compared by hypervolume, and {task.problem.name!r} has no "
             "reference_point to measure it from: give it one by problem.with_(reference_point=...), a point that is "
             "worse in every objective than those of interest."
         )
@@ -416,7 +418,7 @@ def _tolerance(given: Any, dtype: str) -> float:
         return TOLERANCE[dtype]
     value = finite(given, "tolerance")
     if not 0 <= value < 1:
-        raise InputError(f"tolerance is a share of the box, at least 0 and below 1; got {value:g}. 0 switches it off.")
+        raise InputError(f"tolerance is a fraction of the box, at least 0 and below 1; got {value:g}. 0 disables it.")
     return value
 
 
@@ -459,13 +461,14 @@ def _initial(initial: Any, bounds: Bounds, population: int, runs: int) -> np.nda
     try:
         points = reals(initial)
     except ValueError:
-        raise InputError(f"initial must be points of real numbers, one row each; got {short(initial)}.") from None
+        raise InputError(f"initial must contain real numbers, one point per row; got {short(initial)}.") from None
     d = bounds.dim
     if points.ndim == 1 and points.shape == (d,):
         points = points[None]
     if points.ndim not in (2, 3) or points.shape[-1] != d or (points.ndim == 3 and points.shape[0] != runs):
         raise InputError(
-            f"initial must have shape (k, {d}), points for every run, or ({runs}, k, {d}), points of each run's own; "
+            f"initial must have shape (k, {d}), the same points for every run, or ({runs}, k, {d}), separate "
+            "points for each run; "
             f"got shape {points.shape}."
         )
     if not 1 <= points.shape[-2] <= population:
@@ -477,7 +480,7 @@ def _initial(initial: Any, bounds: Bounds, population: int, runs: int) -> np.nda
     if outside.any():
         first = tuple(int(i) for i in np.argwhere(outside)[0])
         raise InputError(
-            f"initial must lie in the box; {int(outside.any(axis=-1).sum())} of its points do not: "
+            f"initial must lie inside the bounds; {int(outside.any(axis=-1).sum())} of its points do not: "
             f"variable {first[-1]} of point {first[:-1] if points.ndim == 3 else first[0]} is {points[first]:g}, "
             f"and its bounds are {bounds.lower[first[-1]]:g} and {bounds.upper[first[-1]]:g}."
         )
