@@ -10,6 +10,7 @@ from typing import Any
 from galapax import algorithms
 from galapax.core.algorithm import Algorithm
 from galapax.core.errors import InputError
+from galapax.core.islands import Islands, islands_of
 from galapax.core.problem import Problem
 from galapax.core.restarts import Restarts
 from galapax.engines.interrupts import interrupts
@@ -58,6 +59,7 @@ def minimize(
     cache: bool = False,
     asynchronous: bool = False,
     threads: int | None = None,
+    islands: int | Islands | None = None,
     live: Any = False,
     checkpoint: Any = None,
     resume: Any = None,
@@ -116,6 +118,9 @@ def minimize(
         worker waits for the slowest. Such a run cannot be repeated.
     threads: number of threads that compute the runs of an ensemble on a CPU; by default one per core that the process
         may use (or GALAPAX_THREADS). The result is identical to the bit for any number.
+    islands: several populations per run that exchange individuals: a galapax.Islands, or how many. `runs` are then runs
+        of whole archipelagos, max_evaluations is that of all islands of a run together, and `population` that of one.
+        By default the algorithm is DE for one objective, or EpsilonDE with constraints.
     live: show the run on a page in the browser: True, a port number, or a galapax.Live.
     checkpoint: a file to save the run to, every minute and at the end, or a galapax.Checkpoint. A run that was killed,
         stopped or out of time continues from it as if it had never been interrupted, bit for bit.
@@ -154,9 +159,12 @@ def minimize(
         "cache": cache,
         "asynchronous": asynchronous,
         "threads": threads,
+        "islands": islands_of(islands),
     }
 
     def run(problem: Problem, solver: Algorithm, guessed: bool = False, known: BlackBox | None = None) -> Result:
+        if islands is not None and algorithm is None:
+            solver = algorithms.for_islands(solver)
         options["restarts"] = algorithms.restarts_of(restarts, None if algorithm is not None else solver)
         if population is not None:
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]

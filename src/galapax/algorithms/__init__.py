@@ -93,6 +93,11 @@ def resolve(algorithm: str | Algorithm | None, constrained: bool = False, object
     return algorithm
 
 
+def for_islands(default: Algorithm) -> Algorithm:
+    """The default algorithm of runs on islands: CMA-ES has one distribution, and islands live by their populations."""
+    return DE() if isinstance(default, CMAES) else default
+
+
 def restarts_of(given: Any, default: Algorithm | None = None) -> Restarts | None:
     """How runs restart, from what a user gave: a name, a policy, None for not at all, or "auto".
 

@@ -27,6 +27,8 @@ from galapax.numerics import random
 class Host:
     """An Engine for objectives that are called. How many numbers they give is known once they were."""
 
+    most = 1
+
     def __init__(self, box: BlackBox, clock: Clock, interrupts: Interrupts, check: Callable[[Shape], None]) -> None:
         self.box, self.clock, self.interrupts = box, clock, interrupts
         self.check = check  # is called with the shape, as soon as it is known

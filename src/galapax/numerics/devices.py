@@ -22,6 +22,11 @@ def device() -> jax.Device:
     return chosen if chosen is not None else jax.devices()[0]
 
 
+def several() -> list[jax.Device]:
+    """The devices that the slices of an ensemble are spread over: all of this process's, unless one was chosen."""
+    return [device()] if CONFIG.jax_default_device is not None else jax.local_devices()
+
+
 def platform() -> str:
     """Its kind: "cpu", "gpu" or "tpu"."""
     found = device().platform

@@ -185,6 +185,11 @@ def search_key(key: np.ndarray, number: int) -> np.ndarray:
     return np.stack(_threefry(key[None], np.array([number], _U32), np.ones(1, _U32)), axis=-1)[0]
 
 
+def island_keys(keys: np.ndarray, number: int) -> np.ndarray:
+    """The keys (R, 2) of the islands with that number, from 0, of runs with these keys."""
+    return np.stack(_threefry(keys, np.full(len(keys), number, _U32), np.full(len(keys), 2, _U32)), axis=-1)
+
+
 def run_keys(seed: int, first: int, count: int) -> np.ndarray:
     """The keys (count, 2) of runs first, first + 1, ...: what makes run r the same alone and in an ensemble.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import jax
@@ -356,6 +356,7 @@ def settings_of(task: Task) -> dict[str, Any]:
         "stall": None if task.rules.stall == NEVER else int(task.rules.stall),
         "tolerance": float(task.rules.tolerance),
         "max_seconds": task.max_seconds,
+        "islands": None if task.islands is None else asdict(task.islands),
         "restarts": None if task.restarts is None else task.restarts.name,
         "polish": task.polish,
         "runs": task.runs,

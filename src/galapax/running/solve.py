@@ -28,6 +28,7 @@ from galapax.engines.programs import Clock
 from galapax.evaluation.blackbox import BlackBox
 from galapax.numerics import devices
 from galapax.results.result import Result
+from galapax.running.archipelago import archipelago
 from galapax.running.assemble import Answers, result_of, settings_of, try_derived
 from galapax.running.computation import Computation, black_box
 from galapax.running.fingerprint import fingerprint
@@ -72,6 +73,9 @@ def solve(
         if task.restarts is not None:
             watch.notify = notifier([])
             total, answers = searches(task, noted, clock, box, watch), Answers(task, box)
+        elif task.islands is not None:
+            watch.notify = notifier([])
+            total, answers = archipelago(task, noted, clock, box, watch), Answers(task, box)
         else:
             run = Computation(task, noted, clock, box)
             total, answers = _in_batches(run, watch, notifier), run.answers
@@ -186,6 +190,8 @@ def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:
         watch = Watch(noted, snapshots=task.snapshots)
         if task.restarts is not None:
             outcome, answers = searches(again, noted, clock, box, watch, row, total.sizes[row]), Answers(again, box)
+        elif task.islands is not None:
+            outcome, answers = archipelago(again, noted, clock, box, watch, row), Answers(again, box)
         else:
             run = Computation(again, noted, clock, box)
             answers = run.answers

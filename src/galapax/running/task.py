@@ -18,6 +18,7 @@ from galapax.core.algorithm import Algorithm, Budget, Shared
 from galapax.core.checks import finite, number, positive, reals, short, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Shape
+from galapax.core.islands import Islands
 from galapax.core.problem import Bounds, Described, MinMaxProblem, Problem
 from galapax.core.record import Columns
 from galapax.core.restarts import Restarts
@@ -70,6 +71,7 @@ class Task:
     calls: Calls = field(default_factory=Calls)  # how a black box is called
     polish: bool | str = False  # refine the best of each run by its gradient: True, False or "auto"
     threads: int = 1  # slices that a CPU computes at once
+    islands: Islands | None = None  # several populations per run
 
     @property
     def population(self) -> int:
@@ -234,6 +236,7 @@ def assembled(
     polish: Any = False,
     calls: Calls = Calls(),
     threads: Any = None,
+    islands: Islands | None = None,
 ) -> Task:
     """A Task that no function is in yet, from arguments that are checked here."""
     first = 0 if first_run is None else whole(first_run, "first_run", 0)
@@ -244,6 +247,8 @@ def assembled(
     random.key(seed)
     problem.bounds.rounded(dtype)  # refuses a box that this precision does not hold, before anything is compiled
     limit = _limit(solvers[0], generations, max_evaluations, max_seconds)
+    if islands is not None and max_evaluations is not None:  # each island has its share
+        max_evaluations = whole(max_evaluations, "max_evaluations", 1) // islands.count
     most = None if max_evaluations is None else whole(max_evaluations, "max_evaluations", 1)
     if restarts is not None:
         if generations is None and max_seconds is None and most is None:
@@ -257,6 +262,8 @@ def assembled(
     bound = tuple(solver.bind(problem.dim, shape, budget) for solver in solvers)
     repairs = _repairs(problem, bound[0], blackbox or vectorized)
     population = bound[0].population
+    if islands is not None:
+        _check_islands(islands, population, restarts, calls)
     evaluations = population + repairs * (1 + problem.dim)
     if restarts is not None or not bound[0].steady:  # without a limit, too, so that the same program serves
         rules = rules._replace(evaluations=math.inf if most is None else most)
@@ -298,6 +305,7 @@ def assembled(
         polish=_polish(polish),
         calls=calls,
         threads=_threads(threads, blackbox),
+        islands=islands,
     )
 
 
@@ -435,6 +443,14 @@ def _polish(given: Any) -> bool | str:
     if isinstance(given, str) and given == "auto":
         return given
     raise InputError(f'polish must be "auto", True or False, got {short(given)}.')
+
+
+def _check_islands(islands: Islands, population: int, restarts: Restarts | None, calls: Calls) -> None:
+    islands.check(population)
+    if restarts is not None:
+        raise InputError("a run on islands does not restart: leave restarts out, or islands.")
+    if calls.asynchronous:
+        raise InputError("asynchronous=True has one population: leave islands out.")
 
 
 def _threads(given: Any, blackbox: bool) -> int:
