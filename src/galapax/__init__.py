@@ -23,6 +23,7 @@ from galapax.core.errors import EvaluationError, InputError
 from galapax.core.mixture import mixture
 from galapax.core.problem import Bounds, MinMaxProblem, Problem, box
 from galapax.core.values import Values
+from galapax.core.variables import choice, flag, integer, real
 from galapax.measures import indicators
 from galapax.minimax import minimax
 from galapax.minimize import minimize
@@ -76,15 +77,19 @@ __all__ = [
     "best_1",
     "box",
     "cache",
+    "choice",
     "compare",
+    "flag",
     "gagpu",
     "indicators",
+    "integer",
     "load",
     "minimax",
     "minimize",
     "mixture",
     "problems",
     "rand_1",
+    "real",
     "sweep",
 ]
 

@@ -18,7 +18,7 @@ from galapax.results.result import Result
 from galapax.running.calls import is_called
 from galapax.running.observers import Progress, observers
 from galapax.running.solve import solve
-from galapax.running.task import archived, fitting, prepare, problem_of
+from galapax.running.task import archived, fitting, is_mixed, prepare, problem_of
 
 
 def minimize(
@@ -170,6 +170,6 @@ def minimize(
                 return run(problem, algorithms.resolve(algorithm))
             return run(problem, fitting(problem, blackbox, vectorized, dtype, population), guessed)
         except Discovered as found:  # a black box, which only calling it could show
-            problem = found.box.described
-            solver = algorithms.resolve(algorithm, problem.constrained, found.box.shape.objectives)
+            problem = problem.with_(**found.box.found)
+            solver = algorithms.resolve(algorithm, problem.constrained, found.box.shape.objectives, is_mixed(problem))
             return run(problem, solver, known=found.box)

@@ -17,7 +17,7 @@ from galapax.core.algorithm import Algorithm, Budget, Shared
 from galapax.core.checks import finite, number, positive, reals, short, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Shape
-from galapax.core.problem import Bounds, Described, MinMaxProblem, Problem
+from galapax.core.problem import Described, MinMaxProblem, Problem
 from galapax.core.record import Columns
 from galapax.core.restarts import Restarts
 from galapax.core.stop import NEVER, Rules
@@ -41,7 +41,8 @@ TOLERANCE = {"float64": 1e-11, "float32": 1e-6}  # as a share of the box
 class Task:
     """What is to be run: every one of the solvers makes that many runs."""
 
-    problem: Described
+    problem: Described  # as one of genes, see core/variables.py
+    declared: Described  # as it was given: what a Result shows
     objective: Traced | None  # None for a black box
     consts: Any  # the arrays of the objective
     steps: int  # see `Formulas.steps`
@@ -88,6 +89,10 @@ class Task:
         """Of the history's rows."""
         return Columns(self.shape, self.rules.reference is not None, self.problem.dim if self.history == "x" else 0)
 
+    def decoded(self, genes: np.ndarray) -> np.ndarray:
+        """x (..., d) of genes (..., d)."""
+        return genes if self.problem.space is None else self.problem.space.decode(genes)
+
     def of_cell(self, i: int) -> Task:
         """The task of one solver alone."""
         return replace(self, solvers=self.solvers[i : i + 1], bound=self.bound[i : i + 1])
@@ -114,6 +119,7 @@ class Task:
             leaves=self.blackbox or devices.on_cpu(),
             with_x=self.history == "x",
             resamples=RESAMPLES if self.on_failure == "resample" else 0,
+            only_codes=self.problem.space is not None and bool(self.problem.space.discrete.all()),
         )
 
 
@@ -136,7 +142,12 @@ def fitting(problem: Problem, blackbox: Any, vectorized: Any, dtype: Any, popula
     if not blackbox:
         together = (population or 1) if vectorized else 0
         objectives = objective_count(problem, precision_of(dtype, problem.constrained, blackbox), together)
-    return algorithms.resolve(None, problem.constrained, objectives)
+    return algorithms.resolve(None, problem.constrained, objectives, is_mixed(problem))
+
+
+def is_mixed(problem: Problem) -> bool:
+    """Whether some variables are integers or choices."""
+    return problem.space is not None and bool(problem.space.discrete.any())
 
 
 def archived(solver: Algorithm, size: int) -> Algorithm:
@@ -231,6 +242,10 @@ def assembled(
     calls: Calls = Calls(),
 ) -> Task:
     """A Task that no function is in yet, from arguments that are checked here."""
+    declared = problem
+    if isinstance(problem, Problem) and problem.space is not None:
+        problem.space.check(dtype)
+        problem = problem.coded()
     first = 0 if first_run is None else whole(first_run, "first_run", 0)
     if first + whole(runs, "runs", 1) > 2**32:
         raise InputError(f"run numbers go up to 2**32; first_run={first} and runs={runs} reach beyond.")
@@ -266,6 +281,7 @@ def assembled(
         limit = min(limit, max(FEWEST_GENERATIONS, MOST_EVALUATIONS // evaluations))
     return Task(
         problem=problem,
+        declared=declared,
         objective=None,
         consts=None,
         steps=0,
@@ -287,7 +303,7 @@ def assembled(
         dtype=dtype,
         history=history,
         snapshots=_snapshots(snapshots),
-        initial=_initial(initial, problem.bounds, population, int(runs)),
+        initial=_initial(initial, declared, population, int(runs)),
         on_failure=on_failure,
         restarts=restarts,
         polish=_polish(polish),
@@ -437,12 +453,13 @@ def _snapshots(given: Any) -> tuple[int, ...]:
     return tuple(sorted({whole(g, "snapshots", 1) for g in given}))
 
 
-def _initial(initial: Any, bounds: Bounds, population: int, runs: int) -> np.ndarray | None:
-    """Starting points as (k, d), or (runs, k, d) when every run has its own."""
+def _initial(initial: Any, problem: Described, population: int, runs: int) -> np.ndarray | None:
+    """Genes of starting points as (k, d), or (runs, k, d) when every run has its own."""
     if initial is None:
         return None
+    bounds, space = problem.bounds, problem.space
     try:
-        points = reals(initial)
+        points = reals(initial) if space is None else space.points(initial)
     except ValueError:
         raise InputError(f"initial must be points of real numbers, one row each; got {short(initial)}.") from None
     d = bounds.dim
@@ -466,4 +483,4 @@ def _initial(initial: Any, bounds: Bounds, population: int, runs: int) -> np.nda
             f"variable {first[-1]} of point {first[:-1] if points.ndim == 3 else first[0]} is {points[first]:g}, "
             f"and its bounds are {bounds.lower[first[-1]]:g} and {bounds.upper[first[-1]]:g}."
         )
-    return points
+    return points if space is None else space.encode(points)
