@@ -62,6 +62,10 @@ class Counter:
         self.made += len(x)
         return f, g
 
+    def done(self, intermediate_result: Any) -> bool:
+        """scipy's callback: whether to stop."""
+        return self.reached < math.inf
+
 
 def ours(problem: gx.Problem, runs: int, most: int) -> np.ndarray:
     result = gx.minimize(problem, runs=runs, max_evaluations=most, target=goal(problem), polish=False)
@@ -96,7 +100,7 @@ def scipy_de(problem: gx.Problem, runs: int, most: int) -> np.ndarray:
                 integrality=whole,
                 vectorized=True,
                 updating="deferred",
-                callback=lambda intermediate_result, c=count: c.reached < math.inf,
+                callback=count.done,
                 **options,
             )
         out.append(count.reached)

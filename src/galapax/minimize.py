@@ -14,24 +14,27 @@ from galapax.core.problem import Problem
 from galapax.core.restarts import Restarts
 from galapax.engines.interrupts import interrupts
 from galapax.evaluation.blackbox import BlackBox, Discovered
+from galapax.numerics import random
 from galapax.results.result import Result
 from galapax.running.calls import is_called
+from galapax.running.habits import described, starting, welcoming
 from galapax.running.observers import Progress, observers
 from galapax.running.solve import solve
-from galapax.running.task import archived, fitting, is_mixed, prepare, problem_of
+from galapax.running.task import archived, fitting, mixed, prepare, problem_of
 
 
+@welcoming
 def minimize(
     fun: Problem | Callable[..., Any],
     bounds: Any = None,
     algorithm: str | Algorithm | None = None,
     *,
-    ineq: Callable[..., Any] | None = None,
-    eq: Callable[..., Any] | None = None,
+    ineq: Any = None,
+    eq: Any = None,
     generations: int | None = None,
     population: int | None = None,
     runs: int = 1,
-    seed: int = 0,
+    seed: int | None = 0,
     first_run: int | None = None,
     target: float | None = None,
     max_evaluations: int | None = None,
@@ -60,13 +63,19 @@ def minimize(
     live: Any = False,
     checkpoint: Any = None,
     resume: Any = None,
+    args: Any = (),
+    x0: Any = None,
+    constraints: Any = None,
+    integrality: Any = None,
 ) -> Result:
     """Find the x in a box that minimises `fun`, and say how it went.
 
     fun: a function of one solution, x of shape (d,) to a scalar, or to (m,) for m objectives, written with jax.numpy;
         or a Problem.
-    bounds: one (lower, upper) pair per variable; a Problem has its own.
-    ineq, eq: constraints; x is feasible when every ineq(x) <= 0 and every eq(x) = 0 (to 1e-4).
+    bounds: one (lower, upper) pair per variable; or variables in a dict or a list: gx.real, gx.integer, gx.choice and
+        gx.flag. With a dict the functions get a mapping of named values. A Problem has its own.
+    ineq, eq: constraints, a function or a list of them; x is feasible when every ineq(x) <= 0 and every eq(x) = 0 (to
+        1e-4).
     algorithm: a name (`galapax list`), an instance such as DE(weight=0.7), or None for a good default.
     population: individuals of the algorithm, if not its own default.
     generations: at most so many (unless something limits a run: 1000, or 10 000 evaluations a variable where it
@@ -89,7 +98,7 @@ def minimize(
     runs: independent runs, computed together, in slices of a fixed size: run r is the same to the last bit in every
         ensemble on a CPU, whatever `runs` is, and with first_run=r by itself; `result.run(r)` makes it again. (A single
         run without first_run is computed on its own: it makes the same draws as run 0, and may round differently.)
-    first_run: number of the first run.
+    first_run: number of the first run. seed: repeats a run; None draws one, which `result.seed` has.
     maximize: look for the largest value instead. vectorized: the functions take a whole population (n, d).
     blackbox: call the functions as plain Python with NumPy arrays; an exception or an odd return counts as a failed
         evaluation. `fun` may then return its constraints, too, as a dict or gx.Values: {"fun": ..., "ineq": ...}.
@@ -117,9 +126,15 @@ def minimize(
         killed, stopped or out of time goes on from it as if nothing had been, bit for bit.
     resume: the checkpoint to go on from, with the other arguments as they were; True for the file of `checkpoint`, if
         it is there. max_seconds counts anew.
+    args, x0, constraints, integrality: as scipy has them: further arguments of the functions, a starting point, its
+        constraint objects, and a mask of the variables that are integers.
     """
     began = time.perf_counter()
+    if not isinstance(bounds, str | Algorithm | type):
+        further = {"args": args, "constraints": constraints, "integrality": integrality}
+        fun, bounds, ineq, eq = described(fun, bounds, ineq, eq, **further)
     problem, algorithm = problem_of(fun, bounds, algorithm, ineq, eq)
+    seed, initial = random.chosen(seed), starting(initial, x0)
     watchers = observers(callback, progress, live, checkpoint, resume)
     if asynchronous and watchers.journal is not None:
         raise InputError(
@@ -171,5 +186,5 @@ def minimize(
             return run(problem, fitting(problem, blackbox, vectorized, dtype, population), guessed)
         except Discovered as found:  # a black box, which only calling it could show
             problem = problem.with_(**found.box.found)
-            solver = algorithms.resolve(algorithm, problem.constrained, found.box.shape.objectives, is_mixed(problem))
+            solver = algorithms.resolve(algorithm, problem.constrained, found.box.shape.objectives, mixed(problem))
             return run(problem, solver, known=found.box)

@@ -57,7 +57,7 @@ class Optimizer:
         algorithm: str | Algorithm | None,
         bounds: Any,
         *,
-        seed: int = 0,
+        seed: int | None = 0,
         run: int = 0,
         population: int | None = None,
         generations: int | None = None,
@@ -70,7 +70,7 @@ class Optimizer:
         self._space: Space | None = None if problem is None else problem.space
         if is_variables(bounds):
             self._space = as_space(bounds)
-        mixed = self._space is not None and bool(self._space.discrete.any())
+        mixed = self._space.dim if self._space is not None and self._space.discrete.any() else 0
         solver = algorithms.resolve(algorithm, problem is not None and problem.constrained, mixed=mixed)
         if population is not None:
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
@@ -93,11 +93,11 @@ class Optimizer:
         self.generation = 0  # told so far
         self.nfev = 0
         self.n_failed = 0
-        self.seed = seed
+        self.seed = random.chosen(seed)
         self._eq_tolerance = eq_tolerance
         self._dtype = dtype
         self._shape: Shape | None = None
-        self._keys = random.run_keys(seed, int(run), 1)
+        self._keys = random.run_keys(self.seed, int(run), 1)
         with self._precision():
             self._traced = None if problem is None else self._repairing(problem.coded())
             self._search = self._new(Shape())

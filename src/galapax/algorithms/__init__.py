@@ -76,17 +76,17 @@ def name_of(algorithm: Algorithm) -> str:
 
 
 def resolve(
-    algorithm: str | Algorithm | None, constrained: bool = False, objectives: int = 1, mixed: bool = False
+    algorithm: str | Algorithm | None, constrained: bool = False, objectives: int = 1, mixed: int = 0
 ) -> Algorithm:
     """An algorithm from what a user gave: a name, an instance, or None for the default.
 
-    mixed: whether some variables are integers or choices.
+    mixed: the number of variables, if some of them are integers or choices.
     """
     if algorithm is None:
         if objectives > 1:
             return NSGA2() if objectives == 2 else NSGA3()
         if mixed:  # by measurement, see benchmarks/mixed.py
-            return DE(population=50)
+            return EpsilonDE(population=min(100, max(40, 6 * mixed)))
         return EpsilonDE() if constrained else CMAES()
     if isinstance(algorithm, str):
         return get(algorithm)

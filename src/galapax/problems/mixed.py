@@ -263,7 +263,7 @@ def _knapsack(x: Any) -> Any:
 
 
 def _knapsack_ineq(x: Any) -> Any:
-    return jnp.sum(jnp.asarray(WEIGHTS, x.dtype) * x) - CAPACITY
+    return jnp.sum(jnp.asarray(WEIGHTS, x.dtype) * x, keepdims=True) - CAPACITY
 
 
 def knapsack() -> Problem:

@@ -142,12 +142,12 @@ def fitting(problem: Problem, blackbox: Any, vectorized: Any, dtype: Any, popula
     if not blackbox:
         together = (population or 1) if vectorized else 0
         objectives = objective_count(problem, precision_of(dtype, problem.constrained, blackbox), together)
-    return algorithms.resolve(None, problem.constrained, objectives, is_mixed(problem))
+    return algorithms.resolve(None, problem.constrained, objectives, mixed(problem))
 
 
-def is_mixed(problem: Problem) -> bool:
-    """Whether some variables are integers or choices."""
-    return problem.space is not None and bool(problem.space.discrete.any())
+def mixed(problem: Problem) -> int:
+    """The number of variables, if some of them are integers or choices; else 0."""
+    return problem.dim if problem.space is not None and problem.space.discrete.any() else 0
 
 
 def archived(solver: Algorithm, size: int) -> Algorithm:
@@ -460,6 +460,8 @@ def _initial(initial: Any, problem: Described, population: int, runs: int) -> np
     bounds, space = problem.bounds, problem.space
     try:
         points = reals(initial) if space is None else space.points(initial)
+    except InputError:
+        raise
     except ValueError:
         raise InputError(f"initial must be points of real numbers, one row each; got {short(initial)}.") from None
     d = bounds.dim
