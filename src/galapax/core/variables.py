@@ -238,8 +238,9 @@ class Space:
         xp, x = _module(genes), genes
         if self._log.any():
             raised = xp.exp(xp.where(self._log, genes, 0))
-            sides = (np.asarray(side, genes.dtype) for side in (self.bounds.lower, self.bounds.upper))
-            x = xp.where(self._log, xp.clip(raised, *sides), x)
+            walls, ends = self.genes.rounded(genes.dtype), self.bounds.rounded(genes.dtype)
+            raised = xp.where(genes <= walls.lower, ends.lower, xp.where(genes >= walls.upper, ends.upper, raised))
+            x = xp.where(self._log, xp.clip(raised, ends.lower, ends.upper), x)
         if not self.discrete.any():
             return x
         first, last = (np.asarray(side, genes.dtype) for side in self._codes)

@@ -37,7 +37,8 @@ def checked_calls(
         timeout = positive(timeout, "timeout")
         if not elsewhere:
             raise InputError(
-                "timeout ends a process that hangs, and this one cannot end itself: give workers=1 or more besides."
+                "timeout ends a process that hangs, and this one cannot end itself: give workers=1 or more besides; to "
+                "limit the whole run write max_seconds."
             )
     if not isinstance(cache, bool) or not isinstance(asynchronous, bool):
         raise InputError(f"cache and asynchronous must be True or False, got {short(cache)}, {short(asynchronous)}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
@@ -83,16 +84,17 @@ def welcoming(function: Callable[P, R]) -> Callable[P, R]:
             named.setdefault("x0", positional.pop())
         for name in named:
             if name not in known:
-                raise answered(name, known, function.__name__)
+                raise answered(name, known, function.__name__, named[name])
         return function(*positional, **named)
 
     return verb
 
 
-def answered(name: str, known: Iterable[str], verb: str) -> InputError:
+def answered(name: str, known: Iterable[str], verb: str, value: Any = None) -> InputError:
     """The sentence about a keyword that is not one here."""
     if name in WORDS:
-        return InputError(f"{verb} has no {name!r}: {WORDS[name]}.")
+        same = re.fullmatch(r"write \w+", WORDS[name]) and isinstance(value, int | float)
+        return InputError(f"{verb} has no {name!r}: {WORDS[name]}{f'={value}' if same else ''}.")
     return unknown_name(f"argument of {verb}", name, known)
 
 

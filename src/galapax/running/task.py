@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -142,6 +143,13 @@ def fitting(problem: Problem, blackbox: Any, vectorized: Any, dtype: Any, popula
     if not blackbox:
         together = (population or 1) if vectorized else 0
         objectives = objective_count(problem, precision_of(dtype, problem.constrained, blackbox), together)
+        if objectives == problem.dim >= 3 and problem.objectives is None and problem.reference_point is None:
+            warnings.warn(
+                f"fun of {problem.name!r} returns {objectives} numbers, as many as there are variables, and they are "
+                "taken as objectives. Was a sum forgotten? If so return one number, such as jnp.sum(...); if not, name "
+                "them by Problem(..., objectives=[...]).",
+                stacklevel=3,
+            )
     return algorithms.resolve(None, problem.constrained, objectives, mixed(problem))
 
 
