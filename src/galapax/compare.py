@@ -63,7 +63,8 @@ def compare(
     for name, problem in chosen.items():
         for label, solver in solvers.items():
             options = {"max_evaluations": max_evaluations, "runs": runs, "seed": seed, "dtype": dtype}
-            tasks[name, label] = prepare(problem, (solver,), **options)
+            called = {"blackbox": problem.blackbox, "vectorized": problem.vectorized}
+            tasks[name, label] = prepare(problem, (solver,), **options, **called)
     for task in tasks.values():  # refused before anything is run
         check_comparable(task)
     labels: list[dict[str, Any]] = []

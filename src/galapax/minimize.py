@@ -140,7 +140,8 @@ def minimize(
         raise InputError(
             "asynchronous=True makes a run that cannot be repeated, nor gone on with: leave checkpoint out."
         )
-    blackbox = is_called(blackbox, executor, workers)
+    blackbox = is_called(blackbox or problem.blackbox, executor, workers)
+    vectorized = vectorized or problem.vectorized
     options: dict[str, Any] = {
         "generations": generations,
         "runs": runs,

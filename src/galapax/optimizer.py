@@ -29,6 +29,7 @@ from galapax.evaluation.formulas import trace
 from galapax.numerics import random
 from galapax.results.front import front_of, knee
 from galapax.results.result import Result
+from galapax.running.task import starting_genes
 
 
 class Optimizer:
@@ -47,6 +48,7 @@ class Optimizer:
         equalities, and, by algorithms that move candidates onto them (EpsilonDE), the constraints' formulas; what is
         evaluated is up to you all the same.
     generations, max_evaluations: what you are going to spend, for algorithms that plan by it (LSHADE).
+    initial: points to start from, as in `minimize`.
     Several workers may take a few points each, `ask(k)`, and tell them in any order.
     It makes the same draws as `minimize` with the same seed and run number. ineq and eq values, where the problem has
     constraints, go to `tell` too. With several objectives `tell` takes (n, m), and `best` has the front.
@@ -63,6 +65,7 @@ class Optimizer:
         generations: int | None = None,
         max_evaluations: int | None = None,
         maximize: bool = False,
+        initial: Any = None,
         eq_tolerance: float | None = None,
         dtype: str = "float64",
     ) -> None:
@@ -101,7 +104,11 @@ class Optimizer:
         with self._precision():
             self._traced = None if problem is None else self._repairing(problem.coded())
             self._search = self._new(Shape())
-            carry = programs.call(Search.begin, (), self._search, self._keys, None)
+            described = problem or Problem(_elsewhere, bounds)
+            size = self._search.algorithm.population
+            points = starting_genes(initial, described, size, 1)
+            self._initial = None if points is None else points.reshape(-1, points.shape[-1]).astype(dtype)
+            carry = programs.call(Search.begin, (), self._search, self._keys, self._initial)
             self._asked: Carry = programs.call(Search.ask, (), self._search, carry, np.int32(1))
         self._wait()
 
@@ -219,7 +226,7 @@ class Optimizer:
             if self.generation == 0:  # the same candidates again, now with room for this many objectives
                 assert self._shape is not None
                 self._search = self._new(self._shape)
-                carry = programs.call(Search.begin, (), self._search, self._keys, None)
+                carry = programs.call(Search.begin, (), self._search, self._keys, self._initial)
                 self._asked = programs.call(
                     _start, (self._eq_tolerance,), self._search, carry, self._asked.state.candidates, rows
                 )
@@ -329,6 +336,10 @@ class Optimizer:
         if rows.ndim not in (1, 2) or len(rows) != n or rows.size == 0:
             raise InputError(f"{name} must have one row for each of the {n} points; got shape {rows.shape}.")
         return rows.reshape(n, -1)
+
+
+def _elsewhere(x: Any) -> Any:
+    raise NotImplementedError("what is evaluated is told.")
 
 
 def _evaluation(eq_tolerance: float, rows: Any) -> Evaluation:

@@ -57,6 +57,9 @@ def sweep(
         settings["initial"] = starting(settings.get("initial"), settings.pop("x0"))
     settings["seed"] = random.chosen(settings.get("seed", 0))
     known_class = isinstance(algorithm, type) and issubclass(algorithm, Algorithm)
+    for name in ("blackbox", "vectorized"):
+        if getattr(problem, name):
+            settings.setdefault(name, True)
     if algorithm is None:
         called = is_called(*(settings.get(name) for name in ("blackbox", "executor", "workers")))
         algorithm = fitting(problem, called, settings.get("vectorized"), settings.get("dtype"))

@@ -124,6 +124,7 @@ class Problem(Described):
     units: {name of a variable, objective or derived quantity: its unit}.
     derived: {name: function of one solution}, further numbers that tables show of a solution.
     space: the variables, if some were declared; `fun` and its like then take x as a vector, too.
+    blackbox, vectorized: how its functions are called, if not as those of jax.numpy of one solution; see `minimize`.
     """
 
     fun: Function
@@ -145,6 +146,8 @@ class Problem(Described):
     units: Mapping[str, str] | None = None
     derived: Mapping[str, Function] | None = None
     space: Space | None = None
+    blackbox: bool = False
+    vectorized: bool = False
 
     def __post_init__(self) -> None:
         for argument in ("fun", "ineq", "eq"):

@@ -311,7 +311,7 @@ def assembled(
         dtype=dtype,
         history=history,
         snapshots=_snapshots(snapshots),
-        initial=_initial(initial, declared, population, int(runs)),
+        initial=starting_genes(initial, declared, population, int(runs)),
         on_failure=on_failure,
         restarts=restarts,
         polish=_polish(polish),
@@ -461,7 +461,7 @@ def _snapshots(given: Any) -> tuple[int, ...]:
     return tuple(sorted({whole(g, "snapshots", 1) for g in given}))
 
 
-def _initial(initial: Any, problem: Described, population: int, runs: int) -> np.ndarray | None:
+def starting_genes(initial: Any, problem: Described, population: int, runs: int) -> np.ndarray | None:
     """Genes of starting points as (k, d), or (runs, k, d) when every run has its own."""
     if initial is None:
         return None
