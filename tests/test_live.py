@@ -182,7 +182,10 @@ def test_late_and_second_viewers_get_everything_so_far(visit):
     pages = [visit(run.url), visit(run.url, width=390, height=844, scheme="dark")]
     for page in pages:
         until(lambda page=page: generation(page) == 120 and page.get_attribute("#genome", "data-generation") == "120")
-        assert page.inner_text("#state") == "finished" and page.inner_text("#note") == "All 120 generations were made."
+        assert (
+            page.inner_text("#state") == "finished"
+            and page.inner_text("#note") == "Stopped: generation limit (120) reached."
+        )
         generations = page.evaluate("points.map(p => p[0])")
         assert generations[0] == 1 and generations[-1] == 120 and len(generations) > 30
         best = page.evaluate("points[points.length - 1][1]")
@@ -356,7 +359,7 @@ def test_contours_of_a_black_box_are_not_asked_for():
     run = Run(lambda x: float((x**2).sum()), [(-1, 1)] * 2, DE, generations=5, blackbox=True)
     run.thread.join(60)
     assert run.result.nit == 5 and run.session.message(-1, 0)[0]["points"][-1][0] == 5
-    assert "cannot be called beside the run" in run.session.contours(0, 1, 0, False)["why"]
+    assert "cannot be called during the run" in run.session.contours(0, 1, 0, False)["why"]
 
 
 def test_other_sites_and_wrong_commands_are_refused():
@@ -446,7 +449,7 @@ def test_a_port_that_is_taken_is_said_and_the_run_goes_on():
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.warns(UserWarning, match=rf"port {port}: .* in use.* The run goes on without it"):
+        with pytest.warns(UserWarning, match=rf"port {port}: .* in use.* The run continues without it"):
             result = gx.minimize(gx.problems.get("branin"), DE, generations=5, live=port)
         assert result.nit == 5
 
@@ -455,7 +458,7 @@ def test_without_the_extra_it_is_said_and_the_run_goes_on(monkeypatch):
     monkeypatch.delitem(sys.modules, "galapax.view.live.server")
     monkeypatch.delattr("galapax.view.live.server")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.warns(UserWarning, match=r"needs uvicorn: pip install 'galapax\[live\]'. The run goes on"):
+    with pytest.warns(UserWarning, match=r"needs uvicorn: pip install 'galapax\[live\]'. The run continues"):
         result = gx.minimize(gx.problems.get("branin"), DE, generations=5, live=True)
     assert result.nit == 5
 
@@ -469,7 +472,7 @@ def test_a_server_that_fails_is_said_and_the_run_goes_on(monkeypatch):
     live = gx.Live(open_browser=False, paused=True, say=lambda _: None, warn=warned.append)
     result = gx.minimize(gx.problems.get("branin"), DE, generations=5, live=live)
     assert result.nit == 5 and not live.served
-    assert warned == ["The live page stopped (RuntimeError: no more files). The run goes on without it."]
+    assert warned == ["The live page stopped (RuntimeError: no more files). The run continues without it."]
 
 
 def test_a_server_that_failed_before_it_knew_the_run_does_not_hold_it_up(monkeypatch):
@@ -498,7 +501,7 @@ def test_trouble_while_looking_is_said_and_the_run_goes_on(monkeypatch):
     live = gx.Live(open_browser=False, paused=True, say=lambda _: None, warn=warned.append)
     result = gx.minimize(gx.problems.get("branin"), DE, generations=5, live=live)
     assert result.nit == 5
-    assert warned == ["The live page shows no more (MemoryError: no room). The run goes on."]
+    assert warned == ["The live page has stopped updating (MemoryError: no room). The run continues."]
 
 
 @pytest.mark.parametrize("live", ["yes", 1.5, -1, 70000, [8080]])
@@ -526,7 +529,7 @@ def test_solve_live_says_where_and_stays_up_until_interrupted(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("galapax.cli.show.threading.Event.wait", interrupt)
         outcome = CliRunner().invoke(app, arguments)
-    assert outcome.exit_code == 0 and "stays up until Ctrl-C" in outcome.output
+    assert outcome.exit_code == 0 and "stays open until" in outcome.output
     outcome = CliRunner().invoke(app, ["solve", "branin", "--port", "8080"])
     assert outcome.exit_code == 2 and "add --live" in outcome.output
 

@@ -164,7 +164,8 @@ def pages(tmp_path_factory):
     """Every kind of page by name."""
     no_point = made(
         Problem(lambda x: x[0], box(0, 1, 2), ineq=lambda x: x[:1] + 1, name="never"),
-        feasible=False, success=False, violation=1.5, ineq=np.array([1.5]), message="All 50 generations were made.",
+        feasible=False, success=False, violation=1.5, ineq=np.array([1.5]),
+        message="Stopped: generation limit (50) reached.",
     )  # fmt: skip
     kinds = {
         "real": report.page(solved()),
@@ -511,10 +512,10 @@ def test_a_min_max_search_shows_what_it_met_and_no_distance():
     game.runs.history.best[:] -= 1.0  # below the best known value throughout
     axes = game.plot.convergence().axes[0]
     met = np.median(game.runs.history.best, axis=0)
-    assert axes.get_ylabel() == "worst value among the y met" and axes.get_yscale() == "linear"
+    assert axes.get_ylabel() == "worst value found" and axes.get_yscale() == "linear"
     assert np.array_equal(axes.get_lines()[0].get_ydata(), met)
     charts = list(numbers_of(report.page(game))["charts"].values())
-    assert charts[0]["y"]["name"] == "worst value among the y met"
+    assert charts[0]["y"]["name"] == "worst value found"
     assert charts[0]["series"][0]["y"] == pytest.approx(met, rel=1e-6)
     ends = next(c for c in charts if c["file"] == "final-values")
     assert ends["x"]["name"] == "worst case, checked" and ends["xs"][0] == [5.5, 5.8, 6.0, 7.0]
@@ -545,7 +546,7 @@ def test_quantiles_leave_out_runs_that_failed():
     none = replace(runs, fun=np.full(4, np.nan))
     assert np.isnan(none.quantiles((0.0, 1.0))).all() and np.isnan(none.quantiles(0.5))
     result["runs"] = runs
-    assert ("left out, without a value", "2 of 4 runs") in tables.run_rows(result)
+    assert ("runs without a valid value", "2 of 4 runs") in tables.run_rows(result)
 
 
 def test_a_result_knows_its_knee_and_its_direction():

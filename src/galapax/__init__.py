@@ -20,6 +20,7 @@ from galapax.algorithms.random_search import RandomSearch
 from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.compare import compare
 from galapax.core.errors import EvaluationError, InputError
+from galapax.core.islands import Islands
 from galapax.core.mixture import mixture
 from galapax.core.problem import Bounds, MinMaxProblem, Problem, box
 from galapax.core.values import Values
@@ -62,6 +63,7 @@ __all__ = [
     "EvaluationError",
     "History",
     "InputError",
+    "Islands",
     "Live",
     "MinMaxProblem",
     "Optimizer",

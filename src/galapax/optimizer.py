@@ -42,16 +42,15 @@ class Optimizer:
     >>> bool(opt.best.fun < 1e-6)
     True
 
-    bounds: one (lower, upper) pair per variable, variables in a dict or a list (gx.integer and its like), or a Problem.
-        With declared variables x has their numbers, of a text its place among the choices; `named(x)` gives the values
-        by name. Of a Problem the box is taken, the tolerance on
-        equalities, and, by algorithms that move candidates onto them (EpsilonDE), the constraints' formulas; what is
-        evaluated is up to you all the same.
-    generations, max_evaluations: what you are going to spend, for algorithms that plan by it (LSHADE).
+    bounds: one (lower, upper) pair per variable, variables in a dict or a list (gx.integer and so on), or a Problem.
+        With declared variables, x holds their numbers (for text, the index of the choice), and `named(x)` returns the
+        values by name. From a Problem it takes the variables, the tolerance on equalities and, for algorithms that move
+        candidates onto them (EpsilonDE), the formulas of the constraints; the evaluation is still up to you.
+    generations, max_evaluations: your budget, for algorithms that plan with it (LSHADE).
     initial: points to start from, as in `minimize`.
-    Several workers may take a few points each, `ask(k)`, and tell them in any order.
-    It makes the same draws as `minimize` with the same seed and run number. ineq and eq values, where the problem has
-    constraints, go to `tell` too. With several objectives `tell` takes (n, m), and `best` has the front.
+    Several workers may take a few points each with `ask(k)`, and tell them in any order.
+    It makes the same random draws as `minimize` with the same seed and run number. If the problem has constraints, also
+    pass the values of ineq and eq to `tell`. With several objectives `tell` takes (n, m), and `best` has the front.
     """
 
     def __init__(
@@ -209,7 +208,7 @@ class Optimizer:
             if len(places) == len(told):
                 return np.array(places)
         raise InputError(
-            f"tell takes points of the last ask, unchanged, each once; {int((~self._told).sum())} of shape "
+            f"tell takes the unchanged points of the last ask, each once; {int((~self._told).sum())} of shape "
             f"({asked.shape[1]},) wait, and others came, {short(x)}. Call ask() and evaluate those."
         )
 
@@ -243,19 +242,19 @@ class Optimizer:
         name = type(self.algorithm).__name__
         if shape.objectives > 1 and not self.algorithm.several_objectives:
             raise InputError(
-                f"values has {shape.objectives} columns, and {name} minimises one objective: take an algorithm for "
-                'several, such as "nsga2".'
+                f"values has {shape.objectives} columns, and {name} minimises one objective: choose an algorithm for "
+                'several objectives, such as "nsga2".'
             )
         if shape.objectives == 1 and self.algorithm.several_objectives:
             raise InputError(
                 f"values has one number per point, and {name} is for several objectives: give one column for each, "
-                'or take an algorithm for one, such as "de".'
+                'or choose an algorithm for one objective, such as "de".'
             )
         if shape.eq and self.algorithm.repairs and self._traced is None:
             warnings.warn(
                 f"{name} moves some candidates onto the equalities, which Optimizer cannot do without their formulas, "
-                "so that it searches otherwise than minimize: give it the Problem in place of bounds, if JAX can "
-                "differentiate its constraints, or switch it off by repaired=0.",
+                "so it would search differently from minimize: give it the Problem instead of bounds, if JAX can "
+                "differentiate its constraints, or disable this step with repaired=0.",
                 stacklevel=3,
             )
 
@@ -288,7 +287,7 @@ class Optimizer:
         `minimize`; without G and H, as the values of constraints are not kept.
         """
         if self.generation == 0:
-            raise InputError("nothing has been told yet, so there is no best point: ask, evaluate, tell.")
+            raise InputError("no values have been told yet, so there is no best point: call ask, evaluate, then tell.")
         sign = -1.0 if self.maximize else 1.0
         with self._precision():
             left = jax.device_get(programs.call(_finish, (), self._search, self._asked))
@@ -300,7 +299,7 @@ class Optimizer:
             x=x,
             fun=float(parents.fitness[row]) if found else math.nan,
             success=found and violation <= 0,
-            message=f"Told {self.generation} generations." if found else "No point gave a finite value.",
+            message=f"Told {self.generation} generations." if found else "No point has a finite value.",
             stop=Stop.BUDGET,
             nit=self.generation,
             nfev=self.nfev,
@@ -320,7 +319,7 @@ class Optimizer:
                 at = knee(front.F, sign)
                 result.x, result.fun = front.X[at], front.F[at]
             elif result.violation < math.inf:
-                result.message += " No feasible point was told."
+                result.message += " No feasible point has been told."
         return result
 
     def _precision(self) -> Any:

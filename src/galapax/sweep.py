@@ -45,9 +45,9 @@ def sweep(
 
     fun, bounds, ineq, eq: as in `minimize`. algorithm: a class, an instance or a name.
     settings: hyper-parameters of the algorithm, a list each for those to sweep; and options of `minimize` (runs, seed,
-        generations, max_evaluations, target, ...), which hold for all. Each cell makes the same random draws as
-        `minimize` with its settings alone.
-    All cells that share the same population and functions are one computation, split when memory asks for it.
+        generations, max_evaluations, target, ...), which apply to all cells. Each cell makes the same random draws as
+        `minimize` with the same settings.
+    All cells that share the same population and functions are one computation, in parts if memory requires it.
     """
     if not isinstance(bounds, str | Algorithm | type):
         further = {n: settings.pop(n) for n in ("args", "constraints", "integrality") if n in settings}
@@ -129,7 +129,7 @@ def cells(template: Algorithm, settings: dict[str, Any]) -> tuple[dict[str, list
     axes = {name: _values(name, given[name]) for name in order if _is_list(given[name])}
     if not axes:
         raise InputError(
-            f"there is nothing to sweep: give at least one hyper-parameter of {type(template).__name__} "
+            f"nothing to sweep: give at least one hyper-parameter of {type(template).__name__} "
             f"({', '.join(fields)}) as a list of values."
         )
     fixed = {name: value for name, value in given.items() if name not in axes}
@@ -142,8 +142,8 @@ def cells(template: Algorithm, settings: dict[str, Any]) -> tuple[dict[str, list
 def message(stopped: Stop | None, made: int, wanted: int, what: str) -> str:
     """How a study ended."""
     if stopped is None:
-        return f"All {wanted} {what} were run."
-    return f"Stopped by {stopped.by}: {made} of {wanted} {what} were begun, the last of them perhaps not finished."
+        return f"All {wanted} {what} completed."
+    return f"Stopped by {stopped.by}: {made} of {wanted} {what} were started; the last one may be incomplete."
 
 
 def _fields(algorithm: Algorithm) -> list[str]:
@@ -162,7 +162,7 @@ def _values(name: str, values: Any) -> list[Any]:
         raise InputError(f"{name} is an empty list; give the values to try.")
     repeated = [v for i, v in enumerate(out) if v in out[:i]]
     if repeated:
-        raise InputError(f"{name} names {repeated[0]!r} twice; give each value once.")
+        raise InputError(f"{name} contains {repeated[0]!r} twice; give each value once.")
     return out
 
 

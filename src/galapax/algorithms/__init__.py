@@ -61,7 +61,7 @@ def get(name: str, **settings: Any) -> Algorithm:
     known = [f.name for f in dataclasses.fields(kind)]
     for setting in settings:
         if setting not in known:
-            raise InputError(f"{name} has no hyper-parameter {setting!r}; it has {', '.join(known)}.")
+            raise InputError(f"{name} has no hyper-parameter {setting!r}; available: {', '.join(known)}.")
     return kind(**settings)
 
 
@@ -98,6 +98,11 @@ def resolve(
             f"got {type(algorithm).__name__}."
         )
     return algorithm
+
+
+def for_islands(default: Algorithm) -> Algorithm:
+    """The default algorithm of runs on islands: CMA-ES has one distribution, and islands live by their populations."""
+    return DE() if isinstance(default, CMAES) else default
 
 
 def restarts_of(given: Any, default: Algorithm | None = None) -> Restarts | None:

@@ -63,6 +63,12 @@ class Constants(NamedTuple):
         return jnp.where(place <= jnp.floor(self.count / 2), raw / self.good, worse)
 
 
+def shortened(normals: Array) -> Array:
+    """Points from elsewhere as samples (k, d): a far one would tear the distribution, so none is longer than usual."""
+    length = jnp.sqrt(jnp.sum(normals**2, axis=1, keepdims=True))
+    return normals * jnp.minimum(1.0, (math.sqrt(normals.shape[1]) + 2) / jnp.maximum(length, 1e-30))
+
+
 def constants(dim: int, count: int, diagonal: bool = False) -> Constants:
     """The strategy parameters for `count` samples of `dim` variables."""
     raw = math.log((count + 1) / 2) - np.log(np.arange(1, count + 1))
@@ -156,7 +162,7 @@ class CMAES(Algorithm):
 
     def check(self) -> None:
         if self.population is not None:
-            whole(self.population, "population", 4, "the better half of the samples moves the distribution")
+            whole(self.population, "population", 4, "the better half of the samples updates the distribution")
         if self.samples is not None:
             in_range(self.samples, "samples", 4, self.population or 4)
         positive(self.spread, "spread")
@@ -199,13 +205,25 @@ class CMAES(Algorithm):
         bounds, now = state.bounds, state.now
         unit = (points - bounds.lower) / bounds.span
         now = now._replace(mean=unit[0])
-        given = (unit - unit[0]) / now.step
-        # a far point would tear the distribution: it moves it no more than a sample of usual length
-        length = jnp.sqrt(jnp.sum(given**2, axis=1, keepdims=True))
-        given = given * jnp.minimum(1.0, (math.sqrt(bounds.dim) + 2) / jnp.maximum(length, 1e-30))
+        given = shortened((unit - unit[0]) / now.step)
         normals = jnp.concatenate([given, state.normals[points.shape[0] :]])
         x = jnp.concatenate([points, self.place(now, normals, bounds)[points.shape[0] :]])
         return state._replace(candidates=x, normals=normals, parents=state.parents._replace(x=x), now=now)
+
+    def joined(self, state: CMAESState, rows: Array, points: Array) -> CMAESState:
+        """Points from elsewhere are judged where they are, and move the distribution as far as a sample could.
+
+        Hansen (2011), Injecting external solutions into CMA-ES, arXiv:1110.4181.
+        """
+        bounds, now = state.bounds, state.now
+        moves = ((points - bounds.lower) / bounds.span - now.mean) / now.step
+        given = (
+            moves / now.root
+            if self.diagonal
+            else lax.linalg.triangular_solve(now.root, moves.T, left_side=True, lower=True).T
+        )
+        normals = state.normals.at[rows].set(shortened(given))
+        return state._replace(candidates=state.candidates.at[rows].set(points), normals=normals)
 
     def sample(self, key: Array, now: Distribution, bounds: Bounds) -> tuple[Array, Array]:
         """New candidates and the normal numbers that made them."""

@@ -41,7 +41,7 @@ def clear_errors() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        complain("stopped by Ctrl-C before there was a result.")
+        complain("stopped by Ctrl-C before a result was available.")
         raise typer.Exit(INTERRUPTED) from None
     except BrokenPipeError:  # `| head` has read enough
         raise
@@ -49,7 +49,7 @@ def clear_errors() -> Iterator[None]:
         complain(str(error))
         raise typer.Exit(FAILED) from None
     except MemoryError as error:
-        complain(f"the memory of this machine is too small ({error}): ask for fewer runs or a smaller population.")
+        complain(f"not enough memory ({error}): use fewer runs or a smaller population.")
         raise typer.Exit(WRONG) from None
     except (InputError, OSError) as error:
         complain(str(error))
@@ -139,11 +139,11 @@ def check_folder(folder: Path | None, force: bool, kind: str = "") -> None:
         inside = sorted(name for name in names if not is_temporary(name))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise InputError(f"--out needs a folder that can be written to, and {folder} cannot ({why}).") from None
+        raise InputError(f"--out needs a writable folder, and {folder} is not writable ({why}).") from None
     if inside and not force:
         saved = [name for name in ("result.json", "study.json") if name in inside]
-        what = f"holds a saved run ({saved[0]})" if saved else f"is not empty ({inside[0]} is in it)"
-        raise InputError(f"{folder} {what}: give another folder to --out, or add --force to write into this one.")
+        what = f"holds a saved run ({saved[0]})" if saved else f"is not empty (it contains {inside[0]})"
+        raise InputError(f"{folder} {what}: choose another folder for --out, or add --force to write into this one.")
     if inside and kind:
         manifest.refuse_foreign(folder, [*manifest.KNOWN[kind], manifest.NAME])
 
@@ -208,7 +208,7 @@ def find_page(
     """The live page that is asked for."""
     if not live:
         if port is not None or host is not None or paused:
-            raise InputError("--port, --host and --paused are for the live page: add --live.")
+            raise InputError("--port, --host and --paused apply to the live page: add --live.")
         return None
 
     address = LOOPBACK if host is None else host
@@ -230,7 +230,7 @@ def find_page(
 def say_resume(result: Result, checkpoint: Path | None, quiet: bool) -> None:
     """How to go on with a run that somebody ended."""
     if checkpoint is not None and not quiet and result.stop.early:
-        Console(stderr=True).print(f"To go on: galapax resume {checkpoint}", highlight=False)
+        Console(stderr=True).print(f"To continue: galapax resume {checkpoint}", highlight=False)
 
 
 def keep_page(page: Live | None, wait: bool, quiet: bool) -> None:
@@ -238,7 +238,7 @@ def keep_page(page: Live | None, wait: bool, quiet: bool) -> None:
     if page is None or not wait or not page.served:
         return
     if not quiet:
-        Console(stderr=True).print("The live page stays up until Ctrl-C.", highlight=False)
+        Console(stderr=True).print("The live page stays open until you press Ctrl-C.", highlight=False)
     with contextlib.suppress(KeyboardInterrupt):
         threading.Event().wait()
 

@@ -130,6 +130,10 @@ class Algorithm:
 
         return state._replace(candidates=put(state.candidates), parents=state.parents._replace(x=put(state.parents.x)))
 
+    def joined(self, state: Any, rows: Array, points: Array) -> Any:
+        """The state with points (k, d) from elsewhere in the place of the candidates with these numbers (k,)."""
+        return state._replace(candidates=state.candidates.at[rows].set(points))
+
     def start(self, state: Any, evaluation: Evaluation, shape: Shape) -> Any:
         """Once, with the evaluation of the first candidates, before the first step: what holds for the whole run.
 

@@ -94,7 +94,7 @@ def as_bounds(bounds: Any, argument: str = "bounds") -> Bounds:
         if pairs.shape == (2,):
             low, high = pairs.tolist()
             raise InputError(
-                f"{argument} is a single pair ({low:g}, {high:g}), which leaves the number of variables open: give "
+                f"{argument} is a single pair ({low:g}, {high:g}), so the number of variables is unknown: give "
                 f"one pair per variable, such as [({low:g}, {high:g})] * 10, or gx.box({low:g}, {high:g}, dim=10)."
             )
         if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.shape[0] == 0:
@@ -106,7 +106,9 @@ def as_bounds(bounds: Any, argument: str = "bounds") -> Bounds:
         )
     for i, (low, high) in enumerate(zip(lower.tolist(), upper.tolist(), strict=True)):
         if np.isnan(low) or np.isnan(high):
-            raise InputError(f"{argument} of variable {i} are ({low}, {high}): NaN is no limit; give finite numbers.")
+            raise InputError(
+                f"{argument} of variable {i} are ({low}, {high}): NaN is not a valid limit; give finite numbers."
+            )
         if np.isinf(low) or np.isinf(high):
             raise InputError(
                 f"{argument} of variable {i} are ({low}, {high}): the search starts from points spread over the box, "
@@ -116,7 +118,7 @@ def as_bounds(bounds: Any, argument: str = "bounds") -> Bounds:
             raise InputError(f"{argument} of variable {i} are reversed: lower {low:g} > upper {high:g}; swap them.")
         if low == high:
             raise InputError(
-                f"{argument} of variable {i} are equal ({low:g}): a fixed value is no variable; "
+                f"{argument} of variable {i} are equal ({low:g}): a fixed value is not a variable; "
                 "put it into the objective as a constant."
             )
     return Bounds(lower, upper, grid)

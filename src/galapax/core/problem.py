@@ -29,7 +29,7 @@ def check_tolerance(value: Any) -> None:
 
 def unavailable(x: Any) -> Any:
     """Stands for the functions of a problem that came out of a file."""
-    raise InputError("This problem was loaded or copied without its functions; build it again to evaluate it.")
+    raise InputError("This problem was loaded or copied without its functions; define it again to evaluate it.")
 
 
 class Described:
@@ -116,15 +116,16 @@ class Problem(Described):
     bounds: the box, anything `as_bounds` takes; or variables (gx.real, gx.integer, gx.choice, gx.flag) in a dict or a
         list: the functions then get a mapping of named values, or a vector.
     ineq, eq: constraints; x is feasible when every ineq(x) <= 0 and every |eq(x)| <= eq_tolerance.
-    name, title, source: how it is called, described, and where it was published.
-    optimum: the best feasible value known; `solutions` (k, d) lists points that reach it.
+    name, title, source: a short name, a description, and where it was published.
+    optimum: the best known feasible value; `solutions` (k, d) lists points that reach it.
     front: `front(n)` gives about n points of the true Pareto front, (n, m).
     reference_point, hypervolume: the true front's exact hypervolume against that point.
     variables, objectives, constraint_names: names for tables and plots (inequalities first, then equalities).
     units: {name of a variable, objective or derived quantity: its unit}.
-    derived: {name: function of one solution}, further numbers that tables show of a solution.
-    space: the variables, if some were declared; `fun` and its like then take x as a vector, too.
-    blackbox, vectorized: how its functions are called, if not as those of jax.numpy of one solution; see `minimize`.
+    derived: {name: function of one solution}, further quantities shown in tables.
+    space: the declared variables, if any; `fun` and the other functions then also take x as a vector.
+    blackbox, vectorized: how the functions are called, if not as functions of jax.numpy of one solution; see
+        `minimize`.
     """
 
     fun: Function
@@ -169,7 +170,9 @@ class Problem(Described):
             if clean != list(names):
                 object.__setattr__(self, argument, tuple(clean))
         if self.variables is not None and len(self.variables) != self.dim:
-            raise InputError(f"variables names {len(self.variables)} of the {self.dim} variables; name each one.")
+            raise InputError(
+                f"variables has {len(self.variables)} names for {self.dim} variables; give one name per variable."
+            )
         check_tolerance(self.eq_tolerance)
         for argument in ("units", "derived"):
             given = getattr(self, argument)
@@ -183,12 +186,13 @@ class Problem(Described):
             object.__setattr__(self, argument, named)
         for name in self.units or {}:
             if name not in (known := {*self.variable_names(), *(self.objectives or ()), *(self.derived or ())}):
-                raise InputError(f"units names {name!r}, which is none of {', '.join(sorted(known))}.")
+                raise InputError(f"units names {name!r}, which is not one of {', '.join(sorted(known))}.")
         if self.fun is not unavailable:  # what was saved when these names were taken is still to be read
             for argument in ("variables", "objectives", "derived"):
                 for name in set(RESERVED).intersection(getattr(self, argument) or ()):
                     raise InputError(
-                        f"{argument} has {name!r}, which is a column of saved tables: choose another name."
+                        f"{argument} has {name!r}, which is a reserved column name in saved tables: choose "
+                        "another name."
                     )
 
     def _take_variables(self) -> None:

@@ -125,7 +125,7 @@ class Search:
         )
         axes = run_axes(jax.eval_shape(lambda algorithm, key: init(algorithm, key, None), one, keys[0]))
         own = 0 if initial is not None and initial.ndim == 3 else None
-        batched = jax.vmap(init, in_axes=(self._setting_axes, 0, own), out_axes=axes)
+        batched = jax.vmap(init, in_axes=(self.setting_axes, 0, own), out_axes=axes)
         state = batched(self.algorithm, keys, initial)
         if self._snaps:
             state = state._replace(candidates=nearest(state.candidates, self.bounds))
@@ -170,7 +170,7 @@ class Search:
             return algorithm.start(state, evaluation, self.shape)
 
         axes = run_axes(asked.state)
-        every = jax.vmap(one, in_axes=(self._setting_axes, axes, 0), out_axes=axes)
+        every = jax.vmap(one, in_axes=(self.setting_axes, axes, 0), out_axes=axes)
         return asked._replace(state=every(self.algorithm, asked.state, evaluation))
 
     def tell(
@@ -188,7 +188,7 @@ class Search:
         def one(algorithm: Algorithm, key: Array, state: Any, evaluation: Evaluation) -> Any:
             return algorithm.step(key, state, evaluation)
 
-        step = jax.vmap(one, in_axes=(self._setting_axes, 0, axes, 0), out_axes=axes)
+        step = jax.vmap(one, in_axes=(self.setting_axes, 0, axes, 0), out_axes=axes)
         state = self._cycled(step(self.algorithm, keys, asked.state, evaluation), keys, number, ends)
         if self._snaps:
             state = state._replace(candidates=self._on_grid(keys, state))
@@ -210,7 +210,7 @@ class Search:
 
         marked = None if marks is None else 0
         most = None if marks is None or self.rules.evaluations is None else self.rules.evaluations - marks[:, SPENT]
-        own = (self._setting_axes, axes, axes, 0, marked, marked, 0)
+        own = (self.setting_axes, axes, axes, 0, marked, marked, 0)
         marks, row = jax.vmap(describe, in_axes=own, out_axes=(0, 1))(
             self.algorithm, asked.state, state, evaluation, marks, rests, most
         )
@@ -246,7 +246,7 @@ class Search:
         return Finished(best.x, jax.tree.map(lambda a: a[chosen], state.parents), None, None, opponents)
 
     @property
-    def _setting_axes(self) -> Any:
+    def setting_axes(self) -> Any:
         """Which hyper-parameters differ from run to run."""
         return jax.tree.map(
             lambda leaf: 0 if not is_shared(leaf) and leaf.ndim else None, self.algorithm, is_leaf=is_shared
@@ -280,7 +280,7 @@ class Search:
         def one(algorithm: Algorithm, state: Any) -> Array:
             return jnp.asarray(algorithm.evaluations(state, number), jnp.int32)
 
-        axes = (self._setting_axes, run_axes(asked.state))
+        axes = (self.setting_axes, run_axes(asked.state))
         return jax.vmap(one, in_axes=axes)(self.algorithm, asked.state)
 
     def masked(self, asked: Carry, number: Any, evaluation: Evaluation) -> Evaluation:
@@ -312,7 +312,7 @@ class Search:
             def one(algorithm: Algorithm, state: Any) -> Array:
                 return algorithm.rests(state, self.bounds, self.rules.tolerance).astype(kind)
 
-            return jax.vmap(one, in_axes=(self._setting_axes, run_axes(state)))(self.algorithm, state)
+            return jax.vmap(one, in_axes=(self.setting_axes, run_axes(state)))(self.algorithm, state)
 
         def silence(state: Any) -> Array:
             return jnp.full(state.candidates.shape[0], RUNNING, kind)
@@ -333,7 +333,7 @@ class Search:
             return algorithm.cycle(random.fold(key, CYCLE), state, self.shape)
 
         axes = run_axes(state)
-        every = jax.vmap(between, in_axes=(self._setting_axes, 0, axes), out_axes=axes)
+        every = jax.vmap(between, in_axes=(self.setting_axes, 0, axes), out_axes=axes)
         if ends:
             return every(self.algorithm, keys, state)
         return lax.cond(number % period == 0, lambda s: every(self.algorithm, keys, s), lambda s: s, state)

@@ -28,7 +28,7 @@ class Discovered(InputError):
 
     def __init__(self, box: BlackBox) -> None:
         super().__init__(
-            f"fun of {box.problem.name!r} returns constraints besides its value, which only calling it could show: "
+            f"fun of {box.problem.name!r} returns constraints together with its value, which only a call can show: "
             "minimize takes them; for anything else give ineq and eq as functions."
         )
         self.box = box

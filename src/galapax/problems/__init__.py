@@ -135,7 +135,7 @@ def get(name: str, **parameters: int) -> Any:
     accepted = inspect.signature(PROBLEMS[name]).parameters
     for parameter, value in parameters.items():
         if parameter not in accepted:
-            takes = f"takes only {', '.join(accepted)}" if accepted else "takes no parameters, its size is fixed"
+            takes = f"takes only {', '.join(accepted)}" if accepted else "takes no parameters (its size is fixed)"
             raise InputError(f"{name} has no parameter {parameter!r}: it {takes}.")
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise InputError(f"{parameter} of {name} must be a whole number, got {value!r}.")

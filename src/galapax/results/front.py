@@ -70,7 +70,7 @@ def choose(values: np.ndarray, sign: float, how: Any) -> int:
     sign: -1 for objectives that are maximised.
     """
     if not len(values):
-        raise InputError("the front is empty, so there is no point to choose; the message says what was found.")
+        raise InputError("the front is empty, so there is no point to choose; see result.message.")
     if isinstance(how, str):
         if how not in CHOICES:
             raise InputError(

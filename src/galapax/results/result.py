@@ -94,7 +94,7 @@ class Runs:
         values = self.fun if self.fronts is None else self.hypervolume
         if values is None:
             raise InputError(
-                "runs with several objectives are compared by their hypervolume: give the Problem a reference_point."
+                "runs with several objectives are compared by hypervolume: give the Problem a reference_point."
             )
         return np.asarray(values, np.float64)
 
@@ -114,25 +114,26 @@ LISTED = 12  # variables that a repr names
 class Result(dict[str, Any]):
     """The outcome of `minimize`, used by attribute or as a mapping, like scipy's OptimizeResult.
 
-    x, fun: the best solution (of all runs) and its value. feasible, violation: does it break constraints, how far.
-    success: whether it found what it was to find: a feasible point that reaches the target, or without a target, to
-    which the search converged. stop, message: which rule ended it, as a word and in a sentence.
+    x, fun: the best solution (of all runs) and its value.
+    feasible, violation: whether it satisfies the constraints, and its total violation.
+    success: True if the answer is feasible and reached the target or, without a target, the search converged.
+    stop, message: which rule ended the run, as a word and as a sentence.
     nit, nfev, n_failed: generations, evaluated points and failed evaluations (nit of the best run, the others of all).
-    failures: of a black box, the first few points that failed, each with `x` and `error`. n_cached: with cache=True,
-    points whose values were known.
+    failures: for a black box, the first few failed points, each with `x` and `error`.
+    n_cached: with cache=True, the number of points found in the cache.
     ineq, eq: constraint values at x. population, population_fitness: the survivors (of the best run).
     plot: figures of all this, see `view.accessor.Plot`.
-    snapshots: {generation: Population} as asked for; with several runs these come first. history: see History (of the
-    best run). runs: see Runs; None for a single run. seed: repeats it.
-    timings: seconds for "compile", "run" (the generations as the host saw them; "device" of it spent waiting for the
-    device), and "host" (everything else); "held" by a live page, if it was. settings: what was asked for. derived:
-    {name: number} at x, if the problem has some. polish: what became of the polish, in words, if it was asked for; the
-    population is as the evolution left it.
+    snapshots: {generation: Population} as requested; with several runs, the runs are the first axis.
+    history: see History (of the best run). runs: see Runs; None for a single run. seed: repeats the run.
+    timings: seconds for "compile", "run" (the generations, of which "device" was spent waiting for the device) and
+    "host" (everything else); "held" by a live page, if any.
+    settings: what was requested. derived: {name: number} at x, if the problem defines any.
+    polish: what the polish did, in words, if it was requested; the population is as the evolution left it.
 
-    With several objectives X (k, d), F (k, m), G, H and CV are the feasible individuals of all runs that none
-    dominates, their objectives, constraints (or None) and violation; derived has k numbers by name; x and fun (m,) are
-    the front's knee, and population_fitness is (n, m). hypervolume: of two objectives with a reference point, the best
-    run's.
+    With several objectives X (k, d), F (k, m), G, H and CV are the feasible non-dominated individuals of all runs,
+    their objectives, constraints (or None) and violation; derived has k numbers by name; x and fun (m,) are the knee
+    of the front, and population_fitness is (n, m). hypervolume: with two objectives and a reference point, that of the
+    best run.
     """
 
     problem: Described
@@ -200,14 +201,16 @@ class Result(dict[str, Any]):
 
     def late_interrupt(self) -> None:
         """Ctrl-C came when the runs were over."""
-        self.update(stop=Stop.INTERRUPT, message=f"{self.message} Ctrl-C came while the result was put together.")
+        self.update(
+            stop=Stop.INTERRUPT, message=f"{self.message} Ctrl-C was pressed while the result was being assembled."
+        )
 
     def run(self, number: int) -> Result:
         """Run number `number` of this ensemble again, to the last bit, with all its details."""
         replay = self.replay
         if replay is None:
             raise InputError(
-                "This result was loaded or copied, so its objective is not at hand: call minimize with "
+                "This result was loaded or copied without its objective: call minimize with "
                 f"first_run={number} and the same seed instead."
             )
         known = self.runs.number if self.runs is not None else np.array([self.settings["first_run"]])
@@ -221,7 +224,7 @@ class Result(dict[str, Any]):
         Objectives are scaled to their range on the front first. `res.X[res.choose([0.7, 0.3])]` is a solution.
         """
         if "F" not in self:
-            raise InputError("there is no front to choose from: the problem has one objective, and x is its answer.")
+            raise InputError("there is no front to choose from: the problem has one objective, and the answer is x.")
         return choose(self.F, self.sign, how)
 
     @property
@@ -278,7 +281,7 @@ class Result(dict[str, Any]):
             lines.append(f"{'runs':>10}: {len(runs)}")
         elif runs is not None:
             low, median, high = runs.quantiles((0.0, 0.5, 1.0))
-            lines.append(f"{'runs':>10}: {len(runs)}, fun from {low:.6g} to {high:.6g}, median {median:.6g}")
+            lines.append(f"{'runs':>10}: {len(runs)}, fun between {low:.6g} and {high:.6g}, median {median:.6g}")
         return "\n".join(lines)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import jax
@@ -226,7 +226,7 @@ def _tell_of_calls(result: Result, box: BlackBox, alone: bool) -> None:
         result.message += f" First failure: {box.first_error.rstrip('.')}."
         result["failures"] = tuple(box.failures) if alone else ()
     if box.halted:
-        result.message += f" The workers are lost: {box.halted}."
+        result.message += f" The workers were lost: {box.halted}."
     if box.calls.cache and alone:
         result["n_cached"] = box.n_cached
 
@@ -327,31 +327,37 @@ def _shape_of(task: Task, total: Outcome) -> Any:
 def _message(task: Task, total: Outcome, best: int, stop: Stop, violation: float, front: Front | None) -> str:
     """Why it ended, in a sentence or two."""
     track, sign = total.track, task.sign
-    why = stop.sentence(int(track.generations[best]), task.rules, task.max_seconds)
+    why = stop.sentence(
+        int(track.generations[best]), task.rules, task.max_seconds, (task.budget.generations, task.budget.evaluations)
+    )
     if stop is Stop.TARGET and isinstance(total.polish, Polish) and total.polish.evaluations[best]:
-        why = f"The target was reached by the polish, after generation {int(track.generations[best])}."
+        why = f"Stopped: target reached by the polish after generation {int(track.generations[best])}."
     if stop is Stop.FAILURES:
         return why
     if stop is Stop.TOLERANCE and total.searches:
         agreed, made = total.searches[best]
-        why = f"{agreed} of {made} searches converged to the best value, in {int(track.generations[best])} generations."
+        why = (
+            f"Stopped: {agreed} of {made} searches converged to the best value (generation "
+            f"{int(track.generations[best])})."
+        )
     if len(track.best) < task.runs:
-        why += f" Of {task.runs} runs {len(track.best)} were started."
+        why += f" Only {len(track.best)} of {task.runs} runs were started."
     if not np.isfinite(track.best[best]):
-        return why + " No point gave a finite value."
+        return why + " No point has a finite value."
     if not violation <= 0:
         if track.violation[best] <= 0:
             return why + (
-                f" x is feasible in {task.dtype}, but in float64 it violates the constraints by {violation:.3g} in "
-                'all: run it with dtype="float64".'
+                f" x is feasible in {task.dtype}, but in float64 its total constraint violation is {violation:.3g}: "
+                'use dtype="float64".'
             )
-        return why + f" No feasible point was found; x violates the constraints by {violation:.3g} in all."
+        return why + f" No feasible point was found; the total constraint violation of x is {violation:.3g}."
     if task.rules.reference is not None and front is not None and len(front):
         outside = int((sign * front.F >= task.rules.reference).any(axis=1).sum())
         if outside:
             why += (
                 f" {outside} of the {len(front)} points on the front lie beyond the reference point "
-                f"({', '.join(f'{sign * r:g}' for r in task.rules.reference)}) and add nothing to the hypervolume."
+                f"({', '.join(f'{sign * r:g}' for r in task.rules.reference)}) and contribute nothing to the "
+                "hypervolume."
             )
     return why
 
@@ -371,6 +377,7 @@ def settings_of(task: Task) -> dict[str, Any]:
         "stall": None if task.rules.stall == NEVER else int(task.rules.stall),
         "tolerance": float(task.rules.tolerance),
         "max_seconds": task.max_seconds,
+        "islands": None if task.islands is None else asdict(task.islands),
         "restarts": None if task.restarts is None else task.restarts.name,
         "polish": task.polish,
         "runs": task.runs,

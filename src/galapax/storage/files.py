@@ -44,7 +44,7 @@ def damaged(file: Path, error: BaseException) -> InputError:
     # our own say what is wrong; of others the kind says more than the text, which may be empty or about its own insides
     plain = type(error) is ValueError and str(error).startswith(("it ", "its ", "rows ", "there "))
     why = str(error) if plain else f"{type(error).__name__}: {str(error)[:200]}"
-    return InputError(f"{file} is damaged ({why}); the run has to be made again.")
+    return InputError(f"{file} is damaged ({why}); repeat the run.")
 
 
 def write_json(file: Path, data: dict[str, Any]) -> None:
@@ -62,7 +62,7 @@ def read_json(saved: Saved, name: str) -> dict[str, Any]:
             raise
         data = json.loads(text)
         if not isinstance(data, dict):
-            raise ValueError("it holds no JSON object")
+            raise ValueError("it contains no JSON object")
         version = data.pop("format")
         if isinstance(version, bool) or not isinstance(version, int) or version < 1:
             raise ValueError(f"it has the format {version!r}")
@@ -111,11 +111,11 @@ def read_npz(saved: Saved, name: str) -> dict[str, np.ndarray]:
     """The arrays of an archive by name, all of them numbers."""
     with whole(saved.folder / name), np.load(io.BytesIO(saved.read(name)), allow_pickle=False) as archive:
         if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise ValueError("it is no archive of arrays")
+            raise ValueError("it is not an archive of arrays")
         arrays = {key: archive[key] for key in archive.files}
         for key, array in arrays.items():
             if array.dtype.kind not in "biuf":
-                raise ValueError(f"its array {short(key)} holds no numbers")
+                raise ValueError(f"its array {short(key)} contains no numbers")
         return arrays
 
 
@@ -169,7 +169,7 @@ def read_csv(
         if not text:
             raise ValueError("it is empty")
         if not text.endswith("\n"):
-            raise ValueError("it is cut off: its last line has no end")
+            raise ValueError("it is truncated: its last line is incomplete")
         names, *rows = list(csv.reader(io.StringIO(text, newline="")))
         labels = {} if problem is None or problem.space is None else labels_of(problem, names)
         known = {i: {for_csv(label): float(k) for k, label in enumerate(own)} for i, own in labels.items()}
@@ -187,5 +187,5 @@ def read_csv(
 def counts(column: np.ndarray) -> np.ndarray:
     """A column of whole numbers as integers."""
     if not (np.abs(column) < 2.0**62).all() or (column != np.floor(column)).any():
-        raise ValueError("its counts are no whole numbers")
+        raise ValueError("its counts are not whole numbers")
     return column.astype(int)

@@ -115,7 +115,7 @@ def _problem_from(described: dict[str, Any]) -> Described:
             return Problem(bounds=space.bounds, space=space, **functions, **told)
         return Problem(bounds=bounds, **functions, **told)
     except InputError as error:
-        raise ValueError(f"its problem cannot be: {error}") from None
+        raise ValueError(f"its problem is not valid: {error}") from None
 
 
 def _space_from(described: Any) -> Space | None:
@@ -163,7 +163,7 @@ def from_plain(data: dict[str, Any]) -> Result:
     for name in ("x", "ineq", "eq"):
         result[name] = None if data[name] is None else _floats(data[name], name)
     if result.x is None or result.x.size != result.problem.dim or (several and result.fun.size < 2):
-        raise ValueError("its x or fun has another length than its problem")
+        raise ValueError("the length of x or fun does not match its problem")
     return result
 
 
@@ -174,7 +174,7 @@ def check_study(described: dict[str, Any], cells: int) -> None:
         raise ValueError("there must be a label and a target for each cell")
     axes = described["axes"]
     if not all(isinstance(values, list) for values in axes.values()):
-        raise ValueError("its axes are no lists")
+        raise ValueError("its axes are not lists")
     for labels in described["labels"]:
         if labels.keys() != axes.keys() or any(labels[name] not in axes[name] for name in axes):
             raise ValueError("its labels are not on its axes")
@@ -195,7 +195,7 @@ def _check(data: Any, types: dict[str, Any], needed: bool) -> None:
 
 def _failures(data: Any) -> tuple[Failed, ...]:
     if not all(isinstance(one, dict) and isinstance(one.get("error"), str) for one in data):
-        raise ValueError("its failures are no points with their errors")
+        raise ValueError("its failures are not points with errors")
     return tuple(Failed(_floats(one.get("x"), "failures"), one["error"]) for one in data)
 
 

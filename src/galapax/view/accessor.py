@@ -30,7 +30,7 @@ class Plot:
         """The best value by generation; for several runs the median, the middle half and the whole range."""
         plots = _plots()
         if data.history_of(self._result) is None:
-            raise InputError("this result kept no values by generation: run it again with history=True.")
+            raise InputError("this result has no history: run it again with history=True.")
         return plots.convergence(self._result)
 
     def front(self) -> Figure:
@@ -47,7 +47,7 @@ class Plot:
     ) -> Figure:
         """Convergence maps of the generations that `snapshots` kept, side by side; see `galapax.view.maps`.
 
-        form: "genome", four variables in the colour of a pixel, or "variables", one row an individual.
+        form: "genome", four variables in the colour of a pixel, or "variables", one row per individual.
         scale: "box", or "population" to see little differences. run: of an ensemble; by default the best.
         """
         return _films().filmstrip(self._result, generations, form=form, scale=scale, run=run)
@@ -66,7 +66,7 @@ class Plot:
     ) -> Figure:
         """The objective over two variables, numbers or names, with the populations on it.
 
-        window: a (from, to) pair for each of the two, to look closer than the whole box.
+        window: a (lower, upper) pair for each of the two, to zoom in.
         """
         return _plots().landscape(self._result, variables, window=window, objective=objective, points=points)
 

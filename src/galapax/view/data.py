@@ -29,7 +29,7 @@ from galapax.results.study import (
 TARGETS = 51  # of a problem, between its first value and its best known one
 COLOURS, STROKES = 8, 4  # of their own, before curves share them
 BANDED = 6  # curves whose bands do not hide each other
-MET = "worst value among the y met"  # what a min-max search has of an x: another y may be worse
+MET = "worst value found"  # what a min-max search has of an x: another y may be worse
 CHECKED = "worst case, checked"
 
 FOUND, ENDED, FAILED = "found", "ended", "failed"
@@ -53,7 +53,7 @@ def method(result: Result) -> str:
 
 def problem_title(problem: Described) -> str:
     """The name of a problem and what it is."""
-    name = "A function without a name" if problem.name == "<lambda>" else problem.name
+    name = "Unnamed function" if problem.name == "<lambda>" else problem.name
     return f"{name}: {problem.title}" if name and problem.title else problem.title or name
 
 

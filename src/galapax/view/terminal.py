@@ -44,7 +44,7 @@ def result_table(result: Result) -> RenderableType:
         Text(
             f"{result.nit} generations, {result.nfev:,} evaluations"
             + (f" ({result.n_failed:,} failed)" if result.n_failed else "")
-            + f"; {times['run']:.3g} s running, {times['compile']:.3g} s compiling, {times['host']:.3g} s besides.",
+            + f"; {times['run']:.3g} s running, {times['compile']:.3g} s compiling, {times['host']:.3g} s other.",
             style="dim",
         )
     )
@@ -60,7 +60,7 @@ def point(x: np.ndarray) -> str:
 def _answer(result: Result) -> Table:
     problem = result.problem
     table = Table(title_justify="left", show_header=True, header_style="bold")
-    for name in ("", "value", "from", "to"):
+    for name in ("", "value", "lower", "upper"):
         table.add_column(name, justify="right" if name else "left")
     what = MET if "worst_case" in result else "minimum" if result.sign > 0 else "maximum"
     whats = [what] if np.ndim(result.fun) == 0 else objective_names(result)

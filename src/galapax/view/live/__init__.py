@@ -36,15 +36,17 @@ def _open(live: Live, facts: Callable[[], Facts]) -> Session | None:
         from galapax.view.live import server
         from galapax.view.live.session import Session
     except ModuleNotFoundError as missing:
-        live.warn(f"The live page needs {missing.name}: pip install 'galapax[live]'. The run goes on without the page.")
+        live.warn(
+            f"The live page needs {missing.name}: pip install 'galapax[live]'. The run continues without the page."
+        )
         return None
     try:
         page = server.at(live)
     except OSError as error:
         why = error.strerror or str(error)
         live.warn(
-            f"The live page cannot be served at {live.host}, port {live.port}: {why}. The run goes on without it; "
-            "port 0 takes a free one."
+            f"The live page cannot be served at {live.host}, port {live.port}: {why}. The run continues without it; "
+            "port 0 chooses a free one."
         )
         return None
     session = Session(facts(), page, live.paused)

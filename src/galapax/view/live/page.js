@@ -61,8 +61,8 @@ async function learn(session) {
     }
     return row;
   }));
-  $("footer").textContent = "The run does not wait for this page: at most five frames a second are taken, between chunks of generations. " +
-    "Long curves keep at most 2000 points. " + thinned(true);
+  $("footer").textContent = "The run does not wait for this page, which shows at most five frames per second. " +
+    "Long curves are thinned to 2000 points. " + thinned(true);
   $("fitness-k").replaceChildren();  // another run may have other objectives
   prepareObjectives(facts.objectives.length || 1);
   everything();
@@ -181,7 +181,7 @@ async function command(name, value) {
     const answer = await fetch(address("command"), { method: "POST", headers: { "Content-Type": "application/json" }, body });
     if (!answer.ok && news && news.state !== "finished") tell(await answer.text(), true);
   } catch {
-    tell("The page cannot reach the run any more.", true);
+    tell("The connection to the run is lost.", true);
   }
 }
 

@@ -103,9 +103,9 @@ draw.spread = () => {
   const sorted = [...values].sort((a, b) => facts.settings.maximize ? b - a : a - b);
   const at = (q) => text(sorted[Math.round(q * (sorted.length - 1))], 7);
   const total = facts.settings.runs, here = news.batch_runs || total;
-  const part = here < total ? ` Runs ${news.first_run} to ${news.first_run + here - 1} of ${total} are shown; memory holds no more at once.` : "";
+  const part = here < total ? ` Runs ${news.first_run} to ${news.first_run + here - 1} of ${total} are shown, as many as fit in memory at once.` : "";
   const lost = news.feasible_runs !== undefined && news.feasible_runs < here ? ` ${here - news.feasible_runs} of ${here} runs have no feasible point yet.` : "";
-  const under = xLog && list.length < values.length ? ` ${values.length - list.length} of the ${values.length} drawn are at the left end or beyond.` : "";
+  const under = xLog && list.length < values.length ? ` ${values.length - list.length} of the ${values.length} values lie at or beyond the left end.` : "";
   $("spread-note").textContent = (sorted.length ? `best ${at(0)} · quartiles ${at(0.25)}, ${at(0.5)}, ${at(0.75)} · worst ${at(1)}.` : "") + lost + under + part;
 };
 
@@ -203,8 +203,8 @@ draw.scatter = () => {
   legend("scatter-legend", items);
   let note = "";
   if (current && current.why) note = current.why;
-  else if (current && facts.dim > 2) note = `Contours with the other variables as in the best individual of generation ${current.generation}.`;
-  else if (!current) note = "Contours are being computed.";
+  else if (current && facts.dim > 2) note = `Contours with the other variables fixed at the best individual of generation ${current.generation}.`;
+  else if (!current) note = "Computing contours …";
   $("scatter-note").textContent = note;
 };
 
@@ -265,7 +265,7 @@ draw.genome = () => {
     }
     c.save(); c.translate(4, dh / 2); c.rotate(-Math.PI / 2); c.fillText("individuals, best at the top", 0, 0); c.restore();
     scaleBar(c, x + dw / 2, h - 28, VIRIDIS, "lowest", "highest");
-    $("genome-note").textContent = `Colours: each variable over ${whole}. ` + thinned(true);
+    $("genome-note").textContent = `Colours: each variable, scaled to ${whole}. ` + thinned(true);
     return;
   }
   const tile = Math.ceil(Math.sqrt(n)), tileRows = Math.ceil(n / tile), tiles = Math.ceil(v / 4);
@@ -278,7 +278,7 @@ draw.genome = () => {
     image.data.set([over(0), over(1), over(2), 255], 4 * (y * W + x));
   }
   pixels("genome", image, W, H, true);
-  $("genome-note").textContent = `A tile for every four variables (red, green, blue, opacity), a pixel an individual; each variable over ${whole}. ` + thinned(true);
+  $("genome-note").textContent = `One tile per four variables (red, green, blue, opacity), one pixel per individual; colours scaled to ${whole}. ` + thinned(true);
 };
 
 draw.fitness = () => {
@@ -294,7 +294,7 @@ draw.fitness = () => {
   }
   const { c, w: sw, h: sh } = pixels("fitness", image, w, h, true, 0, 34);
   scaleBar(c, sw / 2, sh - 26, [[0, 0, 0], [255, 255, 255]], text(low, 6), text(high, 6));
-  $("fitness-note").textContent = `One pixel an individual, in the order of the population; dark is ${facts.settings.maximize ? "low" : "better"}. ` + thinned(false);
+  $("fitness-note").textContent = `One pixel per individual, in population order; darker is ${facts.settings.maximize ? "lower" : "better"}. ` + thinned(false);
 };
 
 function thinned(variables) {

@@ -132,7 +132,7 @@ class Server:
             self._viewers.clear()
             if self.session is not None:
                 self.session.release()
-            self.live.warn(f"The live page stopped ({type(error).__name__}: {error}). The run goes on without it.")
+            self.live.warn(f"The live page stopped ({type(error).__name__}: {error}). The run continues without it.")
 
     async def _run(self, server: uvicorn.Server) -> None:
         self._loop = asyncio.get_running_loop()
@@ -211,12 +211,12 @@ class Server:
         async for part in request.stream():
             body += part
             if len(body) > LONGEST_COMMAND:
-                return PlainTextResponse("A command is shorter than that.", 413)
+                return PlainTextResponse("The command is too long.", 413)
         try:
             asked = json.loads(body)
             name, value = asked["command"], asked.get("value")
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return PlainTextResponse('A command is {"command": "pause"} or the like.', 400)
+            return PlainTextResponse('A command looks like {"command": "pause"}.', 400)
         if self.session is None:
             return PlainTextResponse("No run yet.", 404)
         why = self.session.command(name, value)
@@ -257,20 +257,20 @@ class Guard:
         token, host = self.server.token, headers.get("host", "")
         if token:
             if not hmac.compare_digest(query.get("token", "").encode(), token.encode()):
-                return "This page needs the token that galapax printed with its address."
+                return "This page needs the token that galapax printed with the address."
         elif re.sub(r":\d+$", "", host) not in (self.server.live.host, "127.0.0.1", "localhost", "[::1]"):
-            return "This page is for this machine alone."  # a name that somebody made to point here
+            return "This page can be opened on this machine only."  # a name that somebody made to point here
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
         # "none": typed into the address bar; a link on another site may lead to the page, but to nothing else here
         welcome = site in ("same-origin", "none") or (path == "/" and headers.get("sec-fetch-mode") == "navigate")
         if not welcome or (origin is not None and origin.partition("://")[2] != host):
-            return "What the run shows is for its own page alone."
+            return "Only the page itself may read the run."
         if method in ("GET", "HEAD"):
             return None
         if site != "same-origin":
-            return "Commands come from the page itself."
+            return "Commands must come from the page itself."
         if headers.get("content-type", "").partition(";")[0] != "application/json":
-            return "Commands are JSON."  # which no form of another site can send
+            return "Commands must be JSON."  # which no form of another site can send
         return None
 
 

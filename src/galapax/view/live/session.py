@@ -107,7 +107,9 @@ class Session:
         except Exception as error:
             self._broken, self._now = True, None
             self.release()
-            self.page.trouble(f"The live page shows no more ({type(error).__name__}: {error}). The run goes on.")
+            self.page.trouble(
+                f"The live page has stopped updating ({type(error).__name__}: {error}). The run continues."
+            )
 
     def _look(self, made: int, before: Track, now: Track, glance: glimpse.Glance, last: bool) -> None:
         began = time.perf_counter()
@@ -247,7 +249,7 @@ class Session:
     def command(self, name: Any, value: Any = None) -> str:
         """Do what a page asks for; a sentence if that cannot be done."""
         if not isinstance(name, str) or name not in COMMANDS:
-            return f"A command is one of {', '.join(COMMANDS)}."
+            return f"The command must be one of {', '.join(COMMANDS)}."
         number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 2**32
         with self._changed:
             if self._state in ("finished", "failed"):
@@ -262,11 +264,13 @@ class Session:
                 self._stop = True
             elif name == "run":
                 if not number or value != int(value) or not 0 <= value < self.facts.settings["runs"]:
-                    return f"The runs are numbered 0 to {self.facts.settings['runs'] - 1}."
+                    return f"Run numbers go from 0 to {self.facts.settings['runs'] - 1}."
                 self._run = int(value)
             else:
                 if value is not None and not (number and SLOWEST <= value <= FASTEST):
-                    return f"A speed is from {SLOWEST:g} to {FASTEST:g} generations a second, or null for the fastest."
+                    return (
+                        f"The speed must be from {SLOWEST:g} to {FASTEST:g} generations per second, or null (fastest)."
+                    )
                 self._speed = None if value is None else float(value)
             self._changed.notify_all()
         self.page.wake()

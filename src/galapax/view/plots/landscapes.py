@@ -40,11 +40,11 @@ def landscape(
     """
     problem = data.with_functions(result.problem)
     if "y" in result or not isinstance(problem, Problem):
-        raise InputError("a landscape is of an objective of x alone, and this result is of a game of x and y.")
+        raise InputError("a landscape needs an objective of x only, and this is a min-max result.")
     if problem.fun is unavailable:
         raise InputError(
-            "this result was loaded without its objective, so there is no landscape: call minimize again, or give the "
-            "result its problem, result.problem = problem."
+            "this result was loaded without its objective, so no landscape can be drawn: call minimize again, or set "
+            "result.problem = problem."
         )
     sides = points or (31 if result.settings["blackbox"] else 161)
     if problem.dim == 1:
@@ -81,7 +81,7 @@ def _window(problem: Problem, chosen: tuple[int, int], window: Any) -> list[tupl
         return [(float(problem.bounds.lower[i]), float(problem.bounds.upper[i])) for i in chosen]
     ends = [(float(low), float(high)) for low, high in window]
     if len(ends) != 2 or not all(low < high for low, high in ends):
-        raise InputError(f"window must be two (from, to) pairs, such as [(0, 1), (0, 2)]; got {window!r}.")
+        raise InputError(f"window must be two (lower, upper) pairs, such as [(0, 1), (0, 2)]; got {window!r}.")
     return ends
 
 
@@ -149,7 +149,7 @@ def _draw_contours(axes: Axes, across: np.ndarray, up: np.ndarray, values: np.nd
     """Filled contours at quantiles of the values, so that valleys show whatever the range is."""
     finite = values[np.isfinite(values)]
     if not finite.size:
-        raise InputError("the objective gave no finite value on the grid, so there is nothing to draw.")
+        raise InputError("the objective has no finite value on the grid, so there is nothing to draw.")
     edges = np.unique(np.quantile(finite, np.linspace(0, 1, 25) ** 1.3))
     if len(edges) < 3:
         edges = np.linspace(finite.min() - 0.5, finite.max() + 0.5, 3)

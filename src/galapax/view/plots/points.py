@@ -38,7 +38,7 @@ def front(result: Result) -> Figure:
     """
     if "F" not in result:
         raise InputError(
-            "a front is of several objectives, and this result has one: use plot.convergence() or plot.landscape()."
+            "a front needs several objectives, and this result has one: use plot.convergence() or plot.landscape()."
         )
     F, knee = np.asarray(result.F, np.float64), result.knee
     if knee is None:
@@ -50,7 +50,7 @@ def front(result: Result) -> Figure:
     names = objective_names(result)
     _draw_parallel(axes, F, F.min(axis=0), F.max(axis=0), names, F[:, 0], names[0], F[knee], "knee")
     axes.set_xlabel("objective")
-    axes.set_ylabel("from the least to the most on the front")
+    axes.set_ylabel("from the lowest to the highest value on the front")
     set_title(axes, result)
     return figure
 
@@ -91,7 +91,7 @@ def parallel(result: Result, generation: int | None = None) -> Figure:
     problem = result.problem
     if generation is not None:
         kept = maps.snapshots_of(result, [generation])[generation]
-        x, values, best = np.asarray(kept.x), maps.fitness_of(kept), "knee" if "F" in result else "best in the end"
+        x, values, best = np.asarray(kept.x), maps.fitness_of(kept), "knee" if "F" in result else "final best"
     elif "F" in result:
         x, values, best = np.asarray(result.X), np.asarray(result.F)[:, 0], "knee"
     else:

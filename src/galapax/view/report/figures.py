@@ -49,8 +49,8 @@ def front(out: Page, result: Result) -> None:
     left = [f"{len(F) - len(kept):,} points"] * (len(kept) < len(F))
     left += [f"{len(names) - wide:,} columns"] * (wide < len(names))
     out.add(
-        '<p class="note">Click a heading to sort; filter by &lt;&nbsp;3, &gt;=&nbsp;2 or 1..2 under it.'
-        + (f" Left out here, and in front.csv: {' and '.join(left)}." if left else "")
+        '<p class="note">Click a heading to sort; below it, filter with &lt;&nbsp;3, &gt;=&nbsp;2 or 1..2.'
+        + (f" Not shown here, but in front.csv: {' and '.join(left)}." if left else "")
         + "</p>"
     )
 
@@ -85,8 +85,8 @@ def _front_chart(
     truth = data.true_front(result.problem, 400 if m == 2 else 600)
     if truth is not None:
         spec["truth"] = {"columns": list(range(m)), "data": [numbers(column, 5) for column in truth.T]}
-    hint = "Point at a dot for its recipe, click it to find it in the table below."
-    return spec, hint + (" Drag to turn the box." if m == 3 else "")
+    hint = "Hover over a point to see its recipe; click it to find it in the table below."
+    return spec, hint + (" Drag to rotate." if m == 3 else "")
 
 
 def _short_mark(text: str) -> str:
@@ -97,13 +97,13 @@ def convergence(out: Page, result: Result) -> None:
     history = data.history_of(result)
     out.section("Convergence")
     if history is None or not len(history):
-        out.add("<p>No history was kept; history=True keeps the values of every generation.</p>")
+        out.add("<p>No history was kept; use history=True to keep the values of every generation.</p>")
         return
     history = thinned(history, result.runs is not None)
     for objective in data.panels(result):
         drawn = data.convergence(result, history, objective)
         if not np.isfinite(drawn.best).any():
-            out.add("<p>No run had a feasible point whose value could be drawn.</p>")
+            out.add("<p>No run found a feasible point, so there is nothing to draw.</p>")
             break
         series = banded(drawn.values, "best" if len(drawn.best) == 1 else "median")
         if len(drawn.best) == 1 and history.violation is None and "F" not in result:
@@ -184,7 +184,7 @@ def _shares_chart(found: data.Shares, count: int) -> dict[str, Any]:
 
 def maps_of(out: Page, result: Result) -> None:
     kept = maps.snapshots_of(result) if result.get("snapshots") else {}
-    told = "Populations that were kept"
+    told = "Stored populations"
     if not kept:
         fitness = np.asarray(result.population_fitness, np.float64).reshape(len(result.population), -1)
         kept = {result.nit: Population(result.population, fitness, None)}  # type: ignore[arg-type]
@@ -196,19 +196,19 @@ def maps_of(out: Page, result: Result) -> None:
     names = result.problem.variable_names()
     short = ", ".join(names) if len(names) <= 12 else f"{names[0]} to {names[-1]}"
     lines = [
-        f"{told}{f' of run {_best_run(result)}, the best' if result.runs is not None else ''}. One row an individual, "
-        f"the best on top, one column a variable ({escape(short)}): lower bound "
+        f"{told}{f' of run {_best_run(result)}, the best' if result.runs is not None else ''}. One row per individual, "
+        f"best at the top, one column per variable ({escape(short)}): lower bound "
         '<span class="key colours"></span> upper bound.',
-        "Then the genome-convergence map: four variables in the colour of a pixel, one pixel an individual.",
+        "Next, the genome-convergence map: one pixel per individual, four variables in its colour.",
     ]
     if grey:
         infeasible = ', infeasible <span class="key orange"></span>' if genome.infeasible else ""
         lines.append(
-            f'Last the fitness: best <span class="key grey"></span> worst {escape(data.objective_names(result)[0])}'
+            f'Last, the fitness: best <span class="key grey"></span> worst {escape(data.objective_names(result)[0])}'
             f"{infeasible}{', on a logarithmic scale' if genome.log else ''}."
         )
     if not result.get("snapshots"):
-        lines.append("Earlier populations are here when snapshots=[1, 10, 100], say, kept them.")
+        lines.append("To see earlier populations here, keep them with snapshots=[1, 10, 100].")
     out.add(f"<p>{' '.join(lines)}</p>")
     columns = []
     for generation, population in kept.items():
@@ -259,4 +259,4 @@ def population(out: Page, result: Result) -> None:
         "tip": [d, *range(min(d, IN_TIP - 1))], "more": f"… {d + 1 - IN_TIP} more" * (d + 1 > IN_TIP),
         "alt": "The last population over two variables",
     }  # fmt: skip
-    out.chart(spec, "Choose the variables above; the colour is the value of the individual.")
+    out.chart(spec, "Choose the variables above; the colour shows the value of the individual.")

@@ -70,9 +70,9 @@ def file_section(out: Page, files: dict[str, str]) -> None:
     out.section("Data")
     links = "".join(f'<li><a href="{name}">{name}</a>: {escape(text)}</li>' for name, text in files.items())
     out.add(
-        "<p>Figures and tables above give their numbers by “CSV ↓”, thinned where there are "
-        f"very many. In full they are in the folder where this page was written:</p><ul>{links}</ul>"
-        '<p class="note">Written by galapax. In Python, gx.load(folder) reads it all again.</p>'
+        "<p>“CSV ↓” downloads the numbers of a figure or table, thinned if there are "
+        f"very many. The complete data are in the folder this page was written to:</p><ul>{links}</ul>"
+        '<p class="note">Written by galapax. In Python, gx.load(folder) reads everything back.</p>'
     )
 
 

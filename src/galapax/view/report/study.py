@@ -79,10 +79,11 @@ def _study_cells(out: Page, study: Study) -> None:
         },
     )  # fmt: skip
     out.add(
-        '<p class="note">Over the runs of each setting. success: the share of the runs that reached the target; ert: '
-        "evaluations per success; low and high: their 95 % intervals. Click a heading to sort, filter under it.</p>"
+        '<p class="note">Over the runs of each setting. success: the fraction of runs that reached the target; ert: '
+        "evaluations per success; low and high: their 95 % intervals. Click a heading to sort; filter in "
+        "the row below it.</p>"
         if any(target is not None for target in study.targets)
-        else '<p class="note">Over the runs of each setting. Click a heading to sort, filter under it.</p>'
+        else '<p class="note">Over the runs of each setting. Click a heading to sort; filter in the row below it.</p>'
     )
 
 
@@ -99,7 +100,11 @@ def _study_convergence(out: Page, study: Study) -> None:
     out.add('<div class="small-multiples">' if len(panels) > 1 else "<div>")
     for number, panel in enumerate(panels, 1):
         if not panel.curves:
-            why = "no history was kept" if study.value == "fun" else "hypervolume by generation is for two objectives"
+            why = (
+                "no history was kept"
+                if study.value == "fun"
+                else "the hypervolume per generation is measured only for two objectives"
+            )
             out.add(f"<p>{escape(panel.title)}: {why}.</p>")
             continue
         xs, series = _series(panel, 12_000 // len(study))
@@ -146,8 +151,9 @@ def _study_times(out: Page, study: Study) -> None:
     }  # fmt: skip
     note = (
         f"The empirical distribution of running times, over all runs{'' if count == 1 else f' and {count} problems'}: "
-        f"{data.TARGETS} targets a problem between its first value and its best known one, evenly on a logarithmic "
-        "scale. Further left and up is better."
+        f"{data.TARGETS} targets per problem between its first and its best known value, spaced evenly on "
+        "a logarithmic "
+        "scale. Curves further left and higher are better."
     )
     out.chart(spec, note)
 

@@ -82,7 +82,7 @@ function recipes(box, id) {
     const found = body.querySelector(`tr[data-row="${row}"]`);
     if (found) { found.classList.add("picked"); scroll.scrollTop = found.offsetTop - scroll.clientHeight / 2; }
   });
-  put(box, "p", { class: "note paper" }, `On paper at most 40 rows and 9 columns; ${table.file}.csv has all.`);
+  put(box, "p", { class: "note paper" }, `Printed: at most 40 rows and 9 columns; ${table.file}.csv has all of them.`);
   arrange();
   // two header rows stay on top while the rest scrolls
   const settle = () => { for (const cell of below.children) cell.style.top = `${top.offsetHeight}px`; };
