@@ -111,8 +111,8 @@ def _no_polish(request):
     """Nearly all tests are about the evolution, and the polish is a program more for each of them to compile."""
     with pytest.MonkeyPatch.context() as patch:
         if request.path.stem not in ("test_polish", "test_examples", "test_exchange"):
-            patch.setitem(gx.minimize.__kwdefaults__, "polish", False)
-            patch.setitem(gx.minimax.__kwdefaults__, "polish", False)
+            patch.setitem(gx.minimize.__wrapped__.__kwdefaults__, "polish", False)
+            patch.setitem(gx.minimax.__wrapped__.__kwdefaults__, "polish", False)
         yield
 
 

@@ -14,14 +14,17 @@ from galapax.core.names import one_line
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.core.stop import Stop
 from galapax.engines.interrupts import interrupts
+from galapax.numerics import random
 from galapax.results.result import Result
 from galapax.results.study import Study, measured
+from galapax.running.habits import welcoming
 from galapax.running.observers import observers
 from galapax.running.solve import solve
 from galapax.running.task import Task, check_comparable, prepare
 from galapax.sweep import message
 
 
+@welcoming
 def compare(
     problems: Sequence[str | Problem],
     algorithms: Sequence[str | Algorithm] | Mapping[str, str | Algorithm],
@@ -30,7 +33,7 @@ def compare(
     runs: int = 30,
     target: float | Mapping[str, float] | None = None,
     paired: bool = False,
-    seed: int = 0,
+    seed: int | None = 0,
     dtype: Any = None,
     progress: bool | None = None,
     threads: int | None = None,
@@ -48,7 +51,7 @@ def compare(
         populations start from the same points), with Wilcoxon's signed-rank test instead of Mann-Whitney.
     threads, checkpoint, resume: as in `minimize`.
     """
-    chosen = _problems(problems)
+    chosen, seed = _problems(problems), random.chosen(seed)
     solvers = _algorithms(algorithms)
     whole(runs, "runs", 2, "a single run does not show how much runs vary")
     if isinstance(target, Mapping):
@@ -62,7 +65,8 @@ def compare(
         for label, solver in solvers.items():
             options = {"max_evaluations": max_evaluations, "runs": runs, "seed": seed, "dtype": dtype}
             options["threads"] = threads
-            tasks[name, label] = prepare(problem, (solver,), **options)
+            called = {"blackbox": problem.blackbox, "vectorized": problem.vectorized}
+            tasks[name, label] = prepare(problem, (solver,), **options, **called)
     for task in tasks.values():  # refused before anything is run
         check_comparable(task)
     labels: list[dict[str, Any]] = []

@@ -26,8 +26,10 @@ from galapax.engines.worst_case import Check, worst_cases
 from galapax.evaluation.failures import check_policy
 from galapax.evaluation.game import TracedGame, trace_game
 from galapax.minimize import minimize
+from galapax.numerics import random
 from galapax.operators.mutation import best_1, rand_1
 from galapax.results.result import Result, all_runs
+from galapax.running.habits import welcoming
 from galapax.running.observers import Progress, observers
 from galapax.running.solve import solve
 from galapax.running.task import Task, assembled, check_outside, precision_of
@@ -37,6 +39,7 @@ SCENARIO_GENERATIONS = 4000
 MEMORY = 50  # worst y of earlier cycles that x goes on to be judged by
 
 
+@welcoming
 def minimax(
     fun: MinMaxProblem | Callable[..., Any],
     x_bounds: Any = None,
@@ -47,7 +50,7 @@ def minimax(
     population: int | None = None,
     generations: int | None = None,
     runs: int = 1,
-    seed: int = 0,
+    seed: int | None = 0,
     first_run: int | None = None,
     max_seconds: float | None = None,
     dtype: Any = "float64",
@@ -87,7 +90,7 @@ def minimax(
         raise InputError(f"history must be True or False, got {history!r}.")
     shared: dict[str, Any] = {
         "runs": runs,
-        "seed": seed,
+        "seed": random.chosen(seed),
         "first_run": first_run,
         "max_seconds": max_seconds,
         "on_failure": on_failure,

@@ -21,9 +21,11 @@ from galapax.core.stop import CODES, RUNNING, Rules, Stop
 from galapax.engines.resample import resampled
 from galapax.measures.indicators import hypervolume_2d
 from galapax.numerics import random
+from galapax.operators.discrete import nearest, onto_grid
 from galapax.operators.dominance import first_front
 from galapax.operators.selection import best_index, feasible
 
+GRID = 2**31 - 1  # folded into a generation's key for putting candidates onto the grid
 CYCLE = 2**31  # folded into a generation's key for what comes after it; its own draws use small numbers
 BEST, VIOLATION, SINCE_BETTER, REASON, SPENT, ACCEPTED = range(6)  # the columns of `marks`
 
@@ -85,6 +87,7 @@ class Search:
         state from before.
     with_x: whether the best x of each generation is recorded.
     resamples: so many fresh points may take the place of a candidate that failed.
+    only_codes: whether all variables are codes of integers or choices.
     """
 
     algorithm: Algorithm
@@ -98,6 +101,7 @@ class Search:
     leaves: bool = static(False)
     with_x: bool = static(False)
     resamples: int = static(0)
+    only_codes: bool = static(False)
 
     @property
     def columns(self) -> Columns:
@@ -123,6 +127,8 @@ class Search:
         own = 0 if initial is not None and initial.ndim == 3 else None
         batched = jax.vmap(init, in_axes=(self.setting_axes, 0, own), out_axes=axes)
         state = batched(self.algorithm, keys, initial)
+        if self._snaps:
+            state = state._replace(candidates=nearest(state.candidates, self.bounds))
         if not self.freeze:
             return Carry(state, None)
         first = jnp.array([jnp.inf, jnp.inf, 0, RUNNING, 0, 1], state.candidates.dtype)
@@ -184,6 +190,8 @@ class Search:
 
         step = jax.vmap(one, in_axes=(self.setting_axes, 0, axes, 0), out_axes=axes)
         state = self._cycled(step(self.algorithm, keys, asked.state, evaluation), keys, number, ends)
+        if self._snaps:
+            state = state._replace(candidates=self._on_grid(keys, state))
         rests = None if marks is None else self._rests(state, number, ends)
         extra = self.repairs * (1 + self.bounds.dim)  # a repair takes the values and the partial derivatives at a point
 
@@ -244,6 +252,17 @@ class Search:
             lambda leaf: 0 if not is_shared(leaf) and leaf.ndim else None, self.algorithm, is_leaf=is_shared
         )
 
+    @property
+    def _snaps(self) -> bool:
+        """Whether candidates are put onto a grid."""
+        return self.bounds.grid is not None and self.algorithm.snaps
+
+    def _on_grid(self, keys: Array, state: Any) -> Array:
+        def one(key: Array, x: Array, known: Array) -> Array:
+            return onto_grid(random.fold(key, GRID), x, known, self.bounds, self.only_codes)
+
+        return jax.vmap(one)(keys, state.candidates, state.parents.x)
+
     def _repaired(self, candidates: Array, number: Any) -> Array:
         """The rows take turns, as many each time, so that the work is the same in every generation."""
         objective = self.objective
@@ -253,7 +272,7 @@ class Search:
             return objective.repair(self.consts, x, self.bounds)
 
         turn = (number * self.repairs + jnp.arange(self.repairs, dtype=jnp.int32)) % candidates.shape[1]
-        return candidates.at[:, turn].set(jax.vmap(jax.vmap(repair))(candidates[:, turn]))
+        return candidates.at[:, turn].set(jax.vmap(jax.vmap(repair))(candidates[:, turn]))  # codes have no slope
 
     def counts(self, asked: Carry, number: Any) -> Array:
         """How many of the candidates of each run are to be evaluated, (R,): the first ones."""

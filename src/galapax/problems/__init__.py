@@ -22,6 +22,7 @@ from galapax.problems import (
     constrained,
     dtlz,
     minmax,
+    mixed,
     multiobjective,
 )
 from galapax.problems.bbob import bbob, suite
@@ -78,6 +79,14 @@ PROBLEMS: dict[str, Callable[..., Problem | MinMaxProblem]] = {
     "g23": cec2006_g14_g24.g23,
     "g24": cec2006_g14_g24.g24,
     "spring": constrained.spring,
+    "coil_spring": mixed.coil_spring,
+    "gear_train": mixed.gear_train,
+    "knapsack": mixed.knapsack,
+    "machines": mixed.machines,
+    "petrol": mixed.petrol,
+    "pressure_vessel": mixed.pressure_vessel,
+    "reinforced_beam": mixed.reinforced_beam,
+    "speed_reducer": mixed.speed_reducer,
     "cde_p1": minmax.cde_p1,
     "minmax_damped_cosine": minmax.minmax_damped_cosine,
     "minmax_damped_sine": minmax.minmax_damped_sine,

@@ -108,6 +108,9 @@ class Runs:
         return expected_running_time(self.nfev, self.success)
 
 
+LISTED = 12  # variables that a repr names
+
+
 class Result(dict[str, Any]):
     """The outcome of `minimize`, used by attribute or as a mapping, like scipy's OptimizeResult.
 
@@ -225,6 +228,11 @@ class Result(dict[str, Any]):
         return choose(self.F, self.sign, how)
 
     @property
+    def named(self) -> dict[str, Any]:
+        """x by the names of its variables: floats, and of declared variables ints, bools and labels."""
+        return self.problem.named(self.x)
+
+    @property
     def knee(self) -> int | None:
         """The row of the front's knee, whose solution is x; None where there is no front, or nothing on it."""
         return knee(self.F, self.sign) if "F" in self and len(self.F) else None
@@ -252,9 +260,17 @@ class Result(dict[str, Any]):
         path: Path = offered("save")(self, folder)
         return path
 
+    def _text(self, name: str) -> str:
+        """An entry in a line; x of declared variables by name."""
+        problem = self.get("problem")
+        if name != "x" or problem is None or problem.space is None:
+            return _shown(self[name])
+        parts = [f"{n}={problem.show(i, self.x[i])}" for i, n in enumerate(problem.variable_names()[:LISTED])]
+        return ", ".join(parts + [f"{problem.dim - LISTED} more"] * (problem.dim > LISTED))
+
     def __repr__(self) -> str:
         shown = ("message", "success", "fun", "x", "feasible", "nit", "nfev", "n_failed", "seed")
-        lines = [f"{name:>10}: {_shown(self[name])}" for name in shown if name in self]
+        lines = [f"{name:>10}: {self._text(name)}" for name in shown if name in self]
         for x, error in self.get("failures", ())[:2]:
             lines.append(f"{'failed':>10}: {error}, at x = {_shown(x)}")
         if "F" in self:

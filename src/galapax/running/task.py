@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +20,7 @@ from galapax.core.checks import finite, number, positive, reals, short, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Shape
 from galapax.core.islands import Islands
-from galapax.core.problem import Bounds, Described, MinMaxProblem, Problem
+from galapax.core.problem import Described, MinMaxProblem, Problem
 from galapax.core.record import Columns
 from galapax.core.restarts import Restarts
 from galapax.core.stop import NEVER, Rules
@@ -43,7 +44,8 @@ TOLERANCE = {"float64": 1e-11, "float32": 1e-6}  # as a share of the box
 class Task:
     """What is to be run: every one of the solvers makes that many runs."""
 
-    problem: Described
+    problem: Described  # as one of genes, see core/variables.py
+    declared: Described  # as it was given: what a Result shows
     objective: Traced | None  # None for a black box
     consts: Any  # the arrays of the objective
     steps: int  # see `Formulas.steps`
@@ -92,6 +94,10 @@ class Task:
         """Of the history's rows."""
         return Columns(self.shape, self.rules.reference is not None, self.problem.dim if self.history == "x" else 0)
 
+    def decoded(self, genes: np.ndarray) -> np.ndarray:
+        """x (..., d) of genes (..., d)."""
+        return genes if self.problem.space is None else self.problem.space.decode(genes)
+
     def of_cell(self, i: int) -> Task:
         """The task of one solver alone."""
         return replace(self, solvers=self.solvers[i : i + 1], bound=self.bound[i : i + 1])
@@ -118,6 +124,7 @@ class Task:
             leaves=self.blackbox or devices.on_cpu(),
             with_x=self.history == "x",
             resamples=RESAMPLES if self.on_failure == "resample" else 0,
+            only_codes=self.problem.space is not None and bool(self.problem.space.discrete.all()),
         )
 
 
@@ -142,7 +149,19 @@ def fitting(problem: Problem, blackbox: Any, vectorized: Any, dtype: Any, popula
     if not blackbox:
         together = (population or 1) if vectorized else 0
         objectives = objective_count(problem, precision_of(dtype, problem.constrained, blackbox), together)
-    return algorithms.resolve(None, problem.constrained, objectives)
+        if objectives == problem.dim >= 3 and problem.objectives is None and problem.reference_point is None:
+            warnings.warn(
+                f"fun of {problem.name!r} returns {objectives} numbers, as many as there are variables, and they are "
+                "taken as objectives. Was a sum forgotten? If so return one number, such as jnp.sum(...); if not, name "
+                "them by Problem(..., objectives=[...]).",
+                stacklevel=3,
+            )
+    return algorithms.resolve(None, problem.constrained, objectives, mixed(problem))
+
+
+def mixed(problem: Problem) -> int:
+    """The number of variables, if some of them are integers or choices; else 0."""
+    return problem.dim if problem.space is not None and problem.space.discrete.any() else 0
 
 
 def archived(solver: Algorithm, size: int) -> Algorithm:
@@ -239,6 +258,10 @@ def assembled(
     islands: Islands | None = None,
 ) -> Task:
     """A Task that no function is in yet, from arguments that are checked here."""
+    declared = problem
+    if isinstance(problem, Problem) and problem.space is not None:
+        problem.space.check(dtype)
+        problem = problem.coded()
     first = 0 if first_run is None else whole(first_run, "first_run", 0)
     if first + whole(runs, "runs", 1) > 2**32:
         raise InputError(f"run numbers go up to 2**32; first_run={first} and runs={runs} exceed that.")
@@ -278,6 +301,7 @@ def assembled(
         limit = min(limit, max(FEWEST_GENERATIONS, MOST_EVALUATIONS // evaluations))
     return Task(
         problem=problem,
+        declared=declared,
         objective=None,
         consts=None,
         steps=0,
@@ -299,7 +323,7 @@ def assembled(
         dtype=dtype,
         history=history,
         snapshots=_snapshots(snapshots),
-        initial=_initial(initial, problem.bounds, population, int(runs)),
+        initial=starting_genes(initial, declared, population, int(runs)),
         on_failure=on_failure,
         restarts=restarts,
         polish=_polish(polish),
@@ -470,12 +494,15 @@ def _snapshots(given: Any) -> tuple[int, ...]:
     return tuple(sorted({whole(g, "snapshots", 1) for g in given}))
 
 
-def _initial(initial: Any, bounds: Bounds, population: int, runs: int) -> np.ndarray | None:
-    """Starting points as (k, d), or (runs, k, d) when every run has its own."""
+def starting_genes(initial: Any, problem: Described, population: int, runs: int) -> np.ndarray | None:
+    """Genes of starting points as (k, d), or (runs, k, d) when every run has its own."""
     if initial is None:
         return None
+    bounds, space = problem.bounds, problem.space
     try:
-        points = reals(initial)
+        points = reals(initial) if space is None else space.points(initial)
+    except InputError:
+        raise
     except ValueError:
         raise InputError(f"initial must contain real numbers, one point per row; got {short(initial)}.") from None
     d = bounds.dim
@@ -500,4 +527,4 @@ def _initial(initial: Any, bounds: Bounds, population: int, runs: int) -> np.nda
             f"variable {first[-1]} of point {first[:-1] if points.ndim == 3 else first[0]} is {points[first]:g}, "
             f"and its bounds are {bounds.lower[first[-1]]:g} and {bounds.upper[first[-1]]:g}."
         )
-    return points
+    return points if space is None else space.encode(points)

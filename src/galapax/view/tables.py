@@ -214,12 +214,14 @@ def front_rows(result: Result) -> tuple[list[str], list[list[str]], list[list[st
     problem, points = result.problem, front_points(result)
     rows = list(points.values())
 
-    def line(name: str, values: np.ndarray) -> list[str]:
-        return [name, (problem.units or {}).get(name, ""), *(f"{value:.5g}" for value in values[rows])]
+    def line(name: str, values: np.ndarray, i: int | None = None) -> list[str]:
+        declared = i is not None and problem.space is not None and problem.space.discrete[i]
+        cells = [problem.show(i or 0, value) if declared else f"{value:.5g}" for value in values[rows]]
+        return [name, (problem.units or {}).get(name, ""), *cells]
 
     names = problem.objective_names(result.F.shape[1])
     values = [line(name, result.F[:, k]) for k, name in enumerate(names)]
-    recipe = [line(name, result.X[:, i]) for i, name in list(enumerate(problem.variable_names()))[:SHOWN]]
+    recipe = [line(name, result.X[:, i], i) for i, name in list(enumerate(problem.variable_names()))[:SHOWN]]
     if problem.dim > SHOWN:
         recipe.append([f"… {problem.dim - SHOWN} more variables", "", *[""] * len(rows)])
     recipe += [line(name, column) for name, column in result.get("derived", {}).items()]
