@@ -99,7 +99,10 @@ Archive = Annotated[
 ]
 Choose = Annotated[
     str | None,
-    typer.Option(help="Several objectives: also show the point that knee, ideal, or weights (0.7,0.3) choose."),
+    typer.Option(
+        help="Several objectives: also show the point that knee, ideal, weights (0.7,0.3), near:1,2 (values of the "
+        "objectives), reach:1,2 or your answers to a few questions (ask) choose."
+    ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Save to this folder: a new or an empty one.")]
 Force = Annotated[bool, typer.Option("--force", help="Let --out take a folder that is not empty, and replace its run.")]

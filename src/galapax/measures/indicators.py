@@ -212,6 +212,28 @@ def closest_to_ideal(front: Any) -> int:
     return _least(np.linalg.norm(points, axis=1), failed)
 
 
+def closest_to(front: Any, point: np.ndarray) -> int:
+    """The row closest to a point (m,), distances in units of the front's range."""
+    points, failed = _scaled(front)
+    return _least(np.linalg.norm(points - _placed(front, point), axis=1), failed)
+
+
+def achieving(front: Any, levels: np.ndarray, weights: Any = None) -> int:
+    """The row that comes closest to reaching all levels (m,), or exceeds them by the most in its worst objective.
+
+    By the achievement function of Wierzbicki (1980), LNEMS 177:468-486: the greatest of weighted distances to the
+    levels, in units of the front's range, and a thousandth of their sum, which leaves out points that another
+    dominates. weights: (m,), above 0; all alike if left out.
+    """
+    points, failed = _scaled(front)
+    m = points.shape[1]
+    w = np.ones(m) if weights is None else reals(weights)
+    if w.shape != (m,) or not np.isfinite(w).all() or (w <= 0).any():
+        raise InputError(f"weights must be {m} numbers above 0, one per objective; got {short(weights)}.")
+    short_of = w / w.sum() * (points - _placed(front, levels))
+    return _least(short_of.max(axis=1) + 1e-3 * short_of.sum(axis=1), failed)
+
+
 def _front(front: Any, name: str = "front") -> np.ndarray:
     """Rows without failures, checked."""
     try:
@@ -263,6 +285,13 @@ def _scaled(front: Any) -> tuple[np.ndarray, np.ndarray]:
     low, span = points.min(axis=0), np.ptp(points, axis=0)
     failed = ~np.isfinite(whole).all(axis=1)
     return (np.where(failed[:, None], low, whole) - low) / np.where(span > 0, span, 1), failed
+
+
+def _placed(front: Any, point: np.ndarray) -> np.ndarray:
+    """A point (m,) in the units of `_scaled`."""
+    points = _front(front)
+    span = np.ptp(points, axis=0)
+    return (point - points.min(axis=0)) / np.where(span > 0, span, 1)
 
 
 def _least(values: np.ndarray, failed: np.ndarray) -> int:
