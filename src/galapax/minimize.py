@@ -73,8 +73,8 @@ def minimize(
         restarts, at least 20 000 and at most a million; 6000 of the default with constraints, or a million
         evaluations).
     target: stop a run once its best feasible value is at least as good. max_evaluations: per run. max_seconds: in all.
-    stall: stop a run after so many generations without a better value. (With two objectives the value that target and
-        stall mean is the hypervolume up to the Problem's reference_point.)
+    stall: stop a run after so many generations without a better value. (With several objectives the value that target
+        and stall mean is the hypervolume up to the Problem's reference_point; of four and more an estimate.)
     tolerance: stop a run that has converged: its population lies within this share of the box in every variable. By
         default 1e-11 (1e-6 in float32); 0 lets it go on.
     restarts: what a run does that has converged or cannot get on: "plain" searches again, "ipop" with twice the

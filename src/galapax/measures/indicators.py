@@ -9,12 +9,28 @@ import importlib
 import warnings
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
 
 from galapax.core.checks import reals, short
 from galapax.core.errors import InputError
+from galapax.measures.hypervolumes import hypervolume_2d, hypervolume_3d, hypervolume_estimate
+
+__all__ = [
+    "achieving",
+    "by_generation",
+    "closest_to",
+    "closest_to_ideal",
+    "hypervolume",
+    "hypervolume_2d",
+    "hypervolume_3d",
+    "hypervolume_estimate",
+    "igd",
+    "igd_plus",
+    "knee",
+    "non_dominated",
+    "spread",
+    "weighted",
+]
 
 
 def hypervolume(front: Any, reference: Any) -> float:
@@ -46,25 +62,9 @@ def moocore() -> Any:
         return importlib.import_module("moocore")
     except ImportError:
         raise InputError(
-            "hypervolume needs the package moocore: pip install moocore; hypervolume_2d needs nothing."
+            "hypervolume needs the package moocore: pip install moocore; hypervolume_2d, hypervolume_3d and "
+            "hypervolume_estimate need nothing."
         ) from None
-
-
-def hypervolume_2d(objectives: Array, reference: Any, counted: Array | None = None) -> Array:
-    """The hypervolume of two objectives (n, 2), a scalar, in JAX: for `jit`, `vmap` and every generation of a run.
-
-    counted: (n,) bool, which rows take part, such as the feasible ones. Dominated rows may take part, they add nothing.
-    """
-    objectives = jnp.asarray(objectives)
-    corner = jnp.asarray(reference, objectives.dtype)
-    inside = jnp.all(objectives < corner, axis=1) & jnp.all(jnp.isfinite(objectives), axis=1)
-    if counted is not None:
-        inside &= counted
-    f1, f2 = (jnp.where(inside, objectives[:, k], corner[k]) for k in range(2))
-    f1, f2 = lax.sort((f1, f2), num_keys=2)
-    least = lax.cummin(f2)
-    before = jnp.concatenate([corner[1:], least[:-1]])
-    return jnp.sum((corner[0] - f1) * (before - least))
 
 
 def igd(front: Any, true_front: Any) -> float:

@@ -28,7 +28,8 @@ class History:
     mean, worst: over the surviving individuals.
     violation, feasible_share: with constraints, the best one's violation and the share of feasible individuals.
     x: with history="x", the best individual itself, one axis more.
-    hypervolume: of two objectives with a reference point, that of the feasible survivors (or of the archive).
+    hypervolume: of several objectives with a reference point, that of the feasible survivors (or of the archive);
+        of four and more an unbiased estimate, whose error `indicators.hypervolume_estimate` tells.
     A run of an ensemble that stopped early repeats its last row. Where runs were polished, that is one row more, after
     the last generation.
     """
@@ -74,7 +75,7 @@ class Runs:
     success: np.ndarray  # (R,) bool
     history: History | None
     fronts: list[Front] | None = None  # of several objectives; without the values of the constraints
-    hypervolume: np.ndarray | None = None  # (R,), of two objectives with a reference point
+    hypervolume: np.ndarray | None = None  # (R,), of several objectives with a reference point
 
     def __len__(self) -> int:
         return len(self.fun)
@@ -129,8 +130,8 @@ class Result(dict[str, Any]):
 
     With several objectives X (k, d), F (k, m), G, H and CV are the feasible individuals of all runs that none
     dominates, their objectives, constraints (or None) and violation; derived has k numbers by name; x and fun (m,) are
-    the front's knee, and population_fitness is (n, m). hypervolume: of two objectives with a reference point, the best
-    run's.
+    the front's knee, and population_fitness is (n, m). hypervolume: with a reference point, the best
+    run's; of four and more objectives an estimate.
     """
 
     problem: Described

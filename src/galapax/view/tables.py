@@ -11,7 +11,7 @@ import numpy as np
 from galapax.measures import statistics
 from galapax.results.front import trade_offs
 from galapax.results.result import Result, all_runs, constraint_names, finite_quantiles
-from galapax.results.study import SIGNIFICANT, Study, has_curves, scores, sign_of
+from galapax.results.study import SIGNIFICANT, Study, scores, sign_of
 from galapax.view import data
 
 SHOWN = 12  # variables or constraints listed one by one
@@ -104,8 +104,6 @@ def _values(study: Study) -> Grid:
     rows.append([Cell("seconds in all")] + [Cell(_seconds(study, name)) for name in names])
     if study.value == "hypervolume":
         note = "Hypervolume of the front, the larger the better. " + note
-        if not all(map(has_curves, study.results)):
-            note += " Hypervolumes by generation are measured for two objectives only."
         return Grid("Final hypervolumes", ["problem", *names], rows, note)
     return Grid("Final values", ["problem", *names], rows, note)
 
