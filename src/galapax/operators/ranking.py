@@ -6,7 +6,8 @@ Domination here is of columns: m objectives, then the violation where there is o
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from galapax.operators.reductions import MAX, SUM, Columns, over_others, rows_by
 
 SQUARED = 32  # blocks of so many points are chained by squares on a GPU, larger ones from halves
 NO_CHAIN = -(2**29)
+LONG, PIECES = 512, 6  # from so many points on they are ranked in so many pieces on a CPU
 UNROLLED = 8  # up to so many blocks are settled one after another without a loop
 
 
@@ -131,20 +133,33 @@ def ranks_by_pushing(objectives: Array, violation: Array | None = None) -> Array
     """Ranks for any number of objectives, in n steps of O(n m): each point in turn pushes those it dominates back.
 
     Points come in lexicographic order, in which nobody is dominated by a later one, so a point's rank is settled when
-    its turn comes.
+    its turn comes, and it is compared with later ones alone: in pieces, of which each leaves out those before it. The
+    first objective needs no comparing then, and that two points are equal shows by the number of their group.
     """
     columns, m = columns_of(objectives, violation)
     n = columns[0].shape[0]
     rows = jnp.arange(n, dtype=jnp.int32)
     *keys, order = lax.sort((*columns[m:], *columns[:m], rows), num_keys=len(columns), is_stable=True)
-    ordered = (*keys[len(columns) - m :], *keys[: len(columns) - m])
+    differs = jnp.stack([k[1:] != k[:-1] for k in keys]).any(axis=0)
+    group = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(differs, dtype=jnp.int32)])
+    lacks, compared = keys[: len(keys) - m], keys[len(keys) - m + 1 :]
 
-    def push(j: Array, ranks: Array) -> Array:
-        behind = dominates_columns(tuple(c[j] for c in ordered), ordered, m)
-        return jnp.maximum(ranks, jnp.where(behind, ranks[j] + 1, 0))
+    def push(start: int, j: Any, ranks: Array) -> Array:  # ranks: of the points from `start` on
+        behind = group[start:] > group[j]
+        for values in compared:
+            behind &= values[j] <= values[start:]
+        for values in lacks:
+            behind |= values[j] < values[start:]
+        return jnp.maximum(ranks, jnp.where(behind, ranks[j - start] + 1, 0))
 
-    sorted_ranks = lax.fori_loop(0, n, push, jnp.zeros(n, jnp.int32))
-    return jnp.zeros(n, jnp.int32).at[order].set(sorted_ranks)
+    pieces = 1 if n < LONG else PIECES
+    cuts = [n * k // pieces for k in range(pieces + 1)]
+    ranks, settled = jnp.zeros(n, jnp.int32), []
+    for start, end in pairwise(cuts):
+        ranks = lax.fori_loop(start, end, partial(push, start), ranks)
+        settled.append(ranks[: end - start])
+        ranks = ranks[end - start :]
+    return jnp.zeros(n, jnp.int32).at[order].set(jnp.concatenate(settled))
 
 
 def ranks_by_chains(objectives: Array, violation: Array | None = None, block: int | None = None) -> Array:
