@@ -85,8 +85,8 @@ def minimize(
         least 20 000 and at most a million; for the default with constraints 6000 or a million evaluations.
     target: stop a run once its best feasible value is at least this good.
     max_evaluations: limit per run. max_seconds: limit for the whole call.
-    stall: stop a run after this many generations without improvement. (With two objectives, target and stall refer to
-        the hypervolume with respect to the Problem's reference_point.)
+    stall: stop a run after this many generations without improvement. (With several objectives, target and stall refer
+        to the hypervolume up to the Problem's reference_point; of four and more it is an estimate.)
     tolerance: stop a run that has converged: its population spans less than this fraction of the box in every
         variable. The default is 1e-11 (1e-6 in float32); 0 disables the rule.
     restarts: what to do when a run has converged or makes no more progress: "plain" searches again, "ipop" doubles the

@@ -116,7 +116,10 @@ Archive = Annotated[
 ]
 Choose = Annotated[
     str | None,
-    typer.Option(help="Several objectives: also show the point chosen by knee, ideal or weights (0.7,0.3)."),
+    typer.Option(
+        help="Several objectives: also show the point chosen by knee, ideal, weights (0.7,0.3), near:1,2 (values of "
+        "the objectives), reach:1,2 or your answers to a few questions (ask)."
+    ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Save to this folder, which must be new or empty.")]
 Force = Annotated[

@@ -19,6 +19,7 @@ from rich.console import Console, RenderableType
 
 from galapax.core.errors import EvaluationError, InputError, LostProcess
 from galapax.core.stop import Stop
+from galapax.results.front import ASK
 from galapax.results.result import Result
 from galapax.results.study import Study
 from galapax.running.observers import LOOPBACK, Live
@@ -256,8 +257,8 @@ def choose(result: Result, choice: object) -> InputError | None:
     if choice is None or not np.size(result.get("F", ())):
         return None
     try:
-        result.choose(choice)
+        row = result.choose(**choice) if isinstance(choice, dict) else result.choose(choice)
     except InputError as error:
         return error
-    result["chosen"] = choice
+    result["chosen"] = {"asked": row} if isinstance(choice, str) and choice == ASK else choice
     return None

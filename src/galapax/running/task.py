@@ -384,11 +384,9 @@ def check_shape(task: Task, shape: Shape) -> None:
         raise InputError(f"restarts apply to one objective, and {task.problem.name!r} has {shape.objectives}.")
     asked = math.isfinite(task.rules.target) or task.rules.stall != NEVER
     if shape.objectives > 1 and task.rules.reference is None and asked:
-        known = "no" if task.problem.reference_point is None else "a"
         raise InputError(
-            "target and stall judge a front by its hypervolume, which is measured only for two objectives and a "
-            f"Problem with a reference_point; {task.problem.name!r} has {shape.objectives} objectives and "
-            f"{known} reference_point: remove target and stall."
+            f"target and stall judge a front by its hypervolume up to a reference_point, and {task.problem.name!r} has "
+            "none: add one with problem.with_(reference_point=...), or remove target and stall."
         )
 
 
@@ -400,8 +398,8 @@ def check_comparable(task: Task) -> None:
             "reference_point to measure it from: give it one by problem.with_(reference_point=...), a point that is "
             "worse in every objective than those of interest."
         )
-    if task.problem.reference_point is not None and len(task.problem.reference_point) > 2:
-        indicators.moocore()  # it measures more than two objectives, and would be missed only after the runs
+    if task.problem.reference_point is not None and len(task.problem.reference_point) > 3:
+        indicators.moocore()  # it measures more than three objectives, and would be missed only after the runs
 
 
 def precision_of(dtype: Any, constrained: bool, blackbox: bool) -> str:
@@ -436,7 +434,7 @@ def _goals(problem: Problem, target: Any, stall: Any, maximize: Any) -> tuple[fl
             corner = np.zeros(0)
         if corner.ndim != 1 or not corner.size or not np.isfinite(corner).all():
             raise InputError(f"reference_point must be finite numbers, one per objective; got {short(given)}.")
-        if corner.size == 2:
+        if corner.size > 1:
             reference = -corner if maximize else corner
     goal = -math.inf
     if target is not None:
