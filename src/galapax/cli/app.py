@@ -19,7 +19,7 @@ from galapax.core.errors import InputError
 from galapax.core.problem import MinMaxProblem
 from galapax.minimax import minimax
 from galapax.minimize import minimize
-from galapax.numerics import cache, devices
+from galapax.numerics import cache, devices, processes
 from galapax.results.result import Result
 from galapax.results.study import Study
 from galapax.storage import gagpu
@@ -65,6 +65,13 @@ def solve(
     workers: options.Workers = None,
     timeout: options.Timeout = None,
     retries: options.Retries = 0,
+    islands: options.Islands = None,
+    migrate_every: options.MigrateEvery = None,
+    migrants: options.Migrants = None,
+    topology: options.Topology = None,
+    coordinator: options.Coordinator = None,
+    process_id: options.ProcessId = None,
+    num_processes: options.NumProcesses = None,
     history: options.History = True,
     history_x: options.HistoryX = False,
     snapshots: options.Snapshots = None,
@@ -94,6 +101,9 @@ def solve(
     if use_cache:
         cache.enable()
     with show.clear_errors():
+        processes.start(coordinator, process_id, num_processes)
+        if processes.index():  # the first one shows and writes
+            quiet, as_json, out, live = True, False, None, False
         page = show.find_page(live, port, host, open_page, paused, quiet)
         show.check_folder(out, force, "result.json")
         settings = setting or []
@@ -119,6 +129,7 @@ def solve(
                 ("--vectorized", vectorized, False),
                 ("--blackbox", blackbox, False),
                 ("--workers", workers, None),
+                ("--islands", islands, None),
                 ("--timeout", timeout, None),
                 ("--retries", retries, 0),
                 ("--history-x", history_x, False),
@@ -180,6 +191,7 @@ def solve(
                 workers=workers,
                 timeout=timeout,
                 retries=retries,
+                islands=find.find_islands(islands, migrate_every, migrants, topology),
                 history="x" if history and (history_x or runs == 1 or config is not None) else history,
                 snapshots=find.parse_snapshots(snapshots, generations, max_evaluations is None and max_seconds is None),
                 initial=find.read_points(initial, wanted.dim),

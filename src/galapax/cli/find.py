@@ -17,6 +17,7 @@ from galapax import algorithms, problems
 from galapax.algorithms.cde import CDE
 from galapax.core.algorithm import Algorithm
 from galapax.core.errors import InputError, unknown_name
+from galapax.core.islands import Islands
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.evaluation.fit import objective_count
 from galapax.minimax import usual
@@ -358,3 +359,14 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def find_islands(count: int | None, every: int | None, migrants: int | None, topology: str | None) -> Islands | None:
+    """The islands that the options ask for."""
+    given = {"migrate_every": every, "migrants": migrants, "topology": topology}
+    asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if count is None:
+        if asked:
+            raise InputError("--migrate-every, --migrants and --topology are for islands: add --islands.")
+        return None
+    return Islands(count, **asked)

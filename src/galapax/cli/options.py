@@ -85,6 +85,19 @@ OnFailure = Annotated[str | None, typer.Option(help="How to treat NaN, inf and e
 Workers = Annotated[
     int | None, typer.Option(help="Call the functions, as plain Python, in this many processes; -1 for one per core.")
 ]
+Islands = Annotated[int | None, typer.Option(help="Populations per run that exchange individuals.")]
+MigrateEvery = Annotated[int | None, typer.Option(help="Generations between migrations of islands.")]
+Migrants = Annotated[int | None, typer.Option(help="Individuals that an island receives at a migration.")]
+Topology = Annotated[str | None, typer.Option(help="Where they come from: ring, torus, complete or random.")]
+Coordinator = Annotated[
+    str | None,
+    typer.Option(
+        help="Share the runs or islands with other processes that run the same command: host:port of process 0, or "
+        "auto under SLURM and MPI launchers."
+    ),
+]
+ProcessId = Annotated[int | None, typer.Option(help="Number of this process, from 0.")]
+NumProcesses = Annotated[int | None, typer.Option(help="How many processes there are.")]
 Timeout = Annotated[float | None, typer.Option(help="Time limit for one evaluation by a worker, in seconds.")]
 Retries = Annotated[int, typer.Option(help="How many times to retry a failed evaluation.")]
 Paired = Annotated[bool, typer.Option("--paired", help="Paired comparison, seed by seed (Wilcoxon).")]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import sys
 import tempfile
 import threading
 import warnings
@@ -15,7 +17,7 @@ import numpy as np
 import typer
 from rich.console import Console, RenderableType
 
-from galapax.core.errors import EvaluationError, InputError
+from galapax.core.errors import EvaluationError, InputError, LostProcess
 from galapax.core.stop import Stop
 from galapax.results.result import Result
 from galapax.results.study import Study
@@ -48,6 +50,10 @@ def clear_errors() -> Iterator[None]:
     except EvaluationError as error:
         complain(str(error))
         raise typer.Exit(FAILED) from None
+    except LostProcess as error:
+        complain(str(error))
+        sys.stdout.flush()
+        os._exit(FAILED)  # an orderly end would wait for the process that is gone
     except MemoryError as error:
         complain(f"not enough memory ({error}): use fewer runs or a smaller population.")
         raise typer.Exit(WRONG) from None

@@ -18,6 +18,10 @@ class EvaluationError(RuntimeError):
     """An objective or constraint failed during a run that was told to stop at failures."""
 
 
+class LostProcess(RuntimeError):
+    """Another process that computes the same run is gone."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     """The error for a name that is in no registry, with the nearest names that are."""
     names = sorted(known)

@@ -66,7 +66,8 @@ class Islands:
             rows = max(r for r in range(1, math.isqrt(self.count) + 1) if self.count % r == 0)
             columns = self.count // rows
             row, column = here // columns, here % columns
-            moves = np.array([(0, -1), (-1, 0), (0, 1), (1, 0)])[(slot + (turn - 1) * self.migrants) % 4]
+            around = [(0, -1), (0, 1)] if rows == 1 else [(0, -1), (-1, 0), (0, 1), (1, 0)]
+            moves = np.array(around)[(slot + (turn - 1) * self.migrants) % len(around)]
             source = (row + moves[..., 0]) % rows * columns + (column + moves[..., 1]) % columns
         elif self.topology == "complete":
             source = (here + 1 + ((turn - 1) * self.migrants + slot) % others) % self.count

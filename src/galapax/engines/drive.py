@@ -160,8 +160,14 @@ class Between(Protocol):
     def migrate(self, clock: Clock, parts: list[Slice], made: int) -> None:
         """Do it."""
 
-    def agree(self, ended: bool, stopped: Stop | None) -> tuple[bool, Stop | None]:
-        """Whether all slices have ended, and why all of them stop, if so."""
+    def mine(self, known: Done | Standing | None) -> Done | Standing | None:
+        """The part of what is known of a batch that is this process's."""
+
+    def whole(self, track: Track) -> Track:
+        """What all processes know of the batch, from what this one does of its slices."""
+
+    def agree(self, stopped: Stop | None) -> Stop | None:
+        """Why all of them stop, if so."""
 
 
 def drive(
@@ -175,6 +181,8 @@ def drive(
 ) -> Outcome:
     """Run slices side by side until every run is finished or something asks to stop."""
     known = watch.journal.enter() if watch.journal is not None else None
+    if between is not None:
+        known = between.mine(known)
     if isinstance(known, Done):
         _merge(watch.taken, known.taken)
         return known.outcome
@@ -182,6 +190,7 @@ def drive(
     made = _begin(engine, parts, known, watch)
     taken: dict[int, list[Population]] = {} if known is None else dict(known.taken)
     track = Track.join([part.known for part in parts])
+    track = track if between is None else between.whole(track)
     length, took, waited = 0, 0.0, 0.0
     if made >= limit or bool((track.reason != RUNNING).all()):  # it was over when it was kept
         return _finished(engine, parts, watch, taken, made, None, waited)
@@ -202,6 +211,8 @@ def drive(
         compiled = engine.clock.compile_seconds
         _advance(engine, going, made + 1, length)
         before, track = track, Track.join([part.known for part in parts])
+        if between is not None:
+            track = between.whole(track)
         took = time.perf_counter() - start
         waited += took - (engine.clock.compile_seconds - compiled)
         made += length
@@ -212,7 +223,7 @@ def drive(
                 part.history.append(pieces[0][:length].copy() if len(pieces) == 1 else np.concatenate(pieces)[:length])
         stopped = _look(watch, made, before, track, parts, ended)
         if between is not None:
-            ended, stopped = between.agree(ended, stopped)
+            stopped = between.agree(stopped)
         last = ended or stopped is not None
         _take_snapshots(engine, parts, taken, {made} if made == until and at < len(watch.snapshots) else set())
         if watch.journal is not None and (last or watch.journal.due(made)):

@@ -19,6 +19,8 @@ from galapax.core.algorithm import Algorithm
 from galapax.core.islands import Islands
 from galapax.core.stop import CODES, RUNNING, Stop
 from galapax.engines.drive import Slice
+from galapax.engines.journal import Done, Standing
+from galapax.engines.outcome import Track
 from galapax.engines.programs import Clock
 from galapax.engines.search import REASON, Carry, Search, run_axes, settle
 from galapax.numerics import processes, random
@@ -62,11 +64,25 @@ class Exchange:
             part.carry = clock.call(_arrive, (own.replace == "worst",), *arguments)
             at += len(part.wanted)
 
-    def agree(self, ended: bool, stopped: Stop | None) -> tuple[bool, Stop | None]:
-        if not self.share.shared:
-            return ended, stopped
-        told = processes.tell_all((ended, stopped))
-        return all(over for over, _ in told), next((why for _, why in told if why is not None), None)
+    def mine(self, known: Done | Standing | None) -> Done | Standing | None:
+        if known is None or not self.share.shared:
+            return known
+        pieces = self.share.pieces
+        taken = {g: kept[pieces.start : pieces.stop] for g, kept in known.taken.items()}
+        if isinstance(known, Done):
+            rows = slice(self.share.first, self.share.first + self.share.own)
+            return Done(known.outcome.of_runs(rows), taken)
+        carries, tracks, history = (
+            getattr(known, name)[pieces.start : pieces.stop] for name in ("carries", "tracks", "history")
+        )
+        return Standing(known.made, carries, tracks, history, taken)
+
+    def whole(self, track: Track) -> Track:
+        return Track.join(processes.tell_all(track)) if self.share.shared else track
+
+    def agree(self, stopped: Stop | None) -> Stop | None:
+        told = processes.tell_all(stopped) if self.share.shared else [stopped]
+        return next((why for why in told if why is not None), None)
 
     def _over(self, parts: list[Slice]) -> np.ndarray:
         """Which rows belong to a run of which some island has reached the target."""

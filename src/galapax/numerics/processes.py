@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from galapax.core.errors import InputError
+from galapax.core.errors import InputError, LostProcess
 
 START_SECONDS = 300  # to wait for the others
 BEAT_SECONDS = 30  # after which a process that is not heard of counts as lost
@@ -72,7 +72,7 @@ class Share:
         starts = [0, *ends[:-1]]
         self.pieces = range(starts[me], ends[me])
         self.counts = [sum(sizes[a:b]) for a, b in zip(starts, ends, strict=True)]  # rows of each process
-        self.first, self.total = sum(self.counts[:me]), sum(sizes)
+        self.first, self.own, self.total = sum(self.counts[:me]), self.counts[me], sum(sizes)
 
     @property
     def shared(self) -> bool:
@@ -113,8 +113,4 @@ def _all_gather(array: np.ndarray) -> np.ndarray:
         raise LostProcess(
             "another process of this run has ended, so this one cannot go on: start all of them again; with a "
             f"checkpoint, resume=True goes on from the last one. ({str(error).splitlines()[0][:200]})"
-        ) from error
-
-
-class LostProcess(RuntimeError):
-    """Another process that computes the same run is gone."""
+        ) from None

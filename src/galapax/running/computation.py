@@ -174,7 +174,8 @@ def black_box(task: Task, known: BlackBox | None = None) -> Iterator[BlackBox | 
 
 def _joined(taken: list[dict[int, list[Any]]]) -> dict[int, list[Any]]:
     """The snapshots of all processes."""
-    return {g: [part for own in taken for part in own.get(g, [])] for g in taken[0]}
+    known = sorted({g for own in taken for g in own})  # a process without slices knows none
+    return {g: [part for own in taken for part in own.get(g, [])] for g in known}
 
 
 def _of_rows(algorithm: Any, rows: np.ndarray) -> Any:

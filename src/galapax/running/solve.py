@@ -37,6 +37,7 @@ from galapax.running.observers import Facts, Keeper, Observers, Progress, watchi
 from galapax.running.polish import check_polish, polish
 from galapax.running.searches import searches
 from galapax.running.task import Task
+from galapax.running.together import of_this_process
 
 
 def solve(
@@ -48,6 +49,7 @@ def solve(
     known: the black box of an earlier attempt, which remembers what it was asked first.
     """
     began = time.perf_counter() if began is None else began
+    observers = of_this_process(task, observers)
     # float64 is switched on for this run alone: importing or using galapax changes no setting of JAX
     with (
         interrupts() as noted,
