@@ -18,8 +18,10 @@ def to_pymoo(result: Result) -> Any:
     except ImportError:
         raise InputError("to_pymoo needs pymoo: pip install pymoo.") from None
     several = "F" in result
-    own: dict[str, Any] = {"X": result.X, "F": result.F, "G": result.G, "H": result.H, "CV": result.CV[:, None]}
-    if not several:
+    own: dict[str, Any]
+    if several:
+        own = {"X": result.X, "F": result.F, "G": result.G, "H": result.H, "CV": result.CV[:, None]}
+    else:
         own = {"X": result.x[None], "F": np.array([[result.fun]]), "CV": np.array([[result.violation]])}
         own |= {name: None if part is None else part[None] for name, part in (("G", result.ineq), ("H", result.eq))}
     known = {name: values for name, values in own.items() if values is not None}

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.core.errors import InputError
+from galapax.core.errors import UnknownArgument
 from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.problem import Bounds
 from galapax.core.stop import CODES, RUNNING, Stop
@@ -74,7 +74,7 @@ class Algorithm:
             if name not in known:
                 here = [word for word in ELSEWHERE.get(name, ()) if word in known]
                 hint = f"write {' or '.join(here)}" if here else f"it has {', '.join(known)}"
-                raise InputError(f"{cls.__name__} has no hyper-parameter {name!r}: {hint}.")
+                raise UnknownArgument(f"{cls.__name__} has no hyper-parameter {name!r}: {hint}.")
         return super().__new__(cls)
 
     several_objectives: ClassVar[bool] = False

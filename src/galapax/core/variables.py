@@ -392,7 +392,7 @@ class Coded(Declared):
 def is_variables(bounds: Any) -> bool:
     """Whether these are variables, in a dict or a list, and not (lower, upper) pairs alone."""
     if isinstance(bounds, Mapping):
-        return True
+        return all(isinstance(name, str) for name in bounds)
     return isinstance(bounds, list | tuple) and any(isinstance(v, Variable) for v in bounds)
 
 

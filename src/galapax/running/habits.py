@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from galapax.core.checks import short
-from galapax.core.errors import InputError, unknown_name
+from galapax.core.errors import InputError, UnknownArgument, unknown_name
 from galapax.core.problem import Function, Problem
 from galapax.core.variables import is_variables, with_integers
 
@@ -94,8 +94,8 @@ def answered(name: str, known: Iterable[str], verb: str, value: Any = None) -> I
     """The sentence about a keyword that is not one here."""
     if name in WORDS:
         same = re.fullmatch(r"write \w+", WORDS[name]) and isinstance(value, int | float)
-        return InputError(f"{verb} has no {name!r}: {WORDS[name]}{f'={value}' if same else ''}.")
-    return unknown_name(f"argument of {verb}", name, known)
+        return UnknownArgument(f"{verb} has no {name!r}: {WORDS[name]}{f'={value}' if same else ''}.")
+    return UnknownArgument(str(unknown_name(f"argument of {verb}", name, known)))
 
 
 def described(

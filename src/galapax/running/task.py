@@ -149,7 +149,8 @@ def fitting(problem: Problem, blackbox: Any, vectorized: Any, dtype: Any, popula
     if not blackbox:
         together = (population or 1) if vectorized else 0
         objectives = objective_count(problem, precision_of(dtype, problem.constrained, blackbox), together)
-        if objectives == problem.dim >= 3 and problem.objectives is None and problem.reference_point is None:
+        named = problem.objectives is not None or problem.reference_point is not None
+        if objectives == problem.dim >= 3 and not named and not vectorized:
             warnings.warn(
                 f"fun of {problem.name!r} returns {objectives} numbers, as many as there are variables, and they are "
                 "taken as objectives. Was a sum forgotten? If so return one number, such as jnp.sum(...); if not, name "
