@@ -11,6 +11,7 @@ import numpy as np
 
 from galapax.core.checks import number, reals, short
 from galapax.core.errors import InputError
+from galapax.core.hooks import Shown
 from galapax.core.names import RESERVED, one_line
 
 Function = Callable[..., Any]
@@ -134,7 +135,7 @@ def unavailable(x: Any) -> Any:
     raise InputError("This problem was loaded or copied without its functions; define it again to evaluate it.")
 
 
-class Described:
+class Described(Shown):
     """How a problem is called and what its parts are called; shared by all kinds."""
 
     name: str

@@ -13,7 +13,7 @@ import numpy as np
 from galapax import problems
 from galapax.core.errors import InputError
 from galapax.core.problem import Described, Problem, unavailable
-from galapax.measures.statistics import ecdf, ecdf_over_targets, log_targets, quantile_curves
+from galapax.measures.statistics import describe, ecdf, ecdf_over_targets, log_targets, quantile_curves
 from galapax.results.result import History, Result, all_runs
 from galapax.results.study import (
     Study,
@@ -320,6 +320,36 @@ def study_ends(study: Study) -> list[Panel]:
         found_any = any(len(curve.x) for curve in drawn)
         out.append(Panel(title, distance_name(study.value, known), known, "share of runs", drawn if found_any else []))
     return out
+
+
+class HeatMap(NamedTuple):
+    """The median of the runs over two hyper-parameters."""
+
+    title: str
+    across: str
+    up: str
+    columns: list[str]
+    rows: list[str]
+    values: np.ndarray  # (rows, columns), NaN where there is none
+    name: str
+    log: bool
+
+
+def heat_map(study: Study) -> HeatMap:
+    """Of a sweep over two hyper-parameters; of more, the best median over the others."""
+    if study.kind != "sweep" or len(study.axes) < 2:
+        raise InputError("a heat map needs a sweep over two hyper-parameters.")
+    (up, rows), (across, columns) = list(study.axes.items())[:2]
+    reference, known = _reference({cell_name(labels): result for labels, result in study})
+    values = np.full((len(rows), len(columns)), np.nan)
+    for labels, result in study:
+        where = rows.index(labels[up]), columns.index(labels[across])
+        median = describe(gap(scores(result), reference))["median"]
+        values[where] = np.fmin(values[where], median)
+    name = f"median {distance_name(study.value, known)}"
+    texts = [[f"{v:.6g}" if isinstance(v, float) else str(v) for v in values_] for values_ in (columns, rows)]
+    title = f"{study.results[0].problem.name} · {study.results[0].settings['algorithm']}"
+    return HeatMap(title, across, up, texts[0], texts[1], values, name, wants_log(values))
 
 
 def running_times(study: Study) -> Panel:
