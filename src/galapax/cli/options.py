@@ -143,6 +143,7 @@ UseCache = Annotated[
 
 # the live page
 LivePage = Annotated[bool, typer.Option("--live", help="Show the run on a live page in the browser.")]
+Replayed = Annotated[bool, typer.Option("--live", help="Replay the run on the live page in the browser.")]
 Port = Annotated[int | None, typer.Option(help="Port of the live page; by default any free port.")]
 Host = Annotated[
     str | None, typer.Option(help="Address the live page listens on (127.0.0.1); any other needs the printed token.")

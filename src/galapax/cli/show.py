@@ -28,6 +28,7 @@ from galapax.storage.atomic import is_temporary
 from galapax.storage.files import to_json
 from galapax.storage.plain import plain_result
 from galapax.storage.tables import front_table
+from galapax.view import live as live_page
 from galapax.view import terminal
 
 console = Console()
@@ -238,6 +239,17 @@ def say_resume(result: Result, checkpoint: Path | None, quiet: bool) -> None:
     """How to go on with a run that somebody ended."""
     if checkpoint is not None and not quiet and result.stop.early:
         Console(stderr=True).print(f"To continue: galapax resume {checkpoint}", highlight=False)
+
+
+def tell_page(page: Live | None, folder: Path) -> None:
+    """Tell the live page where its run was saved."""
+    live_page.saved(page, folder)
+
+
+def replay(page: Live, result: Result, folder: Path) -> None:
+    """Play a saved run on the live page until Ctrl-C."""
+    if live_page.replayed(page, result, folder):
+        keep_page(page, True, False)
 
 
 def keep_page(page: Live | None, wait: bool, quiet: bool) -> None:

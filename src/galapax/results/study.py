@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from galapax.core.errors import InputError
-from galapax.core.hooks import offered
+from galapax.core.hooks import Shown, offered
 from galapax.core.stop import Stop
 from galapax.measures import indicators, statistics
 from galapax.measures.statistics import Comparison, Friedman
@@ -21,7 +21,7 @@ SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
-class Study:
+class Study(Shown):
     """Results by name: one cell for each setting of a sweep, or for each problem and algorithm of a comparison.
 
     kind: "sweep" or "comparison". axes: {name: values in order}; a cell is identified by one value of each.
@@ -170,6 +170,18 @@ class Study:
             where = (self.axes["problem"].index(labels["problem"]), self.axes["algorithm"].index(labels["algorithm"]))
             table[where] = statistics.describe(scores(result))["median"]
         return statistics.friedman(table)
+
+    def to_dataframe(self, table: str = "runs") -> Any:
+        """A pandas DataFrame. table: "runs", one row per run of each cell, or "summary", one row per cell."""
+        return offered("frame")(self, table)
+
+    @property
+    def plot(self) -> Any:
+        """Figures: plot.convergence(), plot.running_times(), plot.final(), plot.heatmap(); plot() chooses.
+
+        See `view.accessor.StudyPlot`, which this is.
+        """
+        return offered("plot_study")(self)
 
     def save(self, folder: str | Path) -> Path:
         """Write the study to a folder: tables as CSV, Markdown and LaTeX, pictures, a page, and the data for `load`.
