@@ -60,6 +60,7 @@ def minimize(
     live: Any = False,
     checkpoint: Any = None,
     resume: Any = None,
+    engine: str = "auto",
 ) -> Result:
     """Find the x in a box that minimises `fun`, and say how it went.
 
@@ -117,6 +118,8 @@ def minimize(
         killed, stopped or out of time goes on from it as if nothing had been, bit for bit.
     resume: the checkpoint to go on from, with the other arguments as they were; True for the file of `checkpoint`, if
         it is there. max_seconds counts anew.
+    engine: "xla" compiles the run with XLA; "fused" makes one GPU kernel of objective and algorithm (docs/fused.md),
+        or says why it cannot; "auto" takes the faster one. `result.engine` says which it was, and why.
     """
     began = time.perf_counter()
     problem, algorithm = problem_of(fun, bounds, algorithm, ineq, eq)
@@ -151,6 +154,7 @@ def minimize(
         "retries": retries,
         "cache": cache,
         "asynchronous": asynchronous,
+        "engine": engine,
     }
 
     def run(problem: Problem, solver: Algorithm, guessed: bool = False, known: BlackBox | None = None) -> Result:

@@ -48,6 +48,8 @@ def fingerprint(task: Task) -> dict[str, str]:
         "tolerance": str(rules.tolerance),
         "reference point": _digest([] if rules.reference is None else [rules.reference]),
     }
+    if task.engine in ("fused", "native"):  # the others round alike
+        own["engine"] = task.engine
     if task.restarts is not None:
         own["restarts"] = task.restarts.name
         own["limits"] = f"{rules.generations} generations, {rules.evaluations} evaluations"

@@ -30,6 +30,7 @@ from galapax.numerics import devices
 from galapax.results.result import Result
 from galapax.running.assemble import Answers, result_of, settings_of, try_derived
 from galapax.running.computation import Computation, black_box
+from galapax.running.engines import choice
 from galapax.running.fingerprint import fingerprint
 from galapax.running.memory import exhausted
 from galapax.running.observers import Facts, Keeper, Observers, Progress, watching
@@ -56,6 +57,10 @@ def solve(
         _kept(task, observers, noted) as journal,
     ):
         clock = Clock()
+        since = clock.begin()
+        engine = choice(task)
+        task = replace(task, engine=engine.name)
+        clock.end(since)
         check_polish(task)
         try_derived(task)
         ready = time.perf_counter()
@@ -91,6 +96,7 @@ def solve(
         timings |= {"held": watch.held} if watch.held else {}
         for result in results:
             result["timings"] = dict(timings)
+            result["engine"] = str(engine)
         stopped = total.stopped
         if noted.seen and stopped is None:
             stopped = Stop.INTERRUPT

@@ -34,6 +34,7 @@ from galapax.running.memory import check_memory
 
 MOST_EVALUATIONS = 1_000_000  # of a run that nothing limits, unless that are fewer generations than these
 FEWEST_GENERATIONS = 1000
+ENGINES = ("auto", "xla", "fused", "native")
 TOLERANCE = {"float64": 1e-11, "float32": 1e-6}  # as a share of the box
 
 
@@ -68,6 +69,7 @@ class Task:
     restarts: Restarts | None = None
     calls: Calls = field(default_factory=Calls)  # how a black box is called
     polish: bool | str = False  # refine the best of each run by its gradient: True, False or "auto"
+    engine: str = "auto"  # one of ENGINES
 
     @property
     def population(self) -> int:
@@ -228,6 +230,7 @@ def assembled(
     guessed: bool = False,
     restarts: Restarts | None = None,
     polish: Any = False,
+    engine: Any = "auto",
     calls: Calls = Calls(),
 ) -> Task:
     """A Task that no function is in yet, from arguments that are checked here."""
@@ -291,6 +294,7 @@ def assembled(
         on_failure=on_failure,
         restarts=restarts,
         polish=_polish(polish),
+        engine=_engine(engine),
         calls=calls,
     )
 
@@ -429,6 +433,12 @@ def _polish(given: Any) -> bool | str:
     if isinstance(given, str) and given == "auto":
         return given
     raise InputError(f'polish must be "auto", True or False, got {short(given)}.')
+
+
+def _engine(given: Any) -> str:
+    if isinstance(given, str) and given in ENGINES:
+        return given
+    raise InputError(f"engine must be one of {', '.join(map(repr, ENGINES))}, got {short(given)}.")
 
 
 def _snapshots(given: Any) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ SHARED = 200 * 1024  # bytes of memory that a block on a GPU shares, at most; th
 THREADS = 1024
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Text:
     """C text of a kernel, and what it takes to call it.
 
