@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -30,8 +30,8 @@ class Choice(NamedTuple):
         return f"{self.name}: {self.why}"
 
 
-def choice(task: Task) -> Choice:
-    """The engine for a task; one that was asked for and cannot be had is refused."""
+def choice(task: Task, clock: Clock) -> Choice:
+    """The engine for a task; one that was asked for and cannot be had is refused. clock: is told of compiling."""
     asked = task.engine
     if task.blackbox:
         if asked in ("fused", "native"):
@@ -42,15 +42,15 @@ def choice(task: Task) -> Choice:
     if asked == "xla":
         return Choice("xla", "as asked")
     if asked == "auto":
-        return _best(task)
+        return _best(task, clock)
     try:
-        _fusible(task, asked)
+        _fusible(task, asked, clock)
     except NotFusible as error:
         raise InputError(f'engine="{asked}" cannot make this run: {error}. engine="auto" can.') from None
     return Choice(asked, "as asked")
 
 
-def _best(task: Task) -> Choice:
+def _best(task: Task, clock: Clock) -> Choice:
     if devices.platform() != "gpu":
         return Choice("xla", "fused kernels need an NVIDIA GPU")
     if not task.bound[0].fuses:
@@ -59,36 +59,36 @@ def _best(task: Task) -> Choice:
     if genes > GENES:
         return Choice("xla", f"a population of {genes} numbers is too large for a kernel with one block a run")
     try:
-        _fusible(task, "fused")
+        _fusible(task, "fused", clock)
     except NotFusible as error:
         return Choice("xla", f"not fused: {error}")
     return Choice("fused", "the whole run is one kernel, one block a run")
 
 
-def _fusible(task: Task, engine: str) -> None:
+def _fusible(task: Task, engine: str, clock: Clock) -> None:
     """Write and compile the kernel, which is then remembered, or say why it cannot be."""
     if engine == "fused":
         cuda.present()
     elif host.compiler() is None:
         raise NotFusible("no C compiler was found on this machine")
     with jax.enable_x64(task.dtype == "float64"):
-        _kernel(task.search(), task.total, engine)
+        _kernel(task.search(), task.total, engine, clock)
 
 
-def _kernel(search: Search, runs: int, engine: str) -> None:
+def _kernel(search: Search, runs: int, engine: str, clock: Clock) -> None:
+    start = clock.begin()
     keys = jax.ShapeDtypeStruct((runs, 2), np.uint32)
     carry = settled(jax.eval_shape(Search.begun, search, keys))
     text = text_of(search, keys, carry)
     kernel_of(text.digest, text, engine == "native")
+    clock.end(start)
 
 
 def engine_of(task: Task, search: Search, clock: Clock, width: int, runs: int) -> Engine:
     """The engine for some runs of a task; search: of `runs` runs. A larger population may need another one."""
     if task.engine in ("fused", "native"):
         try:
-            start: Any = clock.begin()
-            _kernel(search, runs, task.engine)
-            clock.end(start)
+            _kernel(search, runs, task.engine, clock)
             return Fused(search, clock, width, task.steps, task.engine == "native")
         except NotFusible:
             pass

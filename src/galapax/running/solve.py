@@ -57,10 +57,8 @@ def solve(
         _kept(task, observers, noted) as journal,
     ):
         clock = Clock()
-        since = clock.begin()
-        engine = choice(task)
+        engine = choice(task, clock)
         task = replace(task, engine=engine.name)
-        clock.end(since)
         check_polish(task)
         try_derived(task)
         ready = time.perf_counter()

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from galapax.engines.fused.ahead import Ahead
 from galapax.engines.fused.graph import Node, NotFusible
 from galapax.engines.fused.moves import MOVES
-from galapax.engines.fused.plan import WRITTEN_OUT, reduced_length
 from galapax.engines.fused.places import Index, Ref
+from galapax.engines.fused.plan import WRITTEN_OUT, reduced_length
 from galapax.engines.fused.rules import ELEMENTWISE, REDUCTIONS, RUNNING, SHORT, combine, ctype, literal, neutral
 
 
@@ -23,7 +24,7 @@ class Scope:
     """A pair of braces in the text."""
 
     lines: list[str] = field(default_factory=list)
-    known: dict[tuple[int, tuple[str, ...]], Ref] = field(default_factory=dict)
+    known: dict[tuple[int, tuple[int | str, ...]], Ref] = field(default_factory=dict)
 
 
 @dataclass
@@ -42,6 +43,7 @@ class Emitter:
         self.scopes = [Scope()]
         self.places: dict[int, str | list[str]] = {}  # a node's C array, or the C variables of a small one
         self.parts_of: dict[int, list[str | list[str]]] = {}  # of what has several outputs, where each lies
+        self.ahead: Ahead | None = None
         self._names = 0
 
     def name(self, prefix: str = "t") -> str:
@@ -141,12 +143,12 @@ class Emitter:
         index = tuple(0 if n == 1 else i for i, n in zip(index, node.shape, strict=True))
         if node.op == "literal":
             return Ref(literal(node.params["value"], node.kind), 0)
-        key = (node.number, tuple(i if isinstance(i, int) else i.text for i in index))
+        key = known_by(node, index)
         for scope in reversed(self.scopes):
-            if key in scope.known:  # type: ignore[comparison-overlap]
-                return scope.known[key]  # type: ignore[index]
+            if key in scope.known:
+                return scope.known[key]
         made = self._element(node, index)
-        self.scopes[made.depth].known[key] = made  # type: ignore[index]
+        self.scopes[made.depth].known[key] = made
         return made
 
     def _element(self, node: Node, index: tuple[Index, ...]) -> Ref:
@@ -158,6 +160,8 @@ class Emitter:
         if place is not None:
             return self._read(node, place, index)
         if node.op in ELEMENTWISE:
+            if self.ahead is not None and self.ahead.holds(node, index):
+                return self.ahead.read(self, node, index)
             given = [self.at(n, _of(index, n.shape)) for n in node.inputs]
             text = ELEMENTWISE[node.op](node, *(g.text for g in given))
             return self.variable(node.kind, text, max(g.depth for g in given))
@@ -191,13 +195,19 @@ class Emitter:
     def depth(self, index: Sequence[Index]) -> int:
         return max([self.base, *(i.depth for i in index if isinstance(i, Ref))])
 
+    group: tuple[int, int] | None = None  # threads that share an element of the present loop, and how deep it is
+
     @contextmanager
-    def _steps(self, lengths: Sequence[int]) -> Iterator[list[Index]]:
-        """Loops of one thread over some axes."""
+    def _steps(self, lengths: Sequence[int], shared: bool = False) -> Iterator[list[Index]]:
+        """Loops of one thread over some axes, the longest split among the threads of a group if it is shared."""
         names = [self.name("k") for _ in lengths]
         opened = []
-        for name, n in zip(names, lengths, strict=True):
-            manager = self.scope(f"for (int {name} = 0; {name} < {n}; {name}++)")
+        split = lengths.index(max(lengths)) if shared else -1
+        for place, (name, n) in enumerate(zip(names, lengths, strict=True)):
+            start, step = "0", f"{name}++"
+            if place == split and self.group is not None:
+                start, step = "lane", f"{name} += GROUP({self.group[0]})"
+            manager = self.scope(f"for (int {name} = {start}; {name} < {n}; {step})")
             manager.__enter__()
             opened.append((manager, len(self.scopes) - 1))
         yield [Ref(name, depth) for name, (_, depth) in zip(names, opened, strict=True)]
@@ -227,11 +237,15 @@ class Emitter:
             return self.variable(node.kind, text, depth)
         depth = self.depth(index)
         total = self.name("s")
+        shared = self.group is not None and self.group[1] == depth
         with self.outside(depth):
             self.line(f"{ctype(node.kind)} {total} = {neutral(operation, node.kind)};")
-            with self._steps(lengths) as inner:
+            with self._steps(lengths, shared) as inner:
                 part = self.at(given, whole(inner))
                 self.line(f"{total} = {combine(operation, node.kind, total, part.text)};")
+            if shared:
+                assert self.group is not None
+                self.line(f"{total} = group_{operation}_{SHORT[node.kind]}({total}, GROUP({self.group[0]}));")
         return Ref(total, depth)
 
     def _best(self, node: Node, index: tuple[Index, ...]) -> Ref:
@@ -293,6 +307,11 @@ class Emitter:
                 part = self.at(given, (*index[:axis], inner, *index[axis + 1 :]))
                 self.line(f"{total} = {combine(operation, node.kind, total, part.text)};")
         return Ref(total, depth)
+
+
+def known_by(node: Node, index: Sequence[Index]) -> tuple[int, tuple[int | str, ...]]:
+    """What an element is remembered by."""
+    return node.number, tuple(i if isinstance(i, int) else i.text for i in index)
 
 
 def _of(index: tuple[Index, ...], shape: tuple[int, ...]) -> tuple[Index, ...]:

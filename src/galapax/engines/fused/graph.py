@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -94,10 +95,12 @@ class Graph:
     def constant(self, value: Any, kind: Any) -> Node:
         value = np.asarray(value)
         kind = np.dtype(kind)
-        if value.size and (value == value.flat[0]).all() or (value.size == 1):
+        if (value.size and (value == value.flat[0]).all()) or (value.size == 1):
             one = self.node("literal", (), (), kind, value=value.astype(kind).flat[0].item())
-            return one if value.shape == () else self.node(
-                "broadcast_in_dim", (one,), value.shape, kind, broadcast_dimensions=()
+            return (
+                one
+                if value.shape == ()
+                else self.node("broadcast_in_dim", (one,), value.shape, kind, broadcast_dimensions=())
             )
         self.arrays.append(np.ascontiguousarray(value.astype(kind)))
         return self.node("given", (), value.shape, kind, name=f"k{len(self.arrays) - 1}", own=False)
@@ -106,10 +109,14 @@ class Graph:
         """The outputs of a program for these inputs."""
         values: dict[Any, Node] = dict(zip(jaxpr.invars, inputs, strict=True))
         for var, const in zip(jaxpr.constvars, consts, strict=True):
-            values[var] = const if isinstance(const, Node) else self.constant(const, var.aval.dtype)  # type: ignore
+            kind: Any = var.aval
+            values[var] = self.constant(const, kind.dtype)
 
         def read(atom: Any) -> Node:
-            return self.constant(atom.val, atom.aval.dtype) if isinstance(atom, Literal) else values[atom]
+            if not isinstance(atom, Literal):
+                return values[atom]
+            kind: Any = atom.aval
+            return self.constant(atom.val, kind.dtype)
 
         for equation in jaxpr.eqns:
             given = [read(atom) for atom in equation.invars]
@@ -136,13 +143,20 @@ class Graph:
             starts = np.cumsum([0, *params["sizes"]])
             axis = params["axis"]
             whole = given[0].shape
+            return [self._slice(given[0], axis, int(a), int(b), whole) for a, b in itertools.pairwise(starts)]
+        if name == "unstack":
+            axis = params["axis"] % len(given[0].shape)
+            pieces = [self._slice(given[0], axis, i, i + 1, given[0].shape) for i in range(len(avals))]
             return [
-                self._slice(given[0], axis, int(a), int(b), whole) for a, b in zip(starts, starts[1:], strict=False)
+                self.node("squeeze", (p,), a.shape, p.kind, dimensions=(axis,))
+                for p, a in zip(pieces, avals, strict=True)
             ]
+        if name != "sort" and len(avals) != 1:
+            raise NotFusible(f"the primitive {name}")
         if len(avals) == 1:
             return [self.node(name, given, avals[0].shape, avals[0].dtype, **params)]
-        whole = self.node(name, given, (len(avals),), avals[0].dtype, **params, multiple=True)
-        return [self.node("part", (whole,), a.shape, a.dtype, place=i) for i, a in enumerate(avals)]
+        several = self.node(name, given, (len(avals),), avals[0].dtype, **params, multiple=True)
+        return self._parts(several, avals)
 
     def _slice(self, x: Node, axis: int, start: int, stop: int, shape: tuple[int, ...]) -> Node:
         starts = [start if i == axis else 0 for i in range(len(shape))]
@@ -176,14 +190,28 @@ class Graph:
 
         def build(region: Region) -> list[Node]:
             carried = self.carried(region, start)
-            goes_on = self.inline(test.jaxpr, test.consts, [*test_consts, *carried])
-            return [*goes_on, *self.inline(body.jaxpr, body.consts, [*body_consts, *carried])]
+            (goes_on,) = self.inline(test.jaxpr, test.consts, [*test_consts, *carried])
+            outputs = self.inline(body.jaxpr, body.consts, [*body_consts, *carried])
+            if goes_on.shape:  # each of a batch goes on for itself, until the last one has ended
+                outputs = [self._chosen(goes_on, new, old) for new, old in zip(outputs, carried, strict=True)]
+                goes_on = self.node("reduce_or", (goes_on,), (), "bool", axes=tuple(range(len(goes_on.shape))))
+            return [goes_on, *outputs]
 
         region = self.within(build)
         return self._parts(self.node("while", start, (len(avals),), "int32", region=region), avals)
 
+    def _chosen(self, which: Node, new: Node, old: Node) -> Node:
+        """Elements of `new` where `which`, over the first axes, holds; else of `old`."""
+        axes = tuple(range(len(which.shape)))
+        spread = self.node("broadcast_in_dim", (which,), new.shape, "bool", broadcast_dimensions=axes)
+        return self.node("select_n", (spread, old, new), new.shape, new.kind)
+
     def _scan(self, params: dict[str, Any], given: list[Node], avals: list[Any]) -> list[Node]:
-        consts, carries, closed = params["num_consts"], params["num_carry"], params["jaxpr"]
+        if "num_consts" in params:
+            consts, carries = params["num_consts"], params["num_carry"]
+        else:  # from jax 0.11 on
+            consts, carries, _ = (len(list(part)) for part in params["ft_in"].unpack())
+        closed = params["jaxpr"]
         start, xs = given[consts : consts + carries], given[consts + carries :]
         length, reverse = params["length"], params["reverse"]
 

@@ -35,8 +35,11 @@ class Layout:
 def text_of(search: Search, keys: Any, carry: Carry) -> Text:
     """The text for the runs of a slice, or NotFusible. Remembered, as making it takes a second."""
     leaves, tree = jax.tree.flatten((search, carry))
-    kinds = tuple((np.shape(a)[0 if not own else 1 :], np.dtype(a.dtype).name) for a, own in zip(
-        leaves, [*_own_settings(search), *_own_parts(carry)], strict=True))  # fmt: skip
+    flags = [*_own_settings(search), *_own_parts(carry)]
+    kinds = tuple(
+        (own, np.shape(leaf)[1 if own else 0 :], np.dtype(leaf.dtype).name)
+        for leaf, own in zip(leaves, flags, strict=True)
+    )
     key = (tree, kinds, devices.settings())
     if key not in _texts:
         try:

@@ -65,9 +65,7 @@ def cut(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
 
 def reverse(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
     flipped = {int(a) for a in node.params["dimensions"]}
-    return e.at(
-        node.inputs[0], [_mirrored(e, i, node.shape[a]) if a in flipped else i for a, i in enumerate(index)]
-    )
+    return e.at(node.inputs[0], [_mirrored(e, i, node.shape[a]) if a in flipped else i for a, i in enumerate(index)])
 
 
 def _mirrored(e: Emitter, i: Index, n: int) -> Index:
@@ -135,7 +133,7 @@ def stack(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
         (f"{i.text} == {k}" if k < last else None, k, lambda depth, part=part: e.at(part, rest))
         for k, part in enumerate(node.inputs)
     ]
-    return _either(e, node, cases, e.depth(index))  # type: ignore[arg-type]
+    return _either(e, node, cases, e.depth(index))
 
 
 def pad(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
@@ -144,7 +142,7 @@ def pad(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
     for i, n, (low, _, inner) in zip(index, given.shape, node.params["padding_config"], strict=True):
         if inner:
             raise NotFusible("padding between elements")
-        own.append(e.plus(i, -low))
+        own.append(e.plus(i, -int(low)))
         text = own[-1] if isinstance(own[-1], int) else own[-1].text
         tests.append(f"{text} >= 0 && {text} < {n}")
     depth = e.depth(index)
@@ -156,6 +154,17 @@ def pad(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
     return _either(e, node, [(" && ".join(tests), 0, inside), (None, 1, lambda depth: e.at(value, ()))], depth)
 
 
+def tile(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
+    given = node.inputs[0]
+    own: list[Index] = []
+    for i, n, m in zip(index, given.shape, node.shape, strict=True):
+        if isinstance(i, int):
+            own.append(i % n)
+        else:
+            own.append(i if n == m else e.variable("int32", f"{i.text} % {n}", i.depth))
+    return e.at(given, own)
+
+
 def row(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
     given, place = node.inputs
     return e.at(given, (e.at(place, ()), *index))
@@ -164,7 +173,11 @@ def row(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
 def clamped(e: Emitter, start: Ref, most: int) -> Index:
     if most == 0:
         return 0
-    return e.variable("int32", f"(int)({start.text} < 0 ? 0 : {start.text} > {most} ? {most} : {start.text})", start.depth)
+    if start.text.isdigit():
+        return min(int(start.text), most)
+    return e.variable(
+        "int32", f"(int)({start.text} < 0 ? 0 : {start.text} > {most} ? {most} : {start.text})", start.depth
+    )
 
 
 def dynamic_slice(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
@@ -178,9 +191,7 @@ def dynamic_slice(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
 
 def dynamic_update_slice(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
     given, update, starts = node.inputs[0], node.inputs[1], node.inputs[2:]
-    begins = [
-        clamped(e, e.at(s, ()), n - m) for s, n, m in zip(starts, given.shape, update.shape, strict=True)
-    ]
+    begins = [clamped(e, e.at(s, ()), n - m) for s, n, m in zip(starts, given.shape, update.shape, strict=True)]
     return _window(e, node, index, begins, list(update.shape), lambda own: e.at(update, own), None)
 
 
@@ -241,13 +252,10 @@ def gather(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
     for k, axis in enumerate(numbers.start_index_map):
         most = given.shape[axis] - int(sizes[axis])
         start = e.at(indices, (*batch, k))
-        if "PROMISE" in mode:
-            begin: Index = _promised(e, start) if given.shape[axis] > 1 else 0
-        else:
-            begin = clamped(e, start, most)
-            if "FILL" in mode:
-                outside.append(f"{start.text} < 0 || {start.text} > {most}")
-        own[axis] = e.plus(own[axis], begin)
+        # what was promised is not relied on: XLA clamps, too, and here a wrong index would end the process
+        own[axis] = e.plus(own[axis], clamped(e, start, most))
+        if "FILL" in mode:
+            outside.append(f"{start.text} < 0 || {start.text} > {most}")
     if not outside:
         return e.at(given, own)
     value = e.at(given, own)
@@ -294,7 +302,7 @@ def scatter(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
         else:
             begins[axis] = _promised(e, start)
             if isinstance(begins[axis], int):
-                if not 0 <= begins[axis] <= most:  # type: ignore[operator]
+                if not 0 <= begins[axis] <= most:
                     return e.at(given, index)
             elif "PROMISE" not in mode:
                 valid.append(f"{start.text} >= 0 && {start.text} <= {most}")
@@ -322,6 +330,7 @@ MOVES: dict[str, Rule] = {
     "concatenate": concatenate,
     "stack": stack,
     "pad": pad,
+    "tile": tile,
     "row": row,
     "dynamic_slice": dynamic_slice,
     "dynamic_update_slice": dynamic_update_slice,

@@ -130,7 +130,7 @@ def _level(root: Node, roots: set[int], level: dict[int, int], done: set[int]) -
     found = 0
     seen: set[tuple[int, bool]] = set()
     first = inputs(root)
-    aligned = not apart and root.op in ELEMENTWISE | {k: None for k in SHAPING}  # type: ignore[operator]
+    aligned = not apart and (root.op in ELEMENTWISE or root.op in SHAPING)
     aligned = aligned or (reduces(root) and root.size == 1)
     stack = [(n, aligned and domain(n.shape) == own and _keeps(root, n)) for n in first]
     while stack:
@@ -143,9 +143,7 @@ def _level(root: Node, roots: set[int], level: dict[int, int], done: set[int]) -
             along = False
         if node.number in level and node.number in roots:
             at = level[node.number]
-            if apart:
-                found = max(found, at)
-            elif along and not collective(node) and not reduces(node):
+            if apart or (along and not collective(node) and not reduces(node)):
                 found = max(found, at)
             else:
                 found = max(found, at + 1)
@@ -207,13 +205,28 @@ def _expands(user: Node, node: Node, cost: float) -> bool:
         return collective(user) or cost > CHEAP
     if user.op in CONTROL:  # a loop reads it in each round
         return cost > 1
-    if user.op == "gather" and node is user.inputs[0]:
-        return cost > 2 and user.size >= node.size // 2
+    if user.op == "gather":
+        if node is user.inputs[0]:
+            return cost > 2 and user.size >= node.size // 2
+        return cost > CHEAP and user.size >= 2 * node.size
     if user.op == "dot_general":
         return cost > 2
     if user.op in RUNNING:
         return cost > 2
-    return cost > CHEAP and user.size >= 2 * node.size and user.op not in ("concatenate", "stack", "gather")
+    return cost > CHEAP and user.size >= 2 * node.size and user.op not in ("concatenate", "stack")
+
+
+def inner_length(roots: list[Node], stored: set[int]) -> int:
+    """The longest sum that a loop over these roots makes on the way."""
+
+    def inputs_of(node: Node) -> tuple[Node, ...]:
+        if node not in roots and (node.number in stored or node.op in BASE or node.op == "part" or reduces(node)):
+            return ()
+        return inputs(node)
+
+    cone = [n for n in reach(roots, inputs_of) if n in roots or n.number not in stored]
+    lengths = [reduced_length(n) for n in cone if n.op in REDUCTIONS and not reduces(n)]
+    return max((n for n in lengths if n > WRITTEN_OUT), default=1)
 
 
 def _costs(order: list[Node], stored: set[int], done: set[int]) -> dict[int, float]:

@@ -10,6 +10,7 @@ typedef unsigned long long u64;
 #define BARRIER __syncthreads();
 #define LOOP(i, n) for (int i = THREAD; i < (n); i += THREADS)
 #define THREAD ((int)threadIdx.x)
+#define GROUP(g) (g)
 #define LANE (THREAD & 31)
 #define WARP (THREAD >> 5)
 #define WARPS ((THREADS + 31) / 32)
@@ -36,6 +37,7 @@ typedef unsigned long long u64;
 #define BARRIER
 #define LOOP(i, n) for (int i = 0; i < (n); i++)
 #define THREAD 0
+#define GROUP(g) 1
 #define FIRST
 #define INF32 __builtin_inff()
 #define NAN32 __builtin_nanf("")
@@ -103,7 +105,8 @@ FN T whole_##N(T x) { \
     for (int k = 16; k; k >>= 1) x = OP(x, __shfl_xor_sync(0xffffffffu, x, k)); \
     return x; } \
 FN T group_##N(T x, int g) { \
-    for (int k = g >> 1; k; k >>= 1) x = OP(x, __shfl_xor_sync(0xffffffffu, x, k)); \
+    u32 mask = g == 32 ? 0xffffffffu : ((1u << g) - 1) << (LANE & ~(g - 1)); \
+    for (int k = g >> 1; k; k >>= 1) x = OP(x, __shfl_xor_sync(mask, x, k)); \
     return x; } \
 FN void give_##N(T x, char *at) { x = whole_##N(x); if (LANE == 0) ((T *)at)[WARP] = x; } \
 FN T take_##N(T none, const char *at) { \
@@ -149,7 +152,8 @@ _SCAN = r"""
 FN void scan_##N(const T *in, T *out, int length, int stride, int reverse, T none, char *at) { \
     int each = (length + THREADS - 1) / THREADS, first = THREAD * each; \
     T own = none; \
-    for (int k = first; k < first + each && k < length; k++) own = OP(own, in[(reverse ? length - 1 - k : k) * stride]); \
+    for (int k = first; k < first + each && k < length; k++) \
+        own = OP(own, in[(reverse ? length - 1 - k : k) * stride]); \
     T sum = own; \
     for (int k = 1; k < 32; k <<= 1) { T y = __shfl_up_sync(0xffffffffu, sum, k); if (LANE >= k) sum = OP(y, sum); } \
     if (LANE == 31) ((T *)at)[WARP] = sum; \
@@ -176,8 +180,11 @@ FN void scan_##N(const T *in, T *out, int length, int stride, int reverse, T non
 def _whole(kind: str, short: str, unsigned: str, signed: int, low: str, high: str, lowest: str, highest: str) -> str:
     text = _WHOLE.replace("LOWEST", lowest).replace("HIGHEST", highest).replace("SIGNED", str(signed))
     text = text.replace("LOW", low).replace("HIGH", high)
-    return text.replace("_S(", f"_{short}(").replace("(U)", f"({unsigned})").replace("T ", f"{kind} ").replace(
-        "(T)", f"({kind})"
+    return (
+        text.replace("_S(", f"_{short}(")
+        .replace("(U)", f"({unsigned})")
+        .replace("T ", f"{kind} ")
+        .replace("(T)", f"({kind})")
     )
 
 
@@ -200,7 +207,9 @@ PRELUDE = "".join(
         HEAD,
         _whole("int", "i32", "u32", 1, "-2147483648.0", "2147483647.0", "LEAST_i32", "MOST_i32"),
         _whole("u32", "u32", "u32", 0, "0.0", "4294967295.0", "0", "4294967295u"),
-        _whole("long long", "i64", "u64", 1, "-9223372036854775808.0", "9223372036854775807.0", "LEAST_i64", "MOST_i64"),
+        _whole(
+            "long long", "i64", "u64", 1, "-9223372036854775808.0", "9223372036854775807.0", "LEAST_i64", "MOST_i64"
+        ),
         _whole("u64", "u64", "u64", 0, "0.0", "18446744073709551615.0", "0", "18446744073709551615ULL"),
         _FLOAT.replace("_S(", "_f32(").replace("T ", "float "),
         _FLOAT.replace("_S(", "_f64(").replace("T ", "double "),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
+from galapax.engines.fused.ahead import Ahead
 from galapax.engines.fused.control import Carried, Inside
 from galapax.engines.fused.graph import Graph, Node
 from galapax.engines.fused.plan import SMALL, domain
@@ -99,7 +101,9 @@ def of_generation(
         given = _given(graph, list(zip(avals[:-1], own, strict=True)))
         number = graph.node("counter", (), (), "int32")
         parts = slice(len(settings), len(settings) + len(carried))
-        state = [graph.node("carried", (), n.shape, n.kind) if o else n for n, o in zip(given[parts], carried, strict=True)]
+        state = [
+            graph.node("carried", (), n.shape, n.kind) if o else n for n, o in zip(given[parts], carried, strict=True)
+        ]
         outputs = graph.inline(closed.jaxpr, closed.consts, [*given[: parts.start], *state, given[-1], number])
         after, row = outputs[:-1], outputs[-1]
         for before, out, changes in zip(state, after, carried, strict=True):
@@ -132,8 +136,9 @@ def _generations(
     kind, columns = STORED[row.kind], row.size
     writer.line(f"{kind} *history = ({kind} *)p[{first + len(moving)}];")
     writer.line("int g = 0;")
-    with writer.scope("for (; g < span[1]; g++)"), Inside(writer):
+    with writer.scope("for (; g < span[1]; g++)") as scope, Inside(writer):
         loop.enter()
+        writer.ahead = Ahead(number, len(writer.scopes) - 1)
         writer.know(number, ["number"])
         writer.line("const int number = span[0] + g;")
         if reason is not None:
@@ -151,9 +156,11 @@ def _generations(
             with writer.over(domain(row.shape)) as index:
                 full = writer.full(row.shape, index)
                 value, flat = writer.at(row, full), writer.flat(full, row.shape)
-                place = flat if isinstance(flat, int) else flat.text
-                writer.line(f"history[((long long)g * {columns} + {place}) * RUNS + RUN] = {value.text};")
+                here = flat if isinstance(flat, int) else flat.text
+                writer.line(f"history[((long long)g * {columns} + {here}) * RUNS + RUN] = {value.text};")
         loop.turn(outputs)
+        scope.lines[:0] = writer.ahead.write(writer)
+        writer.table, writer.ahead = writer.ahead.size, None
     with writer.scope("for (; g < span[2]; g++)"):
         c = writer.name("i")
         with writer.scope(f"LOOP({c}, {columns})"):
@@ -170,7 +177,8 @@ def _generations(
 
 def _given(graph: Graph, arguments: Sequence[tuple[Any, bool]]) -> list[Node]:
     return [
-        graph.node("given", (), aval.shape, aval.dtype, name=f"a{i}", own=own) for i, (aval, own) in enumerate(arguments)
+        graph.node("given", (), aval.shape, aval.dtype, name=f"a{i}", own=own)
+        for i, (aval, own) in enumerate(arguments)
     ]
 
 
@@ -188,8 +196,8 @@ def _text(writer: Regions, graph: Graph, inputs: int, outputs: int) -> Text:
     for i, array in enumerate(graph.arrays):
         kind = STORED[array.dtype.name]
         lines.append(f"const {kind} *k{i} = (const {kind} *)p[{inputs + i}];")
-    shared, scratch = 512 * writer.parts, 0
-    lines.append("char *parts = shared;")
+    shared, scratch = 512 * writer.parts + writer.table, 0
+    lines.append(f"char *parts = shared, *ahead = shared + {512 * writer.parts}; (void)parts; (void)ahead;")
     for buffer in sorted(writer.buffers, key=lambda b: b.size * BYTES[b.kind]):
         size = -(-max(1, buffer.size) * BYTES[buffer.kind] // 16) * 16
         kind = STORED[buffer.kind]
@@ -200,7 +208,7 @@ def _text(writer: Regions, graph: Graph, inputs: int, outputs: int) -> Text:
             lines.append(f"{kind} *{buffer.name} = ({kind} *)(scratch + {scratch});")
             scratch += size
     own = "\n".join("  " + line for line in (*lines, *writer.scopes[0].lines))
-    threads = max(32, min(THREADS, -(-writer.widest // 32) * 32))
+    threads = max(32, min(int(os.environ.get("FX_THREADS", THREADS)), -(-writer.widest // 32) * 32))
     count = inputs + len(graph.arrays) + outputs
     body = _FRAME.replace("POINTERS", str(count)).replace("BODY", own)
     return Text(body.replace("SCRATCH", str(scratch)), tuple(graph.arrays), shared, scratch, threads, inputs, outputs)

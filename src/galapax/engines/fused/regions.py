@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from galapax.engines.fused.control import write_control
-from galapax.engines.fused.emit import Buffer, Emitter
+from galapax.engines.fused.emit import Buffer, Emitter, known_by
 from galapax.engines.fused.graph import Node, NotFusible, Region
 from galapax.engines.fused.moves import clamped
 from galapax.engines.fused.places import Index, Ref
-from galapax.engines.fused.plan import CONTROL, collective, domain, loop_shape, planned, reduces
+from galapax.engines.fused.plan import CONTROL, collective, domain, inner_length, loop_shape, planned, reduces
 from galapax.engines.fused.rules import REDUCTIONS, RUNNING, SHORT, STORED, combine, ctype, neutral
 
+GROUPED = 1024  # threads that loops with sums are spread over
 SORTED = 4096  # more are not ranked by comparing all pairs
 
 
@@ -25,6 +26,7 @@ class Regions(Emitter):
         self.buffers: list[Buffer] = []
         self.parts = 0  # reductions, each with room for a part of every warp
         self.widest = 1  # the largest loop
+        self.table = 0  # bytes of what is computed ahead
         self._done: set[int] = set()
         self._written: set[tuple[int, str]] = set()
 
@@ -77,18 +79,39 @@ class Regions(Emitter):
             self.store(name, node, self.full(node.shape, index), value)
         self.line("BARRIER")
 
-    def store(self, name: str, node: Node, index: Sequence[Index], value: Ref) -> None:
+    def store(self, name: str, node: Node, index: Sequence[Index], value: Ref, test: str = "") -> None:
         flat = self.flat(index, node.shape)
-        self.line(f"{name}[{flat if isinstance(flat, int) else flat.text}] = ({STORED[node.kind]}){value.text};")
+        place = flat if isinstance(flat, int) else flat.text
+        self.line(f"{test}{name}[{place}] = ({STORED[node.kind]}){value.text};")
 
     @contextmanager
-    def over(self, shape: tuple[int, ...]) -> Iterator[tuple[Index, ...]]:
-        """A loop of all threads over the elements of an array; gives the index."""
+    def over(self, shape: tuple[int, ...], group: int = 1) -> Iterator[tuple[Index, ...]]:
+        """A loop of all threads over the elements of an array; gives the index.
+
+        group: so many threads share an element, and split its sums among them.
+        """
         size = math.prod(shape)
-        self.widest = max(self.widest, size)
+        self.widest = max(self.widest, size if group == 1 else min(size * group, 256))
         i = self.name("i")
-        with self.scope(f"LOOP({i}, {size})"):
-            yield self.spread(Ref(i, len(self.scopes) - 1), shape)
+        if group == 1:
+            with self.scope(f"LOOP({i}, {size})"):
+                yield self.spread(Ref(i, len(self.scopes) - 1), shape)
+            return
+        q = self.name("q")
+        with self.scope(f"LOOP({q}, {size} * GROUP({group}))"):
+            depth = len(self.scopes) - 1
+            self.line(f"const int {i} = {q} / GROUP({group}), lane = {q} % GROUP({group});")
+            self.group = (group, depth)
+            yield self.spread(Ref(i, depth), shape)
+            self.group = None
+
+    def _group(self, shape: tuple[int, ...], roots: list[Node]) -> int:
+        """How many threads share an element of a loop that makes sums."""
+        length, size = inner_length(roots, self._done), math.prod(shape)
+        group = 1
+        while 2 * group <= min(32, length // 2) and 2 * group * size <= GROUPED:
+            group *= 2
+        return group
 
     def full(self, shape: tuple[int, ...], index: Sequence[Index]) -> list[Index]:
         """An index with the axes of length 1."""
@@ -103,7 +126,8 @@ class Regions(Emitter):
         totals: dict[int, list[tuple[str, str]]],
     ) -> None:
         fresh: list[tuple[Node, str]] = []
-        with self.over(shape) as index:
+        group = self._group(shape, roots)
+        with self.over(shape, group) as index:
             depth = len(self.scopes) - 1
             for root in roots:
                 if reduces(root):
@@ -115,11 +139,10 @@ class Regions(Emitter):
                     value = self.variable(root.kind, value.text, depth)
                 names = targets.get(root.number) or [self.buffer(root.size, root.kind)]
                 for name in names:
-                    self.store(name, root, here, value)
+                    self.store(name, root, here, value, "" if group == 1 else "if (lane == 0) ")
                     self._written.add((root.number, name))
                 fresh.append((root, names[0]))
-                key = (root.number, tuple(i if isinstance(i, int) else i.text for i in here))
-                self.scopes[-1].known[key] = value  # type: ignore[index]
+                self.scopes[-1].known[known_by(root, here)] = value
         for root, name in fresh:
             self.know(root, name)
 
@@ -151,13 +174,14 @@ class Regions(Emitter):
                 for a, i in zip([*axes, *free], [*inner, *self.spread(number, root.shape)], strict=True):
                     full[a] = i
             part = self.at(given, full)
+            first = "if (lane == 0) " if self.group else ""
             if root.op in REDUCTIONS:
-                self.line(f"{value} = {combine(REDUCTIONS[root.op], given.kind, value, part.text)};")
+                self.line(f"{first}{value} = {combine(REDUCTIONS[root.op], given.kind, value, part.text)};")
                 continue
             here = full[axes[0]]
             assert isinstance(here, Ref)
             test = f"ahead_{self._best_name(root)}({part.text}, {here.text}, {value}, {place})"
-            self.line(f"if ({test}) {{ {value} = {part.text}; {place} = {here.text}; }}")
+            self.line(f"{first}if ({test}) {{ {value} = {part.text}; {place} = {here.text}; }}")
 
     def _best_name(self, root: Node) -> str:
         return f"{'least' if root.op == 'argmin' else 'most'}_{SHORT[root.inputs[0].kind]}"
