@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax
-import numpy as np
 
 from galapax.core.errors import InputError
 from galapax.engines.drive import Engine
 from galapax.engines.fused import cuda, host
-from galapax.engines.fused.engine import Fused, kernel_of
+from galapax.engines.fused.engine import Fused, compiled
 from galapax.engines.fused.graph import NotFusible
-from galapax.engines.fused.kernel import settled, text_of
+from galapax.engines.fused.kernel import shapes_of
 from galapax.engines.programs import Clock
 from galapax.engines.search import Search
 from galapax.engines.xla import Xla
@@ -77,10 +76,7 @@ def _fusible(task: Task, engine: str, clock: Clock) -> None:
 
 def _kernel(search: Search, runs: int, engine: str, clock: Clock) -> None:
     start = clock.begin()
-    keys = jax.ShapeDtypeStruct((runs, 2), np.uint32)
-    carry = settled(jax.eval_shape(Search.begun, search, keys))
-    text = text_of(search, keys, carry)
-    kernel_of(text.digest, text, engine == "native")
+    compiled(search, shapes_of(search, runs), runs, engine == "native")
     clock.end(start)
 
 

@@ -65,7 +65,7 @@ class Ahead:
         with writer.outside(0), writer.detached() as scope:
             before = writer.ahead, writer.base, writer.places[self._number.number]
             q = writer.name("q")
-            with writer.scope(f"LOOP({q}, {GENERATIONS})"):
+            with writer.scope(f"BLOCK_LOOP({q}, {GENERATIONS})"):
                 depth = len(writer.scopes) - 1
                 writer.ahead, writer.base = None, depth
                 writer.line(f"const int later = span[0] + g + {q};")
@@ -74,4 +74,4 @@ class Ahead:
                     value = writer.at(node, index)
                     writer.line(f"{self._cell(slot, node, q)} = {value.text};")
             writer.ahead, writer.base, writer.places[self._number.number] = before
-        return [f"if (g % {GENERATIONS} == 0) {{", *("  " + line for line in scope.lines), "  BARRIER", "}"]
+        return [f"if (g % {GENERATIONS} == 0) {{", *("  " + line for line in scope.lines), "  BLOCK_BARRIER", "}"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import glob
 import hashlib
+import math
 import os
 import site
 import sys
@@ -18,13 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from galapax.engines.fused.graph import NotFusible
-from galapax.engines.fused.program import Text
+from galapax.engines.fused.program import CLUSTER, COUNTER, Text
 from galapax.numerics import devices
 from galapax.numerics.cache import default_folder
 
+EACH = 1024  # numbers of a population that are worth a block
+GRID = 2**17  # more of them are worth the whole device
 OLDEST = (7, 0)  # compute capability: threads of a warp are independent from here on
 _MAJOR, _MINOR, _SHARED, _PROCESSORS = 75, 76, 97, 16  # CUdevice_attribute
-_DYNAMIC_SHARED = 8  # CUfunction_attribute
+_DYNAMIC_SHARED, _ANY_CLUSTER = 8, 14  # CUfunction_attribute
 
 
 class Cuda:
@@ -60,23 +63,47 @@ class Cuda:
         """Make the context that of this thread."""
         self._check(self._driver.cuCtxSetCurrent(self._context))
 
-    def function(self, cubin: bytes, name: str, shared: int) -> Any:
+    def function(self, cubin: bytes, name: str, shared: int, clustered: bool) -> Any:
         self.enter()
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         self._check(self._driver.cuModuleLoadData(ctypes.byref(module), cubin))
         self._check(self._driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
         if shared > 48 * 1024:
             self._check(self._driver.cuFuncSetAttribute(function, _DYNAMIC_SHARED, shared))
+        if clustered:
+            self._check(self._driver.cuFuncSetAttribute(function, _ANY_CLUSTER, 1))
         return function
 
-    def launch(self, function: Any, grid: int, block: int, shared: int, stream: int, *arguments: Any) -> None:
+    def launch(self, function: Any, grid: int, text: Text, stream: int, *arguments: Any) -> None:
         """Start a kernel; arguments: ctypes values, passed as they are."""
         self.enter()
         pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(a) for a in arguments))
-        code = self._driver.cuLaunchKernel(
-            function, grid, 1, 1, block, 1, 1, shared, ctypes.c_void_p(stream), pointers, None
+        common = (function, grid, 1, 1, text.threads, 1, 1, text.shared, ctypes.c_void_p(stream), pointers)
+        if text.team <= CLUSTER:
+            self._check(self._driver.cuLaunchKernel(*common, None))
+        else:  # refused, rather than hanging, where not all blocks are resident
+            self._check(self._driver.cuLaunchCooperativeKernel(*common))
+
+    def clear(self, address: int, size: int, stream: int) -> None:
+        self.enter()
+        self._check(
+            self._driver.cuMemsetD8Async(
+                ctypes.c_void_p(address), ctypes.c_ubyte(0), ctypes.c_size_t(size), ctypes.c_void_p(stream)
+            )
         )
-        self._check(code)
+
+
+    def team(self, work: int, runs: int) -> int:
+        """How many blocks make a run together: a few, in a cluster, where it has work for them and the device room;
+        all of them for one run of a large population.
+        """
+        if "FX_TEAM" in os.environ: return int(os.environ["FX_TEAM"])
+        if runs == 1 and work > GRID:
+            return self.processors
+        if self.capability < (9, 0):
+            return 1
+        wanted = min(CLUSTER, work // EACH, self.processors // runs)
+        return 2 ** int(math.log2(max(1, wanted)))
 
 
 @lru_cache(maxsize=8)
@@ -167,7 +194,7 @@ class CudaKernel:
                 f"{self.cuda.shared // 1024}"
             )
         cubin = cubin_of(text.source, self.cuda.capability)
-        self._function = self.cuda.function(cubin, "galapax_run", text.shared)
+        self._function = self.cuda.function(cubin, "galapax_run", text.shared, 1 < text.team <= CLUSTER)
         self._lock = threading.Lock()
 
     def call(self, context: Any, outputs: list[Any], *inputs: Any) -> None:
@@ -177,9 +204,11 @@ class CudaKernel:
         arrays = [*inputs, *results]
         addresses = [a.__cuda_array_interface__["data"][0] for a in arrays]
         packed = (ctypes.c_void_p * len(arrays))(*addresses)
-        memory = ctypes.c_void_p(scratch.__cuda_array_interface__["data"][0])
+        memory = scratch.__cuda_array_interface__["data"][0]
         with self._lock:
+            if self.text.team > CLUSTER:
+                self.cuda.clear(memory, COUNTER, context.stream)
             self.cuda.launch(
-                self._function, runs, self.text.threads, self.text.shared, context.stream,
-                packed, ctypes.c_int(runs), memory,
+                self._function, runs * self.text.team, self.text, context.stream,
+                packed, ctypes.c_int(runs), ctypes.c_void_p(memory),
             )  # fmt: skip

@@ -21,7 +21,7 @@ from galapax.core.evaluation import Population
 from galapax.engines import search as searching
 from galapax.engines.drive import Slice
 from galapax.engines.fused import kernel as kernels
-from galapax.engines.fused.cuda import CudaKernel
+from galapax.engines.fused.cuda import CudaKernel, present
 from galapax.engines.fused.host import HostKernel
 from galapax.engines.fused.kernel import Layout, settled
 from galapax.engines.fused.program import Text
@@ -45,6 +45,14 @@ class Kernel(Protocol):
 def kernel_of(source: str, text: Text, host: bool) -> Kernel:
     """The machine code of a text. source: what it is known by."""
     return HostKernel(text) if host else CudaKernel(text)
+
+
+def compiled(search: Search, carry: Carry, runs: int, host: bool) -> Kernel:
+    """The kernel of so many runs; carry: or its shapes. NotFusible where there is none."""
+    work = max(search.algorithm.population * search.bounds.dim, search.algorithm.work(search.bounds.dim))
+    team = 1 if host else present().team(work, runs)
+    text = kernels.text_of(search, carry, team)
+    return kernel_of(text.digest, text, host)
 
 
 class Fused:
@@ -92,12 +100,11 @@ class Fused:
         rows = next(r for r in ROWS if r >= count)
         for part in parts:
             assert part.carry is not None
-            text = kernels.text_of(part.search, part.keys, part.carry)
-            made = kernel_of(text.digest, text, self.host)
+            made = compiled(part.search, part.carry, len(part.cells), self.host)
             layout = kernels.layout_of(part.search, part.carry)
             span = np.array([first, count, rows], np.int32)
             fixed = (made, layout, rows)
-            arguments = (part.search, part.keys, part.carry, span, list(text.arrays))
+            arguments = (part.search, part.keys, part.carry, span, list(made.text.arrays))
             part.carry, history, tally = self.clock.call(_chunk, fixed, *arguments)
             part.latest = [history]
             tallies.append([tally])

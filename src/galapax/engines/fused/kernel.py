@@ -22,6 +22,7 @@ from galapax.numerics import devices, random
 
 KEPT = 32  # texts that are remembered
 _texts: OrderedDict[Hashable, Text | str] = OrderedDict()
+_shapes: OrderedDict[Hashable, Carry] = OrderedDict()
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Layout:
     carried: tuple[bool, ...]
 
 
-def text_of(search: Search, keys: Any, carry: Carry) -> Text:
+def text_of(search: Search, carry: Carry, team: int = 1) -> Text:
     """The text for the runs of a slice, or NotFusible. Remembered, as making it takes a second."""
     leaves, tree = jax.tree.flatten((search, carry))
     flags = [*_own_settings(search), *_own_parts(carry)]
@@ -40,10 +41,10 @@ def text_of(search: Search, keys: Any, carry: Carry) -> Text:
         (own, np.shape(leaf)[1 if own else 0 :], np.dtype(leaf.dtype).name)
         for leaf, own in zip(leaves, flags, strict=True)
     )
-    key = (tree, kinds, devices.settings())
+    key = (tree, kinds, team, devices.settings())
     if key not in _texts:
         try:
-            _texts[key] = _written(search, carry)
+            _texts[key] = _written(search, carry, team)
         except NotFusible as error:
             _texts[key] = str(error)
         while len(_texts) > KEPT:
@@ -55,7 +56,19 @@ def text_of(search: Search, keys: Any, carry: Carry) -> Text:
     return found
 
 
-def _written(search: Search, carry: Carry) -> Text:
+def shapes_of(search: Search, runs: int) -> Carry:
+    """The shapes of the carry of so many runs. Remembered, as finding them takes longer than a short run."""
+    leaves, tree = jax.tree.flatten(search)
+    key = (tree, tuple((np.shape(leaf), np.dtype(leaf.dtype).name) for leaf in leaves), runs, devices.settings())
+    if key not in _shapes:
+        keys = jax.ShapeDtypeStruct((runs, 2), np.uint32)
+        _shapes[key] = settled(jax.eval_shape(Search.begun, search, keys))
+        while len(_shapes) > KEPT:
+            _shapes.popitem(last=False)
+    return _shapes[key]
+
+
+def _written(search: Search, carry: Carry, team: int) -> Text:
     settings, parts = _own_settings(search), _own_parts(carry)
     one_search = _of_one(replace(search, leaves=True, objective=_plain(search.objective)), settings)
     one_carry = _of_one(carry, parts)
@@ -68,7 +81,7 @@ def _written(search: Search, carry: Carry) -> Text:
     with devices.written_for("gpu"):
         closed = jax.make_jaxpr(generation)(one_search, one_carry, key, jax.ShapeDtypeStruct((), jnp.int32))
     marks = None if carry.frozen is None else len(parts) - 1
-    return of_generation(closed, settings, parts, marks, REASON)
+    return of_generation(closed, settings, parts, marks, REASON, team)
 
 
 def _plain(objective: Any) -> Any:

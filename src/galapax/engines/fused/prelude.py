@@ -7,13 +7,38 @@ HEAD = r"""
 #define FN static __device__ __forceinline__
 typedef unsigned int u32;
 typedef unsigned long long u64;
+/* TEAM blocks of BLOCK threads make a run: one block, a cluster of them, or a grid that is resident as a whole */
+#define BLOCK_BARRIER __syncthreads();
+#define THREADS (TEAM * BLOCK)
+#define MEMBER ((int)(blockIdx.x % TEAM))
+#define THREAD (MEMBER * BLOCK + (int)threadIdx.x)
+#if TEAM == 1
 #define BARRIER __syncthreads();
-#define LOOP(i, n) for (int i = THREAD; i < (n); i += THREADS)
-#define THREAD ((int)threadIdx.x)
+#elif TEAM <= 16
+#define BARRIER asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+#else
+__shared__ u32 team_phase;
+__shared__ u32 *team_counter;
+FN void team_barrier() {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        team_phase += TEAM;
+        __threadfence();
+        atomicAdd(team_counter, 1u);
+        u32 seen;
+        do asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(seen) : "l"(team_counter) : "memory"); while (seen < team_phase);
+        __threadfence();
+    }
+    __syncthreads();
+}
+#define BARRIER team_barrier();
+#endif
 #define GROUP(g) (g)
-#define LANE (THREAD & 31)
-#define WARP (THREAD >> 5)
-#define WARPS ((THREADS + 31) / 32)
+#define LOOP(i, n) for (int i = THREAD; i < (n); i += THREADS)
+#define BLOCK_LOOP(i, n) for (int i = threadIdx.x; i < (n); i += BLOCK)
+#define LANE ((int)threadIdx.x & 31)
+#define WARP ((int)threadIdx.x >> 5)
+#define WARPS ((BLOCK + 31) / 32)
 #define FIRST if (THREAD == 0)
 #define INF32 __int_as_float(0x7f800000)
 #define NAN32 __int_as_float(0x7fc00000)
@@ -35,7 +60,9 @@ FN int popcount_u32(u32 x) { return __popc(x); }
 typedef unsigned int u32;
 typedef unsigned long long u64;
 #define BARRIER
+#define BLOCK_BARRIER
 #define LOOP(i, n) for (int i = 0; i < (n); i++)
+#define BLOCK_LOOP LOOP
 #define THREAD 0
 #define GROUP(g) 1
 #define FIRST
@@ -99,7 +126,21 @@ FN double erf_inv_f64(double x) { return ninv_f64(x); }
 """
 
 _REDUCE = r"""
+/* a reduction: each warp gives its part; in a team the first warps pass the block's on; then all take the whole */
 #ifdef __CUDACC__
+#define ROOM(off) (parts + (off))
+#if TEAM == 1
+#define PASS(N, none, off, n)
+#define PASS_BEST(N, off, n)
+#define TAKE(N, none, off) gather_##N(none, parts + (off), WARPS)
+#define TAKE_BEST(N, off) gather_##N(parts + (off), WARPS)
+#else
+#define PASS(N, none, off, n) \
+    if (WARP == (n) % WARPS) pass_##N(gather_##N(none, parts + (off), WARPS), team_parts + 4 * (off))
+#define PASS_BEST(N, off, n) if (WARP == (n) % WARPS) pass_##N(parts + (off), team_parts + 4 * (off))
+#define TAKE(N, none, off) gather_##N(none, team_parts + 4 * (off), TEAM)
+#define TAKE_BEST(N, off) gather_##N(team_parts + 4 * (off), TEAM)
+#endif
 #define PARTS(T, OP, N) \
 FN T whole_##N(T x) { \
     for (int k = 16; k; k >>= 1) x = OP(x, __shfl_xor_sync(0xffffffffu, x, k)); \
@@ -109,47 +150,62 @@ FN T group_##N(T x, int g) { \
     for (int k = g >> 1; k; k >>= 1) x = OP(x, __shfl_xor_sync(mask, x, k)); \
     return x; } \
 FN void give_##N(T x, char *at) { x = whole_##N(x); if (LANE == 0) ((T *)at)[WARP] = x; } \
-FN T take_##N(T none, const char *at) { \
-    if (WARPS == 1) return ((const T *)at)[0]; \
-    return whole_##N(LANE < WARPS ? ((const T *)at)[LANE] : none); }
+FN void pass_##N(T x, char *at) { if (LANE == 0) ((T *)at)[MEMBER] = x; } \
+FN T gather_##N(T none, const char *at, int count) { \
+    if (count == 1) return ((const T *)at)[0]; \
+    T x = none; \
+    for (int k = LANE; k < count; k += 32) x = OP(x, ((const T *)at)[k]); \
+    return whole_##N(x); }
 #else
+#define ROOM(off) (parts + (off))
+#define PASS(N, none, off, n)
+#define PASS_BEST(N, off, n)
+#define TAKE(N, none, off) take_##N(parts + (off))
+#define TAKE_BEST(N, off) take_##N(parts + (off))
 #define PARTS(T, OP, N) \
 FN T group_##N(T x, int g) { (void)g; return x; } \
 FN void give_##N(T x, char *at) { *(T *)at = x; } \
-FN T take_##N(T none, const char *at) { (void)none; return *(const T *)at; }
+FN T take_##N(const char *at) { return *(const T *)at; }
 #endif
 """
 
 _BEST = r"""
-#ifdef __CUDACC__
-#define BEST(T, N, SIGN) \
+#define AHEAD(T, N, SIGN) \
 FN int ahead_##N(T a, int i, T b, int j) { \
-    return a SIGN b || (a != a && b == b) || ((a == b || (a != a && b != b)) && i < j); } \
-FN void give_##N(T x, int i, char *at) { \
+    return a SIGN b || (a != a && b == b) || ((a == b || (a != a && b != b)) && i < j); }
+#ifdef __CUDACC__
+#define BEST(T, N, SIGN) AHEAD(T, N, SIGN) \
+FN int whole_##N(T *value, int i) { \
+    T x = *value; \
     for (int k = 16; k; k >>= 1) { \
         T y = __shfl_xor_sync(0xffffffffu, x, k); int j = __shfl_xor_sync(0xffffffffu, i, k); \
         if (ahead_##N(y, j, x, i)) { x = y; i = j; } } \
-    if (LANE == 0) { ((T *)at)[WARP] = x; ((int *)(at + 256))[WARP] = i; } } \
-FN int take_##N(const char *at) { \
-    T x = ((const T *)at)[0]; int i = ((const int *)(at + 256))[0]; \
-    for (int k = 1; k < WARPS; k++) { \
-        T y = ((const T *)at)[k]; int j = ((const int *)(at + 256))[k]; \
+    *value = x; return i; } \
+FN void keep_##N(T x, int i, char *at, int place, int room) { \
+    if (LANE == 0) { ((T *)at)[place] = x; ((int *)(at + room))[place] = i; } } \
+FN void give_##N(T x, int i, char *at) { i = whole_##N(&x, i); keep_##N(x, i, at, WARP, 256); } \
+FN int best_##N(T *value, const char *at, int count, int room) { \
+    int first = LANE < count ? LANE : 0; \
+    T x = ((const T *)at)[first]; int i = ((const int *)(at + room))[first]; \
+    for (int k = LANE + 32; k < count; k += 32) { \
+        T y = ((const T *)at)[k]; int j = ((const int *)(at + room))[k]; \
         if (ahead_##N(y, j, x, i)) { x = y; i = j; } } \
-    return i; }
+    *value = x; return whole_##N(value, i); } \
+FN void pass_##N(const char *at, char *to) { \
+    T x; int i = best_##N(&x, at, WARPS, 256); keep_##N(x, i, to, MEMBER, 1280); } \
+FN int gather_##N(const char *at, int count) { T x; return best_##N(&x, at, count, TEAM == 1 ? 256 : 1280); }
 #else
-#define BEST(T, N, SIGN) \
-FN int ahead_##N(T a, int i, T b, int j) { \
-    return a SIGN b || (a != a && b == b) || ((a == b || (a != a && b != b)) && i < j); } \
+#define BEST(T, N, SIGN) AHEAD(T, N, SIGN) \
 FN void give_##N(T x, int i, char *at) { (void)x; *(int *)at = i; } \
 FN int take_##N(const char *at) { return *(const int *)at; }
 #endif
 """
 
 _SCAN = r"""
-/* running sums and the like along an axis: rows of `length` numbers, `stride` apart, by the whole block */
+/* running sums and the like along an axis: rows of `length` numbers, `stride` apart, by all threads of a run */
 #ifdef __CUDACC__
 #define SCAN(T, OP, N) \
-FN void scan_##N(const T *in, T *out, int length, int stride, int reverse, T none, char *at) { \
+FN void scan_##N(const T *in, T *out, int length, int stride, int reverse, T none, char *at, char *team_at) { \
     int each = (length + THREADS - 1) / THREADS, first = THREAD * each; \
     T own = none; \
     for (int k = first; k < first + each && k < length; k++) \
@@ -159,17 +215,24 @@ FN void scan_##N(const T *in, T *out, int length, int stride, int reverse, T non
     if (LANE == 31) ((T *)at)[WARP] = sum; \
     __syncthreads(); \
     T before = none; \
+    if (TEAM > 1) { \
+        if (threadIdx.x == 0) { \
+            T all = none; \
+            for (int k = 0; k < WARPS; k++) all = OP(all, ((const T *)at)[k]); \
+            ((T *)team_at)[MEMBER] = all; } \
+        BARRIER \
+        for (int k = 0; k < MEMBER; k++) before = OP(before, ((const T *)team_at)[k]); } \
     for (int k = 0; k < WARP; k++) before = OP(before, ((const T *)at)[k]); \
     T y = __shfl_up_sync(0xffffffffu, sum, 1); \
     if (LANE) before = OP(before, y); \
     for (int k = first; k < first + each && k < length; k++) { \
         int p = (reverse ? length - 1 - k : k) * stride; \
         before = OP(before, in[p]); out[p] = before; } \
-    __syncthreads(); }
+    BARRIER }
 #else
 #define SCAN(T, OP, N) \
-FN void scan_##N(const T *in, T *out, int length, int stride, int reverse, T none, char *at) { \
-    (void)at; T sum = none; \
+FN void scan_##N(const T *in, T *out, int length, int stride, int reverse, T none, char *at, char *team_at) { \
+    (void)at; (void)team_at; T sum = none; \
     for (int k = 0; k < length; k++) { \
         int p = (reverse ? length - 1 - k : k) * stride; \
         sum = OP(sum, in[p]); out[p] = sum; } }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,11 +18,13 @@ from galapax.engines.fused.control import Carried, Inside
 from galapax.engines.fused.graph import Graph, Node
 from galapax.engines.fused.plan import SMALL, domain
 from galapax.engines.fused.prelude import PRELUDE
-from galapax.engines.fused.regions import Regions
+from galapax.engines.fused.regions import PART, Regions
 from galapax.engines.fused.rules import BYTES, STORED
 
 SHARED = 200 * 1024  # bytes of memory that a block on a GPU shares, at most; the rest of its arrays lie in scratch
 THREADS = 1024
+CLUSTER = 16  # blocks that have a barrier of their own; more meet at a counter in memory
+COUNTER = 256  # bytes for it, at the start of a team's scratch
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,13 +39,14 @@ class Text:
     arrays: tuple[np.ndarray, ...]
     shared: int
     scratch: int
-    threads: int
+    threads: int  # of a block
+    team: int  # blocks that make a run together
     inputs: int
     outputs: int
 
     @cached_property
     def source(self) -> str:
-        return f"#define THREADS {self.threads}\n{PRELUDE}{self.body}"
+        return f"#define BLOCK {self.threads}\n#define TEAM {self.team}\n{PRELUDE}{self.body}"
 
     @cached_property
     def digest(self) -> str:
@@ -84,7 +86,12 @@ def of_function(closed: ClosedJaxpr) -> Text:
 
 
 def of_generation(
-    closed: ClosedJaxpr, settings: Sequence[bool], carried: Sequence[bool], reason: int | None, running: int
+    closed: ClosedJaxpr,
+    settings: Sequence[bool],
+    carried: Sequence[bool],
+    reason: int | None,
+    running: int,
+    team: int = 1,
 ) -> Text:
     """A kernel that makes generations of independent runs.
 
@@ -95,7 +102,7 @@ def of_generation(
     and the history (rows, columns, R), whose rows that a run did not make are zeros; a last one says how many rows.
     """
     with _deep():
-        graph, writer = Graph(), Regions()
+        graph, writer = Graph(), Regions(team)
         avals = [v.aval for v in closed.jaxpr.invars]
         own = [*settings, *carried, True]
         given = _given(graph, list(zip(avals[:-1], own, strict=True)))
@@ -196,22 +203,27 @@ def _text(writer: Regions, graph: Graph, inputs: int, outputs: int) -> Text:
     for i, array in enumerate(graph.arrays):
         kind = STORED[array.dtype.name]
         lines.append(f"const {kind} *k{i} = (const {kind} *)p[{inputs + i}];")
-    shared, scratch = 512 * writer.parts + writer.table, 0
-    lines.append(f"char *parts = shared, *ahead = shared + {512 * writer.parts}; (void)parts; (void)ahead;")
+    shared, scratch = PART * writer.parts + writer.table, 0
+    lines.append(f"char *parts = shared, *ahead = shared + {PART * writer.parts}, *team_parts = scratch + {COUNTER};")
+    lines.append("(void)parts; (void)ahead; (void)team_parts;")
+    if writer.team > 1:
+        scratch = COUNTER + 4 * PART * writer.parts
     for buffer in sorted(writer.buffers, key=lambda b: b.size * BYTES[b.kind]):
         size = -(-max(1, buffer.size) * BYTES[buffer.kind] // 16) * 16
         kind = STORED[buffer.kind]
-        if shared + size <= SHARED:
+        if writer.team == 1 and shared + size <= SHARED:
             lines.append(f"{kind} *{buffer.name} = ({kind} *)(shared + {shared});")
             shared += size
         else:
             lines.append(f"{kind} *{buffer.name} = ({kind} *)(scratch + {scratch});")
             scratch += size
     own = "\n".join("  " + line for line in (*lines, *writer.scopes[0].lines))
-    threads = max(32, min(int(os.environ.get("FX_THREADS", THREADS)), -(-writer.widest // 32) * 32))
+    each = -(-writer.widest // writer.team)
+    threads = max(32, min(THREADS if writer.team <= CLUSTER else THREADS // 2, -(-each // 32) * 32))
     count = inputs + len(graph.arrays) + outputs
-    body = _FRAME.replace("POINTERS", str(count)).replace("BODY", own)
-    return Text(body.replace("SCRATCH", str(scratch)), tuple(graph.arrays), shared, scratch, threads, inputs, outputs)
+    scratch = -(-scratch // 256) * 256
+    body = _FRAME.replace("POINTERS", str(count)).replace("BODY", own).replace("SCRATCH", str(scratch))
+    return Text(body, tuple(graph.arrays), shared, scratch, threads, writer.team, inputs, outputs)
 
 
 _FRAME = """
@@ -223,9 +235,21 @@ BODY
 }
 
 #ifdef __CUDACC__
-extern "C" __global__ void __launch_bounds__(THREADS) galapax_run(struct Arguments a, int runs, char *scratch) {
+#if TEAM > 1 && TEAM <= 16
+#define AS_CLUSTER __cluster_dims__(TEAM, 1, 1)
+#else
+#define AS_CLUSTER
+#endif
+extern "C" __global__ void AS_CLUSTER __launch_bounds__(BLOCK)
+galapax_run(const __grid_constant__ struct Arguments a, int runs, char *scratch) {
   extern __shared__ __align__(16) char shared[];
-  one(a.p, blockIdx.x, runs, shared, scratch + (long long)blockIdx.x * SCRATCH);
+  int run = blockIdx.x / TEAM;
+  char *own = scratch + (long long)run * SCRATCH;
+#if TEAM > 16
+  if (threadIdx.x == 0) { team_phase = 0; team_counter = (u32 *)own; }
+  __syncthreads();
+#endif
+  one(a.p, run, runs, shared, own);
 }
 #else
 void galapax_run(const struct Arguments *a, int runs, char *shared, char *scratch) {

@@ -14,6 +14,7 @@ from galapax.engines.fused.places import Index, Ref
 from galapax.engines.fused.plan import CONTROL, collective, domain, inner_length, loop_shape, planned, reduces
 from galapax.engines.fused.rules import REDUCTIONS, RUNNING, SHORT, STORED, combine, ctype, neutral
 
+PART = 512  # bytes for the parts that warps make of a reduction
 GROUPED = 1024  # threads that loops with sums are spread over
 SORTED = 4096  # more are not ranked by comparing all pairs
 
@@ -21,8 +22,9 @@ SORTED = 4096  # more are not ranked by comparing all pairs
 class Regions(Emitter):
     """Writes regions: a plan's levels one after another."""
 
-    def __init__(self) -> None:
+    def __init__(self, team: int = 1) -> None:
         super().__init__()
+        self.team = team  # blocks that make a run together
         self.buffers: list[Buffer] = []
         self.parts = 0  # reductions, each with room for a part of every warp
         self.widest = 1  # the largest loop
@@ -36,10 +38,10 @@ class Regions(Emitter):
         self.buffers.append(made)
         return made.name
 
-    def part(self) -> str:
-        """Where the warps leave their parts of a reduction."""
+    def part(self) -> int:
+        """Where the warps leave their parts of a reduction, as an offset."""
         self.parts += 1
-        return f"(parts + {512 * (self.parts - 1)})"
+        return PART * (self.parts - 1)
 
     def know(self, node: Node, place: str | list[str]) -> None:
         """From now on a node is read at a place."""
@@ -61,6 +63,7 @@ class Regions(Emitter):
                 self._loop(shape, roots, targets, totals)
             for root in reductions:
                 self._give(root, totals[root.number], slots[root.number])
+            self._pass(reductions, slots)
             if together:
                 self.line("BARRIER")
             for root in reductions:
@@ -91,7 +94,7 @@ class Regions(Emitter):
         group: so many threads share an element, and split its sums among them.
         """
         size = math.prod(shape)
-        self.widest = max(self.widest, size if group == 1 else min(size * group, 256))
+        self.widest = max(self.widest, size if group == 1 else min(size * group, 256 * self.team))
         i = self.name("i")
         if group == 1:
             with self.scope(f"LOOP({i}, {size})"):
@@ -109,7 +112,7 @@ class Regions(Emitter):
         """How many threads share an element of a loop that makes sums."""
         length, size = inner_length(roots, self._done), math.prod(shape)
         group = 1
-        while 2 * group <= min(32, length // 2) and 2 * group * size <= GROUPED:
+        while 2 * group <= min(32, length // 2) and 2 * group * size <= GROUPED * self.team:
             group *= 2
         return group
 
@@ -186,23 +189,37 @@ class Regions(Emitter):
     def _best_name(self, root: Node) -> str:
         return f"{'least' if root.op == 'argmin' else 'most'}_{SHORT[root.inputs[0].kind]}"
 
-    def _give(self, root: Node, totals: list[tuple[str, str]], slots: list[str]) -> None:
+    def _give(self, root: Node, totals: list[tuple[str, str]], slots: list[int]) -> None:
         for (value, place), slot in zip(totals, slots, strict=True):
             if root.op in REDUCTIONS:
-                self.line(f"give_{REDUCTIONS[root.op]}_{SHORT[root.inputs[0].kind]}({value}, {slot});")
+                self.line(f"give_{REDUCTIONS[root.op]}_{SHORT[root.inputs[0].kind]}({value}, ROOM({slot}));")
             else:
-                self.line(f"give_{self._best_name(root)}({value}, {place}, {slot});")
+                self.line(f"give_{self._best_name(root)}({value}, {place}, ROOM({slot}));")
 
-    def _take(self, root: Node, slots: list[str]) -> None:
+    def _pass(self, reductions: list[Node], slots: dict[int, list[int]]) -> None:
+        """In a team, each block adds up its parts before it meets the others."""
+        if not reductions or self.team == 1:
+            return
+        self.line("BLOCK_BARRIER")
+        every = [(root, slot) for root in reductions for slot in slots[root.number]]
+        for number, (root, slot) in enumerate(every):
+            if root.op in REDUCTIONS:
+                operation, kind = REDUCTIONS[root.op], root.inputs[0].kind
+                none = neutral(operation, kind)
+                self.line(f"PASS({operation}_{SHORT[kind]}, {none}, {slot}, {number});")
+            else:
+                self.line(f"PASS_BEST({self._best_name(root)}, {slot}, {number});")
+
+    def _take(self, root: Node, slots: list[int]) -> None:
         names = []
         kind = root.inputs[0].kind
         for slot in slots:
             names.append(self.name("r"))
             if root.op in REDUCTIONS:
                 none = neutral(REDUCTIONS[root.op], kind)
-                text = f"take_{REDUCTIONS[root.op]}_{SHORT[kind]}({none}, {slot})"
+                text = f"TAKE({REDUCTIONS[root.op]}_{SHORT[kind]}, {none}, {slot})"
             else:
-                text = f"take_{self._best_name(root)}({slot})"
+                text = f"TAKE_BEST({self._best_name(root)}, {slot})"
             self.line(f"const {ctype(root.kind)} {names[-1]} = {text};")
         self.know(root, names)
 
@@ -241,7 +258,7 @@ class Regions(Emitter):
             f"for (int {o} = 0; {o} < {math.prod(node.shape[:axis])}; {o}++) "
             f"for (int {i} = 0; {i} < {inner}; {i}++) "
             f"scan_{operation}_{short}({source} + {o} * {n * inner} + {i}, {target} + {o} * {n * inner} + {i}, "
-            f"{n}, {inner}, {reverse}, {none}, {slot});"
+            f"{n}, {inner}, {reverse}, {none}, ROOM({slot}), team_parts + {4 * slot});"
         )
         self.know(node, target)
 
