@@ -16,6 +16,7 @@ ROOMS = ["version", "core", "numerics", "measures", "operators", "problems", "al
 EXTRAS = {
     "scipy",
     "matplotlib",
+    "pandas",
     "PIL",
     "starlette",
     "uvicorn",

@@ -66,6 +66,7 @@ def minimize(
     live: Any = False,
     checkpoint: Any = None,
     resume: Any = None,
+    engine: str = "auto",
     args: Any = (),
     x0: Any = None,
     constraints: Any = None,
@@ -85,8 +86,8 @@ def minimize(
         least 20 000 and at most a million; for the default with constraints 6000 or a million evaluations.
     target: stop a run once its best feasible value is at least this good.
     max_evaluations: limit per run. max_seconds: limit for the whole call.
-    stall: stop a run after this many generations without improvement. (With two objectives, target and stall refer to
-        the hypervolume with respect to the Problem's reference_point.)
+    stall: stop a run after this many generations without improvement. (With several objectives, target and stall refer
+        to the hypervolume up to the Problem's reference_point; of four and more it is an estimate.)
     tolerance: stop a run that has converged: its population spans less than this fraction of the box in every
         variable. The default is 1e-11 (1e-6 in float32); 0 disables the rule.
     restarts: what to do when a run has converged or makes no more progress: "plain" searches again, "ipop" doubles the
@@ -135,6 +136,8 @@ def minimize(
         stopped or out of time continues from it as if it had never been interrupted, bit for bit.
     resume: the checkpoint to continue from, with the other arguments unchanged; True for the file of `checkpoint`, if
         it exists. max_seconds starts again.
+    engine: "xla" compiles the run with XLA; "fused" makes one GPU kernel of objective and algorithm (docs/fused.md), or
+        says why it cannot; "auto" takes the faster one. `result.engine` says which it was, and why.
     args, x0, constraints, integrality: as in scipy: further arguments of the functions, a starting point, its
         constraint objects, and a mask of the integer variables.
     """
@@ -176,6 +179,7 @@ def minimize(
         "asynchronous": asynchronous,
         "threads": threads,
         "islands": islands_of(islands),
+        "engine": engine,
     }
 
     def run(problem: Problem, solver: Algorithm, guessed: bool = False, known: BlackBox | None = None) -> Result:

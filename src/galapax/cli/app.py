@@ -212,6 +212,8 @@ def solve(
         if context.command.name == "solve":  # `resume` comes here, too
             result["command"] = show.command_line(context)
         show.show(result, out, quiet, as_json)
+        if out is not None:
+            show.tell_page(page, out)
         show.say_resume(result, checkpoint, quiet or as_json)
         if trouble is not None:
             raise trouble
@@ -347,8 +349,11 @@ def view(
     form: options.Form = "genome",
     export: options.Export = None,
     out: options.WriteTo = None,
+    live: options.Replayed = False,
+    port: options.Port = None,
+    host: options.Host = None,
 ) -> None:
-    """Show a saved run, open its report, draw its figures, or export it for other programs."""
+    """Show a saved run, open its report, replay it in the browser, draw its figures, or export it to files."""
     with show.clear_errors():
         if export not in (None, "csv", "json", "gagpu"):
             raise InputError(f"--export takes csv, json or gagpu; got {export!r}.")
@@ -375,6 +380,12 @@ def view(
         elif export == "gagpu" and isinstance(saved, Result):
             files += gagpu.export(saved, out or folder)
         show.say_written(files)
+        page = show.find_page(live, port, host, True, False, False)
+        if page is not None:
+            if isinstance(saved, Study):
+                raise InputError(f"{folder} holds a {saved.kind}; --live replays a single result.")
+            show.replay(page, saved, folder)
+            return
         if not (open_page or png or gif or export):
             show.console.print(show.table_of(saved))
 

@@ -137,7 +137,10 @@ Archive = Annotated[
 ]
 Choose = Annotated[
     str | None,
-    typer.Option(help="Several objectives: also show the point chosen by knee, ideal or weights (0.7,0.3)."),
+    typer.Option(
+        help="Several objectives: also show the point chosen by knee, ideal, weights (0.7,0.3), near:1,2 (values of "
+        "the objectives), reach:1,2 or your answers to a few questions (ask)."
+    ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Save to this folder, which must be new or empty.")]
 Force = Annotated[
@@ -161,6 +164,7 @@ UseCache = Annotated[
 
 # the live page
 LivePage = Annotated[bool, typer.Option("--live", help="Show the run on a live page in the browser.")]
+Replayed = Annotated[bool, typer.Option("--live", help="Replay the run on the live page in the browser.")]
 Port = Annotated[int | None, typer.Option(help="Port of the live page; by default any free port.")]
 Host = Annotated[
     str | None, typer.Option(help="Address the live page listens on (127.0.0.1); any other needs the printed token.")

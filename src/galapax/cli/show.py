@@ -20,6 +20,7 @@ from rich.console import Console, RenderableType
 
 from galapax.core.errors import EvaluationError, InputError, LostProcess
 from galapax.core.stop import Stop
+from galapax.results.front import ASK
 from galapax.results.result import Result
 from galapax.results.study import Study
 from galapax.running.observers import LOOPBACK, Live
@@ -28,6 +29,7 @@ from galapax.storage.atomic import is_temporary
 from galapax.storage.files import to_json
 from galapax.storage.plain import plain_result
 from galapax.storage.tables import front_table, runs_table, value_names
+from galapax.view import live as live_page
 from galapax.view import terminal
 
 console = Console()
@@ -268,6 +270,17 @@ def say_resume(result: Result, checkpoint: Path | None, quiet: bool) -> None:
         Console(stderr=True).print(f"To continue: galapax resume {checkpoint}", highlight=False)
 
 
+def tell_page(page: Live | None, folder: Path) -> None:
+    """Tell the live page where its run was saved."""
+    live_page.saved(page, folder)
+
+
+def replay(page: Live, result: Result, folder: Path) -> None:
+    """Play a saved run on the live page until Ctrl-C."""
+    if live_page.replayed(page, result, folder):
+        keep_page(page, True, False)
+
+
 def keep_page(page: Live | None, wait: bool, quiet: bool) -> None:
     """Keep the live page up until Ctrl-C."""
     if page is None or not wait or not page.served:
@@ -285,8 +298,8 @@ def choose(result: Result, choice: object) -> InputError | None:
     if choice is None or not np.size(result.get("F", ())):
         return None
     try:
-        result.choose(choice)
+        row = result.choose(**choice) if isinstance(choice, dict) else result.choose(choice)
     except InputError as error:
         return error
-    result["chosen"] = choice
+    result["chosen"] = {"asked": row} if isinstance(choice, str) and choice == ASK else choice
     return None

@@ -22,3 +22,11 @@ def offered(name: str) -> Callable[..., Any]:
     if name not in _offered:
         raise RuntimeError(f"{name!r} is not available: import galapax as a whole.")
     return _offered[name]
+
+
+class Shown:
+    """What notebooks show as a small table with a picture; see view/notebook.py."""
+
+    def _repr_html_(self) -> str:
+        html: str = offered("html")(self)
+        return html

@@ -13,6 +13,7 @@ from galapax.core.box import as_bounds as as_bounds
 from galapax.core.box import box as box
 from galapax.core.checks import number, short
 from galapax.core.errors import InputError
+from galapax.core.hooks import Shown
 from galapax.core.names import RESERVED, one_line
 from galapax.core.values import from_fun
 from galapax.core.variables import Coded, Declared, Space, as_space, is_variables
@@ -32,7 +33,7 @@ def unavailable(x: Any) -> Any:
     raise InputError("This problem was loaded or copied without its functions; define it again to evaluate it.")
 
 
-class Described:
+class Described(Shown):
     """How a problem is called and what its parts are called; shared by all kinds."""
 
     name: str

@@ -19,7 +19,7 @@ from galapax.core.problem import Bounds
 from galapax.core.record import FAILED, KEPT, Columns, Record
 from galapax.core.stop import CODES, RUNNING, Rules, Stop
 from galapax.engines.resample import resampled
-from galapax.measures.indicators import hypervolume_2d
+from galapax.measures.hypervolumes import hypervolume_by_generation
 from galapax.numerics import random
 from galapax.operators.discrete import nearest, onto_grid
 from galapax.operators.dominance import first_front
@@ -356,7 +356,7 @@ class Search:
         volume = None
         if self.rules.reference is not None:
             among = feasible(front.objectives, front.violation)
-            volume = hypervolume_2d(front.objectives, self.rules.reference, among)
+            volume = hypervolume_by_generation(front.objectives, self.rules.reference, among)
         x = front.x[best_index(front)] if self.with_x else None
         failed = jnp.sum(evaluation.failed.astype(dtype))
         if evaluation.lost is not None:

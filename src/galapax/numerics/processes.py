@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 
 from galapax.core.errors import InputError, LostProcess
 
@@ -105,8 +106,6 @@ def tell_all(value: Any) -> list[Any]:
 
 
 def _all_gather(array: np.ndarray) -> np.ndarray:
-    from jax.experimental import multihost_utils  # takes long to import, and few need it
-
     try:
         return np.asarray(multihost_utils.process_allgather(array))
     except (ValueError, RuntimeError) as error:  # of a connection that was closed

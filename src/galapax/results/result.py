@@ -11,15 +11,16 @@ import numpy as np
 
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
-from galapax.core.hooks import offered
+from galapax.core.hooks import Shown, offered
 from galapax.core.problem import Described
 from galapax.core.stop import Stop
 from galapax.measures.statistics import expected_running_time, wilson_interval
-from galapax.results.front import Front, choose, knee
+from galapax.results.asking import Ask, chosen_by_asking, in_terminal
+from galapax.results.front import ASK, Front, choose, knee
 
 
-@dataclass(frozen=True)
-class History:
+@dataclass(frozen=True, repr=False)
+class History(Shown):
     """One row per generation. For a single run each array is (G,), for R runs (R, G); for m objectives (..., m).
 
     best: the best value so far; of a run that has found no feasible point yet, the least infeasible one's value. Of
@@ -27,7 +28,8 @@ class History:
     mean, worst: over the surviving individuals.
     violation, feasible_share: with constraints, the best one's violation and the share of feasible individuals.
     x: with history="x", the best individual itself, one axis more.
-    hypervolume: of two objectives with a reference point, that of the feasible survivors (or of the archive).
+    hypervolume: of several objectives with a reference point, that of the feasible survivors (or of the archive);
+        of four and more an unbiased estimate, whose error `indicators.hypervolume_estimate` tells.
     A run of an ensemble that stopped early repeats its last row. Where runs were polished, that is one row more, after
     the last generation.
     """
@@ -53,14 +55,29 @@ class History:
         """The history of a single run as that of an ensemble of one."""
         return self._each(lambda part: part[None])
 
+    def to_dataframe(self) -> Any:
+        """A pandas DataFrame with one row per generation; of an ensemble, one per run (from 0) and generation."""
+        return offered("frame")(self)
+
+    @property
+    def runs(self) -> int | None:
+        """The number of runs of an ensemble; None for a single run."""
+        ensemble = self.best.ndim == 3 or (self.best.ndim == 2 and self.best.shape[1] == len(self))
+        return len(self.best) if ensemble else None
+
+    def __repr__(self) -> str:
+        runs = "" if self.runs is None else f", {self.runs} runs"
+        kept = ", ".join(f.name for f in fields(self) if getattr(self, f.name) is not None)
+        return f"History({len(self)} generations{runs}: {kept})"
+
     def _each(self, change: Callable[[np.ndarray], np.ndarray]) -> History:
         shared = ("generation",) if self.nfev.ndim == 2 else ("generation", "nfev")
         parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in shared}
         return replace(self, **{name: change(part) for name, part in parts.items() if part is not None})
 
 
-@dataclass(frozen=True)
-class Runs:
+@dataclass(frozen=True, repr=False)
+class Runs(Shown):
     """The runs of an ensemble, one entry each."""
 
     number: np.ndarray  # (R,) run numbers, as `minimize(..., first_run=)` counts them
@@ -73,7 +90,7 @@ class Runs:
     success: np.ndarray  # (R,) bool
     history: History | None
     fronts: list[Front] | None = None  # of several objectives; without the values of the constraints
-    hypervolume: np.ndarray | None = None  # (R,), of two objectives with a reference point
+    hypervolume: np.ndarray | None = None  # (R,), of several objectives with a reference point
 
     def __len__(self) -> int:
         return len(self.fun)
@@ -107,11 +124,23 @@ class Runs:
         """Expected running time: evaluations of all runs per successful run."""
         return expected_running_time(self.nfev, self.success)
 
+    def to_dataframe(self) -> Any:
+        """A pandas DataFrame with one row per run."""
+        return offered("frame")(self)
+
+    def __repr__(self) -> str:
+        found = f"success {int(self.success.sum())} of {len(self)}"
+        if self.fronts is None or self.hypervolume is not None:
+            low, median, high = self.quantiles((0.0, 0.5, 1.0))
+            name = "fun" if self.fronts is None else "hypervolume"
+            found = f"{name} between {low:.6g} and {high:.6g}, median {median:.6g}; {found}"
+        return f"Runs({len(self)} runs: {found}; {self.nfev.sum():,} evaluations)"
+
 
 LISTED = 12  # variables that a repr names
 
 
-class Result(dict[str, Any]):
+class Result(dict[str, Any], Shown):
     """The outcome of `minimize`, used by attribute or as a mapping, like scipy's OptimizeResult.
 
     x, fun: the best solution (of all runs) and its value.
@@ -132,8 +161,8 @@ class Result(dict[str, Any]):
 
     With several objectives X (k, d), F (k, m), G, H and CV are the feasible non-dominated individuals of all runs,
     their objectives, constraints (or None) and violation; derived has k numbers by name; x and fun (m,) are the knee
-    of the front, and population_fitness is (n, m). hypervolume: with two objectives and a reference point, that of the
-    best run.
+    of the front, and population_fitness is (n, m). hypervolume: with a reference point, that of the best run; of four
+    and more objectives an estimate.
     """
 
     problem: Described
@@ -218,14 +247,23 @@ class Result(dict[str, Any]):
             raise InputError(f"run must be one of {known[0]} to {known[-1]}, got {number!r}.")
         return replay(int(number))
 
-    def choose(self, how: Any = "knee") -> int:
+    def choose(
+        self, how: Any = "knee", *, reference: Any = None, aspiration: Any = None, ask: Ask = in_terminal
+    ) -> int:
         """The row of a point on the front: its "knee", the one closest to the "ideal", or the best by weights (m,).
 
         Objectives are scaled to their range on the front first. `res.X[res.choose([0.7, 0.3])]` is a solution.
+        reference: (m,) the point closest to this one. aspiration: (m,) the point that reaches these levels best, or
+        exceeds them most evenly; with weights, by these.
+        "ask": the point that a few answers lead to, about which of two points is liked better. They are asked in the
+        terminal; or ask, called with the text of each question, answers "a", "b", "=" (no preference) or "q" (stop).
         """
         if "F" not in self:
             raise InputError("there is no front to choose from: the problem has one objective, and the answer is x.")
-        return choose(self.F, self.sign, how)
+        if isinstance(how, str) and how == ASK and len(self.F):
+            names = self.problem.objective_names(self.F.shape[1])
+            return chosen_by_asking(self.F, self.sign, [self.problem.with_unit(name) for name in names], ask)
+        return choose(self.F, self.sign, how, reference=reference, aspiration=aspiration)
 
     @property
     def named(self) -> dict[str, Any]:
@@ -250,6 +288,14 @@ class Result(dict[str, Any]):
         """
         return offered("plot")(self)
 
+    def to_dataframe(self, table: str | None = None) -> Any:
+        """A pandas DataFrame, with the names of the problem's variables and objectives as columns.
+
+        table: "front", "runs", "history" or "population": one row per point of the front, run, generation or
+        individual. By default the front of several objectives, else the runs, or of a single run its population.
+        """
+        return offered("frame")(self, table)
+
     def save(self, folder: str | Path) -> Path:
         """Write this result to a folder: result.json, history.csv, population.csv, convergence.png, report.html, and
         manifest.json, which lists them.
@@ -269,7 +315,7 @@ class Result(dict[str, Any]):
         return ", ".join(parts + [f"{problem.dim - LISTED} more"] * (problem.dim > LISTED))
 
     def __repr__(self) -> str:
-        shown = ("message", "success", "fun", "x", "feasible", "nit", "nfev", "n_failed", "seed")
+        shown = ("message", "success", "fun", "worst_case", "x", "y", "feasible", "nit", "nfev", "n_failed", "seed")
         lines = [f"{name:>10}: {self._text(name)}" for name in shown if name in self]
         for x, error in self.get("failures", ())[:2]:
             lines.append(f"{'failed':>10}: {error}, at x = {_shown(x)}")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from galapax.core.errors import InputError
-from galapax.core.hooks import offered
+from galapax.core.hooks import Shown, offered
 from galapax.core.stop import Stop
 from galapax.measures import indicators, statistics
 from galapax.measures.statistics import Comparison, Friedman
@@ -21,7 +21,7 @@ SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
-class Study:
+class Study(Shown):
     """Results by name: one cell for each setting of a sweep, or for each problem and algorithm of a comparison.
 
     kind: "sweep" or "comparison". axes: {name: values in order}; a cell is identified by one value of each.
@@ -171,6 +171,18 @@ class Study:
             table[where] = statistics.describe(scores(result))["median"]
         return statistics.friedman(table)
 
+    def to_dataframe(self, table: str = "runs") -> Any:
+        """A pandas DataFrame. table: "runs", one row per run of each cell, or "summary", one row per cell."""
+        return offered("frame")(self, table)
+
+    @property
+    def plot(self) -> Any:
+        """Figures: plot.convergence(), plot.running_times(), plot.final(), plot.heatmap(); plot() chooses.
+
+        See `view.accessor.StudyPlot`, which this is.
+        """
+        return offered("plot_study")(self)
+
     def save(self, folder: str | Path) -> Path:
         """Write the study to a folder: tables as CSV, Markdown and LaTeX, pictures, a page, and the data for `load`.
 
@@ -192,12 +204,12 @@ def value_name(result: Result) -> str:
 
 
 def measured(result: Result) -> Result:
-    """The result, with the hypervolume of every run's front where the runs themselves did not measure it.
+    """The result, with the exact hypervolume of every run's front.
 
-    They do for two objectives. For more it is worked out here, exactly.
+    Runs measure it for two and three objectives and estimate it for more, which is worked out here.
     """
     runs, corner = all_runs(result), result.problem.reference_point
-    if runs.fronts is None or runs.hypervolume is not None or corner is None:
+    if runs.fronts is None or corner is None or (runs.hypervolume is not None and len(corner) <= 3):
         return result
     sign = result.sign
     volumes = np.array([indicators.volume(sign * front.F, sign * np.asarray(corner)) for front in runs.fronts])
@@ -217,7 +229,7 @@ def scores(result: Result) -> np.ndarray:
 
 
 def has_curves(result: Result) -> bool:
-    """Whether there are values by generation; of three and more objectives there are none."""
+    """Whether there are values by generation; of several objectives without a reference point there are none."""
     history = all_runs(result).history
     return history is not None and (value_name(result) == "fun" or history.hypervolume is not None)
 
@@ -230,8 +242,8 @@ def curves(result: Result) -> np.ndarray:
     kept = history.best if value_name(result) == "fun" else history.hypervolume
     if kept is None:
         raise InputError(
-            "the hypervolume per generation is measured only for two objectives, so this result has no curves; "
-            "keep snapshots and use indicators.by_generation."
+            "no hypervolume was measured by generation, so there are no curves of this result: give the Problem a "
+            "reference_point."
         )
     best = sign_of(result) * np.asarray(kept, np.float64)
     if history.violation is not None:

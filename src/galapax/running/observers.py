@@ -42,6 +42,8 @@ class Live:
     host: the address to listen on. An address that other machines can reach makes the page require a token.
     open_browser: open the page, if there is a browser.
     paused: pause after the first generation, until the viewer continues the run.
+    slow_start: while somebody watches, begin slowly and get faster for some seconds, so that a short run can be seen;
+        the viewer may choose another speed at any time.
     say: called with the sentence that gives the page's address. warn: called with the reason if there is no page.
     """
 
@@ -49,6 +51,7 @@ class Live:
     host: str = LOOPBACK
     open_browser: bool = True
     paused: bool = False
+    slow_start: bool = True
     say: Callable[[str], Any] = to_stderr
     warn: Callable[[str], Any] = _warn
 
@@ -144,7 +147,9 @@ class Progress:
     runs: int
     seconds: float
     max_seconds: float | None = None
-    hypervolume: float | None = None  # of two objectives with a reference point; `fun` is then the first objective's
+    hypervolume: float | None = (
+        None  # of several objectives with a reference point; `fun` is then the first objective's
+    )
     feasible_share: float | None = None  # of the individuals of all runs; None for a problem without constraints
     max_evaluations: int | None = None  # the limit of all runs together, if there is one
     called: bool = False  # the functions are a black box, whose time is not compilation

@@ -37,6 +37,7 @@ from galapax.running.memory import check_memory
 
 MOST_EVALUATIONS = 1_000_000  # of a run that nothing limits, unless that are fewer generations than these
 FEWEST_GENERATIONS = 1000
+ENGINES = ("auto", "xla", "fused", "native")
 TOLERANCE = {"float64": 1e-11, "float32": 1e-6}  # as a share of the box
 
 
@@ -74,6 +75,7 @@ class Task:
     polish: bool | str = False  # refine the best of each run by its gradient: True, False or "auto"
     threads: int = 1  # slices that a CPU computes at once
     islands: Islands | None = None  # several populations per run
+    engine: str = "auto"  # one of ENGINES
 
     @property
     def population(self) -> int:
@@ -254,6 +256,7 @@ def assembled(
     guessed: bool = False,
     restarts: Restarts | None = None,
     polish: Any = False,
+    engine: Any = "auto",
     calls: Calls = Calls(),
     threads: Any = None,
     islands: Islands | None = None,
@@ -328,6 +331,7 @@ def assembled(
         on_failure=on_failure,
         restarts=restarts,
         polish=_polish(polish),
+        engine=_engine(engine),
         calls=calls,
         threads=_threads(threads, blackbox),
         islands=islands,
@@ -385,11 +389,9 @@ def check_shape(task: Task, shape: Shape) -> None:
         raise InputError(f"restarts apply to one objective, and {task.problem.name!r} has {shape.objectives}.")
     asked = math.isfinite(task.rules.target) or task.rules.stall != NEVER
     if shape.objectives > 1 and task.rules.reference is None and asked:
-        known = "no" if task.problem.reference_point is None else "a"
         raise InputError(
-            "target and stall judge a front by its hypervolume, which is measured only for two objectives and a "
-            f"Problem with a reference_point; {task.problem.name!r} has {shape.objectives} objectives and "
-            f"{known} reference_point: remove target and stall."
+            f"target and stall judge a front by its hypervolume up to a reference_point, and {task.problem.name!r} has "
+            "none: add one with problem.with_(reference_point=...), or remove target and stall."
         )
 
 
@@ -401,8 +403,8 @@ def check_comparable(task: Task) -> None:
             "reference_point to measure it from: give it one by problem.with_(reference_point=...), a point that is "
             "worse in every objective than those of interest."
         )
-    if task.problem.reference_point is not None and len(task.problem.reference_point) > 2:
-        indicators.moocore()  # it measures more than two objectives, and would be missed only after the runs
+    if task.problem.reference_point is not None and len(task.problem.reference_point) > 3:
+        indicators.moocore()  # it measures more than three objectives, and would be missed only after the runs
 
 
 def precision_of(dtype: Any, constrained: bool, blackbox: bool) -> str:
@@ -437,7 +439,7 @@ def _goals(problem: Problem, target: Any, stall: Any, maximize: Any) -> tuple[fl
             corner = np.zeros(0)
         if corner.ndim != 1 or not corner.size or not np.isfinite(corner).all():
             raise InputError(f"reference_point must be finite numbers, one per objective; got {short(given)}.")
-        if corner.size == 2:
+        if corner.size > 1:
             reference = -corner if maximize else corner
     goal = -math.inf
     if target is not None:
@@ -487,6 +489,12 @@ def _threads(given: Any, blackbox: bool) -> int:
     if named and not (named.isdigit() and int(named)):
         raise InputError(f"GALAPAX_THREADS must be a number of threads, at least 1; it is {named!r}.")
     return int(named) if named else devices.cores()
+
+
+def _engine(given: Any) -> str:
+    if isinstance(given, str) and given in ENGINES:
+        return given
+    raise InputError(f"engine must be one of {', '.join(map(repr, ENGINES))}, got {short(given)}.")
 
 
 def _snapshots(given: Any) -> tuple[int, ...]:

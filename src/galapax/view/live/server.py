@@ -33,12 +33,14 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from galapax.view.live import Live
+from galapax.view.live.replay import Replay
 from galapax.view.live.session import Session
+from galapax.view.live.shelf import report_of, runs_beside
 
 HEARTBEAT = 15.0  # seconds
 BETWEEN_EVENTS = 0.08
 LONGEST_COMMAND = 1000  # bytes
-SCRIPTS = ("page_base.js", "page_draw.js", "page.js")  # one program, in this order
+SCRIPTS = ("page_base.js", "page_draw.js", "page.js", "page_look.js")  # one program, in this order
 
 _servers: dict[tuple[str, int], Server] = {}
 
@@ -64,7 +66,7 @@ class Server:
         self.live = live
         self.token = "" if live.private else secrets.token_urlsafe(24)
         self.failed = False
-        self.session: Session | None = None
+        self.session: Session | Replay | None = None
         self._viewers: set[asyncio.Event] = set()
         self._left_at = -math.inf
         family, _, _, _, address = socket.getaddrinfo(live.host, live.port, type=socket.SOCK_STREAM)[0]
@@ -89,7 +91,7 @@ class Server:
         host = f"[{host}]" if ":" in host else host
         return f"http://{host}:{self.port}/" + (f"?token={self.token}" if self.token else "")
 
-    def show(self, session: Session, live: Live) -> None:
+    def show(self, session: Session | Replay, live: Live) -> None:
         """Show this session from now on; an earlier one that is held up goes on by itself."""
         self.live = live  # the same place, but perhaps another way to say things
         earlier, self.session = self.session, session
@@ -99,8 +101,8 @@ class Server:
             session.release()
             return
         self.live.say(f"Live page: {self.url}")
-        if self.live.open_browser and not self._viewers:
-            open_page(self.url)
+        if self.live.open_browser and not self._viewers and open_page(self.url):
+            session.expect()
         self.wake()
 
     def lonely(self) -> float:
@@ -148,6 +150,8 @@ class Server:
                 Route("/facts", self._facts),
                 Route("/frame", self._frame),
                 Route("/contours", self._contours),
+                Route("/runs", self._runs),
+                Route("/report", self._report),
                 Route("/command", self._command, methods=["POST"]),
             ]
         )
@@ -175,6 +179,7 @@ class Server:
                         if session.name != name:
                             name, version, sent = session.name, -1, 0
                         text, version, sent = session.message(version, sent)
+                        text["saved"] = session.folder is not None
                         yield f"data: {json.dumps(text)}\n\n"
                     await asyncio.sleep(BETWEEN_EVENTS)
                     try:
@@ -205,6 +210,17 @@ class Server:
             return PlainTextResponse("No run yet.", 404)
         anew = "anew" in request.query_params
         return JSONResponse(await run_in_threadpool(self.session.contours, first, second, objective, anew))
+
+    async def _runs(self, request: Request) -> Response:
+        folder = None if self.session is None else self.session.folder
+        return JSONResponse(await run_in_threadpool(runs_beside, folder))
+
+    async def _report(self, request: Request) -> Response:
+        folder = None if self.session is None else self.session.folder
+        page = await run_in_threadpool(report_of, folder, request.query_params.get("run", ""))
+        if page is None:
+            return PlainTextResponse("There is no report.", 404)
+        return HTMLResponse(await run_in_threadpool(page.read_text, "utf-8"))
 
     async def _command(self, request: Request) -> Response:
         body = b""
@@ -274,11 +290,12 @@ class Guard:
         return None
 
 
-def open_page(url: str) -> None:
-    """Open the page in a browser, if there is one with windows."""
+def open_page(url: str) -> bool:
+    """Open the page in a browser, if there is one with windows; whether that was tried."""
     if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        return  # what webbrowser finds then runs in the terminal, in the run's way
+        return False  # what webbrowser finds then runs in the terminal, in the run's way
     threading.Thread(target=_open, args=(url,), daemon=True).start()
+    return True
 
 
 def _open(url: str) -> None:

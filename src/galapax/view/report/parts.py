@@ -111,9 +111,13 @@ def numbers(values: Any, digits: int = 7) -> list[Any]:
 
 
 def picture(pixels: np.ndarray, alt: str, kind: str) -> str:
+    return f'<img class="{kind}" alt="{escape(alt)}" src="{data_address(pixels)}">'
+
+
+def data_address(pixels: np.ndarray) -> str:
+    """A PNG as an address that holds it."""
     from PIL import Image
 
     file = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(pixels)).save(file, format="PNG")
-    data = base64.b64encode(file.getvalue()).decode()
-    return f'<img class="{kind}" alt="{escape(alt)}" src="data:image/png;base64,{data}">'
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
