@@ -68,6 +68,8 @@ def _best(task: Task, clock: Clock) -> Choice:
 
 def _fusible(task: Task, engine: str, clock: Clock) -> None:
     """Write and compile the kernel, which is then remembered, or say why it cannot be."""
+    if task.problem.space is not None and task.problem.space.discrete.any():
+        raise NotFusible("fused kernels were not tested with integers and choices")
     if engine == "fused":
         cuda.present()
     elif host.compiler() is None:
