@@ -240,7 +240,7 @@ def test_runs_with_several_objectives_are_compared_by_hypervolume():
         study().values("fun")
     better = "sharing_moea" if np.median(values[0, 0]) > np.median(values[0, 1]) else "npga"
     (table, times) = tables.grids(study())
-    assert table.title == "Final hypervolumes" and "the larger the better" in table.note
+    assert table.title == "Final hypervolumes" and "larger is better" in table.note
     bold = [name for name, cell in zip(table.header, table.rows[0], strict=True) if cell.bold]
     assert bold == [better] and times.title == "Running times"
     (pair,) = study().tests("two")
@@ -305,7 +305,10 @@ def test_a_sweep_over_three_objectives_measures_fronts_by_generation(tmp_path):
         (lambda: gx.sweep(TWO.with_(reference_point=None), gx.NSGA2, crossover_rate=[0.5, 0.9]), "no reference_point"),
         (lambda: gx.sweep(TWO, gx.DE, weight=[0.5, 0.9]), "returns 2 numbers.*DE minimises one"),
         (lambda: gx.sweep(gx.problems.get("ackley"), gx.NPGA, radius=[0.5, 0.9]), "NPGA is for several"),
-        (lambda: gx.sweep(gx.problems.get("ackley"), gx.DE, weight=[0.5, 0.9], archive=5), "archive is for several"),
+        (
+            lambda: gx.sweep(gx.problems.get("ackley"), gx.DE, weight=[0.5, 0.9], archive=5),
+            "archive applies to several",
+        ),
         (lambda: gx.compare([THREE], ["nsga2"], target=0.1), "with_.hypervolume="),
     ],
 )

@@ -260,7 +260,7 @@ def test_unknown_name_suggests_the_nearest():
 @pytest.mark.parametrize(
     ("name", "parameters", "message"),
     [
-        ("g07", {"dim": 5}, "g07 has no parameter 'dim': it takes no parameters, its size is fixed"),
+        ("g07", {"dim": 5}, "g07 has no parameter 'dim': it takes no parameters \\(its size is fixed\\)"),
         ("sphere", {"size": 5}, "sphere has no parameter 'size': it takes only dim"),
         ("sphere", {"dim": 0}, "at least 1, got 0"),
         ("sphere", {"dim": 2.0}, "dim of sphere must be a whole number, got 2.0"),

@@ -101,14 +101,16 @@ class MOEAD(Algorithm):
     def check(self) -> None:
         if self.population is not None:
             whole(self.population, "population", 3, "a subproblem breeds from two neighbours")
-        whole(self.neighbours, "neighbours", 2, "children have two parents")
+        whole(self.neighbours, "neighbours", 2, "each child needs two parents")
         whole(self.replaced, "replaced", 1)
         in_range(self.local, "local", 0.0, 1.0)
         positive(self.penalty, "penalty")
         if self.directions is not None and not isinstance(self.directions, Shared):
             count = len(directions.checked(self.directions))
             if self.population not in (None, count):
-                raise InputError(f"there are {count} directions and a population of {self.population}: leave one out.")
+                raise InputError(
+                    f"{count} directions do not match a population of {self.population}: give only one of the two."
+                )
         check_variation(self.crossover_rate, self.crossover_index, self.mutation_rate, self.mutation_index)
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:

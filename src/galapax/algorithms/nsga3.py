@@ -76,7 +76,7 @@ class NSGA3(Algorithm):
 
     def check(self) -> None:
         if self.population is not None:
-            whole(self.population, "population", 2, "children have two parents")
+            whole(self.population, "population", 2, "each child needs two parents")
         if self.divisions is not None:
             outer, inner = self.divisions
             whole(outer, "divisions", 1)

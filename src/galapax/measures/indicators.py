@@ -44,7 +44,7 @@ def hypervolume(front: Any, reference: Any) -> float:
     if outside:
         warnings.warn(
             f"{outside} of {len(points)} points do not dominate the reference point {short(corner.tolist())} and add "
-            "nothing to the hypervolume: choose one that is worse in every objective than all points of interest.",
+            "nothing to the hypervolume: choose one that is worse than all points of interest in every objective.",
             stacklevel=2,
         )
     return volume(points, corner)

@@ -24,6 +24,7 @@ from galapax.problems import (
     dtlz,
     engineering,
     minmax,
+    mixed,
     multiobjective,
     wfg,
 )
@@ -81,6 +82,14 @@ PROBLEMS: dict[str, Callable[..., Problem | MinMaxProblem]] = {
     "g23": cec2006_g14_g24.g23,
     "g24": cec2006_g14_g24.g24,
     "spring": constrained.spring,
+    "coil_spring": mixed.coil_spring,
+    "gear_train": mixed.gear_train,
+    "knapsack": mixed.knapsack,
+    "machines": mixed.machines,
+    "petrol": mixed.petrol,
+    "pressure_vessel": mixed.pressure_vessel,
+    "reinforced_beam": mixed.reinforced_beam,
+    "speed_reducer": mixed.speed_reducer,
     "cde_p1": minmax.cde_p1,
     "minmax_damped_cosine": minmax.minmax_damped_cosine,
     "minmax_damped_sine": minmax.minmax_damped_sine,
@@ -154,7 +163,7 @@ def get(name: str, **parameters: int) -> Any:
     accepted = inspect.signature(PROBLEMS[name]).parameters
     for parameter, value in parameters.items():
         if parameter not in accepted:
-            takes = f"takes only {', '.join(accepted)}" if accepted else "takes no parameters, its size is fixed"
+            takes = f"takes only {', '.join(accepted)}" if accepted else "takes no parameters (its size is fixed)"
             raise InputError(f"{name} has no parameter {parameter!r}: it {takes}.")
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise InputError(f"{parameter} of {name} must be a whole number, got {value!r}.")

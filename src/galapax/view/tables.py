@@ -61,10 +61,8 @@ def _cells(study: Study) -> Grid:
         shown,
         rows,
         ("Hypervolume of the front, over" if several else "Over")
-        + " the runs of each setting; in bold the one with the best median."
-        + (
-            " success: share of the runs that reached the target, with its 95 % interval." if "success" in shown else ""
-        ),
+        + " the runs of each setting; the best median is in bold."
+        + (" success: fraction of runs that reached the target, with a 95 % interval." if "success" in shown else ""),
     )
 
 
@@ -94,7 +92,8 @@ def _values(study: Study) -> Grid:
             row.append(Cell(_value(sign * medians[name]) + mark, name == best and not math.isnan(medians[best])))
         rows.append(row)
     note = (
-        f"Median of {len(all_runs(study.results[0]))} runs. In bold the best; ≈ marks what cannot be told from it "
+        f"Median of {len(all_runs(study.results[0]))} runs. The best is in bold; ≈ marks results that do "
+        "not differ from it significantly "
         f"({'Wilcoxon signed ranks' if study.paired else 'Mann-Whitney'}, Holm's correction, level {SIGNIFICANT:g})."
     )
     if len(study) == len(study.axes["problem"]) * len(names) and len(names) > 1 and len(rows) > 1:
@@ -103,7 +102,7 @@ def _values(study: Study) -> Grid:
         note += f" Friedman's test over the problems: p = {ranks.p:.3g}."
     rows.append([Cell("seconds in all")] + [Cell(_seconds(study, name)) for name in names])
     if study.value == "hypervolume":
-        note = "Hypervolume of the front, the larger the better. " + note
+        note = "Hypervolume of the front; larger is better. " + note
         return Grid("Final hypervolumes", ["problem", *names], rows, note)
     return Grid("Final values", ["problem", *names], rows, note)
 
@@ -127,7 +126,7 @@ def _running_times(study: Study) -> Grid:
             ert = f"{own['ert']:,.0f}" if math.isfinite(own["ert"]) else "∞"
             row.append(Cell(f"{ert} ({own['success']:.0%})", own["ert"] == least < math.inf))
         rows.append(row)
-    note = "Evaluations per success (expected running time), and in brackets the share of runs that reached the target."
+    note = "Evaluations per success (expected running time); in brackets, the fraction of runs that reached the target."
     return Grid("Running times", ["problem", *study.axes["algorithm"]], rows, note)
 
 
@@ -228,12 +227,14 @@ def front_rows(result: Result) -> tuple[list[str], list[list[str]], list[list[st
     problem, points = result.problem, front_points(result)
     rows = list(points.values())
 
-    def line(name: str, values: np.ndarray) -> list[str]:
-        return [name, (problem.units or {}).get(name, ""), *(f"{value:.5g}" for value in values[rows])]
+    def line(name: str, values: np.ndarray, i: int | None = None) -> list[str]:
+        declared = i is not None and problem.space is not None and problem.space.discrete[i]
+        cells = [problem.show(i or 0, value) if declared else f"{value:.5g}" for value in values[rows]]
+        return [name, (problem.units or {}).get(name, ""), *cells]
 
     names = problem.objective_names(result.F.shape[1])
     values = [line(name, result.F[:, k]) for k, name in enumerate(names)]
-    recipe = [line(name, result.X[:, i]) for i, name in list(enumerate(problem.variable_names()))[:SHOWN]]
+    recipe = [line(name, result.X[:, i], i) for i, name in list(enumerate(problem.variable_names()))[:SHOWN]]
     if problem.dim > SHOWN:
         recipe.append([f"… {problem.dim - SHOWN} more variables", "", *[""] * len(rows)])
     recipe += [line(name, column) for name, column in result.get("derived", {}).items()]
@@ -308,7 +309,7 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
         found = finite_quantiles(sign_of(result) * values, list(quantiles.values())) * sign_of(result)
         rows = [(name + of, f"{value:.10g}") for name, value in zip(quantiles, found.tolist(), strict=True)]
         failed = int((~np.isfinite(values)).sum())
-        rows += [("left out, without a value", f"{failed:,} of {len(runs):,} runs")] * bool(failed)
+        rows += [("runs without a valid value", f"{failed:,} of {len(runs):,} runs")] * bool(failed)
     aimed = result.settings.get("target") is not None
     if aimed or runs.success.any():  # else nothing judged them
         rate, low, high = runs.success_rate()

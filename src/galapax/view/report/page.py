@@ -58,7 +58,7 @@ class Page:
                 '<meta name="viewport" content="width=device-width, initial-scale=1">',
                 f"<title>{escape(self.title)}</title>\n<style>{style}</style></head>\n<body>",
                 f'<header>{head}<nav aria-label="Sections">{links}</nav></header>\n<main>',
-                "<noscript><p class='message failed'>The figures are drawn by a script, which is switched off here. "
+                "<noscript><p class='message failed'>The figures need JavaScript, which is switched off here. "
                 "The pictures and CSV files beside this page show the same numbers.</p></noscript>",
                 *rest,
                 f'</main>\n<script type="application/json" id="data">{numbers}</script>',
