@@ -446,17 +446,21 @@ def test_ctrl_c_within_a_generation_keeps_the_calls_that_were_made(tmp_path):
     assert parts.calls == whole.calls
 
 
-def test_a_generation_is_kept_while_it_is_under_way(tmp_path):
+def test_a_generation_is_kept_while_it_is_under_way(tmp_path, monkeypatch):
     """As it is after a kill in the middle of a long generation: nobody came to write at its end."""
     whole, parts = Simulator(), Simulator()
     expected = called(whole)
-    file, saved = tmp_path / "a", {}
+    monkeypatch.setattr(checkpoint, "SHARE", 1e9)  # however long writing takes, it is done between any two calls
+    file, saved, last = tmp_path / "a", {}, [b""]
 
     def copy(made):
         if made in (3, 26):
-            time.sleep(1.0)  # writing takes a share of the time
-        if made in (4, 27):
             time.sleep(0.3)  # the file is written in a thread of its own
+            last[0] = file.read_bytes()
+        if made in (4, 27):
+            deadline = time.monotonic() + 20
+            while file.read_bytes() == last[0] and time.monotonic() < deadline:
+                time.sleep(0.02)
             saved[made] = file.read_bytes()
 
     parts.before = copy

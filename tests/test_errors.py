@@ -341,7 +341,7 @@ ARGUMENTS = [
     ({"seed": 1.0}, r"seed must be a whole number from 0 to 2\*\*64 - 1, got 1.0"),
     ({"seed": 2**64}, r"seed must be a whole number from 0 to 2\*\*64 - 1, got 18446744073709551616"),
     ({"seed": True}, r"seed must be a whole number .*, got True"),
-    ({"seed": None}, r"seed must be a whole number .*, got None"),
+    ({"seed": "1"}, r"seed must be a whole number .*, got '1'"),
     ({"first_run": -1}, r"first_run must be at least 0; got -1"),
     ({"first_run": 1.5}, r"first_run must be a whole number, got 1.5 of type float"),
     ({"first_run": 2**32}, r"first_run=4294967296.*exceed that"),

@@ -281,17 +281,16 @@ def test_pictures_of_a_comparison_say_what_is_measured():
 
 
 @pytest.mark.slow
-def test_a_sweep_over_three_objectives_measures_final_fronts_and_says_what_there_is_not(tmp_path):
+def test_a_sweep_over_three_objectives_measures_fronts_by_generation(tmp_path):
     swept = gx.sweep(THREE, gx.SharingMOEA(population=N), radius=[0.3, 0.9], runs=2, max_evaluations=BUDGET, archive=20)
     for _, result in swept:
         own = [indicators.volume(front.F, np.array(THREE.reference_point)) for front in result.runs.fronts]
-        assert scores(result).tolist() == [-v for v in own] and result.hypervolume == max(own) > 0
+        np.testing.assert_allclose(scores(result), [-v for v in own], rtol=1e-5)
+        assert result.hypervolume == -scores(result).min() > 0
         assert result.settings["archive"] == 20 and max(len(front) for front in result.runs.fronts) <= 20
-        assert not has_curves(result)
-        with pytest.raises(gx.InputError, match=r"only for two objectives.*by_generation"):
-            curves(result)
+        assert has_curves(result) and curves(result).shape[0] == 2
     assert "Hypervolume" in tables.grids(swept)[0].note
-    assert curve_rows(swept) == []
+    assert curve_rows(swept)
     loaded = gx.load(swept.save(tmp_path))
     assert loaded.summary() == swept.summary()
 

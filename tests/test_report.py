@@ -369,6 +369,31 @@ def test_a_front_in_space_is_turned(browser, pages):
         assert page.evaluate(path) == turned
 
 
+def test_brushing_an_axis_keeps_the_same_points_everywhere(browser, pages):
+    result = made(gx.problems.get("dtlz2"), m=3)
+    with opened(browser, pages["space"], scheme="dark") as page:
+        figure, pairs = (page.locator("figure", has_text=text) for text in ("All objectives", "Every pair of"))
+        axis = figure.locator("svg > line.frame").nth(1)
+        assert figure.locator("svg > line.frame").count() == 3 and pairs.locator("svg > rect.frame").count() == 6
+        axis.scroll_into_view_if_needed()
+        at = axis.bounding_box()
+        page.mouse.move(at["x"], at["y"] + at["height"])
+        page.mouse.down()
+        page.mouse.move(at["x"], at["y"] + at["height"] / 2, steps=4)
+        page.mouse.up()
+        f2 = result.F[:, 1]
+        inside = f2 <= (f2.min() + f2.max()) / 2
+        told = f"{inside.sum()} of {len(f2)} points"
+        assert 0 < inside.sum() < len(f2) and figure.locator(".brushed").inner_text() == told
+        assert page.locator("[data-table=front] tbody tr").count() == inside.sum()
+        assert pairs.locator("path.dots").count() == 6  # those kept and the others, in each of three pairs
+        figure.get_by_role("button", name="with variables").click()
+        assert figure.locator("svg > line.frame").count() == 3 + 12
+        figure.get_by_role("button", name="Clear brushes").click()
+        assert page.locator("[data-table=front] tbody tr").count() == len(f2)
+        assert pairs.locator("path.dots").count() == 3
+
+
 def test_recipes_are_sorted_filtered_and_downloaded(browser, pages):
     result = two_objectives()
     with opened(browser, pages["front"]) as page:

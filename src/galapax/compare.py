@@ -14,14 +14,17 @@ from galapax.core.names import one_line
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.core.stop import Stop
 from galapax.engines.interrupts import interrupts
+from galapax.numerics import random
 from galapax.results.result import Result
 from galapax.results.study import Study, measured
+from galapax.running.habits import welcoming
 from galapax.running.observers import observers
 from galapax.running.solve import solve
 from galapax.running.task import Task, check_comparable, prepare
 from galapax.sweep import message
 
 
+@welcoming
 def compare(
     problems: Sequence[str | Problem],
     algorithms: Sequence[str | Algorithm] | Mapping[str, str | Algorithm],
@@ -30,9 +33,10 @@ def compare(
     runs: int = 30,
     target: float | Mapping[str, float] | None = None,
     paired: bool = False,
-    seed: int = 0,
+    seed: int | None = 0,
     dtype: Any = None,
     progress: bool | None = None,
+    threads: int | None = None,
     checkpoint: Any = None,
     resume: Any = None,
 ) -> Study:
@@ -45,9 +49,9 @@ def compare(
         With several objectives the value of a run is the hypervolume of its front up to the problem's reference_point.
     paired: compare run r of one algorithm with run r of the other (they share their seed; algorithms with equal
         populations start from the same points), with Wilcoxon's signed-rank test instead of Mann-Whitney.
-    checkpoint, resume: as in `minimize`.
+    threads, checkpoint, resume: as in `minimize`.
     """
-    chosen = _problems(problems)
+    chosen, seed = _problems(problems), random.chosen(seed)
     solvers = _algorithms(algorithms)
     whole(runs, "runs", 2, "a single run does not show how much runs vary")
     if isinstance(target, Mapping):
@@ -60,7 +64,9 @@ def compare(
     for name, problem in chosen.items():
         for label, solver in solvers.items():
             options = {"max_evaluations": max_evaluations, "runs": runs, "seed": seed, "dtype": dtype}
-            tasks[name, label] = prepare(problem, (solver,), **options)
+            options["threads"] = threads
+            called = {"blackbox": problem.blackbox, "vectorized": problem.vectorized}
+            tasks[name, label] = prepare(problem, (solver,), **options, **called)
     for task in tasks.values():  # refused before anything is run
         check_comparable(task)
     labels: list[dict[str, Any]] = []

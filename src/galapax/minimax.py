@@ -26,8 +26,10 @@ from galapax.engines.worst_case import Check, worst_cases
 from galapax.evaluation.failures import check_policy
 from galapax.evaluation.game import TracedGame, trace_game
 from galapax.minimize import minimize
+from galapax.numerics import random
 from galapax.operators.mutation import best_1, rand_1
 from galapax.results.result import Result, all_runs
+from galapax.running.habits import welcoming
 from galapax.running.observers import Progress, observers
 from galapax.running.solve import solve
 from galapax.running.task import Task, assembled, check_outside, precision_of
@@ -37,6 +39,7 @@ SCENARIO_GENERATIONS = 4000
 MEMORY = 50  # worst y of earlier cycles that x goes on to be judged by
 
 
+@welcoming
 def minimax(
     fun: MinMaxProblem | Callable[..., Any],
     x_bounds: Any = None,
@@ -47,7 +50,7 @@ def minimax(
     population: int | None = None,
     generations: int | None = None,
     runs: int = 1,
-    seed: int = 0,
+    seed: int | None = 0,
     first_run: int | None = None,
     max_seconds: float | None = None,
     dtype: Any = "float64",
@@ -55,6 +58,7 @@ def minimax(
     callback: Callable[[Progress], Any] | None = None,
     progress: bool | None = None,
     history: bool = True,
+    threads: int | None = None,
     live: Any = False,
     checkpoint: Any = None,
     resume: Any = None,
@@ -71,8 +75,8 @@ def minimax(
         the polish, else 4000.
     polish: refine x with gradients afterwards, against y that follow it ("auto": unless an algorithm is given); the
         worst case never gets worse. For functions that are not smooth in x and y, x may stay as it is.
-    runs, seed, first_run, max_seconds, on_failure, checkpoint and the rest: as in `minimize`. A pair of x and y whose
-        value is not a finite number has failed: its x loses to any other.
+    runs, seed, first_run, max_seconds, on_failure, threads, checkpoint and the rest: as in `minimize`. A pair of x and
+        y whose value is not a finite number has failed: its x loses to any other.
     Returns a Result: `x`; `fun`, its worst value among the y of the search; `worst_case`, the largest value found by
     independent searches for the worst y at x (or during the run, if that is worse), which is the value to rely on, and
     `y`, where it occurs; `worst_case_sure`, the share of those searches that agree on it. If only one of them found it,
@@ -86,11 +90,12 @@ def minimax(
         raise InputError(f"history must be True or False, got {history!r}.")
     shared: dict[str, Any] = {
         "runs": runs,
-        "seed": seed,
+        "seed": random.chosen(seed),
         "first_run": first_run,
         "max_seconds": max_seconds,
         "on_failure": on_failure,
         "history": history,
+        "threads": threads,
     }
     if scenarios is not None:
         if isinstance(fun, MinMaxProblem):

@@ -10,28 +10,32 @@ from typing import Any
 from galapax import algorithms
 from galapax.core.algorithm import Algorithm
 from galapax.core.errors import InputError
+from galapax.core.islands import Islands, islands_of
 from galapax.core.problem import Problem
 from galapax.core.restarts import Restarts
 from galapax.engines.interrupts import interrupts
 from galapax.evaluation.blackbox import BlackBox, Discovered
+from galapax.numerics import random
 from galapax.results.result import Result
 from galapax.running.calls import is_called
+from galapax.running.habits import described, starting, welcoming
 from galapax.running.observers import Progress, observers
 from galapax.running.solve import solve
-from galapax.running.task import archived, fitting, prepare, problem_of
+from galapax.running.task import archived, fitting, mixed, prepare, problem_of
 
 
+@welcoming
 def minimize(
     fun: Problem | Callable[..., Any],
     bounds: Any = None,
     algorithm: str | Algorithm | None = None,
     *,
-    ineq: Callable[..., Any] | None = None,
-    eq: Callable[..., Any] | None = None,
+    ineq: Any = None,
+    eq: Any = None,
     generations: int | None = None,
     population: int | None = None,
     runs: int = 1,
-    seed: int = 0,
+    seed: int | None = 0,
     first_run: int | None = None,
     target: float | None = None,
     max_evaluations: int | None = None,
@@ -57,24 +61,32 @@ def minimize(
     retries: int = 0,
     cache: bool = False,
     asynchronous: bool = False,
+    threads: int | None = None,
+    islands: int | Islands | None = None,
     live: Any = False,
     checkpoint: Any = None,
     resume: Any = None,
+    args: Any = (),
+    x0: Any = None,
+    constraints: Any = None,
+    integrality: Any = None,
 ) -> Result:
     """Find the x inside the bounds that minimises `fun`, and report how the search went.
 
     fun: a function of one solution, x of shape (d,) to a scalar, or to (m,) for m objectives, written with jax.numpy;
         or a Problem.
-    bounds: one (lower, upper) pair per variable; a Problem has its own.
-    ineq, eq: constraints; x is feasible when every ineq(x) <= 0 and every eq(x) = 0 (to 1e-4).
+    bounds: one (lower, upper) pair per variable; or variables in a dict or a list: gx.real, gx.integer, gx.choice and
+        gx.flag. With a dict the functions get a mapping of named values. A Problem has its own.
+    ineq, eq: constraints, a function or a list of them; x is feasible when every ineq(x) <= 0 and every eq(x) = 0 (to
+        1e-4).
     algorithm: a name (`galapax list`), an instance such as DE(weight=0.7), or None for a good default.
     population: number of individuals, if not the algorithm's default.
     generations: the maximum number. If nothing limits a run: 1000; with restarts 10 000 evaluations per variable, at
         least 20 000 and at most a million; for the default with constraints 6000 or a million evaluations.
     target: stop a run once its best feasible value is at least this good.
     max_evaluations: limit per run. max_seconds: limit for the whole call.
-    stall: stop a run after this many generations without improvement. (With two objectives, target and stall refer to
-        the hypervolume with respect to the Problem's reference_point.)
+    stall: stop a run after this many generations without improvement. (With several objectives, target and stall refer
+        to the hypervolume up to the Problem's reference_point; of four and more it is an estimate.)
     tolerance: stop a run that has converged: its population spans less than this fraction of the box in every
         variable. The default is 1e-11 (1e-6 in float32); 0 disables the rule.
     restarts: what to do when a run has converged or makes no more progress: "plain" searches again, "ipop" doubles the
@@ -89,7 +101,7 @@ def minimize(
     runs: independent runs, computed together in slices of a fixed size: on a CPU run r is identical to the last bit in
         every ensemble, for any `runs`, and alone with first_run=r; `result.run(r)` repeats it. (A single run without
         first_run is computed alone: it makes the same random draws as run 0, but may round differently.)
-    first_run: number of the first run.
+    first_run: number of the first run. seed: repeats a run; None draws one, which is in `result.seed`.
     maximize: maximise instead. vectorized: the functions take the whole population (n, d).
     blackbox: call the functions as plain Python with NumPy arrays; an exception or an invalid return value counts as a
         failed evaluation. `fun` may then also return its constraints, as a dict or gx.Values:
@@ -113,18 +125,30 @@ def minimize(
     cache: never evaluate the same point twice; `result.n_cached` counts the points found in the cache.
     asynchronous: with DE and workers or executor, create the next candidate as soon as one is evaluated, so that no
         worker waits for the slowest. Such a run cannot be repeated.
+    threads: number of threads that compute the runs of an ensemble on a CPU; by default one per core that the process
+        may use (or GALAPAX_THREADS). The result is identical to the bit for any number.
+    islands: several populations per run that exchange individuals: a galapax.Islands, or how many. `runs` are then runs
+        of whole archipelagos, max_evaluations is that of all islands of a run together, and `population` that of one.
+        By default the algorithm is DE for one objective, or EpsilonDE with constraints.
     live: show the run on a page in the browser: True, a port number, or a galapax.Live.
     checkpoint: a file to save the run to, every minute and at the end, or a galapax.Checkpoint. A run that was killed,
         stopped or out of time continues from it as if it had never been interrupted, bit for bit.
     resume: the checkpoint to continue from, with the other arguments unchanged; True for the file of `checkpoint`, if
         it exists. max_seconds starts again.
+    args, x0, constraints, integrality: as in scipy: further arguments of the functions, a starting point, its
+        constraint objects, and a mask of the integer variables.
     """
     began = time.perf_counter()
+    if not isinstance(bounds, str | Algorithm | type):
+        further = {"args": args, "constraints": constraints, "integrality": integrality}
+        fun, bounds, ineq, eq = described(fun, bounds, ineq, eq, **further)
     problem, algorithm = problem_of(fun, bounds, algorithm, ineq, eq)
+    seed, initial = random.chosen(seed), starting(initial, x0)
     watchers = observers(callback, progress, live, checkpoint, resume)
     if asynchronous and watchers.journal is not None:
         raise InputError("a run with asynchronous=True can be neither repeated nor resumed: remove checkpoint.")
-    blackbox = is_called(blackbox, executor, workers)
+    blackbox = is_called(blackbox or problem.blackbox, executor, workers)
+    vectorized = vectorized or problem.vectorized
     options: dict[str, Any] = {
         "generations": generations,
         "runs": runs,
@@ -150,9 +174,13 @@ def minimize(
         "retries": retries,
         "cache": cache,
         "asynchronous": asynchronous,
+        "threads": threads,
+        "islands": islands_of(islands),
     }
 
     def run(problem: Problem, solver: Algorithm, guessed: bool = False, known: BlackBox | None = None) -> Result:
+        if islands is not None and algorithm is None:
+            solver = algorithms.for_islands(solver)
         options["restarts"] = algorithms.restarts_of(restarts, None if algorithm is not None else solver)
         if population is not None:
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
@@ -169,6 +197,6 @@ def minimize(
                 return run(problem, algorithms.resolve(algorithm))
             return run(problem, fitting(problem, blackbox, vectorized, dtype, population), guessed)
         except Discovered as found:  # a black box, which only calling it could show
-            problem = found.box.described
-            solver = algorithms.resolve(algorithm, problem.constrained, found.box.shape.objectives)
+            problem = problem.with_(**found.box.found)
+            solver = algorithms.resolve(algorithm, problem.constrained, found.box.shape.objectives, mixed(problem))
             return run(problem, solver, known=found.box)

@@ -20,9 +20,11 @@ from galapax.core.problem import Problem
 from galapax.core.stop import Stop
 from galapax.engines.interrupts import interrupts
 from galapax.minimize import minimize
+from galapax.numerics import random
 from galapax.results.result import Result
 from galapax.results.study import Study, measured
 from galapax.running.calls import is_called
+from galapax.running.habits import WORDS, answered, described, starting
 from galapax.running.observers import observers
 from galapax.running.solve import solve
 from galapax.running.task import archived, check_comparable, fitting, prepare, problem_of
@@ -33,8 +35,8 @@ def sweep(
     bounds: Any = None,
     algorithm: Any = None,
     *,
-    ineq: Callable[..., Any] | None = None,
-    eq: Callable[..., Any] | None = None,
+    ineq: Any = None,
+    eq: Any = None,
     **settings: Any,
 ) -> Study:
     """Run an algorithm with every combination of the hyper-parameters that are given as lists.
@@ -47,8 +49,17 @@ def sweep(
         `minimize` with the same settings.
     All cells that share the same population and functions are one computation, in parts if memory requires it.
     """
+    if not isinstance(bounds, str | Algorithm | type):
+        further = {n: settings.pop(n) for n in ("args", "constraints", "integrality") if n in settings}
+        fun, bounds, ineq, eq = described(fun, bounds, ineq, eq, **further)
     problem, algorithm = problem_of(fun, bounds, algorithm, ineq, eq)
+    if "x0" in settings:
+        settings["initial"] = starting(settings.get("initial"), settings.pop("x0"))
+    settings["seed"] = random.chosen(settings.get("seed", 0))
     known_class = isinstance(algorithm, type) and issubclass(algorithm, Algorithm)
+    for name in ("blackbox", "vectorized"):
+        if getattr(problem, name):
+            settings.setdefault(name, True)
     if algorithm is None:
         called = is_called(*(settings.get(name) for name in ("blackbox", "executor", "workers")))
         algorithm = fitting(problem, called, settings.get("vectorized"), settings.get("dtype"))
@@ -58,6 +69,8 @@ def sweep(
     known = set(inspect.signature(minimize).parameters) - {"fun", "bounds", "algorithm", "ineq", "eq", "population"}
     for name in options:
         if name not in known:
+            if name in WORDS:
+                raise answered(name, known, "sweep")
             raise InputError(
                 f"sweep got {name!r}, which is neither a hyper-parameter of {type(template).__name__} "
                 f"({', '.join(_fields(template))}) nor an option of minimize."

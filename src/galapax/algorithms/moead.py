@@ -36,8 +36,8 @@ from galapax.numerics import random
 from galapax.numerics.materialise import stored
 from galapax.operators import directions
 from galapax.operators.crossover import simulated_binary_crossover
-from galapax.operators.dominance import rows_by
 from galapax.operators.mutation import polynomial_mutation
+from galapax.operators.reductions import rows_by
 from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import choose, feasible, take
 from galapax.operators.variation import check_variation

@@ -19,7 +19,7 @@ from galapax.core.errors import InputError
 from galapax.core.problem import MinMaxProblem
 from galapax.minimax import minimax
 from galapax.minimize import minimize
-from galapax.numerics import cache, devices
+from galapax.numerics import cache, devices, processes
 from galapax.results.result import Result
 from galapax.results.study import Study
 from galapax.storage import gagpu
@@ -52,6 +52,7 @@ def solve(
     target: options.Target = None,
     max_evaluations: options.MaxEvaluations = None,
     max_seconds: options.MaxSeconds = None,
+    threads: options.Threads = None,
     stall: options.Stall = None,
     tolerance: options.Tolerance = None,
     restarts: options.Restarts = "auto",
@@ -64,6 +65,13 @@ def solve(
     workers: options.Workers = None,
     timeout: options.Timeout = None,
     retries: options.Retries = 0,
+    islands: options.Islands = None,
+    migrate_every: options.MigrateEvery = None,
+    migrants: options.Migrants = None,
+    topology: options.Topology = None,
+    coordinator: options.Coordinator = None,
+    process_id: options.ProcessId = None,
+    num_processes: options.NumProcesses = None,
     history: options.History = True,
     history_x: options.HistoryX = False,
     snapshots: options.Snapshots = None,
@@ -93,6 +101,9 @@ def solve(
     if use_cache:
         cache.enable()
     with show.clear_errors():
+        processes.start(coordinator, process_id, num_processes)
+        if processes.index():  # the first one shows and writes
+            quiet, as_json, out, live = True, False, None, False
         page = show.find_page(live, port, host, open_page, paused, quiet)
         show.check_folder(out, force, "result.json")
         settings = setting or []
@@ -118,6 +129,7 @@ def solve(
                 ("--vectorized", vectorized, False),
                 ("--blackbox", blackbox, False),
                 ("--workers", workers, None),
+                ("--islands", islands, None),
                 ("--timeout", timeout, None),
                 ("--retries", retries, 0),
                 ("--history-x", history_x, False),
@@ -138,6 +150,7 @@ def solve(
                 seed=seed,
                 first_run=first_run,
                 max_seconds=max_seconds,
+                threads=threads,
                 dtype="float64" if dtype is None else dtype,
                 on_failure=on_failure,
                 progress=progress,
@@ -165,6 +178,7 @@ def solve(
                 target=target,
                 max_evaluations=max_evaluations,
                 max_seconds=max_seconds,
+                threads=threads,
                 stall=stall,
                 tolerance=tolerance,
                 restarts=find.find_restarts(restarts, algorithm, chosen),
@@ -177,6 +191,7 @@ def solve(
                 workers=workers,
                 timeout=timeout,
                 retries=retries,
+                islands=find.find_islands(islands, migrate_every, migrants, topology),
                 history="x" if history and (history_x or runs == 1 or config is not None) else history,
                 snapshots=find.parse_snapshots(snapshots, generations, max_evaluations is None and max_seconds is None),
                 initial=find.read_points(initial, wanted.dim),
@@ -203,6 +218,7 @@ def resume_run(
     file: options.ResumedFile,
     problem: options.ResumedProblem = None,
     max_seconds: options.MaxSeconds = None,
+    threads: options.Threads = None,
     out: options.Out = None,
     force: options.Force = False,
     quiet: options.Quiet = False,
@@ -212,7 +228,7 @@ def resume_run(
     with show.clear_errors():
         given = find.of_checkpoint(file, problem)
     given |= {"max_seconds": max_seconds, "quiet": quiet, "as_json": as_json, "checkpoint": file, "resume": True}
-    given |= {} if out is None else {"out": out, "force": force}
+    given |= {"threads": threads} | ({} if out is None else {"out": out, "force": force})
     context.invoke(solve, context=context, **given)
 
 
@@ -228,6 +244,7 @@ def sweep(
     seed: options.Seed = 0,
     target: options.Target = None,
     max_seconds: options.MaxSeconds = None,
+    threads: options.Threads = None,
     maximize: options.Maximize = False,
     blackbox: options.Blackbox = False,
     dtype: options.Dtype = None,
@@ -255,6 +272,7 @@ def sweep(
             seed=seed,
             target=target,
             max_seconds=max_seconds,
+            threads=threads,
             maximize=maximize,
             blackbox=blackbox,
             dtype=dtype,
@@ -277,6 +295,7 @@ def compare(
     paired: options.Paired = False,
     seed: options.Seed = 0,
     dtype: options.Dtype = None,
+    threads: options.Threads = None,
     out: options.Out = None,
     force: options.Force = False,
     quiet: options.Quiet = False,
@@ -302,6 +321,7 @@ def compare(
             paired=paired,
             seed=seed,
             dtype=dtype,
+            threads=threads,
             progress=not (quiet or as_json),
         )
         show.show(study, out, quiet, as_json)

@@ -17,11 +17,12 @@ from galapax import algorithms, problems
 from galapax.algorithms.cde import CDE
 from galapax.core.algorithm import Algorithm
 from galapax.core.errors import InputError, unknown_name
+from galapax.core.islands import Islands
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.evaluation.fit import objective_count
 from galapax.minimax import usual
 from galapax.operators import mutation
-from galapax.results.front import CHOICES
+from galapax.results.front import ASK, CHOICES
 from galapax.results.front import choose as choose_point
 from galapax.running.observers import Checkpoint
 from galapax.running.task import FEWEST_GENERATIONS, fitting, precision_of
@@ -281,7 +282,7 @@ def refuse_given(options: Iterable[tuple[str, Any, Any]], why: str) -> None:
 def find_choice(
     text: str | None, problem: Problem, blackbox: bool, vectorized: bool, dtype: str | None, population: int | None
 ) -> Any:
-    """`knee`, `ideal` or weights, checked against the problem's number of objectives as far as that is known."""
+    """What `parse_choice` gives, checked against the problem's number of objectives as far as that is known."""
     if text is None:
         return None
     choice = parse_choice(text)
@@ -293,23 +294,30 @@ def find_choice(
         count = len(problem.objectives)
     if count == 1:
         raise InputError(f"--choose needs several objectives, and {problem.name} has one: remove it.")
+    if choice == ASK:
+        return choice
+    given = choice if isinstance(choice, dict) else {"how": choice}
+    held = next(iter(given.values()))
     try:
-        choose_point(np.ones((1, count or (2 if isinstance(choice, str) else len(choice)))), 1.0, choice)
+        choose_point(np.ones((1, count or (2 if isinstance(held, str) else len(held)))), 1.0, **given)
     except InputError:
         wanted = f"{count} weights" if count else "one weight per objective"
         raise InputError(
-            f"--choose takes {', '.join(CHOICES)} or {wanted} of at least 0, not all 0, separated by commas; "
-            f"got {text!r}."
+            f"--choose takes {', '.join(CHOICES)} or {wanted} of at least 0, not all 0, separated by commas; or near: "
+            f"or reach: before as many values of the objectives; or ask; got {text!r}."
         ) from None
     return choice
 
 
 def parse_choice(text: str) -> Any:
-    """`knee` or `ideal`, or weights."""
+    """`knee`, `ideal` or `ask`; weights; {"reference": values} of near:1,2 and {"aspiration": values} of reach:1,2."""
+    word, colon, rest = text.partition(":")
+    named = {"near": "reference", "reach": "aspiration"}.get(word) if colon else None
     try:
-        return [float(part) for part in text.split(",")]
+        values = [float(part) for part in (rest if named else text).split(",")]
     except ValueError:
         return text
+    return {named: values} if named else values
 
 
 def parse_snapshots(text: str | None, generations: int | None, known: bool) -> Sequence[int]:
@@ -358,3 +366,14 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def find_islands(count: int | None, every: int | None, migrants: int | None, topology: str | None) -> Islands | None:
+    """The islands that the options ask for."""
+    given = {"migrate_every": every, "migrants": migrants, "topology": topology}
+    asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if count is None:
+        if asked:
+            raise InputError("--migrate-every, --migrants and --topology are for islands: add --islands.")
+        return None
+    return Islands(count, **asked)

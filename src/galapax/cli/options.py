@@ -57,6 +57,9 @@ Distance = Annotated[
 MaxEvaluations = Annotated[int | None, typer.Option(help="Maximum number of evaluations per run.")]
 Budget = Annotated[int, typer.Option("--max-evaluations", help="Maximum number of evaluations per run.")]
 MaxSeconds = Annotated[float | None, typer.Option(help="Stop after this many seconds.")]
+Threads = Annotated[
+    int | None, typer.Option(help="Threads that compute the runs on a CPU, by default one per core.", min=1)
+]
 Polish = Annotated[
     bool | None, typer.Option("--polish/--no-polish", help="Refine the best point with its gradient, if it has one.")
 ]
@@ -82,6 +85,19 @@ OnFailure = Annotated[str | None, typer.Option(help="How to treat NaN, inf and e
 Workers = Annotated[
     int | None, typer.Option(help="Call the functions, as plain Python, in this many processes; -1 for one per core.")
 ]
+Islands = Annotated[int | None, typer.Option(help="Populations per run that exchange individuals.")]
+MigrateEvery = Annotated[int | None, typer.Option(help="Generations between migrations of islands.")]
+Migrants = Annotated[int | None, typer.Option(help="Individuals that an island receives at a migration.")]
+Topology = Annotated[str | None, typer.Option(help="Where they come from: ring, torus, complete or random.")]
+Coordinator = Annotated[
+    str | None,
+    typer.Option(
+        help="Share the runs or islands with other processes that run the same command: host:port of process 0, or "
+        "auto under SLURM and MPI launchers."
+    ),
+]
+ProcessId = Annotated[int | None, typer.Option(help="Number of this process, from 0.")]
+NumProcesses = Annotated[int | None, typer.Option(help="How many processes there are.")]
 Timeout = Annotated[float | None, typer.Option(help="Time limit for one evaluation by a worker, in seconds.")]
 Retries = Annotated[int, typer.Option(help="How many times to retry a failed evaluation.")]
 Paired = Annotated[bool, typer.Option("--paired", help="Paired comparison, seed by seed (Wilcoxon).")]
@@ -100,7 +116,10 @@ Archive = Annotated[
 ]
 Choose = Annotated[
     str | None,
-    typer.Option(help="Several objectives: also show the point chosen by knee, ideal or weights (0.7,0.3)."),
+    typer.Option(
+        help="Several objectives: also show the point chosen by knee, ideal, weights (0.7,0.3), near:1,2 (values of "
+        "the objectives), reach:1,2 or your answers to a few questions (ask)."
+    ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Save to this folder, which must be new or empty.")]
 Force = Annotated[

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import sys
 import tempfile
 import threading
 import warnings
@@ -15,8 +17,9 @@ import numpy as np
 import typer
 from rich.console import Console, RenderableType
 
-from galapax.core.errors import EvaluationError, InputError
+from galapax.core.errors import EvaluationError, InputError, LostProcess
 from galapax.core.stop import Stop
+from galapax.results.front import ASK
 from galapax.results.result import Result
 from galapax.results.study import Study
 from galapax.running.observers import LOOPBACK, Live
@@ -49,6 +52,10 @@ def clear_errors() -> Iterator[None]:
     except EvaluationError as error:
         complain(str(error))
         raise typer.Exit(FAILED) from None
+    except LostProcess as error:
+        complain(str(error))
+        sys.stdout.flush()
+        os._exit(FAILED)  # an orderly end would wait for the process that is gone
     except MemoryError as error:
         complain(f"not enough memory ({error}): use fewer runs or a smaller population.")
         raise typer.Exit(WRONG) from None
@@ -262,8 +269,8 @@ def choose(result: Result, choice: object) -> InputError | None:
     if choice is None or not np.size(result.get("F", ())):
         return None
     try:
-        result.choose(choice)
+        row = result.choose(**choice) if isinstance(choice, dict) else result.choose(choice)
     except InputError as error:
         return error
-    result["chosen"] = choice
+    result["chosen"] = {"asked": row} if isinstance(choice, str) and choice == ASK else choice
     return None

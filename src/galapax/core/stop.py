@@ -102,7 +102,7 @@ class Rules(NamedTuple):
     generations: Any  # at most so many
     target: Any  # stop once the best feasible value is at most this
     stall: Any  # stop after so many generations without a better value
-    reference: Any = None  # (2,) of two objectives: "better" is then a larger hypervolume up to this point
+    reference: Any = None  # (m,) of several objectives: "better" is then a larger hypervolume up to this point
     tolerance: Any = 0.0  # stop a search that has converged so far, as a share of the box; 0 for never
     evaluations: Any = None  # of algorithms whose generations take now more and now less: at most so many
 

@@ -10,6 +10,7 @@ same on every device, and plain array code that XLA fuses into whatever uses it:
 from __future__ import annotations
 
 import math
+import secrets
 from typing import Any
 
 import jax.numpy as jnp
@@ -35,6 +36,11 @@ def key(seed: int) -> np.ndarray:
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= int(seed) < 2**64:
         raise InputError(f"seed must be a whole number from 0 to 2**64 - 1, got {seed!r}.")
     return np.array([int(seed) >> 32, int(seed) & 0xFFFFFFFF], _U32)
+
+
+def chosen(seed: int | None) -> int:
+    """The seed as it was given, or if it was None one that is drawn."""
+    return secrets.randbits(32) if seed is None else seed
 
 
 def fold(key: Array, number: Any) -> Array:
@@ -183,6 +189,11 @@ def _positions(shape: tuple[int, ...]) -> Array:
 def search_key(key: np.ndarray, number: int) -> np.ndarray:
     """The key (2,) of a run's search with that number, from 1; that of its first search is the run's own."""
     return np.stack(_threefry(key[None], np.array([number], _U32), np.ones(1, _U32)), axis=-1)[0]
+
+
+def island_keys(keys: np.ndarray, number: int) -> np.ndarray:
+    """The keys (R, 2) of the islands with that number, from 0, of runs with these keys."""
+    return np.stack(_threefry(keys, np.full(len(keys), number, _U32), np.full(len(keys), 2, _U32)), axis=-1)
 
 
 def run_keys(seed: int, first: int, count: int) -> np.ndarray:

@@ -13,7 +13,7 @@ from galapax.core.checks import whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.operators.constraints import PASSING, epsilon_level, first_level, relaxed
-from galapax.operators.dominance import rows_by
+from galapax.operators.reductions import rows_by
 
 FEWEST = 18  # individuals, unless another number is given
 ROUNDS = 50  # generations of the first size that a budget of evaluations should allow

@@ -15,7 +15,8 @@ from galapax.core.hooks import Shown, offered
 from galapax.core.problem import Described
 from galapax.core.stop import Stop
 from galapax.measures.statistics import expected_running_time, wilson_interval
-from galapax.results.front import Front, choose, knee
+from galapax.results.asking import Ask, chosen_by_asking, in_terminal
+from galapax.results.front import ASK, Front, choose, knee
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,7 +28,8 @@ class History(Shown):
     mean, worst: over the surviving individuals.
     violation, feasible_share: with constraints, the best one's violation and the share of feasible individuals.
     x: with history="x", the best individual itself, one axis more.
-    hypervolume: of two objectives with a reference point, that of the feasible survivors (or of the archive).
+    hypervolume: of several objectives with a reference point, that of the feasible survivors (or of the archive);
+        of four and more an unbiased estimate, whose error `indicators.hypervolume_estimate` tells.
     A run of an ensemble that stopped early repeats its last row. Where runs were polished, that is one row more, after
     the last generation.
     """
@@ -88,7 +90,7 @@ class Runs(Shown):
     success: np.ndarray  # (R,) bool
     history: History | None
     fronts: list[Front] | None = None  # of several objectives; without the values of the constraints
-    hypervolume: np.ndarray | None = None  # (R,), of two objectives with a reference point
+    hypervolume: np.ndarray | None = None  # (R,), of several objectives with a reference point
 
     def __len__(self) -> int:
         return len(self.fun)
@@ -135,6 +137,9 @@ class Runs(Shown):
         return f"Runs({len(self)} runs: {found}; {self.nfev.sum():,} evaluations)"
 
 
+LISTED = 12  # variables that a repr names
+
+
 class Result(dict[str, Any], Shown):
     """The outcome of `minimize`, used by attribute or as a mapping, like scipy's OptimizeResult.
 
@@ -156,8 +161,8 @@ class Result(dict[str, Any], Shown):
 
     With several objectives X (k, d), F (k, m), G, H and CV are the feasible non-dominated individuals of all runs,
     their objectives, constraints (or None) and violation; derived has k numbers by name; x and fun (m,) are the knee
-    of the front, and population_fitness is (n, m). hypervolume: with two objectives and a reference point, that of the
-    best run.
+    of the front, and population_fitness is (n, m). hypervolume: with a reference point, that of the best run; of four
+    and more objectives an estimate.
     """
 
     problem: Described
@@ -242,14 +247,28 @@ class Result(dict[str, Any], Shown):
             raise InputError(f"run must be one of {known[0]} to {known[-1]}, got {number!r}.")
         return replay(int(number))
 
-    def choose(self, how: Any = "knee") -> int:
+    def choose(
+        self, how: Any = "knee", *, reference: Any = None, aspiration: Any = None, ask: Ask = in_terminal
+    ) -> int:
         """The row of a point on the front: its "knee", the one closest to the "ideal", or the best by weights (m,).
 
         Objectives are scaled to their range on the front first. `res.X[res.choose([0.7, 0.3])]` is a solution.
+        reference: (m,) the point closest to this one. aspiration: (m,) the point that reaches these levels best, or
+        exceeds them most evenly; with weights, by these.
+        "ask": the point that a few answers lead to, about which of two points is liked better. They are asked in the
+        terminal; or ask, called with the text of each question, answers "a", "b", "=" (no preference) or "q" (stop).
         """
         if "F" not in self:
             raise InputError("there is no front to choose from: the problem has one objective, and the answer is x.")
-        return choose(self.F, self.sign, how)
+        if isinstance(how, str) and how == ASK and len(self.F):
+            names = self.problem.objective_names(self.F.shape[1])
+            return chosen_by_asking(self.F, self.sign, [self.problem.with_unit(name) for name in names], ask)
+        return choose(self.F, self.sign, how, reference=reference, aspiration=aspiration)
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """x by the names of its variables: floats, and of declared variables ints, bools and labels."""
+        return self.problem.named(self.x)
 
     @property
     def knee(self) -> int | None:
@@ -287,9 +306,17 @@ class Result(dict[str, Any], Shown):
         path: Path = offered("save")(self, folder)
         return path
 
+    def _text(self, name: str) -> str:
+        """An entry in a line; x of declared variables by name."""
+        problem = self.get("problem")
+        if name != "x" or problem is None or problem.space is None:
+            return _shown(self[name])
+        parts = [f"{n}={problem.show(i, self.x[i])}" for i, n in enumerate(problem.variable_names()[:LISTED])]
+        return ", ".join(parts + [f"{problem.dim - LISTED} more"] * (problem.dim > LISTED))
+
     def __repr__(self) -> str:
         shown = ("message", "success", "fun", "worst_case", "x", "y", "feasible", "nit", "nfev", "n_failed", "seed")
-        lines = [f"{name:>10}: {_shown(self[name])}" for name in shown if name in self]
+        lines = [f"{name:>10}: {self._text(name)}" for name in shown if name in self]
         for x, error in self.get("failures", ())[:2]:
             lines.append(f"{'failed':>10}: {error}, at x = {_shown(x)}")
         if "F" in self:

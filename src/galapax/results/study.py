@@ -204,12 +204,12 @@ def value_name(result: Result) -> str:
 
 
 def measured(result: Result) -> Result:
-    """The result, with the hypervolume of every run's front where the runs themselves did not measure it.
+    """The result, with the exact hypervolume of every run's front.
 
-    They do for two objectives. For more it is worked out here, exactly.
+    Runs measure it for two and three objectives and estimate it for more, which is worked out here.
     """
     runs, corner = all_runs(result), result.problem.reference_point
-    if runs.fronts is None or runs.hypervolume is not None or corner is None:
+    if runs.fronts is None or corner is None or (runs.hypervolume is not None and len(corner) <= 3):
         return result
     sign = result.sign
     volumes = np.array([indicators.volume(sign * front.F, sign * np.asarray(corner)) for front in runs.fronts])
@@ -229,7 +229,7 @@ def scores(result: Result) -> np.ndarray:
 
 
 def has_curves(result: Result) -> bool:
-    """Whether there are values by generation; of three and more objectives there are none."""
+    """Whether there are values by generation; of several objectives without a reference point there are none."""
     history = all_runs(result).history
     return history is not None and (value_name(result) == "fun" or history.hypervolume is not None)
 
@@ -242,8 +242,8 @@ def curves(result: Result) -> np.ndarray:
     kept = history.best if value_name(result) == "fun" else history.hypervolume
     if kept is None:
         raise InputError(
-            "the hypervolume per generation is measured only for two objectives, so this result has no curves; "
-            "keep snapshots and use indicators.by_generation."
+            "no hypervolume was measured by generation, so there are no curves of this result: give the Problem a "
+            "reference_point."
         )
     best = sign_of(result) * np.asarray(kept, np.float64)
     if history.violation is not None:

@@ -37,7 +37,8 @@ def checked_calls(
         timeout = positive(timeout, "timeout")
         if not elsewhere:
             raise InputError(
-                "timeout needs worker processes, because only those can be stopped: also give workers=1 or more."
+                "timeout needs worker processes, because only those can be stopped: also give workers=1 or more; "
+                "to limit the whole run write max_seconds."
             )
     if not isinstance(cache, bool) or not isinstance(asynchronous, bool):
         raise InputError(f"cache and asynchronous must be True or False, got {short(cache)}, {short(asynchronous)}.")

@@ -147,7 +147,9 @@ class Progress:
     runs: int
     seconds: float
     max_seconds: float | None = None
-    hypervolume: float | None = None  # of two objectives with a reference point; `fun` is then the first objective's
+    hypervolume: float | None = (
+        None  # of several objectives with a reference point; `fun` is then the first objective's
+    )
     feasible_share: float | None = None  # of the individuals of all runs; None for a problem without constraints
 
 

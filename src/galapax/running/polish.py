@@ -171,6 +171,8 @@ def cannot(task: Task) -> str | None:
         return "there are several objectives"
     if not isinstance(task.problem, Problem) or not isinstance(task.objective, Formulas):
         return "it is a min-max problem"
+    if task.problem.space is not None and task.problem.space.discrete.all():
+        return "no variable is real"
     if task.shape.constrained and task.dtype == "float32":
         return "constraints need float64"
     if not _differentiable(task):

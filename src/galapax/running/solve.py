@@ -28,6 +28,7 @@ from galapax.engines.programs import Clock
 from galapax.evaluation.blackbox import BlackBox
 from galapax.numerics import devices
 from galapax.results.result import Result
+from galapax.running.archipelago import archipelago
 from galapax.running.assemble import Answers, result_of, settings_of, try_derived
 from galapax.running.computation import Computation, black_box
 from galapax.running.fingerprint import fingerprint
@@ -36,6 +37,7 @@ from galapax.running.observers import Facts, Keeper, Observers, Progress, watchi
 from galapax.running.polish import check_polish, polish
 from galapax.running.searches import searches
 from galapax.running.task import Task
+from galapax.running.together import of_this_process
 
 
 def solve(
@@ -47,6 +49,7 @@ def solve(
     known: the black box of an earlier attempt, which remembers what it was asked first.
     """
     began = time.perf_counter() if began is None else began
+    observers = of_this_process(task, observers)
     # float64 is switched on for this run alone: importing or using galapax changes no setting of JAX
     with (
         interrupts() as noted,
@@ -72,6 +75,9 @@ def solve(
         if task.restarts is not None:
             watch.notify = notifier([])
             total, answers = searches(task, noted, clock, box, watch), Answers(task, box)
+        elif task.islands is not None:
+            watch.notify = notifier([])
+            total, answers = archipelago(task, noted, clock, box, watch), Answers(task, box)
         else:
             run = Computation(task, noted, clock, box)
             total, answers = _in_batches(run, watch, notifier), run.answers
@@ -186,6 +192,8 @@ def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:
         watch = Watch(noted, snapshots=task.snapshots)
         if task.restarts is not None:
             outcome, answers = searches(again, noted, clock, box, watch, row, total.sizes[row]), Answers(again, box)
+        elif task.islands is not None:
+            outcome, answers = archipelago(again, noted, clock, box, watch, row), Answers(again, box)
         else:
             run = Computation(again, noted, clock, box)
             answers = run.answers

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +19,8 @@ from galapax.core.algorithm import Algorithm, Budget, Shared
 from galapax.core.checks import finite, number, positive, reals, short, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Shape
-from galapax.core.problem import Bounds, Described, MinMaxProblem, Problem
+from galapax.core.islands import Islands
+from galapax.core.problem import Described, MinMaxProblem, Problem
 from galapax.core.record import Columns
 from galapax.core.restarts import Restarts
 from galapax.core.stop import NEVER, Rules
@@ -41,7 +44,8 @@ TOLERANCE = {"float64": 1e-11, "float32": 1e-6}  # as a share of the box
 class Task:
     """What is to be run: every one of the solvers makes that many runs."""
 
-    problem: Described
+    problem: Described  # as one of genes, see core/variables.py
+    declared: Described  # as it was given: what a Result shows
     objective: Traced | None  # None for a black box
     consts: Any  # the arrays of the objective
     steps: int  # see `Formulas.steps`
@@ -68,6 +72,8 @@ class Task:
     restarts: Restarts | None = None
     calls: Calls = field(default_factory=Calls)  # how a black box is called
     polish: bool | str = False  # refine the best of each run by its gradient: True, False or "auto"
+    threads: int = 1  # slices that a CPU computes at once
+    islands: Islands | None = None  # several populations per run
 
     @property
     def population(self) -> int:
@@ -87,6 +93,10 @@ class Task:
     def columns(self) -> Columns:
         """Of the history's rows."""
         return Columns(self.shape, self.rules.reference is not None, self.problem.dim if self.history == "x" else 0)
+
+    def decoded(self, genes: np.ndarray) -> np.ndarray:
+        """x (..., d) of genes (..., d)."""
+        return genes if self.problem.space is None else self.problem.space.decode(genes)
 
     def of_cell(self, i: int) -> Task:
         """The task of one solver alone."""
@@ -114,6 +124,7 @@ class Task:
             leaves=self.blackbox or devices.on_cpu(),
             with_x=self.history == "x",
             resamples=RESAMPLES if self.on_failure == "resample" else 0,
+            only_codes=self.problem.space is not None and bool(self.problem.space.discrete.all()),
         )
 
 
@@ -138,7 +149,20 @@ def fitting(problem: Problem, blackbox: Any, vectorized: Any, dtype: Any, popula
     if not blackbox:
         together = (population or 1) if vectorized else 0
         objectives = objective_count(problem, precision_of(dtype, problem.constrained, blackbox), together)
-    return algorithms.resolve(None, problem.constrained, objectives)
+        named = problem.objectives is not None or problem.reference_point is not None
+        if objectives == problem.dim >= 3 and not named and not vectorized:
+            warnings.warn(
+                f"fun of {problem.name!r} returns {objectives} numbers, as many as there are variables, and they are "
+                "taken as objectives. Was a sum forgotten? If so return one number, such as jnp.sum(...); if not, name "
+                "them by Problem(..., objectives=[...]).",
+                stacklevel=3,
+            )
+    return algorithms.resolve(None, problem.constrained, objectives, mixed(problem))
+
+
+def mixed(problem: Problem) -> int:
+    """The number of variables, if some of them are integers or choices; else 0."""
+    return problem.dim if problem.space is not None and problem.space.discrete.any() else 0
 
 
 def archived(solver: Algorithm, size: int) -> Algorithm:
@@ -231,8 +255,14 @@ def assembled(
     restarts: Restarts | None = None,
     polish: Any = False,
     calls: Calls = Calls(),
+    threads: Any = None,
+    islands: Islands | None = None,
 ) -> Task:
     """A Task that no function is in yet, from arguments that are checked here."""
+    declared = problem
+    if isinstance(problem, Problem) and problem.space is not None:
+        problem.space.check(dtype)
+        problem = problem.coded()
     first = 0 if first_run is None else whole(first_run, "first_run", 0)
     if first + whole(runs, "runs", 1) > 2**32:
         raise InputError(f"run numbers go up to 2**32; first_run={first} and runs={runs} exceed that.")
@@ -241,6 +271,8 @@ def assembled(
     random.key(seed)
     problem.bounds.rounded(dtype)  # refuses a box that this precision does not hold, before anything is compiled
     limit = _limit(solvers[0], generations, max_evaluations, max_seconds)
+    if islands is not None and max_evaluations is not None:  # each island has its share
+        max_evaluations = whole(max_evaluations, "max_evaluations", 1) // islands.count
     most = None if max_evaluations is None else whole(max_evaluations, "max_evaluations", 1)
     if restarts is not None:
         if generations is None and max_seconds is None and most is None:
@@ -254,6 +286,8 @@ def assembled(
     bound = tuple(solver.bind(problem.dim, shape, budget) for solver in solvers)
     repairs = _repairs(problem, bound[0], blackbox or vectorized)
     population = bound[0].population
+    if islands is not None:
+        _check_islands(islands, population, restarts, calls)
     evaluations = population + repairs * (1 + problem.dim)
     if restarts is not None or not bound[0].steady:  # without a limit, too, so that the same program serves
         rules = rules._replace(evaluations=math.inf if most is None else most)
@@ -268,6 +302,7 @@ def assembled(
         limit = min(limit, max(FEWEST_GENERATIONS, MOST_EVALUATIONS // evaluations))
     return Task(
         problem=problem,
+        declared=declared,
         objective=None,
         consts=None,
         steps=0,
@@ -289,11 +324,13 @@ def assembled(
         dtype=dtype,
         history=history,
         snapshots=_snapshots(snapshots),
-        initial=_initial(initial, problem.bounds, population, int(runs)),
+        initial=starting_genes(initial, declared, population, int(runs)),
         on_failure=on_failure,
         restarts=restarts,
         polish=_polish(polish),
         calls=calls,
+        threads=_threads(threads, blackbox),
+        islands=islands,
     )
 
 
@@ -348,11 +385,9 @@ def check_shape(task: Task, shape: Shape) -> None:
         raise InputError(f"restarts apply to one objective, and {task.problem.name!r} has {shape.objectives}.")
     asked = math.isfinite(task.rules.target) or task.rules.stall != NEVER
     if shape.objectives > 1 and task.rules.reference is None and asked:
-        known = "no" if task.problem.reference_point is None else "a"
         raise InputError(
-            "target and stall judge a front by its hypervolume, which is measured only for two objectives and a "
-            f"Problem with a reference_point; {task.problem.name!r} has {shape.objectives} objectives and "
-            f"{known} reference_point: remove target and stall."
+            f"target and stall judge a front by its hypervolume up to a reference_point, and {task.problem.name!r} has "
+            "none: add one with problem.with_(reference_point=...), or remove target and stall."
         )
 
 
@@ -364,8 +399,8 @@ def check_comparable(task: Task) -> None:
             "reference_point to measure it from: give it one by problem.with_(reference_point=...), a point that is "
             "worse in every objective than those of interest."
         )
-    if task.problem.reference_point is not None and len(task.problem.reference_point) > 2:
-        indicators.moocore()  # it measures more than two objectives, and would be missed only after the runs
+    if task.problem.reference_point is not None and len(task.problem.reference_point) > 3:
+        indicators.moocore()  # it measures more than three objectives, and would be missed only after the runs
 
 
 def precision_of(dtype: Any, constrained: bool, blackbox: bool) -> str:
@@ -400,7 +435,7 @@ def _goals(problem: Problem, target: Any, stall: Any, maximize: Any) -> tuple[fl
             corner = np.zeros(0)
         if corner.ndim != 1 or not corner.size or not np.isfinite(corner).all():
             raise InputError(f"reference_point must be finite numbers, one per objective; got {short(given)}.")
-        if corner.size == 2:
+        if corner.size > 1:
             reference = -corner if maximize else corner
     goal = -math.inf
     if target is not None:
@@ -433,18 +468,40 @@ def _polish(given: Any) -> bool | str:
     raise InputError(f'polish must be "auto", True or False, got {short(given)}.')
 
 
+def _check_islands(islands: Islands, population: int, restarts: Restarts | None, calls: Calls) -> None:
+    islands.check(population)
+    if restarts is not None:
+        raise InputError("a run on islands does not restart: leave restarts out, or islands.")
+    if calls.asynchronous:
+        raise InputError("asynchronous=True has one population: leave islands out.")
+
+
+def _threads(given: Any, blackbox: bool) -> int:
+    if given is not None and blackbox:
+        raise InputError("threads is for functions that JAX traces; a black box is called in processes by workers=.")
+    if given is not None:
+        return whole(given, "threads", 1)
+    named = os.environ.get("GALAPAX_THREADS", "")
+    if named and not (named.isdigit() and int(named)):
+        raise InputError(f"GALAPAX_THREADS must be a number of threads, at least 1; it is {named!r}.")
+    return int(named) if named else devices.cores()
+
+
 def _snapshots(given: Any) -> tuple[int, ...]:
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise InputError(f"snapshots must be a list of generations, such as [1, 10, 100]; got {short(given)}.")
     return tuple(sorted({whole(g, "snapshots", 1) for g in given}))
 
 
-def _initial(initial: Any, bounds: Bounds, population: int, runs: int) -> np.ndarray | None:
-    """Starting points as (k, d), or (runs, k, d) when every run has its own."""
+def starting_genes(initial: Any, problem: Described, population: int, runs: int) -> np.ndarray | None:
+    """Genes of starting points as (k, d), or (runs, k, d) when every run has its own."""
     if initial is None:
         return None
+    bounds, space = problem.bounds, problem.space
     try:
-        points = reals(initial)
+        points = reals(initial) if space is None else space.points(initial)
+    except InputError:
+        raise
     except ValueError:
         raise InputError(f"initial must contain real numbers, one point per row; got {short(initial)}.") from None
     d = bounds.dim
@@ -469,4 +526,4 @@ def _initial(initial: Any, bounds: Bounds, population: int, runs: int) -> np.nda
             f"variable {first[-1]} of point {first[:-1] if points.ndim == 3 else first[0]} is {points[first]:g}, "
             f"and its bounds are {bounds.lower[first[-1]]:g} and {bounds.upper[first[-1]]:g}."
         )
-    return points
+    return points if space is None else space.encode(points)

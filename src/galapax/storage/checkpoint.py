@@ -12,6 +12,7 @@ from typing import Any
 
 from galapax.core.errors import InputError
 from galapax.engines.journal import Done, Standing
+from galapax.numerics import processes
 from galapax.running.observers import Checkpoint
 from galapax.storage import atomic
 from galapax.storage.capsule import Damaged, pack, unpack
@@ -147,6 +148,8 @@ class Keeper:
         self.cost = time.perf_counter() - start
 
     def _write(self, data: dict[str, Any]) -> None:
+        if processes.index():  # the first one writes
+            return
         chunks = pack(data)
         before = self.path.with_name(self.path.name + KEPT)
         if self.sound:
@@ -174,7 +177,7 @@ def keeper(settings: Checkpoint | None, resume: Any) -> Keeper | None:
     there = path.exists() or path.with_name(path.name + KEPT).exists()
     if resume is True and there:
         file = path
-    if there and file is None:
+    if there and file is None and not processes.index():  # the first process may have written it by now
         raise InputError(
             f"{str(path)!r} already exists: continue from it (resume=True, --resume), or delete it to start again."
         )

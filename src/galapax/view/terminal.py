@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -71,9 +72,10 @@ def _answer(result: Result) -> Table:
     if known is not None:
         table.add_row("best known", f"{known:.10g}", "", "")
     table.add_section()
-    bounds = problem.bounds
     for i, name in list(enumerate(problem.variable_names()))[:SHOWN]:
-        table.add_row(problem.with_unit(name), f"{result.x[i]:.8g}", f"{bounds.lower[i]:g}", f"{bounds.upper[i]:g}")
+        table.add_row(
+            escape(problem.with_unit(name)), escape(problem.show(i, result.x[i])), *map(escape, problem.limits(i))
+        )
     if problem.dim > SHOWN:
         table.add_row("…", f"{problem.dim - SHOWN} more", "", "")
     for name, value in result.get("derived", {}).items() if np.ndim(result.fun) == 0 else ():

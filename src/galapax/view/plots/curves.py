@@ -167,6 +167,6 @@ def _say_if_empty(axes: Axes, study: Study) -> None:
         return
     why = "No history was kept."
     if study.value == "hypervolume":
-        why = "The hypervolume per generation is\nmeasured only for two objectives."
+        why = "No hypervolume by generation:\nthe problem has no reference point."
     axes.text(0.5, 0.5, why, ha="center", va="center", transform=axes.transAxes, color=GREY)
     axes.tick_params(labelbottom=False, labelleft=False)

@@ -104,7 +104,8 @@ def parallel(result: Result, generation: int | None = None, ax: Any = None) -> F
     figure, axes = canvas(ax, (min(14.0, max(7.5, 3 + 0.45 * problem.dim)), height))
     lower, upper = np.asarray(problem.bounds.lower), np.asarray(problem.bounds.upper)
     objective = objective_names(result)[0]
-    _draw_parallel(axes, x[rows], lower, upper, names, values[rows], objective, np.asarray(result.x), best)
+    ends = [problem.limits(i) for i in range(problem.dim)] if problem.space is not None else None
+    _draw_parallel(axes, x[rows], lower, upper, names, values[rows], objective, np.asarray(result.x), best, ends)
     some = "" if len(rows) == len(x) else f", {len(rows):,} of {len(x):,} lines"
     axes.set_xlabel("variable" + some)
     axes.set_ylabel("from lower to upper bound")
@@ -122,6 +123,7 @@ def _draw_parallel(
     value_name: str,
     best: np.ndarray,
     best_name: str,
+    ends: list[tuple[str, str]] | None = None,
 ) -> None:
     """Rows of a table (k, c) as lines over c axes that run from `low` to `high`, coloured by their values (k,)."""
     places = np.arange(table.shape[1])
@@ -147,9 +149,10 @@ def _draw_parallel(
     )  # fmt: skip
     if len(places) <= 12:
         axes.set_yticks([])
-        for place, bottom, top in zip(places, low, high, strict=True):
-            axes.annotate(f"{bottom:.4g}", (place, -0.01), ha="center", va="top", fontsize=8, color="#505050")
-            axes.annotate(f"{top:.4g}", (place, 1.01), ha="center", va="bottom", fontsize=8, color="#505050")
+        ends = ends or [(f"{bottom:.4g}", f"{top:.4g}") for bottom, top in zip(low, high, strict=True)]
+        for place, (bottom, top) in zip(places, ends, strict=True):
+            axes.annotate(bottom, (place, -0.01), ha="center", va="top", fontsize=8, color="#505050")
+            axes.annotate(top, (place, 1.01), ha="center", va="bottom", fontsize=8, color="#505050")
     else:
         axes.set_yticks([0, 1], ["lower", "upper"])
     bar = axes.figure.colorbar(ScalarMappable(norm, SEQUENCE), ax=axes, pad=0.02)

@@ -19,6 +19,8 @@ NUMBERS = 150_000  # in a table of points at most; what is left out is in the CS
 POINTS = 5000  # of a front at most
 COLUMNS = 100  # of a table of points at most
 IN_TIP = 18  # lines that the pointer shows of a point
+AXES = 20  # variables on parallel axes at most
+PAIRED = 7  # objectives of which every pair is drawn
 
 
 def front(out: Page, result: Result) -> None:
@@ -31,9 +33,15 @@ def front(out: Page, result: Result) -> None:
     most = min(POINTS, max(50, NUMBERS // wide))
     kept = np.union1d(maps.thinned(len(F), most), list(points.values())).astype(int)
     out.chart(*_front_chart(result, names, points, kept))
+    if F.shape[1] > 2:
+        _many_charts(out, result, names, points, kept)
     heads, values, recipe = tables.front_rows(result)
     out.add("<h3>Marked points</h3>")
     out.add(plain_table(["", "unit", *heads], values + recipe, range(2, 2 + len(heads))))
+    out.add("<h3>A step to a neighbour</h3>")
+    out.add(f"<p>{escape(tables.STEP_NOTE)}</p>")
+    heads, steps = tables.step_rows(result)
+    out.add(plain_table(heads, steps, range(2, len(heads))))
     out.add("<h3>All recipes</h3>")
     at = {int(row): i for i, row in enumerate(kept)}
     texts: dict[int, str] = {}
@@ -88,6 +96,29 @@ def _front_chart(
         spec["truth"] = {"columns": list(range(m)), "data": [numbers(column, 5) for column in truth.T]}
     hint = "Click a point to see its whole recipe beside the figure, and its row in the table below."
     return spec, hint + (" Drag to rotate." if m == 3 else "")
+
+
+def _many_charts(out: Page, result: Result, names: list[str], points: dict[str, int], kept: np.ndarray) -> None:
+    """Three objectives and more: all of them on parallel axes, and every pair."""
+    m, at = result.F.shape[1], {int(row): i for i, row in enumerate(kept)}
+    more = list(range(m, min(len(names), COLUMNS)))[:AXES]
+    spec: dict[str, Any] = {
+        "kind": "parallel", "file": "front", "table": "front", "axes": list(range(m)), "more": more, "tall": 0.5,
+        "alt": f"The front on parallel axes, {m} objectives, a line a point; the table below has the numbers.",
+    }  # fmt: skip
+    note = "A line a point, coloured by the first objective. Drag along an axis to keep a range of it, double-click to "
+    out.chart(spec, note + "let go; the figures and the table below keep the same points.", title="All objectives")
+    marks = [
+        {"row": at[row], "kind": "knee" if text == "knee" else "end"}
+        for text, row in points.items()
+        if not text.startswith("chosen")
+    ]
+    spec = {
+        "kind": "matrix", "file": "front", "table": "front", "axes": list(range(min(m, PAIRED))), "marks": marks,
+        "tall": 0.9, "alt": f"Every pair of {min(m, PAIRED)} objectives, a dot a point.",
+    }  # fmt: skip
+    left = f" The first {PAIRED} of {m} objectives." if m > PAIRED else ""
+    out.chart(spec, f"Point at a dot to see where it is in the other pairs.{left}", title="Every pair of objectives")
 
 
 def _short_mark(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from typing import Any
 
 import numpy as np
 
@@ -132,8 +133,9 @@ def _answer(out: Page, result: Result) -> None:
     units = problem.units or {}
     rows: list[list[str]] = []
 
-    def line(name: str, value: float, low: str = "", high: str = "", place: str = "", digits: int = 10) -> None:
-        rows.append([name, units.get(name, ""), number(value, digits), low, high, place])
+    def line(name: str, value: Any, low: str = "", high: str = "", place: str = "", digits: int = 10) -> None:
+        text = value if isinstance(value, str) else number(value, digits)
+        rows.append([name, units.get(name, ""), text, low, high, place])
 
     if "worst_case" in result:
         line("worst case, checked by an independent search", result.worst_case, digits=12)
@@ -145,7 +147,8 @@ def _answer(out: Page, result: Result) -> None:
         share = 100 * (result.x[i] - bounds.lower[i]) / (bounds.upper[i] - bounds.lower[i])
         mark = f'<i style="left: calc({share:.2f}% - 0.17rem)"></i>'
         bar = Html(f'<span class="bar" title="{share:.1f} % of the way">{mark}</span>')
-        line(name, result.x[i], f"{bounds.lower[i]:g}", f"{bounds.upper[i]:g}", bar)
+        own = result.x[i] if problem.space is None else problem.show(i, result.x[i])
+        line(name, own, *problem.limits(i), bar)
     for name, value in result.get("derived", {}).items():
         at = np.ravel(value)
         if len(at):  # one number, or of several objectives one for each point of the front

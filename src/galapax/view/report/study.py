@@ -138,11 +138,7 @@ def _study_convergence(out: Page, study: Study) -> None:
     out.add('<div class="small-multiples">' if len(panels) > 1 else "<div>")
     for number, panel in enumerate(panels, 1):
         if not panel.curves:
-            why = (
-                "no history was kept"
-                if study.value == "fun"
-                else "the hypervolume per generation is measured only for two objectives"
-            )
+            why = "no history was kept" if study.value == "fun" else "the problem has no reference point"
             out.add(f"<p>{escape(panel.title)}: {why}.</p>")
             continue
         xs, series = _series(panel, 12_000 // len(study))

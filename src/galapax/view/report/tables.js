@@ -48,7 +48,7 @@ function recipes(box, id) {
     body.append(part);
   };
   const arrange = () => {
-    order = [...Array(n).keys()].filter((i) => columns.every((c) => !filters[c] || filters[c](value(c, i))));
+    order = [...Array(n).keys()].filter((i) => kept(id, i) && columns.every((c) => !filters[c] || filters[c](value(c, i))));
     if (sorted) {
       const [c, way] = sorted;
       order.sort((a, b) => {
@@ -73,6 +73,7 @@ function recipes(box, id) {
     for (const c of columns) filters[c] = null;
     arrange();
   });
+  brushOf(id).told.push(arrange);
   const rowOf = (event) => { const row = event.target.closest("tr[data-row]"); return row ? Number(row.dataset.row) : -1; };
   body.addEventListener("pointerover", (event) => pick(id, rowOf(event), box));
   (pickers[id] ||= []).push((row, from) => {
