@@ -40,7 +40,7 @@ def one_objective():
 
 
 def constrained():
-    for name in ("g06", "g07", "g10", "g13"):
+    for name in ("g06", "g07", "g10"):
         yield name, gx.compare([name], list(CONSTRAINED), runs=RUNS, max_evaluations=50_000)
 
 

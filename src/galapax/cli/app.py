@@ -203,8 +203,7 @@ def solve(
             )
         trouble = show.choose(result, choice)
         show.show(result, out, quiet, as_json)
-        if out is not None:
-            show.tell_page(page, out)
+        show.tell_page(page, result, out)
         show.say_resume(result, checkpoint, quiet or as_json)
         if trouble is not None:
             raise trouble
