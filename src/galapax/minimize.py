@@ -66,6 +66,7 @@ def minimize(
     live: Any = False,
     checkpoint: Any = None,
     resume: Any = None,
+    engine: str = "auto",
     args: Any = (),
     x0: Any = None,
     constraints: Any = None,
@@ -135,6 +136,8 @@ def minimize(
         stopped or out of time continues from it as if it had never been interrupted, bit for bit.
     resume: the checkpoint to continue from, with the other arguments unchanged; True for the file of `checkpoint`, if
         it exists. max_seconds starts again.
+    engine: "xla" compiles the run with XLA; "fused" makes one GPU kernel of objective and algorithm (docs/fused.md), or
+        says why it cannot; "auto" takes the faster one. `result.engine` says which it was, and why.
     args, x0, constraints, integrality: as in scipy: further arguments of the functions, a starting point, its
         constraint objects, and a mask of the integer variables.
     """
@@ -176,6 +179,7 @@ def minimize(
         "asynchronous": asynchronous,
         "threads": threads,
         "islands": islands_of(islands),
+        "engine": engine,
     }
 
     def run(problem: Problem, solver: Algorithm, guessed: bool = False, known: BlackBox | None = None) -> Result:

@@ -135,6 +135,13 @@ class Clock:
     def __init__(self) -> None:
         self.compile_seconds = 0.0
 
+    def begin(self) -> float:
+        """Something that is not a program of XLA is compiled from now on."""
+        return time.perf_counter()
+
+    def end(self, start: float) -> None:
+        self.compile_seconds += time.perf_counter() - start
+
     def call(
         self,
         function: Callable[..., Any],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -29,8 +30,24 @@ def several() -> list[jax.Device]:
 
 def platform() -> str:
     """Its kind: "cpu", "gpu" or "tpu"."""
+    written = _written.get()
+    if written is not None:
+        return written
     found = device().platform
     return "gpu" if found in GPUS else found
+
+
+_written: ContextVar[str | None] = ContextVar("written", default=None)
+
+
+@contextmanager
+def written_for(kind: str) -> Iterator[None]:
+    """Programs that are traced here are written as for a device of this kind, whatever the present one is."""
+    token = _written.set(kind)
+    try:
+        yield
+    finally:
+        _written.reset(token)
 
 
 def on_cpu() -> bool:

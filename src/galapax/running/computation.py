@@ -22,10 +22,10 @@ from galapax.engines.programs import Clock
 from galapax.engines.search import Search
 from galapax.engines.slices import width
 from galapax.engines.steady import Steady
-from galapax.engines.xla import Xla
 from galapax.evaluation.blackbox import BlackBox, Discovered
 from galapax.numerics import devices, processes, random
 from galapax.running.assemble import Answers
+from galapax.running.engines import engine_of
 from galapax.running.memory import check_memory
 from galapax.running.task import Task, check_shape
 
@@ -70,7 +70,7 @@ class Computation:
 
             self.engine = (Steady if task.calls.asynchronous else Host)(box, self.clock, noted, check)
         else:
-            self.engine = Xla(self.search, self.clock, self.width, task.steps, task.threads)
+            self.engine = engine_of(task, self.search, self.clock, self.width, len(self.keys))
         self.answers = Answers(task, box)
 
     @property
@@ -92,7 +92,7 @@ class Computation:
         if runs == 1 or devices.on_cpu() or self.task.blackbox:
             return False
         self.width = self.fit = math.ceil(runs / 2)  # on an accelerator a slice is as large as memory allows
-        self.engine = Xla(self.search, self.clock, self.width, self.task.steps, self.task.threads)
+        self.engine = engine_of(self.task, self.search, self.clock, self.width, len(self.keys))
         return True
 
     def batch(

@@ -31,6 +31,7 @@ from galapax.results.result import Result
 from galapax.running.archipelago import archipelago
 from galapax.running.assemble import Answers, result_of, settings_of, try_derived
 from galapax.running.computation import Computation, black_box
+from galapax.running.engines import choice
 from galapax.running.fingerprint import fingerprint
 from galapax.running.memory import exhausted
 from galapax.running.observers import Facts, Keeper, Observers, Progress, watching
@@ -59,6 +60,8 @@ def solve(
         _kept(task, observers, noted) as journal,
     ):
         clock = Clock()
+        engine = choice(task, clock)
+        task = replace(task, engine=engine.name)
         check_polish(task)
         try_derived(task)
         ready = time.perf_counter()
@@ -97,6 +100,7 @@ def solve(
         timings |= {"held": watch.held} if watch.held else {}
         for result in results:
             result["timings"] = dict(timings)
+            result["engine"] = str(engine)
         stopped = total.stopped
         if noted.seen and stopped is None:
             stopped = Stop.INTERRUPT

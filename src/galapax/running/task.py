@@ -37,6 +37,7 @@ from galapax.running.memory import check_memory
 
 MOST_EVALUATIONS = 1_000_000  # of a run that nothing limits, unless that are fewer generations than these
 FEWEST_GENERATIONS = 1000
+ENGINES = ("auto", "xla", "fused", "native")
 TOLERANCE = {"float64": 1e-11, "float32": 1e-6}  # as a share of the box
 
 
@@ -74,6 +75,7 @@ class Task:
     polish: bool | str = False  # refine the best of each run by its gradient: True, False or "auto"
     threads: int = 1  # slices that a CPU computes at once
     islands: Islands | None = None  # several populations per run
+    engine: str = "auto"  # one of ENGINES
 
     @property
     def population(self) -> int:
@@ -254,6 +256,7 @@ def assembled(
     guessed: bool = False,
     restarts: Restarts | None = None,
     polish: Any = False,
+    engine: Any = "auto",
     calls: Calls = Calls(),
     threads: Any = None,
     islands: Islands | None = None,
@@ -328,6 +331,7 @@ def assembled(
         on_failure=on_failure,
         restarts=restarts,
         polish=_polish(polish),
+        engine=_engine(engine),
         calls=calls,
         threads=_threads(threads, blackbox),
         islands=islands,
@@ -485,6 +489,12 @@ def _threads(given: Any, blackbox: bool) -> int:
     if named and not (named.isdigit() and int(named)):
         raise InputError(f"GALAPAX_THREADS must be a number of threads, at least 1; it is {named!r}.")
     return int(named) if named else devices.cores()
+
+
+def _engine(given: Any) -> str:
+    if isinstance(given, str) and given in ENGINES:
+        return given
+    raise InputError(f"engine must be one of {', '.join(map(repr, ENGINES))}, got {short(given)}.")
 
 
 def _snapshots(given: Any) -> tuple[int, ...]:

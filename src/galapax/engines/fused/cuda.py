@@ -1,0 +1,214 @@
+"""NVRTC and the CUDA driver, called directly: both are there wherever `jax[cuda13]` is, so this takes no package more.
+
+Texts become cubins of the device's own architecture, which are kept on disk by source, architecture and version.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import hashlib
+import math
+import os
+import site
+import sys
+import tempfile
+import threading
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from galapax.engines.fused.graph import NotFusible
+from galapax.engines.fused.program import CLUSTER, COUNTER, Text
+from galapax.numerics import devices
+from galapax.numerics.cache import default_folder
+
+EACH = 1024  # numbers of a population that are worth a block
+GRID = 2**17  # more of them are worth the whole device
+OLDEST = (7, 0)  # compute capability: threads of a warp are independent from here on
+_MAJOR, _MINOR, _SHARED, _PROCESSORS = 75, 76, 97, 16  # CUdevice_attribute
+_DYNAMIC_SHARED, _ANY_CLUSTER = 8, 14  # CUfunction_attribute
+
+
+class Cuda:
+    """The driver on one device: its primary context, which JAX uses too."""
+
+    def __init__(self, ordinal: int) -> None:
+        try:
+            self._driver = ctypes.CDLL("libcuda.so.1")
+        except OSError:
+            raise NotFusible("the CUDA driver (libcuda.so.1) was not found") from None
+        self._check(self._driver.cuInit(0))
+        device = ctypes.c_int()
+        self._check(self._driver.cuDeviceGet(ctypes.byref(device), ordinal))
+        self._device, self._context = device, ctypes.c_void_p()
+        self._check(self._driver.cuDevicePrimaryCtxRetain(ctypes.byref(self._context), device))
+        self.capability = (self._attribute(_MAJOR), self._attribute(_MINOR))
+        self.shared, self.processors = self._attribute(_SHARED), self._attribute(_PROCESSORS)
+        if self.capability < OLDEST:
+            raise NotFusible(f"the GPU has compute capability {self.capability}, and fused kernels need {OLDEST}")
+
+    def _check(self, code: int) -> None:
+        if code:
+            text = ctypes.c_char_p()
+            self._driver.cuGetErrorString(code, ctypes.byref(text))
+            raise RuntimeError(f"CUDA: {(text.value or b'unknown error').decode()} ({code})")
+
+    def _attribute(self, which: int) -> int:
+        value = ctypes.c_int()
+        self._check(self._driver.cuDeviceGetAttribute(ctypes.byref(value), which, self._device))
+        return value.value
+
+    def enter(self) -> None:
+        """Make the context that of this thread."""
+        self._check(self._driver.cuCtxSetCurrent(self._context))
+
+    def function(self, cubin: bytes, name: str, shared: int, clustered: bool) -> Any:
+        self.enter()
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        self._check(self._driver.cuModuleLoadData(ctypes.byref(module), cubin))
+        self._check(self._driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
+        if shared > 48 * 1024:
+            self._check(self._driver.cuFuncSetAttribute(function, _DYNAMIC_SHARED, shared))
+        if clustered:
+            self._check(self._driver.cuFuncSetAttribute(function, _ANY_CLUSTER, 1))
+        return function
+
+    def launch(self, function: Any, grid: int, text: Text, stream: int, *arguments: Any) -> None:
+        """Start a kernel; arguments: ctypes values, passed as they are."""
+        self.enter()
+        pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(a) for a in arguments))
+        common = (function, grid, 1, 1, text.threads, 1, 1, text.shared, ctypes.c_void_p(stream), pointers)
+        if text.team <= CLUSTER:
+            self._check(self._driver.cuLaunchKernel(*common, None))
+        else:  # refused, rather than hanging, where not all blocks are resident
+            self._check(self._driver.cuLaunchCooperativeKernel(*common))
+
+    def clear(self, address: int, size: int, stream: int) -> None:
+        self.enter()
+        self._check(
+            self._driver.cuMemsetD8Async(
+                ctypes.c_void_p(address), ctypes.c_ubyte(0), ctypes.c_size_t(size), ctypes.c_void_p(stream)
+            )
+        )
+
+    def team(self, work: int, runs: int) -> int:
+        """How many blocks make a run together: a few, in a cluster, where it has work for them and the device room;
+        all of them for one run of a large population.
+        """
+        if "FX_TEAM" in os.environ:
+            return int(os.environ["FX_TEAM"])
+        if runs == 1 and work > GRID:
+            return self.processors
+        if self.capability < (9, 0):
+            return 1
+        wanted = min(CLUSTER, work // EACH, self.processors // runs)
+        return 2 ** int(math.log2(max(1, wanted)))
+
+
+@lru_cache(maxsize=8)
+def cuda(ordinal: int) -> Cuda:
+    return Cuda(ordinal)
+
+
+def present() -> Cuda:
+    """The device that computations run on, or NotFusible with the reason."""
+    if not sys.platform.startswith("linux"):
+        raise NotFusible("fused kernels need Linux")
+    here = devices.device()
+    if here.platform not in ("cuda", "gpu"):
+        raise NotFusible(f"fused kernels need an NVIDIA GPU, and JAX runs on {here.device_kind}")
+    _nvrtc()
+    return cuda(int(here.local_hardware_id or 0))
+
+
+@lru_cache(maxsize=1)
+def _nvrtc() -> Any:
+    """The library that compiles: of the packages that JAX brings, or of the system."""
+    folders = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else ()), *sys.path]
+    found = [f for folder in dict.fromkeys(folders) for f in glob.glob(f"{folder}/nvidia/*/lib/libnvrtc.so.1*")]
+    for name in [*sorted(found, reverse=True), "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"]:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    raise NotFusible("NVRTC was not found: install jax[cuda13], which brings it")
+
+
+def cubin_of(source: str, capability: tuple[int, int]) -> bytes:
+    """Machine code, from the disk if it was compiled before."""
+    library = _nvrtc()
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+    options = [f"--gpu-architecture=sm_{capability[0]}{capability[1]}", "--std=c++17", "-default-device"]
+    about = f"{major.value}.{minor.value} {options} {source}"
+    folder = default_folder()
+    file = None if folder is None else folder / "kernels" / f"{hashlib.sha256(about.encode()).hexdigest()}.cubin"
+    if file is not None and file.is_file():
+        return file.read_bytes()
+    made = _compiled(library, source, options)
+    if file is not None:
+        _keep(file, made)
+    return made
+
+
+def _compiled(library: Any, source: str, options: list[str]) -> bytes:
+    program = ctypes.c_void_p()
+    library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"galapax.cu", 0, None, None)
+    try:
+        given = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
+        size = ctypes.c_size_t()
+        if library.nvrtcCompileProgram(program, len(options), given):
+            library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+            log = ctypes.create_string_buffer(size.value)
+            library.nvrtcGetProgramLog(program, log)
+            raise NotFusible(f"NVRTC refused it: {log.value.decode(errors='replace')[:2000]}")
+        library.nvrtcGetCUBINSize(program, ctypes.byref(size))
+        cubin = ctypes.create_string_buffer(size.value)
+        library.nvrtcGetCUBIN(program, cubin)
+        return cubin.raw
+    finally:
+        library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _keep(file: Path, content: bytes) -> None:
+    """Whole or not at all; a disk that is full or read-only costs only the next process's time."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=file.parent)
+        with os.fdopen(handle, "wb") as out:
+            out.write(content)
+        os.replace(name, file)
+    except OSError:
+        pass
+
+
+class CudaKernel:
+    """A text on the present GPU; a block makes a run."""
+
+    def __init__(self, text: Text) -> None:
+        self.text, self.cuda = text, present()
+        if text.shared > self.cuda.shared:
+            raise NotFusible(
+                f"a run needs {text.shared // 1024} KiB of memory that a block shares, and the GPU has "
+                f"{self.cuda.shared // 1024}"
+            )
+        cubin = cubin_of(text.source, self.cuda.capability)
+        self._function = self.cuda.function(cubin, "galapax_run", text.shared, 1 < text.team <= CLUSTER)
+        self._lock = threading.Lock()
+
+    def call(self, context: Any, outputs: list[Any], *inputs: Any) -> None:
+        """As `buffer_callback` calls it: the last output is scratch."""
+        *results, scratch = outputs
+        runs = results[-1].shape[-1]
+        arrays = [*inputs, *results]
+        addresses = [a.__cuda_array_interface__["data"][0] for a in arrays]
+        packed = (ctypes.c_void_p * len(arrays))(*addresses)
+        memory = scratch.__cuda_array_interface__["data"][0]
+        with self._lock:
+            if self.text.team > CLUSTER:
+                self.cuda.clear(memory, COUNTER, context.stream)
+            self.cuda.launch(
+                self._function, runs * self.text.team, self.text, context.stream,
+                packed, ctypes.c_int(runs), ctypes.c_void_p(memory),
+            )  # fmt: skip

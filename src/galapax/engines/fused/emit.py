@@ -1,0 +1,319 @@
+"""C text from a graph: an element at a time, wherever it is read, and loops around that.
+
+`Emitter.at` writes what it takes to know one element of an array, into the outermost place where all of it is known:
+what is the same for every individual lands before the loop over them, what is the same for a row before its genes. What
+was written once is not written again in the same place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from galapax.engines.fused.ahead import Ahead
+from galapax.engines.fused.graph import Node, NotFusible
+from galapax.engines.fused.moves import MOVES
+from galapax.engines.fused.places import Index, Ref
+from galapax.engines.fused.plan import WRITTEN_OUT, reduced_length
+from galapax.engines.fused.rules import ELEMENTWISE, REDUCTIONS, RUNNING, SHORT, combine, ctype, literal, neutral
+
+
+@dataclass
+class Scope:
+    """A pair of braces in the text."""
+
+    lines: list[str] = field(default_factory=list)
+    known: dict[tuple[int, tuple[int | str, ...]], Ref] = field(default_factory=dict)
+
+
+@dataclass
+class Buffer:
+    """An array in memory that the block shares. name: its C variable."""
+
+    name: str
+    size: int
+    kind: str
+
+
+class Emitter:
+    """Writes elements. Where arrays lie (`places`) and the loops are the business of `Regions`."""
+
+    def __init__(self) -> None:
+        self.scopes = [Scope()]
+        self.places: dict[int, str | list[str]] = {}  # a node's C array, or the C variables of a small one
+        self.parts_of: dict[int, list[str | list[str]]] = {}  # of what has several outputs, where each lies
+        self.ahead: Ahead | None = None
+        self._names = 0
+
+    def name(self, prefix: str = "t") -> str:
+        self._names += 1
+        return f"{prefix}{self._names}"
+
+    def line(self, text: str, depth: int | None = None) -> None:
+        self.scopes[-1 if depth is None else depth].lines.append(text)
+
+    @contextmanager
+    def scope(self, head: str) -> Iterator[Scope]:
+        """Braces after `head`, written into the present scope when they close."""
+        self.scopes.append(Scope())
+        yield self.scopes[-1]
+        inner = self.scopes.pop()
+        self.line(head + " {")
+        self.scopes[-1].lines.extend("  " + line for line in inner.lines)
+        self.line("}")
+
+    @contextmanager
+    def detached(self) -> Iterator[Scope]:
+        """A scope that the caller writes later: what lands in the one around it must not come between branches."""
+        self.scopes.append(Scope())
+        yield self.scopes[-1]
+        self.scopes.pop()
+
+    def branches(self, cases: Sequence[tuple[str, Scope]]) -> None:
+        """Write the branches of a condition, one after another."""
+        for head, scope in cases:
+            self.line(head + " {")
+            self.scopes[-1].lines.extend("  " + line for line in scope.lines)
+            self.line("}")
+
+    @contextmanager
+    def outside(self, depth: int) -> Iterator[None]:
+        """Write into an outer scope, as if those inside it were not there yet."""
+        inner = self.scopes[depth + 1 :]
+        del self.scopes[depth + 1 :]
+        yield
+        self.scopes.extend(inner)
+
+    def variable(self, kind: str, text: str, depth: int) -> Ref:
+        made = self.name()
+        self.line(f"const {ctype(kind)} {made} = {text};", depth)
+        return Ref(made, depth)
+
+    # indices
+
+    def plus(self, a: Index, b: Index) -> Index:
+        if isinstance(a, int) and isinstance(b, int):
+            return a + b
+        if isinstance(b, int) and isinstance(a, Ref):
+            return a if b == 0 else Ref(f"({a.text} + {b})" if b > 0 else f"({a.text} - {-b})", a.depth)
+        if isinstance(a, int):
+            return self.plus(b, a)
+        assert isinstance(b, Ref)
+        return Ref(f"({a.text} + {b.text})", max(a.depth, b.depth))
+
+    def times(self, a: Index, b: int) -> Index:
+        if isinstance(a, int):
+            return a * b
+        return 0 if b == 0 else a if b == 1 else Ref(f"{a.text} * {b}", a.depth)
+
+    def flat(self, index: Sequence[Index], shape: Sequence[int]) -> Index:
+        """The place of an element, in row-major order."""
+        place: Index = 0
+        stride = 1
+        for i, n in zip(reversed(index), reversed(shape), strict=True):
+            if n != 1:
+                place = self.plus(self.times(i, stride), place)
+            stride *= n
+        return place
+
+    def spread(self, place: Index, shape: Sequence[int]) -> tuple[Index, ...]:
+        """The index of the element at a place."""
+        out: list[Index] = []
+        rest = [i for i, n in enumerate(shape) if n != 1]
+        stride = 1
+        for axis in reversed(range(len(shape))):
+            n = shape[axis]
+            if n == 1:
+                out.append(0)
+                continue
+            if isinstance(place, int):
+                out.append(place // stride % n)
+            else:
+                text = place.text if stride == 1 else f"{place.text} / {stride}"
+                text = text if axis == rest[0] else f"{text} % {n}"
+                out.append(place if text == place.text else self.variable("int32", text, place.depth))
+            stride *= n
+        return tuple(reversed(out))
+
+    # elements
+
+    def at(self, node: Node, index: Sequence[Index]) -> Ref:
+        """An element of an array."""
+        index = tuple(0 if n == 1 else i for i, n in zip(index, node.shape, strict=True))
+        if node.op == "literal":
+            return Ref(literal(node.params["value"], node.kind), 0)
+        key = known_by(node, index)
+        for scope in reversed(self.scopes):
+            if key in scope.known:
+                return scope.known[key]
+        made = self._element(node, index)
+        self.scopes[made.depth].known[key] = made
+        return made
+
+    def _element(self, node: Node, index: tuple[Index, ...]) -> Ref:
+        place = self.places.get(node.number)
+        if node.op == "given":
+            place = node.params["name"]
+        elif node.op == "part":
+            place = self.parts_of[node.inputs[0].number][node.params["place"]]
+        if place is not None:
+            return self._read(node, place, index)
+        if node.op in ELEMENTWISE:
+            if self.ahead is not None and self.ahead.holds(node, index):
+                return self.ahead.read(self, node, index)
+            given = [self.at(n, _of(index, n.shape)) for n in node.inputs]
+            text = ELEMENTWISE[node.op](node, *(g.text for g in given))
+            return self.variable(node.kind, text, max(g.depth for g in given))
+        if node.op in REDUCTIONS:
+            return self._reduction(node, index)
+        if node.op in ("argmin", "argmax"):
+            return self._best(node, index)
+        if node.op == "dot_general":
+            return self._product(node, index)
+        if node.op in RUNNING:
+            return self._running(node, index)
+        rule = MOVES.get(node.op)
+        if rule is None:
+            raise NotFusible(f"the primitive {node.op}")
+        return rule(self, node, index)
+
+    def _read(self, node: Node, place: str | list[str], index: tuple[Index, ...]) -> Ref:
+        flat = self.flat(index, node.shape)
+        if isinstance(place, str):
+            where = flat if isinstance(flat, Ref) else Ref(str(flat), 0)
+            return self.variable(node.kind, f"{place}[{where.text}]", max(where.depth, self.base))
+        if isinstance(flat, int):
+            return Ref(place[flat], self.base)
+        text = place[-1]
+        for i in reversed(range(len(place) - 1)):
+            text = f"({flat.text} == {i} ? {place[i]} : {text})"
+        return self.variable(node.kind, text, max(flat.depth, self.base))
+
+    base = 0  # how deep the present region is: what is read from memory is read there at the earliest
+
+    def depth(self, index: Sequence[Index]) -> int:
+        return max([self.base, *(i.depth for i in index if isinstance(i, Ref))])
+
+    group: tuple[int, int] | None = None  # threads that share an element of the present loop, and how deep it is
+
+    @contextmanager
+    def _steps(self, lengths: Sequence[int], shared: bool = False) -> Iterator[list[Index]]:
+        """Loops of one thread over some axes, the longest split among the threads of a group if it is shared."""
+        names = [self.name("k") for _ in lengths]
+        opened = []
+        split = lengths.index(max(lengths)) if shared else -1
+        for place, (name, n) in enumerate(zip(names, lengths, strict=True)):
+            start, step = "0", f"{name}++"
+            if place == split and self.group is not None:
+                start, step = "lane", f"{name} += GROUP({self.group[0]})"
+            manager = self.scope(f"for (int {name} = {start}; {name} < {n}; {step})")
+            manager.__enter__()
+            opened.append((manager, len(self.scopes) - 1))
+        yield [Ref(name, depth) for name, (_, depth) in zip(names, opened, strict=True)]
+        for manager, _ in reversed(opened):
+            manager.__exit__(None, None, None)
+
+    def _reduction(self, node: Node, index: tuple[Index, ...]) -> Ref:
+        given, axes = node.inputs[0], node.params["axes"]
+        operation = REDUCTIONS[node.op]
+        lengths = [given.shape[a] for a in axes]
+        free = [a for a in range(len(given.shape)) if a not in axes]
+
+        def whole(inner: Sequence[Index]) -> tuple[Index, ...]:
+            full: list[Index] = [0] * len(given.shape)
+            for a, i in zip([*free, *axes], [*index, *inner], strict=True):
+                full[a] = i
+            return tuple(full)
+
+        if reduced_length(node) <= WRITTEN_OUT:
+            parts = [self.at(given, whole(self.spread(i, lengths))) for i in range(reduced_length(node))]
+            depth = max([self.depth(index), *(p.depth for p in parts)])
+            if not parts:
+                return self.variable(node.kind, neutral(operation, node.kind), depth)
+            text = parts[0].text
+            for part in parts[1:]:
+                text = combine(operation, node.kind, text, part.text)
+            return self.variable(node.kind, text, depth)
+        depth = self.depth(index)
+        total = self.name("s")
+        shared = self.group is not None and self.group[1] == depth
+        with self.outside(depth):
+            self.line(f"{ctype(node.kind)} {total} = {neutral(operation, node.kind)};")
+            with self._steps(lengths, shared) as inner:
+                part = self.at(given, whole(inner))
+                self.line(f"{total} = {combine(operation, node.kind, total, part.text)};")
+            if shared:
+                assert self.group is not None
+                self.line(f"{total} = group_{operation}_{SHORT[node.kind]}({total}, GROUP({self.group[0]}));")
+        return Ref(total, depth)
+
+    def _best(self, node: Node, index: tuple[Index, ...]) -> Ref:
+        given, (axis,) = node.inputs[0], node.params["axes"]
+        n, depth = given.shape[axis], self.depth(index)
+        best, where = self.name("s"), self.name("s")
+        test = f"ahead_{'least' if node.op == 'argmin' else 'most'}_{SHORT[given.kind]}"
+        with self.outside(depth):
+            first = self.at(given, (*index[:axis], 0, *index[axis:]))
+            self.line(f"{ctype(given.kind)} {best} = {first.text}; int {where} = 0;")
+            with self._steps([n]) as (k,):
+                assert isinstance(k, Ref)
+                other = self.at(given, (*index[:axis], k, *index[axis:]))
+                self.line(f"if ({test}({other.text}, {k.text}, {best}, {where})) "
+                          f"{{ {best} = {other.text}; {where} = {k.text}; }}")  # fmt: skip
+        return Ref(where, depth)
+
+    def _product(self, node: Node, index: tuple[Index, ...]) -> Ref:
+        (left, right), (left_batch, right_batch) = node.params["dimension_numbers"]
+        a, b = node.inputs
+        if a.kind != node.kind or b.kind != node.kind:
+            raise NotFusible(f"a product of {a.kind} and {b.kind}")
+        batches = len(left_batch)
+        free_a = [i for i in range(len(a.shape)) if i not in left and i not in left_batch]
+        free_b = [i for i in range(len(b.shape)) if i not in right and i not in right_batch]
+        own_a, own_b = index[batches : batches + len(free_a)], index[batches + len(free_a) :]
+        lengths = [a.shape[i] for i in left]
+
+        def term(inner: Sequence[Index]) -> str:
+            at_a: list[Index] = [0] * len(a.shape)
+            at_b: list[Index] = [0] * len(b.shape)
+            for axes, values, out in (
+                (left_batch, index[:batches], at_a), (free_a, own_a, at_a), (left, inner, at_a),
+                (right_batch, index[:batches], at_b), (free_b, own_b, at_b), (right, inner, at_b),
+            ):  # fmt: skip
+                for axis, value in zip(axes, values, strict=True):
+                    out[axis] = value
+            return combine("mul", node.kind, self.at(a, at_a).text, self.at(b, at_b).text)
+
+        depth, total = self.depth(index), self.name("s")
+        with self.outside(depth):
+            self.line(f"{ctype(node.kind)} {total} = {literal(0, node.kind)};")
+            with self._steps(lengths) as inner:
+                text = term(inner)
+                self.line(f"{total} = {combine('add', node.kind, total, text)};")
+        return Ref(total, depth)
+
+    def _running(self, node: Node, index: tuple[Index, ...]) -> Ref:
+        """A short running sum: each thread adds up to its own place."""
+        given, axis, operation = node.inputs[0], node.params["axis"], RUNNING[node.op]
+        depth, total, k = self.depth(index), self.name("s"), self.name("k")
+        here = index[axis]
+        here = here if isinstance(here, Ref) else Ref(str(here), 0)
+        start, end = (here.text, str(node.shape[axis] - 1)) if node.params["reverse"] else ("0", here.text)
+        with self.outside(depth):
+            self.line(f"{ctype(node.kind)} {total} = {neutral(operation, node.kind)};")
+            with self.scope(f"for (int {k} = {start}; {k} <= {end}; {k}++)"):
+                inner = Ref(k, len(self.scopes) - 1)
+                part = self.at(given, (*index[:axis], inner, *index[axis + 1 :]))
+                self.line(f"{total} = {combine(operation, node.kind, total, part.text)};")
+        return Ref(total, depth)
+
+
+def known_by(node: Node, index: Sequence[Index]) -> tuple[int, tuple[int | str, ...]]:
+    """What an element is remembered by."""
+    return node.number, tuple(i if isinstance(i, int) else i.text for i in index)
+
+
+def _of(index: tuple[Index, ...], shape: tuple[int, ...]) -> tuple[Index, ...]:
+    """The index into an operand: numbers of no dimension go with every element, axes of length 1 with every place."""
+    return () if not shape else tuple(0 if n == 1 else i for i, n in zip(index, shape, strict=True))

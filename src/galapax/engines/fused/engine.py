@@ -1,0 +1,143 @@
+"""The fused engine: whole chunks of generations in one kernel, each run for itself.
+
+The kernel makes as many generations as it is told, so the length of a chunk is data; the rows of history that a program
+has room for come from a small set. A run that has ended leaves the kernel: nothing is computed that is thrown away.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.experimental import buffer_callback
+
+from galapax.core.evaluation import Population
+from galapax.engines import search as searching
+from galapax.engines.drive import Slice
+from galapax.engines.fused import kernel as kernels
+from galapax.engines.fused.cuda import CudaKernel, present
+from galapax.engines.fused.host import HostKernel
+from galapax.engines.fused.kernel import Layout, settled
+from galapax.engines.fused.program import Text
+from galapax.engines.journal import with_arrays
+from galapax.engines.programs import Clock
+from galapax.engines.search import Carry, Finished, Search
+
+CHUNK_SECONDS = 0.1  # the host looks about so often
+ROWS = (10, 100, 1000, 10_000)  # generations that programs have room for
+HISTORY = 2**26  # bytes of a chunk's history on the device, at most
+
+
+class Kernel(Protocol):
+    text: Text
+
+    def call(self, context: Any, outputs: list[Any], *inputs: Any) -> None:
+        """As `jax.experimental.buffer_callback` calls it."""
+
+
+@lru_cache(maxsize=64)
+def kernel_of(source: str, text: Text, host: bool) -> Kernel:
+    """The machine code of a text. source: what it is known by."""
+    return HostKernel(text) if host else CudaKernel(text)
+
+
+def compiled(search: Search, carry: Carry, runs: int, host: bool) -> Kernel:
+    """The kernel of so many runs; carry: or its shapes. NotFusible where there is none."""
+    work = max(search.algorithm.population * search.bounds.dim, search.algorithm.work(search.bounds.dim))
+    team = 1 if host else present().team(work, runs)
+    text = kernels.text_of(search, carry, team)
+    return kernel_of(text.digest, text, host)
+
+
+class Fused:
+    """An Engine of generated kernels. host: built for this machine's processor instead of a GPU."""
+
+    def __init__(self, search: Search, clock: Clock, width: int, steps: int, host: bool = False) -> None:
+        self.clock, self.host = clock, host
+        population, dim = search.algorithm.population, search.bounds.dim
+        row = search.columns.width * width * search.bounds.lower.dtype.itemsize
+        self.most = next((r for r in reversed(ROWS) if r * row <= HISTORY), ROWS[0])
+        # about what a generation takes: a block of a thousand threads for each run, and a few hundred blocks at once
+        waves = width if host else math.ceil(width / 256)
+        self.guess = waves * (1 + steps) * (2e-6 + population * dim * (1e-7 if host else 1e-9))
+
+    def begin(self, parts: list[Slice]) -> None:
+        first = parts[0].search  # what the slices share, and each one's own, in one transfer
+        own = [(part.search.algorithm, part.keys, part.initial, part.search.rules.evaluations) for part in parts]
+        (bounds, rules, consts), own = jax.device_put(((first.bounds, first.rules, first.consts), own))
+        for part, (algorithm, keys, initial, evaluations) in zip(parts, own, strict=True):
+            part.keys, part.initial = keys, initial
+            part.search = replace(
+                part.search,
+                algorithm=algorithm,
+                bounds=bounds,
+                rules=rules._replace(evaluations=evaluations),
+                consts=consts,
+            )
+            part.carry = self.clock.call(_begun, (), part.search, part.keys, part.initial)
+
+    def memory(self) -> Any:
+        return None
+
+    def restore(self, parts: list[Slice], carries: list[list[np.ndarray]]) -> None:
+        self.begin(parts)
+        for part, kept in zip(parts, carries, strict=True):
+            part.carry = with_arrays(part.carry, kept)
+
+    def plan(self, length: int, seconds: float) -> int:
+        if length == 0:
+            return max(1, min(self.most, int(CHUNK_SECONDS / 4 / self.guess)))
+        return max(1, min(self.most, int(length * min(8.0, CHUNK_SECONDS / max(seconds, 1e-9)))))
+
+    def advance(self, parts: list[Slice], first: int, count: int) -> list[list[Any]]:
+        tallies = []
+        rows = next(r for r in ROWS if r >= count)
+        for part in parts:
+            assert part.carry is not None
+            made = compiled(part.search, part.carry, len(part.cells), self.host)
+            layout = kernels.layout_of(part.search, part.carry)
+            span = np.array([first, count, rows], np.int32)
+            fixed = (made, layout, rows)
+            arguments = (part.search, part.keys, part.carry, span, list(made.text.arrays))
+            part.carry, history, tally = self.clock.call(_chunk, fixed, *arguments)
+            part.latest = [history]
+            tallies.append([tally])
+        return tallies
+
+    def finish(self, parts: list[Slice]) -> list[Finished]:
+        return [self.clock.call(_finish, (part.span,), part.search, part.carry, part.relative) for part in parts]
+
+    def survivors(self, part: Slice) -> Population:
+        return self.clock.call(searching.survivors, (), part.carry)
+
+
+def _begun(search: Search, keys: Array, initial: Array | None) -> Carry:
+    return settled(search.begun(keys, initial))
+
+
+def _finish(count: int, search: Search, carry: Carry, cells: Array) -> Finished:
+    return search.finish(carry, cells, count)
+
+
+def _chunk(
+    kernel: Kernel, layout: Layout, rows: int, search: Search, keys: Array, carry: Carry, span: Array, arrays: list[Any]
+) -> tuple[Carry, Array, Array]:
+    """`span[1]` generations from number `span[0]` on: the new carry, their history and tally."""
+    leaves, structure = jax.tree.flatten(carry)
+    runs, kind = keys.shape[0], carry.state.candidates.dtype
+    moving = [i for i, own in enumerate(layout.carried) if own]
+    shapes = [jax.ShapeDtypeStruct(leaves[i].shape, leaves[i].dtype) for i in moving]
+    history = jax.ShapeDtypeStruct((rows, search.columns.width, runs), kind)
+    scratch = jax.ShapeDtypeStruct((max(16, kernel.text.scratch * runs),), jnp.uint8)
+    call = buffer_callback.buffer_callback(kernel.call, [*shapes, history, scratch])
+    out = call(*jax.tree.leaves(search), *leaves, keys, span, *arrays)
+    for i, new in zip(moving, out, strict=False):
+        leaves[i] = new
+    carry, made = jax.tree.unflatten(structure, leaves), out[len(moving)]
+    return carry, searching.kept(made), searching.tally(search, made, span[1], carry)

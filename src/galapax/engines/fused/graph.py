@@ -1,0 +1,256 @@
+"""A traced program as a graph of arrays: nested calls are gone, equal expressions are one node."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+
+INLINED = {"jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "custom_jvp_call", "custom_vjp_call",
+           "custom_vjp_call_jaxpr"}  # fmt: skip
+SAME = {"copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision"}
+FRESH = {"while", "scan", "cond", "carried", "counter", "given"}  # never the same as another
+LARGEST = 2**30  # elements of an array: places are counted in 32 bits
+
+
+class NotFusible(Exception):
+    """A program that the fused engine has no rule for; the message says which part, in words for the user."""
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """An array of the program. `op` says how its elements follow from those of the inputs (see rules.py)."""
+
+    number: int
+    op: str
+    inputs: tuple[Node, ...]
+    params: dict[str, Any]
+    shape: tuple[int, ...]
+    kind: str  # dtype
+    region: Region
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(eq=False)
+class Region:
+    """A piece of program that runs as a whole: a generation, a loop's body, a branch."""
+
+    parent: Region | None = None
+    carried: list[Node] = field(default_factory=list)  # what changes from round to round, as it is when one begins
+    outputs: list[Node] = field(default_factory=list)
+
+    branches: bool = False  # it runs or not, as a condition says
+    counter: Node | None = None  # of a scan: the number of the round
+
+    @property
+    def depth(self) -> int:
+        return 0 if self.parent is None else self.parent.depth + 1
+
+    @property
+    def branch(self) -> Region:
+        """The innermost branch around it, or the whole."""
+        return self if self.parent is None or self.branches else self.parent.branch
+
+
+class Graph:
+    """Builds nodes; the same operation on the same inputs is built once in each region."""
+
+    def __init__(self) -> None:
+        self.top = Region()
+        self._region = self.top
+        self._known: dict[Any, Node] = {}
+        self._count = 0
+        self.arrays: list[np.ndarray] = []  # constants that are more than a number: handed over as data
+
+    def node(self, op: str, inputs: Sequence[Node], shape: Iterable[int], kind: Any, /, **params: Any) -> Node:
+        shape = tuple(int(n) for n in shape)
+        if math.prod(shape) > LARGEST:
+            raise NotFusible(f"an array of {math.prod(shape)} numbers")
+        kind = np.dtype(kind).name
+        if op in FRESH:
+            return self._made(op, inputs, params, shape, kind, self._region)
+        # in the innermost region that it depends on, so that a loop does not compute again what stays the same; but a
+        # branch keeps its own, which is not to be computed where another one is taken
+        region = max((self._region.branch, *(i.region for i in inputs)), key=lambda r: r.depth)
+        key = (op, tuple(i.number for i in inputs), shape, kind, repr(sorted(params.items())))
+        around: Region | None = region
+        while around is not None:
+            if (key, around) in self._known:
+                return self._known[key, around]
+            around = around.parent
+        return self._known.setdefault((key, region), self._made(op, inputs, params, shape, kind, region))
+
+    def _made(self, op: str, inputs: Sequence[Node], params: Any, shape: Any, kind: str, region: Region) -> Node:
+        self._count += 1
+        return Node(self._count, op, tuple(inputs), params, shape, kind, region)
+
+    def constant(self, value: Any, kind: Any) -> Node:
+        value = np.asarray(value)
+        kind = np.dtype(kind)
+        if (value.size and (value == value.flat[0]).all()) or (value.size == 1):
+            one = self.node("literal", (), (), kind, value=value.astype(kind).flat[0].item())
+            return (
+                one
+                if value.shape == ()
+                else self.node("broadcast_in_dim", (one,), value.shape, kind, broadcast_dimensions=())
+            )
+        self.arrays.append(np.ascontiguousarray(value.astype(kind)))
+        return self.node("given", (), value.shape, kind, name=f"k{len(self.arrays) - 1}", own=False)
+
+    def inline(self, jaxpr: Jaxpr, consts: Sequence[Any], inputs: Sequence[Node]) -> list[Node]:
+        """The outputs of a program for these inputs."""
+        values: dict[Any, Node] = dict(zip(jaxpr.invars, inputs, strict=True))
+        for var, const in zip(jaxpr.constvars, consts, strict=True):
+            kind: Any = var.aval
+            values[var] = self.constant(const, kind.dtype)
+
+        def read(atom: Any) -> Node:
+            if not isinstance(atom, Literal):
+                return values[atom]
+            kind: Any = atom.aval
+            return self.constant(atom.val, kind.dtype)
+
+        for equation in jaxpr.eqns:
+            given = [read(atom) for atom in equation.invars]
+            made = self._equation(equation, given)
+            values.update(zip(equation.outvars, made, strict=True))
+        return [read(atom) for atom in jaxpr.outvars]
+
+    def _equation(self, equation: Any, given: list[Node]) -> list[Node]:
+        name, params = equation.primitive.name, equation.params
+        avals = [v.aval for v in equation.outvars]
+        if name in INLINED:
+            nested = params.get("jaxpr") or params.get("call_jaxpr") or params.get("fun_jaxpr")
+            if isinstance(nested, ClosedJaxpr):
+                return self.inline(nested.jaxpr, nested.consts, given)
+            if isinstance(nested, Jaxpr):
+                return self.inline(nested, (), given)
+            raise NotFusible(f"the primitive {name}")
+        if name in SAME:
+            return given
+        control = {"while": self._while, "scan": self._scan, "cond": self._cond}.get(name)
+        if control is not None:
+            return control(params, given, avals)
+        if name == "split":
+            starts = np.cumsum([0, *params["sizes"]])
+            axis = params["axis"]
+            whole = given[0].shape
+            return [self._slice(given[0], axis, int(a), int(b), whole) for a, b in itertools.pairwise(starts)]
+        if name == "unstack":
+            axis = params["axis"] % len(given[0].shape)
+            pieces = [self._slice(given[0], axis, i, i + 1, given[0].shape) for i in range(len(avals))]
+            return [
+                self.node("squeeze", (p,), a.shape, p.kind, dimensions=(axis,))
+                for p, a in zip(pieces, avals, strict=True)
+            ]
+        if name != "sort" and len(avals) != 1:
+            raise NotFusible(f"the primitive {name}")
+        if len(avals) == 1:
+            return [self.node(name, given, avals[0].shape, avals[0].dtype, **params)]
+        several = self.node(name, given, (len(avals),), avals[0].dtype, **params, multiple=True)
+        return self._parts(several, avals)
+
+    def _slice(self, x: Node, axis: int, start: int, stop: int, shape: tuple[int, ...]) -> Node:
+        starts = [start if i == axis else 0 for i in range(len(shape))]
+        stops = [stop if i == axis else n for i, n in enumerate(shape)]
+        return self.node(
+            "slice", (x,), [b - a for a, b in zip(starts, stops, strict=True)], x.kind,
+            start_indices=tuple(starts), limit_indices=tuple(stops), strides=None,
+        )  # fmt: skip
+
+    def within(self, build: Callable[[Region], list[Node]], branches: bool = False) -> Region:
+        """A region inside the present one; build adds to it and gives its outputs."""
+        before, own = self._region, Region(self._region, branches=branches)
+        self._region = own
+        try:
+            own.outputs = build(own)
+        finally:
+            self._region = before
+        return own
+
+    def carried(self, region: Region, like: Sequence[Node]) -> list[Node]:
+        region.carried = [self.node("carried", (), n.shape, n.kind) for n in like]
+        return region.carried
+
+    def _parts(self, whole: Node, avals: Sequence[Any]) -> list[Node]:
+        return [self.node("part", (whole,), a.shape, a.dtype, place=i) for i, a in enumerate(avals)]
+
+    def _while(self, params: dict[str, Any], given: list[Node], avals: list[Any]) -> list[Node]:
+        tests, bodies = params["cond_nconsts"], params["body_nconsts"]
+        test_consts, body_consts, start = given[:tests], given[tests : tests + bodies], given[tests + bodies :]
+        test, body = params["cond_jaxpr"], params["body_jaxpr"]
+
+        def build(region: Region) -> list[Node]:
+            carried = self.carried(region, start)
+            (goes_on,) = self.inline(test.jaxpr, test.consts, [*test_consts, *carried])
+            outputs = self.inline(body.jaxpr, body.consts, [*body_consts, *carried])
+            if goes_on.shape:  # each of a batch goes on for itself, until the last one has ended
+                outputs = [self._chosen(goes_on, new, old) for new, old in zip(outputs, carried, strict=True)]
+                goes_on = self.node("reduce_or", (goes_on,), (), "bool", axes=tuple(range(len(goes_on.shape))))
+            return [goes_on, *outputs]
+
+        region = self.within(build)
+        return self._parts(self.node("while", start, (len(avals),), "int32", region=region), avals)
+
+    def _chosen(self, which: Node, new: Node, old: Node) -> Node:
+        """Elements of `new` where `which`, over the first axes, holds; else of `old`."""
+        axes = tuple(range(len(which.shape)))
+        spread = self.node("broadcast_in_dim", (which,), new.shape, "bool", broadcast_dimensions=axes)
+        return self.node("select_n", (spread, old, new), new.shape, new.kind)
+
+    def _scan(self, params: dict[str, Any], given: list[Node], avals: list[Any]) -> list[Node]:
+        if "num_consts" in params:
+            consts, carries = params["num_consts"], params["num_carry"]
+        else:  # from jax 0.11 on
+            consts, carries, _ = (len(list(part)) for part in params["ft_in"].unpack())
+        closed = params["jaxpr"]
+        start, xs = given[consts : consts + carries], given[consts + carries :]
+        length, reverse = params["length"], params["reverse"]
+
+        def build(region: Region) -> list[Node]:
+            carried = self.carried(region, start)
+            counter = self.node("counter", (), (), "int32")
+            place = self._mirrored(counter, length) if reverse else counter
+            rows = [self.node("row", (x, place), x.shape[1:], x.kind) for x in xs]
+            region.counter = counter
+            return self.inline(closed.jaxpr, closed.consts, [*given[:consts], *carried, *rows])
+
+        region = self.within(build)
+        whole = self.node("scan", start, (len(avals),), "int32", region=region, length=length, reverse=reverse,
+                          carries=carries)  # fmt: skip
+        return self._parts(whole, avals)
+
+    def _mirrored(self, counter: Node, length: int) -> Node:
+        return self.node("sub", (self.constant(length - 1, "int32"), counter), (), "int32")
+
+    def _cond(self, params: dict[str, Any], given: list[Node], avals: list[Any]) -> list[Node]:
+        which, inputs = given[0], given[1:]
+        regions = [
+            self.within(lambda region, b=branch: self.inline(b.jaxpr, b.consts, inputs), True)  # type: ignore[misc]
+            for branch in params["branches"]
+        ]
+        return self._parts(self.node("cond", (which,), (len(avals),), "int32", regions=regions), avals)
+
+
+def reach(outputs: Iterable[Node], inputs_of: Callable[[Node], Iterable[Node]]) -> list[Node]:
+    """The nodes that these need, each after its inputs."""
+    order: list[Node] = []
+    seen: set[int] = set()
+    stack: list[tuple[Node, bool]] = [(n, False) for n in reversed(list(outputs))]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+        elif node.number not in seen:
+            seen.add(node.number)
+            stack.append((node, True))
+            stack.extend((i, False) for i in inputs_of(node) if i.number not in seen)
+    return order

@@ -1,0 +1,259 @@
+"""A whole program as C text: arguments, memory, the loop over generations around the graph of one."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jax.extend.core import ClosedJaxpr
+
+from galapax.engines.fused.ahead import Ahead
+from galapax.engines.fused.control import Carried, Inside
+from galapax.engines.fused.graph import Graph, Node
+from galapax.engines.fused.plan import SMALL, domain
+from galapax.engines.fused.prelude import PRELUDE
+from galapax.engines.fused.regions import PART, Regions
+from galapax.engines.fused.rules import BYTES, STORED
+
+SHARED = 200 * 1024  # bytes of memory that a block on a GPU shares, at most; the rest of its arrays lie in scratch
+THREADS = 1024
+CLUSTER = 16  # blocks that have a barrier of their own; more meet at a counter in memory
+COUNTER = 256  # bytes for it, at the start of a team's scratch
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """C text of a kernel, and what it takes to call it.
+
+    arrays: constants that it reads besides its arguments. shared, scratch: bytes that a run needs. inputs, outputs:
+    how many of each; the arrays come after the inputs.
+    """
+
+    body: str
+    arrays: tuple[np.ndarray, ...]
+    shared: int
+    scratch: int
+    threads: int  # of a block
+    team: int  # blocks that make a run together
+    inputs: int
+    outputs: int
+
+    @cached_property
+    def source(self) -> str:
+        return f"#define BLOCK {self.threads}\n#define TEAM {self.team}\n{PRELUDE}{self.body}"
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(self.source.encode()).hexdigest()
+
+    @property
+    def pointers(self) -> int:
+        return self.inputs + len(self.arrays) + self.outputs
+
+
+@contextmanager
+def _deep() -> Iterator[None]:
+    """Formulas are nested deeper than Python's functions usually are."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, 50_000))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def of_function(closed: ClosedJaxpr) -> Text:
+    """A kernel that computes what a traced function does, for tests and evaluations."""
+    with _deep():
+        graph, writer = Graph(), Regions()
+        given = _given(graph, [(v.aval, False) for v in closed.jaxpr.invars])
+        outputs = graph.inline(closed.jaxpr, closed.consts, given)
+        _know(writer, given)
+        first = len(given) + len(graph.arrays)
+        targets: dict[int, list[str]] = {}
+        for i, out in enumerate(outputs):
+            writer.line(f"{STORED[out.kind]} *o{i} = ({STORED[out.kind]} *)p[{first + i}];")
+            targets.setdefault(out.number, []).append(f"o{i}")
+        with writer.scope(""), Inside(writer):
+            writer.write(graph.top, outputs, targets)
+        return _text(writer, graph, len(given), len(outputs))
+
+
+def of_generation(
+    closed: ClosedJaxpr,
+    settings: Sequence[bool],
+    carried: Sequence[bool],
+    reason: int | None,
+    running: int,
+    team: int = 1,
+) -> Text:
+    """A kernel that makes generations of independent runs.
+
+    closed: settings, carry, keys and the number of a generation to the new carry and a row of history (columns, 1), of
+    one run. settings, carried: which of these arrays have one row for each run; others are the same for all. reason:
+    among the parts of the carry, the marks that say why a run has ended, if it can; running: the code of one that goes
+    on. The kernel's arguments: settings, carry, keys (R, 2), span (first number, count), constants; then the new carry
+    and the history (rows, columns, R), whose rows that a run did not make are zeros; a last one says how many rows.
+    """
+    with _deep():
+        graph, writer = Graph(), Regions(team)
+        avals = [v.aval for v in closed.jaxpr.invars]
+        own = [*settings, *carried, True]
+        given = _given(graph, list(zip(avals[:-1], own, strict=True)))
+        number = graph.node("counter", (), (), "int32")
+        parts = slice(len(settings), len(settings) + len(carried))
+        state = [
+            graph.node("carried", (), n.shape, n.kind) if o else n for n, o in zip(given[parts], carried, strict=True)
+        ]
+        outputs = graph.inline(closed.jaxpr, closed.consts, [*given[: parts.start], *state, given[-1], number])
+        after, row = outputs[:-1], outputs[-1]
+        for before, out, changes in zip(state, after, carried, strict=True):
+            if not changes and out is not before:
+                raise ValueError("a part of the state that all runs share was changed")
+        _know(writer, given)
+        _generations(writer, graph, given[parts], state, after, row, number, carried, reason, running, len(given))
+        return _text(writer, graph, len(given) + 1, sum(carried) + 1)
+
+
+def _generations(
+    writer: Regions,
+    graph: Graph,
+    before: Sequence[Node],
+    state: Sequence[Node],
+    after: Sequence[Node],
+    row: Node,
+    number: Node,
+    carried: Sequence[bool],
+    reason: int | None,
+    running: int,
+    inputs: int,
+) -> None:
+    """The loop over generations, and what comes before and after it."""
+    writer.line(f"const int *span = (const int *)p[{inputs}];")
+    first = inputs + 1 + len(graph.arrays)
+    moving = [i for i, own in enumerate(carried) if own]
+    loop = Carried(writer, [state[i] for i in moving])
+    loop.begin([before[i] for i in moving])
+    kind, columns = STORED[row.kind], row.size
+    writer.line(f"{kind} *history = ({kind} *)p[{first + len(moving)}];")
+    writer.line("int g = 0;")
+    with writer.scope("for (; g < span[1]; g++)") as scope, Inside(writer):
+        loop.enter()
+        writer.ahead = Ahead(number, len(writer.scopes) - 1)
+        writer.know(number, ["number"])
+        writer.line("const int number = span[0] + g;")
+        if reason is not None:
+            marks = loop.places[moving.index(reason)]
+            writer.line(f"if ({marks[running]} != 0) break;")
+        outputs = [after[i] for i in moving]
+        writer.write(graph.top, [*outputs, row], loop.targets(outputs))
+        if columns <= 4 * SMALL:
+            values = [writer.at(row, writer.spread(c, row.shape)).text for c in range(columns)]
+            stores = " ".join(
+                f"history[((long long)g * {columns} + {c}) * RUNS + RUN] = {v};" for c, v in enumerate(values)
+            )
+            writer.line(f"FIRST {{ {stores} }}")
+        else:
+            with writer.over(domain(row.shape)) as index:
+                full = writer.full(row.shape, index)
+                value, flat = writer.at(row, full), writer.flat(full, row.shape)
+                here = flat if isinstance(flat, int) else flat.text
+                writer.line(f"history[((long long)g * {columns} + {here}) * RUNS + RUN] = {value.text};")
+        loop.turn(outputs)
+        scope.lines[:0] = writer.ahead.write(writer)
+        writer.table, writer.ahead = writer.ahead.size, None
+    with writer.scope("for (; g < span[2]; g++)"):
+        c = writer.name("i")
+        with writer.scope(f"LOOP({c}, {columns})"):
+            writer.line(f"history[((long long)g * {columns} + {c}) * RUNS + RUN] = 0;")
+    for k, (i, place) in enumerate(zip(moving, loop.places, strict=True)):
+        node = state[i]
+        out = f"(({STORED[node.kind]} *)p[{first + k}] + (long long)RUN * {node.size})"
+        if isinstance(place, list):
+            writer.line("FIRST { " + " ".join(f"{out}[{j}] = {name};" for j, name in enumerate(place)) + " }")
+        else:
+            c = writer.name("i")
+            writer.line(f"LOOP({c}, {node.size}) {out}[{c}] = {place}[{c}];")
+
+
+def _given(graph: Graph, arguments: Sequence[tuple[Any, bool]]) -> list[Node]:
+    return [
+        graph.node("given", (), aval.shape, aval.dtype, name=f"a{i}", own=own)
+        for i, (aval, own) in enumerate(arguments)
+    ]
+
+
+def _know(writer: Regions, given: Sequence[Node]) -> None:
+    """Declare the arrays that come from outside."""
+    for i, node in enumerate(given):
+        kind = STORED[node.kind]
+        offset = f" + (long long)RUN * {node.size}" if node.params["own"] else ""
+        writer.line(f"const {kind} *a{i} = (const {kind} *)p[{i}]{offset};")
+        writer.know(node, f"a{i}")
+
+
+def _text(writer: Regions, graph: Graph, inputs: int, outputs: int) -> Text:
+    lines = []
+    for i, array in enumerate(graph.arrays):
+        kind = STORED[array.dtype.name]
+        lines.append(f"const {kind} *k{i} = (const {kind} *)p[{inputs + i}];")
+    shared, scratch = PART * writer.parts + writer.table, 0
+    lines.append(f"char *parts = shared, *ahead = shared + {PART * writer.parts}, *team_parts = scratch + {COUNTER};")
+    lines.append("(void)parts; (void)ahead; (void)team_parts;")
+    if writer.team > 1:
+        scratch = COUNTER + 4 * PART * writer.parts
+    for buffer in sorted(writer.buffers, key=lambda b: b.size * BYTES[b.kind]):
+        size = -(-max(1, buffer.size) * BYTES[buffer.kind] // 16) * 16
+        kind = STORED[buffer.kind]
+        if writer.team == 1 and shared + size <= SHARED:
+            lines.append(f"{kind} *{buffer.name} = ({kind} *)(shared + {shared});")
+            shared += size
+        else:
+            lines.append(f"{kind} *{buffer.name} = ({kind} *)(scratch + {scratch});")
+            scratch += size
+    own = "\n".join("  " + line for line in (*lines, *writer.scopes[0].lines))
+    each = -(-writer.widest // writer.team)
+    threads = max(32, min(THREADS if writer.team <= CLUSTER else THREADS // 2, -(-each // 32) * 32))
+    count = inputs + len(graph.arrays) + outputs
+    scratch = -(-scratch // 256) * 256
+    body = _FRAME.replace("POINTERS", str(count)).replace("BODY", own).replace("SCRATCH", str(scratch))
+    return Text(body, tuple(graph.arrays), shared, scratch, threads, writer.team, inputs, outputs)
+
+
+_FRAME = """
+struct Arguments { void *p[POINTERS]; };
+
+FN void one(void *const *p, int RUN, int RUNS, char *shared, char *scratch) {
+  (void)RUN; (void)RUNS; (void)scratch;
+BODY
+}
+
+#ifdef __CUDACC__
+#if TEAM > 1 && TEAM <= 16
+#define AS_CLUSTER __cluster_dims__(TEAM, 1, 1)
+#else
+#define AS_CLUSTER
+#endif
+extern "C" __global__ void AS_CLUSTER __launch_bounds__(BLOCK)
+galapax_run(const __grid_constant__ struct Arguments a, int runs, char *scratch) {
+  extern __shared__ __align__(16) char shared[];
+  int run = blockIdx.x / TEAM;
+  char *own = scratch + (long long)run * SCRATCH;
+#if TEAM > 16
+  if (threadIdx.x == 0) { team_phase = 0; team_counter = (u32 *)own; }
+  __syncthreads();
+#endif
+  one(a.p, run, runs, shared, own);
+}
+#else
+void galapax_run(const struct Arguments *a, int runs, char *shared, char *scratch) {
+  for (int run = 0; run < runs; run++) one(a->p, run, runs, shared, scratch);
+}
+#endif
+"""

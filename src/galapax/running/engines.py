@@ -1,0 +1,93 @@
+"""Which engine makes the runs of a task, and why."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+
+from galapax.core.errors import InputError
+from galapax.engines.drive import Engine
+from galapax.engines.fused import cuda, host
+from galapax.engines.fused.engine import Fused, compiled
+from galapax.engines.fused.graph import NotFusible
+from galapax.engines.fused.kernel import shapes_of
+from galapax.engines.programs import Clock
+from galapax.engines.search import Search
+from galapax.engines.xla import Xla
+from galapax.numerics import devices
+from galapax.running.task import Task
+
+GENES = 2**15  # numbers of a population up to which one block makes a run faster than XLA's kernels do
+
+
+class Choice(NamedTuple):
+    name: str  # "xla", "fused", "native", or "host" for functions that are called
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.why}"
+
+
+def choice(task: Task, clock: Clock) -> Choice:
+    """The engine for a task; one that was asked for and cannot be had is refused. clock: is told of compiling."""
+    asked = task.engine
+    if task.blackbox:
+        if asked in ("fused", "native"):
+            raise InputError(
+                f'engine="{asked}" compiles the functions, and these are called as plain Python: leave engine out.'
+            )
+        return Choice("host", "the functions are called as plain Python")
+    if asked == "xla":
+        return Choice("xla", "as asked")
+    if asked == "auto":
+        return _best(task, clock)
+    try:
+        _fusible(task, asked, clock)
+    except NotFusible as error:
+        raise InputError(f'engine="{asked}" cannot make this run: {error}. engine="auto" can.') from None
+    return Choice(asked, "as asked")
+
+
+def _best(task: Task, clock: Clock) -> Choice:
+    if devices.platform() != "gpu":
+        return Choice("xla", "fused kernels need an NVIDIA GPU")
+    if len(devices.several()) > 1:
+        return Choice("xla", "a fused run is on one device, and there are several")
+    if not task.bound[0].fuses:
+        return Choice("xla", "fused kernels of this algorithm are not faster, or not tested enough")
+    genes = task.population * task.problem.dim
+    if genes > GENES:
+        return Choice("xla", f"a population of {genes} numbers is too large for a kernel with one block a run")
+    try:
+        _fusible(task, "fused", clock)
+    except NotFusible as error:
+        return Choice("xla", f"not fused: {error}")
+    return Choice("fused", "the whole run is one kernel, one block a run")
+
+
+def _fusible(task: Task, engine: str, clock: Clock) -> None:
+    """Write and compile the kernel, which is then remembered, or say why it cannot be."""
+    if engine == "fused":
+        cuda.present()
+    elif host.compiler() is None:
+        raise NotFusible("no C compiler was found on this machine")
+    with jax.enable_x64(task.dtype == "float64"):
+        _kernel(task.search(), task.total, engine, clock)
+
+
+def _kernel(search: Search, runs: int, engine: str, clock: Clock) -> None:
+    start = clock.begin()
+    compiled(search, shapes_of(search, runs), runs, engine == "native")
+    clock.end(start)
+
+
+def engine_of(task: Task, search: Search, clock: Clock, width: int, runs: int) -> Engine:
+    """The engine for some runs of a task; search: of `runs` runs. A larger population may need another one."""
+    if task.engine in ("fused", "native"):
+        try:
+            _kernel(search, runs, task.engine, clock)
+            return Fused(search, clock, width, task.steps, task.engine == "native")
+        except NotFusible:
+            pass
+    return Xla(search, clock, width, task.steps, task.threads)

@@ -1,0 +1,347 @@
+# ruff: noqa: E501 (tables of expressions)
+"""The fused engine's compiler, by the host's C compiler against JAX; and the engine itself, on the host and on a GPU.
+
+What is generated for a GPU and for the host is the same text but for a few macros, so most can be tested without one.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import galapax as gx
+from galapax.engines.fused import cuda, host, program
+from galapax.engines.fused.graph import NotFusible
+
+needs_cc = pytest.mark.skipif(host.compiler() is None, reason="there is no C compiler on this machine")
+DRAWS = np.random.default_rng(3)
+TABLE = DRAWS.normal(size=(40, 3))
+WHOLE = DRAWS.integers(-50, 50, size=(40,)).astype(np.int32)
+# every sum may be made in another order, and the C library rounds otherwise than XLA's polynomials
+CLOSE = {"float32": 3e-5, "float64": 1e-11}
+
+
+def both(function, *arguments):
+    """What the generated C makes of a function, and what JAX does."""
+    text = program.of_function(jax.make_jaxpr(function)(*arguments))
+    want = [np.asarray(a) for a in jax.tree.leaves(jax.jit(function)(*arguments))]
+    got = [np.full(w.shape, 77).astype(w.dtype) for w in want]
+    host.HostKernel(text)([np.ascontiguousarray(a) for a in arguments], got)
+    return got, want
+
+
+def agree(function, *arguments, close=3e-5):
+    for number, (got, want) in enumerate(zip(*both(function, *arguments), strict=True)):
+        got, want = got.astype(np.float64), want.astype(np.float64)
+        scale = np.max(np.abs(want[np.isfinite(want)]), initial=1.0)
+        np.testing.assert_allclose(got, want, rtol=close, atol=close * scale, err_msg=f"output {number}")
+
+
+def elementwise(x, i):
+    u = i.astype(jnp.uint32)
+    y, positive = x[:, 0], jnp.abs(x[:, 0]) + 0.1
+    return [
+        jnp.sin(y), jnp.cos(y), jnp.tan(y), jnp.exp(y), jnp.log(positive), jnp.sqrt(positive), jnp.tanh(y),
+        jnp.arctan2(y, x[:, 1]), y**3, y**-2, positive**1.7, jnp.expm1(y), jnp.log1p(positive), jnp.floor(y),
+        jnp.round(y * 3), jnp.sign(y), jnp.maximum(y, jnp.nan), jnp.minimum(y, x[:, 1]), jnp.clip(y, -0.5, 0.5),
+        jax.scipy.special.erf(y), jax.scipy.special.erfinv(y / 5), jax.nn.sigmoid(y), 1 / (y * 0), jnp.isfinite(1 / (y * 0)),
+        jnp.where(y > 0, y, jnp.inf), y % 0.3, jnp.cbrt(y), jnp.hypot(y, y), jax.lax.rsqrt(positive),
+        i // 7, i % 7, i * 1_000_003 * 2_000_003, -i, abs(i), i << 3, i >> 2, i ^ 21, ~i, u >> 5, u * u * u, i**3,
+        i.astype(jnp.float32) / 3, (y * 10).astype(jnp.int32), jnp.array([jnp.nan, 1e30, -1e30]).astype(jnp.int32),
+        jax.lax.bitcast_convert_type(y.astype(jnp.float32), jnp.uint32), i > 3, (i > 3) & ~(y > 0), jax.lax.population_count(u),
+    ]  # fmt: skip
+
+
+def moving(x, i):
+    rows = jnp.abs(i[:7]) % 40
+    return [
+        x[rows], x[3], x[:, ::2], x[::-1], x.T, x.reshape(20, 6), x.reshape(-1), x[5:9, 1:], x.at[4].set(0.0),
+        x.at[rows[0]].set(x[0] * 2), x.at[jnp.arange(40) * 2].set(x, mode="drop"), x.at[jnp.arange(20)].set(x[20:]),
+        jnp.concatenate([x, x[:2] + 1]), jnp.stack([x[:, 0], x[:, 2]]), jnp.pad(x, ((1, 2), (0, 1)), constant_values=4.0),
+        jnp.roll(x, 3, axis=0), jnp.tile(x[:2], (2, 2)), x[:, None, :] - x[None, :3, :], jnp.repeat(x[:3], 2, axis=1),
+        jax.lax.dynamic_slice(x, (rows[1], 1), (4, 2)), jax.lax.dynamic_update_slice(x, x[:2] * 5, (rows[2], 0)),
+        x.at[rows].get(mode="fill", fill_value=9.0), x[jnp.array([-1, 45]), :], jnp.arange(9) * 2, jnp.eye(4), jnp.zeros((0, 3)) + 1,
+    ]  # fmt: skip
+
+
+def crossing(x, i):
+    return [
+        jnp.sum(x), jnp.sum(x, axis=0), jnp.sum(x, axis=1), jnp.prod(x, axis=1), jnp.max(x, axis=0), jnp.min(x), jnp.mean(x),
+        jnp.any(x > 2, axis=0), jnp.all(x < 9), jnp.argmin(x[:, 0]), jnp.argmax(x, axis=0), jnp.argmin(x, axis=1),
+        jnp.argmin(jnp.where(x[:, 0] > 0, jnp.nan, 1.0)), x[jnp.argmin(x[:, 1])], jnp.cumsum(x, axis=0), jnp.cumsum(i),
+        jnp.cumsum(x, axis=1), jax.lax.cummax(x, axis=0), jax.lax.cumsum(x, axis=0, reverse=True), jnp.sort(x, axis=0), jnp.argsort(x[:, 2]),
+        jnp.lexsort((x[:, 0], i // 10)), x.T @ x, x @ x[:3].T, jnp.einsum("ij,ij->i", x, x), jnp.sum(x[:, None] < x[None], axis=1),
+        jnp.zeros(5).at[jnp.abs(i) % 5].add(1.0), jnp.median(x[:, 0]), x - jnp.mean(x, axis=0), jnp.max(jnp.abs(x)),
+    ]  # fmt: skip
+
+
+def looping(x, i):
+    halved = jax.lax.while_loop(lambda c: jnp.sum(jnp.abs(c)) > 1, lambda c: c * 0.5, x)
+    rounds = jax.lax.fori_loop(0, 4, lambda k, c: (c[0] * 0.9 + jnp.roll(c[0], 1, axis=0) * k, c[1] + 1), (x, 0))
+    branch = jax.lax.cond(x[0, 0] > 0, lambda a: jnp.cumsum(a, axis=0), lambda a: 3 * a, x)
+    chosen = jax.lax.switch(jnp.abs(i[0]) % 3, [lambda a: a, lambda a: a + 1, lambda a: jnp.sort(a, axis=0)], x)
+    rows = jax.lax.scan(lambda c, row: (c + row, c * row), x[0], x)
+    back = jax.lax.scan(lambda c, row: (c * 0.5 + row, c), x[0], x, reverse=True)
+    inner = jax.vmap(
+        lambda r: jax.lax.while_loop(lambda c: c[0] < 4, lambda c: (c[0] + 1 + r[0] ** 2, c[1] + 1), (r[0], 0))
+    )(x)
+    swapped = jax.lax.fori_loop(0, 3, lambda k, c: (c[1], c[0]), (x, 2 * x))
+    return [halved, rounds, branch, chosen, rows, back, inner, swapped]
+
+
+@needs_cc
+@pytest.mark.parametrize("functions", [elementwise, moving, crossing, looping])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
+def test_the_generated_c_computes_what_jax_does(functions, dtype):
+    with jax.enable_x64(dtype == "float64"):
+        agree(functions, TABLE.astype(dtype), WHOLE, close=CLOSE[dtype])
+
+
+def evaluations_of(names, dtype):
+    """One function for several problems, all of whose functions are evaluated at a few points of their boxes."""
+    problems = [gx.problems.get(name) for name in names]
+    points = [p.bounds.lower + p.bounds.span * DRAWS.random((12, p.bounds.dim)) for p in problems]
+
+    def every(*xs):
+        return [
+            jax.vmap(f)(x) for p, x in zip(problems, xs, strict=True) for f in (p.fun, p.ineq, p.eq) if f is not None
+        ]
+
+    return every, [x.astype(dtype) for x in points]
+
+
+SINGLE = [name for name in gx.problems.PROBLEMS if isinstance(gx.problems.get(name), gx.Problem)]
+
+
+@needs_cc
+def test_some_problems_are_evaluated_as_by_jax():
+    every, points = evaluations_of(["rastrigin", "ackley", "hartmann6", "g02", "g07", "blending", "zdt3"], "float32")
+    agree(every, *points)
+
+
+@needs_cc
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", SINGLE)
+def test_every_problem_is_evaluated_as_by_jax(name, dtype):
+    with jax.enable_x64(dtype == "float64"):
+        every, points = evaluations_of([name], dtype)
+        agree(every, *points, close=CLOSE[dtype])
+
+
+UNARY = [jnp.sin, jnp.tanh, jnp.abs, jnp.negative, lambda a: a * a, lambda a: jnp.roll(a, 1, axis=0), lambda a: a[::-1],
+         lambda a: jnp.cumsum(a, axis=0) / 12, lambda a: jnp.sort(a, axis=0), lambda a: a - jnp.mean(a, axis=0),
+         lambda a: jnp.where(a > 0, a, 0.1 * a), lambda a: jnp.broadcast_to(jnp.max(a, axis=1, keepdims=True), a.shape),
+         lambda a: a[jnp.argsort(a[:, 0])], lambda a: a.at[1].set(a[2]), lambda a: jnp.broadcast_to(a[jnp.argmin(a[:, 1])], a.shape),
+         lambda a: jax.lax.fori_loop(0, 3, lambda k, c: 0.5 * c + jnp.cos(a), a), lambda a: a @ jnp.ones((2, 2)) / 2]  # fmt: skip
+BINARY = [jnp.add, jnp.subtract, jnp.multiply, jnp.maximum, jnp.minimum, lambda a, b: a / (2 + b * b),
+          lambda a, b: jnp.where(a < b, a, b * 0.3), lambda a, b: jnp.concatenate([a[:20], b[20:]])]  # fmt: skip
+
+
+def expression(steps):
+    """A function of one array (30, 2) from a list of (operation, operand, operand)."""
+
+    def function(x):
+        known = [x]
+        for operation, i, j in steps:
+            a, b = known[i % len(known)], known[j % len(known)]
+            if operation < len(UNARY):
+                known.append(UNARY[operation](a))
+            else:
+                known.append(BINARY[operation - len(UNARY)](a, b))
+        return known[1:]
+
+    return function
+
+
+STEPS = st.lists(
+    st.tuples(st.integers(0, len(UNARY) + len(BINARY) - 1), st.integers(0, 9), st.integers(0, 9)),
+    min_size=1,
+    max_size=12,
+)
+
+
+def random_expression(steps):
+    with jax.enable_x64(True):  # where rounding does not decide who comes before whom
+        agree(expression(steps), DRAWS.normal(size=(30, 2)), close=1e-8)
+
+
+@needs_cc
+@settings(max_examples=6, deadline=None, derandomize=True)
+@given(STEPS)
+def test_random_expressions(steps):
+    random_expression(steps)
+
+
+@needs_cc
+@pytest.mark.slow
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(STEPS)
+def test_many_random_expressions(steps):
+    random_expression(steps)
+
+
+def test_what_has_no_rule_is_named():
+    with pytest.raises(NotFusible, match="fft"):
+        program.of_function(jax.make_jaxpr(lambda x: jnp.abs(jnp.fft.fft(x)))(TABLE[:, 0].astype("f")))
+
+
+# whole runs
+
+
+def bowl(x):
+    return jnp.sum((x - jnp.array([0.3, -0.2])) ** 2)
+
+
+BOX = [(-1.0, 2.0), (-3.0, 1.0)]
+
+
+def run(engine, algorithm="de", fun=bowl, **options):
+    options = {"generations": 12, "population": 8, "seed": 3, "dtype": "float64", "tolerance": 0} | options
+    if isinstance(fun, gx.Problem):
+        return gx.minimize(fun, algorithm, engine=engine, **options)
+    return gx.minimize(fun, BOX, algorithm, engine=engine, **options)
+
+
+@needs_cc
+def test_a_run_is_the_one_that_xla_makes():
+    xla, native = run("xla"), run("native")
+    np.testing.assert_allclose(native.x, xla.x, rtol=1e-9)
+    np.testing.assert_allclose(native.history.mean, xla.history.mean, rtol=1e-9)
+    assert native.nfev == xla.nfev == 96
+    assert native.engine == "native: as asked"
+    assert xla.engine == "xla: as asked"
+
+
+@needs_cc
+def test_runs_of_an_ensemble_are_those_made_alone():
+    alone, several = run("native", first_run=2), run("native", runs=3)
+    np.testing.assert_array_equal(several.runs.x[2], alone.x)
+    np.testing.assert_array_equal(several.run(1).x, several.runs.x[1])
+
+
+@needs_cc
+def test_a_run_stops_at_its_target_whatever_others_do():
+    xla, native = (run(engine, runs=3, target=1e-3, generations=60) for engine in ("xla", "native"))
+    np.testing.assert_array_equal(native.runs.nit, xla.runs.nit)
+    np.testing.assert_array_equal(native.runs.nfev, xla.runs.nfev)
+    assert len(set(native.runs.nit)) > 1
+    assert native.runs.success.all()
+
+
+@needs_cc
+def test_callbacks_snapshots_and_checkpoints_go_with_it(tmp_path):
+    seen = []
+    whole = run("native", callback=lambda p: seen.append(p.generation), snapshots=[5], checkpoint=tmp_path / "run")
+    assert seen[-1] == 12
+    assert whole.snapshots[5].x.shape == (8, 2)
+    stopped = run("native", callback=lambda p: p.generation >= 5, snapshots=[5], checkpoint=tmp_path / "other")
+    assert stopped.nit == 5
+    went_on = run("native", snapshots=[5], checkpoint=tmp_path / "other", resume=True)
+    np.testing.assert_array_equal(went_on.x, whole.x)
+    np.testing.assert_array_equal(went_on.history.best, whole.history.best)
+
+
+@needs_cc
+def test_a_sweep_has_each_run_s_own_hyper_parameters():
+    cells = [gx.sweep(bowl, BOX, gx.DE(population=8), weight=[0.3, 0.9], generations=12, dtype="float64", tolerance=0,
+                      engine=engine) for engine in ("xla", "native")]  # fmt: skip
+    for xla, native in zip(cells[0].results, cells[1].results, strict=True):
+        np.testing.assert_allclose(native.x, xla.x, rtol=1e-9)
+
+
+CONSTRAINED = {"cde": {"x_generations": 3, "y_generations": 2}, "epsilon_de": {}, "de": {}}
+WHOLE_RUNS = [
+    *((name, "rastrigin", dtype) for name in ("ga", "de", "ep", "fep", "pso", "random") for dtype in CLOSE),
+    *((name, problem, "float64") for name in CONSTRAINED for problem in ("g05", "g07", "g11")),
+    ("de", "g07", "float32"),
+    ("lsrtde", "ackley", "float64"),
+]
+QUICK = {("fep", "rastrigin", "float32")}
+
+
+@needs_cc
+@pytest.mark.parametrize(
+    ("name", "problem", "dtype"),
+    [pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow, id="-".join(case)) for case in WHOLE_RUNS],
+)
+def test_every_algorithm_makes_the_run_that_xla_makes(name, problem, dtype):
+    """A few generations, over which rounding does not grow into another run."""
+    algorithm = gx.algorithms.ALGORITHMS[name](population=20, **CONSTRAINED.get(name, {}))
+    options = {"algorithm": algorithm, "fun": gx.problems.get(problem), "dtype": dtype, "generations": 7, "runs": 3}
+    xla, native = (run(engine, population=None, **options) for engine in ("xla", "native"))
+    close = 2e-3 if dtype == "float32" else 1e-5  # normal and Cauchy numbers have seven digits in either
+    scale = np.max(np.abs(xla.runs.x))
+    np.testing.assert_allclose(native.runs.x, xla.runs.x, rtol=close, atol=close * scale)
+    np.testing.assert_allclose(native.runs.history.best, xla.runs.history.best, rtol=close, atol=1e-6)
+    np.testing.assert_allclose(native.runs.history.mean, xla.runs.history.mean, rtol=close, atol=1e-6)
+
+
+@needs_cc
+@pytest.mark.slow
+def test_over_many_runs_the_outcomes_are_distributed_alike():
+    """Ranks of 200 + 200 final values of different seeds: the sum is normal, and three deviations are 1 in 370."""
+    seeds = {"xla": 1, "native": 2}
+    final = [run(e, "fep", gx.problems.get("rastrigin"), runs=200, population=20, generations=60, seed=s, dtype="float32").runs.fun
+             for e, s in seeds.items()]  # fmt: skip
+    ranks = np.argsort(np.argsort(np.concatenate(final)))[:200] + 1
+    deviation = np.sqrt(200 * 200 * 401 / 12)
+    assert abs(ranks.sum() - 200 * 401 / 2) < 3 * deviation
+
+
+# which engine
+
+
+def test_fused_says_why_it_cannot_be():
+    if jax.default_backend() == "gpu":
+        pytest.skip("there is a GPU")
+    with pytest.raises(gx.InputError, match="need an NVIDIA GPU, and JAX runs on"):
+        run("fused")
+
+
+def test_an_engine_that_does_not_exist_is_refused():
+    with pytest.raises(gx.InputError, match="engine must be one of 'auto', 'xla', 'fused'"):
+        run("warp")
+
+
+def test_functions_that_are_called_cannot_be_fused():
+    with pytest.raises(gx.InputError, match="called as plain Python"):
+        run("fused", fun=lambda x: float(np.sum(x)), blackbox=True)
+
+
+@needs_cc
+def test_a_primitive_without_a_rule_is_named_to_the_user():
+    with pytest.raises(
+        gx.InputError, match=r'engine="native" cannot make this run: the primitive fft.*engine="auto" can'
+    ):
+        run("native", fun=lambda x: jnp.abs(jnp.fft.fft(x))[0])
+
+
+def on_a_gpu():
+    try:
+        cuda.present()
+    except NotFusible as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("name", ["ga", "de", "fep", "cde", "epsilon_de"])
+def test_on_a_gpu_the_fused_run_is_the_one_that_xla_makes(name):
+    on_a_gpu()
+    constrained = name in ("cde", "epsilon_de")
+    problem = gx.problems.get("g07" if constrained else "rastrigin")
+    options = {"dtype": "float64" if constrained else "float32", "runs": 5, "population": None, "generations": 25}
+    xla, fused = (run(e, gx.algorithms.ALGORITHMS[name](population=40), problem, **options) for e in ("xla", "fused"))
+    assert fused.engine == "fused: as asked"
+    np.testing.assert_allclose(fused.runs.history.best[:, :5], xla.runs.history.best[:, :5], rtol=1e-3)
+
+
+def test_kernels_compile_for_gpus_old_and_new():
+    try:
+        cuda._nvrtc()
+    except NotFusible as error:
+        pytest.skip(str(error))
+    text = program.of_function(jax.make_jaxpr(crossing)(TABLE.astype("f"), WHOLE))
+    for capability in ((7, 5), (8, 0), (9, 0)):
+        assert cuda.cubin_of(text.source, capability)[:4] == b"\x7fELF"
