@@ -212,8 +212,7 @@ def solve(
         if context.command.name == "solve":  # `resume` comes here, too
             result["command"] = show.command_line(context)
         show.show(result, out, quiet, as_json)
-        if out is not None:
-            show.tell_page(page, out)
+        show.tell_page(page, result, out)
         show.say_resume(result, checkpoint, quiet or as_json)
         if trouble is not None:
             raise trouble
