@@ -29,11 +29,12 @@ class Scope:
 
 @dataclass
 class Buffer:
-    """An array in memory that the block shares. name: its C variable."""
+    """An array that threads share. name: its C variable. local: each block has its own."""
 
     name: str
     size: int
     kind: str
+    local: bool
 
 
 class Emitter:

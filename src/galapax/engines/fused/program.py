@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from galapax.engines.fused.ahead import Ahead
 from galapax.engines.fused.control import Carried, Inside
-from galapax.engines.fused.graph import Graph, Node
+from galapax.engines.fused.graph import Graph, Node, NotFusible
 from galapax.engines.fused.plan import SMALL, domain
 from galapax.engines.fused.prelude import PRELUDE
 from galapax.engines.fused.regions import PART, Regions
@@ -25,6 +25,13 @@ SHARED = 200 * 1024  # bytes of memory that a block on a GPU shares, at most; th
 THREADS = 1024
 CLUSTER = 16  # blocks that have a barrier of their own; more meet at a counter in memory
 COUNTER = 256  # bytes for it, at the start of a team's scratch
+
+
+class Form(NamedTuple):
+    """How runs are spread over a device. team: blocks that make a run together. many: more runs than fit at once."""
+
+    team: int = 1
+    many: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +98,7 @@ def of_generation(
     carried: Sequence[bool],
     reason: int | None,
     running: int,
-    team: int = 1,
+    form: Form,
 ) -> Text:
     """A kernel that makes generations of independent runs.
 
@@ -102,7 +109,7 @@ def of_generation(
     and the history (rows, columns, R), whose rows that a run did not make are zeros; a last one says how many rows.
     """
     with _deep():
-        graph, writer = Graph(), Regions(team)
+        graph, writer = Graph(), Regions(form.team)
         avals = [v.aval for v in closed.jaxpr.invars]
         own = [*settings, *carried, True]
         given = _given(graph, list(zip(avals[:-1], own, strict=True)))
@@ -118,7 +125,7 @@ def of_generation(
                 raise ValueError("a part of the state that all runs share was changed")
         _know(writer, given)
         _generations(writer, graph, given[parts], state, after, row, number, carried, reason, running, len(given))
-        return _text(writer, graph, len(given) + 1, sum(carried) + 1)
+        return _text(writer, graph, len(given) + 1, sum(carried) + 1, form.many)
 
 
 def _generations(
@@ -198,7 +205,11 @@ def _know(writer: Regions, given: Sequence[Node]) -> None:
         writer.know(node, f"a{i}")
 
 
-def _text(writer: Regions, graph: Graph, inputs: int, outputs: int) -> Text:
+def _text(writer: Regions, graph: Graph, inputs: int, outputs: int, many: bool = False) -> Text:
+    # of many runs several share a processor, and what every thread does for itself is done less often by few
+    each = -(-writer.widest // (4 if many else writer.team))
+    threads = max(32, min(THREADS if writer.team <= CLUSTER else THREADS // 2, -(-each // 32) * 32))
+    blocks = THREADS // threads if many else 1
     lines = []
     for i, array in enumerate(graph.arrays):
         kind = STORED[array.dtype.name]
@@ -211,18 +222,19 @@ def _text(writer: Regions, graph: Graph, inputs: int, outputs: int) -> Text:
     for buffer in sorted(writer.buffers, key=lambda b: b.size * BYTES[b.kind]):
         size = -(-max(1, buffer.size) * BYTES[buffer.kind] // 16) * 16
         kind = STORED[buffer.kind]
-        if writer.team == 1 and shared + size <= SHARED:
+        if buffer.local and shared + size <= SHARED // blocks:
             lines.append(f"{kind} *{buffer.name} = ({kind} *)(shared + {shared});")
             shared += size
+        elif buffer.local and writer.team > 1:
+            raise NotFusible("too little memory that a block shares")
         else:
             lines.append(f"{kind} *{buffer.name} = ({kind} *)(scratch + {scratch});")
             scratch += size
     own = "\n".join("  " + line for line in (*lines, *writer.scopes[0].lines))
-    each = -(-writer.widest // writer.team)
-    threads = max(32, min(THREADS if writer.team <= CLUSTER else THREADS // 2, -(-each // 32) * 32))
     count = inputs + len(graph.arrays) + outputs
     scratch = -(-scratch // 256) * 256
-    body = _FRAME.replace("POINTERS", str(count)).replace("BODY", own).replace("SCRATCH", str(scratch))
+    body = _FRAME.replace("POINTERS", str(count)).replace("CODE", own).replace("SCRATCH", str(scratch))
+    body = body.replace("RESIDENT", str(blocks))
     return Text(body, tuple(graph.arrays), shared, scratch, threads, writer.team, inputs, outputs)
 
 
@@ -231,7 +243,7 @@ struct Arguments { void *p[POINTERS]; };
 
 FN void one(void *const *p, int RUN, int RUNS, char *shared, char *scratch) {
   (void)RUN; (void)RUNS; (void)scratch;
-BODY
+CODE
 }
 
 #ifdef __CUDACC__
@@ -240,7 +252,7 @@ BODY
 #else
 #define AS_CLUSTER
 #endif
-extern "C" __global__ void AS_CLUSTER __launch_bounds__(BLOCK)
+extern "C" __global__ void AS_CLUSTER __launch_bounds__(BLOCK, RESIDENT)
 galapax_run(const __grid_constant__ struct Arguments a, int runs, char *scratch) {
   extern __shared__ __align__(16) char shared[];
   int run = blockIdx.x / TEAM;
