@@ -23,7 +23,8 @@ from galapax.engines.fused.program import CLUSTER, COUNTER, Form, Text
 from galapax.numerics import devices
 from galapax.numerics.cache import default_folder
 
-EACH = 1024  # numbers of a population that are worth a block
+SHARED_WORK = 2**13  # numbers of a population from which on a run is worth more than one block
+EACH = 512  # of them for each block
 GRID = 2**17  # more of them are worth the whole device
 MANY = 4  # runs for each processor, from which on they are many
 OLDEST = (7, 0)  # compute capability: threads of a warp are independent from here on
@@ -114,7 +115,7 @@ class Cuda:
         """
         if runs == 1 and work > GRID:
             return Form(self.processors)
-        wanted = min(CLUSTER, work // EACH, self.processors // runs)
+        wanted = min(CLUSTER, work // EACH, self.processors // runs) if work >= SHARED_WORK else 1
         if self.capability < (9, 0) or wanted < 2:
             return Form(1, runs > MANY * self.processors)
         return Form(2 ** int(math.log2(wanted)))

@@ -183,6 +183,8 @@ class Emitter:
         flat = self.flat(index, node.shape)
         if isinstance(place, str):
             where = flat if isinstance(flat, Ref) else Ref(str(flat), 0)
+            if node.op == "given" and isinstance(flat, int):  # it never changes
+                return self.variable(node.kind, f"{place}[{flat}]", 0)
             return self.variable(node.kind, f"{place}[{where.text}]", max(where.depth, self.base))
         if isinstance(flat, int):
             return Ref(place[flat], self.base)

@@ -15,7 +15,7 @@ from jax.extend.core import ClosedJaxpr
 
 from galapax.engines.fused.ahead import Ahead
 from galapax.engines.fused.control import Carried, Inside
-from galapax.engines.fused.graph import Graph, Node, NotFusible
+from galapax.engines.fused.graph import Graph, Node
 from galapax.engines.fused.plan import SMALL, domain
 from galapax.engines.fused.prelude import PRELUDE
 from galapax.engines.fused.regions import PART, Regions
@@ -143,6 +143,7 @@ def _generations(
 ) -> None:
     """The loop over generations, and what comes before and after it."""
     writer.line(f"const int *span = (const int *)p[{inputs}];")
+    writer.line("const int start = span[0], count = span[1], rows = span[2];")
     first = inputs + 1 + len(graph.arrays)
     moving = [i for i, own in enumerate(carried) if own]
     loop = Carried(writer, [state[i] for i in moving])
@@ -150,11 +151,11 @@ def _generations(
     kind, columns = STORED[row.kind], row.size
     writer.line(f"{kind} *history = ({kind} *)p[{first + len(moving)}];")
     writer.line("int g = 0;")
-    with writer.scope("for (; g < span[1]; g++)") as scope, Inside(writer):
+    with writer.scope("for (; g < count; g++)") as scope, Inside(writer):
         loop.enter()
         writer.ahead = Ahead(number, len(writer.scopes) - 1)
         writer.know(number, ["number"])
-        writer.line("const int number = span[0] + g;")
+        writer.line("const int number = start + g;")
         if reason is not None:
             marks = loop.places[moving.index(reason)]
             writer.line(f"if ({marks[running]} != 0) break;")
@@ -175,7 +176,7 @@ def _generations(
         loop.turn(outputs)
         scope.lines[:0] = writer.ahead.write(writer)
         writer.table, writer.ahead = writer.ahead.size, None
-    with writer.scope("for (; g < span[2]; g++)"):
+    with writer.scope("for (; g < rows; g++)"):
         c = writer.name("i")
         with writer.scope(f"LOOP({c}, {columns})"):
             writer.line(f"history[((long long)g * {columns} + {c}) * RUNS + RUN] = 0;")
@@ -208,7 +209,8 @@ def _know(writer: Regions, given: Sequence[Node]) -> None:
 def _text(writer: Regions, graph: Graph, inputs: int, outputs: int, many: bool = False) -> Text:
     # of many runs several share a processor, and what every thread does for itself is done less often by few
     each = -(-writer.widest // (4 if many else writer.team))
-    threads = max(32, min(THREADS if writer.team <= CLUSTER else THREADS // 2, -(-each // 32) * 32))
+    most = THREADS // 2 if writer.team > CLUSTER and each < 4 * THREADS else THREADS
+    threads = max(32, min(most, -(-each // 32) * 32))
     blocks = THREADS // threads if many else 1
     lines = []
     for i, array in enumerate(graph.arrays):
@@ -225,9 +227,7 @@ def _text(writer: Regions, graph: Graph, inputs: int, outputs: int, many: bool =
         if buffer.local and shared + size <= SHARED // blocks:
             lines.append(f"{kind} *{buffer.name} = ({kind} *)(shared + {shared});")
             shared += size
-        elif buffer.local and writer.team > 1:
-            raise NotFusible("too little memory that a block shares")
-        else:
+        else:  # where it was to be each block's own, all blocks write the same there
             lines.append(f"{kind} *{buffer.name} = ({kind} *)(scratch + {scratch});")
             scratch += size
     own = "\n".join("  " + line for line in (*lines, *writer.scopes[0].lines))

@@ -101,7 +101,8 @@ class Regions(Emitter):
 
     def _local(self, roots: list[Node]) -> bool:
         """Whether every block of a team rather does all of a loop itself than wait for the others."""
-        return self.team > 1 and effort(roots, self._done) <= LOCAL
+        small = math.prod(loop_shape(roots[0])) <= LOCAL_SIZE
+        return self.team > 1 and small and effort(roots, self._done) <= LOCAL
 
     @contextmanager
     def over(self, shape: tuple[int, ...], group: int = 1, local: bool = False) -> Iterator[tuple[Index, ...]]:
