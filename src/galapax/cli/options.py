@@ -78,6 +78,7 @@ Maximize = Annotated[bool, typer.Option("--maximize", help="Look for the largest
 Vectorized = Annotated[bool, typer.Option("--vectorized", help="The functions take a whole population.")]
 Blackbox = Annotated[bool, typer.Option("--blackbox", help="The functions are plain Python or NumPy.")]
 Dtype = Annotated[str | None, typer.Option(help="float32 or float64.")]
+Engine = Annotated[str, typer.Option(help="auto, xla, or fused: one GPU kernel for the whole run.")]
 OnFailure = Annotated[str | None, typer.Option(help="NaN, inf, exceptions: worst, raise or resample.")]
 Workers = Annotated[
     int | None, typer.Option(help="Call the functions, as plain Python, in so many processes; -1 for one on each core.")

@@ -163,6 +163,8 @@ class Emitter:
         if node.op in ELEMENTWISE:
             if self.ahead is not None and self.ahead.holds(node, index):
                 return self.ahead.read(self, node, index)
+            if any(n.shape and len(n.shape) != len(node.shape) for n in node.inputs):  # a bitcast to another size
+                raise NotFusible(f"the primitive {node.op} from one shape to another")
             given = [self.at(n, _of(index, n.shape)) for n in node.inputs]
             text = ELEMENTWISE[node.op](node, *(g.text for g in given))
             return self.variable(node.kind, text, max(g.depth for g in given))

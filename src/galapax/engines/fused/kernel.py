@@ -47,6 +47,9 @@ def text_of(search: Search, carry: Carry, form: Form = Form()) -> Text:
             _texts[key] = _written(search, carry, form)
         except NotFusible as error:
             _texts[key] = str(error)
+        except (AssertionError, KeyError, IndexError, RecursionError, TypeError, ValueError) as error:
+            # a program of a kind that nobody has tried: the other engine makes the run
+            _texts[key] = f"the kernel's text could not be written ({type(error).__name__}: {error})"
         while len(_texts) > KEPT:
             _texts.popitem(last=False)
     _texts.move_to_end(key)
