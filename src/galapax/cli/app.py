@@ -67,6 +67,7 @@ def solve(
     vectorized: options.Vectorized = False,
     blackbox: options.Blackbox = False,
     dtype: options.Dtype = None,
+    engine: options.Engine = "auto",
     on_failure: options.OnFailure = None,
     workers: options.Workers = None,
     timeout: options.Timeout = None,
@@ -143,6 +144,7 @@ def solve(
                 ("--snapshots", snapshots, None),
                 ("--initial", initial, None),
                 ("--archive", archive, None),
+                ("--engine", engine, "auto"),
                 ("--choose", choose, None),
                 ("--gagpu-config", gagpu_config, None),
             )
@@ -194,6 +196,7 @@ def solve(
                 vectorized=vectorized,
                 blackbox=blackbox,
                 dtype=dtype,
+                engine=engine,
                 on_failure=on_failure,
                 workers=workers,
                 timeout=timeout,
@@ -256,6 +259,7 @@ def sweep(
     maximize: options.Maximize = False,
     blackbox: options.Blackbox = False,
     dtype: options.Dtype = None,
+    engine: options.Engine = "auto",
     out: options.Out = None,
     force: options.Force = False,
     quiet: options.Quiet = False,
@@ -284,6 +288,7 @@ def sweep(
             maximize=maximize,
             blackbox=blackbox,
             dtype=dtype,
+            engine=engine,
             progress=not (quiet or as_json),
         )
         show.show(study, out, quiet, as_json)
