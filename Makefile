@@ -1,10 +1,10 @@
 # Two commands do everything on a fresh machine: `make run` and `make test`.
 VENV := .venv
 PYTHON ?= python3
-BIN := $(VENV)/bin
+BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 STAMP := $(VENV)/installed
 
-.PHONY: run test lint types unit test-slow test-gpu bench picture gallery clean help
+.PHONY: run test lint types unit test-slow test-gpu bench picture gallery wheel clean help
 
 run: $(STAMP)  ## design a spring, a thousand times at once, and save the run
 	$(BIN)/galapax solve examples/spring.py --runs 1000 --generations 500 --out runs/spring --force
@@ -36,6 +36,9 @@ picture: $(STAMP)  ## draw the picture of the README again
 
 gallery: $(STAMP)  ## draw the pictures of docs/gallery.md again
 	$(BIN)/python docs/gallery.py
+
+wheel: $(STAMP)  ## build a wheel in dist/
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)

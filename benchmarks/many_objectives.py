@@ -65,7 +65,7 @@ def distances(name: str, m: int, algorithm: Algorithm, runs: int) -> np.ndarray:
 
 
 def shares(runs: int) -> None:
-    """Of three objectives the share of the true front's hypervolume (of C2-DTLZ2 the hypervolume), NSGA-II and -III."""
+    """Of three objectives the share of the true front's hypervolume, NSGA-II and NSGA-III."""
     budgets = {"dtlz1": 400, "dtlz2": 250, "dtlz3": 500, "dtlz4": 300, "dtlz7": 250, "c2_dtlz2": 250}
     print(f"hypervolume, worst / median / best of {runs} runs, populations of 92")
     for name, generations in budgets.items():

@@ -38,7 +38,7 @@ def main() -> None:
                 time.sleep(0.02)
             if generation < GENERATIONS:
                 page.click("#step")
-        while "computed" in page.inner_text("#scatter-note"):
+        while "Computing" in page.inner_text("#scatter-note"):
             time.sleep(0.05)
         time.sleep(0.5)
         page.evaluate("document.activeElement.blur()")

@@ -45,62 +45,10 @@ if os.environ.get("GALAPAX_TESTS_PRETEND") == "accelerator":  # its defaults and
 LONGEST = ["contract", "minimize", "several", "minimax", "engines_agree", "plots", "coevolution", "examples", "live",
            "checkpoint", "workers", "blackbox"]  # fmt: skip
 
-# more of the same at greater cost: they run with the slow tests. Parts of "file::test[parameters]".
-DEAR = (
-    "constraints::test_float32_finds_a_feasible_point", "constraints::test_runs_of_an_ensemble_repair",
-    "convergence::test_an_optimum_in_a_corner_is_reached[float32-True]",
-    "convergence::test_an_optimum_in_a_corner_is_reached[float64-False]",
-    "convergence::test_de_beats_random_search_with_nearly_every_seed[g06]",
-    "convergence::test_de_beats_random_search_with_nearly_every_seed[rastrigin]",
-    "convergence::test_de_reaches_the_optimum[rastrigin]", "convergence::test_de_reaches_the_optimum[sphere]",
-    "convergence::test_one_function_is_minimised_in_either_precision",
-    "dominance::test_counts_and_ranks_agree_with_the_definition[2 objectives, random]",
-    "dominance::test_counts_and_ranks_agree_with_the_definition[3 objectives, feasible",
-    "lshade::test_an_ensemble_is_its_single_runs_while_the_population_shrinks[lsrtde]",
-    "lshade::test_an_ensemble_is_its_single_runs_while_the_population_shrinks[jso]",
-    "lshade::test_nothing_that_is_said_of_rows_not_in_use_matters[NaN",
-    "lshade::test_nfev_and_history_count_what_was_in_use[lsrtde]",
-    "nsga2::test_npga_moves_towards_the_front", "nsga2::test_the_sharing_moea_reaches_the_front",
-    "nsga2::test_no_survivor_on_the_front_is_dominated_by_a_parent_that_went[SharingMOEA]",
-    "polish::test_an_ill_conditioned_ellipsoid", "polish::test_rosenbrock_in_many_variables",
-    "polish::test_near_answers_of_constrained_problems_come_to_nine_digits[g05]",
-    "polish::test_near_answers_of_constrained_problems_come_to_nine_digits[g10]",
-    "polish::test_it_is_never_worse_and_stays_in_the_box[floor]",
-    "polish::test_it_is_never_worse_and_stays_in_the_box[largest]",
-    "polish::test_it_is_never_worse_and_stays_in_the_box[rastrigin]",
-    "random::test_no_bit_goes_with_a_bit_of_the_next_word[siblings]",
-    "replay::test_a_run_of_an_ensemble_is_made_again_to_the_bit[nsga2",
-    "cluster::test_a_point_that_kills_every_worker", "cluster::test_a_cluster_makes_the_run",
-    "workers::test_processes_that_we_make_may_die_or_hang[standard library]",
-    "workers::test_constraints_hold_asynchronously", "workers::test_a_script_without_a_guard",
-    "checkpoint::test_sigterm", "storage::test_a_full_disk_costs_the_new_run_and_not_the_old[700]",
-    "storage::test_a_full_disk_costs_the_new_run_and_not_the_old[60000]",
-    "exchange::test_it_spends_a_tenth", "exchange::test_several_runs_come", "exchange::test_a_run_is_made_again",
-    "constraints::test_it_is_the_default", "coevolution::test_chunks_of_known_length",
-    "checkpoint::test_every_algorithm_goes_on_as_if_it_had_never_stopped[f", "checkpoint::test_a_full_disk",
-    "checkpoint::test_every_algorithm_goes_on_as_if_it_had_never_stopped[p",
-    "dominance::test_any_nine_points", "optimizer::test_with_a_problem_candidates_are_moved",
-    "programs::test_a_game_with_other_numbers", "minimax::test_the_worst_case_is_that_of_a_grid",
-    "many_objectives::test_a_spherical_front", "restarts::test_a_black_box_restarts",
-    "several::test_compiled_runs_of_an_ensemble_reach", "workers::test_a_pool_that_was_given_and_broke",
-    "lshade::test_the_archive_fills", "lshade::test_a_rate_that_only_worked", "nsga2::test_niches_are_counted",
-    "nsga2::test_the_forms_for_a_cpu_and_for_a_gpu_make_the_same_run[NSGA2-blending",
-    "nsga2::test_the_forms_for_a_cpu_and_for_a_gpu_make_the_same_run[SharingMOEA",
-    "blackbox::test_resample_puts_other_points_in_place_of_failed_ones_and_counts_them[min-max",
-    "blackbox::test_worst_counts_failures_and_never_chooses_them[min-max",
-    "polish::test_constraints_bind_in_the_end", "constraints::test_a_search_at_rest",
-    "constraints::test_while_relaxed",
-    "engines_agree::test_a_black_box_is_searched_at_the_same_points[nsga3-several, equalities]",
-    "engines_agree::test_a_black_box_is_searched_at_the_same_points[lshade-equalities]",
-    "several::test_the_same_seed_gives_the_same_run_and_compiles_nothing_again[nsga3]",
-    "several::test_every_front_is_sound[blending", "many_objectives::test_constraints_come_first[MOEAD",
-    "many_objectives::test_given_directions_are_followed", "replay::test_a_sweep_s_runs",
-    "gagpu::test_compare_does_what", "minimax::test_the_saddle_off_the_centre", "exchange::test_never_worse",
-    "workers::test_constraints_and_several_objectives_come",
-    "programs::test_a_closed_over_array_is_freed[array_in_a_game",
-    "fronts::test_float32_is_what_the_runs", "nsga2::test_no_survivor_on_the_front_is_dominated",
-    "compare::test_every_pair_is_run_and_named", "minimax::test_an_infinite_value",
-)  # fmt: skip
+# more of the same at greater cost: they run with the slow tests
+LATER = tuple(
+    line for line in Path(__file__).with_name("slow.txt").read_text("utf-8").splitlines() if not line.startswith("#")
+)
 
 # tracing makes millions of objects that live; looking through them all again and again for garbage took a tenth of it
 gc.collect()
@@ -133,7 +81,7 @@ def pytest_collection_modifyitems(items):
 
     items.sort(key=rank)  # stable
     for item in items:
-        if any(f"{item.path.stem.removeprefix('test_')}::{item.name}".startswith(dear) for dear in DEAR):
+        if f"{item.path.stem.removeprefix('test_')}::{item.name}".startswith(LATER):
             item.add_marker(pytest.mark.slow)
 
 
@@ -163,8 +111,8 @@ def _no_polish(request):
     """Nearly all tests are about the evolution, and the polish is a program more for each of them to compile."""
     with pytest.MonkeyPatch.context() as patch:
         if request.path.stem not in ("test_polish", "test_examples", "test_exchange"):
-            patch.setitem(gx.minimize.__kwdefaults__, "polish", False)
-            patch.setitem(gx.minimax.__kwdefaults__, "polish", False)
+            patch.setitem(gx.minimize.__wrapped__.__kwdefaults__, "polish", False)
+            patch.setitem(gx.minimax.__wrapped__.__kwdefaults__, "polish", False)
         yield
 
 

@@ -30,7 +30,7 @@ def at_call(number, value, otherwise=bowl):
 
 
 ODD = {
-    "nothing": (None, r"fun must return a number .*None \(did it end without `return`\?\)"),
+    "nothing": (None, r"fun must return a number .*None \(is the `return` missing\?\)"),
     "text": ("high", "fun must return a number .*'high'"),
     "complex": (1 + 2j, "fun must return a number .*complex|fun must return a number .*2j"),
     "empty": (np.zeros(0), r"got shape \(0,\)"),
@@ -179,11 +179,11 @@ def test_one_answer_without_its_constraints_has_failed():
 def test_what_cannot_be_by_name_is_said():
     with pytest.raises(gx.InputError, match="a dict with 'cost'; it may have"):
         solve(lambda x: {"fun": 1.0, "cost": 2.0})
-    with pytest.raises(gx.InputError, match="a function ineq was given besides"):
+    with pytest.raises(gx.InputError, match="a function ineq was given as well"):
         solve(simulate, ineq=lambda x: x[0])
-    with pytest.raises(gx.InputError, match="by name, which a black box may do"):
+    with pytest.raises(gx.InputError, match="a dict, which only a black box may do"):
         gx.minimize(lambda x: {"fun": x @ x, "ineq": x[0]}, BOX)
-    with pytest.raises(gx.InputError, match=r"returns constraints besides its value.*give ineq and eq"):
+    with pytest.raises(gx.InputError, match=r"returns constraints together with its value.*give ineq and eq"):
         gx.sweep(simulate, BOX, gx.GA(population=4), sigma=[0.1, 0.2], blackbox=True, generations=2)
 
 
@@ -259,7 +259,7 @@ def test_the_fresh_points_are_the_same_compiled_and_called(pair):
 
 def test_a_point_is_replaced_three_times_at_most():
     result = solve(lambda x: np.nan, on_failure="resample", generations=2)
-    assert result.nfev == result.n_failed == 2 * N * 4 and "No point gave a finite value" in result.message
+    assert result.nfev == result.n_failed == 2 * N * 4 and "No point has a finite value" in result.message
     compiled = gx.minimize(lambda x: x[0] * jnp.nan, BOX, "de", population=N, generations=2, on_failure="resample")
     assert compiled.nfev == compiled.n_failed == 2 * N * 4
 
@@ -288,15 +288,15 @@ def test_the_clock_is_looked_at_between_points(clock):
         ({"workers": 0}, "workers must be at least 1 .*-1 for all cores"),
         ({"workers": 1.5}, "workers must be a whole number"),
         ({"workers": 2, "executor": map}, "executor or workers, not both"),
-        ({"executor": [1]}, "executor must be of the concurrent.futures kind"),
-        ({"executor": lambda: 3}, "must make an executor, with submit; it made 3"),
-        ({"timeout": 1.0}, "timeout ends a process that hangs.*workers=1"),
+        ({"executor": [1]}, "executor must be a concurrent.futures executor"),
+        ({"executor": lambda: 3}, "must return an executor with a submit method; it returned 3"),
+        ({"timeout": 1.0}, "timeout needs worker processes.*workers=1"),
         ({"timeout": 0, "workers": 1}, "timeout must be greater than 0"),
         ({"retries": -1}, "retries must be at least 0"),
-        ({"retries": 1, "blackbox": False}, "retries and cache are for functions that are called"),
-        ({"cache": True, "blackbox": False}, "retries and cache are for functions that are called"),
+        ({"retries": 1, "blackbox": False}, "retries and cache apply to black boxes only"),
+        ({"cache": True, "blackbox": False}, "retries and cache apply to black boxes only"),
         ({"cache": "yes"}, "cache and asynchronous must be True or False"),
-        ({"asynchronous": True}, "asynchronous=True keeps workers busy: give workers or executor"),
+        ({"asynchronous": True}, "asynchronous=True needs workers: also give workers or executor"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -80,13 +80,13 @@ def test_ensembles_show_how_the_runs_spread():
 def test_only_what_was_found_gets_a_tick():
     shown = ("solve", "branin", "-a", "de", "-n", "20")
     code, text = call(*shown, "-g", "5")
-    assert code == 0 and "• All 5 generations were made." in text and "✓" not in text and "✗" not in text
+    assert code == 0 and "• Stopped: generation limit (5) reached." in text and "✓" not in text and "✗" not in text
     code, text = call(*shown, "-g", "5", "--target", "-1")
-    assert code == 1 and "✗ All 5 generations were made. The target was not reached." in text
+    assert code == 1 and "✗ Stopped: generation limit (5) reached. The target was not reached." in text
     code, text = call(*shown, "--target", "0.5")
-    assert code == 0 and "✓ The target was reached" in text
+    assert code == 0 and "✓ Stopped: target reached" in text
     code, text = call(*shown, "--tolerance", "1e-3")
-    assert code == 0 and "✓ The search converged" in text
+    assert code == 0 and "✓ Stopped: search converged" in text
 
 
 def test_runs_that_nothing_judges_are_not_called_successful():
@@ -122,7 +122,7 @@ def test_list_names_every_algorithm_and_problem():
     [
         (("solve", "rastrgin"), "did you mean rastrigin"),
         (("solve", "sphere", "-a", "ed"), "no algorithm called 'ed'"),
-        (("solve", "nowhere.py"), "There is no file"),
+        (("solve", "nowhere.py"), "File not found"),
         (("solve", "sphere", "-s", "weight=1"), "NAME one of population, samples, spread"),
         (("solve", "sphere", "-s", "spread=wide"), "--set spread takes a number"),
         (("solve", "sphere", "-a", "de", "-s", "wieght=1"), "NAME one of population, mutation, weight"),
@@ -160,7 +160,7 @@ def test_files_that_define_no_problem(tmp_path, code, message):
 def tiny(**changes) -> gx.Result:
     """What `minimize` could have returned, without running anything."""
     settings = {"target": None, "maximize": False, "runs": 1, "first_run": 0}
-    usual = {"feasible": True, "success": True, "violation": 0.0, "message": "All 5 generations were made."}
+    usual = {"feasible": True, "success": True, "violation": 0.0, "message": "Stopped: generation limit (5) reached."}
     return gx.Result({**usual, **changes, "settings": {**settings, **changes.get("settings", {})}})
 
 
@@ -212,10 +212,10 @@ def test_compare_takes_a_suite(monkeypatch):
     ("arguments", "message"),
     [
         (("--suite", "bob"), "There is no suite called 'bob'; did you mean bbob?"),
-        (("--suite", "bbob", "-p", "ackley"), "--problems and --suite both say what to solve"),
+        (("--suite", "bbob", "-p", "ackley"), "give --problems or --suite, not both"),
         (("--suite", "bbob", "--dim", "1"), "dim must be at least 2"),
-        (("-p", "ackley", "--dim", "3"), "--dim is for the problems of a --suite"),
-        (("-p", "ackley", "--instance", "3"), "--instance is for the problems of a --suite"),
+        (("-p", "ackley", "--dim", "3"), "--dim applies only with --suite"),
+        (("-p", "ackley", "--instance", "3"), "--instance applies only with --suite"),
         ((), "compare needs problems"),
     ],
 )
@@ -269,7 +269,7 @@ def test_what_is_no_hyperparameter_is_not_set(text, not_run):
         ("de", "population=6.5", "--set population takes a whole number; got '6.5'"),
         ("de", "mutation=sum", "--set mutation takes rand_1 or best_1"),
         ("ga", "bounds_at_start_only=1", "takes true or false; got '1'"),
-        ("de", "population=8", "--population and --set population= both give the population"),
+        ("de", "population=8", "give --population or --set population=, not both"),
     ],
 )
 def test_values_of_the_wrong_kind_are_refused(algorithm, text, message, not_run):
@@ -288,7 +288,7 @@ def test_values_of_the_wrong_kind_are_refused(algorithm, text, message, not_run)
 def test_options_that_minimax_does_not_take_are_refused(given, not_run):
     code, said = call("solve", "minmax_saddle", *given.split())
     assert code == 2
-    assert f"{given.split()[0]} is not for min-max problems such as minmax_saddle" in " ".join(said.split())
+    assert f"{given.split()[0]} does not apply to min-max problems such as minmax_saddle" in " ".join(said.split())
 
 
 def test_options_that_minimax_takes_reach_it(asked):
@@ -300,7 +300,7 @@ def test_options_that_minimax_takes_reach_it(asked):
 @pytest.mark.parametrize(
     ("problem", "choice", "message"),
     [
-        ("branin", "knee", "has one objective: leave it out"),
+        ("branin", "knee", "has one: remove it"),
         ("zdt1", "elbow", "--choose takes knee, ideal or 2 weights"),
         ("zdt1", "1,2,3", "--choose takes knee, ideal or 2 weights"),
         ("zdt1", "0,0", "not all 0"),
@@ -329,7 +329,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_run(command, tmp_
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "run", Path("/proc/x"), tmp_path / ("x" * 300)):
         code, said = call(*command, "--out", str(folder))
-        assert code == 2 and "--out needs a folder that can be written to" in " ".join(said.split())
+        assert code == 2 and "--out needs a writable folder" in " ".join(said.split())
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -366,7 +366,7 @@ def test_looking_whether_a_folder_can_be_written_leaves_nothing_behind(tmp_path)
     [
         (tiny(), 0),
         (tiny(success=False), 0),
-        (tiny(success=False, message="The time limit of 1 s was reached after generation 3."), 0),
+        (tiny(success=False, message="Stopped: time limit (1 s) reached after generation 3."), 0),
         (tiny(settings={"target": 1.0}), 0),
         (tiny(settings={"target": 1.0}, success=False), 1),
         (tiny(feasible=False, violation=0.3, success=False), 1),
@@ -422,12 +422,12 @@ def test_an_interrupted_run_is_shown_and_saved(tmp_path, monkeypatch):
     def interrupted(problem, **options):
         result = gx.minimize(gx.problems.get("branin"), population=6, generations=3)
         result.success, result.stop = False, Stop.INTERRUPT
-        result.message = "Stopped by Ctrl-C after generation 3; this is the best so far."
+        result.message = "Stopped by Ctrl-C after generation 3; this is the best result so far."
         return result
 
     monkeypatch.setattr(cli, "minimize", interrupted)
     code, said = call("solve", "branin", "-o", str(tmp_path / "run"))
-    assert code == 130 and "best so far" in said
+    assert code == 130 and "best result so far" in said
     assert gx.load(tmp_path / "run").nit == 3
 
 
@@ -438,7 +438,7 @@ def test_ctrl_c_before_there_is_a_result_is_one_line(monkeypatch):
     for verb, command in zip(("minimize", "run_sweep", "run_compare"), COMMANDS, strict=True):
         monkeypatch.setattr(cli, verb, pressed)
         code, said = call(*command)
-        assert code == 130 and said == "galapax: stopped by Ctrl-C before there was a result.\n"
+        assert code == 130 and said == "galapax: stopped by Ctrl-C before a result was available.\n"
 
 
 def test_help_tells_the_exit_codes():
@@ -482,7 +482,7 @@ def test_odd_names_show_no_traceback(value):
 
 
 def test_brackets_of_the_user_are_shown_as_they_are(not_run):
-    assert "no file [/]." in call("solve", "[/]")[1] and "'[red]'" in call("list", "[red]")[1]
+    assert "not found: [/]." in call("solve", "[/]")[1] and "'[red]'" in call("list", "[red]")[1]
 
 
 def test_module_and_cache_on_disk(tmp_path):

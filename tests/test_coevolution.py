@@ -595,7 +595,9 @@ def test_a_black_box_makes_the_compiled_run():
 def test_where_nothing_is_feasible_it_says_so():
     result, _, violation, _ = recorded(**RECORDED["nothing feasible"])
     assert not result.success and not result.feasible
-    assert f"No feasible point was found; x violates the constraints by {violation.min():.3g} in all." in result.message
+    assert (
+        f"No feasible point was found; the total constraint violation of x is {violation.min():.3g}." in result.message
+    )
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
@@ -641,7 +643,7 @@ def test_without_constraints_it_minimises():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"population": 3}, "population must be at least 4 .*three partners"),
+        ({"population": 3}, "population must be at least 4 .*three other individuals"),
         ({"x_generations": 0}, "x_generations must be at least 1"),
         ({"y_generations": 2.5}, "y_generations must be a whole number"),
         ({"mutation": "rand_1"}, "mutation must be a function such as gx.rand_1"),

@@ -48,7 +48,7 @@ def study():
 def test_every_pair_is_run_and_named():
     assert study().axes == {"problem": ["bowl", "edge_case"], "algorithm": list(SOLVERS)}
     assert study().labels == [{"problem": p.name, "algorithm": a} for p in PROBLEMS for a in SOLVERS]
-    assert study().message == "All 4 pairs of problem and algorithm were run."
+    assert study().message == "All 4 pairs of problem and algorithm completed."
     assert study().values().shape == (2, 2, RUNS)
 
 
@@ -174,7 +174,7 @@ def test_what_stops_one_pair_stops_the_rest(monkeypatch):
     monkeypatch.setattr(module, "solve", solve)
     found = gx.compare(PROBLEMS, SOLVERS)
     assert begun == ["[1/4] bowl · ga", "[2/4] bowl · random", "[3/4] edge_case · ga"]
-    assert found.message.startswith("Stopped by Ctrl-C: 3 of 4 pairs of problem and algorithm were begun")
+    assert found.message.startswith("Stopped by Ctrl-C: 3 of 4 pairs of problem and algorithm were started")
     assert found.labels == study().labels[:3] and len(found) == len(found.targets) == 3
 
 
@@ -189,7 +189,7 @@ def test_problems_are_given_by_name_or_alone(nothing_is_run):
 @pytest.mark.parametrize(
     ("problems", "algorithms", "settings", "message"),
     [
-        (PROBLEMS, SOLVERS, {"runs": 1}, r"runs must be at least 2 \(one run .* says nothing about the next\); got 1"),
+        (PROBLEMS, SOLVERS, {"runs": 1}, r"runs must be at least 2 \(a single run does not show .*\); got 1"),
         (PROBLEMS, SOLVERS, {"runs": 2.5}, "runs must be a whole number"),
         (["rastrgin"], SOLVERS, {}, "did you mean rastrigin"),
         (PROBLEMS, ["ed"], {}, "no algorithm called 'ed'"),
@@ -198,13 +198,13 @@ def test_problems_are_given_by_name_or_alone(nothing_is_run):
         (PROBLEMS, [3], {}, "algorithm must be a name"),
         (["sphere", "sphere"], SOLVERS, {}, "the problem 'sphere' is given twice"),
         ([PROBLEMS[0], PROBLEMS[1].with_(name="bowl")], SOLVERS, {}, "the problem 'bowl' is given twice"),
-        (["cde_p1"], SOLVERS, {}, "problems of one solution x"),
-        ([bowl], SOLVERS, {}, "by name or as a Problem"),
+        (["cde_p1"], SOLVERS, {}, "no min-max problems"),
+        ([bowl], SOLVERS, {}, "names or Problem objects"),
         ([], SOLVERS, {}, "at least one problem"),
         (PROBLEMS, [], {}, "at least one algorithm"),
-        (PROBLEMS, ["de", gx.DE()], {}, "de is given twice; name them yourself by a mapping"),
+        (PROBLEMS, ["de", gx.DE()], {}, "de is given twice; label them with a mapping"),
         (PROBLEMS, [gx.DE(weight=0.7), gx.DE(weight=0.7)], {}, r"de \(weight=0.7\) is given twice"),
-        ([PROBLEMS[0].with_(optimum=None)], SOLVERS, {"target": 1e-3}, "best known value of 'bowl' is not given"),
+        ([PROBLEMS[0].with_(optimum=None)], SOLVERS, {"target": 1e-3}, "'bowl' has no best known value"),
         (PROBLEMS, SOLVERS, {"target": -1e-3}, "target is a distance to the best known value, at least 0"),
         (PROBLEMS, SOLVERS, {"target": math.inf}, "target must be a finite number"),
         (PROBLEMS, SOLVERS, {"target": math.nan}, "target must be a number, got NaN"),
@@ -413,7 +413,7 @@ def test_a_study_that_was_stopped_says_what_was_not_run():
     assert texts(values.rows[1]) == ["q", "4.5", "not run"] and "Friedman" not in values.note
     assert texts(times.rows[1]) == ["q", "25 (40%)", "–"]
     assert np.isnan(found.values()[1, 1]).all() and not np.isnan(found.values()[1, 0]).any()
-    with pytest.raises(gx.InputError, match="stopped before that cell"):
+    with pytest.raises(gx.InputError, match="stopped before this cell"):
         found.cell(problem="q", algorithm="b")
 
 

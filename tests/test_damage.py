@@ -37,10 +37,10 @@ def cut_at_a_line(data):
 
 @pytest.mark.parametrize(
     ("damage", "sentence"),
-    [(cut, r"it is cut off: \d+ of its \d+ bytes are there"), (cut_at_a_line, "it is cut off"),
-     (lambda data: data + b"1", r"it has \d+ bytes, and \d+ were written"),
+    [(cut, r"it is truncated: \d+ of \d+ bytes are present"), (cut_at_a_line, "it is truncated"),
+     (lambda data: data + b"1", r"it has \d+ bytes instead of \d+"),
      (one_bit, "its content .*: the checksum in manifest.json differs"),
-     (lambda data: None, "it is missing"), (lambda data: b"", "it is cut off: 0 of")],
+     (lambda data: None, "it is missing"), (lambda data: b"", "it is truncated: 0 of")],
     ids=["cut", "cut at a line", "longer", "one bit", "missing", "empty"],
 )  # fmt: skip
 @pytest.mark.parametrize("name", ["result.json", "history.csv", "population.csv", "runs.csv", "histories.npz"])
@@ -48,7 +48,7 @@ def test_each_kind_of_damage_has_its_sentence(damage, sentence, name, tmp_path):
     file = NEW.save(tmp_path) / name
     left = damage(file.read_bytes())
     file.unlink() if left is None else file.write_bytes(left)
-    with pytest.raises(gx.InputError, match=rf"{name} is damaged \({sentence}.*; the run has to be made again"):
+    with pytest.raises(gx.InputError, match=rf"{name} is damaged \({sentence}.*; repeat the run"):
         gx.load(tmp_path)
 
 
@@ -123,7 +123,7 @@ def test_an_export_of_damaged_tables_is_refused(tmp_path):
     file.write_bytes(cut_at_a_line(file.read_bytes()))
     assert same(gx.load(folder), study())  # which needs no curves.csv
     code, said = call("view", folder, "--export", "csv", "--out", tmp_path / "tables")
-    assert code == 2 and "curves.csv is damaged (it is cut off" in said
+    assert code == 2 and "curves.csv is damaged (it is truncated" in said
 
 
 # --- fuzz: whatever happens to the bytes, the answer is the run that was saved or a sentence --------------------------

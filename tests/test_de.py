@@ -310,7 +310,7 @@ def test_a_sweep_over_the_weight_is_one_vmap():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"population": 3}, "population must be at least 4 .*three partners"),
+        ({"population": 3}, "population must be at least 4 .*three other individuals"),
         ({"population": 10.0}, "population must be a whole number"),
         ({"weight": -0.1}, "weight must lie between 0 and 2"),
         ({"weight": float("nan")}, "weight must be a number, got NaN"),

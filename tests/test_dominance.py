@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from galapax.numerics import random
+from galapax.numerics import devices, random
 from galapax.numerics.devices import on_cpu
-from galapax.operators import dominance
+from galapax.operators import dominance, ranking, reductions
 from galapax.operators.selection import binary_tournament, take_from_both
 
 N = 41
@@ -23,17 +23,17 @@ counts = jax.jit(dominance.dominance_counts)
 first_front = jax.jit(dominance.first_front)
 RANKS = {
     "chosen for this device": jax.jit(dominance.ranks),
-    "pushing": jax.jit(dominance.ranks_by_pushing),
-    "chains": jax.jit(dominance.ranks_by_chains),
-    "chains in blocks of 8": jax.jit(partial(dominance.ranks_by_chains, block=8)),
-    "chains in blocks of 2": jax.jit(partial(dominance.ranks_by_chains, block=2)),
+    "pushing": jax.jit(ranking.ranks_by_pushing),
+    "chains": jax.jit(ranking.ranks_by_chains),
+    "chains in blocks of 8": jax.jit(partial(ranking.ranks_by_chains, block=8)),
+    "chains in blocks of 2": jax.jit(partial(ranking.ranks_by_chains, block=2)),
 }
 CROWDING = {
     "chosen for this device": jax.jit(dominance.crowding_distance),
     "sorting": jax.jit(dominance.crowding_by_sorting),
     "pairs": jax.jit(dominance.crowding_by_pairs),
 }
-sweep = jax.jit(dominance.ranks_by_sweep)
+sweep = jax.jit(ranking.ranks_by_sweep)
 both = jax.jit(dominance.ranks_and_crowding)
 
 
@@ -274,7 +274,7 @@ def test_a_batch_of_runs_is_each_run_alone(m, constrained):
     violation = rng.integers(0, 3, (5, N)).astype(np.float32) if constrained else None
     alone = [both(objectives[r], violation[r] if constrained else None) for r in range(5)]
     rank, crowding = jax.jit(jax.vmap(dominance.ranks_and_crowding))(objectives, violation)
-    chains = jax.jit(jax.vmap(dominance.ranks_by_chains))(objectives, violation)
+    chains = jax.jit(jax.vmap(ranking.ranks_by_chains))(objectives, violation)
     for r in range(5):
         assert np.array_equal(rank[r], alone[r][0]) and np.array_equal(chains[r], alone[r][0])
         np.testing.assert_allclose(crowding[r], alone[r][1], rtol=1e-5)
@@ -283,7 +283,7 @@ def test_a_batch_of_runs_is_each_run_alone(m, constrained):
 def test_float64_is_ranked_in_float64():
     objectives = np.array([[1.0, 1.0], [1.0, 1.0 + 1e-12], [1.0 - 1e-12, 1.0]])
     with jax.enable_x64(True):
-        for ranks in (dominance.ranks, dominance.ranks_by_chains, dominance.ranks_by_pushing):
+        for ranks in (dominance.ranks, ranking.ranks_by_chains, ranking.ranks_by_pushing):
             assert np.array_equal(jax.jit(ranks)(jnp.asarray(objectives)), [1, 2, 0])
 
 
@@ -296,20 +296,20 @@ def pair_terms(row, other):
     return closer, (row[0] <= other[0]).astype(jnp.int32), closer
 
 
-REDUCTIONS = (dominance.MIN, dominance.SUM, dominance.MAX)
+REDUCTIONS = (reductions.MIN, reductions.SUM, reductions.MAX)
 
 
 @pytest.mark.parametrize("longest", [5, 10_000])
 @pytest.mark.parametrize("tile", [1, 7, 40, N, 2 * N])
 def test_tiles_and_turns_give_what_the_whole_gives(tile, longest, monkeypatch):
-    monkeypatch.setattr(dominance, "LONGEST", longest)
+    monkeypatch.setattr(reductions, "LONGEST", longest)
     rng = np.random.default_rng(2)
     rows, others = (tuple(jnp.asarray(c) for c in rng.random((2, n)).astype(np.float32)) for n in (N, 29))
     r, o = (np.stack(c) for c in (rows, others))
     distance = np.abs(r[:, :, None] - o[:, None, :]).sum(axis=0)
     expected = distance.min(axis=1), (r[0][:, None] <= o[0]).sum(axis=1), distance.max(axis=1)
-    tiles = jax.jit(partial(dominance.reduce_by_tiles, pair_terms, REDUCTIONS, tile=tile))(rows, others)
-    turns = jax.jit(partial(dominance.reduce_in_turn, pair_terms, REDUCTIONS))(rows, others)
+    tiles = jax.jit(partial(reductions.reduce_by_tiles, pair_terms, REDUCTIONS, tile=tile))(rows, others)
+    turns = jax.jit(partial(reductions.reduce_in_turn, pair_terms, REDUCTIONS))(rows, others)
     for one, other, true in zip(tiles, turns, expected, strict=True):
         np.testing.assert_allclose(one, true, rtol=1e-6)
         np.testing.assert_allclose(other, true, rtol=1e-6)
@@ -391,7 +391,7 @@ def test_a_set_that_holds_every_point_dominates_what_is_dominated():
 @pytest.fixture(params=["this device", "the other"])
 def either_form(request, monkeypatch):
     if request.param == "the other":
-        monkeypatch.setattr(dominance, "_on_cpu", lambda: jax.default_backend() != "cpu")
+        monkeypatch.setattr(devices, "on_cpu", lambda: jax.default_backend() != "cpu")
 
 
 @pytest.mark.usefixtures("either_form")
@@ -411,12 +411,12 @@ def test_the_best_rows_are_the_first_by_rank_then_by_spread(count):
 @pytest.mark.parametrize("n", [1, 65, 257])
 def test_ranks_by_chains_with_and_without_a_loop_over_the_blocks(n, monkeypatch):
     objectives = np.random.default_rng(n).integers(0, 12, (n, 2)).astype(np.float32)
-    unrolled = dominance.ranks_by_chains(objectives, None, block=64)
-    monkeypatch.setattr(dominance, "UNROLLED", 0)
-    assert np.array_equal(unrolled, dominance.ranks_by_chains(objectives, None, block=64))
-    monkeypatch.setattr(dominance, "UNROLLED", 99)
-    assert np.array_equal(unrolled, dominance.ranks_by_chains(objectives, None, block=64))
-    assert np.array_equal(unrolled, dominance.ranks_by_sweep(objectives)[0])
+    unrolled = ranking.ranks_by_chains(objectives, None, block=64)
+    monkeypatch.setattr(ranking, "UNROLLED", 0)
+    assert np.array_equal(unrolled, ranking.ranks_by_chains(objectives, None, block=64))
+    monkeypatch.setattr(ranking, "UNROLLED", 99)
+    assert np.array_equal(unrolled, ranking.ranks_by_chains(objectives, None, block=64))
+    assert np.array_equal(unrolled, ranking.ranks_by_sweep(objectives)[0])
 
 
 @pytest.mark.parametrize("drawn", [1, 5, dominance.DRAWS + 3])
@@ -426,7 +426,7 @@ def test_comparison_sets_have_the_size_asked_for_in_either_form(drawn, monkeypat
     rows = np.ones((1, 20_000), np.int32)
     chance = 1 - (299 / 300) ** drawn
     for cpu in (True, False):
-        monkeypatch.setattr(dominance, "_on_cpu", lambda cpu=cpu: cpu)
+        monkeypatch.setattr(devices, "on_cpu", lambda cpu=cpu: cpu)
         draw = jax.jit(partial(dominance.dominated_by_drawn, violation=None, drawn=drawn))
         hit = np.mean(draw(random.run_keys(0, 0, 1)[0], objectives, rows=rows))
         assert abs(hit - chance) < 5 * np.sqrt(chance * (1 - chance) / 20_000)

@@ -14,13 +14,14 @@ from urllib.parse import urlsplit
 import jax
 import numpy as np
 import pytest
+import saved_runs
 from typer.testing import CliRunner
 
 import galapax as gx
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.cli.app import app
 from galapax.numerics import devices
-from galapax.view import progress
+from galapax.view import live, progress
 from galapax.view.live import server, session
 
 ALL = 10**8  # more generations than any test waits for
@@ -45,7 +46,7 @@ class Run:
             self.said.append(sentence)
             ready.set()
 
-        settings = {"open_browser": False, "paused": paused, "say": say, **(live or {})}
+        settings = {"open_browser": False, "paused": paused, "slow_start": False, "say": say, **(live or {})}
 
         def work():
             # easy problems and long runs: none is to end by itself
@@ -182,7 +183,10 @@ def test_late_and_second_viewers_get_everything_so_far(visit):
     pages = [visit(run.url), visit(run.url, width=390, height=844, scheme="dark")]
     for page in pages:
         until(lambda page=page: generation(page) == 120 and page.get_attribute("#genome", "data-generation") == "120")
-        assert page.inner_text("#state") == "finished" and page.inner_text("#note") == "All 120 generations were made."
+        assert (
+            page.inner_text("#state") == "finished"
+            and page.inner_text("#note") == "Stopped: generation limit (120) reached."
+        )
         generations = page.evaluate("points.map(p => p[0])")
         assert generations[0] == 1 and generations[-1] == 120 and len(generations) > 30
         best = page.evaluate("points[points.length - 1][1]")
@@ -214,7 +218,9 @@ def test_a_front_moves_beside_the_true_one(visit):
         first = page.evaluate(low)
         page.click("#pause")
         until(lambda: page.evaluate(low) < first)
-        assert not page.is_visible("#best-box")
+        until(lambda: page.inner_text("#best-name") == "hypervolume")
+        assert page.inner_text("#curve-title") == "Hypervolume by generation"
+        until(lambda: float(page.inner_text("#best")) > 0)
 
 
 def test_the_page_works_with_its_token_and_not_without(visit):
@@ -356,7 +362,7 @@ def test_contours_of_a_black_box_are_not_asked_for():
     run = Run(lambda x: float((x**2).sum()), [(-1, 1)] * 2, DE, generations=5, blackbox=True)
     run.thread.join(60)
     assert run.result.nit == 5 and run.session.message(-1, 0)[0]["points"][-1][0] == 5
-    assert "cannot be called beside the run" in run.session.contours(0, 1, 0, False)["why"]
+    assert "cannot be called during the run" in run.session.contours(0, 1, 0, False)["why"]
 
 
 def test_other_sites_and_wrong_commands_are_refused():
@@ -446,7 +452,7 @@ def test_a_port_that_is_taken_is_said_and_the_run_goes_on():
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.warns(UserWarning, match=rf"port {port}: .* in use.* The run goes on without it"):
+        with pytest.warns(UserWarning, match=rf"port {port}: .* in use.* The run continues without it"):
             result = gx.minimize(gx.problems.get("branin"), DE, generations=5, live=port)
         assert result.nit == 5
 
@@ -455,7 +461,7 @@ def test_without_the_extra_it_is_said_and_the_run_goes_on(monkeypatch):
     monkeypatch.delitem(sys.modules, "galapax.view.live.server")
     monkeypatch.delattr("galapax.view.live.server")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.warns(UserWarning, match=r"needs uvicorn: pip install 'galapax\[live\]'. The run goes on"):
+    with pytest.warns(UserWarning, match=r"needs uvicorn: pip install 'galapax\[live\]'. The run continues"):
         result = gx.minimize(gx.problems.get("branin"), DE, generations=5, live=True)
     assert result.nit == 5
 
@@ -469,7 +475,7 @@ def test_a_server_that_fails_is_said_and_the_run_goes_on(monkeypatch):
     live = gx.Live(open_browser=False, paused=True, say=lambda _: None, warn=warned.append)
     result = gx.minimize(gx.problems.get("branin"), DE, generations=5, live=live)
     assert result.nit == 5 and not live.served
-    assert warned == ["The live page stopped (RuntimeError: no more files). The run goes on without it."]
+    assert warned == ["The live page stopped (RuntimeError: no more files). The run continues without it."]
 
 
 def test_a_server_that_failed_before_it_knew_the_run_does_not_hold_it_up(monkeypatch):
@@ -498,7 +504,7 @@ def test_trouble_while_looking_is_said_and_the_run_goes_on(monkeypatch):
     live = gx.Live(open_browser=False, paused=True, say=lambda _: None, warn=warned.append)
     result = gx.minimize(gx.problems.get("branin"), DE, generations=5, live=live)
     assert result.nit == 5
-    assert warned == ["The live page shows no more (MemoryError: no room). The run goes on."]
+    assert warned == ["The live page has stopped updating (MemoryError: no room). The run continues."]
 
 
 @pytest.mark.parametrize("live", ["yes", 1.5, -1, 70000, [8080]])
@@ -526,7 +532,7 @@ def test_solve_live_says_where_and_stays_up_until_interrupted(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("galapax.cli.show.threading.Event.wait", interrupt)
         outcome = CliRunner().invoke(app, arguments)
-    assert outcome.exit_code == 0 and "stays up until Ctrl-C" in outcome.output
+    assert outcome.exit_code == 0 and "stays open until" in outcome.output
     outcome = CliRunner().invoke(app, ["solve", "branin", "--port", "8080"])
     assert outcome.exit_code == 2 and "add --live" in outcome.output
 
@@ -566,3 +572,111 @@ def test_the_progress_line_fits_the_terminal(width):
     assert len(line) <= width
     if width > 60:
         assert line.startswith("g06 · de") and "best 1.25" in line
+
+
+def test_the_pointer_shows_values_and_dragging_zooms(visit):
+    with running(gx.problems.get("branin"), DE, generations=ALL, paused=True) as run:
+        page = visit(run.url)
+        for _ in range(3):
+            page.click("#step")
+        until(lambda: generation(page) == 4 and int(page.get_attribute("#curve", "data-points") or 0) >= 4)
+        until(lambda: painted(page, "scatter") > 20)
+        area = page.locator("#curve").bounding_box()
+        page.mouse.move(area["x"] + area["width"] - 14, area["y"] + area["height"] / 2)
+        until(lambda: page.is_visible("#tip"))
+        shown = page.inner_text("#tip")
+        assert shown.startswith("generation 4") and {"best", "median", "worst"} <= set(
+            shown.replace("\t", "\n").split("\n")
+        )
+        before = page.evaluate("drawn.scatter.x")
+        area = page.locator("#scatter").bounding_box()
+        page.mouse.move(area["x"] + 0.4 * area["width"], area["y"] + 0.3 * area["height"])
+        page.mouse.down()
+        page.mouse.move(area["x"] + 0.7 * area["width"], area["y"] + 0.6 * area["height"], steps=3)
+        page.mouse.up()
+        until(lambda: page.evaluate("drawn.scatter.x") != before)
+        low, high = page.evaluate("drawn.scatter.x")
+        assert before[0] < low < high < before[1]
+        page.dblclick("#scatter")
+        until(lambda: page.evaluate("drawn.scatter.x") == before)
+        x, y = page.evaluate("[drawn.scatter.px(frame.x[0]), drawn.scatter.py(frame.x[1])]")
+        page.mouse.move(area["x"] + x, area["y"] + y)
+        until(lambda: page.inner_text("#tip").startswith("individual"))
+
+
+def test_the_best_designs_are_in_a_table(visit):
+    with running(gx.problems.get("g06"), DE, generations=ALL, paused=True) as run:
+        page = visit(run.url)
+        until(lambda: page.locator("#best-rows tr").count() == 11)
+        head, *rows = [row.locator("th, td").all_inner_texts() for row in page.locator("#best-rows tr").all()]
+        assert head == ["fitness", "violation", "x1", "x2"]
+        violations = [float(row[1]) for row in rows]
+        assert violations == sorted(violations)  # the feasible ones first
+        least = min(page.evaluate("Array.from(frame.violation)"))
+        assert violations[0] == pytest.approx(least, rel=1e-2)
+
+
+def test_a_slow_start_is_slow_only_while_somebody_watches_and_until_they_choose():
+    class Watched:
+        alone = 0.0
+
+        def lonely(self):
+            return self.alone
+
+        def wake(self):
+            pass
+
+    page = Watched()
+    shown = session.Session.__new__(session.Session)
+    shown.page, shown._gentle, shown._seen_at, shown._awaited, shown._speed, shown._made = (
+        page,
+        True,
+        None,
+        0.0,
+        None,
+        1,
+    )
+    assert session.FIRST_SPEED <= shown._pace() < 2 * session.FIRST_SPEED
+    shown._seen_at -= 3 * session.DOUBLES
+    assert 8 * session.FIRST_SPEED <= shown._pace() < 9 * session.FIRST_SPEED
+    page.alone = 5.0
+    assert shown._pace() is None and shown._gentle
+    page.alone, shown._seen_at = 0.0, shown._seen_at - 60
+    shown._pace()
+    assert not shown._gentle and shown._pace() is None  # a while has passed
+
+
+def test_evaluations_per_second_are_those_that_are_made(visit):
+    """Slowed down to ten generations a second, 20 individuals are 200 evaluations a second."""
+    with running(gx.problems.get("sphere", dim=3), DE, generations=ALL, paused=True) as run:
+        page = visit(run.url)
+        command(run.url, "speed", 10)
+        command(run.url, "resume")
+        until(lambda: generation(page) > 25)
+        assert 100 < page.evaluate("news.evaluations_per_second") < 300
+
+
+@pytest.mark.parametrize("kind", ["single", "ensemble", "front"])
+def test_a_saved_run_is_replayed_on_the_same_page_with_its_report_and_its_neighbours(kind, visit, tmp_path):
+    options = {"single": {"snapshots": True}, "ensemble": {"runs": 4}, "front": {"m": 2}}[kind]
+    for name in ("earlier", "shown"):
+        saved_runs.made(runs=options.get("runs", 1), m=options.get("m", 1), snapshots="snapshots" in options).save(
+            tmp_path / name
+        )
+    (tmp_path / "other").mkdir()  # of somebody else
+    said = []
+    page_asked = gx.Live(open_browser=False, say=said.append)
+    assert live.replayed(page_asked, gx.load(tmp_path / "shown"), tmp_path / "shown")
+    url = said[0].removeprefix("Live page: ")
+    page = visit(url)
+    until(lambda: generation(page) >= 2)
+    page.click("#stop")
+    until(lambda: page.inner_text("#state") == "finished")
+    assert generation(page) == 6 and "Replay of a finished run." in page.inner_text("#note")
+    until(lambda: page.locator("#past-rows tr").count() == 3 and page.is_visible("#report"))
+    until(lambda: painted(page, "curve") > 5 and painted(page, "genome") > 3)
+    status, text = ask(url, "/report?run=earlier")
+    assert status == 200 and b"<!doctype html>" in text
+    assert ask(url, "/report?run=../shown")[0] == 404 == ask(url, "/report?run=other")[0]
+    page.click("#pause")  # Play again
+    until(lambda: page.inner_text("#state") == "running" and generation(page) < 6)

@@ -18,7 +18,7 @@ from galapax.core.evaluation import Population, Shape
 from galapax.evaluation.failures import summarise
 from galapax.numerics import devices, random
 from galapax.operators.adaptation import gains, to_archive
-from galapax.operators.dominance import rows_by
+from galapax.operators.reductions import rows_by
 from galapax.operators.shrinking import Horizon, progress, shrunk
 
 NAMES = ["lshade", "jso", "lsrtde"]
@@ -317,7 +317,7 @@ def test_ranks_by_several_keys_are_the_same_by_sorting_and_by_counting(monkeypat
     keys[1] = keys[1].at[7:20].set(jnp.inf)
     expected = np.lexsort([np.asarray(k) for k in reversed(keys)])
     np.testing.assert_array_equal(rows_by(*keys), expected)
-    monkeypatch.setattr("galapax.operators.dominance._on_cpu", lambda: False)
+    monkeypatch.setattr("galapax.numerics.devices.on_cpu", lambda: False)
     np.testing.assert_array_equal(rows_by(*keys), expected)
 
 

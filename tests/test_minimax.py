@@ -116,7 +116,7 @@ def test_no_worst_case_is_below_the_min_max_value():
 
 def test_a_deluded_answer_says_so():
     result = cosines("paper")
-    assert f"An independent search found a worse case, {result.worst_case:.6g}, than the" in result.message
+    assert f"An independent search found a worse case ({result.worst_case:.6g}) than" in result.message
     assert "independent" not in solved("minmax_saddle").message
 
 
@@ -368,14 +368,14 @@ BAD = {
     "shape of y_bounds": ((fine, UNIT, [1.0, 2.0, 3.0]), {}, r"y_bounds must be one \(lower, upper\) pair"),
     "y_bounds upside down": ((fine, UNIT, [(1.0, 0.0)]), {}, "y_bounds"),
     "y_bounds and scenarios": ((fine, UNIT, UNIT), {"scenarios": [[1.0]]}, "give y_bounds or scenarios, not both"),
-    "no scenarios": ((fine, UNIT), {"scenarios": []}, "scenarios must be finite numbers, one scenario a row"),
+    "no scenarios": ((fine, UNIT), {"scenarios": []}, "scenarios must be finite numbers, one scenario per row"),
     "NaN scenario": ((fine, UNIT), {"scenarios": [[0.5], [np.nan]]}, "scenarios must be finite numbers"),
     "words as scenarios": ((fine, UNIT), {"scenarios": ["low", "high"]}, "scenarios must be numbers"),
     "vector over scenarios": ((lambda x, y: x * y, UNIT * 2), {"scenarios": [[1.0, 2.0]]}, "must return one number"),
     "DE": ((fine, UNIT, UNIT), {"algorithm": gx.DE()}, "minimax needs a gx.CDE.*got DE"),
     "name of an algorithm": ((fine, UNIT, UNIT), {"algorithm": "de"}, "minimax needs a gx.CDE.*got 'de'"),
-    "problem with bounds": ((get("minmax_saddle"), UNIT), {}, "carries its own bounds"),
-    "problem with scenarios": ((get("minmax_saddle"),), {"scenarios": [[0.0, 1.0]]}, "has a box of y"),
+    "problem with bounds": ((get("minmax_saddle"), UNIT), {}, "has its own bounds"),
+    "problem with scenarios": ((get("minmax_saddle"),), {"scenarios": [[0.0, 1.0]]}, "has bounds for y"),
     "population": ((fine, UNIT, UNIT), {"population": 3}, "population must be at least 4"),
     "generations": ((fine, UNIT, UNIT), {"generations": 0}, "generations must be at least 1"),
     "half precision": ((fine, UNIT, UNIT), {"dtype": "float16"}, 'dtype must be "float32" or "float64"'),

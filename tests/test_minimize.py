@@ -58,7 +58,7 @@ def recording(fun=bowl_in_numpy):
 def test_generations_are_made_and_counted():
     res = solve(generations=17)
     assert (res.nit, res.nfev, len(res.history)) == (17, 17 * N, 17)
-    assert res.message == "All 17 generations were made."
+    assert res.message == "Stopped: generation limit (17) reached."
     assert res.feasible and not res.success  # no rule that it was given says that it is done
 
 
@@ -69,7 +69,7 @@ def test_a_thousand_generations_unless_told_otherwise():
 def test_a_run_that_has_converged_is_done_unless_told_otherwise():
     res = solve(generations=2000)
     assert res.success and res.stop == "tolerance" and res.nit < 2000 and res.nit % 50 == 0
-    assert res.message == f"The search converged in generation {res.nit}."
+    assert res.message == f"Stopped: search converged in generation {res.nit}."
     spread = np.ptp(res.population, axis=0) / (UPPER - LOWER)
     alike = np.ptp(res.population_fitness) <= 4 * np.finfo(float).eps * res.fun
     assert spread.max() <= (1e-11**0.5 if alike else 1e-11)
@@ -89,13 +89,13 @@ def test_a_tolerance_is_a_share_of_the_box(bad):
 def test_a_run_that_cannot_get_on_says_so_and_is_no_success():
     res = solve(lambda x: jnp.floor(x[0]), algorithm="cmaes", generations=300)  # flat around the least value
     assert res.stop == "stall" and not res.success and res.nit < 300
-    assert res.message == f"The search could not get on; stopped after generation {res.nit}."
+    assert res.message == f"Stopped: no further progress possible after generation {res.nit}."
 
 
 def test_target_reached_is_success_and_stops_at_once():
     res = solve(target=1e-3, generations=500)
     assert res.success and res.nit < 500 and res.nfev == res.nit * N
-    assert "target was reached" in res.message and str(res.nit) in res.message
+    assert "target reached" in res.message and str(res.nit) in res.message
     assert res.fun <= 1e-3 and res.history.best[-1] == res.fun
     assert np.all(res.history.best[:-1] > 1e-3)
 
@@ -116,7 +116,7 @@ def test_a_target_that_anything_meets_is_met_in_the_first_generation(blackbox, e
 
 def test_no_target_is_reached_by_failing():
     res = solve(lambda x: x[0] * jnp.nan, target=np.inf, on_failure="worst")
-    assert not res.success and "target was reached" not in res.message
+    assert not res.success and "target reached" not in res.message
 
 
 @pytest.mark.parametrize("limit", [N, N + 1, 5 * N - 1, 5 * N])
@@ -144,7 +144,7 @@ def test_max_seconds_ends_an_endless_run(clock):
     assert (
         res.feasible
         and not res.success
-        and res.message == f"The time limit of 0.5 s was reached after generation {res.nit}."
+        and res.message == f"Stopped: time limit (0.5 s) reached after generation {res.nit}."
     )
 
 
@@ -174,15 +174,15 @@ def test_stall_stops_after_so_many_generations_without_a_better_value():
     res = solve(lambda x: jnp.floor(x[0]), stall=6, generations=300)  # 1 is found soon, and is the least
     found = int(np.argmin(res.history.best)) + 1
     assert res.nit == found + 6 and res.fun == 1.0
-    assert res.feasible and not res.success and "No better value in 6 generations" in res.message
+    assert res.feasible and not res.success and "no improvement for 6 generations" in res.message
 
 
 def test_stall_is_not_reached_while_values_improve():
     better = np.flatnonzero(np.diff(solve(generations=60).history.best, prepend=np.inf))
     longest = int(np.diff(better, append=60).max()) - 1  # generations in a row without a better value
     assert longest >= 2
-    assert solve(generations=60, stall=longest + 1).message == "All 60 generations were made."
-    assert f"No better value in {longest} generations" in solve(generations=60, stall=longest).message
+    assert solve(generations=60, stall=longest + 1).message == "Stopped: generation limit (60) reached."
+    assert f"no improvement for {longest} generations" in solve(generations=60, stall=longest).message
 
 
 @pytest.mark.parametrize("blackbox", [False, True], ids=["compiled", "black box"])
@@ -240,7 +240,7 @@ def test_runs_that_were_not_started_are_told(in_batches):
     in_batches(3)
     res = solve(runs=10, generations=10**6, callback=lambda state: True, tolerance=0)
     assert len(res.runs) == 3 and res.runs.number.tolist() == [0, 1, 2]
-    assert "Of 10 runs 3 were started" in res.message and not res.success
+    assert "Only 3 of 10 runs were started" in res.message and not res.success
     assert res.nfev == res.runs.nfev.sum()
 
 
@@ -330,7 +330,7 @@ def test_ctrl_c_ends_a_run_with_the_best_so_far(script):
     kind, success, fun, message, nit, nfev = json.loads(out)
     assert kind == "Result" and success is False
     assert np.isfinite(fun) and nit > 0 and nfev > 0
-    assert "Ctrl-C" in message and "best so far" in message
+    assert "Ctrl-C" in message and "best result so far" in message
 
 
 @pytest.mark.parametrize("blackbox", [False, True], ids=["compiled", "black box"])
@@ -553,7 +553,7 @@ def test_a_run_without_any_finite_value_says_so():
     res = solve(lambda x: x[0] * jnp.nan, on_failure="worst", generations=3)
     assert not res.success and not res.feasible and np.isnan(res.fun)
     assert (res.nit, res.nfev, res.n_failed) == (3, 3 * N, 3 * N)
-    assert "No point gave a finite value" in res.message
+    assert "No point has a finite value" in res.message
     assert np.all((res.x >= LOWER) & (res.x <= UPPER))
 
 
@@ -568,7 +568,7 @@ def test_a_black_box_that_always_fails_ends_after_one_generation(vectorized):
     res = solve(fun, blackbox=True, vectorized=vectorized, generations=100_000)
     assert not res.success and np.isnan(res.fun) and res.nit == 1
     assert res.nfev == res.n_failed == N == sum(np.atleast_2d(x).shape[0] for x in fun.points)
-    assert "every point evaluated so far gave NaN, inf or an exception" in res.message
+    assert "every evaluation failed (NaN, inf or an exception)" in res.message
 
 
 def test_a_black_box_that_always_raises_tells_the_exception():
@@ -1073,7 +1073,7 @@ def test_a_future_format_is_refused(saved):
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
     for folder in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(gx.InputError, match="holds no saved run"):
+        with pytest.raises(gx.InputError, match="contains no saved run"):
             gx.load(folder)
 
 

@@ -207,7 +207,7 @@ def test_what_a_result_does_not_have_is_said(single):
             single.plot.landscape(wrong)
     with pytest.raises(gx.InputError, match="window must be two"):
         single.plot.landscape(window=[(1, 0), (0, 1)])
-    with pytest.raises(gx.InputError, match="game of x and y"):
+    with pytest.raises(gx.InputError, match="min-max result"):
         Result({**bare, "y": np.zeros(1)}).plot.landscape()
 
 

@@ -147,7 +147,7 @@ def test_what_max_evaluations_leaves_is_never_exceeded():
         result = gx.minimize(rosenbrock, BOX, gx.DE(population=20), generations=15, max_evaluations=most)
         assert 300 <= result.nfev <= most
     assert gx.minimize(rosenbrock, BOX, gx.DE(population=20), max_evaluations=300).polish == (
-        "not tried, as no evaluations were left"
+        "not tried, because no evaluations were left"
     )
 
 
@@ -180,7 +180,7 @@ def test_a_run_is_the_same_bits_in_every_ensemble_and_made_again():
 def test_a_target_that_the_polish_reaches_is_reached():
     result = gx.minimize(rosenbrock, BOX, "de", target=1e-9, **FEW)
     assert result.stop == "target" and result.success and result.fun <= 1e-9
-    assert result.message == "The target was reached by the polish, after generation 15."
+    assert result.message == "Stopped: target reached by the polish after generation 15."
 
 
 def test_runs_that_are_done_are_left_alone_and_true_insists():
@@ -217,7 +217,7 @@ def test_it_is_not_tried_where_there_is_no_gradient():
     )
     assert why(two, gx.NSGA2()) == "there are several objectives"
     result = gx.minimize(lambda x: float(x @ x), BOX, "de", blackbox=True, **FEW)
-    assert result.polish == "not tried, as a black box has no gradient"
+    assert result.polish == "not tried, because a black box has no gradient"
     assert "polish" not in gx.minimize(rosenbrock, BOX, "de", polish=False, **FEW)
 
 

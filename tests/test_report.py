@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
 import json
@@ -26,8 +27,9 @@ from galapax.core.problem import Problem, box
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
 from galapax.storage import folders
-from galapax.view import plots, report, tables
+from galapax.view import data, plots, report, tables
 from galapax.view.report import parts
+from galapax.view.report.ground import landscape
 
 EVIL = "</script><script>document.title='broken'</script>"
 
@@ -164,7 +166,8 @@ def pages(tmp_path_factory):
     """Every kind of page by name."""
     no_point = made(
         Problem(lambda x: x[0], box(0, 1, 2), ineq=lambda x: x[:1] + 1, name="never"),
-        feasible=False, success=False, violation=1.5, ineq=np.array([1.5]), message="All 50 generations were made.",
+        feasible=False, success=False, violation=1.5, ineq=np.array([1.5]),
+        message="Stopped: generation limit (50) reached.",
     )  # fmt: skip
     kinds = {
         "real": report.page(solved()),
@@ -339,6 +342,10 @@ def test_the_pointer_shows_the_recipe_of_a_point_and_a_click_finds_it_in_the_tab
         page.mouse.click(*where(page, 20))
         row = page.locator("tr.picked")
         assert row.get_attribute("data-row") == "20" and row.is_visible()
+        beside = page.locator("aside.recipe")  # where it was the knee's before
+        assert beside.inner_text().startswith("point 21") and beside.locator("tr").count() == 5
+        plot, aside = page.locator(".with-recipe > .plot").bounding_box(), beside.bounding_box()
+        assert aside["x"] >= plot["x"] + plot["width"], "beside the figure, not under it"
         legend = page.locator(".legend").first.inner_text()
         assert "knee" in legend and "best of each" in legend
         page.locator("select[data-axis=x]").first.select_option(label="water")  # any two columns
@@ -360,6 +367,31 @@ def test_a_front_in_space_is_turned(browser, pages):
         turned = page.evaluate(path)
         page.mouse.move(x - 40, y)  # nobody holds it any more
         assert page.evaluate(path) == turned
+
+
+def test_brushing_an_axis_keeps_the_same_points_everywhere(browser, pages):
+    result = made(gx.problems.get("dtlz2"), m=3)
+    with opened(browser, pages["space"], scheme="dark") as page:
+        figure, pairs = (page.locator("figure", has_text=text) for text in ("All objectives", "Every pair of"))
+        axis = figure.locator("svg > line.frame").nth(1)
+        assert figure.locator("svg > line.frame").count() == 3 and pairs.locator("svg > rect.frame").count() == 6
+        axis.scroll_into_view_if_needed()
+        at = axis.bounding_box()
+        page.mouse.move(at["x"], at["y"] + at["height"])
+        page.mouse.down()
+        page.mouse.move(at["x"], at["y"] + at["height"] / 2, steps=4)
+        page.mouse.up()
+        f2 = result.F[:, 1]
+        inside = f2 <= (f2.min() + f2.max()) / 2
+        told = f"{inside.sum()} of {len(f2)} points"
+        assert 0 < inside.sum() < len(f2) and figure.locator(".brushed").inner_text() == told
+        assert page.locator("[data-table=front] tbody tr").count() == inside.sum()
+        assert pairs.locator("path.dots").count() == 6  # those kept and the others, in each of three pairs
+        figure.get_by_role("button", name="with variables").click()
+        assert figure.locator("svg > line.frame").count() == 3 + 12
+        figure.get_by_role("button", name="Clear brushes").click()
+        assert page.locator("[data-table=front] tbody tr").count() == len(f2)
+        assert pairs.locator("path.dots").count() == 3
 
 
 def test_recipes_are_sorted_filtered_and_downloaded(browser, pages):
@@ -406,7 +438,81 @@ def test_dark_and_print(browser, pages):
         assert (page.evaluate(paper), page.evaluate(curve)) == light  # ink on white paper
         assert page.evaluate("[...document.querySelectorAll('.wide')].every(w => w.scrollHeight <= w.clientHeight + 1)")
         assert page.locator(".tools").first.is_hidden() and page.locator("nav").is_hidden()
-        assert page.locator("tr[data-row='39']").is_visible() and page.locator("tr[data-row='50']").is_hidden()
+        rows = page.locator("[data-table=runs] .paper tbody tr")
+        assert rows.count() == 40 and rows.last.is_visible() and page.locator("tr[data-row='50']").is_hidden()
+
+
+def test_on_paper_no_column_is_lost(browser, tmp_path):
+    """A front with many columns is printed in blocks that fit the width of the paper."""
+    names = [f"amount of component number {k}" for k in range(21)]
+    problem = Problem(lambda x: x[:2], box(0, 1, 21), name="many", variables=names)
+    with opened(browser, written(report.page(made(problem, m=2)), tmp_path)) as page:
+        page.set_viewport_size({"width": 700, "height": 1000})
+        page.emulate_media(media="print")
+        blocks = page.locator("[data-table=front] .paper table")
+        shown = [text for block in blocks.all() for text in block.locator("th").all_inner_texts()]
+        assert blocks.count() == 3 and [text for text in shown if text != "no."] == ["f1", "f2", *names]
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1")
+
+
+def test_a_problem_of_two_variables_has_its_landscape_behind_the_population(browser, tmp_path):
+    with opened(browser, written(report.page(made(gx.problems.get("branin"))), tmp_path)) as page:
+        figure = page.locator("figure", has=page.locator("svg image"))
+        assert figure.count() == 1 and "darker is better" in figure.inner_text()
+        figure.locator("select[data-axis=x]").select_option(label="x2")  # then it would be another picture
+        assert page.locator("svg image").count() == 0
+
+
+def test_a_landscape_is_dark_where_values_are_low_and_calls_no_black_box():
+    ground = landscape(made(Problem(lambda x: (x[0] - 1) ** 2 + x[1] ** 2, [(0, 1), (0, 1)], name="corner")))
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(ground["image"].split(",")[1])))).sum(axis=-1)
+    assert pixels[-1, -1] == pixels.min() < pixels[0, 0] == pixels.max()  # low at x = (1, 0): lower right
+
+    def refused(x):
+        raise AssertionError("called")
+
+    problem = Problem(refused, box(0, 1, 2), name="slow")
+    called = made(problem)
+    called.settings["blackbox"] = True
+    assert landscape(called) is None and landscape(made(problem)) is None  # nor does it mind a function that fails
+
+
+def test_evaluations_until_success_are_those_of_the_runs():
+    result = made(gx.problems.get("branin"), runs=8, generations=30)
+    best = result.runs.history.best
+    result.settings["target"] = float(np.median(best[:, 10]))
+    soon = data.hits(result)
+    first = [
+        next((n for n, v in zip(result.runs.history.nfev, run, strict=True) if v <= result.settings["target"]), None)
+        for run in best
+    ]
+    reached = sorted(n for n in first if n is not None)
+    assert reached and soon.evaluations[: len(reached)].tolist() == reached
+    assert soon.share[-1] == len(reached) / 8
+    result.settings["target"] = None
+    assert data.hits(result).name == "share of targets reached"
+    assert data.hits(made(gx.problems.get("branin"))) is None
+
+
+def test_runs_that_count_their_own_evaluations_have_a_page():
+    """As polished ones do: nfev is then (R, G)."""
+    result = made(gx.problems.get("branin"), runs=8, generations=30)
+    history = result.runs.history
+    own = replace(history, nfev=np.tile(history.nfev, (8, 1)) + np.arange(8)[:, None])
+    result.runs = replace(result.runs, history=own)
+    result.settings["target"] = 1e3
+    assert "Evaluations until success" in report.page(result)
+
+
+def test_a_sweep_of_two_hyper_parameters_has_a_heat_map(browser, tmp_path):
+    cells = [made(gx.problems.get("branin"), runs=5, generations=30) for _ in range(6)]
+    labels = [{"fr": f, "sigma": s} for f in (1.0, 2.0) for s in (0.1, 0.2, 0.3)]
+    swept = Study("sweep", {"fr": [1.0, 2.0], "sigma": [0.1, 0.2, 0.3]}, labels, cells, [None] * 6, "Done.")
+    with opened(browser, written(report.study_page(swept), tmp_path)) as page:
+        shown = page.locator("table.heat td")
+        assert shown.count() == 6
+        values = [float(text) for text in shown.all_inner_texts()]
+        assert values == pytest.approx(data.heat_map(swept).values.ravel().tolist(), rel=5e-3)
 
 
 def test_names_cannot_break_the_page(browser, tmp_path):
@@ -418,7 +524,10 @@ def test_names_cannot_break_the_page(browser, tmp_path):
     result = made(problem, m=2, message=EVIL, ineq=np.array([-1.0, 2.0]), feasible=False, violation=2.0)
     with opened(browser, written(report.page(result), tmp_path)) as page:
         assert "svg onload" in page.title()
-        assert page.locator("main script, main b:not(.message b, .tip b), img[src=x], svg[onload]").count() == 0
+        assert (
+            page.locator("main script, main b:not(.message b, .tip b, .recipe > b), img[src=x], svg[onload]").count()
+            == 0
+        )
         assert EVIL in page.locator("h1").inner_text()
         page.mouse.move(*where(page, 5))
         tip = page.locator(".tip").first.inner_text()
@@ -511,10 +620,10 @@ def test_a_min_max_search_shows_what_it_met_and_no_distance():
     game.runs.history.best[:] -= 1.0  # below the best known value throughout
     axes = game.plot.convergence().axes[0]
     met = np.median(game.runs.history.best, axis=0)
-    assert axes.get_ylabel() == "worst value among the y met" and axes.get_yscale() == "linear"
+    assert axes.get_ylabel() == "worst value found" and axes.get_yscale() == "linear"
     assert np.array_equal(axes.get_lines()[0].get_ydata(), met)
     charts = list(numbers_of(report.page(game))["charts"].values())
-    assert charts[0]["y"]["name"] == "worst value among the y met"
+    assert charts[0]["y"]["name"] == "worst value found"
     assert charts[0]["series"][0]["y"] == pytest.approx(met, rel=1e-6)
     ends = next(c for c in charts if c["file"] == "final-values")
     assert ends["x"]["name"] == "worst case, checked" and ends["xs"][0] == [5.5, 5.8, 6.0, 7.0]
@@ -545,7 +654,7 @@ def test_quantiles_leave_out_runs_that_failed():
     none = replace(runs, fun=np.full(4, np.nan))
     assert np.isnan(none.quantiles((0.0, 1.0))).all() and np.isnan(none.quantiles(0.5))
     result["runs"] = runs
-    assert ("left out, without a value", "2 of 4 runs") in tables.run_rows(result)
+    assert ("runs without a valid value", "2 of 4 runs") in tables.run_rows(result)
 
 
 def test_a_result_knows_its_knee_and_its_direction():

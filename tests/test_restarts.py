@@ -147,9 +147,12 @@ def test_an_algorithm_without_a_spread_restarts():
         ({"restarts": "often"}, "restarts must be"),
         ({"restarts": 3}, "restarts must be"),
         ({"restarts": "plain", "algorithm": "nsga2"}, "one objective"),
-        ({"restarts": "plain", "algorithm": "cmaes", "runs": 2, "snapshots": [1]}, "snapshots of several runs"),
-        ({"tolerance": -1.0}, "tolerance is a share of the box"),
-        ({"tolerance": 1.5}, "tolerance is a share of the box"),
+        (
+            {"restarts": "plain", "algorithm": "cmaes", "runs": 2, "snapshots": [1]},
+            "snapshots of several restarting runs",
+        ),
+        ({"tolerance": -1.0}, "tolerance is a fraction of the box"),
+        ({"tolerance": 1.5}, "tolerance is a fraction of the box"),
     ],
 )
 def test_what_cannot_be_done_is_refused(options, sentence):

@@ -10,11 +10,13 @@ import galapax as gx
 HOUSE = Path(gx.__file__).parent
 # a room imports only from rooms above it; "root" are the verbs, one file each
 ROOMS = ["version", "core", "numerics", "measures", "operators", "problems", "algorithms", "evaluation", "engines",
-         "results", "running", "root", "storage", "view", "papers", "cli", "__init__", "__main__"]  # fmt: skip
+         "results", "running", "root", "storage", "view", "papers", "compat", "cli", "__init__",
+         "__main__"]  # fmt: skip
 # scipy.stats takes half a second to import, which most sessions never need
 EXTRAS = {
     "scipy",
     "matplotlib",
+    "pandas",
     "PIL",
     "starlette",
     "uvicorn",
@@ -24,6 +26,7 @@ EXTRAS = {
     "cupy",
     "pebble",
     "cloudpickle",
+    "pymoo",
 }
 
 

@@ -27,7 +27,7 @@ def test_what_fails_or_raises_is_told_and_the_rest_goes_on(monkeypatch):
     assert told == {"good": (True, "fine"), "bad": (False, "not so"), "broken": (False, "RuntimeError: no such thing")}
     monkeypatch.setattr(selftest, "CHECKS", {"good": found["good"]})
     run = CliRunner().invoke(app, ["selftest"])
-    assert run.exit_code == 0 and "all is well" in run.stdout
+    assert run.exit_code == 0 and "all checks passed" in run.stdout
 
 
 @pytest.mark.parametrize("name", ["random numbers", "operators", "CPU and device"])

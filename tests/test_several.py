@@ -131,7 +131,7 @@ def test_a_black_box_makes_the_same_run(name):
 @EVERY_ALGORITHM
 def test_ask_and_tell_is_the_same_run_with_the_same_front(name):
     opt = gx.Optimizer(solver(name), BOX, seed=5)
-    with pytest.raises(gx.InputError, match="nothing has been told"):
+    with pytest.raises(gx.InputError, match="no values have been told"):
         _ = opt.best
     for _ in range(GENERATIONS):
         x = opt.ask()
@@ -193,12 +193,12 @@ def test_all_failing_leaves_an_empty_front(name):
     result, _ = record(name, lambda x: np.full((len(x), 2), np.nan), on_failure="worst")
     assert result.X.shape == (0, 3) and result.F.shape == (0, 2) and result.CV.shape == (0,)
     assert np.isnan(result.fun).all() and result.hypervolume == 0 and result.n_failed == result.nfev
-    assert not result.success and not result.feasible and "No point gave a finite value" in result.message
+    assert not result.success and not result.feasible and "No point has a finite value" in result.message
     assert "front: empty" in repr(result)
     with pytest.raises(gx.InputError, match="front is empty"):
         result.choose()
     stopped, _ = record(name, lambda x: np.full((len(x), 2), np.nan))
-    assert stopped.nit == 1 and "every point" in stopped.message
+    assert stopped.nit == 1 and "every evaluation" in stopped.message
 
 
 def test_a_compiled_objective_that_fails_everywhere_is_refused_before_compiling():
@@ -239,7 +239,7 @@ def test_an_infeasible_problem_is_told_in_words(name):
     result, points = record(name, problem={"ineq": impossible}, seed=1)
     assert result.X.shape == (0, 3) and result.F.shape == (0, 2) and result.G.shape == (0, 1)
     assert not result.success and not result.feasible and result.hypervolume == 0
-    assert "No feasible point was found; x violates" in result.message
+    assert "No feasible point was found; the total constraint violation" in result.message
     among = result.population if name == "npga" else points  # which forgets
     assert impossible(result.x) == result.violation == impossible(among).min() == result.ineq[0]
     assert np.isnan(result.fun).all()
@@ -254,14 +254,14 @@ def test_target_and_stall_are_hypervolumes(name):
     goal = history[5:].max()
     first = int(np.argmax(history >= goal))
     result, _ = record(name, seed=5, generations=40, target=goal)
-    assert result.success and result.nit == first + 1 and "target was reached" in result.message
+    assert result.success and result.nit == first + 1 and "target reached" in result.message
     assert result.settings["target"] == pytest.approx(goal) and result.hypervolume >= goal
     missed, _ = record(name, seed=5, target=1e6)
     assert not missed.success and missed.nit == GENERATIONS and "not reached" in missed.message
     stalled, _ = record(name, seed=5, generations=200, stall=3)
     # fronts may lose points, and be better again than the last
     best = np.maximum.accumulate(stalled.history.hypervolume)
-    assert stalled.nit < 200 and "No better value in 3 generations" in stalled.message
+    assert stalled.nit < 200 and "no improvement for 3 generations" in stalled.message
     assert np.all(best[-4:] == best[-1]) and (len(best) == 4 or best[-5] < best[-1])
 
 
@@ -279,14 +279,9 @@ def test_compiled_runs_of_an_ensemble_reach_their_target_each_in_its_own_generat
 @pytest.mark.parametrize("rule", [{"target": 1.0}, {"stall": 5}], ids=["target", "stall"])
 @pytest.mark.parametrize("blackbox", [False, True], ids=["compiled", "black box"])
 def test_target_and_stall_are_refused_without_a_hypervolume(rule, blackbox):
-    three = (lambda x: np.append(two(x), x[0])) if blackbox else (lambda x: jnp.append(two(x), x[0]))
-    for fun, fields, why in (
-        (two, {"reference_point": None}, "2 objectives and no reference_point"),
-        (three, {"reference_point": (1.0, 1.0, 1.0)}, "3 objectives and a reference_point"),
-    ):
-        with compilations() as compiled, pytest.raises(gx.InputError, match=why):
-            solve("nsga2", fun, fields, blackbox=blackbox, **rule)
-        assert not any("generation" in program or "chunk" in program for program in compiled)
+    with compilations() as compiled, pytest.raises(gx.InputError, match="reference_point, and 'two bowls' has none"):
+        solve("nsga2", two, {"reference_point": None}, blackbox=blackbox, **rule)
+    assert not any("generation" in program or "chunk" in program for program in compiled)
 
 
 @EVERY_ALGORITHM
@@ -561,7 +556,7 @@ def _total(x):
         ({"balance": "e", "variables": list("abcd")}, "balance must be one of a, b, c, d"),
         ({"balance": 4}, "balance must be the name or the number"),
         ({"balance": 1.5}, "balance must be the name or the number"),
-        ({"variables": ["a", "b"]}, "variables names 2 of the 4 amounts"),
+        ({"variables": ["a", "b"]}, "variables has 2 names for 4 amounts"),
         ({"bounds": PARTS[:1]}, "at least two amounts"),
         ({"units": {"e": "kg"}, "variables": list("abcd")}, "units names 'e'"),
         ({"eq": first_two, "constraint_names": ["one"]}, "constraint_names cannot be given"),
@@ -589,9 +584,9 @@ def test_mixtures_that_cannot_be(changes, why):
         (lambda: gx.minimize(gx.Problem(two, BOX, reference_point=3.0)), "reference_point must be finite"),
         (
             lambda: gx.minimize(gx.Problem(lambda x: x[0], BOX, reference_point=(1.0, 2.0)), "de"),
-            "reference_point is for several objectives",
+            "reference_point applies to several objectives",
         ),
-        (lambda: gx.minimize(lambda x: x[0], BOX, "de", archive=10), "archive is for several objectives, and de"),
+        (lambda: gx.minimize(lambda x: x[0], BOX, "de", archive=10), "archive applies to several objectives, and de"),
         (lambda: solve("nsga2", archive=0), "archive must be at least 1"),
         (lambda: solve("nsga2", archive=2.5), "archive must be a whole number"),
         (lambda: solve("nsga2", problem={"objectives": ["one"]}), "objectives of problem.*1 names for 2"),

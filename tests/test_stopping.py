@@ -57,7 +57,7 @@ def test_ctrl_c_while_the_result_is_put_together_keeps_it(monkeypatch):
 
     monkeypatch.setattr(solving, "result_of", interrupted)
     res = gx.minimize(bowl, BOX, "de", **SMALL)
-    assert res.nit == 12 and res.stop is Stop.INTERRUPT and "Ctrl-C came while" in res.message
+    assert res.nit == 12 and res.stop is Stop.INTERRUPT and "Ctrl-C was pressed while" in res.message
 
 
 def test_ctrl_c_between_cells_ends_a_comparison_with_what_there_is(monkeypatch):

@@ -61,7 +61,7 @@ def test_force_refuses_a_users_file_before_the_run(command, name, tmp_path, monk
     (tmp_path / name).write_bytes(b"mine")
     monkeypatch.chdir(tmp_path)
     code, said = call(*command, "--out", ".", "--force")
-    assert code == 2 and f"holds {name}, which galapax did not write there; nothing was touched" in said
+    assert code == 2 and f"holds {name}, which galapax did not write; nothing was changed" in said
     assert contents(tmp_path) == {name: b"mine"}
 
 
@@ -425,7 +425,9 @@ def test_labels_of_a_study_are_safe_as_cells(tmp_path):
 @pytest.mark.parametrize("reserved", ["violation", "hypervolume", "feasible_share"])
 @pytest.mark.parametrize("argument", ["variables", "objectives"])
 def test_names_of_our_own_columns_are_refused_when_the_problem_is_made(reserved, argument):
-    with pytest.raises(gx.InputError, match=f"{argument} has '{reserved}', which is a column of saved tables"):
+    with pytest.raises(
+        gx.InputError, match=f"{argument} has '{reserved}', which is a reserved column name in saved tables"
+    ):
         gx.Problem(lambda x: x, gx.box(0, 1, 2), **{argument: [reserved, "b"]})
 
 

@@ -90,7 +90,7 @@ def assert_same(cell, single):
 
 
 def test_every_cell_is_minimize_with_its_settings():
-    assert len(grid()) == 6 and grid().message == "All 6 settings were run."
+    assert len(grid()) == 6 and grid().message == "All 6 settings completed."
     for labels, cell in grid():
         assert_same(cell, alone(gx.GA(population=N, **labels)))
     assert len(set(grid().values().ravel().tolist())) == 24  # and no two runs are alike
@@ -263,7 +263,7 @@ def test_values_have_the_axes_first_in_the_order_given_and_the_runs_last():
             np.testing.assert_array_equal(study.values()[i, j], study.cell(fr=fr, sigma=sigma).runs.fun)
     np.testing.assert_array_equal(study.values().transpose(1, 0, 2), grid().values())
     assert np.all(study.values("nit") == GENERATIONS) and study.values("violation").max() == 0
-    assert repr(study) == "Study(sweep: 2 sigma × 3 fr, 4 runs each. All 6 settings were run.)"
+    assert repr(study) == "Study(sweep: 2 sigma × 3 fr, 4 runs each. All 6 settings completed.)"
 
 
 def test_an_instance_with_lists_in_it_is_swept():
@@ -278,9 +278,9 @@ def test_an_instance_with_lists_in_it_is_swept():
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ({}, "a cell is named by fr and sigma; got nothing"),
-        ({"fr": 1.0}, "a cell is named by fr and sigma; got fr"),
-        ({"fr": 1.0, "sigma": 0.2, "population": N}, "named by fr and sigma"),
+        ({}, "a cell is identified by fr and sigma; got nothing"),
+        ({"fr": 1.0}, "a cell is identified by fr and sigma; got fr"),
+        ({"fr": 1.0, "sigma": 0.2, "population": N}, "identified by fr and sigma"),
         ({"fr": 1.0, "sgima": 0.2}, "got fr, sgima"),
         ({"fr": 1.1, "sigma": 0.2}, "fr is one of 0.6, 1.0, 1.4; got 1.1"),
     ],
@@ -336,7 +336,7 @@ def test_success_is_counted_from_the_target():
         assert row["ert_low"] <= row["ert"] <= row["ert_high"]
         assert row["evaluations"] == cell.runs.nfev.max()
     assert 0 < np.mean(study.values() <= 0.3) < 1
-    with pytest.raises(gx.InputError, match="there is no target"):
+    with pytest.raises(gx.InputError, match="no target was set"):
         grid().success(0)
 
 
@@ -391,15 +391,13 @@ def test_a_callback_stops_the_sweep_between_cells(monkeypatch, tmp_path, in_batc
         bowl, BOX, gx.GA(population=N), fr=FR, sigma=SIGMA, callback=lambda state: state.runs_done >= 10, **ASKED
     )
     # two batches of five are done, the third, of the runs 10 to 14, is stopped: cells 0 to 2 and three runs of the 4th
-    assert (
-        study.message == "Stopped by the callback: 4 of 6 settings were begun, the last of them perhaps not finished."
-    )
+    assert study.message == "Stopped by the callback: 4 of 6 settings were started; the last one may be incomplete."
     assert [len(cell.runs) for _, cell in study] == [4, 4, 4, 3]
     values = study.values("nit")
     assert values.shape == (3, 2, R) and np.isnan(values).sum() == 9
     assert np.all(values.reshape(6, R)[:2] == GENERATIONS) and np.all(values[1, 1, :3] < GENERATIONS)
     np.testing.assert_allclose(study.values()[0], at_once.values()[0], rtol=ROUNDING)
-    with pytest.raises(gx.InputError, match="stopped before that cell was computed: Stopped by the callback"):
+    with pytest.raises(gx.InputError, match="stopped before this cell was computed: Stopped by the callback"):
         study.cell(fr=1.4, sigma=0.2)
     last = study.cell(fr=1.0, sigma=0.8)
     assert last.run(1).nit == last.runs.nit[1] and last.run(1).fun == pytest.approx(last.runs.fun[1])
@@ -416,7 +414,7 @@ def test_max_seconds_ends_the_sweep_whatever_is_left(clock):
 
     study = gx.sweep(slow, BOX, gx.RandomSearch, population=[2, 3], max_seconds=0.3, blackbox=True)
     assert study.message.startswith("Stopped by the time limit: 1 of 2 settings")
-    assert len(study) == 1 and study.results[0].message.startswith("The time limit of")
+    assert len(study) == 1 and study.results[0].message.startswith("Stopped: time limit")
 
 
 @pytest.mark.parametrize(
@@ -471,10 +469,10 @@ def test_ctrl_c_counts_the_points_that_were_evaluated():
         ({"fr": [1.0], "label": "a"}, "'label', which is neither"),
         ({"fr": []}, "fr is an empty list"),
         ({"fr": np.zeros(0)}, "fr is an empty list"),
-        ({"fr": [1.0, 2.0, 1]}, "fr names 1 twice"),
-        ({"population": [5, 6, 5]}, "population names 5 twice"),
-        ({}, "there is nothing to sweep: give at least one hyper-parameter of GA"),
-        ({"fr": 1.5, "generations": 5}, "there is nothing to sweep"),
+        ({"fr": [1.0, 2.0, 1]}, "fr contains 1 twice"),
+        ({"population": [5, 6, 5]}, "population contains 5 twice"),
+        ({}, "nothing to sweep: give at least one hyper-parameter of GA"),
+        ({"fr": 1.5, "generations": 5}, "nothing to sweep"),
         ({"fr": np.ones((2, 2))}, r"fr must be a list of values, got an array of shape \(2, 2\)"),
         ({"fr": [1.0, "a"]}, "fr must be a number, got 'a'"),
         ({"fr": [[1.0, 2.0], [3.0, 4.0]]}, "fr must be a number"),
@@ -495,7 +493,7 @@ def test_what_cannot_be_swept_is_refused(settings, message):
 def test_algorithms_that_are_none_are_refused():
     with pytest.raises(gx.InputError, match="no algorithm called 'gaa'"):
         gx.sweep(bowl, BOX, "gaa", fr=[1.0, 2.0])
-    with pytest.raises(gx.InputError, match="carries its own bounds"):
+    with pytest.raises(gx.InputError, match="has its own bounds"):
         gx.sweep(gx.Problem(bowl, BOX), BOX, "ga", fr=[1.0, 2.0])
 
 
@@ -528,14 +526,14 @@ def test_a_sweep_that_memory_cannot_hold_is_refused(monkeypatch):
     asked = {"fr": FR, "sigma": SIGMA, **ASKED}
     monkeypatch.setattr(devices, "free_memory", lambda: 500)
     with pytest.raises(
-        gx.InputError, match=r"one run with a population of 8 needs at least .* take a smaller population"
+        gx.InputError, match=r"one run with a population of 8 needs at least .* use a smaller population"
     ):
         gx.sweep(bowl, BOX, gx.GA(population=N), **asked)
     monkeypatch.undo()
     needed = 24 * GENERATIONS * (3 + 3 + 3) * 8  # three counts, best, mean and worst, and x; in float64
     monkeypatch.setattr(devices, "free_memory", lambda: 2**30)
     monkeypatch.setattr(devices, "host_memory", lambda: needed - 1)
-    with pytest.raises(gx.InputError, match=r"the history of 24 runs over 12 generations .* ask for history=False"):
+    with pytest.raises(gx.InputError, match=r"the history of 24 runs over 12 generations .* use history=False"):
         gx.sweep(bowl, BOX, gx.GA(population=N), history="x", **asked)
     monkeypatch.setattr(devices, "host_memory", lambda: needed)
     gx.sweep(bowl, BOX, gx.GA(population=N), **asked)

@@ -164,7 +164,7 @@ def test_a_function_that_nobody_can_send_is_named(processes):
             return bowl(x)
 
     with pytest.raises(
-        gx.InputError, match=r"fun \(.*locked\) cannot be sent to workers: it holds what cannot be pick"
+        gx.InputError, match=r"fun \(.*locked\) cannot be sent to workers: it contains an object that cannot be pick"
     ):
         solve(locked, executor=processes)
 
@@ -217,7 +217,7 @@ def test_processes_that_we_make_may_die_or_hang(pebble, monkeypatch):
         monkeypatch.setitem(sys.modules, "pebble", None)
     died = once(dies, workers=2)
     assert (died.fun, died.nfev, died.n_failed) == (0.25, 4, 1)
-    assert np.array_equal(died.failures[0].x, POINTS[1]) and "the worker was lost" in died.failures[0].error
+    assert np.array_equal(died.failures[0].x, POINTS[1]) and "the worker process was lost" in died.failures[0].error
     hung = once(hangs, workers=2, timeout=1.0)
     assert (hung.fun, hung.nfev, hung.n_failed) == (0.25, 4, 1)
     assert hung.failures[0].error == "no answer within the limit of 1 s" and bad_points(hung)
@@ -299,7 +299,7 @@ def test_a_script_without_a_guard_is_told_to_have_one(tmp_path):
         )
     )
     told = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
-    assert told.returncode == 1 and "die before they evaluate anything" in told.stderr.splitlines()[-1]
+    assert told.returncode == 1 and "stop before they evaluate anything" in told.stderr.splitlines()[-1]
     assert '`if __name__ == "__main__":`' in told.stderr.splitlines()[-1]
 
 
@@ -407,10 +407,10 @@ def test_time_ends_asynchronous_evolution_too(clock):
     [
         ({"algorithm": "ga"}, "asynchronous=True is for DE"),
         ({"algorithm": None}, "asynchronous=True is for DE.*cmaes"),
-        ({"runs": 2}, "leave runs out"),
-        ({"vectorized": True}, "leave vectorized out"),
-        ({"on_failure": "resample"}, "leave on_failure out"),
-        ({"cache": True}, "leave cache out"),
+        ({"runs": 2}, "remove runs"),
+        ({"vectorized": True}, "remove vectorized"),
+        ({"on_failure": "resample"}, "remove on_failure"),
+        ({"cache": True}, "remove cache"),
     ],
     ids=str,
 )

@@ -20,9 +20,11 @@ from galapax.algorithms.random_search import RandomSearch
 from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.compare import compare
 from galapax.core.errors import EvaluationError, InputError
+from galapax.core.islands import Islands
 from galapax.core.mixture import mixture
 from galapax.core.problem import Bounds, MinMaxProblem, Problem, box
 from galapax.core.values import Values
+from galapax.core.variables import choice, flag, integer, real
 from galapax.measures import indicators
 from galapax.minimax import minimax
 from galapax.minimize import minimize
@@ -61,6 +63,7 @@ __all__ = [
     "EvaluationError",
     "History",
     "InputError",
+    "Islands",
     "Live",
     "MinMaxProblem",
     "Optimizer",
@@ -76,15 +79,19 @@ __all__ = [
     "best_1",
     "box",
     "cache",
+    "choice",
     "compare",
+    "flag",
     "gagpu",
     "indicators",
+    "integer",
     "load",
     "minimax",
     "minimize",
     "mixture",
     "problems",
     "rand_1",
+    "real",
     "sweep",
 ]
 

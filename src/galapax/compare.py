@@ -14,14 +14,17 @@ from galapax.core.names import one_line
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.core.stop import Stop
 from galapax.engines.interrupts import interrupts
+from galapax.numerics import random
 from galapax.results.result import Result
 from galapax.results.study import Study, measured
+from galapax.running.habits import welcoming
 from galapax.running.observers import observers
 from galapax.running.solve import solve
 from galapax.running.task import Task, check_comparable, prepare
 from galapax.sweep import message
 
 
+@welcoming
 def compare(
     problems: Sequence[str | Problem],
     algorithms: Sequence[str | Algorithm] | Mapping[str, str | Algorithm],
@@ -30,26 +33,27 @@ def compare(
     runs: int = 30,
     target: float | Mapping[str, float] | None = None,
     paired: bool = False,
-    seed: int = 0,
+    seed: int | None = 0,
     dtype: Any = None,
     progress: bool | None = None,
+    threads: int | None = None,
     checkpoint: Any = None,
     resume: Any = None,
 ) -> Study:
     """Run every algorithm on every problem with the same number of evaluations.
 
     problems: names or Problems. algorithms: names or instances; a mapping gives them names of your own.
-    max_evaluations: what one run may spend, whatever the population; a last generation that does not fit is left out.
+    max_evaluations: limit per run, for any population; a last generation that would exceed it is skipped.
     runs: of each algorithm on each problem, computed together.
     target: a run succeeds once it is this close to the problem's best known value; or {problem: value to reach}.
         With several objectives the value of a run is the hypervolume of its front up to the problem's reference_point.
     paired: compare run r of one algorithm with run r of the other (they share their seed; algorithms with equal
-        populations start from the same points), by Wilcoxon's signed ranks instead of Mann-Whitney.
-    checkpoint, resume: as in `minimize`.
+        populations start from the same points), with Wilcoxon's signed-rank test instead of Mann-Whitney.
+    threads, checkpoint, resume: as in `minimize`.
     """
-    chosen = _problems(problems)
+    chosen, seed = _problems(problems), random.chosen(seed)
     solvers = _algorithms(algorithms)
-    whole(runs, "runs", 2, "one run of a random search says nothing about the next")
+    whole(runs, "runs", 2, "a single run does not show how much runs vary")
     if isinstance(target, Mapping):
         for name in target:
             if name not in chosen:
@@ -60,7 +64,9 @@ def compare(
     for name, problem in chosen.items():
         for label, solver in solvers.items():
             options = {"max_evaluations": max_evaluations, "runs": runs, "seed": seed, "dtype": dtype}
-            tasks[name, label] = prepare(problem, (solver,), **options)
+            options["threads"] = threads
+            called = {"blackbox": problem.blackbox, "vectorized": problem.vectorized}
+            tasks[name, label] = prepare(problem, (solver,), **options, **called)
     for task in tasks.values():  # refused before anything is run
         check_comparable(task)
     labels: list[dict[str, Any]] = []
@@ -97,11 +103,9 @@ def _problems(given: Sequence[str | Problem]) -> dict[str, Problem]:
     for one in given:
         problem = problem_registry.get(one) if isinstance(one, str) else one
         if isinstance(problem, MinMaxProblem) or not isinstance(problem, Problem):
-            raise InputError(f"compare takes problems of one solution x, by name or as a Problem; got {one!r}.")
+            raise InputError(f"compare takes names or Problem objects (no min-max problems); got {one!r}.")
         if problem.name in out:
-            raise InputError(
-                f"the problem {problem.name!r} is given twice; give each a name of its own by with_(name=)."
-            )
+            raise InputError(f"the problem {problem.name!r} is given twice; rename one with with_(name=).")
         out[problem.name] = problem
     if not out:
         raise InputError("compare needs at least one problem.")
@@ -123,7 +127,7 @@ def _algorithms(given: Any) -> dict[str, Algorithm]:
     for name, solver in zip(names, solvers, strict=True):
         label = name if names.count(name) == 1 else _described(name, solver)
         if label in out:
-            raise InputError(f"{label} is given twice; name them yourself by a mapping such as {{'a': gx.DE(), ...}}.")
+            raise InputError(f"{label} is given twice; label them with a mapping such as {{'a': gx.DE(), ...}}.")
         out[label] = solver
     return out
 
@@ -148,7 +152,7 @@ def _target(problem: Problem, target: float | Mapping[str, float] | None) -> flo
     if known is None:
         field = "optimum" if problem.reference_point is None else "hypervolume"
         raise InputError(
-            f"the best known value of {problem.name!r} is not given, so no distance to it can be a target: "
+            f"{problem.name!r} has no best known value to measure a distance from: "
             f"use problem.with_({field}=...), or target={{{problem.name!r}: value}}."
         )
     return float(known) + distance if problem.optimum is not None else float(known) - distance

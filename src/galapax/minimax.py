@@ -26,8 +26,10 @@ from galapax.engines.worst_case import Check, worst_cases
 from galapax.evaluation.failures import check_policy
 from galapax.evaluation.game import TracedGame, trace_game
 from galapax.minimize import minimize
+from galapax.numerics import random
 from galapax.operators.mutation import best_1, rand_1
 from galapax.results.result import Result, all_runs
+from galapax.running.habits import welcoming
 from galapax.running.observers import Progress, observers
 from galapax.running.solve import solve
 from galapax.running.task import Task, assembled, check_outside, precision_of
@@ -37,6 +39,7 @@ SCENARIO_GENERATIONS = 4000
 MEMORY = 50  # worst y of earlier cycles that x goes on to be judged by
 
 
+@welcoming
 def minimax(
     fun: MinMaxProblem | Callable[..., Any],
     x_bounds: Any = None,
@@ -47,7 +50,7 @@ def minimax(
     population: int | None = None,
     generations: int | None = None,
     runs: int = 1,
-    seed: int = 0,
+    seed: int | None = 0,
     first_run: int | None = None,
     max_seconds: float | None = None,
     dtype: Any = "float64",
@@ -55,29 +58,30 @@ def minimax(
     callback: Callable[[Progress], Any] | None = None,
     progress: bool | None = None,
     history: bool = True,
+    threads: int | None = None,
     live: Any = False,
     checkpoint: Any = None,
     resume: Any = None,
     polish: bool | str = "auto",
 ) -> Result:
-    """Find the x in its box whose worst case over y is least: min over x of max over y of fun(x, y).
+    """Find the x inside its bounds with the smallest worst case over y: min over x of max over y of fun(x, y).
 
     fun: a function of x (dx,) and y (dy,) to a number, written with jax.numpy; or a MinMaxProblem.
-    x_bounds, y_bounds: one (lower, upper) pair for each variable. scenarios: instead of y_bounds, the only y that there
-        are, one a row.
+    x_bounds, y_bounds: one (lower, upper) pair per variable. scenarios: instead of y_bounds, a finite set of y, one
+        per row.
     algorithm: a CDE, or with scenarios any algorithm. By default one that remembers the worst y of earlier cycles, so
         that the order of min and max is kept where they cannot be exchanged, and that follows its best individuals
-        where there are more than 10 variables. generations: of x; those of y come on top. By default 400 where the
-        answer is polished, else 4000.
-    polish: refine x by gradients afterwards, against y that follow it ("auto": unless an algorithm is given); never to
-        a worse case. It serves functions that are smooth in x and y; where they are not, x stays as it is.
-    runs, seed, first_run, max_seconds, on_failure, checkpoint and the rest: as in `minimize`. A pair of x and y whose
-        value is not a finite number has failed: its x loses to any other.
-    Returns a Result: `x`; `fun`, its worst value among the y of the search; `worst_case`, the largest value that
-    independent searches for the worst y at x found (or the y that x was searched against, should one be worse), which
-    is the one to rely on, and `y`, which attains it; `worst_case_sure`, the share of those searches that agree on it.
-    Where only one of them found it, a worse one may have been missed, and `message` says so. Of several runs the one
-    with the least worst case is returned; `worst_cases` has all of them. nfev counts pairs of x and y.
+        where there are more than 10 variables. generations: of x; those of y come on top. The default is 400 with
+        the polish, else 4000.
+    polish: refine x with gradients afterwards, against y that follow it ("auto": unless an algorithm is given); the
+        worst case never gets worse. For functions that are not smooth in x and y, x may stay as it is.
+    runs, seed, first_run, max_seconds, on_failure, threads, checkpoint and the rest: as in `minimize`. A pair of x and
+        y whose value is not a finite number has failed: its x loses to any other.
+    Returns a Result: `x`; `fun`, its worst value among the y of the search; `worst_case`, the largest value found by
+    independent searches for the worst y at x (or during the run, if that is worse), which is the value to rely on, and
+    `y`, where it occurs; `worst_case_sure`, the share of those searches that agree on it. If only one of them found it,
+    a worse case may have been missed, and `message` says so. With several runs, the one with the smallest worst case is
+    returned; `worst_cases` has all of them. nfev counts pairs of x and y.
     """
     began = time.perf_counter()
     watchers = observers(callback, progress, live, checkpoint, resume)
@@ -86,15 +90,18 @@ def minimax(
         raise InputError(f"history must be True or False, got {history!r}.")
     shared: dict[str, Any] = {
         "runs": runs,
-        "seed": seed,
+        "seed": random.chosen(seed),
         "first_run": first_run,
         "max_seconds": max_seconds,
         "on_failure": on_failure,
         "history": history,
+        "threads": threads,
     }
     if scenarios is not None:
         if isinstance(fun, MinMaxProblem):
-            raise InputError("a MinMaxProblem has a box of y; give its fun and x_bounds to minimax with scenarios.")
+            raise InputError(
+                "a MinMaxProblem has bounds for y; to use scenarios, pass its fun and x_bounds to minimax."
+            )
         if y_bounds is not None:
             raise InputError("give y_bounds or scenarios, not both.")
         shared |= {"dtype": kind, "callback": callback, "progress": progress, "live": live}
@@ -104,7 +111,7 @@ def minimax(
     if not isinstance(fun, MinMaxProblem):
         problem = MinMaxProblem(fun, x_bounds, y_bounds)
     elif x_bounds is not None or y_bounds is not None:
-        raise InputError("a MinMaxProblem carries its own bounds: leave x_bounds and y_bounds out.")
+        raise InputError("a MinMaxProblem has its own bounds: remove x_bounds and y_bounds.")
     else:
         problem = fun
     check_outside()
@@ -134,9 +141,7 @@ def usual(problem: MinMaxProblem) -> CDE:
 def _solver(problem: MinMaxProblem, algorithm: Any, population: int | None, traced: TracedGame, kind: str) -> GameCDE:
     """The game that x and y play, with the settings of a CDE."""
     if algorithm is not None and not isinstance(algorithm, CDE):
-        raise InputError(
-            f"minimax needs a gx.CDE, which has a population of y besides that of x; got {short(algorithm)}."
-        )
+        raise InputError(f"minimax needs a gx.CDE, which has populations of both x and y; got {short(algorithm)}.")
     given = usual(problem) if algorithm is None else algorithm
     if population is not None:
         given = dataclasses.replace(given, population=population)
@@ -225,7 +230,7 @@ def _refine(result: Result, answer: Answer | None, row: int) -> None:
         result["x"], result["fun"] = answer.x[row], float(answer.value[row])
     if answer.converged[row] and result.stop is Stop.BUDGET:
         result.update(stop=Stop.TOLERANCE, success=True)
-        result["message"] = "Converged: refining x by gradients changes its worst case no further."
+        result["message"] = "Converged: refining x with gradients no longer improves its worst case."
 
 
 def _say(result: Result, checks: Check, row: int) -> None:
@@ -237,12 +242,13 @@ def _say(result: Result, checks: Check, row: int) -> None:
         result["message"] += " The worst case was not checked."
     elif worst > met + 1e-6 * max(1.0, abs(met)):
         result["message"] += (
-            f" An independent search found a worse case, {worst:.6g}, than the {met:.6g} that this one met."
+            f" An independent search found a worse case ({worst:.6g}) than this search did ({met:.6g})."
         )
     if not math.isnan(worst) and not checks.settled[row]:
         result["message"] += (
-            f" The searches for it do not agree ({checks.agreeing[row]:.0%} of them came to it): the true worst case "
-            "may be worse still."
+            f" The searches for the worst case do not agree ({checks.agreeing[row]:.0%} of them found this "
+            "value): the true worst case "
+            "may be even worse."
         )
         result["success"] = False
 
@@ -251,10 +257,10 @@ def _scenarios(scenarios: Any) -> np.ndarray:
     try:
         rows = reals(scenarios)
     except ValueError:
-        raise InputError(f"scenarios must be numbers, one scenario a row; got {short(scenarios)}.") from None
+        raise InputError(f"scenarios must be numbers, one scenario per row; got {short(scenarios)}.") from None
     rows = rows[:, None] if rows.ndim == 1 else rows
     if rows.ndim != 2 or rows.size == 0 or not np.isfinite(rows).all():
-        raise InputError(f"scenarios must be finite numbers, one scenario a row; got an array of shape {rows.shape}.")
+        raise InputError(f"scenarios must be finite numbers, one scenario per row; got an array of shape {rows.shape}.")
     return rows
 
 

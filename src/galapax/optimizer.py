@@ -20,6 +20,7 @@ from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.problem import EQ_TOLERANCE, Problem, as_bounds, check_tolerance
 from galapax.core.record import Record
 from galapax.core.stop import NEVER, Rules, Stop
+from galapax.core.variables import Space, as_space, is_variables
 from galapax.engines import programs
 from galapax.engines.search import Carry, Finished, Search
 from galapax.evaluation.failures import summarise
@@ -28,6 +29,7 @@ from galapax.evaluation.formulas import trace
 from galapax.numerics import random
 from galapax.results.front import front_of, knee
 from galapax.results.result import Result
+from galapax.running.task import starting_genes
 
 
 class Optimizer:
@@ -40,13 +42,15 @@ class Optimizer:
     >>> bool(opt.best.fun < 1e-6)
     True
 
-    bounds: one (lower, upper) pair per variable, or a Problem. Of a Problem the box is taken, the tolerance on
-        equalities, and, by algorithms that move candidates onto them (EpsilonDE), the constraints' formulas; what is
-        evaluated is up to you all the same.
-    generations, max_evaluations: what you are going to spend, for algorithms that plan by it (LSHADE).
-    Several workers may take a few points each, `ask(k)`, and tell them in any order.
-    It makes the same draws as `minimize` with the same seed and run number. ineq and eq values, where the problem has
-    constraints, go to `tell` too. With several objectives `tell` takes (n, m), and `best` has the front.
+    bounds: one (lower, upper) pair per variable, variables in a dict or a list (gx.integer and so on), or a Problem.
+        With declared variables, x holds their numbers (for text, the index of the choice), and `named(x)` returns the
+        values by name. From a Problem it takes the variables, the tolerance on equalities and, for algorithms that move
+        candidates onto them (EpsilonDE), the formulas of the constraints; the evaluation is still up to you.
+    generations, max_evaluations: your budget, for algorithms that plan with it (LSHADE).
+    initial: points to start from, as in `minimize`.
+    Several workers may take a few points each with `ask(k)`, and tell them in any order.
+    It makes the same random draws as `minimize` with the same seed and run number. If the problem has constraints, also
+    pass the values of ineq and eq to `tell`. With several objectives `tell` takes (n, m), and `best` has the front.
     """
 
     def __init__(
@@ -54,17 +58,22 @@ class Optimizer:
         algorithm: str | Algorithm | None,
         bounds: Any,
         *,
-        seed: int = 0,
+        seed: int | None = 0,
         run: int = 0,
         population: int | None = None,
         generations: int | None = None,
         max_evaluations: int | None = None,
         maximize: bool = False,
+        initial: Any = None,
         eq_tolerance: float | None = None,
         dtype: str = "float64",
     ) -> None:
         problem = bounds if isinstance(bounds, Problem) else None
-        solver = algorithms.resolve(algorithm, problem is not None and problem.constrained)
+        self._space: Space | None = None if problem is None else problem.space
+        if is_variables(bounds):
+            self._space = as_space(bounds)
+        mixed = self._space.dim if self._space is not None and self._space.discrete.any() else 0
+        solver = algorithms.resolve(algorithm, problem is not None and problem.constrained, mixed=mixed)
         if population is not None:
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
         solver.check()
@@ -79,20 +88,26 @@ class Optimizer:
         known = (None if limit is None else whole(limit, name, 1) for name, limit in limits.items())
         self.algorithm = solver
         self._budget = Budget(*known)
-        self.bounds = as_bounds(bounds if problem is None else problem.bounds)
+        self.bounds = (
+            as_bounds(bounds if problem is None else problem.bounds) if self._space is None else self._space.bounds
+        )
         self.maximize = maximize
         self.generation = 0  # told so far
         self.nfev = 0
         self.n_failed = 0
-        self.seed = seed
+        self.seed = random.chosen(seed)
         self._eq_tolerance = eq_tolerance
         self._dtype = dtype
         self._shape: Shape | None = None
-        self._keys = random.run_keys(seed, int(run), 1)
+        self._keys = random.run_keys(self.seed, int(run), 1)
         with self._precision():
-            self._traced = None if problem is None else self._repairing(problem)
+            self._traced = None if problem is None else self._repairing(problem.coded())
             self._search = self._new(Shape())
-            carry = programs.call(Search.begin, (), self._search, self._keys, None)
+            described = problem or Problem(_elsewhere, bounds)
+            size = self._search.algorithm.population
+            points = starting_genes(initial, described, size, 1)
+            self._initial = None if points is None else points.reshape(-1, points.shape[-1]).astype(dtype)
+            carry = programs.call(Search.begin, (), self._search, self._keys, self._initial)
             self._asked: Carry = programs.call(Search.ask, (), self._search, carry, np.int32(1))
         self._wait()
 
@@ -111,13 +126,14 @@ class Optimizer:
         traced = self._traced
         return Search(
             algorithm=jax.tree.map(lambda leaf: np.asarray(leaf, self._dtype), bound),
-            bounds=self.bounds.rounded(self._dtype),
+            bounds=(self.bounds if self._space is None else self._space.genes).rounded(self._dtype),
             rules=Rules(NEVER, -math.inf, NEVER).as_arrays(self._dtype),
             consts=None if traced is None else traced.consts,
             shape=shape,
             objective=None if traced is None else traced.formulas,
             repairs=0 if traced is None else self.algorithm.repairs,
             freeze=False,
+            only_codes=self._space is not None and bool(self._space.discrete.all()),
         )
 
     @property
@@ -169,7 +185,7 @@ class Optimizer:
 
     def _wait(self) -> None:
         """For the values of the points that are asked for now."""
-        self._points = np.array(self._asked.state.candidates[0])[: self._count]
+        self._points = self._decoded(np.array(self._asked.state.candidates[0])[: self._count])
         self._told = np.zeros(len(self._points), bool)
         self._out = np.zeros(len(self._points), bool)
         self._values: dict[str, np.ndarray] = {}
@@ -192,7 +208,7 @@ class Optimizer:
             if len(places) == len(told):
                 return np.array(places)
         raise InputError(
-            f"tell takes points of the last ask, unchanged, each once; {int((~self._told).sum())} of shape "
+            f"tell takes the unchanged points of the last ask, each once; {int((~self._told).sum())} of shape "
             f"({asked.shape[1]},) wait, and others came, {short(x)}. Call ask() and evaluate those."
         )
 
@@ -209,7 +225,7 @@ class Optimizer:
             if self.generation == 0:  # the same candidates again, now with room for this many objectives
                 assert self._shape is not None
                 self._search = self._new(self._shape)
-                carry = programs.call(Search.begin, (), self._search, self._keys, None)
+                carry = programs.call(Search.begin, (), self._search, self._keys, self._initial)
                 self._asked = programs.call(
                     _start, (self._eq_tolerance,), self._search, carry, self._asked.state.candidates, rows
                 )
@@ -226,27 +242,42 @@ class Optimizer:
         name = type(self.algorithm).__name__
         if shape.objectives > 1 and not self.algorithm.several_objectives:
             raise InputError(
-                f"values has {shape.objectives} columns, and {name} minimises one objective: take an algorithm for "
-                'several, such as "nsga2".'
+                f"values has {shape.objectives} columns, and {name} minimises one objective: choose an algorithm for "
+                'several objectives, such as "nsga2".'
             )
         if shape.objectives == 1 and self.algorithm.several_objectives:
             raise InputError(
                 f"values has one number per point, and {name} is for several objectives: give one column for each, "
-                'or take an algorithm for one, such as "de".'
+                'or choose an algorithm for one objective, such as "de".'
             )
         if shape.eq and self.algorithm.repairs and self._traced is None:
             warnings.warn(
                 f"{name} moves some candidates onto the equalities, which Optimizer cannot do without their formulas, "
-                "so that it searches otherwise than minimize: give it the Problem in place of bounds, if JAX can "
-                "differentiate its constraints, or switch it off by repaired=0.",
+                "so it would search differently from minimize: give it the Problem instead of bounds, if JAX can "
+                "differentiate its constraints, or disable this step with repaired=0.",
                 stacklevel=3,
             )
 
     @property
     def population(self) -> Population:
         """The survivors: x (n, d), objectives (n, m) and violation (n,), in NumPy."""
-        parents = jax.tree.map(lambda a: np.asarray(a)[0], self._asked.state.parents)
+        parents = self._parents()
+        parents = parents._replace(x=self._decoded(np.asarray(parents.x)))  # type: ignore[arg-type]
         return parents._replace(objectives=-parents.objectives) if self.maximize else parents
+
+    def _parents(self) -> Population:
+        """The survivors, as genes."""
+        return jax.tree.map(lambda a: np.asarray(a)[0], self._asked.state.parents)
+
+    def _decoded(self, genes: np.ndarray) -> np.ndarray:
+        return genes if self._space is None else self._space.decode(genes)
+
+    def named(self, x: Any) -> list[dict[str, Any]]:
+        """Points x (n, d) by the names of their variables: of declared ones ints, bools and labels."""
+        rows = np.atleast_2d(np.asarray(x, np.float64))
+        if self._space is None:
+            return [{f"x{i + 1}": float(v) for i, v in enumerate(row)} for row in rows]
+        return [self._space.values(row) for row in rows]
 
     @property
     def best(self) -> Result:
@@ -256,19 +287,19 @@ class Optimizer:
         `minimize`; without G and H, as the values of constraints are not kept.
         """
         if self.generation == 0:
-            raise InputError("nothing has been told yet, so there is no best point: ask, evaluate, tell.")
+            raise InputError("no values have been told yet, so there is no best point: call ask, evaluate, then tell.")
         sign = -1.0 if self.maximize else 1.0
         with self._precision():
             left = jax.device_get(programs.call(_finish, (), self._search, self._asked))
-        parents, x = self.population, np.asarray(left.x[0], np.float64)
-        row = int(np.flatnonzero((parents.x == left.x[0]).all(axis=1))[0])
+        parents, x = self.population, self._decoded(np.asarray(left.x[0], np.float64))
+        row = int(np.flatnonzero((self._parents().x == left.x[0]).all(axis=1))[0])
         found = bool(np.isfinite(parents.fitness[row]))
         violation = math.inf if not found else 0.0 if parents.violation is None else float(parents.violation[row])
         result = Result(
             x=x,
             fun=float(parents.fitness[row]) if found else math.nan,
             success=found and violation <= 0,
-            message=f"Told {self.generation} generations." if found else "No point gave a finite value.",
+            message=f"Told {self.generation} generations." if found else "No point has a finite value.",
             stop=Stop.BUDGET,
             nit=self.generation,
             nfev=self.nfev,
@@ -280,6 +311,7 @@ class Optimizer:
         )
         if left.found is not None:
             individuals = jax.tree.map(lambda a: a[0][left.belongs[0]], left.found)
+            individuals = individuals._replace(x=self._decoded(individuals.x))
             front = front_of(individuals, sign, None)
             result.update(front.parts())
             result.fun = np.full(parents.objectives.shape[1], np.nan)
@@ -287,7 +319,7 @@ class Optimizer:
                 at = knee(front.F, sign)
                 result.x, result.fun = front.X[at], front.F[at]
             elif result.violation < math.inf:
-                result.message += " No feasible point was told."
+                result.message += " No feasible point has been told."
         return result
 
     def _precision(self) -> Any:
@@ -303,6 +335,10 @@ class Optimizer:
         if rows.ndim not in (1, 2) or len(rows) != n or rows.size == 0:
             raise InputError(f"{name} must have one row for each of the {n} points; got shape {rows.shape}.")
         return rows.reshape(n, -1)
+
+
+def _elsewhere(x: Any) -> Any:
+    raise NotImplementedError("what is evaluated is told.")
 
 
 def _evaluation(eq_tolerance: float, rows: Any) -> Evaluation:

@@ -20,9 +20,11 @@ from galapax.core.problem import Problem
 from galapax.core.stop import Stop
 from galapax.engines.interrupts import interrupts
 from galapax.minimize import minimize
+from galapax.numerics import random
 from galapax.results.result import Result
 from galapax.results.study import Study, measured
 from galapax.running.calls import is_called
+from galapax.running.habits import WORDS, answered, described, starting
 from galapax.running.observers import observers
 from galapax.running.solve import solve
 from galapax.running.task import archived, check_comparable, fitting, prepare, problem_of
@@ -33,8 +35,8 @@ def sweep(
     bounds: Any = None,
     algorithm: Any = None,
     *,
-    ineq: Callable[..., Any] | None = None,
-    eq: Callable[..., Any] | None = None,
+    ineq: Any = None,
+    eq: Any = None,
     **settings: Any,
 ) -> Study:
     """Run an algorithm with every combination of the hyper-parameters that are given as lists.
@@ -43,12 +45,21 @@ def sweep(
 
     fun, bounds, ineq, eq: as in `minimize`. algorithm: a class, an instance or a name.
     settings: hyper-parameters of the algorithm, a list each for those to sweep; and options of `minimize` (runs, seed,
-        generations, max_evaluations, target, ...), which hold for all. Each cell makes the same random draws as
-        `minimize` with its settings alone.
-    All cells that share the same population and functions are one computation, split when memory asks for it.
+        generations, max_evaluations, target, ...), which apply to all cells. Each cell makes the same random draws as
+        `minimize` with the same settings.
+    All cells that share the same population and functions are one computation, in parts if memory requires it.
     """
+    if not isinstance(bounds, str | Algorithm | type):
+        further = {n: settings.pop(n) for n in ("args", "constraints", "integrality") if n in settings}
+        fun, bounds, ineq, eq = described(fun, bounds, ineq, eq, **further)
     problem, algorithm = problem_of(fun, bounds, algorithm, ineq, eq)
+    if "x0" in settings:
+        settings["initial"] = starting(settings.get("initial"), settings.pop("x0"))
+    settings["seed"] = random.chosen(settings.get("seed", 0))
     known_class = isinstance(algorithm, type) and issubclass(algorithm, Algorithm)
+    for name in ("blackbox", "vectorized"):
+        if getattr(problem, name):
+            settings.setdefault(name, True)
     if algorithm is None:
         called = is_called(*(settings.get(name) for name in ("blackbox", "executor", "workers")))
         algorithm = fitting(problem, called, settings.get("vectorized"), settings.get("dtype"))
@@ -58,6 +69,8 @@ def sweep(
     known = set(inspect.signature(minimize).parameters) - {"fun", "bounds", "algorithm", "ineq", "eq", "population"}
     for name in options:
         if name not in known:
+            if name in WORDS:
+                raise answered(name, known, "sweep")
             raise InputError(
                 f"sweep got {name!r}, which is neither a hyper-parameter of {type(template).__name__} "
                 f"({', '.join(_fields(template))}) nor an option of minimize."
@@ -116,7 +129,7 @@ def cells(template: Algorithm, settings: dict[str, Any]) -> tuple[dict[str, list
     axes = {name: _values(name, given[name]) for name in order if _is_list(given[name])}
     if not axes:
         raise InputError(
-            f"there is nothing to sweep: give at least one hyper-parameter of {type(template).__name__} "
+            f"nothing to sweep: give at least one hyper-parameter of {type(template).__name__} "
             f"({', '.join(fields)}) as a list of values."
         )
     fixed = {name: value for name, value in given.items() if name not in axes}
@@ -129,8 +142,8 @@ def cells(template: Algorithm, settings: dict[str, Any]) -> tuple[dict[str, list
 def message(stopped: Stop | None, made: int, wanted: int, what: str) -> str:
     """How a study ended."""
     if stopped is None:
-        return f"All {wanted} {what} were run."
-    return f"Stopped by {stopped.by}: {made} of {wanted} {what} were begun, the last of them perhaps not finished."
+        return f"All {wanted} {what} completed."
+    return f"Stopped by {stopped.by}: {made} of {wanted} {what} were started; the last one may be incomplete."
 
 
 def _fields(algorithm: Algorithm) -> list[str]:
@@ -149,7 +162,7 @@ def _values(name: str, values: Any) -> list[Any]:
         raise InputError(f"{name} is an empty list; give the values to try.")
     repeated = [v for i, v in enumerate(out) if v in out[:i]]
     if repeated:
-        raise InputError(f"{name} names {repeated[0]!r} twice; give each value once.")
+        raise InputError(f"{name} contains {repeated[0]!r} twice; give each value once.")
     return out
 
 

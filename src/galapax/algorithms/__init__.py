@@ -61,7 +61,7 @@ def get(name: str, **settings: Any) -> Algorithm:
     known = [f.name for f in dataclasses.fields(kind)]
     for setting in settings:
         if setting not in known:
-            raise InputError(f"{name} has no hyper-parameter {setting!r}; it has {', '.join(known)}.")
+            raise InputError(f"{name} has no hyper-parameter {setting!r}; available: {', '.join(known)}.")
     return kind(**settings)
 
 
@@ -75,11 +75,18 @@ def name_of(algorithm: Algorithm) -> str:
     return type(unwrapped(algorithm)).__name__
 
 
-def resolve(algorithm: str | Algorithm | None, constrained: bool = False, objectives: int = 1) -> Algorithm:
-    """An algorithm from what a user gave: a name, an instance, or None for the default."""
+def resolve(
+    algorithm: str | Algorithm | None, constrained: bool = False, objectives: int = 1, mixed: int = 0
+) -> Algorithm:
+    """An algorithm from what a user gave: a name, an instance, or None for the default.
+
+    mixed: the number of variables, if some of them are integers or choices.
+    """
     if algorithm is None:
         if objectives > 1:
             return NSGA2() if objectives == 2 else NSGA3()
+        if mixed:  # by measurement, see benchmarks/mixed.py
+            return EpsilonDE(population=min(100, max(40, 6 * mixed)))
         return EpsilonDE() if constrained else CMAES()
     if isinstance(algorithm, str):
         return get(algorithm)
@@ -91,6 +98,11 @@ def resolve(algorithm: str | Algorithm | None, constrained: bool = False, object
             f"got {type(algorithm).__name__}."
         )
     return algorithm
+
+
+def for_islands(default: Algorithm) -> Algorithm:
+    """The default algorithm of runs on islands: CMA-ES has one distribution, and islands live by their populations."""
+    return DE() if isinstance(default, CMAES) else default
 
 
 def restarts_of(given: Any, default: Algorithm | None = None) -> Restarts | None:

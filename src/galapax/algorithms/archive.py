@@ -67,6 +67,9 @@ class Archived(Algorithm):
     def seeded(self, state: ArchivedState, points: Array) -> ArchivedState:
         return _outside(self.inner.seeded(_inside(state), points), state.front)
 
+    def joined(self, state: ArchivedState, rows: Array, points: Array) -> ArchivedState:
+        return _outside(self.inner.joined(_inside(state), rows, points), state.front)
+
     def start(self, state: ArchivedState, evaluation: Evaluation, shape: Shape) -> ArchivedState:
         return _outside(self.inner.start(_inside(state), evaluation, shape), state.front)
 

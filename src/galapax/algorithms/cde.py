@@ -97,7 +97,7 @@ class CDE(Algorithm):
         return self.x_generations
 
     def check(self) -> None:
-        whole(self.population, "population", 4, "DE draws three partners besides each individual")
+        whole(self.population, "population", 4, "DE needs three other individuals for each one")
         whole(self.x_generations, "x_generations", 1)
         whole(self.y_generations, "y_generations", 1)
         if not callable(self.mutation):

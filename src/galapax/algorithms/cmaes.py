@@ -35,6 +35,7 @@ from galapax.operators.selection import best_index, choose, no_worse, ranks, row
 MANY = 300  # variables from which on the matrix is diagonal, unless the user says otherwise
 MIDDLE = 0.8  # share of the box in which the first mean is drawn
 WORST_CONDITION = 1e14
+CODES_APART = 0.3  # steps: the least standard deviation of an integer or choice
 GROWN = 1e3  # a distribution so many times as wide as the first one diverges
 
 
@@ -60,6 +61,12 @@ class Constants(NamedTuple):
         raw = jnp.log((self.count + 1) / 2) - jnp.log(place)
         worse = jnp.where(place <= self.count, jnp.minimum(raw, 0) / self.bad, 0)
         return jnp.where(place <= jnp.floor(self.count / 2), raw / self.good, worse)
+
+
+def shortened(normals: Array) -> Array:
+    """Points from elsewhere as samples (k, d): a far one would tear the distribution, so none is longer than usual."""
+    length = jnp.sqrt(jnp.sum(normals**2, axis=1, keepdims=True))
+    return normals * jnp.minimum(1.0, (math.sqrt(normals.shape[1]) + 2) / jnp.maximum(length, 1e-30))
 
 
 def constants(dim: int, count: int, diagonal: bool = False) -> Constants:
@@ -151,10 +158,11 @@ class CMAES(Algorithm):
     compiles_quickly = True
     steady = False
     looks = 1  # it knows by itself when it is done
+    snaps = False  # its samples must stay as they were drawn; `spread_out` sees to integers
 
     def check(self) -> None:
         if self.population is not None:
-            whole(self.population, "population", 4, "the better half of the samples moves the distribution")
+            whole(self.population, "population", 4, "the better half of the samples updates the distribution")
         if self.samples is not None:
             in_range(self.samples, "samples", 4, self.population or 4)
         positive(self.spread, "spread")
@@ -197,13 +205,25 @@ class CMAES(Algorithm):
         bounds, now = state.bounds, state.now
         unit = (points - bounds.lower) / bounds.span
         now = now._replace(mean=unit[0])
-        given = (unit - unit[0]) / now.step
-        # a far point would tear the distribution: it moves it no more than a sample of usual length
-        length = jnp.sqrt(jnp.sum(given**2, axis=1, keepdims=True))
-        given = given * jnp.minimum(1.0, (math.sqrt(bounds.dim) + 2) / jnp.maximum(length, 1e-30))
+        given = shortened((unit - unit[0]) / now.step)
         normals = jnp.concatenate([given, state.normals[points.shape[0] :]])
         x = jnp.concatenate([points, self.place(now, normals, bounds)[points.shape[0] :]])
         return state._replace(candidates=x, normals=normals, parents=state.parents._replace(x=x), now=now)
+
+    def joined(self, state: CMAESState, rows: Array, points: Array) -> CMAESState:
+        """Points from elsewhere are judged where they are, and move the distribution as far as a sample could.
+
+        Hansen (2011), Injecting external solutions into CMA-ES, arXiv:1110.4181.
+        """
+        bounds, now = state.bounds, state.now
+        moves = ((points - bounds.lower) / bounds.span - now.mean) / now.step
+        given = (
+            moves / now.root
+            if self.diagonal
+            else lax.linalg.triangular_solve(now.root, moves.T, left_side=True, lower=True).T
+        )
+        normals = state.normals.at[rows].set(shortened(given))
+        return state._replace(candidates=state.candidates.at[rows].set(points), normals=normals)
 
     def sample(self, key: Array, now: Distribution, bounds: Bounds) -> tuple[Array, Array]:
         """New candidates and the normal numbers that made them."""
@@ -230,6 +250,7 @@ class CMAES(Algorithm):
         judged = samples.fitness + penalty
         rank = ranks(judged, samples.violation)
         new, sound = self.moved(k, state, moves, k.weight((rank + 1).astype(moves.dtype)))
+        new = self.spread_out(new, bounds)
         walls = pushed(state.walls, now, new, self.variances(now), samples.fitness, rank, state.progress.age, k)
         best, old = row_of(samples, best_index(samples)), row_of(state.parents, 0)
         gained = ~no_worse(old, best)
@@ -265,6 +286,19 @@ class CMAES(Algorithm):
         usual = math.sqrt(dim) * (1 - 1 / (4 * dim) + 1 / (21 * dim**2))  # length of a standard normal vector
         growth = jnp.exp(jnp.clip(k.c_s / k.d_s * (jnp.sqrt(length) / usual - 1), -1, 1))
         return Distribution(now.mean + now.step * move, now.step * growth, matrix, root, path, step_path), sound
+
+    def spread_out(self, now: Distribution, bounds: Bounds) -> Distribution:
+        """The distribution with a standard deviation of at least CODES_APART steps in each integer or choice: with less
+        all samples have the same code, and nothing tells which way to go. As pycma does.
+        """
+        if bounds.grid is None:
+            return now
+        least = jnp.where(bounds.grid.discrete, CODES_APART / bounds.span, 0)
+        factor = jnp.maximum(1, least / (now.step * jnp.sqrt(self.variances(now))))
+        if self.diagonal:
+            return now._replace(matrix=now.matrix * factor**2, root=now.root * factor)
+        matrix = now.matrix * factor[:, None] * factor
+        return now._replace(matrix=matrix, root=now.root * factor[:, None])
 
     def variances(self, now: Distribution) -> Array:
         """Of each variable, (d,), without the step size."""

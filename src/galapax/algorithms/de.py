@@ -50,7 +50,7 @@ class DE(Algorithm):
     crossover_rate: float = 0.9
 
     def check(self) -> None:
-        whole(self.population, "population", 4, "DE draws three partners besides each individual")
+        whole(self.population, "population", 4, "DE needs three other individuals for each one")
         if not callable(self.mutation):
             raise InputError(f"mutation must be a function such as gx.rand_1 or gx.best_1, got {self.mutation!r}.")
         in_range(self.weight, "weight", 0.0, 2.0)

@@ -63,7 +63,7 @@ class EP(Algorithm):
 
     def check(self) -> None:
         n = whole(self.population, "population", 2, "offspring and parents compete")
-        if whole(self.opponents, "opponents", 1, "each individual meets at least one opponent") > 2 * n:
+        if whole(self.opponents, "opponents", 1, "each individual needs at least one opponent") > 2 * n:
             raise InputError(
                 f"opponents must be at most {2 * n}, the parents and offspring together; got {self.opponents}."
             )

@@ -102,8 +102,8 @@ class EpsilonDE(Algorithm):
         return round(self.repaired * self.population)
 
     def check(self) -> None:
-        whole(self.population, "population", 4, "besides the best, each individual draws two partners")
-        whole(self.rivals, "rivals", 1, "a tournament has at least one")
+        whole(self.population, "population", 4, "each individual needs two partners as well as the best")
+        whole(self.rivals, "rivals", 1, "a tournament needs at least one")
         in_range(self.repaired, "repaired", 0.0, 1.0)
         positive(self.relaxed, "relaxed")
         positive(self.decay, "decay")

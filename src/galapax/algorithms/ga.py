@@ -54,7 +54,7 @@ class GA(Algorithm):
     bounds_at_start_only: bool = static(False)
 
     def check(self) -> None:
-        whole(self.population, "population", 3, "a child has three different parents")
+        whole(self.population, "population", 3, "a child needs three different parents")
         finite(self.fr, "fr")
         if finite(self.sigma, "sigma") < 0:
             raise InputError(f"sigma must be at least 0, got {self.sigma:g}.")

@@ -36,8 +36,8 @@ from galapax.numerics import random
 from galapax.numerics.materialise import stored
 from galapax.operators import directions
 from galapax.operators.crossover import simulated_binary_crossover
-from galapax.operators.dominance import rows_by
 from galapax.operators.mutation import polynomial_mutation
+from galapax.operators.reductions import rows_by
 from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import choose, feasible, take
 from galapax.operators.variation import check_variation
@@ -101,14 +101,16 @@ class MOEAD(Algorithm):
     def check(self) -> None:
         if self.population is not None:
             whole(self.population, "population", 3, "a subproblem breeds from two neighbours")
-        whole(self.neighbours, "neighbours", 2, "children have two parents")
+        whole(self.neighbours, "neighbours", 2, "each child needs two parents")
         whole(self.replaced, "replaced", 1)
         in_range(self.local, "local", 0.0, 1.0)
         positive(self.penalty, "penalty")
         if self.directions is not None and not isinstance(self.directions, Shared):
             count = len(directions.checked(self.directions))
             if self.population not in (None, count):
-                raise InputError(f"there are {count} directions and a population of {self.population}: leave one out.")
+                raise InputError(
+                    f"{count} directions do not match a population of {self.population}: give only one of the two."
+                )
         check_variation(self.crossover_rate, self.crossover_index, self.mutation_rate, self.mutation_index)
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:

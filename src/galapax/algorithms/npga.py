@@ -65,7 +65,7 @@ class NPGA(Algorithm):
     several_objectives: ClassVar[bool] = True
 
     def check(self) -> None:
-        whole(self.population, "population", 2, "children have two parents")
+        whole(self.population, "population", 2, "each child needs two parents")
         if in_range(self.comparison, "comparison", 0.0, 1.0) == 0:
             raise InputError("comparison must be greater than 0: it is the comparison set's share of the population.")
         whole(self.portions, "portions", 1)

@@ -79,7 +79,7 @@ class NSGA2(Algorithm):
     several_objectives: ClassVar[bool] = True
 
     def check(self) -> None:
-        whole(self.population, "population", 2, "children have two parents")
+        whole(self.population, "population", 2, "each child needs two parents")
         check_variation(
             1.0 if self.crossover_rate is None else self.crossover_rate,
             self.crossover_index,

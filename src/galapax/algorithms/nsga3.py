@@ -31,9 +31,10 @@ from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import stored
 from galapax.operators import directions
-from galapax.operators.dominance import ranks, rows_by
+from galapax.operators.dominance import ranks
 from galapax.operators.duplicates import repeated
 from galapax.operators.niching import Frame, first_frame, nearest_line, next_frame, normalised, survivors
+from galapax.operators.reductions import rows_by
 from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import binary_tournament, feasible, join, take, take_from_both
 from galapax.operators.variation import breed, check_variation, even
@@ -75,7 +76,7 @@ class NSGA3(Algorithm):
 
     def check(self) -> None:
         if self.population is not None:
-            whole(self.population, "population", 2, "children have two parents")
+            whole(self.population, "population", 2, "each child needs two parents")
         if self.divisions is not None:
             outer, inner = self.divisions
             whole(outer, "divisions", 1)

@@ -33,7 +33,7 @@ class RandomSearch(Algorithm):
     population: int = static(100)
 
     def check(self) -> None:
-        whole(self.population, "population", 1, "random search draws that many points a generation")
+        whole(self.population, "population", 1, "random search draws this many points per generation")
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> RandomSearchState:
         x = uniform_in(key, bounds, self.population)

@@ -73,7 +73,7 @@ class SharingMOEA(Algorithm):
     several_objectives: ClassVar[bool] = True
 
     def check(self) -> None:
-        whole(self.population, "population", 2, "children have two parents")
+        whole(self.population, "population", 2, "each child needs two parents")
         in_range(self.crossover_rate, "crossover_rate", 0.0, 1.0)
         in_range(self.mutation_index, "mutation_index", 0.0, 1000.0)
         positive(self.radius, "radius")

@@ -19,7 +19,7 @@ from galapax.core.errors import InputError
 from galapax.core.problem import MinMaxProblem
 from galapax.minimax import minimax
 from galapax.minimize import minimize
-from galapax.numerics import cache, devices
+from galapax.numerics import cache, devices, processes
 from galapax.results.result import Result
 from galapax.results.study import Study
 from galapax.storage import gagpu
@@ -52,6 +52,7 @@ def solve(
     target: options.Target = None,
     max_evaluations: options.MaxEvaluations = None,
     max_seconds: options.MaxSeconds = None,
+    threads: options.Threads = None,
     stall: options.Stall = None,
     tolerance: options.Tolerance = None,
     restarts: options.Restarts = "auto",
@@ -65,6 +66,13 @@ def solve(
     workers: options.Workers = None,
     timeout: options.Timeout = None,
     retries: options.Retries = 0,
+    islands: options.Islands = None,
+    migrate_every: options.MigrateEvery = None,
+    migrants: options.Migrants = None,
+    topology: options.Topology = None,
+    coordinator: options.Coordinator = None,
+    process_id: options.ProcessId = None,
+    num_processes: options.NumProcesses = None,
     history: options.History = True,
     history_x: options.HistoryX = False,
     snapshots: options.Snapshots = None,
@@ -89,11 +97,14 @@ def solve(
 ) -> None:
     """Minimise a problem and show the answer.
 
-    FILE.py holds a `problem` (a galapax Problem), or `fun` and `bounds` (and `ineq`, `eq` for constraints).
+    FILE.py defines a `problem` (a galapax Problem), or `fun` and `bounds` (and `ineq`, `eq` for constraints).
     """
     if use_cache:
         cache.enable()
     with show.clear_errors():
+        processes.start(coordinator, process_id, num_processes)
+        if processes.index():  # the first one shows and writes
+            quiet, as_json, out, live = True, False, None, False
         page = show.find_page(live, port, host, open_page, paused, quiet)
         show.check_folder(out, force, "result.json")
         settings = setting or []
@@ -119,6 +130,7 @@ def solve(
                 ("--vectorized", vectorized, False),
                 ("--blackbox", blackbox, False),
                 ("--workers", workers, None),
+                ("--islands", islands, None),
                 ("--timeout", timeout, None),
                 ("--retries", retries, 0),
                 ("--history-x", history_x, False),
@@ -129,7 +141,7 @@ def solve(
                 ("--choose", choose, None),
                 ("--gagpu-config", gagpu_config, None),
             )
-            find.refuse_given(not_taken, f"is not for min-max problems such as {problem}: leave it out.")
+            find.refuse_given(not_taken, f"does not apply to min-max problems such as {problem}: remove it.")
             result = minimax(
                 wanted,
                 algorithm=find.find_game_algorithm(wanted, algorithm, settings, population),
@@ -140,6 +152,7 @@ def solve(
                 seed=seed,
                 first_run=first_run,
                 max_seconds=max_seconds,
+                threads=threads,
                 dtype="float64" if dtype is None else dtype,
                 on_failure=on_failure,
                 progress=progress,
@@ -167,6 +180,7 @@ def solve(
                 target=target,
                 max_evaluations=max_evaluations,
                 max_seconds=max_seconds,
+                threads=threads,
                 stall=stall,
                 tolerance=tolerance,
                 restarts=find.find_restarts(restarts, algorithm, chosen),
@@ -180,6 +194,7 @@ def solve(
                 workers=workers,
                 timeout=timeout,
                 retries=retries,
+                islands=find.find_islands(islands, migrate_every, migrants, topology),
                 history="x" if history and (history_x or runs == 1 or config is not None) else history,
                 snapshots=find.parse_snapshots(snapshots, generations, max_evaluations is None and max_seconds is None),
                 initial=find.read_points(initial, wanted.dim),
@@ -191,6 +206,8 @@ def solve(
             )
         trouble = show.choose(result, choice)
         show.show(result, out, quiet, as_json)
+        if out is not None:
+            show.tell_page(page, out)
         show.say_resume(result, checkpoint, quiet or as_json)
         if trouble is not None:
             raise trouble
@@ -204,16 +221,17 @@ def resume_run(
     file: options.ResumedFile,
     problem: options.ResumedProblem = None,
     max_seconds: options.MaxSeconds = None,
+    threads: options.Threads = None,
     out: options.Out = None,
     force: options.Force = False,
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Go on with a run of `galapax solve --checkpoint FILE`, as if it had never stopped."""
+    """Continue a run of `galapax solve --checkpoint FILE` as if it had never stopped."""
     with show.clear_errors():
         given = find.of_checkpoint(file, problem)
     given |= {"max_seconds": max_seconds, "quiet": quiet, "as_json": as_json, "checkpoint": file, "resume": True}
-    given |= {} if out is None else {"out": out, "force": force}
+    given |= {"threads": threads} | ({} if out is None else {"out": out, "force": force})
     context.invoke(solve, context=context, **given)
 
 
@@ -229,6 +247,7 @@ def sweep(
     seed: options.Seed = 0,
     target: options.Target = None,
     max_seconds: options.MaxSeconds = None,
+    threads: options.Threads = None,
     maximize: options.Maximize = False,
     blackbox: options.Blackbox = False,
     dtype: options.Dtype = None,
@@ -238,7 +257,7 @@ def sweep(
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Run every combination of some hyper-parameters many times, as one computation.
+    """Run every combination of the given hyper-parameters many times, in one computation.
 
     For example: galapax sweep ackley -a ga --set fr=1,1.5,2 --set sigma=0.1,0.5,1 --runs 1000
     """
@@ -257,6 +276,7 @@ def sweep(
             seed=seed,
             target=target,
             max_seconds=max_seconds,
+            threads=threads,
             maximize=maximize,
             blackbox=blackbox,
             dtype=dtype,
@@ -280,15 +300,16 @@ def compare(
     paired: options.Paired = False,
     seed: options.Seed = 0,
     dtype: options.Dtype = None,
+    threads: options.Threads = None,
     out: options.Out = None,
     force: options.Force = False,
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Run several algorithms on several problems with the same evaluations, and say which differ.
+    """Run several algorithms on several problems with the same number of evaluations, and test which differ.
 
     For example: galapax compare -p ackley,rastrigin,g06 -a de,fep,ga --runs 30 --target 1e-3
-    Or the BBOB suite, with the target that is usual there, 1e-8: galapax compare --suite bbob --dim 10 -a de,ga
+    Or the BBOB suite, with its usual target 1e-8: galapax compare --suite bbob --dim 10 -a de,ga
     """
     cache.enable()
     with show.clear_errors():
@@ -305,6 +326,7 @@ def compare(
             paired=paired,
             seed=seed,
             dtype=dtype,
+            threads=threads,
             progress=not (quiet or as_json),
         )
         show.show(study, out, quiet, as_json)
@@ -320,8 +342,11 @@ def view(
     form: options.Form = "genome",
     export: options.Export = None,
     out: options.WriteTo = None,
+    live: options.Replayed = False,
+    port: options.Port = None,
+    host: options.Host = None,
 ) -> None:
-    """Show a saved run again, open its report, draw its pictures, or export it to files of other programs."""
+    """Show a saved run, open its report, replay it in the browser, draw its figures, or export it to files."""
     with show.clear_errors():
         if export not in (None, "csv", "json", "gagpu"):
             raise InputError(f"--export takes csv, json or gagpu; got {export!r}.")
@@ -342,12 +367,18 @@ def view(
             files.append(saved.plot.gif(target if target.suffix == ".gif" else target / "maps.gif", form=form))
         if export == "csv":
             tables = to_csv(folder, out)
-            show.say(f"Tables in {tables[0].parent}: {', '.join(t.name for t in tables)}")
+            show.say(f"Tables saved in {tables[0].parent}: {', '.join(t.name for t in tables)}")
         elif export == "json":
             files.append(to_one_json(folder, out))
         elif export == "gagpu" and isinstance(saved, Result):
             files += gagpu.export(saved, out or folder)
         show.say_written(files)
+        page = show.find_page(live, port, host, True, False, False)
+        if page is not None:
+            if isinstance(saved, Study):
+                raise InputError(f"{folder} holds a {saved.kind}; --live replays a single result.")
+            show.replay(page, saved, folder)
+            return
         if not (open_page or png or gif or export):
             show.console.print(show.table_of(saved))
 
@@ -357,7 +388,7 @@ def list_(what: options.Listed = "all", as_json: options.AsJson = False) -> None
     """Show the algorithms and the built-in problems, with their key facts."""
     with show.clear_errors():
         if what not in ("all", "algorithms", "problems"):
-            raise InputError(f"list shows algorithms, problems or all; got {what!r}.")
+            raise InputError(f"list takes algorithms, problems or all; got {what!r}.")
         facts = {
             name: table
             for name, table in (("algorithms", terminal.algorithm_facts), ("problems", terminal.problem_facts))
@@ -385,7 +416,7 @@ def selftest(as_json: options.AsJson = False, quiet: options.Quiet = False) -> N
         if as_json:
             print(json.dumps({"device": devices.name(), "checks": [check._asdict() for check in done]}, indent=1))
         elif not quiet:
-            told = "all is well" if not failed else f"{failed} of {len(done)} failed"
+            told = "all checks passed" if not failed else f"{failed} of {len(done)} failed"
             where = f"{devices.name()}, jax {jax.__version__}, galapax {__version__}"
             show.console.print(f"{told} ({where}, {time.perf_counter() - began:.0f} s)", highlight=False)
         raise typer.Exit(1 if failed else 0)
@@ -396,10 +427,10 @@ PAPERS = ("fep", "gagpu", "cde", "moea")
 
 @app.command()
 def reproduce(paper: options.PaperName, quick: options.Quick = False, out: options.PaperOut = None) -> None:
-    """Run a published system again and print its tables, ours beside the printed ones."""
+    """Reproduce published results and print our tables next to the published ones."""
     with show.clear_errors():
         if paper not in (*PAPERS, "all"):
-            raise InputError(f"the papers that can be reproduced are: {', '.join(PAPERS)} or all; got {paper!r}.")
+            raise InputError(f"reproduce takes {', '.join(PAPERS)} or all; got {paper!r}.")
         show.check_folder(out, force=True)
         cache.enable()
         run_paper = importlib.import_module("galapax.papers.common").reproduce  # by name: papers build on the rest

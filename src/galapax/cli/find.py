@@ -17,11 +17,12 @@ from galapax import algorithms, problems
 from galapax.algorithms.cde import CDE
 from galapax.core.algorithm import Algorithm
 from galapax.core.errors import InputError, unknown_name
+from galapax.core.islands import Islands
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.evaluation.fit import objective_count
 from galapax.minimax import usual
 from galapax.operators import mutation
-from galapax.results.front import CHOICES
+from galapax.results.front import ASK, CHOICES
 from galapax.results.front import choose as choose_point
 from galapax.running.observers import Checkpoint
 from galapax.running.task import FEWEST_GENERATIONS, fitting, precision_of
@@ -48,14 +49,14 @@ def find_problem(name: str, dim: int | None, minmax: bool = False) -> Any:
     """A built-in problem by name, or the problem in a Python file; min-max problems only where they are wanted."""
     if is_file(name):
         if dim is not None:
-            raise InputError("--dim is for built-in problems; a file says itself how many variables it has.")
+            raise InputError("--dim applies to built-in problems only; a file defines its own number of variables.")
         found = load_file(Path(name))
     else:
         if dim is not None and dim > MOST_VARIABLES:
             raise InputError(f"--dim must be at most {MOST_VARIABLES}; got {dim}.")
         found = problems.get(name) if dim is None else problems.get(name, dim=dim)
     if isinstance(found, MinMaxProblem) and not minmax:
-        raise InputError(f"{name} is a min-max problem, of x and y; galapax solve takes it, with cde.")
+        raise InputError(f"{name} is a min-max problem; use galapax solve with the algorithm cde.")
     return found
 
 
@@ -64,10 +65,10 @@ def find_problems(names: list[str] | None, suite: str | None, dim: int | None, i
     if suite is None:
         if names is None:
             raise InputError("compare needs problems: --problems ackley,g06, or --suite bbob.")
-        refuse_given((("--dim", dim, None), ("--instance", instance, None)), "is for the problems of a --suite.")
+        refuse_given((("--dim", dim, None), ("--instance", instance, None)), "applies only with --suite.")
         return [find_problem(name, None) for text in names for name in text.split(",") if name]
     if names is not None:
-        raise InputError("--problems and --suite both say what to solve: leave one out.")
+        raise InputError("give --problems or --suite, not both.")
     if suite not in problems.SUITES:
         raise unknown_name("suite", suite, problems.SUITES)
     return problems.SUITES[suite](10 if dim is None else dim, 1 if instance is None else instance)
@@ -81,10 +82,10 @@ def is_file(name: str) -> bool:
 def load_file(path: Path) -> Problem | MinMaxProblem:
     """Run a Python file and take the problem it defines."""
     if not path.is_file():
-        raise InputError(f"There is no file {path}.")
+        raise InputError(f"File not found: {path}.")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise InputError(f"{path} is no Python file: its name must end in .py.")
+        raise InputError(f"{path} is not a Python file: its name must end in .py.")
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.parent))  # as `python FILE.py` does, so that it finds its neighbours
     sys.modules[path.stem] = module
@@ -118,7 +119,7 @@ def find_algorithm(
     algorithm = default() if name is None else algorithms.resolve(name)
     values = parse_settings(algorithm, settings)
     if "population" in values and population is not None:
-        raise InputError("--population and --set population= both give the population: leave one out.")
+        raise InputError("give --population or --set population=, not both.")
     return dataclasses.replace(algorithm, **values)  # type: ignore[type-var]
 
 
@@ -144,7 +145,7 @@ def default_for(problem: Problem, blackbox: bool, vectorized: bool, dtype: str |
 def find_game_algorithm(problem: MinMaxProblem, name: str | None, settings: list[str], population: int | None) -> Any:
     """The co-evolution that solves a min-max problem, with the values of `--set`."""
     if name is not None and not isinstance(algorithms.resolve(name), CDE):
-        raise InputError(f"{problem.name} is a min-max problem, which cde solves; leave --algorithm out.")
+        raise InputError(f"{problem.name} is a min-max problem, which only cde solves; remove --algorithm.")
     if name is None and not settings:
         return None
     return find_algorithm(name, settings, lambda: usual(problem), population)
@@ -172,7 +173,7 @@ def of_checkpoint(file: Path, problem: Path | None) -> dict[str, Any]:
     kept = checkpoint.read(file)["about"].get("solve")
     if not isinstance(kept, dict) or not isinstance(kept.get("problem"), str):
         raise InputError(
-            f"{str(file)!r} was not written by galapax solve: go on from Python, with resume={str(file)!r}."
+            f"{str(file)!r} was not written by galapax solve: resume it from Python with resume={str(file)!r}."
         )
     given = {name: value for name, value in kept.items() if name in REPEATED}
     for name in ("out", "initial", "gagpu_config"):
@@ -180,12 +181,12 @@ def of_checkpoint(file: Path, problem: Path | None) -> dict[str, Any]:
     if is_file(given["problem"]):
         if problem is None:
             raise InputError(
-                f"the problem is in the Python file {given['problem']!r}, which going on would run: name it, as in "
+                f"the problem is in the Python file {given['problem']!r}, which resuming would run: name it, as in "
                 f"galapax resume {file} {given['problem']}."
             )
         given["problem"] = str(problem)
     elif problem is not None:
-        raise InputError(f"the run is of the built-in problem {given['problem']}: leave {str(problem)!r} out.")
+        raise InputError(f"this run solves the built-in problem {given['problem']}: remove {str(problem)!r}.")
     return given
 
 
@@ -259,7 +260,7 @@ def from_gagpu(file: Path, problem: str, dim: int | None, given: Sequence[tuple[
     config = gagpu.read_config(file)
     for name, value in given:
         if value:
-            raise InputError(f"{name} and --gagpu-config both choose the algorithm: leave one out.")
+            raise InputError(f"{name} and --gagpu-config both choose the algorithm: give only one.")
     variables = config["NO_VAR"]
     if dim is None and not is_file(problem):
         fixed = problems.get(problem)
@@ -281,7 +282,7 @@ def refuse_given(options: Iterable[tuple[str, Any, Any]], why: str) -> None:
 def find_choice(
     text: str | None, problem: Problem, blackbox: bool, vectorized: bool, dtype: str | None, population: int | None
 ) -> Any:
-    """`knee`, `ideal` or weights, checked against the problem's number of objectives as far as that is known."""
+    """What `parse_choice` gives, checked against the problem's number of objectives as far as that is known."""
     if text is None:
         return None
     choice = parse_choice(text)
@@ -292,24 +293,31 @@ def find_choice(
     elif problem.objectives is not None:
         count = len(problem.objectives)
     if count == 1:
-        raise InputError(f"--choose takes a point of a front, and {problem.name} has one objective: leave it out.")
+        raise InputError(f"--choose needs several objectives, and {problem.name} has one: remove it.")
+    if choice == ASK:
+        return choice
+    given = choice if isinstance(choice, dict) else {"how": choice}
+    held = next(iter(given.values()))
     try:
-        choose_point(np.ones((1, count or (2 if isinstance(choice, str) else len(choice)))), 1.0, choice)
+        choose_point(np.ones((1, count or (2 if isinstance(held, str) else len(held)))), 1.0, **given)
     except InputError:
         wanted = f"{count} weights" if count else "one weight per objective"
         raise InputError(
-            f"--choose takes {', '.join(CHOICES)} or {wanted} of at least 0, not all 0, separated by commas; "
-            f"got {text!r}."
+            f"--choose takes {', '.join(CHOICES)} or {wanted} of at least 0, not all 0, separated by commas; or near: "
+            f"or reach: before as many values of the objectives; or ask; got {text!r}."
         ) from None
     return choice
 
 
 def parse_choice(text: str) -> Any:
-    """`knee` or `ideal`, or weights."""
+    """`knee`, `ideal` or `ask`; weights; {"reference": values} of near:1,2 and {"aspiration": values} of reach:1,2."""
+    word, colon, rest = text.partition(":")
+    named = {"near": "reference", "reach": "aspiration"}.get(word) if colon else None
     try:
-        return [float(part) for part in text.split(",")]
+        values = [float(part) for part in (rest if named else text).split(",")]
     except ValueError:
         return text
+    return {named: values} if named else values
 
 
 def parse_snapshots(text: str | None, generations: int | None, known: bool) -> Sequence[int]:
@@ -325,7 +333,9 @@ def parse_snapshots(text: str | None, generations: int | None, known: bool) -> S
     except ValueError:
         raise InputError(f"--snapshots takes generations such as 1,10,100, or every:10; got {text!r}.") from None
     if generations is None and not known:
-        raise InputError("--snapshots every:K needs --generations, as it is not known how many there will be.")
+        raise InputError(
+            "--snapshots every:K needs --generations, because the number of generations is not known otherwise."
+        )
     last = FEWEST_GENERATIONS if generations is None else generations
     return sorted({1, *range(int(step), last + 1, int(step))})
 
@@ -346,7 +356,7 @@ def read_points(file: Path | None, dim: int) -> np.ndarray | None:
     except ValueError:
         points = np.zeros(0)
     if points.ndim != 2 or points.shape[1] != dim:
-        raise InputError(f"{file} must hold points of {dim} numbers, one a row.")
+        raise InputError(f"{file} must contain one point per row, {dim} numbers each.")
     return points
 
 
@@ -356,3 +366,14 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def find_islands(count: int | None, every: int | None, migrants: int | None, topology: str | None) -> Islands | None:
+    """The islands that the options ask for."""
+    given = {"migrate_every": every, "migrants": migrants, "topology": topology}
+    asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if count is None:
+        if asked:
+            raise InputError("--migrate-every, --migrants and --topology are for islands: add --islands.")
+        return None
+    return Islands(count, **asked)

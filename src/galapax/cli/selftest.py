@@ -97,7 +97,7 @@ def _agreement() -> tuple[bool, str]:
     with jax.default_device(jax.devices("cpu")[0]):
         there = minimize(problem, DE(population=30), polish=False, **options)
     far = float(np.max(np.abs(here.x - there.x) / (1 + np.abs(there.x))))
-    where = "the CPU is what runs here" if devices.on_cpu() else f"{devices.name()} and CPU"
+    where = "only the CPU is available" if devices.on_cpu() else f"{devices.name()} and CPU"
     return far < 1e-9, f"{where}: after 5 generations x differs by {far:.1e}"
 
 
@@ -124,9 +124,9 @@ def _resumed() -> tuple[bool, str]:
             process.kill()
             process.wait()
         if not file.exists():
-            return False, "the process that was to be killed wrote no checkpoint"
+            return False, "the killed process had written no checkpoint"
         same = np.array_equal(resumable(str(file)), whole)
-        return same, "the run that goes on is the same, bit for bit" if same else "the run that goes on is another"
+        return same, "the resumed run is identical, bit for bit" if same else "the resumed run differs"
 
 
 def _speed() -> tuple[bool, str]:
@@ -136,7 +136,7 @@ def _speed() -> tuple[bool, str]:
     start = time.perf_counter()
     result = minimize(problem, "de", population=50, polish=False, tolerance=0, **options)
     taken = time.perf_counter() - start
-    return True, f"{result.nfev / taken / 1e6:.1f} million evaluations a second (rastrigin, 10 variables, 200 runs)"
+    return True, f"{result.nfev / taken / 1e6:.1f} million evaluations per second (rastrigin, 10 variables, 200 runs)"
 
 
 CHECKS: dict[str, Callable[[], tuple[bool, str]]] = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import sys
 import tempfile
 import threading
 import warnings
@@ -15,8 +17,9 @@ import numpy as np
 import typer
 from rich.console import Console, RenderableType
 
-from galapax.core.errors import EvaluationError, InputError
+from galapax.core.errors import EvaluationError, InputError, LostProcess
 from galapax.core.stop import Stop
+from galapax.results.front import ASK
 from galapax.results.result import Result
 from galapax.results.study import Study
 from galapax.running.observers import LOOPBACK, Live
@@ -25,6 +28,7 @@ from galapax.storage.atomic import is_temporary
 from galapax.storage.files import to_json
 from galapax.storage.plain import plain_result
 from galapax.storage.tables import front_table
+from galapax.view import live as live_page
 from galapax.view import terminal
 
 console = Console()
@@ -41,15 +45,19 @@ def clear_errors() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        complain("stopped by Ctrl-C before there was a result.")
+        complain("stopped by Ctrl-C before a result was available.")
         raise typer.Exit(INTERRUPTED) from None
     except BrokenPipeError:  # `| head` has read enough
         raise
     except EvaluationError as error:
         complain(str(error))
         raise typer.Exit(FAILED) from None
+    except LostProcess as error:
+        complain(str(error))
+        sys.stdout.flush()
+        os._exit(FAILED)  # an orderly end would wait for the process that is gone
     except MemoryError as error:
-        complain(f"the memory of this machine is too small ({error}): ask for fewer runs or a smaller population.")
+        complain(f"not enough memory ({error}): use fewer runs or a smaller population.")
         raise typer.Exit(WRONG) from None
     except (InputError, OSError) as error:
         complain(str(error))
@@ -139,11 +147,11 @@ def check_folder(folder: Path | None, force: bool, kind: str = "") -> None:
         inside = sorted(name for name in names if not is_temporary(name))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise InputError(f"--out needs a folder that can be written to, and {folder} cannot ({why}).") from None
+        raise InputError(f"--out needs a writable folder, and {folder} is not writable ({why}).") from None
     if inside and not force:
         saved = [name for name in ("result.json", "study.json") if name in inside]
-        what = f"holds a saved run ({saved[0]})" if saved else f"is not empty ({inside[0]} is in it)"
-        raise InputError(f"{folder} {what}: give another folder to --out, or add --force to write into this one.")
+        what = f"holds a saved run ({saved[0]})" if saved else f"is not empty (it contains {inside[0]})"
+        raise InputError(f"{folder} {what}: choose another folder for --out, or add --force to write into this one.")
     if inside and kind:
         manifest.refuse_foreign(folder, [*manifest.KNOWN[kind], manifest.NAME])
 
@@ -208,7 +216,7 @@ def find_page(
     """The live page that is asked for."""
     if not live:
         if port is not None or host is not None or paused:
-            raise InputError("--port, --host and --paused are for the live page: add --live.")
+            raise InputError("--port, --host and --paused apply to the live page: add --live.")
         return None
 
     address = LOOPBACK if host is None else host
@@ -230,7 +238,18 @@ def find_page(
 def say_resume(result: Result, checkpoint: Path | None, quiet: bool) -> None:
     """How to go on with a run that somebody ended."""
     if checkpoint is not None and not quiet and result.stop.early:
-        Console(stderr=True).print(f"To go on: galapax resume {checkpoint}", highlight=False)
+        Console(stderr=True).print(f"To continue: galapax resume {checkpoint}", highlight=False)
+
+
+def tell_page(page: Live | None, folder: Path) -> None:
+    """Tell the live page where its run was saved."""
+    live_page.saved(page, folder)
+
+
+def replay(page: Live, result: Result, folder: Path) -> None:
+    """Play a saved run on the live page until Ctrl-C."""
+    if live_page.replayed(page, result, folder):
+        keep_page(page, True, False)
 
 
 def keep_page(page: Live | None, wait: bool, quiet: bool) -> None:
@@ -238,7 +257,7 @@ def keep_page(page: Live | None, wait: bool, quiet: bool) -> None:
     if page is None or not wait or not page.served:
         return
     if not quiet:
-        Console(stderr=True).print("The live page stays up until Ctrl-C.", highlight=False)
+        Console(stderr=True).print("The live page stays open until you press Ctrl-C.", highlight=False)
     with contextlib.suppress(KeyboardInterrupt):
         threading.Event().wait()
 
@@ -250,8 +269,8 @@ def choose(result: Result, choice: object) -> InputError | None:
     if choice is None or not np.size(result.get("F", ())):
         return None
     try:
-        result.choose(choice)
+        row = result.choose(**choice) if isinstance(choice, dict) else result.choose(choice)
     except InputError as error:
         return error
-    result["chosen"] = choice
+    result["chosen"] = {"asked": row} if isinstance(choice, str) and choice == ASK else choice
     return None

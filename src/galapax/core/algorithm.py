@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from galapax.core.errors import UnknownArgument
 from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.problem import Bounds
 from galapax.core.stop import CODES, RUNNING, Stop
@@ -35,15 +36,51 @@ class Budget(NamedTuple):
     evaluations: int | None = None
 
 
+# names that hyper-parameters have in papers and other libraries
+ELSEWHERE = {
+    "F": ("weight",),
+    "f": ("weight",),
+    "mutation_factor": ("weight",),
+    "differential_weight": ("weight",),
+    "CR": ("crossover_rate",),
+    "cr": ("crossover_rate",),
+    "recombination": ("crossover_rate",),
+    "crossover_probability": ("crossover_rate",),
+    "NP": ("population",),
+    "popsize": ("population",),
+    "pop_size": ("population",),
+    "n_particles": ("population",),
+    "swarm_size": ("population",),
+    "lambda_": ("population",),
+    "sigma0": ("spread",),
+    "sigma": ("spread",),
+    "eta_c": ("crossover_index",),
+    "eta_m": ("mutation_index",),
+    "eta": ("crossover_index", "mutation_index"),
+    "prob": ("crossover_rate", "mutation_rate"),
+}
+
+
 class Algorithm:
     """The contract: a frozen dataclass of hyper-parameters with `population`, `check`, `init` and `step`.
 
     The rest has defaults for algorithms that do not need it. `several_objectives` says which problems it is for.
     """
 
+    def __new__(cls, *given: Any, **settings: Any) -> Self:
+        """Refuse hyper-parameters that it does not have, with the name that they have here."""
+        known = [f.name for f in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else list(settings)
+        for name in settings:
+            if name not in known:
+                here = [word for word in ELSEWHERE.get(name, ()) if word in known]
+                hint = f"write {' or '.join(here)}" if here else f"it has {', '.join(known)}"
+                raise UnknownArgument(f"{cls.__name__} has no hyper-parameter {name!r}: {hint}.")
+        return super().__new__(cls)
+
     several_objectives: ClassVar[bool] = False
     compiles_quickly: ClassVar[bool] = False  # on a CPU its program is as fast if less time goes into compiling it
     steady: ClassVar[bool] = True  # every generation takes as many evaluations
+    snaps: ClassVar[bool] = True  # candidates are put onto the grid of integers and choices, if the problem has some
     fuses: ClassVar[bool] = False  # engine="auto" takes fused kernels, which are tested and faster
     looks: ClassVar[int] = 50  # after every so many generations `rests` is asked, if it has no period
 
@@ -93,6 +130,10 @@ class Algorithm:
             return jnp.concatenate([points, x[k:]])
 
         return state._replace(candidates=put(state.candidates), parents=state.parents._replace(x=put(state.parents.x)))
+
+    def joined(self, state: Any, rows: Array, points: Array) -> Any:
+        """The state with points (k, d) from elsewhere in the place of the candidates with these numbers (k,)."""
+        return state._replace(candidates=state.candidates.at[rows].set(points))
 
     def start(self, state: Any, evaluation: Evaluation, shape: Shape) -> Any:
         """Once, with the evaluation of the first candidates, before the first step: what holds for the whole run.

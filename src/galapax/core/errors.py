@@ -10,8 +10,16 @@ class InputError(ValueError):
     """An argument that cannot be worked with; raised before anything is compiled."""
 
 
+class UnknownArgument(InputError, TypeError):
+    """A keyword that a function or an algorithm does not have: Python's TypeError for it, with a hint."""
+
+
 class EvaluationError(RuntimeError):
     """An objective or constraint failed during a run that was told to stop at failures."""
+
+
+class LostProcess(RuntimeError):
+    """Another process that computes the same run is gone."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:

@@ -20,5 +20,13 @@ def offer(name: str, function: Callable[..., Any]) -> None:
 def offered(name: str) -> Callable[..., Any]:
     """The function that was offered by this name."""
     if name not in _offered:
-        raise RuntimeError(f"nothing offers {name!r}: import galapax as a whole.")
+        raise RuntimeError(f"{name!r} is not available: import galapax as a whole.")
     return _offered[name]
+
+
+class Shown:
+    """What notebooks show as a small table with a picture; see view/notebook.py."""
+
+    def _repr_html_(self) -> str:
+        html: str = offered("html")(self)
+        return html

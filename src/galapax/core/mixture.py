@@ -41,9 +41,9 @@ def mixture(
     box = as_bounds(bounds)
     names = list(variables) if variables is not None else [f"x{i + 1}" for i in range(box.dim)]
     if box.dim < 2:
-        raise InputError("a mixture needs at least two amounts; with one there is nothing to choose.")
+        raise InputError("a mixture needs at least two amounts.")
     if len(names) != box.dim:
-        raise InputError(f"variables names {len(names)} of the {box.dim} amounts; name each one.")
+        raise InputError(f"variables has {len(names)} names for {box.dim} amounts; give one name per amount.")
     if isinstance(balance, str):
         if balance not in names:
             raise InputError(f"balance must be one of {', '.join(names)}; got {balance!r}.")
@@ -141,5 +141,5 @@ def _with_balance(given: Sequence[str] | None, eq: Function | None, own: list[st
     if given is None:
         return None
     if eq is not None:
-        raise InputError("constraint_names cannot be given to a mixture with further equalities; leave them out.")
+        raise InputError("constraint_names cannot be given for a mixture with further equalities; remove them.")
     return [*given, *own]

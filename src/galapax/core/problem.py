@@ -6,120 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
-import jax
 import numpy as np
 
-from galapax.core.checks import number, reals, short
+from galapax.core.box import Bounds as Bounds
+from galapax.core.box import as_bounds as as_bounds
+from galapax.core.box import box as box
+from galapax.core.checks import number, short
 from galapax.core.errors import InputError
+from galapax.core.hooks import Shown
 from galapax.core.names import RESERVED, one_line
+from galapax.core.values import from_fun
+from galapax.core.variables import Coded, Declared, Space, as_space, is_variables
 
 Function = Callable[..., Any]
 
 EQ_TOLERANCE = 1e-4  # |h(x)| at most this counts as h(x) = 0, the CEC 2006 convention
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True, eq=False)
-class Bounds:
-    """The box of d variables: `lower` and `upper`, both (d,)."""
-
-    lower: Any
-    upper: Any
-
-    @property
-    def dim(self) -> int:
-        return int(self.lower.shape[-1])
-
-    @property
-    def span(self) -> Any:
-        return self.upper - self.lower
-
-    def rounded(self, dtype: Any) -> Bounds:
-        """The same box in another precision, rounded inwards so that no point of it lies outside this one."""
-        with np.errstate(over="ignore"):
-            box = self._rounded(dtype)
-            # XLA takes numbers below `tiny` for 0, and a box of no width has no points
-            sound = np.isfinite(box.span) & (box.span >= np.finfo(dtype).tiny)
-        if not sound.all():
-            i = int(np.argmin(sound))
-            raise InputError(
-                f"bounds are too wide or too narrow for {np.dtype(dtype).name}: those of variable {i} are "
-                f"({self.lower[i]!r}, {self.upper[i]!r}); rescale the variable, or use float64 if it is float32."
-            )
-        return box
-
-    def _rounded(self, dtype: Any) -> Bounds:
-        lower, upper = (np.asarray(side).astype(dtype) for side in (self.lower, self.upper))
-        lower = np.where(lower < self.lower, np.nextafter(lower, lower.dtype.type(np.inf)), lower)
-        upper = np.where(upper > self.upper, np.nextafter(upper, upper.dtype.type(-np.inf)), upper)
-        return Bounds(lower, upper)
-
-    def __repr__(self) -> str:
-        return f"Bounds(lower={np.asarray(self.lower).tolist()}, upper={np.asarray(self.upper).tolist()})"
-
-
-def box(lower: float, upper: float, dim: int) -> Bounds:
-    """The same interval for each of `dim` variables."""
-    if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or dim < 1:
-        raise InputError(f"dim must be a whole number of at least 1, got {dim!r}.")
-    return as_bounds([(lower, upper)] * int(dim))
-
-
-def as_bounds(bounds: Any, argument: str = "bounds") -> Bounds:
-    """Check `bounds` and return them as float64 NumPy arrays.
-
-    Accepted: a `Bounds`, scipy's `Bounds`, or one (lower, upper) pair per variable.
-    """
-    example = "one (lower, upper) pair per variable, such as [(-5, 5)] * 10"
-    if bounds is None:
-        raise InputError(f"{argument} is missing: give {example}, or a Problem that carries its own.")
-    if hasattr(bounds, "lb") and hasattr(bounds, "ub"):  # scipy.optimize.Bounds
-        lower, upper = _as_floats(bounds.lb, argument), _as_floats(bounds.ub, argument)
-    elif isinstance(bounds, Bounds):
-        lower, upper = _as_floats(bounds.lower, argument), _as_floats(bounds.upper, argument)
-    else:
-        pairs = _as_floats(bounds, argument)
-        if pairs.shape == (2,):
-            low, high = pairs.tolist()
-            raise InputError(
-                f"{argument} is a single pair ({low:g}, {high:g}), which leaves the number of variables open: give "
-                f"one pair per variable, such as [({low:g}, {high:g})] * 10, or gx.box({low:g}, {high:g}, dim=10)."
-            )
-        if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.shape[0] == 0:
-            raise InputError(f"{argument} must be {example}; got an array of shape {pairs.shape}.")
-        lower, upper = pairs[:, 0], pairs[:, 1]
-    if lower.ndim != 1 or lower.shape != upper.shape or lower.size == 0:
-        raise InputError(
-            f"{argument} need a lower and an upper limit per variable; got shapes {lower.shape} and {upper.shape}."
-        )
-    for i, (low, high) in enumerate(zip(lower.tolist(), upper.tolist(), strict=True)):
-        if np.isnan(low) or np.isnan(high):
-            raise InputError(f"{argument} of variable {i} are ({low}, {high}): NaN is no limit; give finite numbers.")
-        if np.isinf(low) or np.isinf(high):
-            raise InputError(
-                f"{argument} of variable {i} are ({low}, {high}): the search starts from points spread over the box, "
-                "so both limits must be finite; give the widest range that makes sense."
-            )
-        if low > high:
-            raise InputError(f"{argument} of variable {i} are reversed: lower {low:g} > upper {high:g}; swap them.")
-        if low == high:
-            raise InputError(
-                f"{argument} of variable {i} are equal ({low:g}): a fixed value is no variable; "
-                "put it into the objective as a constant."
-            )
-    return Bounds(lower, upper)
-
-
-def _as_floats(values: Any, argument: str) -> np.ndarray:
-    try:
-        if isinstance(values, list | tuple):  # None stands for "no limit" elsewhere; as NaN it is refused by name
-            given = [[np.nan if v is None else v for v in p] if isinstance(p, list | tuple) else p for p in values]
-            return reals(given)
-        return reals(values)
-    except ValueError:
-        raise InputError(
-            f"{argument} must be numbers, one (lower, upper) pair per variable; got {short(values)}."
-        ) from None
 
 
 def check_tolerance(value: Any) -> None:
@@ -129,10 +30,10 @@ def check_tolerance(value: Any) -> None:
 
 def unavailable(x: Any) -> Any:
     """Stands for the functions of a problem that came out of a file."""
-    raise InputError("This problem was loaded or copied without its functions; build it again to evaluate it.")
+    raise InputError("This problem was loaded or copied without its functions; define it again to evaluate it.")
 
 
-class Described:
+class Described(Shown):
     """How a problem is called and what its parts are called; shared by all kinds."""
 
     name: str
@@ -148,6 +49,7 @@ class Described:
     eq_tolerance: float = EQ_TOLERANCE
     units: Mapping[str, str] | None = None
     derived: Mapping[str, Function] | None = None
+    space: Space | None = None
 
     if TYPE_CHECKING:  # at run time it would be taken for the default of a field
 
@@ -174,6 +76,22 @@ class Described:
         unit = (self.units or {}).get(name)
         return f"{name} [{unit}]" if unit else name
 
+    def named(self, x: Any) -> dict[str, Any]:
+        """One solution x (d,) by the names of its variables: floats, and of declared variables ints, bools, labels."""
+        if self.space is not None:
+            return self.space.values(x)
+        return dict(zip(self.variable_names(), (float(v) for v in x), strict=True))
+
+    def show(self, i: int, number: float) -> str:
+        """The value of variable i as text."""
+        return f"{number:.8g}" if self.space is None else self.space.variables[i].show(number)
+
+    def limits(self, i: int) -> tuple[str, str]:
+        """The bounds of variable i as text."""
+        if self.space is not None:
+            return self.space.variables[i].range()
+        return f"{self.bounds.lower[i]:g}", f"{self.bounds.upper[i]:g}"
+
     def without_functions(self) -> Self:
         """A copy that describes the problem but cannot evaluate it; unlike most functions it can be pickled."""
         raise NotImplementedError
@@ -196,15 +114,19 @@ class Problem(Described):
     """An objective of ONE solution, always minimised, on a box, with optional constraints.
 
     fun: maps x of shape (d,) to a scalar, or to (m,) for m objectives.
-    bounds: the box; anything `as_bounds` takes.
+    bounds: the box, anything `as_bounds` takes; or variables (gx.real, gx.integer, gx.choice, gx.flag) in a dict or a
+        list: the functions then get a mapping of named values, or a vector.
     ineq, eq: constraints; x is feasible when every ineq(x) <= 0 and every |eq(x)| <= eq_tolerance.
-    name, title, source: how it is called, described, and where it was published.
-    optimum: the best feasible value known; `solutions` (k, d) lists points that reach it.
+    name, title, source: a short name, a description, and where it was published.
+    optimum: the best known feasible value; `solutions` (k, d) lists points that reach it.
     front: `front(n)` gives about n points of the true Pareto front, (n, m).
     reference_point, hypervolume: the true front's exact hypervolume against that point.
     variables, objectives, constraint_names: names for tables and plots (inequalities first, then equalities).
     units: {name of a variable, objective or derived quantity: its unit}.
-    derived: {name: function of one solution}, further numbers that tables show of a solution.
+    derived: {name: function of one solution}, further quantities shown in tables.
+    space: the declared variables, if any; `fun` and the other functions then also take x as a vector.
+    blackbox, vectorized: how the functions are called, if not as functions of jax.numpy of one solution; see
+        `minimize`.
     """
 
     fun: Function
@@ -225,6 +147,9 @@ class Problem(Described):
     eq_tolerance: float = EQ_TOLERANCE
     units: Mapping[str, str] | None = None
     derived: Mapping[str, Function] | None = None
+    space: Space | None = None
+    blackbox: bool = False
+    vectorized: bool = False
 
     def __post_init__(self) -> None:
         for argument in ("fun", "ineq", "eq"):
@@ -234,7 +159,7 @@ class Problem(Described):
                     f"{argument} must be a function of one solution x of shape (d,); got {short(value)} "
                     f"of type {type(value).__name__}."
                 )
-        object.__setattr__(self, "bounds", as_bounds(self.bounds))
+        self._take_variables()
         self._take_names()
         for argument in ("variables", "objectives", "constraint_names"):
             names = getattr(self, argument)
@@ -246,7 +171,9 @@ class Problem(Described):
             if clean != list(names):
                 object.__setattr__(self, argument, tuple(clean))
         if self.variables is not None and len(self.variables) != self.dim:
-            raise InputError(f"variables names {len(self.variables)} of the {self.dim} variables; name each one.")
+            raise InputError(
+                f"variables has {len(self.variables)} names for {self.dim} variables; give one name per variable."
+            )
         check_tolerance(self.eq_tolerance)
         for argument in ("units", "derived"):
             given = getattr(self, argument)
@@ -260,13 +187,50 @@ class Problem(Described):
             object.__setattr__(self, argument, named)
         for name in self.units or {}:
             if name not in (known := {*self.variable_names(), *(self.objectives or ()), *(self.derived or ())}):
-                raise InputError(f"units names {name!r}, which is none of {', '.join(sorted(known))}.")
+                raise InputError(f"units names {name!r}, which is not one of {', '.join(sorted(known))}.")
         if self.fun is not unavailable:  # what was saved when these names were taken is still to be read
             for argument in ("variables", "objectives", "derived"):
                 for name in set(RESERVED).intersection(getattr(self, argument) or ()):
                     raise InputError(
-                        f"{argument} has {name!r}, which is a column of saved tables: choose another name."
+                        f"{argument} has {name!r}, which is a reserved column name in saved tables: choose "
+                        "another name."
                     )
+
+    def _take_variables(self) -> None:
+        """Take the bounds, or the variables in their place, and make the functions those of a vector x."""
+        if is_variables(self.bounds):
+            space = as_space(self.bounds)
+            named = any(v.name is not None for v in space.variables)
+            if named and self.variables is None:
+                object.__setattr__(self, "variables", tuple(space.names()))
+            units = {n: v.unit for n, v in zip(space.names(), space.variables, strict=True) if v.unit is not None}
+            if units:
+                object.__setattr__(self, "units", {**units, **(self.units or {})})
+            object.__setattr__(self, "space", None if space.plain else space)
+            object.__setattr__(self, "bounds", space.bounds)
+        elif self.space is not None and self.bounds is not self.space.bounds and not isinstance(self.fun, Coded):
+            object.__setattr__(self, "space", None)  # other bounds in the place of variables
+        object.__setattr__(self, "bounds", self.bounds if self.space is not None else as_bounds(self.bounds))
+        if isinstance(self.fun, Coded):
+            return
+        for argument in ("fun", "ineq", "eq"):
+            object.__setattr__(self, argument, _of_vector(getattr(self, argument), self.space))
+        if isinstance(self.derived, Mapping):
+            derived = {name: _of_vector(function, self.space) for name, function in self.derived.items()}
+            object.__setattr__(self, "derived", derived)
+
+    def coded(self) -> Problem:
+        """The same problem as one of genes, see core/variables.py; itself where those are x."""
+        space = self.space
+        if space is None or isinstance(self.fun, Coded):
+            return self
+
+        def of_genes(function: Any) -> Any:
+            return Coded(function.function, space) if isinstance(function, Declared) else function
+
+        parts: dict[str, Any] = {name: of_genes(getattr(self, name)) for name in ("fun", "ineq", "eq")}
+        derived = None if self.derived is None else {name: of_genes(f) for name, f in self.derived.items()}
+        return replace(self, **parts, derived=derived, bounds=space.genes)
 
     @property
     def constrained(self) -> bool:
@@ -276,6 +240,15 @@ class Problem(Described):
         here: dict[str, Any] = dict.fromkeys((n for n in ("fun", "ineq", "eq") if getattr(self, n)), unavailable)
         derived = None if self.derived is None else dict.fromkeys(self.derived, unavailable)
         return replace(self, **here, front=None, derived=derived)
+
+
+def _of_vector(function: Any, space: Space | None) -> Any:
+    """A user's function as one of a vector x."""
+    if isinstance(function, Declared):
+        function = function.function
+    if space is None or function in (None, unavailable, from_fun):
+        return function
+    return Declared(function, space)
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,6 +268,9 @@ class MinMaxProblem(Described):
     solutions: Any = None
 
     def __post_init__(self) -> None:
+        for argument in ("x_bounds", "y_bounds"):
+            if is_variables(getattr(self, argument)):
+                object.__setattr__(self, argument, _only_real(getattr(self, argument), argument))
         object.__setattr__(self, "x_bounds", as_bounds(self.x_bounds, "x_bounds"))
         object.__setattr__(self, "y_bounds", as_bounds(self.y_bounds, "y_bounds"))
         self._take_names()
@@ -305,3 +281,14 @@ class MinMaxProblem(Described):
 
     def without_functions(self) -> MinMaxProblem:
         return replace(self, fun=unavailable)
+
+
+def _only_real(given: Any, argument: str) -> Bounds:
+    """The box of variables that are nothing but real numbers in a list."""
+    space = as_space(given, argument)
+    if not space.plain:
+        raise InputError(
+            f"{argument} of a min-max problem must be real variables in a list, on a plain scale: a game of x against "
+            "y takes no integers, choices, dicts or logarithmic scales yet."
+        )
+    return space.bounds

@@ -14,7 +14,7 @@ class Columns(NamedTuple):
     """Which parts a packed record has."""
 
     shape: Shape
-    hypervolume: bool  # two objectives and a reference point
+    hypervolume: bool  # several objectives and a reference point
     x: int = 0  # how many variables of the best individual are kept
 
     @property

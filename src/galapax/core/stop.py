@@ -39,15 +39,22 @@ class Stop(StrEnum):
         """Whose doing it was."""
         return _BY[self]
 
-    def sentence(self, generation: int, rules: Rules, seconds: float | None = None) -> str:
-        """Why a run that made so many generations ended."""
+    def sentence(
+        self,
+        generation: int,
+        rules: Rules,
+        seconds: float | None = None,
+        limits: tuple[int | None, int | None] = (None, None),
+    ) -> str:
+        """Why a run ended after this many generations. limits: the generations and evaluations it was allowed."""
         if self is Stop.BUDGET:
             missed = " The target was not reached." if np.isfinite(rules.target) else ""
-            if generation < int(rules.generations):
-                return f"All evaluations that it may make were made, in {generation} generations.{missed}"
-            return f"All {generation} generations were made.{missed}"
+            generations, evaluations = limits
+            if evaluations is not None and generation != generations:
+                return f"Stopped: evaluation limit ({evaluations}) reached after {generation} generations.{missed}"
+            return f"Stopped: generation limit ({generation}) reached.{missed}"
         if self is Stop.STALL and generation < int(rules.stall):
-            return f"The search could not get on; stopped after generation {generation}."
+            return f"Stopped: no further progress possible after generation {generation}."
         return _SENTENCES[self].format(generation=generation, stall=rules.stall, seconds=seconds or 0.0)
 
 
@@ -60,19 +67,19 @@ _BY = {
     Stop.TIME: "the time limit",
     Stop.CALLBACK: "the callback",
     Stop.PAGE: "the live page",
-    Stop.FAILURES: "failures only",
+    Stop.FAILURES: "failed evaluations",
     Stop.WORKERS: "lost workers",
 }
 _SENTENCES = {
-    Stop.TARGET: "The target was reached in generation {generation}.",
-    Stop.TOLERANCE: "The search converged in generation {generation}.",
-    Stop.STALL: "No better value in {stall} generations; stopped after generation {generation}.",
-    Stop.INTERRUPT: "Stopped by Ctrl-C after generation {generation}; this is the best so far.",
-    Stop.TIME: "The time limit of {seconds:g} s was reached after generation {generation}.",
+    Stop.TARGET: "Stopped: target reached in generation {generation}.",
+    Stop.TOLERANCE: "Stopped: search converged in generation {generation}.",
+    Stop.STALL: "Stopped: no improvement for {stall} generations (generation {generation}).",
+    Stop.INTERRUPT: "Stopped by Ctrl-C after generation {generation}; this is the best result so far.",
+    Stop.TIME: "Stopped: time limit ({seconds:g} s) reached after generation {generation}.",
     Stop.CALLBACK: "Stopped by the callback after generation {generation}.",
-    Stop.PAGE: "Stopped from the live page after generation {generation}; this is the best so far.",
-    Stop.FAILURES: "Stopped: every point evaluated so far gave NaN, inf or an exception; there is no best point.",
-    Stop.WORKERS: "Stopped after generation {generation}: no worker is left that evaluates; this is the best so far.",
+    Stop.PAGE: "Stopped from the live page after generation {generation}; this is the best result so far.",
+    Stop.FAILURES: "Stopped: every evaluation failed (NaN, inf or an exception), so there is no best point.",
+    Stop.WORKERS: "Stopped after generation {generation}: no workers are left; this is the best result so far.",
 }
 
 RUNNING = 0
@@ -95,7 +102,7 @@ class Rules(NamedTuple):
     generations: Any  # at most so many
     target: Any  # stop once the best feasible value is at most this
     stall: Any  # stop after so many generations without a better value
-    reference: Any = None  # (2,) of two objectives: "better" is then a larger hypervolume up to this point
+    reference: Any = None  # (m,) of several objectives: "better" is then a larger hypervolume up to this point
     tolerance: Any = 0.0  # stop a search that has converged so far, as a share of the box; 0 for never
     evaluations: Any = None  # of algorithms whose generations take now more and now less: at most so many
 

@@ -39,6 +39,7 @@ class Slice:
     cells: np.ndarray  # (S,), which runs share their hyper-parameters
     initial: Any  # starting points (k, d), (S, k, d), or None
     wanted: np.ndarray  # the places of the runs that are; the others fill the slice up
+    place: jax.Device | None = None  # that computes it
     carry: Carry | None = None
     track: Track = field(default_factory=lambda: Track.start(0))
     history: list[np.ndarray] = field(default_factory=list)  # chunks of rows (g, columns, S)
@@ -70,6 +71,7 @@ class Engine(Protocol):
     """How the generations of a slice are made."""
 
     clock: Clock  # how long it waited for the compiler
+    most: int  # generations of a chunk
 
     def begin(self, parts: list[Slice]) -> None:
         """Set their carries before the first generation."""
@@ -88,8 +90,8 @@ class Engine(Protocol):
         columns, S) in its `latest`: packed tallies of each, in order, which nobody has waited for yet.
         """
 
-    def finish(self, part: Slice) -> Finished:
-        """What is left of its runs."""
+    def finish(self, parts: list[Slice]) -> list[Finished]:
+        """What is left of their runs."""
 
     def survivors(self, part: Slice) -> Population:
         """Of all its runs, (S, n, ...)."""
@@ -141,9 +143,46 @@ class Watch:
         return self.late
 
 
-def drive(engine: Engine, parts: list[Slice], *, limit: int, watch: Watch, keep_history: bool) -> Outcome:
+class Between(Protocol):
+    """What slices do between chunks besides being looked at; with others elsewhere they keep step, and stop together.
+
+    See engines/islands.py.
+    """
+
+    lockstep: bool  # every process makes the same chunks
+
+    def left(self, made: int) -> int:
+        """The most generations of the next chunk."""
+
+    def due(self, made: int) -> bool:
+        """Whether something is to be done after generation `made`."""
+
+    def migrate(self, clock: Clock, parts: list[Slice], made: int) -> None:
+        """Do it."""
+
+    def mine(self, known: Done | Standing | None) -> Done | Standing | None:
+        """The part of what is known of a batch that is this process's."""
+
+    def whole(self, track: Track) -> Track:
+        """What all processes know of the batch, from what this one does of its slices."""
+
+    def agree(self, stopped: Stop | None) -> Stop | None:
+        """Why all of them stop, if so."""
+
+
+def drive(
+    engine: Engine,
+    parts: list[Slice],
+    *,
+    limit: int,
+    watch: Watch,
+    keep_history: bool,
+    between: Between | None = None,
+) -> Outcome:
     """Run slices side by side until every run is finished or something asks to stop."""
     known = watch.journal.enter() if watch.journal is not None else None
+    if between is not None:
+        known = between.mine(known)
     if isinstance(known, Done):
         _merge(watch.taken, known.taken)
         return known.outcome
@@ -151,6 +190,7 @@ def drive(engine: Engine, parts: list[Slice], *, limit: int, watch: Watch, keep_
     made = _begin(engine, parts, known, watch)
     taken: dict[int, list[Population]] = {} if known is None else dict(known.taken)
     track = Track.join([part.known for part in parts])
+    track = track if between is None else between.whole(track)
     length, took, waited = 0, 0.0, 0.0
     if made >= limit or bool((track.reason != RUNNING).all()):  # it was over when it was kept
         return _finished(engine, parts, watch, taken, made, None, waited)
@@ -158,14 +198,21 @@ def drive(engine: Engine, parts: list[Slice], *, limit: int, watch: Watch, keep_
         at = bisect_right(watch.snapshots, made)  # they are in order
         until = watch.snapshots[at] if at < len(watch.snapshots) else limit
         most = limit if watch.viewer is None else watch.viewer.most
-        length = min(engine.plan(length, took), limit - made, until - made, most)
+        planned = engine.most if between is not None and between.lockstep else engine.plan(length, took)
+        length = min(planned, limit - made, until - made, most)
         ahead = [] if watch.journal is None else [Ahead.of(part) for part in parts]
         watch.pending = partial(_before, engine, parts, made, ahead, dict(taken))
+        if between is not None:
+            length = min(length, between.left(made))
+            if between.due(made):
+                between.migrate(engine.clock, parts, made)
         start = time.perf_counter()
         going = [part for part in parts if (part.known.reason == RUNNING).any()]
         compiled = engine.clock.compile_seconds
         _advance(engine, going, made + 1, length)
         before, track = track, Track.join([part.known for part in parts])
+        if between is not None:
+            track = between.whole(track)
         took = time.perf_counter() - start
         waited += took - (engine.clock.compile_seconds - compiled)
         made += length
@@ -175,6 +222,8 @@ def drive(engine: Engine, parts: list[Slice], *, limit: int, watch: Watch, keep_
             for part, pieces in zip(going, rows, strict=True):
                 part.history.append(pieces[0][:length].copy() if len(pieces) == 1 else np.concatenate(pieces)[:length])
         stopped = _look(watch, made, before, track, parts, ended)
+        if between is not None:
+            stopped = between.agree(stopped)
         last = ended or stopped is not None
         _take_snapshots(engine, parts, taken, {made} if made == until and at < len(watch.snapshots) else set())
         if watch.journal is not None and (last or watch.journal.due(made)):
@@ -249,7 +298,7 @@ def _finished(
     """The outcome of a batch that is over."""
     # a batch that ends before a snapshot shows its last survivors there, beside others that go on
     _take_snapshots(engine, parts, taken, {g for g in watch.snapshots if g > made})
-    finished = jax.device_get([engine.finish(part) for part in parts])
+    finished = jax.device_get(engine.finish(parts))
     done = [outcome(part, left) for part, left in zip(parts, finished, strict=True)]
     _merge(watch.taken, taken)
     total = Outcome.join(done, stopped=stopped, device_seconds=waited)

@@ -27,6 +27,8 @@ from galapax.numerics import random
 class Host:
     """An Engine for objectives that are called. How many numbers they give is known once they were."""
 
+    most = 1
+
     def __init__(self, box: BlackBox, clock: Clock, interrupts: Interrupts, check: Callable[[Shape], None]) -> None:
         self.box, self.clock, self.interrupts = box, clock, interrupts
         self.check = check  # is called with the shape, as soon as it is known
@@ -75,8 +77,8 @@ class Host:
             tallies.append([tally])
         return tallies
 
-    def finish(self, part: Slice) -> Finished:
-        return self.clock.call(_finish, (part.span,), part.search, part.carry, part.relative)
+    def finish(self, parts: list[Slice]) -> list[Finished]:
+        return [self.clock.call(_finish, (part.span,), part.search, part.carry, part.relative) for part in parts]
 
     def survivors(self, part: Slice) -> Population:
         return self.clock.call(searching.survivors, (), part.carry)

@@ -62,12 +62,12 @@ def arrays_of(carry: Any) -> list[np.ndarray]:
     return [np.array(leaf) for leaf in jax.device_get(jax.tree.leaves(carry))]
 
 
-def with_arrays(carry: Any, kept: list[np.ndarray]) -> Any:
-    """A carry of the same structure, or of shapes alone, with the arrays that were kept."""
+def with_arrays(carry: Any, kept: list[np.ndarray], place: jax.Device | None = None) -> Any:
+    """A carry of the same structure, or of shapes alone, with the arrays that were kept. place: where it is."""
     leaves, structure = jax.tree.flatten(carry)
     if [(leaf.shape, leaf.dtype) for leaf in leaves] != [(own.shape, own.dtype) for own in kept]:
         raise InputError(
-            "the checkpoint does not fit this run: its arrays have other sizes. It was written by another version, or "
-            "for other settings."
+            "the checkpoint does not match this run: its arrays have different sizes. It was written by another "
+            "version or with other settings."
         )
-    return jax.tree.unflatten(structure, jax.device_put(kept))
+    return jax.tree.unflatten(structure, jax.device_put(kept, place))

@@ -92,7 +92,7 @@ class Polish(NamedTuple):
         better, taken = int(self.better.sum()), int(self.evaluations.sum())
         told = f"{better} of {len(self.better)} runs refined, in {taken} evaluations"
         rough = int(((self.evaluations > 0) & ~self.smooth).sum())
-        return told + (f"; of {rough} the gradient does not agree with the function" if rough else "")
+        return told + (f"; for {rough} of them the gradient does not agree with the function" if rough else "")
 
 
 @dataclass

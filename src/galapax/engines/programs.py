@@ -80,6 +80,19 @@ class Programs:
         donate: numbers of the arguments whose memory is given away. options: of the compiler. quick: whether compiling
         should rather be quick than good, on a CPU. clock: is told how long compiling took.
         """
+        return self.program(function, fixed, arguments, donate, options, quick, clock)(*arguments)
+
+    def program(
+        self,
+        function: Callable[..., Any],
+        fixed: tuple[Any, ...],
+        arguments: tuple[Any, ...],
+        donate: tuple[int, ...] = (),
+        options: Options | None = None,
+        quick: bool = True,
+        clock: Clock | None = None,
+    ) -> Callable[..., Any]:
+        """What `call` calls, for any arguments of the same kinds."""
         key = _key(function, fixed, arguments, donate, options)
         with self._lock:
             program = self._kept.get(key)
@@ -95,7 +108,7 @@ class Programs:
             if clock is not None:
                 clock.compile_seconds += time.perf_counter() - start
         assert program is not None
-        return program.compiled(*arguments)
+        return program.compiled
 
     def _compile(self, coming: Future[Program], key: Hashable, make: Callable[[], Program]) -> None:
         """Compile a program for which other threads may be waiting."""
@@ -140,6 +153,17 @@ class Clock:
     ) -> Any:
         """As `Programs.call`, of the programs that all runs share."""
         return PROGRAMS.call(function, fixed, *arguments, donate=donate, options=options, quick=quick, clock=self)
+
+    def program(
+        self,
+        function: Callable[..., Any],
+        fixed: tuple[Any, ...],
+        arguments: tuple[Any, ...],
+        donate: tuple[int, ...] = (),
+        quick: bool = True,
+    ) -> Callable[..., Any]:
+        """As `Programs.program`, of the programs that all runs share."""
+        return PROGRAMS.program(function, fixed, arguments, donate, None, quick, self)
 
 
 def call(function: Callable[..., Any], fixed: tuple[Any, ...], *arguments: Any) -> Any:

@@ -10,6 +10,7 @@ from jax import Array, lax
 
 from galapax.core.evaluation import Evaluation
 from galapax.numerics import random
+from galapax.operators.discrete import nearest
 from galapax.operators.sampling import uniform_in
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ def fresh(count: int, search: Search, keys: Array, attempt: Any) -> Array:
     """Points (R, count, d) spread over the box. keys: (R, 2), of the generation."""
 
     def one(key: Array) -> Array:
-        return uniform_in(random.fold(random.fold(key, RESAMPLE), attempt), search.bounds, count)
+        drawn = uniform_in(random.fold(random.fold(key, RESAMPLE), attempt), search.bounds, count)
+        return nearest(drawn, search.bounds)
 
     return jax.vmap(one)(keys)
 

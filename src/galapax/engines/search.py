@@ -19,11 +19,13 @@ from galapax.core.problem import Bounds
 from galapax.core.record import FAILED, KEPT, Columns, Record
 from galapax.core.stop import CODES, RUNNING, Rules, Stop
 from galapax.engines.resample import resampled
-from galapax.measures.indicators import hypervolume_2d
+from galapax.measures.hypervolumes import hypervolume_by_generation
 from galapax.numerics import random
+from galapax.operators.discrete import nearest, onto_grid
 from galapax.operators.dominance import first_front
 from galapax.operators.selection import best_index, feasible
 
+GRID = 2**31 - 1  # folded into a generation's key for putting candidates onto the grid
 CYCLE = 2**31  # folded into a generation's key for what comes after it; its own draws use small numbers
 BEST, VIOLATION, SINCE_BETTER, REASON, SPENT, ACCEPTED = range(6)  # the columns of `marks`
 
@@ -85,6 +87,7 @@ class Search:
         state from before.
     with_x: whether the best x of each generation is recorded.
     resamples: so many fresh points may take the place of a candidate that failed.
+    only_codes: whether all variables are codes of integers or choices.
     """
 
     algorithm: Algorithm
@@ -98,6 +101,7 @@ class Search:
     leaves: bool = static(False)
     with_x: bool = static(False)
     resamples: int = static(0)
+    only_codes: bool = static(False)
 
     @property
     def columns(self) -> Columns:
@@ -121,8 +125,10 @@ class Search:
         )
         axes = run_axes(jax.eval_shape(lambda algorithm, key: init(algorithm, key, None), one, keys[0]))
         own = 0 if initial is not None and initial.ndim == 3 else None
-        batched = jax.vmap(init, in_axes=(self._setting_axes, 0, own), out_axes=axes)
+        batched = jax.vmap(init, in_axes=(self.setting_axes, 0, own), out_axes=axes)
         state = batched(self.algorithm, keys, initial)
+        if self._snaps:
+            state = state._replace(candidates=nearest(state.candidates, self.bounds))
         if not self.freeze:
             return Carry(state, None)
         first = jnp.array([jnp.inf, jnp.inf, 0, RUNNING, 0, 1], state.candidates.dtype)
@@ -164,7 +170,7 @@ class Search:
             return algorithm.start(state, evaluation, self.shape)
 
         axes = run_axes(asked.state)
-        every = jax.vmap(one, in_axes=(self._setting_axes, axes, 0), out_axes=axes)
+        every = jax.vmap(one, in_axes=(self.setting_axes, axes, 0), out_axes=axes)
         return asked._replace(state=every(self.algorithm, asked.state, evaluation))
 
     def tell(
@@ -182,8 +188,10 @@ class Search:
         def one(algorithm: Algorithm, key: Array, state: Any, evaluation: Evaluation) -> Any:
             return algorithm.step(key, state, evaluation)
 
-        step = jax.vmap(one, in_axes=(self._setting_axes, 0, axes, 0), out_axes=axes)
+        step = jax.vmap(one, in_axes=(self.setting_axes, 0, axes, 0), out_axes=axes)
         state = self._cycled(step(self.algorithm, keys, asked.state, evaluation), keys, number, ends)
+        if self._snaps:
+            state = state._replace(candidates=self._on_grid(keys, state))
         rests = None if marks is None else self._rests(state, number, ends)
         extra = self.repairs * (1 + self.bounds.dim)  # a repair takes the values and the partial derivatives at a point
 
@@ -202,7 +210,7 @@ class Search:
 
         marked = None if marks is None else 0
         most = None if marks is None or self.rules.evaluations is None else self.rules.evaluations - marks[:, SPENT]
-        own = (self._setting_axes, axes, axes, 0, marked, marked, 0)
+        own = (self.setting_axes, axes, axes, 0, marked, marked, 0)
         marks, row = jax.vmap(describe, in_axes=own, out_axes=(0, 1))(
             self.algorithm, asked.state, state, evaluation, marks, rests, most
         )
@@ -238,11 +246,22 @@ class Search:
         return Finished(best.x, jax.tree.map(lambda a: a[chosen], state.parents), None, None, opponents)
 
     @property
-    def _setting_axes(self) -> Any:
+    def setting_axes(self) -> Any:
         """Which hyper-parameters differ from run to run."""
         return jax.tree.map(
             lambda leaf: 0 if not is_shared(leaf) and leaf.ndim else None, self.algorithm, is_leaf=is_shared
         )
+
+    @property
+    def _snaps(self) -> bool:
+        """Whether candidates are put onto a grid."""
+        return self.bounds.grid is not None and self.algorithm.snaps
+
+    def _on_grid(self, keys: Array, state: Any) -> Array:
+        def one(key: Array, x: Array, known: Array) -> Array:
+            return onto_grid(random.fold(key, GRID), x, known, self.bounds, self.only_codes)
+
+        return jax.vmap(one)(keys, state.candidates, state.parents.x)
 
     def _repaired(self, candidates: Array, number: Any) -> Array:
         """The rows take turns, as many each time, so that the work is the same in every generation."""
@@ -253,7 +272,7 @@ class Search:
             return objective.repair(self.consts, x, self.bounds)
 
         turn = (number * self.repairs + jnp.arange(self.repairs, dtype=jnp.int32)) % candidates.shape[1]
-        return candidates.at[:, turn].set(jax.vmap(jax.vmap(repair))(candidates[:, turn]))
+        return candidates.at[:, turn].set(jax.vmap(jax.vmap(repair))(candidates[:, turn]))  # codes have no slope
 
     def counts(self, asked: Carry, number: Any) -> Array:
         """How many of the candidates of each run are to be evaluated, (R,): the first ones."""
@@ -261,7 +280,7 @@ class Search:
         def one(algorithm: Algorithm, state: Any) -> Array:
             return jnp.asarray(algorithm.evaluations(state, number), jnp.int32)
 
-        axes = (self._setting_axes, run_axes(asked.state))
+        axes = (self.setting_axes, run_axes(asked.state))
         return jax.vmap(one, in_axes=axes)(self.algorithm, asked.state)
 
     def masked(self, asked: Carry, number: Any, evaluation: Evaluation) -> Evaluation:
@@ -293,7 +312,7 @@ class Search:
             def one(algorithm: Algorithm, state: Any) -> Array:
                 return algorithm.rests(state, self.bounds, self.rules.tolerance).astype(kind)
 
-            return jax.vmap(one, in_axes=(self._setting_axes, run_axes(state)))(self.algorithm, state)
+            return jax.vmap(one, in_axes=(self.setting_axes, run_axes(state)))(self.algorithm, state)
 
         def silence(state: Any) -> Array:
             return jnp.full(state.candidates.shape[0], RUNNING, kind)
@@ -314,7 +333,7 @@ class Search:
             return algorithm.cycle(random.fold(key, CYCLE), state, self.shape)
 
         axes = run_axes(state)
-        every = jax.vmap(between, in_axes=(self._setting_axes, 0, axes), out_axes=axes)
+        every = jax.vmap(between, in_axes=(self.setting_axes, 0, axes), out_axes=axes)
         if ends:
             return every(self.algorithm, keys, state)
         return lax.cond(number % period == 0, lambda s: every(self.algorithm, keys, s), lambda s: s, state)
@@ -337,7 +356,7 @@ class Search:
         volume = None
         if self.rules.reference is not None:
             among = feasible(front.objectives, front.violation)
-            volume = hypervolume_2d(front.objectives, self.rules.reference, among)
+            volume = hypervolume_by_generation(front.objectives, self.rules.reference, among)
         x = front.x[best_index(front)] if self.with_x else None
         failed = jnp.sum(evaluation.failed.astype(dtype))
         if evaluation.lost is not None:

@@ -15,7 +15,7 @@ import math
 
 from galapax.core.algorithm import Algorithm
 from galapax.core.errors import InputError
-from galapax.numerics import devices
+from galapax.numerics import devices, processes
 
 CACHED = (
     2**13
@@ -30,7 +30,8 @@ def width(algorithm: Algorithm, dim: int, runs: int, fit: int) -> int:
     """
     if devices.on_cpu():
         return 2 ** int(math.log2(max(1, min(MOST, CACHED // algorithm.work(dim)))))
-    return math.ceil(runs / math.ceil(runs / fit))
+    slices = max(math.ceil(runs / fit), min(runs, len(devices.several()) * processes.count()))
+    return math.ceil(runs / slices)
 
 
 def runs_that_fit(size: int, row: int, population: int) -> int:
@@ -42,6 +43,6 @@ def runs_that_fit(size: int, row: int, population: int) -> int:
     if size > free:
         raise InputError(
             f"one run with a population of {population} needs at least {size / 2**30:.1f} GiB and "
-            f"{free / 2**30:.1f} GiB are free on the {devices.device().device_kind}: take a smaller population."
+            f"{free / 2**30:.1f} GiB are free on the {devices.device().device_kind}: use a smaller population."
         )
     return max(1, int(0.5 * free / (2 * size + row)))  # twice the state for what a generation needs besides it

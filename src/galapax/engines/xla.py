@@ -7,6 +7,7 @@ from a small set, and a second call with other generations compiles nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,9 +24,12 @@ from galapax.engines.drive import Slice
 from galapax.engines.journal import with_arrays
 from galapax.engines.programs import Clock
 from galapax.engines.search import Carry, Finished, Search
+from galapax.engines.threads import on_threads
 from galapax.numerics import devices, random
 
-CHUNK_SECONDS = 0.1  # on a CPU the host looks about so often
+CHUNK_SECONDS = 0.1  # on a CPU the host looks about this often,
+CALL_SECONDS = 2e-3  # but a slice's part of a chunk should take this long, as calling it takes a few percent of that,
+MOST_SECONDS = 0.5  # unless the host would look less often than this
 LENGTHS = (500, 100, 50, 10, 1)  # of chunks on a GPU, in generations or in periods of an algorithm
 LOOK = 1000  # generations between two looks on a GPU, at most
 SLOW = 0.25  # seconds that a chunk on a GPU should take at most
@@ -38,23 +42,32 @@ class Xla:
     """An Engine for objectives that JAX traces.
 
     steps: rounds of loops that one evaluation takes one after another; it limits chunks on a GPU.
+    threads: how many slices a CPU computes at once.
     """
 
-    def __init__(self, search: Search, clock: Clock, width: int, steps: int) -> None:
-        self.clock = clock
+    def __init__(self, search: Search, clock: Clock, width: int, steps: int, threads: int = 1) -> None:
+        self.clock, self.threads = clock, threads
+        self.slices = 1  # in the last chunk
         self.on_cpu = devices.on_cpu()
         population, dim = search.algorithm.population, search.bounds.dim
         self.rows = _cpu_rows(width, population)
         self.longest = _longest(steps, width * population * dim)
+        self.most = self.rows if self.on_cpu else LOOK if self.longest == LENGTHS[0] else self.longest
 
     def begin(self, parts: list[Slice]) -> None:
-        first = parts[0].search  # what the slices share, and each one's own, in one transfer
-        own = [(part.search.algorithm, part.keys, part.initial) for part in parts]
-        (bounds, rules, consts), own = jax.device_put(((first.bounds, first.rules, first.consts), own))
-        for part, (algorithm, keys, initial) in zip(parts, own, strict=True):
-            part.keys, part.initial = keys, initial
-            part.search = replace(part.search, algorithm=algorithm, bounds=bounds, rules=rules, consts=consts)
-            part.carry = self.clock.call(Search.begun, (), part.search, part.keys, part.initial)
+        places = devices.several()
+        for i, part in enumerate(parts):
+            part.place = places[i * len(places) // len(parts)] if len(places) > 1 else None
+        for together in _by_place(parts):
+            _put(together)
+
+        def begun(part: Slice) -> Any:
+            return self.clock.program(Search.begun, (), (part.search, part.keys, part.initial))
+
+        def begin(part: Slice, program: Any) -> None:
+            part.carry = program(part.search, part.keys, part.initial)
+
+        self._each(parts, begun, begin)
 
     def memory(self) -> Any:
         return None
@@ -62,27 +75,42 @@ class Xla:
     def restore(self, parts: list[Slice], carries: list[list[np.ndarray]]) -> None:
         self.begin(parts)
         for part, kept in zip(parts, carries, strict=True):
-            part.carry = with_arrays(part.carry, kept)
+            part.carry = with_arrays(part.carry, kept, part.place)
 
     def plan(self, length: int, seconds: float) -> int:
         if not self.on_cpu:
-            return LOOK if self.longest == LENGTHS[0] else self.longest
+            return self.most
         if length == 0:
             return 1  # a generation may take long: time the first before asking for more
-        return max(1, min(self.rows, int(length * min(8.0, CHUNK_SECONDS / max(seconds, 1e-9)))))
+        call = CALL_SECONDS * self.slices / min(self.slices, self.threads)
+        wanted = max(CHUNK_SECONDS, min(call, MOST_SECONDS))
+        return max(1, min(self.rows, int(length * min(8.0, wanted / max(seconds, 1e-9)))))
 
     def advance(self, parts: list[Slice], first: int, count: int) -> list[list[Any]]:
-        make = self._chunk if self.on_cpu else self._static_chunks
-        return [make(part, first, count) for part in parts]
-
-    def _chunk(self, part: Slice, first: int, count: int) -> list[Any]:
+        self.slices = len(parts)
+        if not self.on_cpu:
+            places = len(_by_place(parts))
+            return on_threads(places, lambda part: self._static_chunks(part, first, count), parts)
         span = np.array([first, count], np.int32)  # one transfer
-        arguments = (part.search, part.keys, part.carry, span)
-        quick = part.search.algorithm.compiles_quickly
-        out = self.clock.call(_chunk, (self.rows,), *arguments, donate=(2,), quick=quick)
-        part.carry, rows, tally = out
-        part.latest = [rows]
-        return [tally]
+        quick = parts[0].search.algorithm.compiles_quickly
+
+        def chunk(part: Slice) -> Any:
+            arguments = (part.search, part.keys, part.carry, span)
+            return self.clock.program(_chunk, (self.rows,), arguments, donate=(2,), quick=quick)
+
+        def advance(part: Slice, program: Any) -> list[Any]:
+            part.carry, rows, tally = program(part.search, part.keys, part.carry, span)
+            part.latest = [rows]
+            return [np.asarray(tally)]  # waits, so that a thread has one slice in its core's cache
+
+        return self._each(parts, chunk, advance)
+
+    def _each(
+        self, parts: list[Slice], program: Callable[[Slice], Any], work: Callable[[Slice, Any], Any]
+    ) -> list[Any]:
+        """work(part, program) of every slice, on the threads; slices on one device share their program."""
+        programs = {together[0].place: program(together[0]) for together in _by_place(parts)}
+        return on_threads(self.threads, lambda part: work(part, programs[part.place]), parts)
 
     def _static_chunks(self, part: Slice, first: int, count: int) -> list[Any]:
         options = GPU_OPTIONS if devices.platform() == "gpu" else None
@@ -97,11 +125,37 @@ class Xla:
         part.latest = pieces
         return tallies
 
-    def finish(self, part: Slice) -> Finished:
-        return self.clock.call(_finish, (part.span,), part.search, part.carry, part.relative)
+    def finish(self, parts: list[Slice]) -> list[Finished]:
+        programs = {
+            key: self.clock.program(_finish, (part.span,), (part.search, part.carry, part.relative))
+            for key, part in {(part.span, part.place): part for part in parts}.items()
+        }
+
+        def finish(part: Slice) -> Finished:
+            return programs[part.span, part.place](part.search, part.carry, part.relative)
+
+        return on_threads(self.threads, finish, parts)
 
     def survivors(self, part: Slice) -> Population:
         return self.clock.call(searching.survivors, (), part.carry)
+
+
+def _by_place(parts: list[Slice]) -> list[list[Slice]]:
+    """Slices that are on one device together."""
+    places: dict[Any, list[Slice]] = {}
+    for part in parts:
+        places.setdefault(part.place, []).append(part)
+    return list(places.values())
+
+
+def _put(parts: list[Slice]) -> None:
+    """What slices share, and each one's own, onto their device in one transfer."""
+    first = parts[0].search
+    own = [(part.search.algorithm, part.keys, part.initial) for part in parts]
+    (bounds, rules, consts), own = jax.device_put(((first.bounds, first.rules, first.consts), own), parts[0].place)
+    for part, (algorithm, keys, initial) in zip(parts, own, strict=True):
+        part.keys, part.initial = keys, initial
+        part.search = replace(part.search, algorithm=algorithm, bounds=bounds, rules=rules, consts=consts)
 
 
 def _chunk(rows: int, search: Search, keys: Array, carry: Carry, span: Array) -> tuple[Carry, Array, Array]:

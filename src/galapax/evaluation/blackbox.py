@@ -28,7 +28,7 @@ class Discovered(InputError):
 
     def __init__(self, box: BlackBox) -> None:
         super().__init__(
-            f"fun of {box.problem.name!r} returns constraints besides its value, which only calling it could show: "
+            f"fun of {box.problem.name!r} returns constraints together with its value, which only a call can show: "
             "minimize takes them; for anything else give ineq and eq as functions."
         )
         self.box = box
@@ -88,10 +88,13 @@ class BlackBox:
         return Shape(width["fun"], width["ineq"], width["eq"])
 
     @property
-    def described(self) -> Problem:
-        """The problem with the constraints that its fun was found to return."""
-        found = {name: from_fun for name in ("ineq", "eq") if name in self.widths and name not in self.functions.calls}
-        return self.problem.with_(**found)
+    def found(self) -> dict[str, Any]:
+        """The constraints that its fun was found to return."""
+        return {name: from_fun for name in ("ineq", "eq") if name in self.widths and name not in self.functions.calls}
+
+    def _known_by(self, points: np.ndarray) -> np.ndarray:
+        """Points as they are remembered: those that mean the same are the same."""
+        return points if self.problem.space is None else self.problem.space.canonical(points)
 
     @property
     def first_error(self) -> str:
@@ -134,6 +137,7 @@ class BlackBox:
 
     def __call__(self, candidates: np.ndarray) -> dict[str, np.ndarray]:
         """Raw values {name: (N, width)} at candidates (N, d), NaN where a call failed or was not made."""
+        candidates = self._known_by(candidates)
         self.missed = np.zeros(len(candidates), bool)
         if not len(candidates):
             return {name: np.zeros((0, self.widths.get(name, 1))) for name in self.widths or self.functions.calls}
@@ -203,7 +207,7 @@ class BlackBox:
         """The constraints at the best point, or at one of the front: as they were when it was evaluated, or else called
         again.
         """
-        point = np.asarray(x, np.float64)
+        point = self._known_by(np.asarray(x, np.float64))
         known = self._known.get(point.tobytes())
         if known is not None:
             return known
@@ -316,7 +320,8 @@ class BlackBox:
 
     def _note(self, x: np.ndarray, failure: Failure) -> None:
         if self.raise_failures:
-            raise EvaluationError(f"{failure.error}, at x = {x.tolist()}") from failure.cause
+            where = x.tolist() if self.problem.space is None else self.problem.named(self.problem.space.decode(x))
+            raise EvaluationError(f"{failure.error}, at x = {where}") from failure.cause
         if len(self.failures) < SHOWN:
             self.failures.append(Failed(x.copy(), failure.error))
 

@@ -123,7 +123,7 @@ class Remote:
             while len(self._flying) < self._room(SINGLY) and not self.halted and (chunk := self._next(SINGLY)):
                 self._send(chunk)
             if not self._flying and not self.halted:
-                self.halted = f"all workers hang, beyond the limit of {self.timeout or 0:g} s for an evaluation"
+                self.halted = f"all workers have exceeded the limit of {self.timeout or 0:g} s for an evaluation"
             for future in self._arrived():
                 if future in self._flying:
                     self._settle(future, self._flying.pop(future), SINGLY)
@@ -145,7 +145,7 @@ class Remote:
             if self._seen_breaking[row] < ENOUGH:
                 self._waiting.append(chunk)
             else:
-                self._answers[row] = Failure("the worker was lost")
+                self._answers[row] = Failure("the worker process was lost")
 
     def chunk_size(self, left: int) -> int:
         """How many of the rows that are left the next task takes: fewer and fewer, so that the workers end together,
@@ -176,7 +176,7 @@ class Remote:
             if not self._flying and not self.halted:
                 if self._room(level):
                     return
-                self.halted = f"all workers hang, beyond the limit of {self.timeout:g} s for an evaluation"
+                self.halted = f"all workers have exceeded the limit of {self.timeout:g} s for an evaluation"
             for future in self._arrived():
                 if future in self._flying:  # else it was lost with its pool
                     self._settle(future, self._flying.pop(future), level)
@@ -294,15 +294,16 @@ class Remote:
         self._lost = 0 if self._met else self._lost
         if self._lost >= STARTS and self.pool.local:
             raise InputError(
-                f"the worker processes die before they evaluate anything ({type(error).__name__}: {error}). In a "
-                'script, put the call under `if __name__ == "__main__":`, since each process reads the script first.'
+                f"the worker processes stop before they evaluate anything ({type(error).__name__}: {error}). In a "
+                'script, put the call under `if __name__ == "__main__":`, because each process imports the '
+                "script first."
             )
 
     def _load(self, error: str) -> None:
         """Have the functions ready to be sent. error: why a worker could not load them as they were."""
         if error and (self._by_value or importlib.util.find_spec("cloudpickle") is None):
             raise InputError(
-                f"a worker cannot load {_names(self._functions)} ({error}): put the functions into a module that the "
+                f"a worker cannot load {_names(self._functions)} ({error}): move the functions to a module that the "
                 "workers can import" + ("." if self._by_value else ", or install cloudpickle (galapax[workers]).")
             )
         if self._payload is None or error:
@@ -324,13 +325,13 @@ def pickled(functions: Functions, by_value: bool) -> tuple[bytes, bool]:
     except ModuleNotFoundError:
         raise InputError(
             f"{_names(functions)} cannot be pickled and sent to workers: define it with def at the top of a module, "
-            "or install cloudpickle (galapax[workers]), which takes lambdas and functions of a notebook."
+            "or install cloudpickle (galapax[workers]), which supports lambdas and functions defined in a notebook."
         ) from None
     try:
         return cloudpickle.dumps(tuple(functions)), True
     except Exception as error:
         raise InputError(
-            f"{_names(functions)} cannot be sent to workers: it holds what cannot be pickled ({error})."
+            f"{_names(functions)} cannot be sent to workers: it contains an object that cannot be pickled ({error})."
         ) from error
 
 
@@ -342,4 +343,6 @@ def _names(functions: Functions) -> str:
 
 def _died(error: BaseException) -> Failure:
     code = getattr(error, "exitcode", None)  # of Pebble's
-    return Failure(f"the worker was lost ({type(error).__name__}: {error}{f', exit code {code}' if code else ''})")
+    return Failure(
+        f"the worker process was lost ({type(error).__name__}: {error}{f', exit code {code}' if code else ''})"
+    )

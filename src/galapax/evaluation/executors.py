@@ -133,11 +133,13 @@ def _usable(executor: Any) -> Any:
     if hasattr(executor, "get_executor"):
         return executor.get_executor(pure=False)
     if not hasattr(executor, "submit"):
-        raise InputError(f"executor is a function that must make an executor, with submit; it made {short(executor)}.")
+        raise InputError(
+            f"executor is a function that must return an executor with a submit method; it returned {short(executor)}."
+        )
     context = getattr(executor, "_mp_context", None)
     if context is not None and context.get_start_method() == "fork":
         warnings.warn(
-            "the executor forks its processes, and a fork beside the threads of JAX can hang: make it with "
+            "the executor forks its processes, which can hang because JAX uses threads: create it with "
             'mp_context=multiprocessing.get_context("spawn"), or give workers=N.',
             stacklevel=2,
         )
@@ -147,7 +149,7 @@ def _usable(executor: Any) -> Any:
 def _processes(count: int) -> Any:
     """A pool of processes: Pebble's, which ends and replaces single ones, if it is installed."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):  # its script makes workers without a guard
-        raise InputError('a worker process cannot make workers: put the call under `if __name__ == "__main__":`.')
+        raise InputError('a worker process cannot start workers: put the call under `if __name__ == "__main__":`.')
     context = _Context()
     try:
         from pebble import ProcessPool

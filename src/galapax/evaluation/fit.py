@@ -21,26 +21,28 @@ def check_names(problem: Problem, shape: Shape) -> None:
     for field, count in (("objectives", shape.objectives), ("constraint_names", shape.ineq + shape.eq)):
         names = getattr(problem, field)
         if names is not None and len(names) != count:
-            raise InputError(f"{field} of problem {problem.name!r} has {len(names)} names for {count}; name each one.")
+            raise InputError(
+                f"{field} of problem {problem.name!r} has {len(names)} names for {count}; give one name for each."
+            )
 
 
 def check_fit(algorithm: Algorithm, problem: Problem, shape: Shape) -> None:
     """One objective for the algorithms that minimise one, several for the others."""
     if shape.objectives > 1 and not algorithm.several_objectives:
         raise InputError(
-            f"fun of {problem.name!r} returns {shape.objectives} numbers, one objective each, and "
+            f"fun of {problem.name!r} returns {shape.objectives} numbers, one per objective, and "
             f"{type(algorithm).__name__} minimises one objective: return a single number, such as their jnp.sum, or "
-            'take an algorithm for several objectives, such as "nsga2".'
+            'choose an algorithm for several objectives, such as "nsga2".'
         )
     if shape.objectives == 1 and algorithm.several_objectives:
         raise InputError(
             f"fun of {problem.name!r} returns one number and {type(algorithm).__name__} is for several objectives: "
-            'return a vector, one number per objective, or take an algorithm for one, such as "de".'
+            'return a vector, one number per objective, or choose an algorithm for one objective, such as "de".'
         )
     reference = problem.reference_point
     if shape.objectives == 1 and reference is not None:
         raise InputError(
-            f"reference_point is for several objectives, and fun of {problem.name!r} returns one number: leave it out."
+            f"reference_point applies to several objectives, and fun of {problem.name!r} returns one number: remove it."
         )
     if reference is not None and len(reference) != shape.objectives:
         raise InputError(

@@ -50,18 +50,19 @@ def trace_one(name: str, function: Function, dim: int, dtype: Any, vectorized: i
         raise _called_and_raised(name, given, error) from error
     if np.dtype(dtype) == np.float64 and any(getattr(const, "dtype", None) == np.float32 for const in traced.consts):
         warnings.warn(
-            f"{name} uses float32 arrays made outside it in a float64 run: what it computes from them has 7 digits, "
-            "even where a constraint is called met. Make them with NumPy, which has float64, or inside the function.",
+            f"{name} uses float32 arrays made outside it in a float64 run: values computed from them have "
+            "only 7 digits. "
+            "Create them with NumPy, which has float64, or inside the function.",
             stacklevel=2,
         )
     if isinstance(out, dict | Values):
         raise InputError(
-            f"{name} returned its parts by name, which a black box may do (blackbox=True); for functions that JAX "
-            "compiles give fun, ineq and eq as functions: what they share is computed once all the same."
+            f"{name} returned a dict, which only a black box may do (blackbox=True); for functions that JAX "
+            "compiles give fun, ineq and eq as functions: shared computations are still done only once."
         )
     outputs = traced.out_avals
     if not outputs:
-        raise InputError(f"{name} returned nothing; it must return a number (did it end without `return`?).")
+        raise InputError(f"{name} returned nothing; it must return a number (is the `return` missing?).")
     for out in outputs:
         if jnp.issubdtype(out.dtype, jnp.complexfloating) or out.dtype == jnp.bool_:
             raise InputError(f"{name} must return real numbers, got {out.dtype}; convert the value to a float.")
@@ -74,8 +75,8 @@ def _count(name: str, shapes: list[tuple[int, ...]], vectorized: int) -> int:
         if any(len(s) not in (1, 2) or s[0] != vectorized for s in shapes):
             raise InputError(
                 f"{name} with vectorized=True is given x of shape (n, d) = ({vectorized}, d) and must return n values, "
-                f"shape (n,) or (n, m); it returned shape {shapes[0]}. For a function of one solution leave "
-                "vectorized out."
+                f"shape (n,) or (n, m); it returned shape {shapes[0]}. For a function of one solution remove "
+                "vectorized."
             )
         shapes = [s[1:] for s in shapes]
     if any(len(s) > 1 for s in shapes):

@@ -148,7 +148,9 @@ def _parts(name: str, value: Any, calls: Mapping[str, Any]) -> Sequence[tuple[st
         if part not in PARTS:
             return Failure(f'fun returned a dict with {part!r}; it may have "fun", "ineq" and "eq".', odd=True)
         if part != "fun" and part in calls:
-            return Failure(f"fun returned {part}, and a function {part} was given besides: give one of them.", odd=True)
+            return Failure(
+                f"fun returned {part}, and a function {part} was given as well: give only one of them.", odd=True
+            )
     return named
 
 
@@ -197,6 +199,6 @@ def _shown(numbers: np.ndarray) -> str:
 
 
 def _no_reals(name: str, value: Any) -> Failure:
-    hint = " (did it end without `return`?)" if value is None else ""
+    hint = " (is the `return` missing?)" if value is None else ""
     what = "a number or a vector of real numbers"
     return Failure(f"{name} must return {what}; it returned {short(value)}{hint}.", odd=True)

@@ -9,12 +9,28 @@ import importlib
 import warnings
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
 
 from galapax.core.checks import reals, short
 from galapax.core.errors import InputError
+from galapax.measures.hypervolumes import hypervolume_2d, hypervolume_3d, hypervolume_estimate
+
+__all__ = [
+    "achieving",
+    "by_generation",
+    "closest_to",
+    "closest_to_ideal",
+    "hypervolume",
+    "hypervolume_2d",
+    "hypervolume_3d",
+    "hypervolume_estimate",
+    "igd",
+    "igd_plus",
+    "knee",
+    "non_dominated",
+    "spread",
+    "weighted",
+]
 
 
 def hypervolume(front: Any, reference: Any) -> float:
@@ -28,7 +44,7 @@ def hypervolume(front: Any, reference: Any) -> float:
     if outside:
         warnings.warn(
             f"{outside} of {len(points)} points do not dominate the reference point {short(corner.tolist())} and add "
-            "nothing to the hypervolume: choose one that is worse in every objective than all points of interest.",
+            "nothing to the hypervolume: choose one that is worse than all points of interest in every objective.",
             stacklevel=2,
         )
     return volume(points, corner)
@@ -46,25 +62,9 @@ def moocore() -> Any:
         return importlib.import_module("moocore")
     except ImportError:
         raise InputError(
-            "hypervolume needs the package moocore: pip install moocore; hypervolume_2d needs nothing."
+            "hypervolume needs the package moocore: pip install moocore; hypervolume_2d, hypervolume_3d and "
+            "hypervolume_estimate need nothing."
         ) from None
-
-
-def hypervolume_2d(objectives: Array, reference: Any, counted: Array | None = None) -> Array:
-    """The hypervolume of two objectives (n, 2), a scalar, in JAX: for `jit`, `vmap` and every generation of a run.
-
-    counted: (n,) bool, which rows take part, such as the feasible ones. Dominated rows may take part, they add nothing.
-    """
-    objectives = jnp.asarray(objectives)
-    corner = jnp.asarray(reference, objectives.dtype)
-    inside = jnp.all(objectives < corner, axis=1) & jnp.all(jnp.isfinite(objectives), axis=1)
-    if counted is not None:
-        inside &= counted
-    f1, f2 = (jnp.where(inside, objectives[:, k], corner[k]) for k in range(2))
-    f1, f2 = lax.sort((f1, f2), num_keys=2)
-    least = lax.cummin(f2)
-    before = jnp.concatenate([corner[1:], least[:-1]])
-    return jnp.sum((corner[0] - f1) * (before - least))
 
 
 def igd(front: Any, true_front: Any) -> float:
@@ -212,6 +212,28 @@ def closest_to_ideal(front: Any) -> int:
     return _least(np.linalg.norm(points, axis=1), failed)
 
 
+def closest_to(front: Any, point: np.ndarray) -> int:
+    """The row closest to a point (m,), distances in units of the front's range."""
+    points, failed = _scaled(front)
+    return _least(np.linalg.norm(points - _placed(front, point), axis=1), failed)
+
+
+def achieving(front: Any, levels: np.ndarray, weights: Any = None) -> int:
+    """The row that comes closest to reaching all levels (m,), or exceeds them by the most in its worst objective.
+
+    By the achievement function of Wierzbicki (1980), LNEMS 177:468-486: the greatest of weighted distances to the
+    levels, in units of the front's range, and a thousandth of their sum, which leaves out points that another
+    dominates. weights: (m,), above 0; all alike if left out.
+    """
+    points, failed = _scaled(front)
+    m = points.shape[1]
+    w = np.ones(m) if weights is None else reals(weights)
+    if w.shape != (m,) or not np.isfinite(w).all() or (w <= 0).any():
+        raise InputError(f"weights must be {m} numbers above 0, one per objective; got {short(weights)}.")
+    short_of = w / w.sum() * (points - _placed(front, levels))
+    return _least(short_of.max(axis=1) + 1e-3 * short_of.sum(axis=1), failed)
+
+
 def _front(front: Any, name: str = "front") -> np.ndarray:
     """Rows without failures, checked."""
     try:
@@ -263,6 +285,13 @@ def _scaled(front: Any) -> tuple[np.ndarray, np.ndarray]:
     low, span = points.min(axis=0), np.ptp(points, axis=0)
     failed = ~np.isfinite(whole).all(axis=1)
     return (np.where(failed[:, None], low, whole) - low) / np.where(span > 0, span, 1), failed
+
+
+def _placed(front: Any, point: np.ndarray) -> np.ndarray:
+    """A point (m,) in the units of `_scaled`."""
+    points = _front(front)
+    span = np.ptp(points, axis=0)
+    return (point - points.min(axis=0)) / np.where(span > 0, span, 1)
 
 
 def _least(values: np.ndarray, failed: np.ndarray) -> int:

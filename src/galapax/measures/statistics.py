@@ -62,7 +62,7 @@ def quantile_curves(histories: ArrayLike, q: ArrayLike = (0.0, 0.25, 0.5, 0.75, 
     best = _histories(histories)
     levels = _vector(q, "q")
     if not np.all((levels >= 0) & (levels <= 1)):
-        raise InputError(f"q must hold shares between 0 and 1, got {short(q)}; write 0.5 for the median.")
+        raise InputError(f"q must contain fractions between 0 and 1, got {short(q)}; write 0.5 for the median.")
     return _quantiles(best, levels)
 
 
@@ -127,7 +127,7 @@ def ert_interval(
     if not np.all((cost >= 0) & (cost < np.inf)):
         raise InputError(
             f"evaluations must be finite and not negative, got {short(evaluations)}; "
-            "give what a run without success spent, and say so in success."
+            "for an unsuccessful run give the evaluations it used, and False in success."
         )
     if not np.all((hit == 0) | (hit == 1)):
         raise InputError(f"success must hold True or False for each run, got {short(success)}.")
@@ -178,7 +178,7 @@ def ecdf_over_targets(histories: ArrayLike, nfev: ArrayLike, targets: ArrayLike)
     _nfev(nfev, best.shape[1])
     wanted = np.sort(_vector(targets, "targets"))
     if not np.all(np.isfinite(wanted)):
-        raise InputError(f"targets must be finite numbers, got {short(targets)}; log_targets chooses some.")
+        raise InputError(f"targets must be finite numbers, got {short(targets)}; log_targets can choose them.")
     reached = len(wanted) - np.searchsorted(wanted, best, side="left")
     return reached.mean(axis=0) / len(wanted)
 
@@ -285,7 +285,9 @@ def pairwise(samples: Mapping[str, ArrayLike], paired: bool = False) -> list[Com
     seed: the test is `wilcoxon`, and the effect the share of seeds at which `first` is better, ties counted half.
     """
     if not isinstance(samples, Mapping) or len(samples) < 2:
-        raise InputError(f"samples must name at least two to compare, as in {{'DE': [...]}}, got {short(samples)}.")
+        raise InputError(
+            f"samples must contain at least two named samples, as in {{'DE': [...]}}, got {short(samples)}."
+        )
     known = {name: _sample(values, f"samples[{name!r}]") for name, values in samples.items()}
     if paired and len({len(sample) for sample in known.values()}) > 1:
         lengths = ", ".join(f"{name}: {len(sample)}" for name, sample in known.items())
@@ -356,7 +358,7 @@ def _histories(histories: ArrayLike) -> np.ndarray:
     array = _reals(histories, "histories")
     if array.ndim != 2 or not array.size:
         raise InputError(
-            f"histories must be (runs, generations), got shape {array.shape}; put a single run into a list of one."
+            f"histories must be (runs, generations), got shape {array.shape}; wrap a single run in a list."
         )
     return _worst_for_nan(array)
 
@@ -366,7 +368,7 @@ def _nfev(nfev: ArrayLike, generations: int) -> np.ndarray:
     if len(spent) != generations:
         raise InputError(f"nfev must have one entry per generation of histories, {generations}, got {len(spent)}.")
     if not (np.all(np.isfinite(spent)) and spent[0] >= 0 and np.all(np.diff(spent) >= 0)):
-        raise InputError(f"nfev must count evaluations up to each generation and never fall, got {short(nfev)}.")
+        raise InputError(f"nfev must count evaluations up to each generation and never decrease, got {short(nfev)}.")
     return spent
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -21,6 +21,11 @@ def device() -> jax.Device:
     if isinstance(chosen, str):
         return jax.devices(chosen)[0]
     return chosen if chosen is not None else jax.devices()[0]
+
+
+def several() -> list[jax.Device]:
+    """The devices that the slices of an ensemble are spread over: all of this process's, unless one was chosen."""
+    return [device()] if CONFIG.jax_default_device is not None else jax.local_devices()
 
 
 def platform() -> str:
@@ -59,6 +64,42 @@ def settings() -> tuple[Any, ...]:
     return platform(), CONFIG.jax_default_device, bool(CONFIG.jax_enable_x64)
 
 
+def surroundings() -> Callable[[], AbstractContextManager[None]]:
+    """What another thread enters to compute as this one does: JAX keeps these settings for each thread."""
+    wide, where = bool(CONFIG.jax_enable_x64), CONFIG.jax_default_device
+
+    @contextmanager
+    def entered() -> Iterator[None]:
+        with jax.enable_x64(wide), jax.default_device(where):
+            yield
+
+    return entered
+
+
+def cores() -> int:
+    """How many cores this process may use: of the machine, and of the control group that it is in."""
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min([found, *_quotas()]))
+
+
+def _quotas(root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> list[int]:
+    """Cores that each group which the process is in, and each one around it, allows."""
+    allowed = []
+    for controllers, path in _groups(own):
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        for depth in range(len(parts) + 1):
+            if not controllers:
+                numbers = _words_in("/".join([root, *parts[:depth], "cpu.max"]))
+            elif "cpu" in controllers.split(","):
+                place = "/".join([root, "cpu", *parts[:depth]])
+                numbers = _words_in(f"{place}/cpu.cfs_quota_us") + _words_in(f"{place}/cpu.cfs_period_us")
+            else:
+                continue
+            if len(numbers) == 2 and all(word.isdigit() for word in numbers):  # "max" and -1 are no limit
+                allowed.append(max(1, round(int(numbers[0]) / max(1, int(numbers[1])))))
+    return allowed
+
+
 def free_memory() -> int:
     """Bytes that can still be had on the device."""
     here = device()
@@ -87,13 +128,8 @@ def _of_the_machine() -> int:
 
 def _of_its_groups(root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> list[int]:
     """What each group that the process is in, and each one around it, still allows."""
-    try:
-        with open(own, encoding="utf-8") as lines:
-            groups = [line.rstrip("\n").split(":", 2) for line in lines]
-    except OSError:
-        return []
     left = []
-    for _, controllers, path in (group for group in groups if len(group) == 3):
+    for controllers, path in _groups(own):
         if controllers not in ("", "memory"):
             continue
         folder, names = (
@@ -108,6 +144,24 @@ def _of_its_groups(root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup")
             if limit is not None and used is not None:
                 left.append(max(0, limit - used + (_number_in(f"{place}/memory.stat", names[2]) or 0)))
     return left
+
+
+def _groups(own: str) -> list[tuple[str, str]]:
+    """(controllers, path) of each control group that the process is in."""
+    try:
+        with open(own, encoding="utf-8") as lines:
+            found = [line.rstrip("\n").split(":", 2) for line in lines]
+    except OSError:
+        return []
+    return [(group[1], group[2]) for group in found if len(group) == 3]
+
+
+def _words_in(file: str) -> list[str]:
+    try:
+        with open(file, encoding="ascii") as lines:
+            return lines.read().split()
+    except (OSError, ValueError):
+        return []
 
 
 def _number_in(file: str, field: str | None = None) -> int | None:

@@ -10,6 +10,7 @@ same on every device, and plain array code that XLA fuses into whatever uses it:
 from __future__ import annotations
 
 import math
+import secrets
 from typing import Any
 
 import jax.numpy as jnp
@@ -37,6 +38,11 @@ def key(seed: int) -> np.ndarray:
     return np.array([int(seed) >> 32, int(seed) & 0xFFFFFFFF], _U32)
 
 
+def chosen(seed: int | None) -> int:
+    """The seed as it was given, or if it was None one that is drawn."""
+    return secrets.randbits(32) if seed is None else seed
+
+
 def fold(key: Array, number: Any) -> Array:
     """The child of `key` with that number: another one for every number, the same each time.
 
@@ -57,7 +63,7 @@ def split(key: Array, count: int = 2) -> tuple[Array, ...]:
 def bits(key: Array, shape: tuple[int, ...]) -> Array:
     """Random uint32 words of that shape."""
     if math.prod(shape) > 2**32:
-        raise InputError(f"one draw gives at most 2**32 random words, and shape {shape} asks for more.")
+        raise InputError(f"one draw gives at most 2**32 random words; shape {shape} needs more.")
     x = _positions(shape) * _U32(0x9E3779B9) + key[0]
     x = (x ^ (x >> 16)) * _U32(0x21F0AAAD) + key[1]  # between two rounds: another second word, another permutation
     x = (x ^ (x >> 15)) * _U32(0x735A2D97)
@@ -183,6 +189,11 @@ def _positions(shape: tuple[int, ...]) -> Array:
 def search_key(key: np.ndarray, number: int) -> np.ndarray:
     """The key (2,) of a run's search with that number, from 1; that of its first search is the run's own."""
     return np.stack(_threefry(key[None], np.array([number], _U32), np.ones(1, _U32)), axis=-1)[0]
+
+
+def island_keys(keys: np.ndarray, number: int) -> np.ndarray:
+    """The keys (R, 2) of the islands with that number, from 0, of runs with these keys."""
+    return np.stack(_threefry(keys, np.full(len(keys), number, _U32), np.full(len(keys), 2, _U32)), axis=-1)
 
 
 def run_keys(seed: int, first: int, count: int) -> np.ndarray:

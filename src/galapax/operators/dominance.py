@@ -13,39 +13,38 @@ on a GPU every step of a loop is a kernel, so there comparisons of all pairs are
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from galapax.numerics import devices, random
+from galapax.operators.ranking import (
+    columns_of,
+    counts_of,
+    dominates_columns,
+    finite_or_zero,
+    ranks_by_chains,
+    ranks_by_pushing,
+    ranks_by_sweep,
+    sound_values,
+)
+from galapax.operators.reductions import COUNTED, MAX, MIN, SUM, Columns, over_others, rows_by, split
 from galapax.operators.selection import feasible
 
-PAIRS_AT_ONCE = 2**28  # beyond so many pairs a reduction goes by tiles of rows, whatever XLA would make of it
-CPU_GROUP = 8  # points that one step of a loop on a CPU compares with all others
-SQUARED = 32  # blocks of so many points are chained by squares on a GPU, larger ones from halves
-NO_CHAIN = -(2**29)
-COUNTED = 8192  # up to so many points a GPU orders by comparing all pairs, which is one kernel; a sort is a dozen
-UNROLLED = 8  # up to so many blocks are settled one after another without a loop
 DRAWS = 128  # comparisons with random points that one reduction makes
-LONGEST = 4096  # others that one reduction goes over; XLA takes minutes to compile longer ones
-
-Columns = tuple[Array, ...]  # one array a column; the last one is the violation where there is one
 
 
 def dominance_counts(objectives: Array, violation: Array | None = None) -> Array:
     """How many of the points dominate each one, (n,) int32."""
-    columns, m = _columns(objectives, violation)
-    return _counts(columns, m)
+    columns, m = columns_of(objectives, violation)
+    return counts_of(columns, m)
 
 
 def first_front(objectives: Array, violation: Array | None = None) -> Array:
     """Which points are feasible, did not fail, and are dominated by none, (n,) bool."""
     sound = feasible(objectives, violation)
-    if objectives.shape[1] <= 2 and _on_cpu():
+    if objectives.shape[1] <= 2 and devices.on_cpu():
         return sound & (ranks(objectives, violation) == 0)
     return sound & (dominance_counts(objectives, violation) == 0)
 
@@ -56,7 +55,7 @@ def ranks(objectives: Array, violation: Array | None = None) -> Array:
     It is the length of the longest chain of points that ends in this one, each dominating the next. Infeasible points
     come in fronts after all feasible ones, in order of their violation, failed ones last.
     """
-    if not _on_cpu():
+    if not devices.on_cpu():
         return ranks_by_chains(objectives, violation)
     if objectives.shape[1] <= 2:
         return ranks_by_sweep(objectives, violation)[0]
@@ -65,7 +64,7 @@ def ranks(objectives: Array, violation: Array | None = None) -> Array:
 
 def ranks_and_crowding(objectives: Array, violation: Array | None = None) -> tuple[Array, Array]:
     """`ranks`, and `crowding_distance` in those fronts; for two objectives on a CPU in one go."""
-    if objectives.shape[1] <= 2 and _on_cpu():
+    if objectives.shape[1] <= 2 and devices.on_cpu():
         return ranks_by_sweep(objectives, violation)
     rank = ranks(objectives, violation)
     return rank, crowding_distance(objectives, rank)
@@ -73,8 +72,8 @@ def ranks_and_crowding(objectives: Array, violation: Array | None = None) -> tup
 
 def dominates(objectives: Array, violation: Array | None, others: Array, their_violation: Array | None) -> Array:
     """Row by row, whether a point dominates its like among the others, (n,) bool."""
-    a, m = _columns(objectives, violation)
-    return _dominates(a, _columns(others, their_violation)[0], m)
+    a, m = columns_of(objectives, violation)
+    return dominates_columns(a, columns_of(others, their_violation)[0], m)
 
 
 def crowding_distance(objectives: Array, rank: Array) -> Array:
@@ -85,7 +84,7 @@ def crowding_distance(objectives: Array, rank: Array) -> Array:
     others, so that of equal points at the end of a front with two objectives one is an end and not two. An objective
     in which a front has no range adds nothing; failed points get 0 but for their ends.
     """
-    if _on_cpu():
+    if devices.on_cpu():
         return crowding_by_sorting(objectives, rank)
     return crowding_by_pairs(objectives, rank)
 
@@ -95,15 +94,15 @@ def dominated_by_drawn(key: Array, objectives: Array, violation: Array | None, r
 
     The k rows of a column share the random points they are compared with.
     """
-    columns, m = _columns(objectives, violation)
+    columns, m = columns_of(objectives, violation)
     n, q = columns[0].shape[0], rows.shape[1]
     mine = tuple(c.at[rows].get(mode="promise_in_bounds") for c in columns)
 
     def beaten(index: Array) -> Array:  # by the points `index`, (..., q) -> (..., k, q)
         theirs = tuple(c.at[index].get(mode="promise_in_bounds")[..., None, :] for c in columns)
-        return _dominates(theirs, mine, m)
+        return dominates_columns(theirs, mine, m)
 
-    size = 1 if _on_cpu() else min(drawn, DRAWS)
+    size = 1 if devices.on_cpu() else min(drawn, DRAWS)
 
     def add(i: Any, found: Array) -> Array:
         index = random.integers(random.fold(key, i), (size, q), n)
@@ -121,7 +120,7 @@ def scaled(points: Array, counted: Array) -> Array:
     span = jnp.max(jnp.where(inside, points, -jnp.inf), axis=0) - low
     usable = (span > 0) & jnp.isfinite(span)
     shifted = points - jnp.where(usable, low, 0)
-    return _finite(shifted / jnp.where(usable, span, 1))
+    return finite_or_zero(shifted / jnp.where(usable, span, 1))
 
 
 def mean_distance(points: Array, counted: Array | None = None) -> Array:
@@ -136,7 +135,7 @@ def mean_distance(points: Array, counted: Array | None = None) -> Array:
     def term(row: Columns, other: Columns) -> Columns:
         return (_distance(row, other[:-1]) * other[-1],)
 
-    (sums,) = _over_others(term, (SUM,), _split(safe), (*_split(safe), weight))
+    (sums,) = over_others(term, (SUM,), split(safe), (*split(safe), weight))
     size = jnp.sum(weight)
     return jnp.sum(sums * weight) / jnp.maximum(size * (size - 1), 1)
 
@@ -158,181 +157,11 @@ def niche_counts(points: Array, radius: Any, others: Array | None = None, counte
         d = _distance(row, other[:-1])
         return (jnp.where(d > 0, jnp.maximum(1 - d * scale, 0), 1) * other[-1],)
 
-    return _over_others(term, (SUM,), _split(points), (*_split(safe), weight))[0]
+    return over_others(term, (SUM,), split(points), (*split(safe), weight))[0]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Ranks
-
-
-def ranks_by_sweep(objectives: Array, violation: Array | None = None) -> tuple[Array, Array]:
-    """Ranks and crowding distances of at most two objectives, in O(n log n): sort, then place one point after another.
-
-    Points come in order of (violation, f1, f2). A front's last point has the least f2 in it, so a point lies behind a
-    front if that f2 is no greater than its own, and the fronts behind which it lies are the first ones: a binary search
-    finds the next. The front's last point becomes its left neighbour, which spares sorting again for the crowding.
-    Of a batch of runs each is swept by itself, since a step for all of them at once would not write in place.
-    """
-    columns, m = _columns(objectives, violation)
-    return jax.custom_batching.sequential_vmap(partial(_sweep, m))(*columns)
-
-
-def _sweep(m: int, *columns: Array) -> tuple[Array, Array]:
-    n = columns[0].shape[0]
-    constrained = len(columns) > m
-    columns = (columns[0], columns[m - 1], *columns[m:])  # one objective is taken twice
-    rows = jnp.arange(n, dtype=jnp.int32)
-    *keys, order = lax.sort((*columns[2:], *columns[:2], rows), num_keys=len(columns), is_stable=True)
-    f1, f2 = keys[-2:]
-    differs = jnp.stack([k[1:] != k[:-1] for k in keys]).any(axis=0)
-    fresh = jnp.concatenate([jnp.ones(1, bool), differs])  # not equal to the point before it
-    group = jnp.zeros(n, bool)  # the first of those with its violation
-    if constrained:
-        group = jnp.concatenate([jnp.zeros(1, bool), keys[0][1:] != keys[0][:-1]])
-    halves = [2**bit for bit in reversed(range(n.bit_length()))]
-
-    def place(i: Array, carry: _Sweep) -> _Sweep:
-        # all that went before a new group of violation dominates it: its fronts come after those there are
-        base = jnp.where(group[i], carry.fronts, carry.base)
-        found = base
-        for half in halves:
-            further = found + half
-            behind = carry.least[jnp.minimum(further, n) - 1] <= f2[i]
-            found = jnp.where((further <= carry.fronts) & behind, further, found)
-        front = jnp.where(fresh[i], found, carry.front)
-        return _Sweep(
-            least=carry.least.at[front].set(f2[i]),
-            links=carry.links.at[i].set(carry.links[n + front]).at[n + front].set(i),
-            ranks=carry.ranks.at[i].set(front),
-            front=front,
-            base=base,
-            fronts=jnp.maximum(carry.fronts, front + 1),
-        )
-
-    zeros, zero, nobody = jnp.zeros(n, jnp.int32), jnp.zeros((), jnp.int32), jnp.full(2 * n, -1, jnp.int32)
-    end = lax.fori_loop(0, n, place, _Sweep(jnp.zeros(n, f2.dtype), nobody, zeros, zero, zero, zero))
-    left, last = end.links[:n], end.links[n:][end.ranks]
-    right = nobody[:n].at[jnp.where(left >= 0, left, n)].set(rows, mode="drop")
-    first = zeros.at[jnp.where(left >= 0, n, end.ranks)].set(rows, mode="drop")[end.ranks]
-    crowding = jnp.zeros(n, f1.dtype)
-    for values in (f1, f2)[:m]:
-        finite = _finite(values)
-        span = jnp.abs(finite[last] - finite[first])
-        gap = jnp.abs(finite[right] - finite[left])
-        crowding += jnp.where(span > 0, gap / jnp.where(span > 0, span, 1), 0)
-    crowding = jnp.where((left < 0) | (right < 0), jnp.inf, crowding)
-    return zeros.at[order].set(end.ranks), jnp.zeros_like(crowding).at[order].set(crowding)
-
-
-class _Sweep(NamedTuple):
-    least: Array  # (n,) by front: f2 of its last point
-    links: Array  # (2n,) the left neighbour of each point, then the last point of each front, -1 for none; as one array
-    # XLA writes it in place, as two it would copy them for every point
-    ranks: Array  # (n,) by point
-    front: Array  # of the point before
-    base: Array  # the first front of this group of violation
-    fronts: Array  # how many there are
-
-
-def ranks_by_pushing(objectives: Array, violation: Array | None = None) -> Array:
-    """Ranks for any number of objectives, in n steps of O(n m): each point in turn pushes those it dominates back.
-
-    Points come in lexicographic order, in which nobody is dominated by a later one, so a point's rank is settled when
-    its turn comes.
-    """
-    columns, m = _columns(objectives, violation)
-    n = columns[0].shape[0]
-    rows = jnp.arange(n, dtype=jnp.int32)
-    *keys, order = lax.sort((*columns[m:], *columns[:m], rows), num_keys=len(columns), is_stable=True)
-    ordered = (*keys[len(columns) - m :], *keys[: len(columns) - m])
-
-    def push(j: Array, ranks: Array) -> Array:
-        behind = _dominates(tuple(c[j] for c in ordered), ordered, m)
-        return jnp.maximum(ranks, jnp.where(behind, ranks[j] + 1, 0))
-
-    sorted_ranks = lax.fori_loop(0, n, push, jnp.zeros(n, jnp.int32))
-    return jnp.zeros(n, jnp.int32).at[order].set(sorted_ranks)
-
-
-def ranks_by_chains(objectives: Array, violation: Array | None = None, block: int | None = None) -> Array:
-    """Ranks for any number of objectives, in few steps that each compare many pairs, as a GPU likes it.
-
-    Points come in order of how many dominate them, in which nobody is dominated by a later one, in blocks of `block`
-    points, a power of two. First the longest chains inside each block are found, for all blocks at once, by joining
-    halves log2(block) times. Then block after block: how far earlier blocks push each point back, plus the longest
-    chain inside the block that leads on from there. That is O(n^2 m) comparisons in n / block steps, however many
-    fronts.
-    """
-    columns, m = _columns(objectives, violation)
-    n = columns[0].shape[0]
-    block = block or min(512 if n > 2**14 else 256, 2 ** max(n - 1, 1).bit_length())
-    order = rows_by(_counts(columns, m))
-    padded = -(-n // block) * block
-    ordered = tuple(jnp.pad(c[order], (0, padded - n), constant_values=jnp.inf) for c in columns)
-    chains = _chains(ordered, m, block)
-
-    def ranks_of(here: Columns, inside: Array, before: Columns, ranks: Array) -> Array:
-        """Of the points of a block, with the chains inside it, after others whose ranks are known."""
-
-        def term(row: Columns, other: Columns) -> Columns:  # those not yet settled, at -1, push nobody
-            return (jnp.where(_dominates(other[:-1], row, m), other[-1] + 1, 0),)
-
-        (pushed,) = _over_others(term, (MAX,), here, (*before, ranks))
-        return jnp.max(inside + pushed[None, :], axis=1)
-
-    def settle(b: Array, ranks: Array) -> Array:
-        here = tuple(lax.dynamic_slice_in_dim(c, b * block, block) for c in ordered)
-        inside = lax.dynamic_index_in_dim(chains, b, keepdims=False)
-        return lax.dynamic_update_slice_in_dim(ranks, ranks_of(here, inside, ordered, ranks), b * block, axis=0)
-
-    blocks = padded // block
-    if blocks > UNROLLED:
-        settled = lax.fori_loop(0, blocks, settle, jnp.full(padded, -1, jnp.int32))
-    else:
-        settled = jnp.max(chains[0], axis=1)
-        for b in range(1, blocks):
-            here, before = (tuple(c[i:j] for c in ordered) for i, j in ((b * block, (b + 1) * block), (0, b * block)))
-            settled = jnp.concatenate([settled, ranks_of(here, chains[b], before, settled)])
-    return jnp.zeros(n, jnp.int32).at[order].set(settled[:n])
-
-
-def _chains(ordered: Columns, m: int, block: int) -> Array:
-    """In each block the length of the longest chain from j to i, (blocks, i, j) int32: 0 from i to i, NO_CHAIN if none.
-
-    In matrices where the sum is a maximum and the product a sum, each square doubles the length of the chains it knows:
-    that gives short blocks, in few kernels. Then with the chains of two halves, those of the whole that cross from one
-    to the other are chain, one domination, chain: two products, and far less work than squares.
-    """
-    size = min(block, SQUARED)
-    here = tuple(c.reshape(-1, size) for c in ordered)
-    step = _dominates(tuple(c[:, None, :] for c in here), tuple(c[:, :, None] for c in here), m)
-    itself = jnp.where(jnp.eye(size, dtype=bool), 0, NO_CHAIN).astype(jnp.int32)
-    chains = jnp.where(step, 1, itself)
-    for _ in range((size - 1).bit_length()):
-        chains = jnp.maximum(chains, _longest(chains, chains))
-    while size < block:
-        halves = tuple(c.reshape(-1, 2, size) for c in ordered)
-        first = tuple(c[:, 0, None, :] for c in halves)
-        second = tuple(c[:, 1, :, None] for c in halves)
-        # (pairs, i in the second, j in the first)
-        step = jnp.where(_dominates(first, second, m), 1, NO_CHAIN).astype(jnp.int32)
-        chains = chains.reshape(-1, 2, size, size)
-        upper, lower = chains[:, 0], chains[:, 1]
-        across = _longest(lower, _longest(step, upper))
-        nothing = jnp.full_like(across, NO_CHAIN)
-        top = jnp.concatenate([upper, nothing], axis=2)
-        chains = jnp.concatenate([top, jnp.concatenate([across, lower], axis=2)], axis=1)
-        size *= 2
-    return chains
-
-
-def _longest(a: Array, b: Array) -> Array:
-    """max over k of a[i, k] + b[k, j], kept from running off below NO_CHAIN."""
-    return jnp.maximum(jnp.max(a[:, :, :, None] + b[:, None, :, :], axis=2), NO_CHAIN)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Crowding
+def _distance(row: Columns, other: Columns) -> Array:
+    return jnp.sqrt(sum(((p - q) ** 2 for p, q in zip(row, other, strict=True)), start=jnp.zeros((), row[0].dtype)))
 
 
 def crowding_by_sorting(objectives: Array, rank: Array) -> Array:
@@ -340,7 +169,7 @@ def crowding_by_sorting(objectives: Array, rank: Array) -> Array:
     n = objectives.shape[0]
     rows = jnp.arange(n, dtype=jnp.int32)
     total = jnp.zeros(n, objectives.dtype)
-    for k, values in enumerate(_split(_sound(objectives))):
+    for k, values in enumerate(split(sound_values(objectives))):
         tie = rows if k == 0 else -rows
         by_front, sorted_values, signed = lax.sort((rank, values, tie), num_keys=3)
         order = signed if k == 0 else -signed
@@ -359,7 +188,7 @@ def crowding_by_pairs(objectives: Array, rank: Array) -> Array:
     """`crowding_distance` by comparing all pairs, without sorting."""
     n, m = objectives.shape
     rows = jnp.arange(n, dtype=jnp.int32)
-    columns = (*_split(_sound(objectives)), jnp.asarray(rank), rows)
+    columns = (*split(sound_values(objectives)), jnp.asarray(rank), rows)
 
     def term(row: Columns, other: Columns) -> Columns:
         same = row[-2] == other[-2]
@@ -375,7 +204,7 @@ def crowding_by_pairs(objectives: Array, rank: Array) -> Array:
                 out.append(jnp.where(wanted, theirs, jnp.inf))
         return tuple(out)
 
-    found = _over_others(term, (MAX, MAX, MIN, MIN) * m, columns, columns)
+    found = over_others(term, (MAX, MAX, MIN, MIN) * m, columns, columns)
     total = jnp.zeros(n, objectives.dtype)
     for k in range(m):
         left, high, right, low = found[4 * k : 4 * k + 4]
@@ -385,175 +214,19 @@ def crowding_by_pairs(objectives: Array, rank: Array) -> Array:
     return total
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Order
-
-
 def best_rows(rank: Array, spread: Array, count: int) -> Array:
     """The `count` best rows by lower rank, then greater spread, then lower row, (count,) int32.
 
     rank: (n,) int32. spread: (n,), at least 0, may be +inf; compared in float32.
     """
     n = rank.shape[0]
-    if _on_cpu() or n > COUNTED:
+    if devices.on_cpu() or n > COUNTED:
         margin = jnp.sort(rank)[count - 1]  # the last rank of which some are taken; one sort of plain numbers is cheap
     else:
-        (reached,) = _over_others(
-            lambda row, other: ((other[0] <= row[0]).astype(jnp.int32),), (SUM,), (rank,), (rank,)
-        )
+        (reached,) = over_others(lambda row, other: ((other[0] <= row[0]).astype(jnp.int32),), (SUM,), (rank,), (rank,))
         margin = jnp.min(jnp.where(reached >= count, rank, n))
     inside = jnp.clip(spread.astype(jnp.float32), 0, jnp.finfo(jnp.float32).max)
     keys = jnp.where(rank < margin, jnp.inf, jnp.where(rank == margin, inside, -1))
-    if _on_cpu() or n > COUNTED:
+    if devices.on_cpu() or n > COUNTED:
         return lax.top_k(keys, count)[1]
     return rows_by(-keys)[:count]
-
-
-def rows_by(*keys: Array) -> Array:
-    """The rows by rising keys (n,), the first key first, among equals the lower row first, (n,) int32."""
-    n = keys[0].shape[0]
-    rows = jnp.arange(n, dtype=jnp.int32)
-    if _on_cpu() or n > COUNTED:
-        return lax.sort((*keys, rows), num_keys=len(keys), is_stable=True)[-1]
-
-    def term(row: Columns, other: Columns) -> Columns:
-        before = other[-1] < row[-1]
-        for mine, theirs in zip(reversed(row[:-1]), reversed(other[:-1]), strict=True):
-            before = (theirs < mine) | ((theirs == mine) & before)
-        return (before.astype(jnp.int32),)
-
-    (place,) = _over_others(term, (SUM,), (*keys, rows), (*keys, rows))
-    return jnp.zeros(n, jnp.int32).at[place].set(rows, unique_indices=True, mode="promise_in_bounds")
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What the above share
-
-
-def _on_cpu() -> bool:
-    return devices.on_cpu()
-
-
-def _finite(values: Array) -> Array:
-    return jnp.where(jnp.isfinite(values), values, 0)
-
-
-def _sound(objectives: Array) -> Array:
-    """With 0 in place of the rows that failed."""
-    return jnp.where(jnp.all(jnp.isfinite(objectives), axis=1, keepdims=True), objectives, 0)
-
-
-def _split(points: Array) -> Columns:
-    return tuple(jnp.asarray(points)[:, k] for k in range(points.shape[1]))
-
-
-def _columns(objectives: Array, violation: Array | None) -> tuple[Columns, int]:
-    """Objectives and violation as columns, +inf for failed points, and the number of objectives."""
-    failed = ~jnp.all(jnp.isfinite(objectives), axis=1)
-    if violation is not None:
-        failed |= ~jnp.isfinite(violation)
-    columns = _split(jnp.where(failed[:, None], jnp.inf, objectives))
-    if violation is not None:
-        columns = (*columns, jnp.where(failed, jnp.inf, jnp.maximum(violation, 0)))
-    return columns, objectives.shape[1]
-
-
-def _dominates(a: Columns, b: Columns, m: int) -> Array:
-    """Whether `a` dominates `b`, both as columns with m objectives, after broadcasting."""
-    no_worse, no_better = a[0] <= b[0], a[0] >= b[0]
-    for p, q in zip(a[1:m], b[1:m], strict=True):
-        no_worse &= p <= q
-        no_better &= p >= q
-    pareto = no_worse & ~no_better
-    if len(a) == m:
-        return pareto
-    return (a[m] < b[m]) | ((a[m] == b[m]) & pareto)
-
-
-def _counts(columns: Columns, m: int) -> Array:
-    def term(row: Columns, other: Columns) -> Columns:
-        return (_dominates(other, row, m).astype(jnp.int32),)
-
-    return _over_others(term, (SUM,), columns, columns)[0]
-
-
-def _distance(row: Columns, other: Columns) -> Array:
-    return jnp.sqrt(sum(((p - q) ** 2 for p, q in zip(row, other, strict=True)), start=jnp.zeros((), row[0].dtype)))
-
-
-class _Reduction(NamedTuple):
-    pair: Callable[[Array, Array], Array]
-    whole: Callable[..., Array]
-    start: Callable[[Any], Any]
-
-
-SUM = _Reduction(jnp.add, jnp.sum, lambda dtype: 0)
-MAX = _Reduction(jnp.maximum, jnp.max, lambda dtype: _limits(dtype)[0])
-MIN = _Reduction(jnp.minimum, jnp.min, lambda dtype: _limits(dtype)[1])
-
-
-def _limits(dtype: Any) -> tuple[Any, Any]:
-    if jnp.issubdtype(dtype, jnp.integer):
-        return jnp.iinfo(dtype).min, jnp.iinfo(dtype).max
-    return -jnp.inf, jnp.inf
-
-
-def _over_others(
-    term: Callable[[Columns, Columns], Columns], reductions: tuple[_Reduction, ...], rows: Columns, others: Columns
-) -> Columns:
-    """For each row the terms with all others, reduced: columns (n,), one for each of the `reductions`.
-
-    term(row, other): its columns for a row and another one, which may be arrays of any shape, from theirs.
-    """
-    if _on_cpu():
-        return reduce_in_turn(term, reductions, rows, others)
-    n, q = rows[0].shape[0], others[0].shape[0]
-    return reduce_by_tiles(term, reductions, rows, others, min(n, max(1, PAIRS_AT_ONCE // q)))
-
-
-def reduce_in_turn(
-    term: Callable[[Columns, Columns], Columns], reductions: tuple[_Reduction, ...], rows: Columns, others: Columns
-) -> Columns:
-    """`_over_others` by a loop over the others, a few at a time, each step a vector operation over the rows."""
-    q = others[0].shape[0]
-
-    def add(j: Any, totals: Columns) -> Columns:
-        terms = term(rows, tuple(c[j] for c in others))
-        return tuple(r.pair(total, t) for r, total, t in zip(reductions, totals, terms, strict=True))
-
-    def group(g: Array, totals: Columns) -> Columns:
-        for i in range(CPU_GROUP):
-            totals = add(g * CPU_GROUP + i, totals)
-        return totals
-
-    shapes = jax.eval_shape(lambda: term(rows, tuple(c[0] for c in others)))
-    totals = tuple(jnp.full(s.shape, r.start(s.dtype), s.dtype) for r, s in zip(reductions, shapes, strict=True))
-    totals = lax.fori_loop(0, q // CPU_GROUP, group, totals)
-    for j in range(q - q % CPU_GROUP, q):
-        totals = add(j, totals)
-    return totals
-
-
-def reduce_by_tiles(
-    term: Callable[[Columns, Columns], Columns],
-    reductions: tuple[_Reduction, ...],
-    rows: Columns,
-    others: Columns,
-    tile: int,
-) -> Columns:
-    """`_over_others` by reductions into which XLA fuses the comparisons of `tile` rows with all others."""
-    n, q = rows[0].shape[0], others[0].shape[0]
-
-    def whole(part: Columns) -> Columns:
-        totals: Columns = ()
-        for start in range(0, q, LONGEST):
-            terms = term(tuple(c[:, None] for c in part), tuple(c[None, start : start + LONGEST] for c in others))
-            some = tuple(r.whole(t, axis=1) for r, t in zip(reductions, terms, strict=True))
-            totals = tuple(r.pair(a, b) for r, a, b in zip(reductions, totals, some, strict=True)) if totals else some
-        return totals
-
-    if tile >= n:
-        return whole(rows)
-    padded = -(-n // tile) * tile
-    tiles = tuple(jnp.pad(c, (0, padded - n)).reshape(-1, tile) for c in rows)
-    return tuple(out.reshape(-1)[:n] for out in lax.map(whole, tiles))

@@ -7,7 +7,7 @@ import numpy as np
 from jax import Array, lax
 
 from galapax.numerics import random
-from galapax.operators.dominance import rows_by
+from galapax.operators.reductions import rows_by
 
 _U32 = np.uint32
 

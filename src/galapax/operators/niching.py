@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from galapax.numerics import random
-from galapax.operators.dominance import rows_by
+from galapax.operators.reductions import rows_by
 
 AXIS = 1e-6  # weight of the other axes in the search for an axis's extreme point
 LITTLE = 1e-3  # what counts as 0 there, as in the authors' program, and in units of the range

@@ -13,7 +13,7 @@ from galapax.core.checks import whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.operators.constraints import PASSING, epsilon_level, first_level, relaxed
-from galapax.operators.dominance import rows_by
+from galapax.operators.reductions import rows_by
 
 FEWEST = 18  # individuals, unless another number is given
 ROUNDS = 50  # generations of the first size that a budget of evaluations should allow
@@ -28,7 +28,7 @@ class Horizon(NamedTuple):
 
 def check_sizes(first: Any, last: Any) -> None:
     """Refuse sizes of a population, at first (None for a usual one) and at last, that cannot work."""
-    why = "besides the best, each individual draws two partners"
+    why = "each individual needs two partners as well as the best"
     whole(last, "last_population", 4, why)
     if first is not None and whole(first, "population", 4, why) < last:
         raise InputError(f"last_population must be at most population, {first}; got {last}.")

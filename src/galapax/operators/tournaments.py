@@ -7,7 +7,8 @@ from jax import Array
 
 from galapax.core.evaluation import Population
 from galapax.numerics import random
-from galapax.operators.dominance import dominates, rows_by
+from galapax.operators.dominance import dominates
+from galapax.operators.reductions import rows_by
 from galapax.operators.selection import take
 
 

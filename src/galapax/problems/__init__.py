@@ -20,9 +20,13 @@ from galapax.problems import (
     cec2006_g14_g24,
     classic,
     constrained,
+    constrained_fronts,
     dtlz,
+    engineering,
     minmax,
+    mixed,
     multiobjective,
+    wfg,
 )
 from galapax.problems.bbob import bbob, suite
 
@@ -78,6 +82,14 @@ PROBLEMS: dict[str, Callable[..., Problem | MinMaxProblem]] = {
     "g23": cec2006_g14_g24.g23,
     "g24": cec2006_g14_g24.g24,
     "spring": constrained.spring,
+    "coil_spring": mixed.coil_spring,
+    "gear_train": mixed.gear_train,
+    "knapsack": mixed.knapsack,
+    "machines": mixed.machines,
+    "petrol": mixed.petrol,
+    "pressure_vessel": mixed.pressure_vessel,
+    "reinforced_beam": mixed.reinforced_beam,
+    "speed_reducer": mixed.speed_reducer,
     "cde_p1": minmax.cde_p1,
     "minmax_damped_cosine": minmax.minmax_damped_cosine,
     "minmax_damped_sine": minmax.minmax_damped_sine,
@@ -108,6 +120,31 @@ PROBLEMS: dict[str, Callable[..., Problem | MinMaxProblem]] = {
     "dtlz5": dtlz.dtlz5,
     "dtlz6": dtlz.dtlz6,
     "dtlz7": dtlz.dtlz7,
+    "wfg1": wfg.wfg1,
+    "wfg2": wfg.wfg2,
+    "wfg4": wfg.wfg4,
+    "wfg5": wfg.wfg5,
+    "wfg6": wfg.wfg6,
+    "wfg7": wfg.wfg7,
+    "wfg8": wfg.wfg8,
+    "wfg9": wfg.wfg9,
+    "tnk": constrained_fronts.tnk,
+    "mw1": constrained_fronts.mw1,
+    "mw2": constrained_fronts.mw2,
+    "mw3": constrained_fronts.mw3,
+    "mw4": constrained_fronts.mw4,
+    "mw8": constrained_fronts.mw8,
+    "mw13": constrained_fronts.mw13,
+    "c1_dtlz1": constrained_fronts.c1_dtlz1,
+    "c1_dtlz3": constrained_fronts.c1_dtlz3,
+    "c2_dtlz2": constrained_fronts.c2_dtlz2,
+    "c3_dtlz1": constrained_fronts.c3_dtlz1,
+    "c3_dtlz4": constrained_fronts.c3_dtlz4,
+    "osy": engineering.osy,
+    "welded_beam": engineering.welded_beam,
+    "car_side_impact": engineering.car_side_impact,
+    "water_resources": engineering.water_resources,
+    "crashworthiness": engineering.crashworthiness,
     "blending": blending.blending,
     "blending_as_printed": blending.blending_as_printed,
     "blending7": blending.blending7,
@@ -126,7 +163,7 @@ def get(name: str, **parameters: int) -> Any:
     accepted = inspect.signature(PROBLEMS[name]).parameters
     for parameter, value in parameters.items():
         if parameter not in accepted:
-            takes = f"takes only {', '.join(accepted)}" if accepted else "takes no parameters, its size is fixed"
+            takes = f"takes only {', '.join(accepted)}" if accepted else "takes no parameters (its size is fixed)"
             raise InputError(f"{name} has no parameter {parameter!r}: it {takes}.")
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise InputError(f"{parameter} of {name} must be a whole number, got {value!r}.")

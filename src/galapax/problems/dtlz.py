@@ -23,7 +23,7 @@ Array = jax.Array
 DEB = "Deb, Thiele, Laumanns & Zitzler (2005), Scalable test problems for evolutionary multiobjective optimization"
 
 
-def _simplex(m: int, n: int) -> np.ndarray:
+def simplex(m: int, n: int) -> np.ndarray:
     """At most `n`, and at least m, evenly spaced points of the simplex, corners included."""
     divisions = 1
     while size(m, (divisions + 1, 0)) <= n:
@@ -32,11 +32,11 @@ def _simplex(m: int, n: int) -> np.ndarray:
 
 
 def _flat_front(m: int, n: int) -> np.ndarray:
-    return 0.5 * _simplex(m, n)
+    return 0.5 * simplex(m, n)
 
 
-def _octant_front(m: int, n: int) -> np.ndarray:
-    points = _simplex(m, n)
+def octant_front(m: int, n: int) -> np.ndarray:
+    points = simplex(m, n)
     return points / np.linalg.norm(points, axis=1, keepdims=True)
 
 
@@ -111,7 +111,7 @@ def _products(keep: Array, leave: Array) -> Array:
     return jnp.stack(parts)
 
 
-def _on_sphere(g: Array, turns: Array) -> Array:
+def on_sphere(g: Array, turns: Array) -> Array:
     """The point of the sphere of radius 1 + g at these m - 1 angles, in quarter turns from 0 to 1."""
 
     def sine(turn: Array) -> Array:
@@ -123,7 +123,7 @@ def _on_sphere(g: Array, turns: Array) -> Array:
 
 def _on_arc(g: Array, x: Array) -> Array:
     """The second angle closes in on half a quarter turn as g falls to 0, so that the front is a curve."""
-    return _on_sphere(g, jnp.stack([x[0], 0.5 * (1.0 + 2.0 * g * x[1]) / (1.0 + g)]))
+    return on_sphere(g, jnp.stack([x[0], 0.5 * (1.0 + 2.0 * g * x[1]) / (1.0 + g)]))
 
 
 def _dtlz1(k: int, x: Array) -> Array:
@@ -144,7 +144,7 @@ def dtlz1(dim: int = 0, objectives: int = 3) -> Problem:
     )
 
 
-def _octant_hypervolume(m: int) -> float:
+def octant_hypervolume(m: int) -> float:
     """A box of 1.1 less the part of the unit ball in it."""
     return 1.1**m - math.pi ** (m / 2) / math.gamma(m / 2 + 1) / 2**m
 
@@ -158,14 +158,14 @@ def _spherical(number: int, title: str, fun: Callable[[int, Array], Array], dim:
         title,
         partial(fun, m - 1),
         dim or m + 9,
-        front=partial(_octant_front, m),
+        front=partial(octant_front, m),
         reference_point=(1.1,) * m,
-        hypervolume=_octant_hypervolume(m),
+        hypervolume=octant_hypervolume(m),
     )
 
 
 def _dtlz2(k: int, x: Array) -> Array:
-    return _on_sphere(_smooth(x[k:]), x[:k])
+    return on_sphere(_smooth(x[k:]), x[:k])
 
 
 def dtlz2(dim: int = 0, objectives: int = 3) -> Problem:
@@ -174,7 +174,7 @@ def dtlz2(dim: int = 0, objectives: int = 3) -> Problem:
 
 
 def _dtlz3(k: int, x: Array) -> Array:
-    return _on_sphere(_rugged(x[k:]), x[:k])
+    return on_sphere(_rugged(x[k:]), x[:k])
 
 
 def dtlz3(dim: int = 0, objectives: int = 3) -> Problem:
@@ -183,7 +183,7 @@ def dtlz3(dim: int = 0, objectives: int = 3) -> Problem:
 
 
 def _dtlz4(k: int, x: Array) -> Array:
-    return _on_sphere(_smooth(x[k:]), x[:k] ** 100)
+    return on_sphere(_smooth(x[k:]), x[:k] ** 100)
 
 
 def dtlz4(dim: int = 0, objectives: int = 3) -> Problem:

@@ -38,6 +38,15 @@ def along_curve(curve: Callable[[np.ndarray], np.ndarray], segments: Segments, n
     return curve(np.interp(np.linspace(0.0, length[-1], n), length, t))
 
 
+def spread_over(points: np.ndarray, n: int) -> np.ndarray:
+    """`n` of the points (k, 2) of a dense curve, evenly spaced along it; gaps between its pieces count for nothing."""
+    points = points[np.lexsort(points.T[::-1])]
+    steps = np.linalg.norm(np.diff(points / np.ptp(points, axis=0), axis=0), axis=1)
+    length = np.concatenate([[0.0], np.cumsum(np.where(steps > 100 * np.median(steps), 0.0, steps))])
+    rows = np.searchsorted(length, np.linspace(0.0, length[-1], n) * (1 - 1e-12))
+    return points[np.unique(rows)]
+
+
 # The two-objective fronts as curves of t; t is the square root of f1 where f2 falls vertically at f1 = 0.
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from galapax.core.checks import short
+from galapax.core.checks import reals, short
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population
 from galapax.measures import indicators
@@ -57,6 +57,7 @@ def union(fronts: Sequence[Population]) -> Population:
 
 
 CHOICES = ("knee", "ideal")
+ASK = "ask"
 
 
 def knee(values: np.ndarray, sign: float) -> int:
@@ -64,24 +65,74 @@ def knee(values: np.ndarray, sign: float) -> int:
     return choose(values, sign, "knee")
 
 
-def choose(values: np.ndarray, sign: float, how: Any) -> int:
-    """A row of the front with these values (k, m): "knee", "ideal" (closest to it), or weights of the objectives (m,).
+def choose(values: np.ndarray, sign: float, how: Any = "knee", *, reference: Any = None, aspiration: Any = None) -> int:
+    """A row of the front with these values (k, m).
 
+    how: "knee", "ideal" (closest to it), or weights of the objectives (m,). reference: a point (m,) to be close to.
+    aspiration: levels (m,) to be reached, by the achievement function, with `how` as its weights if given.
     sign: -1 for objectives that are maximised.
     """
     if not len(values):
         raise InputError("the front is empty, so there is no point to choose; the message says what was found.")
+    if reference is not None and aspiration is not None:
+        raise InputError("choose takes a reference or an aspiration, not both: the first is to be near, the other to "
+                         "be reached.")  # fmt: skip
+    points = sign * values
+    if reference is not None:
+        if not _is_word(how, "knee"):  # the default
+            raise InputError("choose takes a reference alone, without weights or a word.")
+        return indicators.closest_to(points, sign * _levels(reference, "reference", values.shape[1]))
+    if aspiration is not None:
+        weights = None if _is_word(how, "knee") else how
+        if isinstance(weights, str):
+            raise InputError(f"choose takes an aspiration with weights or alone, and not with {how!r}.")
+        return indicators.achieving(points, sign * _levels(aspiration, "aspiration", values.shape[1]), weights)
     if isinstance(how, str):
         if how not in CHOICES:
             raise InputError(
-                f"choose takes {' or '.join(map(repr, CHOICES))} or one weight per objective; got {how!r}."
+                f"choose takes {' or '.join(map(repr, CHOICES))}, {ASK!r} or one weight per objective; got {how!r}."
             )
-        return {"knee": indicators.knee, "ideal": indicators.closest_to_ideal}[how](sign * values)
+        return {"knee": indicators.knee, "ideal": indicators.closest_to_ideal}[how](points)
     try:
-        return indicators.weighted(sign * values, how)
+        return indicators.weighted(points, how)
     except ValueError as error:
         if isinstance(error, InputError):
             raise
         raise InputError(
-            f"choose takes {' or '.join(map(repr, CHOICES))} or one weight per objective; got {short(how)}."
+            f"choose takes {' or '.join(map(repr, CHOICES))}, {ASK!r} or one weight per objective; got {short(how)}."
         ) from None
+
+
+def _is_word(how: Any, word: str) -> bool:
+    return isinstance(how, str) and how == word
+
+
+def _levels(given: Any, name: str, m: int) -> np.ndarray:
+    """One finite number per objective."""
+    try:
+        levels = reals(given)
+    except ValueError:
+        levels = np.zeros(0)
+    if levels.shape != (m,) or not np.isfinite(levels).all():
+        raise InputError(f"{name} must be {m} finite numbers, one per objective; got {short(given)}.")
+    return levels
+
+
+def trade_offs(values: np.ndarray, sign: float, rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """What a step from some rows of a front (k, m) to a neighbour gains and costs: (r, m) rows, and (r, m, m) changes.
+
+    The neighbour j of a row is the nearest point that is better in objective j, distances in units of the front's
+    range; -1 where there is none. changes[i, j] are its values less those of the row, as the user means them; NaN
+    where there is none.
+    """
+    points, span = sign * values, np.ptp(values, axis=0)
+    unit, m = points / np.where(span > 0, span, 1), values.shape[1]
+    neighbours, changes = np.full((len(rows), m), -1), np.full((len(rows), m, m), np.nan)
+    for i, row in enumerate(rows):
+        far = np.linalg.norm(unit - unit[row], axis=1)
+        for j in range(m):
+            better = points[:, j] < points[row, j]
+            if better.any():
+                neighbours[i, j] = int(np.argmin(np.where(better, far, np.inf)))
+                changes[i, j] = values[neighbours[i, j]] - values[row]
+    return neighbours, changes

@@ -11,15 +11,16 @@ import numpy as np
 
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
-from galapax.core.hooks import offered
+from galapax.core.hooks import Shown, offered
 from galapax.core.problem import Described
 from galapax.core.stop import Stop
 from galapax.measures.statistics import expected_running_time, wilson_interval
-from galapax.results.front import Front, choose, knee
+from galapax.results.asking import Ask, chosen_by_asking, in_terminal
+from galapax.results.front import ASK, Front, choose, knee
 
 
-@dataclass(frozen=True)
-class History:
+@dataclass(frozen=True, repr=False)
+class History(Shown):
     """One row per generation. For a single run each array is (G,), for R runs (R, G); for m objectives (..., m).
 
     best: the best value so far; of a run that has found no feasible point yet, the least infeasible one's value. Of
@@ -27,7 +28,8 @@ class History:
     mean, worst: over the surviving individuals.
     violation, feasible_share: with constraints, the best one's violation and the share of feasible individuals.
     x: with history="x", the best individual itself, one axis more.
-    hypervolume: of two objectives with a reference point, that of the feasible survivors (or of the archive).
+    hypervolume: of several objectives with a reference point, that of the feasible survivors (or of the archive);
+        of four and more an unbiased estimate, whose error `indicators.hypervolume_estimate` tells.
     A run of an ensemble that stopped early repeats its last row. Where runs were polished, that is one row more, after
     the last generation.
     """
@@ -53,14 +55,29 @@ class History:
         """The history of a single run as that of an ensemble of one."""
         return self._each(lambda part: part[None])
 
+    def to_dataframe(self) -> Any:
+        """A pandas DataFrame with one row per generation; of an ensemble, one per run (from 0) and generation."""
+        return offered("frame")(self)
+
+    @property
+    def runs(self) -> int | None:
+        """The number of runs of an ensemble; None for a single run."""
+        ensemble = self.best.ndim == 3 or (self.best.ndim == 2 and self.best.shape[1] == len(self))
+        return len(self.best) if ensemble else None
+
+    def __repr__(self) -> str:
+        runs = "" if self.runs is None else f", {self.runs} runs"
+        kept = ", ".join(f.name for f in fields(self) if getattr(self, f.name) is not None)
+        return f"History({len(self)} generations{runs}: {kept})"
+
     def _each(self, change: Callable[[np.ndarray], np.ndarray]) -> History:
         shared = ("generation",) if self.nfev.ndim == 2 else ("generation", "nfev")
         parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in shared}
         return replace(self, **{name: change(part) for name, part in parts.items() if part is not None})
 
 
-@dataclass(frozen=True)
-class Runs:
+@dataclass(frozen=True, repr=False)
+class Runs(Shown):
     """The runs of an ensemble, one entry each."""
 
     number: np.ndarray  # (R,) run numbers, as `minimize(..., first_run=)` counts them
@@ -73,7 +90,7 @@ class Runs:
     success: np.ndarray  # (R,) bool
     history: History | None
     fronts: list[Front] | None = None  # of several objectives; without the values of the constraints
-    hypervolume: np.ndarray | None = None  # (R,), of two objectives with a reference point
+    hypervolume: np.ndarray | None = None  # (R,), of several objectives with a reference point
 
     def __len__(self) -> int:
         return len(self.fun)
@@ -94,7 +111,7 @@ class Runs:
         values = self.fun if self.fronts is None else self.hypervolume
         if values is None:
             raise InputError(
-                "runs with several objectives are compared by their hypervolume: give the Problem a reference_point."
+                "runs with several objectives are compared by hypervolume: give the Problem a reference_point."
             )
         return np.asarray(values, np.float64)
 
@@ -107,29 +124,45 @@ class Runs:
         """Expected running time: evaluations of all runs per successful run."""
         return expected_running_time(self.nfev, self.success)
 
+    def to_dataframe(self) -> Any:
+        """A pandas DataFrame with one row per run."""
+        return offered("frame")(self)
 
-class Result(dict[str, Any]):
+    def __repr__(self) -> str:
+        found = f"success {int(self.success.sum())} of {len(self)}"
+        if self.fronts is None or self.hypervolume is not None:
+            low, median, high = self.quantiles((0.0, 0.5, 1.0))
+            name = "fun" if self.fronts is None else "hypervolume"
+            found = f"{name} between {low:.6g} and {high:.6g}, median {median:.6g}; {found}"
+        return f"Runs({len(self)} runs: {found}; {self.nfev.sum():,} evaluations)"
+
+
+LISTED = 12  # variables that a repr names
+
+
+class Result(dict[str, Any], Shown):
     """The outcome of `minimize`, used by attribute or as a mapping, like scipy's OptimizeResult.
 
-    x, fun: the best solution (of all runs) and its value. feasible, violation: does it break constraints, how far.
-    success: whether it found what it was to find: a feasible point that reaches the target, or without a target, to
-    which the search converged. stop, message: which rule ended it, as a word and in a sentence.
+    x, fun: the best solution (of all runs) and its value.
+    feasible, violation: whether it satisfies the constraints, and its total violation.
+    success: True if the answer is feasible and reached the target or, without a target, the search converged.
+    stop, message: which rule ended the run, as a word and as a sentence.
     nit, nfev, n_failed: generations, evaluated points and failed evaluations (nit of the best run, the others of all).
-    failures: of a black box, the first few points that failed, each with `x` and `error`. n_cached: with cache=True,
-    points whose values were known.
+    failures: for a black box, the first few failed points, each with `x` and `error`.
+    n_cached: with cache=True, the number of points found in the cache.
     ineq, eq: constraint values at x. population, population_fitness: the survivors (of the best run).
     plot: figures of all this, see `view.accessor.Plot`.
-    snapshots: {generation: Population} as asked for; with several runs these come first. history: see History (of the
-    best run). runs: see Runs; None for a single run. seed: repeats it.
-    timings: seconds for "compile", "run" (the generations as the host saw them; "device" of it spent waiting for the
-    device), and "host" (everything else); "held" by a live page, if it was. settings: what was asked for. derived:
-    {name: number} at x, if the problem has some. polish: what became of the polish, in words, if it was asked for; the
-    population is as the evolution left it.
+    snapshots: {generation: Population} as requested; with several runs, the runs are the first axis.
+    history: see History (of the best run). runs: see Runs; None for a single run. seed: repeats the run.
+    timings: seconds for "compile", "run" (the generations, of which "device" was spent waiting for the device) and
+    "host" (everything else); "held" by a live page, if any.
+    settings: what was requested. derived: {name: number} at x, if the problem defines any.
+    polish: what the polish did, in words, if it was requested; the population is as the evolution left it.
 
-    With several objectives X (k, d), F (k, m), G, H and CV are the feasible individuals of all runs that none
-    dominates, their objectives, constraints (or None) and violation; derived has k numbers by name; x and fun (m,) are
-    the front's knee, and population_fitness is (n, m). hypervolume: of two objectives with a reference point, the best
-    run's.
+    With several objectives X (k, d), F (k, m), G, H and CV are the feasible non-dominated individuals of all runs,
+    their objectives, constraints (or None) and violation; derived has k numbers by name; x and fun (m,) are the knee
+    of the front, and population_fitness is (n, m). hypervolume: with a reference point, that of the best run; of four
+    and more objectives an estimate.
     """
 
     problem: Described
@@ -197,14 +230,16 @@ class Result(dict[str, Any]):
 
     def late_interrupt(self) -> None:
         """Ctrl-C came when the runs were over."""
-        self.update(stop=Stop.INTERRUPT, message=f"{self.message} Ctrl-C came while the result was put together.")
+        self.update(
+            stop=Stop.INTERRUPT, message=f"{self.message} Ctrl-C was pressed while the result was being assembled."
+        )
 
     def run(self, number: int) -> Result:
         """Run number `number` of this ensemble again, to the last bit, with all its details."""
         replay = self.replay
         if replay is None:
             raise InputError(
-                "This result was loaded or copied, so its objective is not at hand: call minimize with "
+                "This result was loaded or copied without its objective: call minimize with "
                 f"first_run={number} and the same seed instead."
             )
         known = self.runs.number if self.runs is not None else np.array([self.settings["first_run"]])
@@ -212,14 +247,28 @@ class Result(dict[str, Any]):
             raise InputError(f"run must be one of {known[0]} to {known[-1]}, got {number!r}.")
         return replay(int(number))
 
-    def choose(self, how: Any = "knee") -> int:
+    def choose(
+        self, how: Any = "knee", *, reference: Any = None, aspiration: Any = None, ask: Ask = in_terminal
+    ) -> int:
         """The row of a point on the front: its "knee", the one closest to the "ideal", or the best by weights (m,).
 
         Objectives are scaled to their range on the front first. `res.X[res.choose([0.7, 0.3])]` is a solution.
+        reference: (m,) the point closest to this one. aspiration: (m,) the point that reaches these levels best, or
+        exceeds them most evenly; with weights, by these.
+        "ask": the point that a few answers lead to, about which of two points is liked better. They are asked in the
+        terminal; or ask, called with the text of each question, answers "a", "b", "=" (no preference) or "q" (stop).
         """
         if "F" not in self:
-            raise InputError("there is no front to choose from: the problem has one objective, and x is its answer.")
-        return choose(self.F, self.sign, how)
+            raise InputError("there is no front to choose from: the problem has one objective, and the answer is x.")
+        if isinstance(how, str) and how == ASK and len(self.F):
+            names = self.problem.objective_names(self.F.shape[1])
+            return chosen_by_asking(self.F, self.sign, [self.problem.with_unit(name) for name in names], ask)
+        return choose(self.F, self.sign, how, reference=reference, aspiration=aspiration)
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """x by the names of its variables: floats, and of declared variables ints, bools and labels."""
+        return self.problem.named(self.x)
 
     @property
     def knee(self) -> int | None:
@@ -239,6 +288,14 @@ class Result(dict[str, Any]):
         """
         return offered("plot")(self)
 
+    def to_dataframe(self, table: str | None = None) -> Any:
+        """A pandas DataFrame, with the names of the problem's variables and objectives as columns.
+
+        table: "front", "runs", "history" or "population": one row per point of the front, run, generation or
+        individual. By default the front of several objectives, else the runs, or of a single run its population.
+        """
+        return offered("frame")(self, table)
+
     def save(self, folder: str | Path) -> Path:
         """Write this result to a folder: result.json, history.csv, population.csv, convergence.png, report.html, and
         manifest.json, which lists them.
@@ -249,9 +306,17 @@ class Result(dict[str, Any]):
         path: Path = offered("save")(self, folder)
         return path
 
+    def _text(self, name: str) -> str:
+        """An entry in a line; x of declared variables by name."""
+        problem = self.get("problem")
+        if name != "x" or problem is None or problem.space is None:
+            return _shown(self[name])
+        parts = [f"{n}={problem.show(i, self.x[i])}" for i, n in enumerate(problem.variable_names()[:LISTED])]
+        return ", ".join(parts + [f"{problem.dim - LISTED} more"] * (problem.dim > LISTED))
+
     def __repr__(self) -> str:
-        shown = ("message", "success", "fun", "x", "feasible", "nit", "nfev", "n_failed", "seed")
-        lines = [f"{name:>10}: {_shown(self[name])}" for name in shown if name in self]
+        shown = ("message", "success", "fun", "worst_case", "x", "y", "feasible", "nit", "nfev", "n_failed", "seed")
+        lines = [f"{name:>10}: {self._text(name)}" for name in shown if name in self]
         for x, error in self.get("failures", ())[:2]:
             lines.append(f"{'failed':>10}: {error}, at x = {_shown(x)}")
         if "F" in self:
@@ -262,7 +327,7 @@ class Result(dict[str, Any]):
             lines.append(f"{'runs':>10}: {len(runs)}")
         elif runs is not None:
             low, median, high = runs.quantiles((0.0, 0.5, 1.0))
-            lines.append(f"{'runs':>10}: {len(runs)}, fun from {low:.6g} to {high:.6g}, median {median:.6g}")
+            lines.append(f"{'runs':>10}: {len(runs)}, fun between {low:.6g} and {high:.6g}, median {median:.6g}")
         return "\n".join(lines)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from galapax.core.errors import InputError
-from galapax.core.hooks import offered
+from galapax.core.hooks import Shown, offered
 from galapax.core.stop import Stop
 from galapax.measures import indicators, statistics
 from galapax.measures.statistics import Comparison, Friedman
@@ -21,10 +21,10 @@ SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
-class Study:
+class Study(Shown):
     """Results by name: one cell for each setting of a sweep, or for each problem and algorithm of a comparison.
 
-    kind: "sweep" or "comparison". axes: {name: values in order}; a cell is named by one value of each.
+    kind: "sweep" or "comparison". axes: {name: values in order}; a cell is identified by one value of each.
     labels, results: the cells, in order; fewer than the axes span when the study was stopped early, as `message` says.
     targets: for each cell the value at which a run counts as a success, or None.
     paired: whether run r of every algorithm is compared with run r of the others.
@@ -48,14 +48,16 @@ class Study:
     def cell(self, **labels: Any) -> Result:
         """The result of one cell, named by a value of each axis: study.cell(fr=1.0, sigma=0.5)."""
         if set(labels) != set(self.axes):
-            raise InputError(f"a cell is named by {' and '.join(self.axes)}; got {', '.join(labels) or 'nothing'}.")
+            raise InputError(
+                f"a cell is identified by {' and '.join(self.axes)}; got {', '.join(labels) or 'nothing'}."
+            )
         for name, value in labels.items():
             if value not in self.axes[name]:
                 raise InputError(f"{name} is one of {', '.join(map(str, self.axes[name]))}; got {value!r}.")
         for known, result in self:
             if known == labels:
                 return result
-        raise InputError(f"the study was stopped before that cell was computed: {self.message}")
+        raise InputError(f"the study stopped before this cell was computed: {self.message}")
 
     @property
     def value(self) -> str:
@@ -71,7 +73,7 @@ class Study:
         name = self.value if name is None else name
         known = ("number", self.value, "violation", "nit", "nfev", "n_failed", "success", "feasible")
         if name not in known:
-            raise InputError(f"values are of {', '.join(known)}; got {name!r}.")
+            raise InputError(f"values can be {', '.join(known)}; got {name!r}.")
         runs = [all_runs(result) for result in self.results]
         out = np.full((*(len(v) for v in self.axes.values()), max(len(r) for r in runs)), np.nan)
         for i, (labels, own) in enumerate(zip(self.labels, runs, strict=True)):
@@ -121,7 +123,7 @@ class Study:
         """How often and how fast the runs of a cell reached its target."""
         result, target = self.results[index], self.targets[index]
         if target is None:
-            raise InputError("there is no target: give one to compare or sweep.")
+            raise InputError("no target was set: pass target= to compare or sweep.")
         runs = all_runs(result)
         evaluations, reached = self.reached(index)
         hits = int(reached.sum())
@@ -169,6 +171,18 @@ class Study:
             table[where] = statistics.describe(scores(result))["median"]
         return statistics.friedman(table)
 
+    def to_dataframe(self, table: str = "runs") -> Any:
+        """A pandas DataFrame. table: "runs", one row per run of each cell, or "summary", one row per cell."""
+        return offered("frame")(self, table)
+
+    @property
+    def plot(self) -> Any:
+        """Figures: plot.convergence(), plot.running_times(), plot.final(), plot.heatmap(); plot() chooses.
+
+        See `view.accessor.StudyPlot`, which this is.
+        """
+        return offered("plot_study")(self)
+
     def save(self, folder: str | Path) -> Path:
         """Write the study to a folder: tables as CSV, Markdown and LaTeX, pictures, a page, and the data for `load`.
 
@@ -190,12 +204,12 @@ def value_name(result: Result) -> str:
 
 
 def measured(result: Result) -> Result:
-    """The result, with the hypervolume of every run's front where the runs themselves did not measure it.
+    """The result, with the exact hypervolume of every run's front.
 
-    They do for two objectives. For more it is worked out here, exactly.
+    Runs measure it for two and three objectives and estimate it for more, which is worked out here.
     """
     runs, corner = all_runs(result), result.problem.reference_point
-    if runs.fronts is None or runs.hypervolume is not None or corner is None:
+    if runs.fronts is None or corner is None or (runs.hypervolume is not None and len(corner) <= 3):
         return result
     sign = result.sign
     volumes = np.array([indicators.volume(sign * front.F, sign * np.asarray(corner)) for front in runs.fronts])
@@ -215,7 +229,7 @@ def scores(result: Result) -> np.ndarray:
 
 
 def has_curves(result: Result) -> bool:
-    """Whether there are values by generation; of three and more objectives there are none."""
+    """Whether there are values by generation; of several objectives without a reference point there are none."""
     history = all_runs(result).history
     return history is not None and (value_name(result) == "fun" or history.hypervolume is not None)
 
@@ -224,12 +238,12 @@ def curves(result: Result) -> np.ndarray:
     """The best value by generation of every run, (R, G), to be minimised; +inf while it has found nothing feasible."""
     history = all_runs(result).history
     if history is None:
-        raise InputError("no history was kept, so there are no values by generation: leave history=True.")
+        raise InputError("no history was kept, so there are no values by generation: use history=True.")
     kept = history.best if value_name(result) == "fun" else history.hypervolume
     if kept is None:
         raise InputError(
-            "the hypervolume by generation is measured for two objectives only, so there are no curves of this result; "
-            "keep snapshots and use indicators.by_generation."
+            "no hypervolume was measured by generation, so there are no curves of this result: give the Problem a "
+            "reference_point."
         )
     best = sign_of(result) * np.asarray(kept, np.float64)
     if history.violation is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import jax
@@ -22,7 +22,7 @@ from galapax.core.stop import CODES, NEVER, Stop, of_code
 from galapax.engines.outcome import Outcome, Polish, Track
 from galapax.engines.points import PROBES, evaluate_points
 from galapax.evaluation.blackbox import BlackBox
-from galapax.evaluation.failures import summarise
+from galapax.evaluation.failures import Failed, summarise
 from galapax.evaluation.formulas import Traced, trace
 from galapax.numerics import devices
 from galapax.results.front import Front, front_of, knee, union
@@ -138,6 +138,7 @@ def result_of(
     replay: Callable[[int], Result],
 ) -> Result:
     """The Result of the runs of one solver; population: the survivors of the best of them."""
+    total = _canonical(task, total)
     track, sign = total.track, task.sign
     found = np.isfinite(track.best)
     x, fun = total.x.astype(np.float64), np.where(found, sign * track.best, np.nan)
@@ -157,7 +158,7 @@ def result_of(
     history = _history(task, total)
     runs = Runs(
         number=task.first_run + np.arange(len(x)),
-        x=x,
+        x=task.decoded(x),
         fun=fun,
         violation=violation,
         nit=track.generations,
@@ -165,15 +166,15 @@ def result_of(
         n_failed=track.failed - track.skipped,
         success=success,
         history=history,
-        fronts=fronts,
+        fronts=None if fronts is None else [replace(front, X=task.decoded(front.X)) for front in fronts],
         hypervolume=track.hypervolume.astype(np.float64) if task.rules.reference is not None else None,
     )
     if fronts is not None and runs.hypervolume is not None:
         answer.extra["hypervolume"] = float(runs.hypervolume[best])
     reached = int(track.generations.max())
     result = Result(
-        problem=task.problem,
-        x=answer.x,
+        problem=task.declared,
+        x=task.decoded(answer.x),
         fun=answer.fun,
         success=bool(success[best] and len(x) == task.runs),
         message=_message(task, total, best, stop, float(violation[best]), answer.front),
@@ -186,13 +187,13 @@ def result_of(
         violation=float(violation[best]),
         ineq=answer.constraints.get("ineq"),
         eq=answer.constraints.get("eq"),
-        population=population.x,
+        population=task.decoded(np.asarray(population.x)),
         population_fitness=sign * (population.fitness if fronts is None else population.objectives),
         history=history.of_run(best) if history else None,
         runs=runs if task.runs > 1 else None,
         timings={},
         settings=settings_of(task),
-        snapshots={g: kept for g, kept in snapshots.items() if g <= reached},
+        snapshots={g: _shown(task, kept) for g, kept in snapshots.items() if g <= reached},
         **answer.extra,
     )
     if total.polish is not None:
@@ -201,7 +202,22 @@ def result_of(
     result["failures"] = ()
     if answers.box is not None:
         _tell_of_calls(result, answers.box, len(answers.task.solvers) == 1)
+        result["failures"] = tuple(Failed(task.decoded(x), error) for x, error in result.failures)
     return result
+
+
+def _shown(task: Task, population: Population) -> Population:
+    """Individuals with x in place of genes."""
+    return population._replace(x=task.decoded(np.asarray(population.x)))  # type: ignore[arg-type]
+
+
+def _canonical(task: Task, total: Outcome) -> Outcome:
+    """The outcome with the codes of integers and choices rounded: solutions that mean the same are the same."""
+    space = task.problem.space
+    if space is None:
+        return total
+    fronts = [f._replace(x=space.canonical(np.asarray(f.x))) for f in total.fronts]  # type: ignore[arg-type]
+    return replace(total, x=space.canonical(total.x), fronts=fronts)
 
 
 def _tell_of_calls(result: Result, box: BlackBox, alone: bool) -> None:
@@ -210,7 +226,7 @@ def _tell_of_calls(result: Result, box: BlackBox, alone: bool) -> None:
         result.message += f" First failure: {box.first_error.rstrip('.')}."
         result["failures"] = tuple(box.failures) if alone else ()
     if box.halted:
-        result.message += f" The workers are lost: {box.halted}."
+        result.message += f" The workers were lost: {box.halted}."
     if box.calls.cache and alone:
         result["n_cached"] = box.n_cached
 
@@ -229,7 +245,7 @@ class _Answer:
 
 def _single(task: Task, answers: Answers, x: np.ndarray, fun: Any, front: Front | None = None) -> _Answer:
     """The best solution of a run with one objective; or of one with several that found nothing, and its empty front."""
-    extra: dict[str, Any] = {} if front is None else front.parts()
+    extra: dict[str, Any] = {} if front is None else _decoded(task, front)
     if task.problem.derived:
         points = x[None] if front is None else front.X
         extra["derived"] = answers.derived(points)
@@ -243,12 +259,17 @@ def _of_front(task: Task, total: Outcome, answers: Answers) -> _Answer | None:
     front = front_of(union(total.fronts), task.sign, answers.of_front)
     if not len(front):
         return None
-    extra = front.parts()
+    extra = _decoded(task, front)
     if task.problem.derived:
         extra["derived"] = answers.derived(front.X)
     row = knee(front.F, task.sign)
     constraints = {n: v[row] for n, v in (("ineq", front.G), ("eq", front.H)) if v is not None}
     return _Answer(front.X[row], front.F[row], constraints, extra, front, float(front.CV[row]))
+
+
+def _decoded(task: Task, front: Front) -> dict[str, Any]:
+    """Its arrays by name, with x in place of genes."""
+    return front.parts() | {"X": task.decoded(front.X)}
 
 
 def _parts(exact: Evaluation | None, row: int) -> dict[str, np.ndarray]:
@@ -292,7 +313,7 @@ def _history(task: Task, total: Outcome) -> History | None:
         worst=worst,
         violation=record.violation,
         feasible_share=record.feasible_share,
-        x=record.x,
+        x=None if record.x is None else task.decoded(np.asarray(record.x)),
         hypervolume=record.hypervolume,
     )
 
@@ -306,31 +327,37 @@ def _shape_of(task: Task, total: Outcome) -> Any:
 def _message(task: Task, total: Outcome, best: int, stop: Stop, violation: float, front: Front | None) -> str:
     """Why it ended, in a sentence or two."""
     track, sign = total.track, task.sign
-    why = stop.sentence(int(track.generations[best]), task.rules, task.max_seconds)
+    why = stop.sentence(
+        int(track.generations[best]), task.rules, task.max_seconds, (task.budget.generations, task.budget.evaluations)
+    )
     if stop is Stop.TARGET and isinstance(total.polish, Polish) and total.polish.evaluations[best]:
-        why = f"The target was reached by the polish, after generation {int(track.generations[best])}."
+        why = f"Stopped: target reached by the polish after generation {int(track.generations[best])}."
     if stop is Stop.FAILURES:
         return why
     if stop is Stop.TOLERANCE and total.searches:
         agreed, made = total.searches[best]
-        why = f"{agreed} of {made} searches converged to the best value, in {int(track.generations[best])} generations."
+        why = (
+            f"Stopped: {agreed} of {made} searches converged to the best value (generation "
+            f"{int(track.generations[best])})."
+        )
     if len(track.best) < task.runs:
-        why += f" Of {task.runs} runs {len(track.best)} were started."
+        why += f" Only {len(track.best)} of {task.runs} runs were started."
     if not np.isfinite(track.best[best]):
-        return why + " No point gave a finite value."
+        return why + " No point has a finite value."
     if not violation <= 0:
         if track.violation[best] <= 0:
             return why + (
-                f" x is feasible in {task.dtype}, but in float64 it violates the constraints by {violation:.3g} in "
-                'all: run it with dtype="float64".'
+                f" x is feasible in {task.dtype}, but in float64 its total constraint violation is {violation:.3g}: "
+                'use dtype="float64".'
             )
-        return why + f" No feasible point was found; x violates the constraints by {violation:.3g} in all."
+        return why + f" No feasible point was found; the total constraint violation of x is {violation:.3g}."
     if task.rules.reference is not None and front is not None and len(front):
         outside = int((sign * front.F >= task.rules.reference).any(axis=1).sum())
         if outside:
             why += (
                 f" {outside} of the {len(front)} points on the front lie beyond the reference point "
-                f"({', '.join(f'{sign * r:g}' for r in task.rules.reference)}) and add nothing to the hypervolume."
+                f"({', '.join(f'{sign * r:g}' for r in task.rules.reference)}) and contribute nothing to the "
+                "hypervolume."
             )
     return why
 
@@ -350,6 +377,7 @@ def settings_of(task: Task) -> dict[str, Any]:
         "stall": None if task.rules.stall == NEVER else int(task.rules.stall),
         "tolerance": float(task.rules.tolerance),
         "max_seconds": task.max_seconds,
+        "islands": None if task.islands is None else asdict(task.islands),
         "restarts": None if task.restarts is None else task.restarts.name,
         "polish": task.polish,
         "runs": task.runs,

@@ -24,10 +24,10 @@ def checked_calls(
     if isinstance(executor, int) and not isinstance(executor, bool):
         executor, workers = None, executor
     if executor is not None and workers is not None:
-        raise InputError("give executor or workers, not both: workers=N makes an executor of N processes.")
+        raise InputError("give executor or workers, not both: workers=N creates an executor with N processes.")
     if executor is not None and not (callable(executor) or hasattr(executor, "submit")):
         raise InputError(
-            "executor must be of the concurrent.futures kind, with a method submit, or a function that makes one; "
+            "executor must be a concurrent.futures executor (with a submit method) or a function that returns one; "
             f"got {short(executor)}."
         )
     if workers is not None and workers != -1:
@@ -37,14 +37,15 @@ def checked_calls(
         timeout = positive(timeout, "timeout")
         if not elsewhere:
             raise InputError(
-                "timeout ends a process that hangs, and this one cannot end itself: give workers=1 or more besides."
+                "timeout needs worker processes, because only those can be stopped: also give workers=1 or more; "
+                "to limit the whole run write max_seconds."
             )
     if not isinstance(cache, bool) or not isinstance(asynchronous, bool):
         raise InputError(f"cache and asynchronous must be True or False, got {short(cache)}, {short(asynchronous)}.")
     if (whole(retries, "retries", 0) or cache) and not blackbox:
-        raise InputError("retries and cache are for functions that are called: give blackbox=True, or workers.")
+        raise InputError("retries and cache apply to black boxes only: give blackbox=True or workers.")
     if asynchronous and not elsewhere:
-        raise InputError("asynchronous=True keeps workers busy: give workers or executor besides.")
+        raise InputError("asynchronous=True needs workers: also give workers or executor.")
     return Calls(executor, workers, timeout, int(retries), cache, asynchronous)
 
 
@@ -61,4 +62,4 @@ def check_asynchronous(
     others |= {"on_failure": on_failure == "resample", "first_run": options.get("first_run") is not None}
     for name, asked in others.items():
         if asked:
-            raise InputError(f"asynchronous=True makes one run, a point at a time: leave {name} out.")
+            raise InputError(f"asynchronous=True makes a single run, one point at a time: remove {name} out.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 from galapax.core.algorithm import is_shared
 from galapax.core.evaluation import Shape
 from galapax.core.problem import Problem
-from galapax.engines.drive import Engine, Slice, Watch, drive
+from galapax.engines.drive import Between, Engine, Slice, Watch, drive
 from galapax.engines.host import Host
 from galapax.engines.interrupts import Interrupts
 from galapax.engines.outcome import Outcome
@@ -23,7 +23,7 @@ from galapax.engines.search import Search
 from galapax.engines.slices import width
 from galapax.engines.steady import Steady
 from galapax.evaluation.blackbox import BlackBox, Discovered
-from galapax.numerics import devices, random
+from galapax.numerics import devices, processes, random
 from galapax.running.assemble import Answers
 from galapax.running.engines import engine_of
 from galapax.running.memory import check_memory
@@ -95,14 +95,39 @@ class Computation:
         self.engine = engine_of(self.task, self.search, self.clock, self.width, len(self.keys))
         return True
 
-    def batch(self, rows: np.ndarray, watch: Watch, wanted: np.ndarray | None = None) -> Outcome:
-        """The outcome of these runs, in slices. wanted: only these places of the (one) slice."""
-        starts = range(0, len(rows), self.width)
-        parts = [self._slice(rows[start : start + self.width]) for start in starts]
+    def batch(
+        self,
+        rows: np.ndarray,
+        watch: Watch,
+        wanted: np.ndarray | None = None,
+        exchange: Callable[[processes.Share], Between] | None = None,
+        alone: bool = False,
+    ) -> Outcome:
+        """The outcome of these runs, in slices, which several processes share.
+
+        wanted: only these places of the (one) slice. exchange: makes what the slices do between chunks. alone: this
+        process computes all of them.
+        """
+        pieces = [rows[start : start + self.width] for start in range(0, len(rows), self.width)]
+        share = processes.Share([len(piece) for piece in pieces], alone or wanted is not None)
+        parts = [self._slice(pieces[i]) for i in share.pieces]
         if wanted is not None:
             parts[0].wanted = wanted
-        limit = int(self.task.rules.generations)
-        return drive(self.engine, parts, limit=limit, watch=watch, keep_history=bool(self.task.history))
+        own = None
+        if parts:
+            own = drive(
+                self.engine,
+                parts,
+                limit=int(self.task.rules.generations),
+                watch=watch,
+                keep_history=bool(self.task.history),
+                between=None if exchange is None else exchange(share),
+            )
+        if own is not None and not share.shared:
+            return own
+        told: list[tuple[Outcome | None, Any]] = processes.tell_all((own, watch.taken))
+        watch.taken = _joined([taken for _, taken in told])
+        return Outcome.join([found for found, _ in told if found is not None])
 
     def _slice(self, rows: np.ndarray) -> Slice:
         task, count = self.task, len(rows)
@@ -145,6 +170,12 @@ def black_box(task: Task, known: BlackBox | None = None) -> Iterator[BlackBox | 
         box.close()
         raise
     box.close()
+
+
+def _joined(taken: list[dict[int, list[Any]]]) -> dict[int, list[Any]]:
+    """The snapshots of all processes."""
+    known = sorted({g for own in taken for g in own})  # a process without slices knows none
+    return {g: [part for own in taken for part in own.get(g, [])] for g in known}
 
 
 def _of_rows(algorithm: Any, rows: np.ndarray) -> Any:

@@ -52,6 +52,8 @@ def choice(task: Task, clock: Clock) -> Choice:
 def _best(task: Task, clock: Clock) -> Choice:
     if devices.platform() != "gpu":
         return Choice("xla", "fused kernels need an NVIDIA GPU")
+    if len(devices.several()) > 1:
+        return Choice("xla", "a fused run is on one device, and there are several")
     if not task.bound[0].fuses:
         return Choice("xla", "fused kernels of this algorithm are not faster, or not tested enough")
     work = task.total * max(task.population * task.problem.dim, task.bound[0].work(task.problem.dim))
@@ -88,4 +90,4 @@ def engine_of(task: Task, search: Search, clock: Clock, width: int, runs: int) -
             return Fused(search, clock, width, task.steps, task.engine == "native")
         except NotFusible:
             pass
-    return Xla(search, clock, width, task.steps)
+    return Xla(search, clock, width, task.steps, task.threads)

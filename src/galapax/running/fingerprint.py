@@ -14,6 +14,7 @@ from galapax.algorithms.archive import Archived
 from galapax.algorithms.game import Payoff
 from galapax.core.algorithm import Algorithm, Shared
 from galapax.core.problem import MinMaxProblem
+from galapax.core.variables import Declared
 from galapax.numerics import devices
 from galapax.running.task import Task
 from galapax.version import __version__
@@ -31,6 +32,7 @@ def fingerprint(task: Task) -> dict[str, str]:
         "precision": task.dtype,
         "problem": problem.name,
         "box": _digest([problem.bounds.lower, problem.bounds.upper]),
+        "variables": "" if problem.space is None else repr(problem.space.variables),
         "functions": _functions(task),
         "algorithm": algorithms.name_of(solver),
         "hyper-parameters": str([_settings(one) for one in task.bound]),
@@ -48,6 +50,8 @@ def fingerprint(task: Task) -> dict[str, str]:
         "tolerance": str(rules.tolerance),
         "reference point": _digest([] if rules.reference is None else [rules.reference]),
     }
+    if task.islands is not None:
+        own["islands"] = str(task.islands)
     if task.engine in ("fused", "native"):  # the others round alike
         own["engine"] = task.engine
     if task.restarts is not None:
@@ -78,6 +82,7 @@ def _functions(task: Task) -> str:
         return ""
     # of a black box only its name is known: what it computes may have changed, and that is the user's business
     functions = [getattr(task.problem, name) for name in ("fun", "ineq", "eq")]
+    functions = [f.function if isinstance(f, Declared) else f for f in functions]
     return " ".join(getattr(f, "__qualname__", type(f).__name__) for f in functions if f is not None)
 
 

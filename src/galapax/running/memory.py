@@ -38,7 +38,7 @@ def _check_host(what: str, needed: int, instead: str) -> None:
     free = devices.host_memory()
     if needed > free:
         raise InputError(
-            f"{what} {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB of memory are free: ask for {instead}."
+            f"{what} {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB of memory are free: use {instead}."
         )
 
 

@@ -36,19 +36,22 @@ def _warn(sentence: str) -> None:
 
 @dataclass(frozen=True)
 class Live:
-    """How a run is shown in the browser while it goes on.
+    """How a run is shown in the browser while it is running.
 
-    port: of the page; 0 takes a free one.
-    host: the address to listen at. Any other than this machine alone makes the page ask for the token in its address.
+    port: of the page; 0 chooses a free one.
+    host: the address to listen on. An address that other machines can reach makes the page require a token.
     open_browser: open the page, if there is a browser.
-    paused: the run pauses after its first generation, until the page lets it go on.
-    say: is given the sentence with the page's address. warn: is given the sentence that says why there is no page.
+    paused: pause after the first generation, until the viewer continues the run.
+    slow_start: while somebody watches, begin slowly and get faster for some seconds, so that a short run can be seen;
+        the viewer may choose another speed at any time.
+    say: called with the sentence that gives the page's address. warn: called with the reason if there is no page.
     """
 
     port: int = 0
     host: str = LOOPBACK
     open_browser: bool = True
     paused: bool = False
+    slow_start: bool = True
     say: Callable[[str], Any] = to_stderr
     warn: Callable[[str], Any] = _warn
 
@@ -88,12 +91,12 @@ def as_live(live: Any) -> Live | None:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """How a run is kept in a file from which it can go on.
+    """How a run is saved to a file from which it can continue.
 
-    path: of the file. The one before it is kept beside it, its name ending with .1.
-    seconds: between two writings, at least; where writing takes long, more, so that it takes 2 % of the time at most.
-    generations: write after every so many instead.
-    about: what the file is to say of its run besides, plain values by name.
+    path: of the file. The previous one is kept next to it, with .1 added to its name.
+    seconds: minimum time between checkpoints; longer if writing is slow, so that it takes at most 2 % of the time.
+    generations: write after this many generations instead.
+    about: further information to store in the file, plain values by name.
     """
 
     path: str | os.PathLike[str]
@@ -144,7 +147,9 @@ class Progress:
     runs: int
     seconds: float
     max_seconds: float | None = None
-    hypervolume: float | None = None  # of two objectives with a reference point; `fun` is then the first objective's
+    hypervolume: float | None = (
+        None  # of several objectives with a reference point; `fun` is then the first objective's
+    )
     feasible_share: float | None = None  # of the individuals of all runs; None for a problem without constraints
 
 

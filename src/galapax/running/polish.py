@@ -82,13 +82,13 @@ def polish(task: Task, clock: Clock, total: Outcome, goes_on: Callable[[], bool]
     if why is None and total.stopped is not None:
         why = "the runs were stopped"
     if why is not None:
-        return replace(total, polish=f"not tried, as {why}")
+        return replace(total, polish=f"not tried, because {why}")
     track = total.track
     left = allowed(task, track.evaluations, track.reason)
     if not (left >= least_evaluations(task.shape)).any():
         spent = task.polish is True or not np.isin(track.reason, _DONE).all()
-        reason = "no evaluations were left" if spent else "the runs had ended at the target or converged"
-        return replace(total, polish=f"not tried, as {reason}")
+        reason = "no evaluations were left" if spent else "the runs had reached the target or converged"
+        return replace(total, polish=f"not tried, because {reason}")
     found = polished(task, clock, total.x, track.best, track.violation, left, goes_on)
     return with_polished(task, total, found)
 
@@ -112,7 +112,7 @@ def with_polished(task: Task, total: Outcome, found: Polished) -> Outcome:
     """The outcome with what the polish found: x, value, violation and evaluations, and a last row of history."""
     track, about = total.track, found.about
     if not about.evaluations.any():
-        return replace(total, polish="not tried, as the runs were stopped")
+        return replace(total, polish="not tried, because the runs were stopped")
     hit = about.better & (found.best <= task.rules.target) & (found.violation <= 0)
     after = replace(
         track,
@@ -160,7 +160,7 @@ def check_polish(task: Task) -> None:
     """Refuse polish=True where it cannot be done."""
     why = cannot(task) if task.polish is True else None
     if why is not None:
-        raise InputError(f'polish=True needs gradients of one objective, and {why}: leave it at "auto".')
+        raise InputError(f'polish=True needs gradients of one objective, and {why}: use "auto".')
 
 
 def cannot(task: Task) -> str | None:
@@ -171,6 +171,8 @@ def cannot(task: Task) -> str | None:
         return "there are several objectives"
     if not isinstance(task.problem, Problem) or not isinstance(task.objective, Formulas):
         return "it is a min-max problem"
+    if task.problem.space is not None and task.problem.space.discrete.all():
+        return "no variable is real"
     if task.shape.constrained and task.dtype == "float32":
         return "constraints need float64"
     if not _differentiable(task):

@@ -28,6 +28,7 @@ from galapax.engines.programs import Clock
 from galapax.evaluation.blackbox import BlackBox
 from galapax.numerics import devices
 from galapax.results.result import Result
+from galapax.running.archipelago import archipelago
 from galapax.running.assemble import Answers, result_of, settings_of, try_derived
 from galapax.running.computation import Computation, black_box
 from galapax.running.engines import choice
@@ -37,6 +38,7 @@ from galapax.running.observers import Facts, Keeper, Observers, Progress, watchi
 from galapax.running.polish import check_polish, polish
 from galapax.running.searches import searches
 from galapax.running.task import Task
+from galapax.running.together import of_this_process
 
 
 def solve(
@@ -48,6 +50,7 @@ def solve(
     known: the black box of an earlier attempt, which remembers what it was asked first.
     """
     began = time.perf_counter() if began is None else began
+    observers = of_this_process(task, observers)
     # float64 is switched on for this run alone: importing or using galapax changes no setting of JAX
     with (
         interrupts() as noted,
@@ -75,6 +78,9 @@ def solve(
         if task.restarts is not None:
             watch.notify = notifier([])
             total, answers = searches(task, noted, clock, box, watch), Answers(task, box)
+        elif task.islands is not None:
+            watch.notify = notifier([])
+            total, answers = archipelago(task, noted, clock, box, watch), Answers(task, box)
         else:
             run = Computation(task, noted, clock, box)
             total, answers = _in_batches(run, watch, notifier), run.answers
@@ -158,7 +164,7 @@ def _in_batches(run: Computation, watch: Watch, notifier: Callable[[list[Outcome
                 raise InputError(_too_large(run, error)) from error
             if kept is not None:
                 kept.again()
-            warnings.warn(f"Memory was not enough: going on with {run.together} runs at once.", stacklevel=2)
+            warnings.warn(f"Not enough memory: continuing with {run.together} runs at once.", stacklevel=2)
             continue
         start += len(rows)
         if outcomes[-1].stopped is not None:
@@ -170,7 +176,7 @@ def _too_large(run: Computation, error: Exception) -> str:
     free, what = devices.free_memory() / 2**30, "one run" if run.width == 1 else f"a slice of {run.width} runs"
     return (
         f"{what} with a population of {run.task.population} does not fit into the {free:.1f} GiB that are free on the "
-        f"{devices.device().device_kind}: take a smaller population, or an objective that needs less memory. "
+        f"{devices.device().device_kind}: use a smaller population, or an objective that needs less memory. "
         f"({str(error).splitlines()[0][:200]})"
     )
 
@@ -190,6 +196,8 @@ def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:
         watch = Watch(noted, snapshots=task.snapshots)
         if task.restarts is not None:
             outcome, answers = searches(again, noted, clock, box, watch, row, total.sizes[row]), Answers(again, box)
+        elif task.islands is not None:
+            outcome, answers = archipelago(again, noted, clock, box, watch, row), Answers(again, box)
         else:
             run = Computation(again, noted, clock, box)
             answers = run.answers

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +19,8 @@ from galapax.core.algorithm import Algorithm, Budget, Shared
 from galapax.core.checks import finite, number, positive, reals, short, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Shape
-from galapax.core.problem import Bounds, Described, MinMaxProblem, Problem
+from galapax.core.islands import Islands
+from galapax.core.problem import Described, MinMaxProblem, Problem
 from galapax.core.record import Columns
 from galapax.core.restarts import Restarts
 from galapax.core.stop import NEVER, Rules
@@ -42,7 +45,8 @@ TOLERANCE = {"float64": 1e-11, "float32": 1e-6}  # as a share of the box
 class Task:
     """What is to be run: every one of the solvers makes that many runs."""
 
-    problem: Described
+    problem: Described  # as one of genes, see core/variables.py
+    declared: Described  # as it was given: what a Result shows
     objective: Traced | None  # None for a black box
     consts: Any  # the arrays of the objective
     steps: int  # see `Formulas.steps`
@@ -69,6 +73,8 @@ class Task:
     restarts: Restarts | None = None
     calls: Calls = field(default_factory=Calls)  # how a black box is called
     polish: bool | str = False  # refine the best of each run by its gradient: True, False or "auto"
+    threads: int = 1  # slices that a CPU computes at once
+    islands: Islands | None = None  # several populations per run
     engine: str = "auto"  # one of ENGINES
 
     @property
@@ -89,6 +95,10 @@ class Task:
     def columns(self) -> Columns:
         """Of the history's rows."""
         return Columns(self.shape, self.rules.reference is not None, self.problem.dim if self.history == "x" else 0)
+
+    def decoded(self, genes: np.ndarray) -> np.ndarray:
+        """x (..., d) of genes (..., d)."""
+        return genes if self.problem.space is None else self.problem.space.decode(genes)
 
     def of_cell(self, i: int) -> Task:
         """The task of one solver alone."""
@@ -116,6 +126,7 @@ class Task:
             leaves=self.blackbox or devices.on_cpu(),
             with_x=self.history == "x",
             resamples=RESAMPLES if self.on_failure == "resample" else 0,
+            only_codes=self.problem.space is not None and bool(self.problem.space.discrete.all()),
         )
 
 
@@ -124,11 +135,13 @@ def problem_of(fun: Any, bounds: Any, algorithm: Any, ineq: Any = None, eq: Any 
     if isinstance(fun, Problem) and algorithm is None and isinstance(bounds, str | Algorithm | type):
         bounds, algorithm = None, bounds  # a Problem has its bounds, so what follows it is the algorithm
     if isinstance(fun, MinMaxProblem):
-        raise InputError(f"{fun.name} is a min-max problem, of x and y; minimize takes a function of x alone.")
+        raise InputError(f"{fun.name} is a min-max problem: use gx.minimax.")
     if not isinstance(fun, Problem):
         return Problem(fun, bounds, ineq=ineq, eq=eq), algorithm
     if bounds is not None or ineq is not None or eq is not None:
-        raise InputError("a Problem carries its own bounds, ineq and eq: leave them out or use problem.with_.")
+        raise InputError(
+            "a Problem has its own bounds, ineq and eq: remove them, or change the problem with problem.with_."
+        )
     return fun, algorithm
 
 
@@ -138,14 +151,27 @@ def fitting(problem: Problem, blackbox: Any, vectorized: Any, dtype: Any, popula
     if not blackbox:
         together = (population or 1) if vectorized else 0
         objectives = objective_count(problem, precision_of(dtype, problem.constrained, blackbox), together)
-    return algorithms.resolve(None, problem.constrained, objectives)
+        named = problem.objectives is not None or problem.reference_point is not None
+        if objectives == problem.dim >= 3 and not named and not vectorized:
+            warnings.warn(
+                f"fun of {problem.name!r} returns {objectives} numbers, as many as there are variables, and they are "
+                "taken as objectives. Was a sum forgotten? If so return one number, such as jnp.sum(...); if not, name "
+                "them by Problem(..., objectives=[...]).",
+                stacklevel=3,
+            )
+    return algorithms.resolve(None, problem.constrained, objectives, mixed(problem))
+
+
+def mixed(problem: Problem) -> int:
+    """The number of variables, if some of them are integers or choices; else 0."""
+    return problem.dim if problem.space is not None and problem.space.discrete.any() else 0
 
 
 def archived(solver: Algorithm, size: int) -> Algorithm:
     """The algorithm with an archive of that size."""
     if not solver.several_objectives:
         raise InputError(
-            f"archive is for several objectives, and {algorithms.name_of(solver)} minimises one: leave it out."
+            f"archive applies to several objectives, and {algorithms.name_of(solver)} minimises one: remove it."
         )
     return Archived(solver, size)
 
@@ -232,43 +258,54 @@ def assembled(
     polish: Any = False,
     engine: Any = "auto",
     calls: Calls = Calls(),
+    threads: Any = None,
+    islands: Islands | None = None,
 ) -> Task:
     """A Task that no function is in yet, from arguments that are checked here."""
+    declared = problem
+    if isinstance(problem, Problem) and problem.space is not None:
+        problem.space.check(dtype)
+        problem = problem.coded()
     first = 0 if first_run is None else whole(first_run, "first_run", 0)
     if first + whole(runs, "runs", 1) > 2**32:
-        raise InputError(f"run numbers go up to 2**32; first_run={first} and runs={runs} reach beyond.")
+        raise InputError(f"run numbers go up to 2**32; first_run={first} and runs={runs} exceed that.")
     if not (isinstance(history, bool) or (isinstance(history, str) and history == "x")):
         raise InputError(f'history must be True, False or "x" (with the best x of each generation), got {history!r}.')
     random.key(seed)
     problem.bounds.rounded(dtype)  # refuses a box that this precision does not hold, before anything is compiled
     limit = _limit(solvers[0], generations, max_evaluations, max_seconds)
+    if islands is not None and max_evaluations is not None:  # each island has its share
+        max_evaluations = whole(max_evaluations, "max_evaluations", 1) // islands.count
     most = None if max_evaluations is None else whole(max_evaluations, "max_evaluations", 1)
     if restarts is not None:
         if generations is None and max_seconds is None and most is None:
             limit, most = NEVER, default_evaluations(problem.dim)
         if snapshots and (int(runs) > 1 or len(solvers) > 1):
             raise InputError(
-                "snapshots of several runs that restart would show populations of several sizes: leave snapshots out, "
+                "snapshots of several restarting runs would have populations of different sizes: remove snapshots, "
                 "or make a single run."
             )
     budget = Budget(None if limit == NEVER else limit, most)
     bound = tuple(solver.bind(problem.dim, shape, budget) for solver in solvers)
     repairs = _repairs(problem, bound[0], blackbox or vectorized)
     population = bound[0].population
+    if islands is not None:
+        _check_islands(islands, population, restarts, calls)
     evaluations = population + repairs * (1 + problem.dim)
     if restarts is not None or not bound[0].steady:  # without a limit, too, so that the same program serves
         rules = rules._replace(evaluations=math.inf if most is None else most)
     if most is not None and rules.evaluations is not None:
-        whole(most, "max_evaluations", evaluations, f"the first generation evaluates {evaluations} points")
+        whole(most, "max_evaluations", evaluations, f"the first generation needs {evaluations} evaluations")
     elif most is not None:
         least = f"one generation evaluates the population of {population}"
         if repairs:
-            least = f"one generation takes {evaluations} for the population of {population}"
+            least = f"one generation needs {evaluations} evaluations for the population of {population}"
         limit = min(limit, whole(max_evaluations, "max_evaluations", evaluations, least) // evaluations)
     elif generations is None and max_seconds is None:
         limit = min(limit, max(FEWEST_GENERATIONS, MOST_EVALUATIONS // evaluations))
     return Task(
         problem=problem,
+        declared=declared,
         objective=None,
         consts=None,
         steps=0,
@@ -290,12 +327,14 @@ def assembled(
         dtype=dtype,
         history=history,
         snapshots=_snapshots(snapshots),
-        initial=_initial(initial, problem.bounds, population, int(runs)),
+        initial=starting_genes(initial, declared, population, int(runs)),
         on_failure=on_failure,
         restarts=restarts,
         polish=_polish(polish),
         engine=_engine(engine),
         calls=calls,
+        threads=_threads(threads, blackbox),
+        islands=islands,
     )
 
 
@@ -330,11 +369,11 @@ def check_outside() -> None:
     """Refuse to run inside a function that JAX is tracing, or with compilation switched off."""
     if devices.forked():
         raise InputError(
-            "this process was forked from one that had used JAX, and would hang: start processes by "
+            "this process was forked after JAX had started and would hang: start processes with "
             'multiprocessing.get_context("spawn").'
         )
     if devices.CONFIG.jax_disable_jit:
-        raise InputError("jax_disable_jit is on, and galapax compiles its runs: switch it off around this call.")
+        raise InputError("jax_disable_jit is on, but galapax needs to compile: switch it off for this call.")
     if isinstance(jax.device_put(np.float32(0)), Tracer):
         raise InputError(
             "galapax was called inside jax.jit or another transformation of JAX: it compiles its runs itself; call it "
@@ -347,14 +386,12 @@ def check_shape(task: Task, shape: Shape) -> None:
     assert isinstance(task.problem, Problem)
     check_fit(task.solvers[0], task.problem, shape)
     if shape.objectives > 1 and task.restarts is not None:
-        raise InputError(f"restarts are for one objective, and {task.problem.name!r} has {shape.objectives}.")
+        raise InputError(f"restarts apply to one objective, and {task.problem.name!r} has {shape.objectives}.")
     asked = math.isfinite(task.rules.target) or task.rules.stall != NEVER
     if shape.objectives > 1 and task.rules.reference is None and asked:
-        known = "no" if task.problem.reference_point is None else "a"
         raise InputError(
-            "target and stall judge a front by its hypervolume, which a run measures for two objectives and a "
-            f"Problem with a reference_point; {task.problem.name!r} has {shape.objectives} objectives and "
-            f"{known} reference_point: leave target and stall out."
+            f"target and stall judge a front by its hypervolume up to a reference_point, and {task.problem.name!r} has "
+            "none: add one with problem.with_(reference_point=...), or remove target and stall."
         )
 
 
@@ -362,12 +399,12 @@ def check_comparable(task: Task) -> None:
     """Refuse fronts without a reference point, when their hypervolumes are to be compared."""
     if task.solvers[0].several_objectives and task.problem.reference_point is None:
         raise InputError(
-            f"runs with several objectives are compared by their hypervolume, and {task.problem.name!r} has no "
+            f"runs with several objectives are compared by hypervolume, and {task.problem.name!r} has no "
             "reference_point to measure it from: give it one by problem.with_(reference_point=...), a point that is "
             "worse in every objective than those of interest."
         )
-    if task.problem.reference_point is not None and len(task.problem.reference_point) > 2:
-        indicators.moocore()  # it measures more than two objectives, and would be missed only after the runs
+    if task.problem.reference_point is not None and len(task.problem.reference_point) > 3:
+        indicators.moocore()  # it measures more than three objectives, and would be missed only after the runs
 
 
 def precision_of(dtype: Any, constrained: bool, blackbox: bool) -> str:
@@ -402,7 +439,7 @@ def _goals(problem: Problem, target: Any, stall: Any, maximize: Any) -> tuple[fl
             corner = np.zeros(0)
         if corner.ndim != 1 or not corner.size or not np.isfinite(corner).all():
             raise InputError(f"reference_point must be finite numbers, one per objective; got {short(given)}.")
-        if corner.size == 2:
+        if corner.size > 1:
             reference = -corner if maximize else corner
     goal = -math.inf
     if target is not None:
@@ -416,7 +453,7 @@ def _tolerance(given: Any, dtype: str) -> float:
         return TOLERANCE[dtype]
     value = finite(given, "tolerance")
     if not 0 <= value < 1:
-        raise InputError(f"tolerance is a share of the box, at least 0 and below 1; got {value:g}. 0 switches it off.")
+        raise InputError(f"tolerance is a fraction of the box, at least 0 and below 1; got {value:g}. 0 disables it.")
     return value
 
 
@@ -435,6 +472,25 @@ def _polish(given: Any) -> bool | str:
     raise InputError(f'polish must be "auto", True or False, got {short(given)}.')
 
 
+def _check_islands(islands: Islands, population: int, restarts: Restarts | None, calls: Calls) -> None:
+    islands.check(population)
+    if restarts is not None:
+        raise InputError("a run on islands does not restart: leave restarts out, or islands.")
+    if calls.asynchronous:
+        raise InputError("asynchronous=True has one population: leave islands out.")
+
+
+def _threads(given: Any, blackbox: bool) -> int:
+    if given is not None and blackbox:
+        raise InputError("threads is for functions that JAX traces; a black box is called in processes by workers=.")
+    if given is not None:
+        return whole(given, "threads", 1)
+    named = os.environ.get("GALAPAX_THREADS", "")
+    if named and not (named.isdigit() and int(named)):
+        raise InputError(f"GALAPAX_THREADS must be a number of threads, at least 1; it is {named!r}.")
+    return int(named) if named else devices.cores()
+
+
 def _engine(given: Any) -> str:
     if isinstance(given, str) and given in ENGINES:
         return given
@@ -447,20 +503,24 @@ def _snapshots(given: Any) -> tuple[int, ...]:
     return tuple(sorted({whole(g, "snapshots", 1) for g in given}))
 
 
-def _initial(initial: Any, bounds: Bounds, population: int, runs: int) -> np.ndarray | None:
-    """Starting points as (k, d), or (runs, k, d) when every run has its own."""
+def starting_genes(initial: Any, problem: Described, population: int, runs: int) -> np.ndarray | None:
+    """Genes of starting points as (k, d), or (runs, k, d) when every run has its own."""
     if initial is None:
         return None
+    bounds, space = problem.bounds, problem.space
     try:
-        points = reals(initial)
+        points = reals(initial) if space is None else space.points(initial)
+    except InputError:
+        raise
     except ValueError:
-        raise InputError(f"initial must be points of real numbers, one row each; got {short(initial)}.") from None
+        raise InputError(f"initial must contain real numbers, one point per row; got {short(initial)}.") from None
     d = bounds.dim
     if points.ndim == 1 and points.shape == (d,):
         points = points[None]
     if points.ndim not in (2, 3) or points.shape[-1] != d or (points.ndim == 3 and points.shape[0] != runs):
         raise InputError(
-            f"initial must have shape (k, {d}), points for every run, or ({runs}, k, {d}), points of each run's own; "
+            f"initial must have shape (k, {d}), the same points for every run, or ({runs}, k, {d}), separate "
+            "points for each run; "
             f"got shape {points.shape}."
         )
     if not 1 <= points.shape[-2] <= population:
@@ -472,8 +532,8 @@ def _initial(initial: Any, bounds: Bounds, population: int, runs: int) -> np.nda
     if outside.any():
         first = tuple(int(i) for i in np.argwhere(outside)[0])
         raise InputError(
-            f"initial must lie in the box; {int(outside.any(axis=-1).sum())} of its points do not: "
+            f"initial must lie inside the bounds; {int(outside.any(axis=-1).sum())} of its points do not: "
             f"variable {first[-1]} of point {first[:-1] if points.ndim == 3 else first[0]} is {points[first]:g}, "
             f"and its bounds are {bounds.lower[first[-1]]:g} and {bounds.upper[first[-1]]:g}."
         )
-    return points
+    return points if space is None else space.encode(points)

@@ -53,20 +53,20 @@ def unpack(raw: bytes) -> Any:
     if not raw.startswith(family):
         raise Damaged("it is not a checkpoint of galapax")
     if not raw.startswith(MAGIC):
-        raise Damaged("it has a format of another version of galapax")
+        raise Damaged("its format belongs to another version of galapax")
     body = memoryview(raw)[len(MAGIC) + DIGEST :]
     if hashlib.sha256(body).digest() != raw[len(MAGIC) : len(MAGIC) + DIGEST]:
-        raise Damaged("it is damaged: its checksum does not fit")
+        raise Damaged("it is damaged: its checksum does not match")
     try:
         length = int.from_bytes(body[:8], "little")
         read = json.loads(bytes(body[8 : 8 + length]))
         arrays, at = [], 8 + length
         for kind, shape in read["arrays"]:
             if kind not in NUMBERS or not all(isinstance(n, int) and n >= 0 for n in shape):
-                raise Damaged(f"it holds an array of a kind that is not known, {kind!r}")
+                raise Damaged(f"it contains an array of unknown type, {kind!r}")
             count = math.prod(shape)
             if at + count * np.dtype(kind).itemsize > len(body):
-                raise Damaged("it is damaged: an array is cut off")
+                raise Damaged("it is damaged: an array is truncated")
             arrays.append(np.frombuffer(body, kind, count, at).reshape(shape).copy())
             at += arrays[-1].nbytes
         return _made(read["data"], arrays)

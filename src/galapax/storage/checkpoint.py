@@ -12,6 +12,7 @@ from typing import Any
 
 from galapax.core.errors import InputError
 from galapax.engines.journal import Done, Standing
+from galapax.numerics import processes
 from galapax.running.observers import Checkpoint
 from galapax.storage import atomic
 from galapax.storage.capsule import Damaged, pack, unpack
@@ -138,7 +139,8 @@ class Keeper:
             self.changed = True
             if not self.failed:
                 warnings.warn(
-                    f"The checkpoint {str(self.path)!r} could not be written ({error}): the run goes on, and what was "
+                    f"The checkpoint {str(self.path)!r} could not be written ({error}): the run continues, and "
+                    "what was "
                     "written before is still there.",
                     stacklevel=2,
                 )
@@ -146,6 +148,8 @@ class Keeper:
         self.cost = time.perf_counter() - start
 
     def _write(self, data: dict[str, Any]) -> None:
+        if processes.index():  # the first one writes
+            return
         chunks = pack(data)
         before = self.path.with_name(self.path.name + KEPT)
         if self.sound:
@@ -158,12 +162,14 @@ class Keeper:
 def keeper(settings: Checkpoint | None, resume: Any) -> Keeper | None:
     """From `checkpoint=` and `resume=`: None where nothing is to be kept."""
     if resume is True and settings is None:
-        raise InputError("resume=True goes on from the file of checkpoint=: name it, or give the file as resume=.")
+        raise InputError(
+            "resume=True continues from the file given as checkpoint=: add checkpoint=, or pass the file as resume=."
+        )
     file = None
     if resume not in (None, False, True):
         file = Path(os.fspath(resume))
         if not file.exists() and not file.with_name(file.name + KEPT).exists():
-            raise InputError(f"there is no checkpoint {str(file)!r} to go on from.")
+            raise InputError(f"there is no checkpoint {str(file)!r} to resume from.")
         settings = Checkpoint(file) if settings is None else settings
     if settings is None:
         return None
@@ -171,14 +177,14 @@ def keeper(settings: Checkpoint | None, resume: Any) -> Keeper | None:
     there = path.exists() or path.with_name(path.name + KEPT).exists()
     if resume is True and there:
         file = path
-    if there and file is None:
+    if there and file is None and not processes.index():  # the first process may have written it by now
         raise InputError(
-            f"{str(path)!r} is there already: go on from it (resume=True, --resume), or remove it to begin anew."
+            f"{str(path)!r} already exists: continue from it (resume=True, --resume), or delete it to start again."
         )
     if path.is_dir():
         raise InputError(f"checkpoint must be a file; {str(path)!r} is a folder.")
     if not path.parent.is_dir():
-        raise InputError(f"the folder {str(path.parent)!r} of the checkpoint does not exist: make it first.")
+        raise InputError(f"the folder {str(path.parent)!r} of the checkpoint does not exist: create it first.")
     try:
         return Keeper(settings, file)
     except OSError as error:
@@ -199,7 +205,7 @@ def read(file: Path) -> dict[str, Any]:
             problem = problem or f"{str(file)!r} cannot be used: {error}"
             continue
         if path is before:
-            warnings.warn(f"{problem}; going on from {str(before)!r}, which is older.", stacklevel=2)
+            warnings.warn(f"{problem}; continuing from {str(before)!r}, which is older.", stacklevel=2)
         return data
     raise InputError(f"{problem}.")
 
@@ -208,13 +214,13 @@ def _check_parts(data: Any) -> None:
     """Refuse a file that is whole, but holds something else."""
     sections = data.get("sections") if isinstance(data, dict) else None
     if not isinstance(sections, list) or not isinstance(data.get("about"), dict):
-        raise Damaged("it holds no run")
+        raise Damaged("it contains no run")
     for own in sections:
         parts = isinstance(own, dict) and isinstance(own.get("task"), dict) and isinstance(own.get("done"), list)
         if not parts or not all(isinstance(done, Done) for done in own["done"]):
-            raise Damaged("it holds no run")
+            raise Damaged("it contains no run")
         if not isinstance(own.get("standing"), Standing | None) or not isinstance(own.get("at"), int):
-            raise Damaged("it holds no run")
+            raise Damaged("it contains no run")
 
 
 def _check_same(kept: dict[str, str], task: dict[str, str]) -> None:
@@ -224,8 +230,9 @@ def _check_same(kept: dict[str, str], task: dict[str, str]) -> None:
         return
     told = [name if name in HIDDEN else f"{name} ({kept.get(name)} there, {task[name]} here)" for name in other]
     raise InputError(
-        f"the checkpoint is of another run, with another {', another '.join(told)}. A run goes on with the settings "
-        "that it began with."
+        f"the checkpoint belongs to another run, with another {', another '.join(told)}. A run continues "
+        "with the settings "
+        "it started with."
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from galapax.core.names import headings
 from galapax.results.result import Result, all_runs
 from galapax.storage.atomic import write_bytes
-from galapax.storage.files import to_json, whole
+from galapax.storage.files import csv_text, labels_of, to_json, whole
 from galapax.storage.folders import load
 from galapax.storage.manifest import KNOWN, Saved
 
@@ -33,11 +33,8 @@ def to_csv(folder: str | Path, out: str | Path | None = None) -> list[Path]:
         files.append(there / name)
     if isinstance(loaded, Result) and loaded.snapshots:
         names, rows = _snapshot_table(loaded)
-        lines = io.StringIO()
-        csv.writer(lines, lineterminator="\n").writerow(headings(names))
-        np.savetxt(lines, rows, delimiter=",", fmt="%.17g")
         files.append(there / "snapshots.csv")
-        write_bytes(files[-1], lines.getvalue().encode())
+        write_bytes(files[-1], csv_text(names, rows, labels_of(loaded.problem, names)).encode())
     return files
 
 

@@ -44,7 +44,7 @@ def damaged(file: Path, error: BaseException) -> InputError:
     # our own say what is wrong; of others the kind says more than the text, which may be empty or about its own insides
     plain = type(error) is ValueError and str(error).startswith(("it ", "its ", "rows ", "there "))
     why = str(error) if plain else f"{type(error).__name__}: {str(error)[:200]}"
-    return InputError(f"{file} is damaged ({why}); the run has to be made again.")
+    return InputError(f"{file} is damaged ({why}); repeat the run.")
 
 
 def write_json(file: Path, data: dict[str, Any]) -> None:
@@ -62,7 +62,7 @@ def read_json(saved: Saved, name: str) -> dict[str, Any]:
             raise
         data = json.loads(text)
         if not isinstance(data, dict):
-            raise ValueError("it holds no JSON object")
+            raise ValueError("it contains no JSON object")
         version = data.pop("format")
         if isinstance(version, bool) or not isinstance(version, int) or version < 1:
             raise ValueError(f"it has the format {version!r}")
@@ -111,18 +111,44 @@ def read_npz(saved: Saved, name: str) -> dict[str, np.ndarray]:
     """The arrays of an archive by name, all of them numbers."""
     with whole(saved.folder / name), np.load(io.BytesIO(saved.read(name)), allow_pickle=False) as archive:
         if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise ValueError("it is no archive of arrays")
+            raise ValueError("it is not an archive of arrays")
         arrays = {key: archive[key] for key in archive.files}
         for key, array in arrays.items():
             if array.dtype.kind not in "biuf":
-                raise ValueError(f"its array {short(key)} holds no numbers")
+                raise ValueError(f"its array {short(key)} contains no numbers")
         return arrays
 
 
-def write_csv(file: Path, names: list[str], table: np.ndarray) -> None:
-    with file.open("w", encoding="utf-8", newline="") as out:
-        csv.writer(out, lineterminator="\n").writerow(headings(names))
+Labels = dict[int, tuple[str, ...]]  # by the place of a column: the texts that its numbers stand for
+
+
+def write_csv(file: Path, names: list[str], table: np.ndarray, labels: Labels | None = None) -> None:
+    file.write_text(csv_text(names, table, labels), encoding="utf-8", newline="")
+
+
+def csv_text(names: list[str], table: np.ndarray, labels: Labels | None = None) -> str:
+    """A table as text, with labels in the columns whose numbers stand for some."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(headings(names))
+    if not labels:
         np.savetxt(out, table, delimiter=",", fmt="%.17g")
+        return out.getvalue()
+    for row in table.tolist():
+        writer.writerow(
+            for_csv(labels[i][int(v)]) if i in labels and math.isfinite(v) else f"{v:.17g}" for i, v in enumerate(row)
+        )
+    return out.getvalue()
+
+
+def labels_of(problem: Any, names: list[str]) -> Labels:
+    """Which columns of a table with these headings hold choices among texts."""
+    own, space = problem.variable_names(), problem.space
+    if space is None:
+        return {}
+    at = next((i for i in range(len(names) - len(own) + 1) if names[i : i + len(own)] == own), None)
+    chosen = [(i, v.labels) for i, v in enumerate(space.variables) if v.kind == "choice" and not v.numeric]
+    return {} if at is None else {at + i: labels for i, labels in chosen}
 
 
 def write_rows(file: Path, rows: list[dict[str, Any]]) -> None:
@@ -135,17 +161,22 @@ def write_rows(file: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def read_csv(
-    saved: Saved, name: str, columns: int | None = None, may_be_empty: bool = False
+    saved: Saved, name: str, columns: int | None = None, may_be_empty: bool = False, problem: Any = None
 ) -> tuple[np.ndarray, list[str]]:
-    """The numbers of a table, and the names of its columns."""
+    """The numbers of a table, and the names of its columns. problem: says what labels in them stand for."""
     with whole(saved.folder / name):
         text = saved.read(name).decode("utf-8")
         if not text:
             raise ValueError("it is empty")
         if not text.endswith("\n"):
-            raise ValueError("it is cut off: its last line has no end")
+            raise ValueError("it is truncated: its last line is incomplete")
         names, *rows = list(csv.reader(io.StringIO(text, newline="")))
-        table = np.array([[float(cell) for cell in row] for row in rows], np.float64)
+        labels = {} if problem is None or problem.space is None else labels_of(problem, names)
+        known = {i: {for_csv(label): float(k) for k, label in enumerate(own)} for i, own in labels.items()}
+        cells = (
+            [[known[i].get(c, c) if i in known else c for i, c in enumerate(row)] for row in rows] if known else rows
+        )
+        table = np.array([[float(cell) for cell in row] for row in cells], np.float64)
         if may_be_empty and not rows:
             table = np.zeros((0, len(names)))
         if table.ndim != 2 or table.shape[1] != len(names) or (columns is not None and table.shape[1] != columns):
@@ -156,5 +187,5 @@ def read_csv(
 def counts(column: np.ndarray) -> np.ndarray:
     """A column of whole numbers as integers."""
     if not (np.abs(column) < 2.0**62).all() or (column != np.floor(column)).any():
-        raise ValueError("its counts are no whole numbers")
+        raise ValueError("its counts are not whole numbers")
     return column.astype(int)

@@ -15,6 +15,7 @@ from galapax.results.result import Result, Runs, all_runs
 from galapax.results.study import Study, curve_rows
 from galapax.storage.files import (
     FORMAT,
+    labels_of,
     read_csv,
     read_json,
     read_npz,
@@ -55,18 +56,22 @@ def save(result: Result, folder: str | Path, pictures: Drawings | None = None) -
 
     def numbers(path: Path) -> None:
         names, values = result.problem.variable_names(), value_names(result)
+
+        def write(file: str, heads: list[str], rows: np.ndarray) -> None:
+            write_csv(path / file, heads, rows, labels_of(result.problem, heads))
+
         if result.history is not None:
-            write_csv(path / "history.csv", *history_table(result.history, names, values))
+            write("history.csv", *history_table(result.history, names, values))
         if result.runs is not None:
-            write_csv(path / "runs.csv", *runs_table(result.runs, names, values))
+            write("runs.csv", *runs_table(result.runs, names, values))
             if result.runs.history is not None:
                 write_npz(path / "histories.npz", arrays_of(result.runs.history))
             if result.runs.fronts is not None:
-                write_csv(path / "fronts.csv", *fronts_table(result.runs, names, values))
+                write("fronts.csv", *fronts_table(result.runs, names, values))
         table = np.column_stack([result.population, result.population_fitness])
-        write_csv(path / "population.csv", [*names, *values], table)
+        write("population.csv", [*names, *values], table)
         if "F" in result:
-            write_csv(path / "front.csv", *front_table(result))
+            write("front.csv", *front_table(result))
         if result.get("snapshots"):
             write_npz(path / "snapshots.npz", snapshot_arrays(result.snapshots))
         write_json(path / "result.json", {"manifest": True, **plain_result(result)})
@@ -92,18 +97,19 @@ def _load_result(saved: Saved) -> Result:
     with whole(path / "result.json"):
         result = from_plain(data)
     d, values = result.x.size, value_names(result)
-    table, _ = read_csv(saved, "population.csv", d + len(values))
+    problem = result.problem
+    table, _ = read_csv(saved, "population.csv", d + len(values), problem=problem)
     several = len(values) > 1
     result["population"], result["population_fitness"] = table[:, :d], table[:, d:] if several else table[:, -1]
     if several:
         read_front(result, saved, values)
     result["history"] = result["runs"] = None
     if saved.has("history.csv"):
-        table, names = read_csv(saved, "history.csv")
+        table, names = read_csv(saved, "history.csv", problem=problem)
         with whole(path / "history.csv"):
             result["history"] = history_from(table, names, result, values)
     if saved.has("runs.csv"):
-        table, names = read_csv(saved, "runs.csv")
+        table, names = read_csv(saved, "runs.csv", problem=problem)
         with whole(path / "runs.csv"):
             result["runs"] = runs_from(table, names, values, d)
         if saved.has("histories.npz"):
@@ -111,7 +117,7 @@ def _load_result(saved: Saved) -> Result:
             with whole(path / "histories.npz"):
                 result["runs"] = replace(result["runs"], history=histories_from(arrays, len(result["runs"])))
         if several:
-            table, _ = read_csv(saved, "fronts.csv", 1 + d + len(values), may_be_empty=True)
+            table, _ = read_csv(saved, "fronts.csv", 1 + d + len(values), may_be_empty=True, problem=problem)
             with whole(path / "fronts.csv"):
                 result["runs"] = replace(result["runs"], fronts=fronts_from(table, result["runs"].number, d))
     result["snapshots"] = {}

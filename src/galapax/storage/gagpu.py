@@ -84,7 +84,7 @@ def _expanded(text: str, defined: dict[str, str], path: Path, inside: tuple[str,
             return found["number"]
         name = found["name"]
         if name not in defined or name in inside:
-            raise InputError(f"{path} uses {name}, whose value it does not give as a number.")
+            raise InputError(f"{path} uses {name}, which it does not define as a number.")
         return _expanded(defined[name], defined, path, (*inside, name))
 
     out = re.sub(rf"(?P<number>{_NUMBER})[fFlLuU]*(?!\w)|(?P<name>[A-Za-z_]\w*)", token, text)
@@ -121,7 +121,7 @@ def export(result: Result, folder: str | Path) -> list[Path]:
     """Write History.txt (of the best run) and TestHist.txt (of all runs) to a folder."""
     runs = all_runs(result)
     if result.history is None or runs.history is None:
-        raise InputError("this run was made or loaded without its history, so there is nothing to export.")
+        raise InputError("this run has no history, so there is nothing to export.")
     if result.history.x is None:
         raise InputError(
             "History.txt has the best x of every generation, which this run did not keep: run it again with "

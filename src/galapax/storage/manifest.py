@@ -65,7 +65,7 @@ class Saved:
         self.files = None if self.text is None else _parse(self.text, folder / NAME)
         kinds = [kind for kind in KNOWN if self.has(kind)]
         if not kinds:
-            raise InputError(f"{folder} holds no saved run: there is no result.json or study.json in it.")
+            raise InputError(f"{folder} contains no saved run: it has no result.json or study.json.")
         self.about = kinds[-1]  # of a folder without a manifest study.json counts, as it always has
 
     def has(self, name: str) -> bool:
@@ -83,11 +83,11 @@ class Saved:
         if wanted is not None:
             size, digest = wanted
             if len(found) < size:
-                raise ValueError(f"it is cut off: {len(found)} of its {size} bytes are there")
+                raise ValueError(f"it is truncated: {len(found)} of {size} bytes are present")
             if len(found) > size:
-                raise ValueError(f"it has {len(found)} bytes, and {size} were written")
+                raise ValueError(f"it has {len(found)} bytes instead of {size}")
             if hashlib.sha256(found).hexdigest() != digest:
-                raise ValueError("its content is not what was written: the checksum in manifest.json differs")
+                raise ValueError("its content has changed: the checksum in manifest.json differs")
         return found
 
     def replaced(self) -> bool:
@@ -140,7 +140,7 @@ def refuse_foreign(folder: Path, names: Iterable[str]) -> None:
     if found:
         them = "it" if len(found) == 1 else "them"
         raise InputError(
-            f"{folder} holds {', '.join(found)}, which galapax did not write there; nothing was touched. Save into "
+            f"{folder} holds {', '.join(found)}, which galapax did not write; nothing was changed. Save into "
             f"another folder, or move {them} away first."
         )
 
@@ -187,5 +187,5 @@ def _parse(text: bytes, file: Path) -> dict[str, tuple[int, str]]:
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
         raise InputError(
             f"{file} is damaged (it is not a manifest that galapax wrote), so it cannot be told which files are whole; "
-            "the run has to be made again."
+            "repeat the run."
         ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from galapax.core.checks import short
 from galapax.core.errors import InputError
 from galapax.core.problem import Bounds, Described, MinMaxProblem, Problem, unavailable
 from galapax.core.stop import Stop
+from galapax.core.variables import Space, choice, flag, integer, real
 from galapax.evaluation.failures import Failed
 from galapax.results.result import Result
 from galapax.storage.files import FORMAT, to_json
@@ -68,11 +70,17 @@ def plain_result(result: Result) -> dict[str, Any]:
         "eq_tolerance": problem.eq_tolerance,
         "optimum": problem.optimum,
     }
+    if problem.space is not None:
+        described["space"] = {
+            "named": problem.space.named,
+            "variables": [asdict(variable) for variable in problem.space.variables],
+        }
     if isinstance(problem, MinMaxProblem):
         described |= {"y_lower": problem.y_bounds.lower, "y_upper": problem.y_bounds.upper}
     kept = {name: result[name] for name in (*KEPT, *AT_TIMES) if name in KEPT or name in result}
     kept["failures"] = [{"x": failed.x, "error": failed.error} for failed in result.get("failures", ())]
-    return to_json({"format": FORMAT, **kept, "problem": described})
+    named = {"named": result.named} if problem.space is not None else {}
+    return to_json({"format": FORMAT, **kept, **named, "problem": described})
 
 
 def functions_of(problem: Described) -> list[str]:
@@ -85,6 +93,7 @@ def _problem_from(described: dict[str, Any]) -> Described:
     """A problem that can be looked at, not evaluated."""
     sides = {name: _floats(described.pop(name), name) for name in SIDES if name in described}
     bounds = Bounds(sides["lower"], sides["upper"])
+    space = _space_from(described.pop("space", None))
     functions: dict[str, Any] = dict.fromkeys(described.pop("functions"), unavailable)
     for name in ("optimum", "hypervolume"):
         described[name] = None if described.get(name) is None else _number(described[name], name)
@@ -97,9 +106,34 @@ def _problem_from(described: dict[str, Any]) -> Described:
             return MinMaxProblem(x_bounds=bounds, y_bounds=y_bounds, **functions, **told)
         if described.get("derived"):
             described["derived"] = dict.fromkeys(described["derived"], unavailable)
-        return Problem(bounds=bounds, **functions, **{name: described[name] for name in DESCRIBED & described.keys()})
+        told = {name: described[name] for name in DESCRIBED & described.keys()}
+        if space is not None:
+            if not (
+                np.array_equal(bounds.lower, space.bounds.lower) and np.array_equal(bounds.upper, space.bounds.upper)
+            ):
+                raise ValueError("its variables are not those of its bounds")
+            return Problem(bounds=space.bounds, space=space, **functions, **told)
+        return Problem(bounds=bounds, **functions, **told)
     except InputError as error:
-        raise ValueError(f"its problem cannot be: {error}") from None
+        raise ValueError(f"its problem is not valid: {error}") from None
+
+
+def _space_from(described: Any) -> Space | None:
+    """The declared variables, made anew so that what cannot be is noticed."""
+    if described is None:
+        return None
+    made = []
+    for one in described["variables"]:
+        kind, told = one["kind"], {name: one[name] for name in ("name", "unit")}
+        if kind == "choice":
+            made.append(choice(*one["labels"], **told))
+        elif kind == "flag":
+            made.append(flag(name=one["name"]))
+        elif kind == "integer":
+            made.append(integer(one["lower"], one["upper"], **told))
+        else:
+            made.append(real(one["lower"], one["upper"], log=one["log"], **told))
+    return Space(tuple(made), bool(described["named"]))
 
 
 def from_plain(data: dict[str, Any]) -> Result:
@@ -129,7 +163,7 @@ def from_plain(data: dict[str, Any]) -> Result:
     for name in ("x", "ineq", "eq"):
         result[name] = None if data[name] is None else _floats(data[name], name)
     if result.x is None or result.x.size != result.problem.dim or (several and result.fun.size < 2):
-        raise ValueError("its x or fun has another length than its problem")
+        raise ValueError("the length of x or fun does not match its problem")
     return result
 
 
@@ -140,7 +174,7 @@ def check_study(described: dict[str, Any], cells: int) -> None:
         raise ValueError("there must be a label and a target for each cell")
     axes = described["axes"]
     if not all(isinstance(values, list) for values in axes.values()):
-        raise ValueError("its axes are no lists")
+        raise ValueError("its axes are not lists")
     for labels in described["labels"]:
         if labels.keys() != axes.keys() or any(labels[name] not in axes[name] for name in axes):
             raise ValueError("its labels are not on its axes")
@@ -161,7 +195,7 @@ def _check(data: Any, types: dict[str, Any], needed: bool) -> None:
 
 def _failures(data: Any) -> tuple[Failed, ...]:
     if not all(isinstance(one, dict) and isinstance(one.get("error"), str) for one in data):
-        raise ValueError("its failures are no points with their errors")
+        raise ValueError("its failures are not points with errors")
     return tuple(Failed(_floats(one.get("x"), "failures"), one["error"]) for one in data)
 
 

@@ -27,7 +27,7 @@ def replace_run(folder: Path, numbers: Callable[[Path], None], pictures: Drawing
             new = [file.name for file in stage.iterdir()]
             manifest.refuse_foreign(folder, [*new, *pictures, manifest.NAME])
             for name in manifest.set_aside_changed(folder):
-                _warn(f"A file in {folder} was changed since galapax wrote it; it is kept as {name}.")
+                _warn(f"A file in {folder} has been changed since galapax wrote it; it is kept as {name}.")
             nonlocal written
             written = manifest.write(stage, {})
             return [name for name in manifest.owned(folder) if name not in (*new, manifest.NAME)]
@@ -55,14 +55,14 @@ def _add_pictures(folder: Path, pictures: Drawings, written: bytes) -> None:
             def prepare() -> list[str]:
                 saved = manifest.Saved(folder)
                 if saved.text != written:
-                    raise InputError("another run was saved there meanwhile")
+                    raise InputError("another run was saved there in the meantime")
                 manifest.refuse_foreign(folder, pictures)
                 manifest.write(stage, saved.files or {})
                 return []
 
             atomic.replace_files(folder, stage, prepare, manifest.NAME)
     except (OSError, InputError) as error:
-        _warn(f"The pictures of the run in {folder} could not be saved ({_why(error)}); the run itself is.")
+        _warn(f"The pictures of the run in {folder} could not be saved ({_why(error)}); the run itself was saved.")
 
 
 @contextlib.contextmanager

@@ -114,7 +114,7 @@ def front_table(result: Result) -> tuple[list[str], np.ndarray]:
 
 
 def read_front(result: Result, saved: Saved, values: list[str]) -> None:
-    table, names = read_csv(saved, "front.csv", may_be_empty=True)
+    table, names = read_csv(saved, "front.csv", may_be_empty=True, problem=result.problem)
     with whole(saved.folder / "front.csv"):
         derived = list(result.problem.derived or ())
         d, m = result.x.size, len(values)

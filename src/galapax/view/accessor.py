@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from galapax.core.errors import InputError
 from galapax.results.result import Result
+from galapax.results.study import Study
 from galapax.view import data
 
 if TYPE_CHECKING:
@@ -23,19 +24,22 @@ class Plot:
     def __init__(self, result: Result) -> None:
         self._result = result
 
-    def __call__(self) -> Figure:
-        return self.front() if "F" in self._result else self.convergence()
+    def __call__(self, ax: Any = None) -> Figure:
+        return self.front(ax) if "F" in self._result else self.convergence(ax)
 
-    def convergence(self) -> Figure:
-        """The best value by generation; for several runs the median, the middle half and the whole range."""
+    def convergence(self, ax: Any = None) -> Figure:
+        """The best value by generation; for several runs the median, the middle half and the whole range.
+
+        ax: matplotlib axes to draw into, here and below; by default a new figure.
+        """
         plots = _plots()
         if data.history_of(self._result) is None:
-            raise InputError("this result kept no values by generation: run it again with history=True.")
-        return plots.convergence(self._result)
+            raise InputError("this result has no history: run it again with history=True.")
+        return plots.convergence(self._result, ax)
 
-    def front(self) -> Figure:
+    def front(self, ax: Any = None) -> Figure:
         """The non-dominated solutions of several objectives, with knee, extremes and the true front where known."""
-        return _plots().front(self._result)
+        return _plots().front(self._result, ax)
 
     def maps(
         self,
@@ -47,14 +51,15 @@ class Plot:
     ) -> Figure:
         """Convergence maps of the generations that `snapshots` kept, side by side; see `galapax.view.maps`.
 
-        form: "genome", four variables in the colour of a pixel, or "variables", one row an individual.
-        scale: "box", or "population" to see little differences. run: of an ensemble; by default the best.
+        form: "genome", four variables in the colour of a pixel, or "variables", one row per individual.
+        scale: "box", or "population" to see small differences. run: of an ensemble; by default the best.
+        The maps fill a figure of their own.
         """
         return _films().filmstrip(self._result, generations, form=form, scale=scale, run=run)
 
-    def parallel(self, generation: int | None = None) -> Figure:
+    def parallel(self, generation: int | None = None, ax: Any = None) -> Figure:
         """A line over all variables for each solution of the front, or each individual of the (last) population."""
-        return _plots().parallel(self._result, generation)
+        return _plots().parallel(self._result, generation, ax)
 
     def landscape(
         self,
@@ -63,12 +68,13 @@ class Plot:
         window: Any = None,
         objective: int = 0,
         points: int | None = None,
+        ax: Any = None,
     ) -> Figure:
         """The objective over two variables, numbers or names, with the populations on it.
 
-        window: a (from, to) pair for each of the two, to look closer than the whole box.
+        window: a (lower, upper) pair for each of the two, to zoom in. points: of the grid along each variable.
         """
-        return _plots().landscape(self._result, variables, window=window, objective=objective, points=points)
+        return _plots().landscape(self._result, variables, window=window, objective=objective, points=points, ax=ax)
 
     def gif(self, file: str | Path, generations: Iterable[int] | None = None, **options: Any) -> Path:
         """The maps as an animated file, a frame for each population kept; options as for `maps`, and `seconds`."""
@@ -110,6 +116,42 @@ class Plot:
 
     def __repr__(self) -> str:
         return "result.plot has convergence(), front(), maps(), parallel(), landscape(), gif(file) and save(folder)"
+
+
+class StudyPlot:
+    """The figures of a study. Each is a matplotlib Figure, which a notebook shows by itself.
+
+    `study.plot()` draws the most telling one: a heat map of two hyper-parameters, else the convergence.
+    """
+
+    def __init__(self, study: Study) -> None:
+        self._study = study
+
+    def __call__(self, ax: Any = None) -> Figure:
+        grid = self._study.kind == "sweep" and len(self._study.axes) == 2
+        return self.heatmap(ax) if grid else self.convergence(ax)
+
+    def convergence(self, ax: Any = None) -> Figure:
+        """The distance to the best value: a panel for each problem of a comparison, a curve for each setting.
+
+        ax: matplotlib axes to draw into, one for each panel, here and below; by default a new figure.
+        """
+        return _plots().study_convergence(self._study, ax)
+
+    def running_times(self, ax: Any = None) -> Figure:
+        """The share of targets reached by evaluations, over all problems and runs."""
+        return _plots().running_times(self._study, ax)
+
+    def final(self, ax: Any = None) -> Figure:
+        """The share of runs that ended at least as close to the best value, a panel for each problem."""
+        return _plots().final_values(self._study, ax)
+
+    def heatmap(self, ax: Any = None) -> Figure:
+        """The median of the runs over the first two hyper-parameters of a sweep."""
+        return _plots().heatmap(self._study, ax)
+
+    def __repr__(self) -> str:
+        return "study.plot has convergence(), running_times(), final() and heatmap()"
 
 
 def lacking() -> str | None:

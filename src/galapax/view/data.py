@@ -13,7 +13,7 @@ import numpy as np
 from galapax import problems
 from galapax.core.errors import InputError
 from galapax.core.problem import Described, Problem, unavailable
-from galapax.measures.statistics import ecdf, ecdf_over_targets, log_targets, quantile_curves
+from galapax.measures.statistics import describe, ecdf, ecdf_over_targets, log_targets, quantile_curves
 from galapax.results.result import History, Result, all_runs
 from galapax.results.study import (
     Study,
@@ -29,7 +29,7 @@ from galapax.results.study import (
 TARGETS = 51  # of a problem, between its first value and its best known one
 COLOURS, STROKES = 8, 4  # of their own, before curves share them
 BANDED = 6  # curves whose bands do not hide each other
-MET = "worst value among the y met"  # what a min-max search has of an x: another y may be worse
+MET = "worst value found"  # what a min-max search has of an x: another y may be worse
 CHECKED = "worst case, checked"
 
 FOUND, ENDED, FAILED = "found", "ended", "failed"
@@ -53,7 +53,7 @@ def method(result: Result) -> str:
 
 def problem_title(problem: Described) -> str:
     """The name of a problem and what it is."""
-    name = "A function without a name" if problem.name == "<lambda>" else problem.name
+    name = "Unnamed function" if problem.name == "<lambda>" else problem.name
     return f"{name}: {problem.title}" if name and problem.title else problem.title or name
 
 
@@ -209,6 +209,37 @@ def final_shares(result: Result) -> Shares | None:
     return Shares(x, share, name, wants_log(values), upward)
 
 
+class Hits(NamedTuple):
+    """By evaluations, the share of runs that have reached a target, or of targets reached by the runs."""
+
+    evaluations: np.ndarray
+    share: np.ndarray
+    name: str
+
+
+def hits(result: Result) -> Hits | None:
+    """How soon the runs of an ensemble succeed: with a target the share of runs that reached it, else the share of 51
+    targets between the first value and the best one; None where that cannot be told.
+    """
+    runs, target = all_runs(result), result.settings.get("target")
+    if len(runs) < 2 or runs.history is None or not has_curves(result) or "worst_case" in result:
+        return None
+    values = curves(result)
+    nfev = np.broadcast_to(runs.history.nfev, values.shape)  # each run may count its own
+    if target is not None:
+        below = values <= sign_of(result) * float(target)
+        at = np.sort(nfev[np.arange(len(runs)), below.argmax(axis=1)][below.any(axis=1)])
+        if not len(at):
+            return None
+        share = np.arange(1, len(at) + 1) / len(runs)
+        ends = float(max(runs.nfev.max(), at[-1]))
+        return Hits(np.append(at, ends), np.append(share, share[-1]), "share of runs that reached the target")
+    goals = _targets(value_name(result), {"": result})
+    if goals is None or runs.history.nfev.ndim > 1:
+        return None
+    return Hits(runs.history.nfev, ecdf_over_targets(values, runs.history.nfev, goals), "share of targets reached")
+
+
 def front_ends(result: Result) -> list[int]:
     """The row of the front that is best in each objective."""
     return np.argmin(result.sign * np.asarray(result.F), axis=0).tolist()
@@ -322,6 +353,36 @@ def study_ends(study: Study) -> list[Panel]:
     return out
 
 
+class HeatMap(NamedTuple):
+    """The median of the runs over two hyper-parameters."""
+
+    title: str
+    across: str
+    up: str
+    columns: list[str]
+    rows: list[str]
+    values: np.ndarray  # (rows, columns), NaN where there is none
+    name: str
+    log: bool
+
+
+def heat_map(study: Study) -> HeatMap:
+    """Of a sweep over two hyper-parameters; of more, the best median over the others."""
+    if study.kind != "sweep" or len(study.axes) < 2:
+        raise InputError("a heat map needs a sweep over two hyper-parameters.")
+    (up, rows), (across, columns) = list(study.axes.items())[:2]
+    reference, known = _reference({cell_name(labels): result for labels, result in study})
+    values = np.full((len(rows), len(columns)), np.nan)
+    for labels, result in study:
+        where = rows.index(labels[up]), columns.index(labels[across])
+        median = describe(gap(scores(result), reference))["median"]
+        values[where] = np.fmin(values[where], median)
+    name = f"median {distance_name(study.value, known)}"
+    texts = [[f"{v:.6g}" if isinstance(v, float) else str(v) for v in values_] for values_ in (columns, rows)]
+    title = f"{study.results[0].problem.name} · {study.results[0].settings['algorithm']}"
+    return HeatMap(title, across, up, texts[0], texts[1], values, name, wants_log(values))
+
+
 def running_times(study: Study) -> Panel:
     """The share of targets reached by evaluations, see `target_shares`; the title says how many problems count."""
     shares = target_shares(study)
@@ -342,7 +403,7 @@ def target_shares(study: Study) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """
     shares: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     for found in groups(study).values():
-        targets = _targets(study, found)
+        targets = _targets(study.value, found)
         if targets is None:
             continue
         for label, result in found.items():
@@ -353,7 +414,7 @@ def target_shares(study: Study) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return {label: _averaged(parts) for label, parts in shares.items()}
 
 
-def _targets(study: Study, found: dict[str, Result]) -> np.ndarray | None:
+def _targets(value: str, found: dict[str, Result]) -> np.ndarray | None:
     """The targets on one problem; None where there is nothing to reach, or no values by generation."""
     if not all(map(has_curves, found.values())):
         return None
@@ -368,7 +429,7 @@ def _targets(study: Study, found: dict[str, Result]) -> np.ndarray | None:
         return None
     single = any(result.settings["dtype"] == "float32" for result in found.values())
     precision = 1e-4 if single else 1e-8
-    if study.value == "hypervolume":
+    if value == "hypervolume":
         precision = 1e-2  # n points cover a front to about 1 / n, however long they are given
     return log_targets(reference, start, precision=precision)
 

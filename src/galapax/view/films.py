@@ -108,7 +108,7 @@ class MapScale:
         some = "" if len(self.rows) == self.n else f" ({len(self.rows):,} of {self.n:,} shown)"
         over = "their box" if self.scale == "box" else "the population"
         if self.form == "variables":
-            return f"One row an individual, best on top{some}; variables scaled over {over}."
+            return f"One row per individual, best at the top{some}; variables scaled over {over}."
         tiles = -(-self.d // 4)
         down, across = maps.raster(tiles)
         height, width = maps.raster(len(self.rows))
@@ -245,7 +245,7 @@ def animate(
     axes = figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[0, 1])
     genes, grey = common.show_genes(axes[0], first), common.show_fitness(axes[1], first)
     label = axes[0].set_title("", fontsize=13, weight="bold")
-    axes[1].set_title("fitness, dark is good" + ", orange infeasible" * common.infeasible, fontsize=11)
+    axes[1].set_title("fitness, darker is better" + ", orange infeasible" * common.infeasible, fontsize=11)
     if result.history is not None:
         below = figure.add_subplot(grid[1, :])
         plots.draw_convergence(below, result, objective=0 if "F" in result else None)

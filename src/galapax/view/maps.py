@@ -62,11 +62,11 @@ def levels(x: np.ndarray, bounds: Bounds | None = None, scale: str = "box") -> n
         raise InputError(f'scale must be "box" or "population", got {scale!r}.')
     x = np.asarray(x, np.float64)
     if x.ndim != 2 or not x.size:
-        raise InputError(f"a map needs a population (n, d), one row an individual; got an array of shape {x.shape}.")
+        raise InputError(f"a map needs a population (n, d), one row per individual; got an array of shape {x.shape}.")
     if bounds is not None:
         x = (x - np.asarray(bounds.lower, np.float64)) / np.asarray(bounds.upper - bounds.lower, np.float64)
     elif scale == "box":
-        raise InputError('a map over the box needs bounds; pass them, or scale="population".')
+        raise InputError('a map scaled to the box needs bounds; pass them, or use scale="population".')
     low, high = (0.0, 1.0) if scale == "box" else (x.min(), x.max())
     if high == low:
         return np.full(x.shape, 128, np.uint8)
@@ -189,14 +189,14 @@ def snapshots_of(
     kept: dict[int, Population] = result.get("snapshots") or {}
     if not kept:
         raise InputError(
-            "this result kept no populations, which maps are made of: run it again with snapshots=[1, 10, 100] "
+            "maps need stored populations, and this result has none: run it again with snapshots=[1, 10, 100] "
             "(on the command line --snapshots 1,10,100 or --snapshots every:10)."
         )
     wanted = sorted(kept) if generations is None else sorted({int(g) for g in generations})
     missing = [g for g in wanted if g not in kept]
     if missing or not wanted:
         known = ", ".join(map(str, sorted(kept)))
-        raise InputError(f"generations must be some of those that were kept ({known}); got {missing or 'none'}.")
+        raise InputError(f"generations must be among those stored ({known}); got {missing or 'none'}.")
     numbers = all_runs(result).number.tolist()
     if run is not None and run not in numbers:
         raise InputError(f"run must be one of {numbers[0]} to {numbers[-1]}, got {run!r}.")

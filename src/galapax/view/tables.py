@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from galapax.measures import statistics
+from galapax.results.front import trade_offs
 from galapax.results.result import Result, all_runs, constraint_names, finite_quantiles
-from galapax.results.study import SIGNIFICANT, Study, has_curves, scores, sign_of
+from galapax.results.study import SIGNIFICANT, Study, scores, sign_of
 from galapax.view import data
 
 SHOWN = 12  # variables or constraints listed one by one
@@ -60,10 +61,8 @@ def _cells(study: Study) -> Grid:
         shown,
         rows,
         ("Hypervolume of the front, over" if several else "Over")
-        + " the runs of each setting; in bold the one with the best median."
-        + (
-            " success: share of the runs that reached the target, with its 95 % interval." if "success" in shown else ""
-        ),
+        + " the runs of each setting; the best median is in bold."
+        + (" success: fraction of runs that reached the target, with a 95 % interval." if "success" in shown else ""),
     )
 
 
@@ -93,7 +92,8 @@ def _values(study: Study) -> Grid:
             row.append(Cell(_value(sign * medians[name]) + mark, name == best and not math.isnan(medians[best])))
         rows.append(row)
     note = (
-        f"Median of {len(all_runs(study.results[0]))} runs. In bold the best; ≈ marks what cannot be told from it "
+        f"Median of {len(all_runs(study.results[0]))} runs. The best is in bold; ≈ marks results that do "
+        "not differ from it significantly "
         f"({'Wilcoxon signed ranks' if study.paired else 'Mann-Whitney'}, Holm's correction, level {SIGNIFICANT:g})."
     )
     if len(study) == len(study.axes["problem"]) * len(names) and len(names) > 1 and len(rows) > 1:
@@ -102,9 +102,7 @@ def _values(study: Study) -> Grid:
         note += f" Friedman's test over the problems: p = {ranks.p:.3g}."
     rows.append([Cell("seconds in all")] + [Cell(_seconds(study, name)) for name in names])
     if study.value == "hypervolume":
-        note = "Hypervolume of the front, the larger the better. " + note
-        if not all(map(has_curves, study.results)):
-            note += " Hypervolumes by generation are measured for two objectives only."
+        note = "Hypervolume of the front; larger is better. " + note
         return Grid("Final hypervolumes", ["problem", *names], rows, note)
     return Grid("Final values", ["problem", *names], rows, note)
 
@@ -128,7 +126,7 @@ def _running_times(study: Study) -> Grid:
             ert = f"{own['ert']:,.0f}" if math.isfinite(own["ert"]) else "∞"
             row.append(Cell(f"{ert} ({own['success']:.0%})", own["ert"] == least < math.inf))
         rows.append(row)
-    note = "Evaluations per success (expected running time), and in brackets the share of runs that reached the target."
+    note = "Evaluations per success (expected running time); in brackets, the fraction of runs that reached the target."
     return Grid("Running times", ["problem", *study.axes["algorithm"]], rows, note)
 
 
@@ -205,9 +203,23 @@ def front_points(result: Result) -> dict[str, int]:
     if result.knee is not None:
         points["knee"] = result.knee
     if result.get("chosen") is not None:
-        how = result.chosen if isinstance(result.chosen, str) else ", ".join(f"{w:g}" for w in result.chosen)
-        points[f"chosen: {how}"] = result.choose(result.chosen)
+        how, row = _chosen(result)
+        points[f"chosen: {how}"] = row
     return points
+
+
+def _chosen(result: Result) -> tuple[str, int]:
+    """How the user chose, in words, and the row."""
+    how: Any = result.chosen
+    if isinstance(how, str):
+        return how, result.choose(how)
+    if not isinstance(how, dict):
+        return ", ".join(f"{w:g}" for w in how), result.choose(how)
+    if "asked" in how:
+        return "by answers", how["asked"]
+    ((kind, values),) = how.items()
+    word = {"reference": "near", "aspiration": "reaches"}[kind]
+    return f"{word} {', '.join(f'{v:g}' for v in values)}", result.choose(**how)
 
 
 def front_rows(result: Result) -> tuple[list[str], list[list[str]], list[list[str]]]:
@@ -215,16 +227,38 @@ def front_rows(result: Result) -> tuple[list[str], list[list[str]], list[list[st
     problem, points = result.problem, front_points(result)
     rows = list(points.values())
 
-    def line(name: str, values: np.ndarray) -> list[str]:
-        return [name, (problem.units or {}).get(name, ""), *(f"{value:.5g}" for value in values[rows])]
+    def line(name: str, values: np.ndarray, i: int | None = None) -> list[str]:
+        declared = i is not None and problem.space is not None and problem.space.discrete[i]
+        cells = [problem.show(i or 0, value) if declared else f"{value:.5g}" for value in values[rows]]
+        return [name, (problem.units or {}).get(name, ""), *cells]
 
     names = problem.objective_names(result.F.shape[1])
     values = [line(name, result.F[:, k]) for k, name in enumerate(names)]
-    recipe = [line(name, result.X[:, i]) for i, name in list(enumerate(problem.variable_names()))[:SHOWN]]
+    recipe = [line(name, result.X[:, i], i) for i, name in list(enumerate(problem.variable_names()))[:SHOWN]]
     if problem.dim > SHOWN:
         recipe.append([f"… {problem.dim - SHOWN} more variables", "", *[""] * len(rows)])
     recipe += [line(name, column) for name, column in result.get("derived", {}).items()]
     return list(points), values, recipe
+
+
+STEP_NOTE = (
+    "What the nearest point that is better in an objective gives and takes: the change of every objective on the way "
+    "there, from the marked points."
+)
+
+
+def step_rows(result: Result) -> tuple[list[str], list[list[str]]]:
+    """Headings; and for each of `front_points` and each objective the changes of all objectives to that neighbour."""
+    problem, m = result.problem, result.F.shape[1]
+    names = problem.objective_names(m)
+    neighbours, changes = trade_offs(np.asarray(result.F, np.float64), result.sign, list(front_points(result).values()))
+    rows = [
+        [point, f"better {names[j]}", *(f"{changes[i, j, k]:+.4g}" for k in range(m))]
+        for i, point in enumerate(front_points(result))
+        for j in range(m)
+        if neighbours[i, j] >= 0
+    ]
+    return ["from", "towards", *(problem.with_unit(name) for name in names)], rows
 
 
 def front_summary(result: Result) -> str:
@@ -275,7 +309,7 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
         found = finite_quantiles(sign_of(result) * values, list(quantiles.values())) * sign_of(result)
         rows = [(name + of, f"{value:.10g}") for name, value in zip(quantiles, found.tolist(), strict=True)]
         failed = int((~np.isfinite(values)).sum())
-        rows += [("left out, without a value", f"{failed:,} of {len(runs):,} runs")] * bool(failed)
+        rows += [("runs without a valid value", f"{failed:,} of {len(runs):,} runs")] * bool(failed)
     aimed = result.settings.get("target") is not None
     if aimed or runs.success.any():  # else nothing judged them
         rate, low, high = runs.success_rate()

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -43,7 +44,7 @@ def result_table(result: Result) -> RenderableType:
         Text(
             f"{result.nit} generations, {result.nfev:,} evaluations"
             + (f" ({result.n_failed:,} failed)" if result.n_failed else "")
-            + f"; {times['run']:.3g} s running, {times['compile']:.3g} s compiling, {times['host']:.3g} s besides.",
+            + f"; {times['run']:.3g} s running, {times['compile']:.3g} s compiling, {times['host']:.3g} s other.",
             style="dim",
         )
     )
@@ -59,7 +60,7 @@ def point(x: np.ndarray) -> str:
 def _answer(result: Result) -> Table:
     problem = result.problem
     table = Table(title_justify="left", show_header=True, header_style="bold")
-    for name in ("", "value", "from", "to"):
+    for name in ("", "value", "lower", "upper"):
         table.add_column(name, justify="right" if name else "left")
     what = MET if "worst_case" in result else "minimum" if result.sign > 0 else "maximum"
     whats = [what] if np.ndim(result.fun) == 0 else objective_names(result)
@@ -71,9 +72,10 @@ def _answer(result: Result) -> Table:
     if known is not None:
         table.add_row("best known", f"{known:.10g}", "", "")
     table.add_section()
-    bounds = problem.bounds
     for i, name in list(enumerate(problem.variable_names()))[:SHOWN]:
-        table.add_row(problem.with_unit(name), f"{result.x[i]:.8g}", f"{bounds.lower[i]:g}", f"{bounds.upper[i]:g}")
+        table.add_row(
+            escape(problem.with_unit(name)), escape(problem.show(i, result.x[i])), *map(escape, problem.limits(i))
+        )
     if problem.dim > SHOWN:
         table.add_row("…", f"{problem.dim - SHOWN} more", "", "")
     for name, value in result.get("derived", {}).items() if np.ndim(result.fun) == 0 else ():

@@ -117,8 +117,8 @@ class Fused:
             tallies.append([tally])
         return tallies
 
-    def finish(self, part: Slice) -> Finished:
-        return self.clock.call(_finish, (part.span,), part.search, part.carry, part.relative)
+    def finish(self, parts: list[Slice]) -> list[Finished]:
+        return [self.clock.call(_finish, (part.span,), part.search, part.carry, part.relative) for part in parts]
 
     def survivors(self, part: Slice) -> Population:
         return self.clock.call(searching.survivors, (), part.carry)

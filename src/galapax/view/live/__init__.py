@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from galapax.results.result import Result
 from galapax.running.observers import Facts, Live
 
 if TYPE_CHECKING:
@@ -17,6 +19,32 @@ def is_served(live: Live) -> bool:
     """Whether its page is up now."""
     server = sys.modules.get("galapax.view.live.server")
     return server is not None and server.is_up(live)
+
+
+def saved(live: Live | None, folder: Path) -> None:
+    """The run that a page shows was saved: the page links to its report and to the runs beside it."""
+    if live is not None and is_served(live):
+        page = sys.modules["galapax.view.live.server"].at(live)
+        if page.session is not None:
+            page.session.folder = Path(folder)
+            page.wake()
+
+
+def replayed(live: Live, result: Result, folder: Path | None = None) -> bool:
+    """Play a run that is over on a page; whether there is one."""
+    try:
+        from galapax.view.live import server
+        from galapax.view.live.replay import Replay
+
+        page = server.at(live)
+    except ModuleNotFoundError as missing:
+        live.warn(f"The live page needs {missing.name}: pip install 'galapax[live]'.")
+        return False
+    except OSError as error:
+        live.warn(f"The live page cannot be served at {live.host}, port {live.port}: {error.strerror or error}.")
+        return False
+    page.show(Replay(result, page, folder), live)
+    return True
 
 
 @contextmanager
@@ -36,17 +64,19 @@ def _open(live: Live, facts: Callable[[], Facts]) -> Session | None:
         from galapax.view.live import server
         from galapax.view.live.session import Session
     except ModuleNotFoundError as missing:
-        live.warn(f"The live page needs {missing.name}: pip install 'galapax[live]'. The run goes on without the page.")
+        live.warn(
+            f"The live page needs {missing.name}: pip install 'galapax[live]'. The run continues without the page."
+        )
         return None
     try:
         page = server.at(live)
     except OSError as error:
         why = error.strerror or str(error)
         live.warn(
-            f"The live page cannot be served at {live.host}, port {live.port}: {why}. The run goes on without it; "
-            "port 0 takes a free one."
+            f"The live page cannot be served at {live.host}, port {live.port}: {why}. The run continues without it; "
+            "port 0 chooses a free one."
         )
         return None
-    session = Session(facts(), page, live.paused)
+    session = Session(facts(), page, live.paused, live.slow_start)
     page.show(session, live)
     return session

@@ -7,7 +7,7 @@ function plan(...names) {
 }
 // Points move five times a second; curves and maps change slowly and are drawn less often, which spares the machine that
 // may be running the run.
-const SELDOM = new Set(["curve", "feasible", "spread", "genome", "fitness"]);
+const SELDOM = new Set(["curve", "feasible", "spread", "genome", "fitness", "best"]);
 let seldomAt = 0;
 function paint() {
   planned = false;
@@ -23,7 +23,7 @@ function paint() {
   if (dirty.size && !waiting) waiting = setTimeout(() => { waiting = 0; plan(); }, wait + 5);
 }
 let waiting = 0;
-const everything = () => { seldomAt = 0; return plan("curve", "feasible", "spread", "front", "scatter", "genome", "fitness"); };
+const everything = () => { seldomAt = 0; return plan("curve", "feasible", "spread", "front", "scatter", "genome", "fitness", "best"); };
 
 // ---- news, facts, frames, contours
 
@@ -33,6 +33,7 @@ function options(id, names, chosen) {
 
 async function learn(session) {
   facts = null; frame = null; contours = null; firstRange = null;
+  for (const id of Object.keys(views)) delete views[id];
   const answer = await fetch(address("facts"));
   if (!answer.ok) return;
   facts = await answer.json();
@@ -61,8 +62,8 @@ async function learn(session) {
     }
     return row;
   }));
-  $("footer").textContent = "The run does not wait for this page: at most five frames a second are taken, between chunks of generations. " +
-    "Long curves keep at most 2000 points. " + thinned(true);
+  $("footer").textContent = "The run does not wait for this page, which shows at most five frames per second. " +
+    "Long curves are thinned to 2000 points. " + thinned(true);
   $("fitness-k").replaceChildren();  // another run may have other objectives
   prepareObjectives(facts.objectives.length || 1);
   everything();
@@ -74,9 +75,9 @@ function prepareObjectives(m) {
   for (const id of ["front-x", "fitness-k", "scatter-k"]) options(id, names, 0);
   options("front-y", names, Math.min(1, m - 1));
   $("card-front").hidden = $("fitness-k-label").hidden = $("scatter-k-label").hidden = m < 2;
-  $("best-box").hidden = m > 1;  // with several objectives no value is the best
+  $("best-box").hidden = m > 1;  // with several objectives no value is the best; a hypervolume may take its place
   $("card-spread").hidden = m > 1 || facts.settings.runs === 1;
-  const cards = [...document.querySelectorAll("main > article")].filter((card) => !card.hidden && card.id !== "card-settings");
+  const cards = [...document.querySelectorAll("main > article")].filter((card) => !card.hidden && !card.classList.contains("whole"));
   document.querySelector("main").dataset.cards = cards.length;
 }
 
@@ -99,7 +100,7 @@ async function fetchFrame() {
       prepareObjectives(m);
       $("genome").dataset.generation = head.generation;
       if (!contours && facts.variables.length > 1) fetchContours(false);
-      plan("front", "scatter", "genome", "fitness");
+      plan("front", "scatter", "genome", "fitness", "best");
     }
   } catch (error) {
     if (!(error instanceof TypeError)) throw error;  // a connection that broke shows in the state
@@ -155,24 +156,35 @@ function showNews() {
   put("state", state === "starting" ? "compiling" : state);
   $("state").className = "pill " + state;
   if (ended) tell(news.message, news.state === "failed");
-  for (const id of ["pause", "step", "stop", "speed"]) $(id).disabled = ended;
-  put("pause", news.held ? "Resume" : "Pause");
+  else if (news.replay) tell("");
+  for (const id of ["pause", "step", "stop", "speed"]) $(id).disabled = ended && !news.replay;
+  put("pause", news.replay && ended ? "Play again" : news.held ? "Resume" : "Pause");
+  if (news.saved && pastOf !== news.session + news.state) { pastOf = news.session + news.state; fetchPast(); }
   if (document.activeElement !== $("speed")) {
     const k = SPEEDS.findIndex((s) => s === news.speed);
     $("speed").value = k < 0 ? SPEEDS.length - 1 : k;
   }
-  put("speed-text", news.speed === null ? "fastest" : `${news.speed} generations/s`);
+  put("speed-text", news.gentle ? "slow start" : news.speed === null ? "fastest" : `${news.speed} generations/s`);
   put("generation", count(news.generation));
   $("generation").dataset.value = news.generation;
   $("done").style.width = facts && facts.generations ? `${100 * news.generation / facts.generations}%` : "0";
-  put("best", text(news.best, 7));
+  const volume = volumeNow();
+  if (volume !== null) { $("best-box").hidden = false; put("best-name", "hypervolume"); }
+  put("best", text(volume === null ? news.best : volume, 6));
+  $("best").title = volume === null ? exact(news.best) : exact(volume);
   put("violation", news.violation === undefined ? "–" : text(news.violation, 3));
   put("share", news.share === undefined ? "–" : `${(100 * news.share).toFixed(news.share < 0.1 ? 1 : 0)} %`);
   put("runs", news.runs_done === undefined ? "–" : `${count(news.runs_done)} of ${count(news.batch_runs)}`);
   put("nfev", count(news.nfev));
-  put("rate", news.evaluations_per_second === undefined ? "–" : short(news.evaluations_per_second));
+  put("rate", news.replay ? "–" : news.evaluations_per_second === undefined ? "–" : short(news.evaluations_per_second));
   put("seconds", duration(news.seconds));
   put("left", ended ? "–" : duration(news.left));
+}
+
+function volumeNow() {  // the last one measured, of two objectives with a reference point
+  const m = frame ? frame.objectives : facts ? facts.objectives.length : 0;
+  for (let i = points.length - 1; m === 2 && i >= 0; i--) if (typeof points[i][2 + 3 * m] === "number") return points[i][2 + 3 * m];
+  return null;
 }
 
 async function command(name, value) {
@@ -181,11 +193,24 @@ async function command(name, value) {
     const answer = await fetch(address("command"), { method: "POST", headers: { "Content-Type": "application/json" }, body });
     if (!answer.ok && news && news.state !== "finished") tell(await answer.text(), true);
   } catch {
-    tell("The page cannot reach the run any more.", true);
+    tell("The connection to the run is lost.", true);
   }
 }
 
-$("pause").onclick = () => command(news && news.held ? "resume" : "pause");
+let pastOf = "";
+async function fetchPast() {  // the report, and the runs that were saved beside this one
+  const past = await (await fetch(address("runs"))).json(), cell = (kind, words) => { const out = document.createElement(kind); out.textContent = words; return out; };
+  const link = (name, words) => { const out = document.createElement("a"); out.href = address("report", name ? { run: name } : {}); out.target = "_blank"; out.rel = "noopener"; out.textContent = words; return out; };
+  $("after").hidden = !past.some((run) => run.shown && run.report);
+  $("report").href = address("report");
+  $("card-past").hidden = past.length < 2;
+  const line = (kind, list) => { const out = document.createElement("tr"); out.append(...list.map((words) => { const c = cell(kind, ""); c.append(words); return c; })); return out; };
+  const value = (run) => Array.isArray(run.fun) ? run.fun.map(short).join(", ") : text(run.fun, 7);
+  $("past-rows").replaceChildren(line("th", ["run", "problem", "algorithm", "best", "feasible", "evaluations", "runs", "seed", ""]),
+    ...past.map((run) => line("td", [run.name + (run.shown ? " (this one)" : ""), run.problem, run.algorithm, value(run), run.feasible ? "yes" : "no", count(run.nfev),
+      count(run.runs), String(run.seed), run.report && !run.shown ? link(run.name, "report") : ""])));
+}
+$("pause").onclick = () => command(news && (news.held || (news.replay && news.state === "finished")) ? "resume" : "pause");
 $("step").onclick = () => command("step");
 $("stop").onclick = () => command("stop");
 $("speed").oninput = () => {

@@ -6,6 +6,7 @@ const $ = (id) => document.getElementById(id);
 const token = new URLSearchParams(location.search).get("token");
 const SPEEDS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, null];
 let facts = null, news = null, frame = null, points = [], contours = null, firstRange = null;
+const views = {}, drawn = {};  // the parts of figures that were zoomed into, and figures as they were drawn last
 let dirty = new Set(), planned = false, fetching = false, lastSession = "";
 
 function address(path, query = {}) {
@@ -95,14 +96,16 @@ const powerText = (k) => Number.isInteger(k) ? (k >= -2 && k <= 4 ? String(Numbe
 function plot(id, x, y, names, options = {}) {
   const { c, w, h } = surface(id);
   const widen = ([a, b]) => b > a ? [a, b] : [a - Math.max(1e-12, Math.abs(a) * 0.05), b + Math.max(1e-12, Math.abs(b) * 0.05)];
-  x = widen(x); y = widen(y);
+  const kind = `${names}${!!options.xLog}${!!options.yLog}`;  // other axes show other numbers: a part chosen before means nothing
+  const part = views[id] && views[id].kind === kind ? views[id] : null;
+  x = part ? part.x : widen(x); y = part ? part.y : widen(y);
   const yTicks = options.yLog ? powers(y[0], y[1], 6) : ticks(y[0], y[1], Math.max(3, h / 55));
   const yTexts = yTicks.map(options.yLog ? powerText : options.yText || ((v) => text(v, 4)));
   const left = 24 + Math.max(...yTexts.map((t) => c.measureText(t).width)), right = 10, top = 8, bottom = 38;
   const px = (v) => left + (v - x[0]) / (x[1] - x[0]) * (w - left - right);
   const py = (v) => h - bottom - (v - y[0]) / (y[1] - y[0]) * (h - top - bottom);
   const area = { x: left, y: top, w: w - left - right, h: h - top - bottom };
-  if (options.under) options.under(c, px, py);
+  if (options.under) { c.save(); c.beginPath(); c.rect(left, top, area.w, area.h); c.clip(); options.under(c, px, py); c.restore(); }
   const xTicks = options.xLog ? powers(x[0], x[1], Math.max(3, w / 80)) : ticks(x[0], x[1], Math.max(2, w / 95));
   c.lineWidth = 1; c.strokeStyle = colour.grid; c.fillStyle = colour.soft;
   c.textAlign = "right"; c.textBaseline = "middle";
@@ -122,11 +125,15 @@ function plot(id, x, y, names, options = {}) {
   c.fillText(names[0], left + area.w / 2, h - 17);
   c.save(); c.translate(2, top + area.h / 2); c.rotate(-Math.PI / 2); c.fillText(names[1], 0, 0); c.restore();
   c.save(); c.beginPath(); c.rect(left, top, area.w, area.h); c.clip();
-  return { c, px, py, area, end: () => c.restore() };
+  const shown = { id, kind, c, px, py, area, x, y, names, xLog: options.xLog, yLog: options.yLog, yText: options.yText, lines: [], dots: [],
+    end: () => c.restore() };
+  drawn[id] = shown;
+  return shown;
 }
 
-function line(p, xs, ys, stroke, width = 2, dash = []) {
+function line(p, xs, ys, stroke, width = 2, dash = [], name = "") {
   const { c, px, py } = p;
+  if (name) p.lines.push({ name, xs, ys, stroke });
   c.strokeStyle = stroke; c.lineWidth = width; c.setLineDash(dash); c.beginPath();
   let pen = false;
   for (let i = 0; i < xs.length; i++) {
@@ -146,8 +153,9 @@ function band(p, xs, low, high, fill) {
   for (const i of at.reverse()) c.lineTo(px(xs[i]), py(low[i]));
   c.closePath(); c.fill();
 }
-function dots(p, xs, ys, radius, fill, edge) {
+function dots(p, xs, ys, radius, fill, edge, rows = null) {
   const { c, px, py } = p;
+  if (rows) p.dots.push({ xs, ys, rows });
   c.fillStyle = fill; c.strokeStyle = edge || fill; c.lineWidth = 0.7;
   const big = xs.length > 1500;  // many small squares are drawn much faster than many circles
   for (let i = 0; i < xs.length; i++) {

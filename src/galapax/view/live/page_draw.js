@@ -20,13 +20,17 @@ function objectiveName(k) {
 }
 function objectives() { return facts.objectives.length || (frame ? frame.objectives : 1); }
 
-const draw = {};
+const draw = {}, cells = {};  // cells: which individual lies at a place of a map
 
 draw.curve = () => {
   const m = frame ? frame.objectives : Math.max(1, facts.objectives.length), runs = facts.settings.runs;
   const xs = column(0), log = $("log").checked, at = 1 + 3 * m + 1;
   let lists, items = [], title = "Fitness by generation";
-  if (m > 1) {
+  const volume = m === 2 ? column(at) : [], measured = volume.some(isFinite);
+  if (measured) {
+    title = "Hypervolume by generation";
+    lists = [volume];
+  } else if (m > 1) {
     title = "Best of each objective by generation";
     lists = Array.from({ length: m }, (_, k) => column(1 + k));
   } else if (runs > 1) {
@@ -34,12 +38,12 @@ draw.curve = () => {
     lists = [0, 1, 2, 3, 4].map((k) => column(at + k));
   } else lists = [column(1), column(2), column(3)];
   let name = objectiveName(0);
-  if (m > 1) name = "value";
+  if (m > 1) name = measured ? "hypervolume" : "value";
   let yLog = false, shown = lists;
   if (log && m === 1) {
     const l = logged(lists);
     if (l.lists.some((list) => list.some(isFinite))) { shown = l.lists; yLog = true; if (l.name) name = l.name; }
-  } else if (log) {
+  } else if (log && !measured) {
     const positive = lists.every((list) => list.every((v) => !isFinite(v) || v > 0));
     if (positive) { shown = lists.map((list) => list.map((v) => Math.log10(v))); yLog = true; }
   }
@@ -47,21 +51,25 @@ draw.curve = () => {
   const x = [1, Math.max(2, xs.length ? xs[xs.length - 1] : 2)];
   const p = plot("curve", x, pad(range(shown)), ["generation", name], { yLog });
   const paints = [colour.blue, colour.orange, colour.green, colour.grey];
-  if (m > 1) {
-    shown.forEach((list, k) => { line(p, xs, list, paints[k % 4], 2, k > 3 ? [6, 3] : []); items.push(swatch(k > 3 ? "dash" : "line", paints[k % 4], objectiveName(k))); });
+  if (measured) {
+    const known = xs.map((_, i) => i).filter((i) => isFinite(volume[i]));
+    line(p, known.map((i) => xs[i]), known.map((i) => volume[i]), colour.blue, 2.6, [], "hypervolume");
+    items = [swatch("line", colour.blue, "hypervolume of the feasible points, larger is better")];
+  } else if (m > 1) {
+    shown.forEach((list, k) => { line(p, xs, list, paints[k % 4], 2, k > 3 ? [6, 3] : [], objectiveName(k)); items.push(swatch(k > 3 ? "dash" : "line", paints[k % 4], objectiveName(k))); });
   } else if (runs > 1) {
     const least = range([shown[0]])[0], floor = shown[0].map((v) => isFinite(v) ? v : least);  // where log has no value
     band(p, xs, floor, shown[4], colour.band);
     band(p, xs, shown[1].map((v, i) => isFinite(v) ? v : floor[i]), shown[3], colour.band2);
-    line(p, xs, shown[0], colour.blue, 1.4, [5, 3]);
-    line(p, xs, shown[2], colour.blue, 2.4);
+    line(p, xs, shown[0], colour.blue, 1.4, [5, 3], "best run");
+    line(p, xs, shown[2], colour.blue, 2.4, [], "median run");
     items = [swatch("line", colour.blue, "median run"), swatch("band", colour.band2, "middle half"),
       swatch("band", colour.band, "all runs"), swatch("dash", colour.blue, "best run")];
   } else {
     band(p, xs, shown[0], shown[2], colour.band);
-    line(p, xs, shown[2], colour.grey, 1.4);
-    line(p, xs, shown[1], colour.orange, 2);
-    line(p, xs, shown[0], colour.blue, 2.6);
+    line(p, xs, shown[2], colour.grey, 1.4, [], "worst");
+    line(p, xs, shown[1], colour.orange, 2, [], "median");
+    line(p, xs, shown[0], colour.blue, 2.6, [], "best");
     items = [swatch("line", colour.blue, "best"), swatch("line", colour.orange, "median"), swatch("line", colour.grey, "worst")];
   }
   p.end();
@@ -77,7 +85,7 @@ draw.feasible = () => {
   const known = xs.map((_, i) => i).filter((i) => isFinite(ys[i]));
   const kx = known.map((i) => xs[i]), ky = known.map((i) => ys[i]);
   band(p, kx, kx.map(() => 0), ky, colour.band);
-  line(p, kx, ky, colour.blue, 2.2);
+  line(p, kx, ky, colour.blue, 2.2, [], "feasible");
   p.end();
 };
 
@@ -95,6 +103,7 @@ draw.spread = () => {
   for (const v of list) heights[Math.min(bins - 1, Math.floor((v - low) / (high - low) * bins))] += 100 / Math.max(1, values.length);
   const p = plot("spread", [low, high], [0, Math.max(5, ...heights) * 1.05], [name, "share of runs"], { xLog, yText: (v) => `${v} %` });
   p.c.fillStyle = colour.blue;
+  p.bars = { low, high, heights };
   heights.forEach((v, i) => {
     const a = p.px(low + i / bins * (high - low)), b = p.px(low + (i + 1) / bins * (high - low));
     p.c.fillRect(a + 0.5, p.py(v), b - a - 1, p.py(0) - p.py(v));
@@ -103,20 +112,21 @@ draw.spread = () => {
   const sorted = [...values].sort((a, b) => facts.settings.maximize ? b - a : a - b);
   const at = (q) => text(sorted[Math.round(q * (sorted.length - 1))], 7);
   const total = facts.settings.runs, here = news.batch_runs || total;
-  const part = here < total ? ` Runs ${news.first_run} to ${news.first_run + here - 1} of ${total} are shown; memory holds no more at once.` : "";
+  const part = here < total ? ` Runs ${news.first_run} to ${news.first_run + here - 1} of ${total} are shown, as many as fit in memory at once.` : "";
   const lost = news.feasible_runs !== undefined && news.feasible_runs < here ? ` ${here - news.feasible_runs} of ${here} runs have no feasible point yet.` : "";
-  const under = xLog && list.length < values.length ? ` ${values.length - list.length} of the ${values.length} drawn are at the left end or beyond.` : "";
+  const under = xLog && list.length < values.length ? ` ${values.length - list.length} of the ${values.length} values lie at or beyond the left end.` : "";
   $("spread-note").textContent = (sorted.length ? `best ${at(0)} · quartiles ${at(0.25)}, ${at(0.5)}, ${at(0.75)} · worst ${at(1)}.` : "") + lost + under + part;
 };
 
 draw.front = () => {
   if (!frame || frame.objectives < 2) return;
   const i = Number($("front-x").value), j = Number($("front-y").value), m = frame.objectives, n = frame.shown;
-  const xs = [], ys = [], badX = [], badY = [];
+  const xs = [], ys = [], badX = [], badY = [], rows = [], badRows = [];
   for (let r = 0; r < n; r++) {
     const good = !frame.hasViolation || frame.violation[r] <= 0;
     (good ? xs : badX).push(frame.values[r * m + i]);
     (good ? ys : badY).push(frame.values[r * m + j]);
+    (good ? rows : badRows).push(r);
   }
   let ahead = new Array(xs.length).fill(true);
   if (m === 2) {
@@ -130,9 +140,9 @@ draw.front = () => {
   const inX = xs.length ? xs : badX, inY = ys.length ? ys : badY;
   const p = plot("front", pad(range([inX, tx])), pad(range([inY, ty])), [objectiveName(i), objectiveName(j)]);
   dots(p, tx, ty, 1.6, colour.grey);
-  dots(p, badX, badY, 2, colour.line);
-  dots(p, pick(xs, false), pick(ys, false), 2.6, colour.band2);
-  dots(p, pick(xs, true), pick(ys, true), 3.4, colour.dot, colour["dot-edge"]);
+  dots(p, badX, badY, 2, colour.line, null, badRows);
+  dots(p, pick(xs, false), pick(ys, false), 2.6, colour.band2, null, pick(rows, false));
+  dots(p, pick(xs, true), pick(ys, true), 3.4, colour.dot, colour["dot-edge"], pick(rows, true));
   p.end();
   const items = [swatch("dot", colour.dot, m === 2 ? `non-dominated (${count(ahead.filter((a) => a).length)})` : "individuals")];
   if (m === 2) items.push(swatch("dot", colour.band2, "dominated"));
@@ -182,18 +192,20 @@ draw.scatter = () => {
   const p = plot("scatter", pad([x0, x1], 0.025), pad([y0, y1], 0.025), [facts.variables[i], facts.variables[j]], picture ? { under } : {});
   const items = [];
   if (frame) {
-    const xs = [], ys = [], badX = [], badY = [], v = frame.variables;
+    const xs = [], ys = [], badX = [], badY = [], rows = [], badRows = [], v = frame.variables;
     for (let r = frame.shown - 1; r >= 0; r--) {
       const good = !frame.hasViolation || frame.violation[r] <= 0;
       (good ? xs : badX).push(frame.x[r * v + i]);
       (good ? ys : badY).push(frame.x[r * v + j]);
+      (good ? rows : badRows).push(r);
     }
+    p.dots.push({ xs: badX, ys: badY, rows: badRows });
     p.c.strokeStyle = colour.dot; p.c.lineWidth = 1.5;
     for (let k = 0; k < badX.length; k++) {
       const a = p.px(badX[k]), b = p.py(badY[k]);
       p.c.beginPath(); p.c.moveTo(a - 3, b - 3); p.c.lineTo(a + 3, b + 3); p.c.moveTo(a + 3, b - 3); p.c.lineTo(a - 3, b + 3); p.c.stroke();
     }
-    dots(p, xs, ys, 3.6, colour.dot, colour["dot-edge"]);
+    dots(p, xs, ys, 3.6, colour.dot, colour["dot-edge"], rows);
     if (!frame.hasViolation) items.push(swatch("dot", colour.dot, "individuals"));
     else { items.push(swatch("dot", colour.dot, "feasible"), swatch("cross", colour.dot, "infeasible")); }
   }
@@ -203,8 +215,8 @@ draw.scatter = () => {
   legend("scatter-legend", items);
   let note = "";
   if (current && current.why) note = current.why;
-  else if (current && facts.dim > 2) note = `Contours with the other variables as in the best individual of generation ${current.generation}.`;
-  else if (!current) note = "Contours are being computed.";
+  else if (current && facts.dim > 2) note = `Contours with the other variables fixed at the best individual of generation ${current.generation}.`;
+  else if (!current) note = "Computing contours …";
   $("scatter-note").textContent = note;
 };
 
@@ -254,6 +266,7 @@ draw.genome = () => {
     const rows = order(), image = new ImageData(v, n);
     rows.forEach((r, y) => { for (let k = 0; k < v; k++) image.data.set([...viridis[level(r, k)], 255], 4 * (y * v + k)); });
     const { c, w, h, x, dw, dh } = pixels("genome", image, v, n, false, 26, 62);
+    cells.genome = (a, b) => a >= x && a < x + dw && b >= 0 && b < dh ? { row: rows[Math.floor(b / dh * n)], variable: Math.floor((a - x) / dw * v) } : null;
     c.fillStyle = colour.soft; c.textBaseline = "top"; c.textAlign = "center";
     let free = -1;
     for (let k = 0; k < v; k++) {
@@ -265,7 +278,7 @@ draw.genome = () => {
     }
     c.save(); c.translate(4, dh / 2); c.rotate(-Math.PI / 2); c.fillText("individuals, best at the top", 0, 0); c.restore();
     scaleBar(c, x + dw / 2, h - 28, VIRIDIS, "lowest", "highest");
-    $("genome-note").textContent = `Colours: each variable over ${whole}. ` + thinned(true);
+    $("genome-note").textContent = `Colours: each variable, scaled to ${whole}. ` + thinned(true);
     return;
   }
   const tile = Math.ceil(Math.sqrt(n)), tileRows = Math.ceil(n / tile), tiles = Math.ceil(v / 4);
@@ -278,7 +291,8 @@ draw.genome = () => {
     image.data.set([over(0), over(1), over(2), 255], 4 * (y * W + x));
   }
   pixels("genome", image, W, H, true);
-  $("genome-note").textContent = `A tile for every four variables (red, green, blue, opacity), a pixel an individual; each variable over ${whole}. ` + thinned(true);
+  cells.genome = null;
+  $("genome-note").textContent = `One tile per four variables (red, green, blue, opacity), one pixel per individual; colours scaled to ${whole}. ` + thinned(true);
 };
 
 draw.fitness = () => {
@@ -292,9 +306,13 @@ draw.fitness = () => {
     const g = !isFinite(list[r]) ? 255 : high > low ? Math.max(0, Math.min(255, Math.round(255 * (list[r] - low) / (high - low)))) : 0;
     image.data.set([g, g, g, 255], 4 * r);
   }
-  const { c, w: sw, h: sh } = pixels("fitness", image, w, h, true, 0, 34);
+  const { c, w: sw, h: sh, x: fx, dw: fw, dh: fh } = pixels("fitness", image, w, h, true, 0, 34);
+  cells.fitness = (a, b) => {
+    const row = Math.floor(b / fh * h) * w + Math.floor((a - fx) / fw * w);
+    return a >= fx && a < fx + fw && b >= 0 && b < fh && row < n ? { row } : null;
+  };
   scaleBar(c, sw / 2, sh - 26, [[0, 0, 0], [255, 255, 255]], text(low, 6), text(high, 6));
-  $("fitness-note").textContent = `One pixel an individual, in the order of the population; dark is ${facts.settings.maximize ? "low" : "better"}. ` + thinned(false);
+  $("fitness-note").textContent = `One pixel per individual, in population order; darker is ${facts.settings.maximize ? "lower" : "better"}. ` + thinned(false);
 };
 
 function thinned(variables) {
@@ -302,4 +320,24 @@ function thinned(variables) {
   if (facts.shown < facts.population) parts.push(`${count(facts.shown)} of ${count(facts.population)} individuals`);
   if (variables && facts.variables.length < facts.dim) parts.push(`the first ${facts.variables.length} of ${facts.dim} variables`);
   return parts.length ? `Shown: ${parts.join(", ")}.` : "";
+}
+
+// The best individuals of the moment, the feasible ones first; of a front those that nothing shown dominates.
+draw.best = () => {
+  if (!frame) return;
+  const m = frame.objectives, v = Math.min(8, frame.variables), rows = (m > 1 ? ahead(order()) : order()).slice(0, 10);
+  const heads = [...Array.from({ length: m }, (_, k) => objectiveName(k)), ...(frame.hasViolation ? ["violation"] : []), ...facts.variables.slice(0, v)];
+  const cell = (kind, words) => { const out = document.createElement(kind); out.textContent = words; return out; };
+  const line = (kind, list) => { const out = document.createElement("tr"); out.append(...list.map((words) => cell(kind, words))); return out; };
+  $("best-rows").replaceChildren(line("th", heads), ...rows.map((r) => line("td", [
+    ...Array.from({ length: m }, (_, k) => text(frame.values[r * m + k], 7)), ...(frame.hasViolation ? [text(frame.violation[r], 3)] : []),
+    ...Array.from({ length: v }, (_, k) => text(frame.x[r * frame.variables + k], 6))])));
+  $("best-note").textContent = (m > 1 ? "Non-dominated individuals of this generation. " : "The best individuals of this generation. ") +
+    (v < facts.dim ? `The first ${v} of ${facts.dim} variables. ` : "") + thinned(false);
+};
+function ahead(rows) {
+  const m = frame.objectives, s = facts.settings.maximize ? -1 : 1, value = (r, k) => s * frame.values[r * m + k];
+  const good = rows.filter((r) => !frame.hasViolation || frame.violation[r] <= 0).slice(0, 600);
+  const beats = (a, b) => { let less = false; for (let k = 0; k < m; k++) { if (value(a, k) > value(b, k)) return false; less = less || value(a, k) < value(b, k); } return less; };
+  return good.length ? good.filter((r) => !good.some((other) => beats(other, r))) : rows;
 }

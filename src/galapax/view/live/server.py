@@ -33,12 +33,14 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from galapax.view.live import Live
+from galapax.view.live.replay import Replay
 from galapax.view.live.session import Session
+from galapax.view.live.shelf import report_of, runs_beside
 
 HEARTBEAT = 15.0  # seconds
 BETWEEN_EVENTS = 0.08
 LONGEST_COMMAND = 1000  # bytes
-SCRIPTS = ("page_base.js", "page_draw.js", "page.js")  # one program, in this order
+SCRIPTS = ("page_base.js", "page_draw.js", "page.js", "page_look.js")  # one program, in this order
 
 _servers: dict[tuple[str, int], Server] = {}
 
@@ -64,7 +66,7 @@ class Server:
         self.live = live
         self.token = "" if live.private else secrets.token_urlsafe(24)
         self.failed = False
-        self.session: Session | None = None
+        self.session: Session | Replay | None = None
         self._viewers: set[asyncio.Event] = set()
         self._left_at = -math.inf
         family, _, _, _, address = socket.getaddrinfo(live.host, live.port, type=socket.SOCK_STREAM)[0]
@@ -89,7 +91,7 @@ class Server:
         host = f"[{host}]" if ":" in host else host
         return f"http://{host}:{self.port}/" + (f"?token={self.token}" if self.token else "")
 
-    def show(self, session: Session, live: Live) -> None:
+    def show(self, session: Session | Replay, live: Live) -> None:
         """Show this session from now on; an earlier one that is held up goes on by itself."""
         self.live = live  # the same place, but perhaps another way to say things
         earlier, self.session = self.session, session
@@ -99,8 +101,8 @@ class Server:
             session.release()
             return
         self.live.say(f"Live page: {self.url}")
-        if self.live.open_browser and not self._viewers:
-            open_page(self.url)
+        if self.live.open_browser and not self._viewers and open_page(self.url):
+            session.expect()
         self.wake()
 
     def lonely(self) -> float:
@@ -132,7 +134,7 @@ class Server:
             self._viewers.clear()
             if self.session is not None:
                 self.session.release()
-            self.live.warn(f"The live page stopped ({type(error).__name__}: {error}). The run goes on without it.")
+            self.live.warn(f"The live page stopped ({type(error).__name__}: {error}). The run continues without it.")
 
     async def _run(self, server: uvicorn.Server) -> None:
         self._loop = asyncio.get_running_loop()
@@ -148,6 +150,8 @@ class Server:
                 Route("/facts", self._facts),
                 Route("/frame", self._frame),
                 Route("/contours", self._contours),
+                Route("/runs", self._runs),
+                Route("/report", self._report),
                 Route("/command", self._command, methods=["POST"]),
             ]
         )
@@ -175,6 +179,7 @@ class Server:
                         if session.name != name:
                             name, version, sent = session.name, -1, 0
                         text, version, sent = session.message(version, sent)
+                        text["saved"] = session.folder is not None
                         yield f"data: {json.dumps(text)}\n\n"
                     await asyncio.sleep(BETWEEN_EVENTS)
                     try:
@@ -206,17 +211,28 @@ class Server:
         anew = "anew" in request.query_params
         return JSONResponse(await run_in_threadpool(self.session.contours, first, second, objective, anew))
 
+    async def _runs(self, request: Request) -> Response:
+        folder = None if self.session is None else self.session.folder
+        return JSONResponse(await run_in_threadpool(runs_beside, folder))
+
+    async def _report(self, request: Request) -> Response:
+        folder = None if self.session is None else self.session.folder
+        page = await run_in_threadpool(report_of, folder, request.query_params.get("run", ""))
+        if page is None:
+            return PlainTextResponse("There is no report.", 404)
+        return HTMLResponse(await run_in_threadpool(page.read_text, "utf-8"))
+
     async def _command(self, request: Request) -> Response:
         body = b""
         async for part in request.stream():
             body += part
             if len(body) > LONGEST_COMMAND:
-                return PlainTextResponse("A command is shorter than that.", 413)
+                return PlainTextResponse("The command is too long.", 413)
         try:
             asked = json.loads(body)
             name, value = asked["command"], asked.get("value")
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return PlainTextResponse('A command is {"command": "pause"} or the like.', 400)
+            return PlainTextResponse('A command looks like {"command": "pause"}.', 400)
         if self.session is None:
             return PlainTextResponse("No run yet.", 404)
         why = self.session.command(name, value)
@@ -257,28 +273,29 @@ class Guard:
         token, host = self.server.token, headers.get("host", "")
         if token:
             if not hmac.compare_digest(query.get("token", "").encode(), token.encode()):
-                return "This page needs the token that galapax printed with its address."
+                return "This page needs the token that galapax printed with the address."
         elif re.sub(r":\d+$", "", host) not in (self.server.live.host, "127.0.0.1", "localhost", "[::1]"):
-            return "This page is for this machine alone."  # a name that somebody made to point here
+            return "This page can be opened on this machine only."  # a name that somebody made to point here
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
         # "none": typed into the address bar; a link on another site may lead to the page, but to nothing else here
         welcome = site in ("same-origin", "none") or (path == "/" and headers.get("sec-fetch-mode") == "navigate")
         if not welcome or (origin is not None and origin.partition("://")[2] != host):
-            return "What the run shows is for its own page alone."
+            return "Only the page itself may read the run."
         if method in ("GET", "HEAD"):
             return None
         if site != "same-origin":
-            return "Commands come from the page itself."
+            return "Commands must come from the page itself."
         if headers.get("content-type", "").partition(";")[0] != "application/json":
-            return "Commands are JSON."  # which no form of another site can send
+            return "Commands must be JSON."  # which no form of another site can send
         return None
 
 
-def open_page(url: str) -> None:
-    """Open the page in a browser, if there is one with windows."""
+def open_page(url: str) -> bool:
+    """Open the page in a browser, if there is one with windows; whether that was tried."""
     if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        return  # what webbrowser finds then runs in the terminal, in the run's way
+        return False  # what webbrowser finds then runs in the terminal, in the run's way
     threading.Thread(target=_open, args=(url,), daemon=True).start()
+    return True
 
 
 def _open(url: str) -> None:

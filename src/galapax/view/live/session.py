@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Protocol
 
 import jax
@@ -33,6 +34,8 @@ FIRST_ROWS, DENSITY = 100, 1.2  # values are kept of these generations, and then
 SHARE = 0.02  # of the run's time that looking at it may take
 POINTS = 2000  # of a curve, at most
 SLOWEST, FASTEST = 0.1, 1e6  # generations a second
+FIRST_SPEED, DOUBLES, FAST_ENOUGH = 8.0, 1.5, 2000.0  # a slow start: generations a second, seconds in which they double
+ARRIVAL = 4.0  # seconds that a slow start waits for a browser that was opened
 PATIENCE = 10.0  # seconds after which a run that is held up goes on, once nobody watches it any more
 COMMANDS = ("pause", "resume", "step", "stop", "speed", "run")
 
@@ -53,10 +56,14 @@ class Page(Protocol):
 class Session:
     """A Viewer (see engines/drive.py) that keeps what the pages show."""
 
-    def __init__(self, facts: Facts, page: Page, paused: bool = False) -> None:
+    def __init__(self, facts: Facts, page: Page, paused: bool = False, slow_start: bool = False) -> None:
         self.facts, self.page = facts, page
         self.name = secrets.token_hex(6)  # pages see by it that another run is shown
-        self.most = 1 if paused else NEVER
+        self.most = 1 if paused or slow_start else NEVER
+        self._gentle = slow_start  # until the viewer chooses a pace, or a while has passed
+        self._seen_at: float | None = None  # since when somebody watches
+        self._awaited = 0.0  # until when the first viewer is waited for
+        self.folder: Path | None = None  # where the run was saved, once it was
         self._changed = threading.Condition()
         self._sign = direction(facts.settings)
         self._began, self._ended = time.perf_counter(), 0.0
@@ -107,7 +114,9 @@ class Session:
         except Exception as error:
             self._broken, self._now = True, None
             self.release()
-            self.page.trouble(f"The live page shows no more ({type(error).__name__}: {error}). The run goes on.")
+            self.page.trouble(
+                f"The live page has stopped updating ({type(error).__name__}: {error}). The run continues."
+            )
 
     def _look(self, made: int, before: Track, now: Track, glance: glimpse.Glance, last: bool) -> None:
         began = time.perf_counter()
@@ -160,15 +169,15 @@ class Session:
                 if self._steps:
                     self._steps, self.most = self._steps - 1, 1
                     return None
-                wait = 0.1
+                wait, speed = 0.1, self._pace()
                 if not self._paused:
-                    if self._speed is None:
+                    if speed is None:
                         # short chunks at first, where most happens; a GPU has programs for some lengths only
                         self.most = max(1, self._made // 4) if devices.on_cpu() else 100
                         return None
-                    self.most = max(1, int(self._speed * BETWEEN_FRAMES))
+                    self.most = max(1, int(speed * BETWEEN_FRAMES))
                     # a chunk begun before the speed was chosen may be longer, and is not waited for
-                    due = self._released_at + min(self._made - self._released, self.most) / self._speed
+                    due = self._released_at + min(self._made - self._released, self.most) / speed
                     wait = min(wait, due - time.perf_counter())
                     if wait <= 0:
                         return None
@@ -224,6 +233,8 @@ class Session:
             values.append(shares if shape.constrained and (single or final) else math.nan)
             if spread is not None:
                 values += (spread[i].astype(float) * self._sign).tolist()
+            elif rows.hypervolume is not None and int(length[run]):
+                values.append(float(rows.hypervolume[i]))
             points.append([start + row + 1, *(plain(v) for v in values)])
         with self._changed:
             self._points += points
@@ -231,7 +242,7 @@ class Session:
                 self._points = self._points[:-1:2] + self._points[-1:]
                 self._version += 1
             self._track = now
-            self._speeds.append((time.perf_counter() - self._held, int(now.evaluations.sum()), self._made))
+            self._speeds.append((time.perf_counter(), int(now.evaluations.sum()), self._made))
 
     def _take_frame(self) -> None:
         assert self._now is not None
@@ -242,12 +253,28 @@ class Session:
             self._frame, self._frames = (self._reached, self._run, taken), self._frames + 1
         self.page.wake()
 
+    def expect(self) -> None:
+        """A browser was opened: a slow start waits for it a little, so that the first generations are seen."""
+        self._awaited = time.perf_counter() + ARRIVAL
+
+    def _pace(self) -> float | None:
+        """Generations a second that the run may make now; None for as many as it can."""
+        if not self._gentle:
+            return self._speed
+        now = time.perf_counter()
+        if self.page.lonely() > 0:  # with nobody there it need not be slow
+            return FIRST_SPEED if self._seen_at is None and now < self._awaited and self._made else None
+        self._seen_at = now if self._seen_at is None else self._seen_at
+        pace = FIRST_SPEED * 2 ** ((now - self._seen_at) / DOUBLES)
+        self._gentle = pace < FAST_ENOUGH
+        return pace
+
     # the server's threads
 
     def command(self, name: Any, value: Any = None) -> str:
         """Do what a page asks for; a sentence if that cannot be done."""
         if not isinstance(name, str) or name not in COMMANDS:
-            return f"A command is one of {', '.join(COMMANDS)}."
+            return f"The command must be one of {', '.join(COMMANDS)}."
         number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 2**32
         with self._changed:
             if self._state in ("finished", "failed"):
@@ -256,18 +283,24 @@ class Session:
                 self._paused = True
             elif name == "resume":
                 self._paused, self._steps = False, 0
+                self._speeds.clear()  # what was measured before the pause is not how fast it goes now
             elif name == "step":
                 self._paused, self._steps = True, min(self._steps + 1, 100)
             elif name == "stop":
                 self._stop = True
             elif name == "run":
                 if not number or value != int(value) or not 0 <= value < self.facts.settings["runs"]:
-                    return f"The runs are numbered 0 to {self.facts.settings['runs'] - 1}."
+                    return f"Run numbers go from 0 to {self.facts.settings['runs'] - 1}."
                 self._run = int(value)
             else:
                 if value is not None and not (number and SLOWEST <= value <= FASTEST):
-                    return f"A speed is from {SLOWEST:g} to {FASTEST:g} generations a second, or null for the fastest."
+                    return (
+                        f"The speed must be from {SLOWEST:g} to {FASTEST:g} generations per second, or null (fastest)."
+                    )
                 self._speed = None if value is None else float(value)
+                self._speeds.clear()
+            if name not in ("run", "stop"):
+                self._gentle = False  # from now on the viewer sets the pace
             self._changed.notify_all()
         self.page.wake()
         return ""
@@ -279,7 +312,7 @@ class Session:
             self._changed.notify_all()
 
     def _release(self) -> None:
-        self._paused, self._steps, self._speed = False, 0, None
+        self._paused, self._steps, self._speed, self._gentle = False, 0, None, False
 
     def message(self, version: int, sent: int) -> tuple[dict[str, Any], int, int]:
         """What is new for a page that has `sent` points of the curve's `version`: the message, and the two for it."""
@@ -295,6 +328,7 @@ class Session:
                 "generation": self._reached,
                 "held": self._paused,
                 "speed": self._speed,
+                "gentle": self._gentle and self._seen_at is not None and self._state == "running",
                 "run": self._run,
                 "frame": self._frames,
                 "seconds": (self._ended or time.perf_counter()) - self._began,
@@ -304,12 +338,11 @@ class Session:
             }
         if track is not None:
             text |= self._summary(track)
-        if len(speeds) > 1 and speeds[-1][0] > speeds[0][0]:
+        if text["state"] != "paused" and len(speeds) > 1 and speeds[-1][0] > speeds[0][0]:
             seconds, evaluations, generations = (b - a for a, b in zip(speeds[0], speeds[-1], strict=True))
             text["evaluations_per_second"] = evaluations / seconds
             if self.facts.generations and generations > 0:
-                rate = min(generations / seconds, text["speed"] or math.inf)
-                text["left"] = left / rate
+                text["left"] = left * seconds / generations
         return text, version, sent
 
     def _summary(self, track: Track) -> dict[str, Any]:

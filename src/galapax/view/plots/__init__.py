@@ -7,6 +7,7 @@ from galapax.view.data import labels, objective_names, title_of
 from galapax.view.plots.curves import convergence, draw_convergence, running_times, study_convergence
 from galapax.view.plots.landscapes import landscape
 from galapax.view.plots.points import front, parallel
+from galapax.view.plots.studies import final_values, heatmap
 from galapax.view.plots.style import BLUE, COLOURS, GREEN, GREY, ORANGE, SEQUENCE, Picture, wrapped
 
 __all__ = [
@@ -19,7 +20,9 @@ __all__ = [
     "Picture",
     "convergence",
     "draw_convergence",
+    "final_values",
     "front",
+    "heatmap",
     "labels",
     "landscape",
     "objective_names",

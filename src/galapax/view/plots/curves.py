@@ -4,32 +4,46 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from galapax.core.errors import InputError
 from galapax.core.names import for_mathtext
 from galapax.results.result import Result, all_runs
 from galapax.results.study import Study
 from galapax.view import data
-from galapax.view.plots.style import BLUE, GREY, STROKES, Picture, paint, set_title
+from galapax.view.plots.style import BLUE, GREY, STROKES, Picture, canvas, outside_legend, paint, set_title
 
 
-def convergence(result: Result) -> Figure:
+def convergence(result: Result, ax: Any = None) -> Figure:
     """The best value by generation: its distance to the best known value where there is one, on a logarithmic scale.
 
     For several runs the median, the middle half and the whole range. Of several objectives it is the hypervolume, or
-    where there is none a panel for each.
+    where there is none a panel for each. ax: axes to draw into, one for each panel.
     """
     objectives = data.panels(result)
-    height = 4.5 if objectives == [None] else 1.2 + 2.1 * len(objectives)
-    figure = Picture(figsize=(8, height), layout="constrained")
-    grid = figure.subplots(len(objectives), squeeze=False, sharex=True)[:, 0]
+    if ax is None:
+        height = 4.5 if objectives == [None] else 1.2 + 2.1 * len(objectives)
+        figure: Any = Picture(figsize=(8, height), layout="constrained")
+        grid = figure.subplots(len(objectives), squeeze=False, sharex=True)[:, 0]
+    else:
+        grid = given_axes(ax, len(objectives))
+        figure = grid[0].figure
     for objective, axes in zip(objectives, grid, strict=True):
         draw_convergence(axes, result, objective=objective)
     for axes in grid[:-1]:
         axes.set_xlabel("")
     set_title(grid[0], result)
     return figure
+
+
+def given_axes(ax: Any, count: int) -> list[Axes]:
+    """The axes that a user gave for this many panels."""
+    grid = [ax] if isinstance(ax, Axes) else list(np.ravel(ax))
+    if len(grid) != count:
+        raise InputError(f"this figure has {count} panels: give ax as a list of {count} axes; got {len(grid)}.")
+    return grid
 
 
 def draw_convergence(
@@ -64,20 +78,24 @@ def draw_convergence(
     axes.legend(frameon=False)
 
 
-def study_convergence(study: Study) -> Figure:
+def study_convergence(study: Study, ax: Any = None) -> Figure:
     """How the cells of a study converge: median and middle half of the runs.
 
     A comparison has a panel for each problem, by evaluations; a sweep has a curve for each setting, by generation.
     """
     panels = data.study_convergence(study)
-    return _one_panel(study, panels[0]) if study.kind == "sweep" else _small_multiples(study, panels)
+    return _one_panel(study, panels[0], ax) if study.kind == "sweep" else _small_multiples(study, panels, ax)
 
 
-def _small_multiples(study: Study, panels: list[data.Panel]) -> Figure:
+def _small_multiples(study: Study, panels: list[data.Panel], ax: Any) -> Figure:
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
-    figure = Picture(figsize=(max(6.5, 4.6 * columns), 3.6 * rows + 0.6), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False)
+    if ax is None:
+        figure: Any = Picture(figsize=(max(6.5, 4.6 * columns), 3.6 * rows + 0.6), layout="constrained")
+        grid = figure.subplots(rows, columns, squeeze=False)
+    else:
+        grid = np.array(given_axes(ax, len(panels)), object)[:, None]
+        figure = grid[0, 0].figure
     for axes in grid.ravel()[len(panels) :]:
         axes.set_visible(False)
     for axes, panel in zip(grid.ravel(), panels, strict=False):
@@ -90,21 +108,22 @@ def _small_multiples(study: Study, panels: list[data.Panel]) -> Figure:
     for axes in grid.ravel():
         handles, labels = axes.get_legend_handles_labels()
         shown |= dict(zip(labels, handles, strict=True))
-    if shown:
+    if shown and ax is not None:
+        grid[0, 0].legend(shown.values(), shown.keys(), frameon=False, fontsize="small")
+    elif shown:
         figure.legend(shown.values(), shown.keys(), loc="outside upper center", ncols=min(4, len(shown)), frameon=False)
     return figure
 
 
-def _one_panel(study: Study, panel: data.Panel) -> Figure:
-    figure = Picture(figsize=(8.5, 4.8), layout="constrained")
-    axes = figure.subplots()
+def _one_panel(study: Study, panel: data.Panel, ax: Any) -> Figure:
+    figure, axes = canvas(ax, (8.5, 4.8))
     _draw_panel(axes, study, panel)
     axes.set_ylabel(for_mathtext(panel.name))
     first, runs = study.results[0], len(all_runs(study.results[0]))
     title = f"{first.problem.name} · {first.settings['algorithm']}, {runs} runs each"
     axes.set_title(for_mathtext(title), loc="left")
     if panel.curves and len(study) <= 40:
-        figure.legend(loc="outside right upper", frameon=False, fontsize=9 if len(study) <= 16 else 7)
+        outside_legend(figure, axes, ax, loc="outside right upper", fontsize=9 if len(study) <= 16 else 7)
     return figure
 
 
@@ -121,11 +140,10 @@ def _draw_panel(axes: Axes, study: Study, panel: data.Panel) -> None:
     _say_if_empty(axes, study)
 
 
-def running_times(study: Study) -> Figure:
+def running_times(study: Study, ax: Any = None) -> Figure:
     """By evaluations, the share of targets reached, see `data.target_shares`."""
     panel = data.running_times(study)
-    figure = Picture(figsize=(8, 4.5), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = canvas(ax, (8, 4.5))
     for curve in panel.curves:
         axes.step(
             curve.x, curve.y, where="post", label=for_mathtext(curve.label), lw=1.8, color=paint(curve.colour),
@@ -149,6 +167,6 @@ def _say_if_empty(axes: Axes, study: Study) -> None:
         return
     why = "No history was kept."
     if study.value == "hypervolume":
-        why = "The hypervolume by generation is\nmeasured for two objectives only."
+        why = "No hypervolume by generation:\nthe problem has no reference point."
     axes.text(0.5, 0.5, why, ha="center", va="center", transform=axes.transAxes, color=GREY)
     axes.tick_params(labelbottom=False, labelleft=False)

@@ -18,7 +18,17 @@ from galapax.core.problem import Problem, unavailable
 from galapax.core.values import Values
 from galapax.results.result import Result
 from galapax.view import data, maps
-from galapax.view.plots.style import BLUE, COLOURS, GREY, ORANGE, Picture, labels, objective_names, set_title
+from galapax.view.plots.style import (
+    BLUE,
+    COLOURS,
+    GREY,
+    ORANGE,
+    canvas,
+    labels,
+    objective_names,
+    outside_legend,
+    set_title,
+)
 
 DOTS = 2000  # individuals drawn at most
 
@@ -30,33 +40,33 @@ def landscape(
     window: Any = None,
     objective: int = 0,
     points: int | None = None,
+    ax: Any = None,
 ) -> Figure:
     """The objective over two variables, the others held at the best x, and where the populations were.
 
-    variables: two numbers from 0, or two names; of a problem with one variable a curve is drawn. window: a (from, to)
+    variables: two numbers from 0, or two names; of a problem with one variable a curve is drawn. window: (lower, upper)
     pair for each of the two, instead of the whole box. objective: which, of several. The last population is drawn, and
     some that `snapshots` kept. What violates an inequality is paler; where an equality holds is a line. points: of the
     grid along each variable (161; 31 for a black box, where each point is a call).
     """
     problem = data.with_functions(result.problem)
     if "y" in result or not isinstance(problem, Problem):
-        raise InputError("a landscape is of an objective of x alone, and this result is of a game of x and y.")
+        raise InputError("a landscape needs an objective of x only, and this is a min-max result.")
     if problem.fun is unavailable:
         raise InputError(
-            "this result was loaded without its objective, so there is no landscape: call minimize again, or give the "
-            "result its problem, result.problem = problem."
+            "this result was loaded without its objective, so no landscape can be drawn: call minimize again, or set "
+            "result.problem = problem."
         )
     sides = points or (31 if result.settings["blackbox"] else 161)
     if problem.dim == 1:
-        return _curve(result, problem, 4 * sides, objective)
+        return _curve(result, problem, 4 * sides, objective, ax)
     first, second = _two_variables(problem, variables)
     ends = _window(problem, (first, second), window)
     across, up = (np.linspace(low, high, sides) for low, high in ends)
     grid = np.tile(np.asarray(result.x, np.float64), (sides * sides, 1))
     grid[:, first], grid[:, second] = (side.ravel() for side in np.meshgrid(across, up))
     values = _values(problem.fun, grid, result)[:, objective].reshape(sides, sides)
-    figure = Picture(figsize=(7.6, 5.8), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = canvas(ax, (7.6, 5.8))
     _draw_contours(axes, across, up, values, objective_names(result)[objective])
     handles = _draw_constraints(axes, across, up, grid, problem, result)
     for x, style in _clouds(result):
@@ -71,7 +81,7 @@ def landscape(
     held = "" if problem.dim == 2 else f"\nthe other {others} held at the best x"
     set_title(axes, result, held)
     unique = {handle.get_label(): handle for handle in handles}
-    figure.legend(handles=list(unique.values()), loc="outside lower center", ncols=4, frameon=False)
+    outside_legend(figure, axes, ax, handles=list(unique.values()), loc="outside lower center", ncols=4)
     return figure
 
 
@@ -81,7 +91,7 @@ def _window(problem: Problem, chosen: tuple[int, int], window: Any) -> list[tupl
         return [(float(problem.bounds.lower[i]), float(problem.bounds.upper[i])) for i in chosen]
     ends = [(float(low), float(high)) for low, high in window]
     if len(ends) != 2 or not all(low < high for low, high in ends):
-        raise InputError(f"window must be two (from, to) pairs, such as [(0, 1), (0, 2)]; got {window!r}.")
+        raise InputError(f"window must be two (lower, upper) pairs, such as [(0, 1), (0, 2)]; got {window!r}.")
     return ends
 
 
@@ -105,12 +115,11 @@ def _draw_constraints(
     return handles
 
 
-def _curve(result: Result, problem: Problem, count: int, objective: int) -> Figure:
+def _curve(result: Result, problem: Problem, count: int, objective: int, ax: Any) -> Figure:
     """The objective over the only variable."""
     across = np.linspace(problem.bounds.lower[0], problem.bounds.upper[0], count)[:, None]
     values = _values(problem.fun, across, result)[:, objective]
-    figure = Picture(figsize=(8, 4.5), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = canvas(ax, (8, 4.5))
     axes.plot(across[:, 0], values, color=BLUE, lw=1.8)
     if problem.ineq is not None:
         broken = np.nanmax(_values(problem.ineq, across, result), axis=1) > 0
@@ -149,7 +158,7 @@ def _draw_contours(axes: Axes, across: np.ndarray, up: np.ndarray, values: np.nd
     """Filled contours at quantiles of the values, so that valleys show whatever the range is."""
     finite = values[np.isfinite(values)]
     if not finite.size:
-        raise InputError("the objective gave no finite value on the grid, so there is nothing to draw.")
+        raise InputError("the objective has no finite value on the grid, so there is nothing to draw.")
     edges = np.unique(np.quantile(finite, np.linspace(0, 1, 25) ** 1.3))
     if len(edges) < 3:
         edges = np.linspace(finite.min() - 0.5, finite.max() + 0.5, 3)

@@ -22,6 +22,7 @@ from galapax.view.plots.style import (
     ORANGE,
     SEQUENCE,
     Picture,
+    canvas,
     labels,
     objective_names,
     set_title,
@@ -31,36 +32,36 @@ from galapax.view.plots.style import (
 LINES = 400  # individuals drawn at most
 
 
-def front(result: Result) -> Figure:
+def front(result: Result, ax: Any = None) -> Figure:
     """The non-dominated solutions: a plane for two objectives, space for three, parallel axes for more.
 
     Beside them the true front where it is known, the knee, and the best of each objective.
     """
     if "F" not in result:
         raise InputError(
-            "a front is of several objectives, and this result has one: use plot.convergence() or plot.landscape()."
+            "a front needs several objectives, and this result has one: use plot.convergence() or plot.landscape()."
         )
     F, knee = np.asarray(result.F, np.float64), result.knee
     if knee is None:
         raise InputError("this result has no feasible solution, so there is no front to draw.")
     if F.shape[1] <= 3:
-        return _front_in_space(result, F, knee)
-    figure = Picture(figsize=(9, 5), layout="constrained")
-    axes = figure.subplots()
+        return _front_in_space(result, F, knee, ax)
+    figure, axes = canvas(ax, (9, 5))
     names = objective_names(result)
     _draw_parallel(axes, F, F.min(axis=0), F.max(axis=0), names, F[:, 0], names[0], F[knee], "knee")
     axes.set_xlabel("objective")
-    axes.set_ylabel("from the least to the most on the front")
+    axes.set_ylabel("from the lowest to the highest value on the front")
     set_title(axes, result)
     return figure
 
 
-def _front_in_space(result: Result, F: np.ndarray, knee: int) -> Figure:
+def _front_in_space(result: Result, F: np.ndarray, knee: int, ax: Any) -> Figure:
     """Two or three objectives as points."""
     flat, names, ends = F.shape[1] == 2, objective_names(result), np.unique(data.front_ends(result))
     truth = data.true_front(result.problem, 1000 if flat else 600)
-    figure = Picture(figsize=(7.5, 5 if flat else 6.4), layout="constrained")
-    axes: Any = figure.subplots(subplot_kw={} if flat else {"projection": "3d"})
+    figure, axes = canvas(ax, (7.5, 5 if flat else 6.4), subplot_kw={} if flat else {"projection": "3d"})
+    if not flat and not hasattr(axes, "set_zlabel"):
+        raise InputError('a front of three objectives needs ax with projection="3d".')
     solid: dict[str, Any] = {} if flat else {"depthshade": False}
     if truth is not None:
         axes.scatter(*truth.T, s=3 if flat else 2, color=GREY, label="true front", zorder=1, **solid)
@@ -77,12 +78,13 @@ def _front_in_space(result: Result, F: np.ndarray, knee: int) -> Figure:
         axes.set_zlabel(names[2])
         axes.view_init(elev=25, azim=40)
         axes.set_box_aspect(None, zoom=0.88)
-        figure.suptitle(wrapped(data.title_of(result), figure), x=0.02, ha="left", fontsize=12)
+        if ax is None:
+            figure.suptitle(wrapped(data.title_of(result), figure), x=0.02, ha="left", fontsize=12)
     axes.legend(frameon=False)
     return figure
 
 
-def parallel(result: Result, generation: int | None = None) -> Figure:
+def parallel(result: Result, generation: int | None = None, ax: Any = None) -> Figure:
     """A line for each solution of the front, or each survivor, over all variables, each from bound to bound.
 
     Its colour is the first objective. The best solution (the knee of a front) is drawn thick.
@@ -91,7 +93,7 @@ def parallel(result: Result, generation: int | None = None) -> Figure:
     problem = result.problem
     if generation is not None:
         kept = maps.snapshots_of(result, [generation])[generation]
-        x, values, best = np.asarray(kept.x), maps.fitness_of(kept), "knee" if "F" in result else "best in the end"
+        x, values, best = np.asarray(kept.x), maps.fitness_of(kept), "knee" if "F" in result else "final best"
     elif "F" in result:
         x, values, best = np.asarray(result.X), np.asarray(result.F)[:, 0], "knee"
     else:
@@ -99,11 +101,11 @@ def parallel(result: Result, generation: int | None = None) -> Figure:
     rows = maps.thinned(len(x), LINES) if len(x) else np.zeros(0, int)
     names = labels(problem)
     height = 4.8 + min(2.0, 0.05 * max(map(len, names)))  # room for names that are written aslant
-    figure = Picture(figsize=(min(14.0, max(7.5, 3 + 0.45 * problem.dim)), height), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = canvas(ax, (min(14.0, max(7.5, 3 + 0.45 * problem.dim)), height))
     lower, upper = np.asarray(problem.bounds.lower), np.asarray(problem.bounds.upper)
     objective = objective_names(result)[0]
-    _draw_parallel(axes, x[rows], lower, upper, names, values[rows], objective, np.asarray(result.x), best)
+    ends = [problem.limits(i) for i in range(problem.dim)] if problem.space is not None else None
+    _draw_parallel(axes, x[rows], lower, upper, names, values[rows], objective, np.asarray(result.x), best, ends)
     some = "" if len(rows) == len(x) else f", {len(rows):,} of {len(x):,} lines"
     axes.set_xlabel("variable" + some)
     axes.set_ylabel("from lower to upper bound")
@@ -121,6 +123,7 @@ def _draw_parallel(
     value_name: str,
     best: np.ndarray,
     best_name: str,
+    ends: list[tuple[str, str]] | None = None,
 ) -> None:
     """Rows of a table (k, c) as lines over c axes that run from `low` to `high`, coloured by their values (k,)."""
     places = np.arange(table.shape[1])
@@ -146,12 +149,16 @@ def _draw_parallel(
     )  # fmt: skip
     if len(places) <= 12:
         axes.set_yticks([])
-        for place, bottom, top in zip(places, low, high, strict=True):
-            axes.annotate(f"{bottom:.4g}", (place, -0.01), ha="center", va="top", fontsize=8, color="#505050")
-            axes.annotate(f"{top:.4g}", (place, 1.01), ha="center", va="bottom", fontsize=8, color="#505050")
+        ends = ends or [(f"{bottom:.4g}", f"{top:.4g}") for bottom, top in zip(low, high, strict=True)]
+        for place, (bottom, top) in zip(places, ends, strict=True):
+            axes.annotate(bottom, (place, -0.01), ha="center", va="top", fontsize=8, color="#505050")
+            axes.annotate(top, (place, 1.01), ha="center", va="bottom", fontsize=8, color="#505050")
     else:
         axes.set_yticks([0, 1], ["lower", "upper"])
     bar = axes.figure.colorbar(ScalarMappable(norm, SEQUENCE), ax=axes, pad=0.02)
     bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:.8g}")
     bar.set_label(value_name)
-    axes.figure.legend(loc="outside lower right", frameon=False)
+    if isinstance(axes.figure, Picture):
+        axes.figure.legend(loc="outside lower right", frameon=False)
+    else:  # the user's own figure, which may hold other legends
+        axes.legend(frameon=False, fontsize="small")

@@ -30,14 +30,30 @@ class Picture(Figure):
         return file.getvalue()
 
 
+def canvas(ax: Axes | None, size: tuple[float, float], **options: Any) -> tuple[Any, Any]:
+    """The figure and axes to draw into: the user's, or new ones of this size. options: of new axes."""
+    if ax is not None:
+        return ax.figure, ax
+    figure = Picture(figsize=size, layout="constrained")
+    return figure, figure.subplots(**options)
+
+
+def outside_legend(figure: Any, axes: Axes, ax: Axes | None, **options: Any) -> None:
+    """A legend outside the axes of our own figure; in the user's figure, inside the axes."""
+    if ax is None:
+        figure.legend(frameon=False, **options)
+    else:
+        axes.legend(**options | {"loc": "best", "fontsize": "small", "ncols": 1, "framealpha": 0.6})
+
+
 def paint(place: float) -> Any:
     """The colour of a curve, see `data.Curve`."""
     return COLOURS[int(place)] if place == int(place) else colormaps[SEQUENCE](0.95 * place)
 
 
-def wrapped(text: str, figure: Any, letters: int = 10) -> str:
-    """A text in as many lines as it takes, with so many letters an inch of the figure's width."""
-    lines = (textwrap.fill(line, int(letters * figure.get_figwidth())) for line in text.split("\n"))
+def wrapped(text: str, figure: Any, letters: float = 10) -> str:
+    """A text in as many lines as it takes, with this many letters per inch of the figure's width."""
+    lines = (textwrap.fill(line, max(12, int(letters * figure.get_figwidth()))) for line in text.split("\n"))
     return for_mathtext("\n".join(lines))
 
 
@@ -52,4 +68,6 @@ def objective_names(result: Result) -> list[str]:
 
 
 def set_title(axes: Axes, result: Result, more: str = "") -> None:
-    axes.set_title(wrapped(data.title_of(result) + more, axes.figure), loc="left")
+    figure: Any = axes.figure
+    share = 1.0 if isinstance(figure, Picture) else axes.get_position().width  # of the user's figure
+    axes.set_title(wrapped(data.title_of(result) + more, figure, 10 * share), loc="left")

@@ -26,7 +26,8 @@ def thinned(history: History, several: bool) -> History:
         name: None if (part := getattr(history, name)) is None else np.take(part, rows, axis)
         for name in ("best", "mean", "worst", "violation", "feasible_share", "hypervolume")
     }
-    return replace(history, generation=history.generation[rows], nfev=history.nfev[rows], x=None, **parts)
+    nfev = np.take(history.nfev, rows, -1)  # (R, G) where the runs differ in it
+    return replace(history, generation=history.generation[rows], nfev=nfev, x=None, **parts)
 
 
 def steps(count: int, most: int) -> np.ndarray:
@@ -50,6 +51,6 @@ def curves(history: History, series: list[dict[str, Any]], name: str, log: bool,
     return {
         "kind": "lines", "file": file, "series": series, "xs": [history.generation.tolist()],
         "x": {"name": "generation", "log": False}, "y": {"name": name, "log": log},
-        "also": {"name": "evaluations", "values": history.nfev.tolist()},
+        "also": {"name": "evaluations", "values": np.median(np.atleast_2d(history.nfev), axis=0).tolist()},
         "alt": f"{name} by generation, from 1 to {int(history.generation[-1])}",
     }  # fmt: skip

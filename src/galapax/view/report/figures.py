@@ -11,6 +11,7 @@ from galapax.core.algorithm import Population
 from galapax.results.result import History, Result, all_runs
 from galapax.view import data, films, maps, tables
 from galapax.view.report.charts import STEPS, banded, bands_note, curves, thinned
+from galapax.view.report.ground import landscape
 from galapax.view.report.page import Page
 from galapax.view.report.parts import numbers, pair_table, picture, plain_table
 
@@ -18,6 +19,8 @@ NUMBERS = 150_000  # in a table of points at most; what is left out is in the CS
 POINTS = 5000  # of a front at most
 COLUMNS = 100  # of a table of points at most
 IN_TIP = 18  # lines that the pointer shows of a point
+AXES = 20  # variables on parallel axes at most
+PAIRED = 7  # objectives of which every pair is drawn
 
 
 def front(out: Page, result: Result) -> None:
@@ -30,9 +33,15 @@ def front(out: Page, result: Result) -> None:
     most = min(POINTS, max(50, NUMBERS // wide))
     kept = np.union1d(maps.thinned(len(F), most), list(points.values())).astype(int)
     out.chart(*_front_chart(result, names, points, kept))
+    if F.shape[1] > 2:
+        _many_charts(out, result, names, points, kept)
     heads, values, recipe = tables.front_rows(result)
     out.add("<h3>Marked points</h3>")
     out.add(plain_table(["", "unit", *heads], values + recipe, range(2, 2 + len(heads))))
+    out.add("<h3>A step to a neighbour</h3>")
+    out.add(f"<p>{escape(tables.STEP_NOTE)}</p>")
+    heads, steps = tables.step_rows(result)
+    out.add(plain_table(heads, steps, range(2, len(heads))))
     out.add("<h3>All recipes</h3>")
     at = {int(row): i for i, row in enumerate(kept)}
     texts: dict[int, str] = {}
@@ -49,8 +58,8 @@ def front(out: Page, result: Result) -> None:
     left = [f"{len(F) - len(kept):,} points"] * (len(kept) < len(F))
     left += [f"{len(names) - wide:,} columns"] * (wide < len(names))
     out.add(
-        '<p class="note">Click a heading to sort; filter by &lt;&nbsp;3, &gt;=&nbsp;2 or 1..2 under it.'
-        + (f" Left out here, and in front.csv: {' and '.join(left)}." if left else "")
+        '<p class="note">Click a heading to sort; below it, filter with &lt;&nbsp;3, &gt;=&nbsp;2 or 1..2.'
+        + (f" Not shown here, but in front.csv: {' and '.join(left)}." if left else "")
         + "</p>"
     )
 
@@ -75,7 +84,7 @@ def _front_chart(
         for text, row in points.items()
     ]
     spec: dict[str, Any] = {
-        "kind": "scatter", "file": "front", "table": "front", "tall": 0.58, "one": "point",
+        "kind": "scatter", "file": "front", "table": "front", "tall": 0.58, "one": "point", "recipe": True,
         "what": f"found, {len(result.F):,} points",
         "use": {"x": 0, "y": 1, "z": 2 if m == 3 else -1, "colour": 2 if m > 2 else -1},
         "choices": list(range(wide)), "tip": list(range(min(wide, IN_TIP))), "marks": marks,
@@ -85,8 +94,31 @@ def _front_chart(
     truth = data.true_front(result.problem, 400 if m == 2 else 600)
     if truth is not None:
         spec["truth"] = {"columns": list(range(m)), "data": [numbers(column, 5) for column in truth.T]}
-    hint = "Point at a dot for its recipe, click it to find it in the table below."
-    return spec, hint + (" Drag to turn the box." if m == 3 else "")
+    hint = "Click a point to see its whole recipe beside the figure, and its row in the table below."
+    return spec, hint + (" Drag to rotate." if m == 3 else "")
+
+
+def _many_charts(out: Page, result: Result, names: list[str], points: dict[str, int], kept: np.ndarray) -> None:
+    """Three objectives and more: all of them on parallel axes, and every pair."""
+    m, at = result.F.shape[1], {int(row): i for i, row in enumerate(kept)}
+    more = list(range(m, min(len(names), COLUMNS)))[:AXES]
+    spec: dict[str, Any] = {
+        "kind": "parallel", "file": "front", "table": "front", "axes": list(range(m)), "more": more, "tall": 0.5,
+        "alt": f"The front on parallel axes, {m} objectives, a line a point; the table below has the numbers.",
+    }  # fmt: skip
+    note = "A line a point, coloured by the first objective. Drag along an axis to keep a range of it, double-click to "
+    out.chart(spec, note + "let go; the figures and the table below keep the same points.", title="All objectives")
+    marks = [
+        {"row": at[row], "kind": "knee" if text == "knee" else "end"}
+        for text, row in points.items()
+        if not text.startswith("chosen")
+    ]
+    spec = {
+        "kind": "matrix", "file": "front", "table": "front", "axes": list(range(min(m, PAIRED))), "marks": marks,
+        "tall": 0.9, "alt": f"Every pair of {min(m, PAIRED)} objectives, a dot a point.",
+    }  # fmt: skip
+    left = f" The first {PAIRED} of {m} objectives." if m > PAIRED else ""
+    out.chart(spec, f"Point at a dot to see where it is in the other pairs.{left}", title="Every pair of objectives")
 
 
 def _short_mark(text: str) -> str:
@@ -97,13 +129,13 @@ def convergence(out: Page, result: Result) -> None:
     history = data.history_of(result)
     out.section("Convergence")
     if history is None or not len(history):
-        out.add("<p>No history was kept; history=True keeps the values of every generation.</p>")
+        out.add("<p>No history was kept; use history=True to keep the values of every generation.</p>")
         return
     history = thinned(history, result.runs is not None)
     for objective in data.panels(result):
         drawn = data.convergence(result, history, objective)
         if not np.isfinite(drawn.best).any():
-            out.add("<p>No run had a feasible point whose value could be drawn.</p>")
+            out.add("<p>No run found a feasible point, so there is nothing to draw.</p>")
             break
         series = banded(drawn.values, "best" if len(drawn.best) == 1 else "median")
         if len(drawn.best) == 1 and history.violation is None and "F" not in result:
@@ -147,6 +179,9 @@ def runs_of(out: Page, result: Result) -> None:
     found = data.final_shares(result)
     if found is not None:
         out.chart(_shares_chart(found, len(runs)), title="Distribution of the final values")
+    soon = data.hits(result)
+    if soon is not None:
+        out.chart(_hits_chart(soon), title="Evaluations until success")
     rows = maps.thinned(len(runs), POINTS)
     fun = np.asarray(runs.fun, np.float64).reshape(len(runs), -1)
     columns: dict[str, np.ndarray] = {"run": runs.number}
@@ -182,9 +217,20 @@ def _shares_chart(found: data.Shares, count: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _hits_chart(soon: data.Hits) -> dict[str, Any]:
+    rows = maps.thinned(len(soon.evaluations), STEPS)
+    return {
+        "kind": "lines", "file": "running-times", "xs": [numbers(soon.evaluations[rows])],
+        "series": [{"name": "runs", "c": 0, "x": 0, "y": numbers(soon.share[rows]), "step": "all"}],
+        "x": {"name": "evaluations of a run", "log": True},
+        "y": {"name": soon.name, "log": False, "share": True, "percent": True},
+        "alt": f"By evaluations, the {soon.name}",
+    }  # fmt: skip
+
+
 def maps_of(out: Page, result: Result) -> None:
     kept = maps.snapshots_of(result) if result.get("snapshots") else {}
-    told = "Populations that were kept"
+    told = "Stored populations"
     if not kept:
         fitness = np.asarray(result.population_fitness, np.float64).reshape(len(result.population), -1)
         kept = {result.nit: Population(result.population, fitness, None)}  # type: ignore[arg-type]
@@ -196,19 +242,19 @@ def maps_of(out: Page, result: Result) -> None:
     names = result.problem.variable_names()
     short = ", ".join(names) if len(names) <= 12 else f"{names[0]} to {names[-1]}"
     lines = [
-        f"{told}{f' of run {_best_run(result)}, the best' if result.runs is not None else ''}. One row an individual, "
-        f"the best on top, one column a variable ({escape(short)}): lower bound "
+        f"{told}{f' of run {_best_run(result)}, the best' if result.runs is not None else ''}. One row per individual, "
+        f"best at the top, one column per variable ({escape(short)}): lower bound "
         '<span class="key colours"></span> upper bound.',
-        "Then the genome-convergence map: four variables in the colour of a pixel, one pixel an individual.",
+        "Next, the genome-convergence map: one pixel per individual, four variables in its colour.",
     ]
     if grey:
         infeasible = ', infeasible <span class="key orange"></span>' if genome.infeasible else ""
         lines.append(
-            f'Last the fitness: best <span class="key grey"></span> worst {escape(data.objective_names(result)[0])}'
+            f'Last, the fitness: best <span class="key grey"></span> worst {escape(data.objective_names(result)[0])}'
             f"{infeasible}{', on a logarithmic scale' if genome.log else ''}."
         )
     if not result.get("snapshots"):
-        lines.append("Earlier populations are here when snapshots=[1, 10, 100], say, kept them.")
+        lines.append("To see earlier populations here, keep them with snapshots=[1, 10, 100].")
     out.add(f"<p>{' '.join(lines)}</p>")
     columns = []
     for generation, population in kept.items():
@@ -247,7 +293,8 @@ def population(out: Page, result: Result) -> None:
         kept = np.union1d(kept, [np.argmin(np.where(np.isfinite(fitness), result.sign * fitness, np.inf))])
     columns = [*x[kept].T[:d], fitness[kept]]
     shown = [*names[:d], names[-1]]
-    out.section("Last population")
+    ground = landscape(result)
+    out.section("Landscape and last population" if ground else "Last population")
     out.tables["population"] = {
         "names": shown, "data": [numbers(column, 6) for column in columns], "labels": {}, "total": len(x),
         "number": (kept + 1).tolist(), "file": "population", "what": "individuals", "title": "The last population",
@@ -259,4 +306,9 @@ def population(out: Page, result: Result) -> None:
         "tip": [d, *range(min(d, IN_TIP - 1))], "more": f"… {d + 1 - IN_TIP} more" * (d + 1 > IN_TIP),
         "alt": "The last population over two variables",
     }  # fmt: skip
-    out.chart(spec, "Choose the variables above; the colour is the value of the individual.")
+    hint = "Choose the variables above; the colour shows the value of the individual."
+    if ground:
+        spec |= {"ground": ground}
+        striped = " Infeasible regions are striped." if result.ineq is not None else ""
+        hint += f" Behind the points is the objective: darker is better.{striped}"
+    out.chart(spec, hint)

@@ -1,7 +1,7 @@
 // Curves, with bands.
 function curveRows(spec) {  // for the CSV file
   const bands = spec.series[0].bands || [];
-  const head = ["series", spec.x.name, ...(spec.also ? [spec.also.name] : []), spec.y.name, ...bands.flatMap((b) => [`${b.name}, from`, `${b.name}, to`])];
+  const head = ["series", spec.x.name, ...(spec.also ? [spec.also.name] : []), spec.y.name, ...bands.flatMap((b) => [`${b.name}, lower`, `${b.name}, upper`])];
   return [head, ...spec.series.flatMap((s) => spec.xs[s.x].map((x, i) => [
     s.name, x, ...(spec.also ? [spec.also.values[i]] : []), s.y[i], ...(s.bands || []).flatMap((b) => [b.low[i], b.high[i]])]))];
 }

@@ -9,7 +9,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-SCRIPTS = ("base.js", "lines.js", "scatter.js", "tables.js", "start.js")  # one program, in this order
+SCRIPTS = ("base.js", "lines.js", "scatter.js", "fronts.js", "tables.js", "start.js")  # one program, in this order
 
 
 class Page:
@@ -58,7 +58,7 @@ class Page:
                 '<meta name="viewport" content="width=device-width, initial-scale=1">',
                 f"<title>{escape(self.title)}</title>\n<style>{style}</style></head>\n<body>",
                 f'<header>{head}<nav aria-label="Sections">{links}</nav></header>\n<main>',
-                "<noscript><p class='message failed'>The figures are drawn by a script, which is switched off here. "
+                "<noscript><p class='message failed'>The figures need JavaScript, which is switched off here. "
                 "The pictures and CSV files beside this page show the same numbers.</p></noscript>",
                 *rest,
                 f'</main>\n<script type="application/json" id="data">{numbers}</script>',

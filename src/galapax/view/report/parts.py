@@ -70,9 +70,9 @@ def file_section(out: Page, files: dict[str, str]) -> None:
     out.section("Data")
     links = "".join(f'<li><a href="{name}">{name}</a>: {escape(text)}</li>' for name, text in files.items())
     out.add(
-        "<p>Figures and tables above give their numbers by “CSV ↓”, thinned where there are "
-        f"very many. In full they are in the folder where this page was written:</p><ul>{links}</ul>"
-        '<p class="note">Written by galapax. In Python, gx.load(folder) reads it all again.</p>'
+        "<p>“CSV ↓” downloads the numbers of a figure or table, thinned if there are "
+        f"very many. The complete data are in the folder this page was written to:</p><ul>{links}</ul>"
+        '<p class="note">Written by galapax. In Python, gx.load(folder) reads everything back.</p>'
     )
 
 
@@ -111,9 +111,13 @@ def numbers(values: Any, digits: int = 7) -> list[Any]:
 
 
 def picture(pixels: np.ndarray, alt: str, kind: str) -> str:
+    return f'<img class="{kind}" alt="{escape(alt)}" src="{data_address(pixels)}">'
+
+
+def data_address(pixels: np.ndarray) -> str:
+    """A PNG as an address that holds it."""
     from PIL import Image
 
     file = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(pixels)).save(file, format="PNG")
-    data = base64.b64encode(file.getvalue()).decode()
-    return f'<img class="{kind}" alt="{escape(alt)}" src="data:image/png;base64,{data}">'
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"

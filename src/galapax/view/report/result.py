@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from typing import Any
 
 import numpy as np
 
@@ -61,8 +62,8 @@ def _message(result: Result) -> str:
         kind = {data.FOUND: "", data.ENDED: " ended", data.FAILED: " failed"}[data.verdict(result)]
         return f'<div class="message{kind}">{escape(result.message)}</div>'
     return (
-        f'<div class="message failed"><b>No feasible point</b>{escape(result.message)} What follows is the point that '
-        "violates the constraints least.</div>"
+        f'<div class="message failed"><b>No feasible point</b>{escape(result.message)} Shown below is the point '
+        "with the smallest constraint violation.</div>"
     )
 
 
@@ -85,7 +86,7 @@ def _result_facts(result: Result) -> list[tuple[str, str]]:
             out.append(("best known", brief(known)))
     if problem.constrained:
         out.append(("feasible", "yes" if result.feasible else "no"))
-        out += [("violation in all", number(result.violation, 6))] * (not result.feasible)
+        out += [("total violation", number(result.violation, 6))] * (not result.feasible)
     if result.runs is not None:
         judged = result.settings.get("target") is not None or result.runs.success.any()
         what = "runs that converged" if result.settings.get("target") is None else "successful runs"
@@ -132,11 +133,12 @@ def _answer(out: Page, result: Result) -> None:
     units = problem.units or {}
     rows: list[list[str]] = []
 
-    def line(name: str, value: float, low: str = "", high: str = "", place: str = "", digits: int = 10) -> None:
-        rows.append([name, units.get(name, ""), number(value, digits), low, high, place])
+    def line(name: str, value: Any, low: str = "", high: str = "", place: str = "", digits: int = 10) -> None:
+        text = value if isinstance(value, str) else number(value, digits)
+        rows.append([name, units.get(name, ""), text, low, high, place])
 
     if "worst_case" in result:
-        line("worst case, checked by a search of its own", result.worst_case, digits=12)
+        line("worst case, checked by an independent search", result.worst_case, digits=12)
     for name, value in zip(_value_names(result), np.atleast_1d(result.fun), strict=True):
         line(name, value, digits=12)
     if problem.optimum is not None and not np.ndim(result.fun):
@@ -145,14 +147,15 @@ def _answer(out: Page, result: Result) -> None:
         share = 100 * (result.x[i] - bounds.lower[i]) / (bounds.upper[i] - bounds.lower[i])
         mark = f'<i style="left: calc({share:.2f}% - 0.17rem)"></i>'
         bar = Html(f'<span class="bar" title="{share:.1f} % of the way">{mark}</span>')
-        line(name, result.x[i], f"{bounds.lower[i]:g}", f"{bounds.upper[i]:g}", bar)
+        own = result.x[i] if problem.space is None else problem.show(i, result.x[i])
+        line(name, own, *problem.limits(i), bar)
     for name, value in result.get("derived", {}).items():
         at = np.ravel(value)
         if len(at):  # one number, or of several objectives one for each point of the front
             line(name, at[knee or 0])
     for i, value in list(enumerate(result.get("y", ())))[:LISTED]:
         line(f"worst y{i + 1}", value)
-    out.add(plain_table(["name", "unit", "value", "from", "to", WITHIN], rows, (2, 3, 4)))
+    out.add(plain_table(["name", "unit", "value", "lower", "upper", WITHIN], rows, (2, 3, 4)))
     if problem.dim > LISTED:
         out.add(f'<p class="note">The first {LISTED} of {problem.dim:,} variables; result.json has them all.</p>')
 
@@ -187,7 +190,7 @@ def _cost_rows(result: Result) -> list[tuple[str, str]]:
     rows = [("generations", f"{result.nit:,}"), ("evaluations", f"{result.nfev:,}"), ("failed", f"{result.n_failed:,}")]
     times = result.timings
     if times.get("run"):
-        rows.append(("evaluations a second", f"{result.nfev / times['run']:,.0f}"))
+        rows.append(("evaluations per second", f"{result.nfev / times['run']:,.0f}"))
     return rows + [(f"seconds, {name}", f"{value:.4g}") for name, value in times.items()]
 
 
@@ -204,5 +207,5 @@ def _result_files(result: Result) -> dict[str, str]:
         if result.runs.fronts is not None:
             files["fronts.csv"] = "every run's front"
     if result.get("snapshots"):
-        files["snapshots.npz"] = "the populations that were kept, for NumPy"
+        files["snapshots.npz"] = "the stored populations, for NumPy"
     return files

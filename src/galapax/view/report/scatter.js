@@ -70,7 +70,13 @@ function scatter(figure, spec) {
     const truth = spec.truth && cols.every((c) => spec.truth.columns.includes(c)) ? cols.map((c) => spec.truth.data[spec.truth.columns.indexOf(c)]) : null;
     const spans = cols.map((c, k) => range(table.data[c], truth && truth[k]));
     const where = solid ? space(chart, spans, cols.map((c) => names[c]), turn) : (() => {
-      const place = axes(chart, [...spans[0], false], [...spans[1], false], cols.map((c) => names[c]));
+      const ground = spec.ground && cols[0] === 0 && cols[1] === 1 ? spec.ground : null;
+      const ends = ground ? [ground.x, ground.y] : spans;
+      const place = axes(chart, [...ends[0], false], [...ends[1], false], cols.map((c) => names[c]));
+      if (ground) {
+        const [left, right, top, bottom] = [place.x.at(ground.x[0]), place.x.at(ground.x[1]), place.y.at(ground.y[1]), place.y.at(ground.y[0])];
+        put(svg, "image", { href: ground.image, x: left, y: top, width: right - left, height: bottom - top, preserveAspectRatio: "none" });
+      }
       return (x, y) => [place.x.at(x), place.y.at(y)];
     })();
     const n = table.data[0].length;
@@ -98,7 +104,7 @@ function scatter(figure, spec) {
       moved = false;
       if (solid) { held = [event.clientX, event.clientY, ...turn]; event.preventDefault(); } else hover(chart.place(event));
     });
-    svg.addEventListener("click", (event) => { const row = nearest(chart.place(event)); if (row >= 0 && !moved) { ring(row); pick(spec.table, row, chart); } });
+    svg.addEventListener("click", (event) => { const row = nearest(chart.place(event)); if (row >= 0 && !moved) { ring(row); recipe(row); pick(spec.table, row, chart); } });
     svg.addEventListener("pointerleave", () => { if (!held) { chart.tip.hidden = true; marks.replaceChildren(); } });
     svg.addEventListener("keydown", (event) => {
       const by = { ArrowLeft: [-0.15, 0], ArrowRight: [0.15, 0], ArrowUp: [0, 0.1], ArrowDown: [0, -0.1] }[event.key];
@@ -124,7 +130,21 @@ function scatter(figure, spec) {
     if (spec.more) rows.push([spec.more, ""]);
     chart.show(...drawn[row], [`${spec.one} ${table.number ? table.number[row] : row + 1}`, ...(table.labels[row] ? [table.labels[row]] : [])].join(": "), rows);
   };
+  const beside = spec.recipe ? put(chart.plot.parentNode, "aside", { class: "recipe", "aria-live": "polite" }) : null;
+  if (beside) chart.plot.parentNode.classList.add("with-recipe");
+  const recipe = (row) => {
+    if (!beside || row < 0) return;
+    beside.replaceChildren();
+    put(beside, "b", {}, [`${spec.one} ${table.number ? table.number[row] : row + 1}`, ...(table.labels[row] ? [table.labels[row]] : [])].join(": "));
+    const list = put(beside, "table");
+    names.forEach((name, c) => {
+      const line = put(list, "tr");
+      put(line, "th", { scope: "row" }, name);
+      put(line, "td", { class: "n" }, fmt(table.data[c][row], telling(...range(table.data[c]), 5)));
+    });
+  };
   (pickers[spec.table] ||= []).push((row, from) => { if (from !== chart) ring(row); });
+  if (spec.marks.length) recipe((spec.marks.find((mark) => mark.kind === "knee") || spec.marks[0]).row);
   chart.draw();
 }
 function space(chart, spans, names, [round, tilt]) {  // a box seen from above, in parallel projection

@@ -1,7 +1,7 @@
 // Draw everything that the page has a place for.
 for (const figure of document.querySelectorAll("figure[data-chart]")) {
   const spec = data.charts[figure.dataset.chart];
-  ({ lines, scatter })[spec.kind](figure, spec);
+  ({ lines, scatter, parallel, matrix })[spec.kind](figure, spec);
 }
 for (const box of document.querySelectorAll("[data-table]")) recipes(box, box.dataset.table);
 for (const table of document.querySelectorAll("table[data-sort]")) sortable(table);

@@ -41,6 +41,7 @@ def study_page(study: Study) -> str:
         out.add(tables.html(grid))
     if not compared:
         _study_cells(out, study)
+        _heat_map(out, study)
     _study_convergence(out, study)
     _study_times(out, study)
     _study_ends(out, study)
@@ -79,15 +80,53 @@ def _study_cells(out: Page, study: Study) -> None:
         },
     )  # fmt: skip
     out.add(
-        '<p class="note">Over the runs of each setting. success: the share of the runs that reached the target; ert: '
-        "evaluations per success; low and high: their 95 % intervals. Click a heading to sort, filter under it.</p>"
+        '<p class="note">Over the runs of each setting. success: the fraction of runs that reached the target; ert: '
+        "evaluations per success; low and high: their 95 % intervals. Click a heading to sort; filter in "
+        "the row below it.</p>"
         if any(target is not None for target in study.targets)
-        else '<p class="note">Over the runs of each setting. Click a heading to sort, filter under it.</p>'
+        else '<p class="note">Over the runs of each setting. Click a heading to sort; filter in the row below it.</p>'
     )
 
 
 def _label(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _heat_map(out: Page, study: Study) -> None:
+    """The medians over the first two hyper-parameters, each cell in the colour of its value."""
+    if len(study.axes) < 2:
+        return
+    drawn = data.heat_map(study)
+    shown = np.log10(drawn.values) if drawn.log else drawn.values
+    if not np.isfinite(shown).any():
+        return
+    low, high = np.nanmin(shown), np.nanmax(shown)
+    out.section(f"{drawn.up} and {drawn.across}")
+    rows = []
+    for name, values, places in zip(drawn.rows, drawn.values, shown, strict=True):
+        cells = []
+        for value, place in zip(values, places, strict=True):
+            share = 0.0 if high == low else (place - low) / (high - low)
+            style = f"background: {_shade(share)}; color: {'#fff' if share > 0.55 else '#111'}"
+            cells.append("<td>–</td>" if np.isnan(value) else f'<td style="{style}">{value:.3g}</td>')
+        rows.append(f'<tr><th scope="row">{escape(name)}</th>{"".join(cells)}</tr>')
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in drawn.columns)
+    corner = f"{escape(drawn.up)} ↓ &nbsp; {escape(drawn.across)} →"
+    more = " Of further hyper-parameters the best value counts." if len(study.axes) > 2 else ""
+    out.add(
+        f'<div class="wide" tabindex="0"><table class="heat"><thead><tr><th>{corner}</th>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+        f'<p class="note">{escape(drawn.name.capitalize())}; lighter is better.{more}</p>'
+    )
+
+
+def _shade(share: float) -> str:
+    """From light yellow for the best to dark violet for the worst, along viridis."""
+    stops = ((253, 231, 37), (94, 201, 98), (33, 145, 140), (59, 82, 139), (68, 1, 84))
+    at = min(share, 0.9999) * (len(stops) - 1)
+    first, second = stops[int(at)], stops[int(at) + 1]
+    part = at - int(at)
+    return "rgb({} {} {})".format(*(round(a + (b - a) * part) for a, b in zip(first, second, strict=True)))
 
 
 def _study_convergence(out: Page, study: Study) -> None:
@@ -99,7 +138,7 @@ def _study_convergence(out: Page, study: Study) -> None:
     out.add('<div class="small-multiples">' if len(panels) > 1 else "<div>")
     for number, panel in enumerate(panels, 1):
         if not panel.curves:
-            why = "no history was kept" if study.value == "fun" else "hypervolume by generation is for two objectives"
+            why = "no history was kept" if study.value == "fun" else "the problem has no reference point"
             out.add(f"<p>{escape(panel.title)}: {why}.</p>")
             continue
         xs, series = _series(panel, 12_000 // len(study))
@@ -146,8 +185,9 @@ def _study_times(out: Page, study: Study) -> None:
     }  # fmt: skip
     note = (
         f"The empirical distribution of running times, over all runs{'' if count == 1 else f' and {count} problems'}: "
-        f"{data.TARGETS} targets a problem between its first value and its best known one, evenly on a logarithmic "
-        "scale. Further left and up is better."
+        f"{data.TARGETS} targets per problem between its first and its best known value, spaced evenly on "
+        "a logarithmic "
+        "scale. Curves further left and higher are better."
     )
     out.chart(spec, note)
 

@@ -14,6 +14,7 @@ function accepts(text) {  // "<3", ">= 2", "1..2", or how the value begins
   if (ends.length === 2 && ends.every(Number.isFinite)) return (v) => v >= ends[0] && v <= ends[1];
   return (v) => String(v ?? "").toLowerCase().includes(wanted.toLowerCase());
 }
+const PRINTED = 40, ACROSS = 9;  // rows, and columns side by side, on paper
 function recipes(box, id) {
   const table = data.tables[id], labels = table.labels || {}, marked = Object.keys(labels).length > 0;
   const n = table.data[0].length, filters = {};
@@ -47,7 +48,7 @@ function recipes(box, id) {
     body.append(part);
   };
   const arrange = () => {
-    order = [...Array(n).keys()].filter((i) => columns.every((c) => !filters[c] || filters[c](value(c, i))));
+    order = [...Array(n).keys()].filter((i) => kept(id, i) && columns.every((c) => !filters[c] || filters[c](value(c, i))));
     if (sorted) {
       const [c, way] = sorted;
       order.sort((a, b) => {
@@ -72,6 +73,7 @@ function recipes(box, id) {
     for (const c of columns) filters[c] = null;
     arrange();
   });
+  brushOf(id).told.push(arrange);
   const rowOf = (event) => { const row = event.target.closest("tr[data-row]"); return row ? Number(row.dataset.row) : -1; };
   body.addEventListener("pointerover", (event) => pick(id, rowOf(event), box));
   (pickers[id] ||= []).push((row, from) => {
@@ -82,7 +84,25 @@ function recipes(box, id) {
     const found = body.querySelector(`tr[data-row="${row}"]`);
     if (found) { found.classList.add("picked"); scroll.scrollTop = found.offsetTop - scroll.clientHeight / 2; }
   });
-  put(box, "p", { class: "note paper" }, `On paper at most 40 rows and 9 columns; ${table.file}.csv has all.`);
+  const paper = put(box, "div", { class: "paper" });
+  const onPaper = () => {  // all columns, a few at a time, so that none is lost at the edge of the page
+    paper.replaceChildren();
+    const rows = order.slice(0, PRINTED), numbered = columns.filter((c) => c >= 0);
+    const wide = Math.ceil(numbered.length / Math.ceil(numbered.length / ACROSS));
+    for (let from = 0; from < numbered.length; from += wide) {
+      const part = numbered.slice(from, from + wide), block = put(paper, "table"), top = put(put(block, "thead"), "tr"), lines = put(block, "tbody");
+      put(top, "th", {}, "no.");
+      for (const c of part) put(top, "th", { class: "n" }, table.names[c]);
+      for (const i of rows) {
+        const line = put(lines, "tr"), mark = labels[i] ? ` ${labels[i]}` : "";
+        put(line, "td", {}, `${table.number ? table.number[i] : i + 1}${mark}`);
+        for (const c of part) put(line, "td", { class: "n" }, fmt(value(c, i), table.digits));
+      }
+    }
+    if (order.length > rows.length) put(paper, "p", { class: "note" }, `The first ${rows.length} of ${order.length} rows; ${table.file}.csv has all of them.`);
+  };
+  addEventListener("beforeprint", onPaper);
+  matchMedia("print").addEventListener("change", (event) => { if (event.matches) onPaper(); });
   arrange();
   // two header rows stay on top while the rest scrolls
   const settle = () => { for (const cell of below.children) cell.style.top = `${top.offsetHeight}px`; };

@@ -1,0 +1,115 @@
+"""An ensemble on the cores of a CPU: `JAX_PLATFORMS=cpu python benchmarks/cores.py`.
+
+A thousand and sixteen thousand runs of DE/rand/1/bin on Goldstein and Price's function: 64 individuals, 100
+generations, float32, from call to Result, by 1, 2, 4, ... threads. Beside it the same work in NumPy (all runs of a
+process as one array, a process on each core) and, if it is installed, pygmo's archipelago (float64, threads of its own,
+its C++ Rastrigin function in two variables, as it would call a Python function under one lock).
+The least of three calls counts; each is made once before. All rows are measured in one run on one machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+INDIVIDUALS, GENERATIONS, WEIGHT, RATE = 64, 100, 0.5, 0.9
+
+
+def least(call: Callable[[], Any], rounds: int = 3) -> float:
+    """Seconds."""
+    call()
+    taken = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - start)
+    return min(taken)
+
+
+def numpy_runs(arguments: tuple[int, int]) -> float:
+    """So many runs as one array; the best value of all."""
+    runs, seed = arguments
+    rng = np.random.default_rng(seed)
+
+    def goldstein_price(x: np.ndarray) -> np.ndarray:
+        a, b = x[..., 0], x[..., 1]
+        first = 1 + (a + b + 1) ** 2 * (19 - 14 * a + 3 * a**2 - 14 * b + 6 * a * b + 3 * b**2)
+        return first * (30 + (2 * a - 3 * b) ** 2 * (18 - 32 * a + 12 * a**2 + 48 * b - 36 * a * b + 27 * b**2))
+
+    shape = (runs, INDIVIDUALS)
+    x = rng.random((*shape, 2), np.float32) * 4 - 2
+    value = goldstein_price(x)
+    rows, here = np.arange(runs)[:, None], np.arange(INDIVIDUALS)
+    for _ in range(GENERATIONS):
+        # three different partners, none of them the individual itself: by steps around a circle
+        steps = np.sort(rng.integers(1, INDIVIDUALS - 2, (3, *shape)), axis=0) + np.arange(3)[:, None, None]
+        r1, r2, r3 = (x[rows, (here + step) % INDIVIDUALS] for step in rng.permuted(steps, axis=0))
+        taken = rng.random((*shape, 2), np.float32) < RATE
+        taken[rows, here, rng.integers(0, 2, shape)] = True
+        trial = np.clip(np.where(taken, r1 + np.float32(WEIGHT) * (r2 - r3), x), -2, 2)
+        tried = goldstein_price(trial)
+        better = tried <= value
+        x[better], value[better] = trial[better], tried[better]
+    return float(value.min())
+
+
+def numpy_on_all_cores(runs: int, cores: int) -> float:
+    pieces = [(64, seed) for seed in range(runs // 64)]  # 64 runs at once fit the cache
+    with multiprocessing.get_context("spawn").Pool(cores) as pool:
+        return least(lambda: pool.map(numpy_runs, pieces, chunksize=1))
+
+
+def pygmo_archipelago(runs: int) -> float | None:
+    try:
+        import pygmo
+    except ImportError:
+        return None
+
+    algorithm = pygmo.algorithm(pygmo.de(gen=GENERATIONS, F=WEIGHT, CR=RATE, variant=7, ftol=0, xtol=0))
+
+    def call() -> None:
+        islands = pygmo.archipelago(
+            n=runs, t=pygmo.unconnected(), algo=algorithm,
+            prob=pygmo.problem(pygmo.rastrigin(2)), pop_size=INDIVIDUALS, udi=pygmo.thread_island(),
+        )  # fmt: skip
+        islands.evolve()
+        islands.wait_check()
+
+    return least(call, rounds=1)
+
+
+def main() -> None:
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, nargs="+", default=[1000, 16_000])
+    options = parser.parse_args()
+    import galapax as gx
+    from galapax.numerics import devices
+
+    problem, cores = gx.problems.get("goldstein_price"), devices.cores()
+    counts = [2**k for k in range(cores.bit_length()) if 2**k < cores] + [cores]
+    print(f"{cores} cores; seconds from call to Result, and how many times faster than one thread")
+    print("runs    " + "".join(f"{f'{t} threads':>18}" for t in counts) + f"{'NumPy':>10}{'pygmo':>10}")
+    for runs in options.runs:
+
+        def call(threads: int, runs: int = runs) -> Any:
+            return gx.minimize(
+                problem, algorithm=gx.DE(population=INDIVIDUALS), generations=GENERATIONS, runs=runs, dtype="float32",
+                threads=threads, tolerance=0, polish=False, history=False, progress=False,
+            )  # fmt: skip
+
+        taken = [least(lambda t=t: call(t)) for t in counts]
+        other, archipelago = numpy_on_all_cores(runs, cores), pygmo_archipelago(runs)
+        row = "".join(f"{f'{t:.3f} ({taken[0] / t:.1f}x)':>18}" for t in taken)
+        told = "-" if archipelago is None else f"{archipelago:.2f}"
+        print(f"{runs:<8}{row}{other:>10.3f}{told:>10}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Which method for how many objectives, with and without constraints: NSGA-II, NSGA-III and MOEA/D on 39 problems.
+
+    python benchmarks/front_methods.py                      all problems, 11 seeds of ours and 5 of pymoo's
+    python benchmarks/front_methods.py wfg4 mw8 --alone     some, without pymoo
+
+Median share of the front's hypervolume (exact, moocore; 0 for a run without a feasible point), from seed 1000 on: no
+setting was chosen by these seeds. All methods evaluate the same number of points: populations of 100 with two
+objectives, else 92 with three and 212 with five; MOEA/D has one individual less for each of its directions, and as many
+generations more. pymoo's is its NSGA-II with two objectives and its NSGA-III with more, on the same compiled functions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import front_problems
+import numpy as np
+from fronts import as_pymoo
+
+import galapax as gx
+from galapax.measures import indicators
+from galapax.operators.directions import DIVISIONS, layers
+
+ZDT = ("zdt1", "zdt2", "zdt3", "zdt4", "zdt6")
+PROBLEMS = {  # name: number of objectives where it can be chosen
+    **dict.fromkeys(ZDT), "wfg1": 2, "wfg4": 2,
+    **dict.fromkeys(("tnk", "osy", "welded_beam", "mw1", "mw2", "mw3", "mw13", "blending")),
+    **dict.fromkeys(("dtlz1", "dtlz2", "dtlz3", "dtlz4", "dtlz5", "dtlz7", "crashworthiness")),
+    **{f"{name} of three": 3 for name in front_problems.WFG},
+    **dict.fromkeys(("c1_dtlz1", "c1_dtlz3", "c2_dtlz2", "c3_dtlz1", "c3_dtlz4", "mw4", "mw8", "car_side_impact")),
+    "water_resources": None,
+}  # fmt: skip
+SEED = 1000
+
+
+def problem_of(name: str) -> Any:
+    return front_problems.get(name.split()[0], PROBLEMS[name])
+
+
+def sizes(m: int) -> tuple[int, int]:
+    """Population and generations."""
+    return {2: (100, 200), 3: (92, 250), 5: (212, 100)}[m]
+
+
+def ours(problem: Any, solver: Any, generations: int, runs: int) -> Iterator[np.ndarray]:
+    """The front of each run."""
+    result = gx.minimize(
+        problem, solver, generations=generations, runs=runs, seed=SEED, dtype="float64", progress=False, history=False
+    )
+    for front in [result] if result.runs is None else result.runs.fronts:
+        yield front.F
+
+
+def pymoo(problem: Any, m: int, runs: int) -> Iterator[np.ndarray]:
+    """The same of pymoo's."""
+    from pymoo.algorithms.moo.nsga2 import NSGA2
+    from pymoo.algorithms.moo.nsga3 import NSGA3
+    from pymoo.optimize import minimize
+
+    population, generations = sizes(m)
+    with as_pymoo(problem) as same:
+        for seed in range(SEED, SEED + runs):
+            solver = NSGA2(pop_size=population)
+            if m > 2:
+                solver = NSGA3(ref_dirs=layers(m, DIVISIONS[m]), pop_size=population)
+            found = minimize(same, solver, ("n_gen", generations), seed=seed)
+            yield np.empty((0, m)) if found.F is None else np.atleast_2d(found.F)
+
+
+def median_share(problem: Any, fronts: Iterator[np.ndarray]) -> float:
+    corner = np.array(problem.reference_point)
+    return float(np.median([indicators.volume(front, corner) / problem.hypervolume for front in fronts]))
+
+
+def row(name: str, runs: int, peers: int) -> str:
+    """One line of the table."""
+    problem, began = problem_of(name), time.perf_counter()
+    m = len(problem.reference_point)
+    population, generations = sizes(m)
+    directions = layers(m, DIVISIONS[m])
+    solvers = {
+        gx.NSGA2(population=population): generations,
+        gx.NSGA3(population=population, divisions=DIVISIONS[m]): generations,
+        gx.MOEAD(population=len(directions)): round(generations * population / len(directions)),
+    }
+    shares = [median_share(problem, ours(problem, solver, count, runs)) for solver, count in solvers.items()]
+    shares += [median_share(problem, pymoo(problem, m, peers))] if peers else []
+    best = max(shares[:3])
+    cells = " | ".join(f"{'**' * (s > best - 5e-4)}{s:.3f}{'**' * (s > best - 5e-4)}" for s in shares)
+    kind = "yes" if problem.constrained else "no"
+    return f"| {name.split()[0]} | {m} | {kind} | {cells} | {time.perf_counter() - began:.0f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("problems", nargs="*", default=list(PROBLEMS))
+    parser.add_argument("--runs", type=int, default=11)
+    parser.add_argument("--peer-runs", type=int, default=5)
+    parser.add_argument("--alone", action="store_true", help="without pymoo")
+    given = parser.parse_args()
+    peers = given.peer_runs if not given.alone and importlib.util.find_spec("pymoo") else 0
+    print(
+        "| problem | objectives | constraints | NSGA-II | NSGA-III | MOEA/D |" + " pymoo |" * bool(peers) + " seconds"
+    )
+    for name in given.problems:
+        print(row(name, given.runs, peers), flush=True)
+
+
+if __name__ == "__main__":
+    main()

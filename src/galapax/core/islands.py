@@ -1,0 +1,87 @@
+"""Islands: several populations per run that exchange individuals from time to time.
+
+Whitley, Rana & Heckendorn (1999), Journal of Computing and Information Technology 7:33-47, on why it helps and when.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from galapax.core.checks import whole
+from galapax.core.errors import InputError
+
+TOPOLOGIES = ("ring", "torus", "complete", "random")
+
+
+@dataclass(frozen=True)
+class Islands:
+    """A run as several populations, each on an island of its own.
+
+    count: islands per run, each with the algorithm's whole population.
+    migrate_every: generations between two migrations.
+    migrants: individuals that every island receives at a migration; they take the place of that many candidates and are
+        evaluated with the others, so a migration costs no extra evaluations.
+    topology: where they come from. "ring": the island before. "torus": the four neighbours on a grid in turn.
+        "complete": every other island in turn. "random": islands drawn anew each time.
+    send: "best" sends the best survivors (of several objectives, points of the first front), "random" any of them.
+    replace: "worst" gives a migrant the place of the candidate whose parent is worst, "random" any place.
+    """
+
+    count: int = 4
+    migrate_every: int = 20
+    migrants: int = 2
+    topology: str = "ring"
+    send: str = "best"
+    replace: str = "worst"
+
+    def check(self, population: int) -> None:
+        """Refuse what cannot be, for islands with populations of this size."""
+        whole(self.count, "islands: count", 1)
+        whole(self.migrate_every, "islands: migrate_every", 1)
+        most = max(1, population // 2)
+        if whole(self.migrants, "islands: migrants", 1) > most:
+            raise InputError(
+                f"islands: migrants must be at most half a population, {most} of {population}; got {self.migrants}."
+            )
+        choices = {"topology": TOPOLOGIES, "send": ("best", "random"), "replace": ("worst", "random")}
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                names = ", ".join(f'"{one}"' for one in known[:-1]) + f' or "{known[-1]}"'
+                raise InputError(f"islands: {name} must be {names}; got {getattr(self, name)!r}.")
+
+    def routes(self, turn: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Where the migrants of a migration come from: island, and number among those that it sends, (count, migrants).
+
+        turn: the number of the migration, from 1.
+        """
+        here, slot = np.arange(self.count)[:, None], np.arange(self.migrants)[None, :]
+        others = max(1, self.count - 1)
+        if self.topology == "ring":
+            source = np.broadcast_to((here - 1) % self.count, (self.count, self.migrants))
+        elif self.topology == "torus":
+            rows = max(r for r in range(1, math.isqrt(self.count) + 1) if self.count % r == 0)
+            columns = self.count // rows
+            row, column = here // columns, here % columns
+            around = [(0, -1), (0, 1)] if rows == 1 else [(0, -1), (-1, 0), (0, 1), (1, 0)]
+            moves = np.array(around)[(slot + (turn - 1) * self.migrants) % len(around)]
+            source = (row + moves[..., 0]) % rows * columns + (column + moves[..., 1]) % columns
+        elif self.topology == "complete":
+            source = (here + 1 + ((turn - 1) * self.migrants + slot) % others) % self.count
+        else:
+            draws = np.random.default_rng([seed, turn])
+            source = (here + 1 + draws.integers(others, size=(self.count, self.migrants))) % self.count
+        before = source[:, :, None] == source[:, None, :]
+        return source, (np.tril(np.ones((self.migrants, self.migrants), int), -1) * before).sum(axis=2)
+
+
+def islands_of(given: Any) -> Islands | None:
+    """What `islands=` means: an Islands, or their number."""
+    if given is None or isinstance(given, Islands):
+        return given
+    if isinstance(given, bool) or not isinstance(given, int | np.integer):
+        raise InputError(f"islands must be a galapax.Islands, or how many islands there are; got {given!r}.")
+    return Islands(int(given))

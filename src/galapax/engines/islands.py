@@ -1,0 +1,127 @@
+"""Migration between the islands of a run, which are rows of an ensemble like any others.
+
+An island's best survivors come to another island as candidates and are evaluated there, so no algorithm knows of it.
+Between two chunks the host carries them from slice to slice, wherever those are: on another thread, device or machine.
+That takes a few numbers an island, and each island is computed as it would be without the others.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from galapax.core.algorithm import Algorithm
+from galapax.core.islands import Islands
+from galapax.core.stop import CODES, RUNNING, Stop
+from galapax.engines.drive import Slice
+from galapax.engines.journal import Done, Standing
+from galapax.engines.outcome import Track
+from galapax.engines.programs import Clock
+from galapax.engines.search import REASON, Carry, Search, run_axes, settle
+from galapax.numerics import processes, random
+from galapax.operators import migration
+
+LEAVES, ARRIVES = 2**31 + 1, 2**31 + 2  # folded into a generation's key; its own draws use small numbers
+
+
+class Exchange:
+    """The migrations of a batch of runs, whose rows are in order of islands, then runs.
+
+    share: which of the processes' slices these are, see numerics/processes.py.
+    """
+
+    def __init__(self, islands: Islands, seed: int, target: float, share: processes.Share) -> None:
+        self.islands, self.seed, self.target, self.share = islands, seed, target, share
+        self.lockstep = share.shared
+
+    def left(self, made: int) -> int:
+        """Generations until the next migration."""
+        return self.islands.migrate_every - made % self.islands.migrate_every
+
+    def due(self, made: int) -> bool:
+        return made > 0 and made % self.islands.migrate_every == 0 and self.islands.count > 1
+
+    def migrate(self, clock: Clock, parts: list[Slice], made: int) -> None:
+        """Send migrants between the islands, after generation `made`."""
+        own, number = self.islands, np.int32(made + 1)
+        fixed = (own.migrants, own.send == "best")
+        sent = jax.device_get([clock.call(_leave, fixed, part.search, part.keys, part.carry, number) for part in parts])
+        every = self.share.gather([rows[part.wanted] for rows, part in zip(sent, parts, strict=True)])
+        leaving = every.reshape(own.count, -1, *every.shape[1:])  # (islands, runs, m, d)
+        source, rank = own.routes(made // own.migrate_every, self.seed)
+        runs = np.arange(leaving.shape[1])
+        arriving = leaving[source[:, None, :], runs[None, :, None], rank[:, None, :]].reshape(every.shape)
+        over = self._over(parts)
+        at = self.share.first
+        for part in parts:
+            here = np.minimum(at + np.arange(len(part.cells)), at + len(part.wanted) - 1)  # the last fills the slice up
+            arguments = (part.search, part.keys, part.carry, arriving[here], over[here], number)
+            part.carry = clock.call(_arrive, (own.replace == "worst",), *arguments)
+            at += len(part.wanted)
+
+    def mine(self, known: Done | Standing | None) -> Done | Standing | None:
+        if known is None or not self.share.shared:
+            return known
+        pieces = self.share.pieces
+        taken = {g: kept[pieces.start : pieces.stop] for g, kept in known.taken.items()}
+        if isinstance(known, Done):
+            rows = slice(self.share.first, self.share.first + self.share.own)
+            return Done(known.outcome.of_runs(rows), taken)
+        carries, tracks, history = (
+            getattr(known, name)[pieces.start : pieces.stop] for name in ("carries", "tracks", "history")
+        )
+        return Standing(known.made, carries, tracks, history, taken)
+
+    def whole(self, track: Track) -> Track:
+        return Track.join(processes.tell_all(track)) if self.share.shared else track
+
+    def agree(self, stopped: Stop | None) -> Stop | None:
+        told = processes.tell_all(stopped) if self.share.shared else [stopped]
+        return next((why for why in told if why is not None), None)
+
+    def _over(self, parts: list[Slice]) -> np.ndarray:
+        """Which rows belong to a run of which some island has reached the target."""
+        hit = [part.known.reason == CODES[Stop.TARGET] for part in parts]
+        if not math.isfinite(self.target):
+            return np.zeros(self.share.total, bool)
+        every = self.share.gather(hit).reshape(self.islands.count, -1)
+        return np.broadcast_to(every.any(axis=0), every.shape).reshape(-1)
+
+
+def _leave(count: int, best: bool, search: Search, keys: Array, carry: Carry, number: Array) -> Array:
+    """Those who leave each island, (S, m, d)."""
+    state = settle(carry)
+
+    def one(key: Array, population: Any) -> Array:
+        return migration.emigrants(random.fold(random.fold(key, number), LEAVES), population, count, best)
+
+    return jax.vmap(one)(keys, state.parents)
+
+
+def _arrive(
+    worst: bool, search: Search, keys: Array, carry: Carry, arriving: Array, over: Array, number: Array
+) -> Carry:
+    """The carry with arrivals (S, m, d) among the next candidates; runs that are over are marked so."""
+    state = carry.state
+    in_use = search.counts(carry, number)
+    count = arriving.shape[1]
+
+    def one(algorithm: Algorithm, key: Array, state: Any, arrivals: Array, used: Array) -> Any:
+        key = random.fold(random.fold(key, number), ARRIVES)
+        rows = migration.places(key, state.parents, state.candidates.shape[0], used, count, worst)
+        return algorithm.joined(state, rows, arrivals)
+
+    axes = run_axes(state)
+    every = jax.vmap(one, in_axes=(search.setting_axes, 0, axes, 0, 0), out_axes=axes)
+    joined = every(search.algorithm, keys, state, arriving, in_use)
+    frozen = carry.frozen
+    if frozen is not None:
+        running = frozen.marks[:, REASON] == RUNNING
+        reason = jnp.where(over & running, CODES[Stop.TARGET], frozen.marks[:, REASON])
+        frozen = frozen._replace(marks=frozen.marks.at[:, REASON].set(reason))
+    return Carry(joined, frozen)

@@ -1,0 +1,239 @@
+"""The fronts that points belong to, in three ways: see `dominance.ranks`, which chooses.
+
+Domination here is of columns: m objectives, then the violation where there is one, +inf for failed points.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from galapax.operators.reductions import MAX, SUM, Columns, over_others, rows_by, split
+
+SQUARED = 32  # blocks of so many points are chained by squares on a GPU, larger ones from halves
+NO_CHAIN = -(2**29)
+LONG, PIECES = 512, 6  # from so many points on they are ranked in so many pieces on a CPU
+UNROLLED = 8  # up to so many blocks are settled one after another without a loop
+
+
+def finite_or_zero(values: Array) -> Array:
+    return jnp.where(jnp.isfinite(values), values, 0)
+
+
+def sound_values(objectives: Array) -> Array:
+    """With 0 in place of the rows that failed."""
+    return jnp.where(jnp.all(jnp.isfinite(objectives), axis=1, keepdims=True), objectives, 0)
+
+
+def columns_of(objectives: Array, violation: Array | None) -> tuple[Columns, int]:
+    """Objectives and violation as columns, +inf for failed points, and the number of objectives."""
+    failed = ~jnp.all(jnp.isfinite(objectives), axis=1)
+    if violation is not None:
+        failed |= ~jnp.isfinite(violation)
+    columns = split(jnp.where(failed[:, None], jnp.inf, objectives))
+    if violation is not None:
+        columns = (*columns, jnp.where(failed, jnp.inf, jnp.maximum(violation, 0)))
+    return columns, objectives.shape[1]
+
+
+def dominates_columns(a: Columns, b: Columns, m: int) -> Array:
+    """Whether `a` dominates `b`, both as columns with m objectives, after broadcasting."""
+    no_worse, no_better = a[0] <= b[0], a[0] >= b[0]
+    for p, q in zip(a[1:m], b[1:m], strict=True):
+        no_worse &= p <= q
+        no_better &= p >= q
+    pareto = no_worse & ~no_better
+    if len(a) == m:
+        return pareto
+    return (a[m] < b[m]) | ((a[m] == b[m]) & pareto)
+
+
+def counts_of(columns: Columns, m: int) -> Array:
+    def term(row: Columns, other: Columns) -> Columns:
+        return (dominates_columns(other, row, m).astype(jnp.int32),)
+
+    return over_others(term, (SUM,), columns, columns)[0]
+
+
+def ranks_by_sweep(objectives: Array, violation: Array | None = None) -> tuple[Array, Array]:
+    """Ranks and crowding distances of at most two objectives, in O(n log n): sort, then place one point after another.
+
+    Points come in order of (violation, f1, f2). A front's last point has the least f2 in it, so a point lies behind a
+    front if that f2 is no greater than its own, and the fronts behind which it lies are the first ones: a binary search
+    finds the next. The front's last point becomes its left neighbour, which spares sorting again for the crowding.
+    Of a batch of runs each is swept by itself, since a step for all of them at once would not write in place.
+    """
+    columns, m = columns_of(objectives, violation)
+    return jax.custom_batching.sequential_vmap(partial(_sweep, m))(*columns)
+
+
+def _sweep(m: int, *columns: Array) -> tuple[Array, Array]:
+    n = columns[0].shape[0]
+    constrained = len(columns) > m
+    columns = (columns[0], columns[m - 1], *columns[m:])  # one objective is taken twice
+    rows = jnp.arange(n, dtype=jnp.int32)
+    *keys, order = lax.sort((*columns[2:], *columns[:2], rows), num_keys=len(columns), is_stable=True)
+    f1, f2 = keys[-2:]
+    differs = jnp.stack([k[1:] != k[:-1] for k in keys]).any(axis=0)
+    fresh = jnp.concatenate([jnp.ones(1, bool), differs])  # not equal to the point before it
+    group = jnp.zeros(n, bool)  # the first of those with its violation
+    if constrained:
+        group = jnp.concatenate([jnp.zeros(1, bool), keys[0][1:] != keys[0][:-1]])
+    halves = [2**bit for bit in reversed(range(n.bit_length()))]
+
+    def place(i: Array, carry: _Sweep) -> _Sweep:
+        # all that went before a new group of violation dominates it: its fronts come after those there are
+        base = jnp.where(group[i], carry.fronts, carry.base)
+        found = base
+        for half in halves:
+            further = found + half
+            behind = carry.least[jnp.minimum(further, n) - 1] <= f2[i]
+            found = jnp.where((further <= carry.fronts) & behind, further, found)
+        front = jnp.where(fresh[i], found, carry.front)
+        return _Sweep(
+            least=carry.least.at[front].set(f2[i]),
+            links=carry.links.at[i].set(carry.links[n + front]).at[n + front].set(i),
+            ranks=carry.ranks.at[i].set(front),
+            front=front,
+            base=base,
+            fronts=jnp.maximum(carry.fronts, front + 1),
+        )
+
+    zeros, zero, nobody = jnp.zeros(n, jnp.int32), jnp.zeros((), jnp.int32), jnp.full(2 * n, -1, jnp.int32)
+    end = lax.fori_loop(0, n, place, _Sweep(jnp.zeros(n, f2.dtype), nobody, zeros, zero, zero, zero))
+    left, last = end.links[:n], end.links[n:][end.ranks]
+    right = nobody[:n].at[jnp.where(left >= 0, left, n)].set(rows, mode="drop")
+    first = zeros.at[jnp.where(left >= 0, n, end.ranks)].set(rows, mode="drop")[end.ranks]
+    crowding = jnp.zeros(n, f1.dtype)
+    for values in (f1, f2)[:m]:
+        finite = finite_or_zero(values)
+        span = jnp.abs(finite[last] - finite[first])
+        gap = jnp.abs(finite[right] - finite[left])
+        crowding += jnp.where(span > 0, gap / jnp.where(span > 0, span, 1), 0)
+    crowding = jnp.where((left < 0) | (right < 0), jnp.inf, crowding)
+    return zeros.at[order].set(end.ranks), jnp.zeros_like(crowding).at[order].set(crowding)
+
+
+class _Sweep(NamedTuple):
+    least: Array  # (n,) by front: f2 of its last point
+    links: Array  # (2n,) the left neighbour of each point, then the last point of each front, -1 for none; as one array
+    # XLA writes it in place, as two it would copy them for every point
+    ranks: Array  # (n,) by point
+    front: Array  # of the point before
+    base: Array  # the first front of this group of violation
+    fronts: Array  # how many there are
+
+
+def ranks_by_pushing(objectives: Array, violation: Array | None = None) -> Array:
+    """Ranks for any number of objectives, in n steps of O(n m): each point in turn pushes those it dominates back.
+
+    Points come in lexicographic order, in which nobody is dominated by a later one, so a point's rank is settled when
+    its turn comes, and it is compared with later ones alone: in pieces, of which each leaves out those before it. The
+    first objective needs no comparing then, and that two points are equal shows by the number of their group.
+    """
+    columns, m = columns_of(objectives, violation)
+    n = columns[0].shape[0]
+    rows = jnp.arange(n, dtype=jnp.int32)
+    *keys, order = lax.sort((*columns[m:], *columns[:m], rows), num_keys=len(columns), is_stable=True)
+    differs = jnp.stack([k[1:] != k[:-1] for k in keys]).any(axis=0)
+    group = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(differs, dtype=jnp.int32)])
+    lacks, compared = keys[: len(keys) - m], keys[len(keys) - m + 1 :]
+
+    def push(start: int, j: Any, ranks: Array) -> Array:  # ranks: of the points from `start` on
+        behind = group[start:] > group[j]
+        for values in compared:
+            behind &= values[j] <= values[start:]
+        for values in lacks:
+            behind |= values[j] < values[start:]
+        return jnp.maximum(ranks, jnp.where(behind, ranks[j - start] + 1, 0))
+
+    pieces = 1 if n < LONG else PIECES
+    cuts = [n * k // pieces for k in range(pieces + 1)]
+    ranks, settled = jnp.zeros(n, jnp.int32), []
+    for start, end in pairwise(cuts):
+        ranks = lax.fori_loop(start, end, partial(push, start), ranks)
+        settled.append(ranks[: end - start])
+        ranks = ranks[end - start :]
+    return jnp.zeros(n, jnp.int32).at[order].set(jnp.concatenate(settled))
+
+
+def ranks_by_chains(objectives: Array, violation: Array | None = None, block: int | None = None) -> Array:
+    """Ranks for any number of objectives, in few steps that each compare many pairs, as a GPU likes it.
+
+    Points come in order of how many dominate them, in which nobody is dominated by a later one, in blocks of `block`
+    points, a power of two. First the longest chains inside each block are found, for all blocks at once, by joining
+    halves log2(block) times. Then block after block: how far earlier blocks push each point back, plus the longest
+    chain inside the block that leads on from there. That is O(n^2 m) comparisons in n / block steps, however many
+    fronts.
+    """
+    columns, m = columns_of(objectives, violation)
+    n = columns[0].shape[0]
+    block = block or min(512 if n > 2**14 else 256, 2 ** max(n - 1, 1).bit_length())
+    order = rows_by(counts_of(columns, m))
+    padded = -(-n // block) * block
+    ordered = tuple(jnp.pad(c[order], (0, padded - n), constant_values=jnp.inf) for c in columns)
+    chains = _chains(ordered, m, block)
+
+    def ranks_of(here: Columns, inside: Array, before: Columns, ranks: Array) -> Array:
+        """Of the points of a block, with the chains inside it, after others whose ranks are known."""
+
+        def term(row: Columns, other: Columns) -> Columns:  # those not yet settled, at -1, push nobody
+            return (jnp.where(dominates_columns(other[:-1], row, m), other[-1] + 1, 0),)
+
+        (pushed,) = over_others(term, (MAX,), here, (*before, ranks))
+        return jnp.max(inside + pushed[None, :], axis=1)
+
+    def settle(b: Array, ranks: Array) -> Array:
+        here = tuple(lax.dynamic_slice_in_dim(c, b * block, block) for c in ordered)
+        inside = lax.dynamic_index_in_dim(chains, b, keepdims=False)
+        return lax.dynamic_update_slice_in_dim(ranks, ranks_of(here, inside, ordered, ranks), b * block, axis=0)
+
+    blocks = padded // block
+    if blocks > UNROLLED:
+        settled = lax.fori_loop(0, blocks, settle, jnp.full(padded, -1, jnp.int32))
+    else:
+        settled = jnp.max(chains[0], axis=1)
+        for b in range(1, blocks):
+            here, before = (tuple(c[i:j] for c in ordered) for i, j in ((b * block, (b + 1) * block), (0, b * block)))
+            settled = jnp.concatenate([settled, ranks_of(here, chains[b], before, settled)])
+    return jnp.zeros(n, jnp.int32).at[order].set(settled[:n])
+
+
+def _chains(ordered: Columns, m: int, block: int) -> Array:
+    """In each block the length of the longest chain from j to i, (blocks, i, j) int32: 0 from i to i, NO_CHAIN if none.
+
+    In matrices where the sum is a maximum and the product a sum, each square doubles the length of the chains it knows:
+    that gives short blocks, in few kernels. Then with the chains of two halves, those of the whole that cross from one
+    to the other are chain, one domination, chain: two products, and far less work than squares.
+    """
+    size = min(block, SQUARED)
+    here = tuple(c.reshape(-1, size) for c in ordered)
+    step = dominates_columns(tuple(c[:, None, :] for c in here), tuple(c[:, :, None] for c in here), m)
+    itself = jnp.where(jnp.eye(size, dtype=bool), 0, NO_CHAIN).astype(jnp.int32)
+    chains = jnp.where(step, 1, itself)
+    for _ in range((size - 1).bit_length()):
+        chains = jnp.maximum(chains, _longest(chains, chains))
+    while size < block:
+        halves = tuple(c.reshape(-1, 2, size) for c in ordered)
+        first = tuple(c[:, 0, None, :] for c in halves)
+        second = tuple(c[:, 1, :, None] for c in halves)
+        # (pairs, i in the second, j in the first)
+        step = jnp.where(dominates_columns(first, second, m), 1, NO_CHAIN).astype(jnp.int32)
+        chains = chains.reshape(-1, 2, size, size)
+        upper, lower = chains[:, 0], chains[:, 1]
+        across = _longest(lower, _longest(step, upper))
+        nothing = jnp.full_like(across, NO_CHAIN)
+        top = jnp.concatenate([upper, nothing], axis=2)
+        chains = jnp.concatenate([top, jnp.concatenate([across, lower], axis=2)], axis=1)
+        size *= 2
+    return chains
+
+
+def _longest(a: Array, b: Array) -> Array:
+    """max over k of a[i, k] + b[k, j], kept from running off below NO_CHAIN."""
+    return jnp.maximum(jnp.max(a[:, :, :, None] + b[:, None, :, :], axis=2), NO_CHAIN)

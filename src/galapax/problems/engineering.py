@@ -1,0 +1,239 @@
+"""Engineering problems of two to five objectives, whose fronts are known from long runs.
+
+The fronts lie in `fronts/`, with the hypervolume in the first line, and were made by
+`python benchmarks/reference_fronts.py`: the non-dominated points of long runs of NSGA-II and of NSGA-III together.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache, partial
+from importlib import resources
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from galapax.core.problem import Problem, as_bounds
+
+Array = jax.Array
+
+
+@cache
+def stored(name: str) -> tuple[float, np.ndarray]:
+    """Hypervolume and points (k, m) of a front in a file; the first of the points are spread over it for any number."""
+    text = (resources.files("galapax.problems") / "fronts" / f"{name}.csv").read_text()
+    head, *rows = text.splitlines()
+    return float(head.split()[-1]), np.array([[float(v) for v in row.split(",")] for row in rows])
+
+
+def known_front(name: str, n: int) -> np.ndarray:
+    """At most n points of a stored front, in the order of the first objective."""
+    points = stored(name)[1][:n]
+    return points[np.lexsort(points.T[::-1])]
+
+
+def welded_beam_objectives(x: Array) -> Array:
+    h, length, t, b = x
+    cost = 1.10471 * h**2 * length + 0.04811 * t * b * (14.0 + length)
+    return jnp.stack([cost, 2.1952 / (t**3 * b)])
+
+
+def welded_beam_limits(x: Array) -> Array:
+    h, length, t, b = x
+    radius = jnp.sqrt(0.25 * (length**2 + (h + t) ** 2))
+    direct = 6000.0 / (math.sqrt(2.0) * h * length)
+    inertia = 2.0 * 0.707 * h * length * (length**2 / 12.0 + 0.25 * (h + t) ** 2)
+    twist = 6000.0 * (14.0 + 0.5 * length) * radius / inertia
+    shear = jnp.sqrt(direct**2 + twist**2 + length * direct * twist / radius)
+    bending = 504_000.0 / (t**2 * b)
+    buckling = 64_746.022 * (1.0 - 0.0282346 * t) * t * b**3
+    return jnp.stack([shear / 13_600.0 - 1.0, bending / 30_000.0 - 1.0, (h - b) / 5.0, 1.0 - buckling / 6000.0])
+
+
+def welded_beam() -> Problem:
+    """Cost and deflection of a welded beam: Deb, Pratap & Moitra (2000), PPSN VI, LNCS 1917:859-868."""
+    return Problem(
+        welded_beam_objectives,
+        as_bounds([(0.125, 5.0), (0.1, 10.0), (0.1, 10.0), (0.125, 5.0)]),
+        ineq=welded_beam_limits,
+        name="welded_beam",
+        title="A welded beam: cheap or stiff",
+        source="Deb, Pratap & Moitra (2000), PPSN VI, LNCS 1917:859-868",
+        front=partial(known_front, "welded_beam"),
+        reference_point=(40.0, 0.0166),
+        hypervolume=stored("welded_beam")[0],
+        variables=("weld height", "weld length", "beam height", "beam width"),
+        objectives=("cost", "deflection"),
+        constraint_names=("shear stress", "bending stress", "weld thinner than beam", "buckling load"),
+        units={"deflection": "in", **dict.fromkeys(("weld height", "weld length", "beam height", "beam width"), "in")},
+    )
+
+
+def _car_velocities(x: Array) -> tuple[Array, Array]:
+    """Of the middle of the B-pillar and of the front door."""
+    return 10.58 - 0.674 * x[0] * x[1] - 0.67275 * x[1], 16.45 - 0.489 * x[2] * x[6] - 0.843 * x[4] * x[5]
+
+
+def car_side_impact_objectives(x: Array) -> Array:
+    weight = np.array([4.9, 6.67, 6.98, 4.01, 1.78, 1e-5, 2.73])
+    force = 4.72 - 0.5 * x[3] - 0.19 * x[1] * x[2]
+    return jnp.stack([1.98 + jnp.sum(weight.astype(x.dtype) * x), force, 0.5 * sum(_car_velocities(x))])
+
+
+def car_side_impact_limits(x: Array) -> Array:
+    x1, x2, x3, x4, x5, x6, x7 = x
+    pillar, door = _car_velocities(x)
+    viscous = (
+        0.261 - 0.0159 * x1 * x2 - 0.06486 * x1 - 0.019 * x2 * x7 + 0.0144 * x3 * x5 + 0.0154464 * x6,
+        0.214 + 0.00817 * x5 - 0.0587118 * x1 + 0.03099 * x2 * x6 - 0.018 * x2 * x7 + 0.030408 * x3
+        - 0.00364 * x5 * x6 - 0.018 * x2**2,
+        0.74 - 0.61 * x2 - 0.031296 * x3 - 0.031872 * x7 + 0.227 * x2**2,
+    )  # fmt: skip
+    ribs = (
+        28.98 + 3.818 * x3 - 4.2 * x1 * x2 + 1.27296 * x6 - 2.68065 * x7,
+        35.31728 + 2.95 * x3 - 5.057 * x1 * x2 - 3.795 * x2 - 3.4431 * x7,
+        46.36 - 9.9 * x2 - 4.4505 * x1,
+    )
+    return jnp.stack([
+        0.16 - 0.3717 * x2 * x4 - 0.0092928 * x3,
+        *(v / 0.32 - 1.0 for v in viscous),
+        *(d / 32.0 - 1.0 for d in ribs),
+        (4.72 - 0.5 * x4 - 0.19 * x2 * x3) / 4.0 - 1.0,
+        pillar / 9.9 - 1.0,
+        door / 15.7 - 1.0,
+    ])  # fmt: skip
+
+
+def car_side_impact() -> Problem:
+    """Weight, force on the pubis and velocity of the side: Jain & Deb (2014), IEEE Trans. Evol. Comput. 18(4):602-622.
+
+    Limits are divided by their bounds.
+    """
+    return Problem(
+        car_side_impact_objectives,
+        as_bounds([(0.5, 1.5), (0.45, 1.35), (0.5, 1.5), (0.5, 1.5), (0.875, 2.625), (0.4, 1.2), (0.4, 1.2)]),
+        ineq=car_side_impact_limits,
+        name="car_side_impact",
+        title="The side of a car: light or safe",
+        source="Jain & Deb (2014), IEEE Trans. Evol. Comput. 18(4):602-622, section V",
+        front=partial(known_front, "car_side_impact"),
+        reference_point=(45.0, 4.05, 12.85),
+        hypervolume=stored("car_side_impact")[0],
+        variables=("B-pillar inner", "B-pillar reinforcement", "floor side", "cross members", "door beam",
+                   "door belt line", "roof rail"),
+        objectives=("weight", "pubic force", "velocity"),
+        constraint_names=("abdomen load", "upper viscous", "middle viscous", "lower viscous", "upper rib",
+                          "middle rib", "lower rib", "pubic force limit", "pillar velocity", "door velocity"),
+        units={"weight": "kg", "pubic force": "kN", "velocity": "mm/ms"},
+    )  # fmt: skip
+
+
+def water_resources_objectives(x: Array) -> Array:
+    x1, x2, x3 = x
+    return jnp.stack([
+        106_780.37 * (x2 + x3) + 61_704.67,
+        3000.0 * x1,
+        305_700.0 * 2289.0 / (0.06 * 2289.0) ** 0.65 * x2,
+        250.0 * 2289.0 * jnp.exp(-39.75 * x2 + 9.9 * x3 + 2.74),
+        25.0 * (1.39 / (x1 * x2) + 4940.0 * x3 - 80.0),
+    ])  # fmt: skip
+
+
+def water_resources_limits(x: Array) -> Array:
+    turn = 1.0 / (x[0] * x[1])
+    rows = np.array([
+        [0.00139, 4.94, -0.08, 1.0],
+        [0.000306, 1.082, -0.0986, 1.0],
+        [12.307, 49_408.24, 4051.02, 50_000.0],
+        [2.098, 8046.33, -696.71, 16_000.0],
+        [2.138, 7883.39, -705.04, 10_000.0],
+        [0.417, 1721.26, -136.54, 2000.0],
+        [0.164, 631.13, -54.48, 550.0],
+    ])  # fmt: skip
+    a, b, c, bound = (column.astype(x.dtype) for column in rows.T)
+    return (a * turn + b * x[2] + c) / bound - 1.0
+
+
+def water_resources() -> Problem:
+    """Storm drainage of a city, five costs: Ray, Tai & Seow (2001), Engineering Optimization 33(4):399-424.
+
+    Limits are divided by their bounds; the sixth as printed there, with 1 / (x1 x2).
+    """
+    return Problem(
+        water_resources_objectives,
+        as_bounds([(0.01, 0.45), (0.01, 0.10), (0.01, 0.10)]),
+        ineq=water_resources_limits,
+        name="water_resources",
+        title="Storm drainage of a city at five costs",
+        source="Ray, Tai & Seow (2001), Engineering Optimization 33(4):399-424",
+        front=partial(known_front, "water_resources"),
+        reference_point=(75_100.0, 1485.0, 3_110_000.0, 7_500_000.0, 27_500.0),
+        hypervolume=stored("water_resources")[0],
+        variables=("local detention storage", "maximum treatment rate", "maximum overflow rate"),
+        objectives=("drainage network", "storage facility", "treatment facility", "flood damage", "flood loss"),
+        constraint_names=tuple(f"water quality {i}" for i in range(1, 8)),
+    )
+
+
+def crashworthiness_objectives(x: Array) -> Array:
+    x1, x2, x3, x4, x5 = x
+    mass = 1640.2823 + 2.3573285 * x1 + 2.3220035 * x2 + 4.5688768 * x3 + 7.7213633 * x4 + 4.4559504 * x5
+    acceleration = (
+        6.5856 + 1.15 * x1 - 1.0427 * x2 + 0.9738 * x3 + 0.8364 * x4 - 0.3695 * x1 * x4 + 0.0861 * x1 * x5
+        + 0.3628 * x2 * x4 - 0.1106 * x1**2 - 0.3437 * x3**2 + 0.1764 * x4**2
+    )  # fmt: skip
+    intrusion = (
+        -0.0551 + 0.0181 * x1 + 0.1024 * x2 + 0.0421 * x3 - 0.0073 * x1 * x2 + 0.024 * x2 * x3 - 0.0118 * x2 * x4
+        - 0.0204 * x3 * x4 - 0.008 * x3 * x5 - 0.0241 * x2**2 + 0.0109 * x4**2
+    )  # fmt: skip
+    return jnp.stack([mass, acceleration, intrusion])
+
+
+def crashworthiness() -> Problem:
+    """The front of a car in a crash: Liao, Li, Yang, Zhang & Li (2008), Struct. Multidisc. Optim. 35:561-569."""
+    return Problem(
+        crashworthiness_objectives,
+        as_bounds([(1.0, 3.0)] * 5),
+        name="crashworthiness",
+        title="The front of a car: mass, acceleration and intrusion in a crash",
+        source="Liao, Li, Yang, Zhang & Li (2008), Struct. Multidisc. Optim. 35:561-569",
+        front=partial(known_front, "crashworthiness"),
+        reference_point=(1700.0, 12.0, 0.29),
+        hypervolume=stored("crashworthiness")[0],
+        variables=("bumper", "bumper reinforcement", "front rail", "front rail outer", "rear rail"),
+        objectives=("mass", "acceleration", "intrusion"),
+        units={"mass": "kg", "intrusion": "m", **dict.fromkeys(
+            ("bumper", "bumper reinforcement", "front rail", "front rail outer", "rear rail"), "mm")},
+    )  # fmt: skip
+
+
+def osy_objectives(x: Array) -> Array:
+    centre, weight = np.array([2.0, 2.0, 1.0, 4.0, 1.0]), np.array([25.0, 1.0, 1.0, 1.0, 1.0])
+    return jnp.stack([-jnp.sum(weight.astype(x.dtype) * (x[:5] - centre.astype(x.dtype)) ** 2), jnp.sum(x**2)])
+
+
+def osy_limits(x: Array) -> Array:
+    return -jnp.stack([
+        (x[0] + x[1] - 2.0) / 2.0,
+        (6.0 - x[0] - x[1]) / 6.0,
+        (2.0 - x[1] + x[0]) / 2.0,
+        (2.0 - x[0] + 3.0 * x[1]) / 2.0,
+        (4.0 - (x[2] - 3.0) ** 2 - x[3]) / 4.0,
+        ((x[4] - 3.0) ** 2 + x[5] - 4.0) / 4.0,
+    ])  # fmt: skip
+
+
+def osy() -> Problem:
+    """Two quadratics and six limits: Osyczka & Kundu (1995), Structural Optimization 10:94-99."""
+    return Problem(
+        osy_objectives,
+        as_bounds([(0.0, 10.0), (0.0, 10.0), (1.0, 5.0), (0.0, 6.0), (1.0, 5.0), (0.0, 10.0)]),
+        ineq=osy_limits,
+        name="osy",
+        title="Front along five edges of the feasible set",
+        source="Osyczka & Kundu (1995), Structural Optimization 10:94-99",
+        front=partial(known_front, "osy"),
+        reference_point=(-18.8, 83.2),
+        hypervolume=stored("osy")[0],
+    )

@@ -1,0 +1,125 @@
+"""What people bring from other libraries: accepted, or answered with the word it has here."""
+
+import inspect
+import warnings
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import Bounds, LinearConstraint, NonlinearConstraint
+
+import galapax as gx
+from galapax.running.habits import WORDS, described
+
+BOX = [(-2.0, 2.0)] * 2
+QUICK = {"generations": 3, "population": 8}
+
+
+def sphere(x):
+    return jnp.sum(x**2)
+
+
+@pytest.mark.parametrize("name", sorted(WORDS))
+def test_every_foreign_word_is_answered_with_ours(name):
+    with pytest.raises(gx.InputError, match=f"minimize has no '{name}': (write|leave|give) ") as told:
+        gx.minimize(sphere, BOX, **{name: None})
+    assert len(str(told.value)) < 200
+    assert name not in inspect.signature(gx.minimize).parameters
+
+
+def test_answers_repeat_the_number_and_misspelt_words_are_guessed():
+    with pytest.raises(gx.InputError, match=r"minimize has no 'maxiter': write generations=300\."):
+        gx.minimize(sphere, BOX, maxiter=300)
+    with pytest.raises(gx.InputError, match="no argument of minimize called 'genrations'; did you mean generations"):
+        gx.minimize(sphere, BOX, genrations=3)
+    with pytest.raises(gx.InputError, match="sweep has no 'popsize': write population"):
+        gx.sweep(sphere, BOX, "de", weight=[0.4, 0.6], popsize=3)
+    with pytest.raises(gx.InputError, match="max_seconds"):
+        gx.minimize(sphere, BOX, blackbox=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: gx.DE(F=0.5), "DE has no hyper-parameter 'F': write weight"),
+        (lambda: gx.DE(CR=0.5), "DE has no hyper-parameter 'CR': write crossover_rate"),
+        (lambda: gx.CMAES(sigma0=0.5), "write spread"),
+        (lambda: gx.NSGA2(eta=20), "write crossover_index or mutation_index"),
+        (lambda: gx.PSO(speed=1), "PSO has no hyper-parameter 'speed': it has population"),
+    ],
+)
+def test_hyper_parameters_by_other_names_are_answered(make, message):
+    with pytest.raises(gx.InputError, match=message):
+        make()
+
+
+def test_scipys_calls_are_the_same_run():
+    ours = gx.minimize(sphere, BOX, "de", initial=[1.0, 1.5], **QUICK)
+    for theirs in (
+        gx.minimize(sphere, [1.0, 1.5], bounds=BOX, algorithm="de", **QUICK),
+        gx.minimize(sphere, BOX, "de", x0=np.array([1.0, 1.5]), **QUICK),
+        gx.minimize(sphere, Bounds([-2, -2], [2, 2]), "de", x0=[1.0, 1.5], **QUICK),
+    ):
+        np.testing.assert_array_equal(theirs.population, ours.population)
+    with pytest.raises(gx.InputError, match="x0 and initial both give starting points"):
+        gx.minimize(sphere, BOX, x0=[1, 1], initial=[1, 1])
+
+
+def test_further_arguments_go_to_all_functions():
+    fun, _, ineq, eq = described(
+        lambda x, a: a * x[0], BOX, lambda x, a: x[0] - a, [lambda x, a: x[1] + a], args=(3.0,)
+    )
+    x = np.array([2.0, 5.0])
+    assert (fun(x), ineq(x), eq(x).tolist()) == (6.0, -1.0, [8.0])
+
+
+def values(constraints, x, bounds=BOX):
+    """Inequalities and equalities that constraints of scipy's become, at x."""
+    _, _, ineq, eq = described(sphere, bounds, None, None, constraints=constraints)
+    return [None if part is None else np.asarray(part(np.array(x))).tolist() for part in (ineq, eq)]
+
+
+def test_scipys_constraints_become_ours():
+    x = [1.0, 3.0]
+    assert values(NonlinearConstraint(lambda x: x[0] + x[1], 1, 5), x) == [[-3.0, -1.0], None]
+    assert values(NonlinearConstraint(lambda x: x, [1, -np.inf], [1, 2]), x) == [[1.0], [0.0]]
+    assert values(LinearConstraint([[1, 1], [1, -1]], [0, -np.inf], [np.inf, 4]), x) == [[-4.0, -6.0], None]
+    assert values(Bounds([0, 0], [2, 2]), x) == [[-1.0, -3.0, -1.0, 1.0], None]
+    assert values({"type": "ineq", "fun": lambda x: x[0] - 3}, x) == [2.0, None]  # scipy's are met at 0 and above
+    assert values([{"type": "eq", "fun": lambda x, a: x[0] - a, "args": (3,)}], x) == [None, -2.0]
+    with pytest.raises(gx.InputError, match=r"for functions write ineq \(met when g\(x\) <= 0\) and eq"):
+        values([lambda x: x[0]], x)
+    with pytest.raises(gx.InputError, match="give them in a list"):
+        values(LinearConstraint([[1, 1]], 0, 1), x, {"a": (0, 1), "b": (0, 1)})
+
+
+def test_constraints_are_met_in_a_run_whichever_way_they_came():
+    limits = [NonlinearConstraint(lambda x: x[0] + x[1], 1, np.inf)]
+    theirs = gx.minimize(sphere, BOX, "de", constraints=limits, generations=40, population=20)
+    ours = gx.minimize(sphere, BOX, "de", ineq=[lambda x: 1 - (x[0] + x[1])], generations=40, population=20)
+    assert theirs.feasible and ours.feasible
+    assert theirs.fun == pytest.approx(0.5, abs=1e-2) and ours.fun == pytest.approx(0.5, abs=1e-2)
+
+
+def test_a_problem_keeps_its_own():
+    with pytest.raises(gx.InputError, match="leave integrality out"):
+        gx.minimize(gx.problems.get("sphere", dim=2), integrality=[1, 0])
+
+
+def test_seed_none_is_drawn_recorded_and_repeats():
+    first, second = (gx.minimize(sphere, BOX, "de", seed=None, **QUICK) for _ in range(2))
+    assert first.seed != second.seed
+    again = gx.minimize(sphere, BOX, "de", seed=first.seed, **QUICK)
+    np.testing.assert_array_equal(again.population, first.population)
+    assert gx.Optimizer("de", BOX, seed=None).seed >= 0
+
+
+def test_a_forgotten_sum_is_asked_about():
+    box = [(-1, 1)] * 3
+    with pytest.warns(UserWarning, match="returns 3 numbers, as many as there are variables.*Was a sum forgotten"):
+        gx.minimize(lambda x: x**2, box, **QUICK)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gx.minimize(gx.Problem(lambda x: x**2, box, objectives=["a", "b", "c"]), **QUICK)
+    with pytest.raises(gx.InputError, match=r"returns 3 numbers.*jnp\.sum"):
+        gx.minimize(lambda x: x**2, box, "de")

@@ -1,0 +1,150 @@
+"""Slices of an ensemble on several threads: the same result to the bit, one program, and what goes wrong is told."""
+
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import galapax as gx
+from galapax.core.errors import InputError
+from galapax.engines import programs, slices, xla
+from galapax.engines.threads import on_threads
+from galapax.numerics import devices
+
+BOX = [(-3.0, 4.0), (-2.0, 5.0)]
+
+
+def bumpy(x):
+    return jnp.sum(x * x + jnp.cos(3 * x))
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    monkeypatch.setattr(slices, "MOST", 4)
+
+
+def ensemble(threads, **options):
+    return gx.minimize(bumpy, BOX, gx.DE(population=8), generations=30, runs=22, threads=threads, **options)
+
+
+@pytest.mark.skipif(not devices.on_cpu(), reason="threads are for a CPU")
+def test_any_number_of_threads_gives_the_same_result_to_the_bit(narrow):
+    """Six slices, in which runs end at generations of their own."""
+    target = float(np.median(ensemble(1).runs.fun)) + 1e-3
+    before = programs.compiled_count()
+    one, *others = [ensemble(count, target=target) for count in (1, 2, 3, 16)]
+    assert programs.compiled_count() - before <= 3  # begin, chunk, finish
+    assert len(set(one.runs.nfev)) > 1
+    for other in others:
+        for name in ("x", "fun", "nfev", "nit"):
+            assert np.array_equal(getattr(one.runs, name), getattr(other.runs, name))
+        assert np.array_equal(one.runs.history.best, other.runs.history.best)
+        assert np.array_equal(one.population, other.population)
+
+
+@pytest.mark.skipif(not devices.on_cpu(), reason="threads are for a CPU")
+def test_threads_work_in_the_precision_of_the_run(narrow):
+    """JAX keeps that for each thread."""
+    for kind in ("float32", "float64"):
+        assert np.array_equal(ensemble(1, dtype=kind).runs.x, ensemble(3, dtype=kind).runs.x)
+
+
+def test_work_is_shared_and_comes_back_in_order():
+    together, names = threading.Barrier(3, timeout=20), set()
+
+    def work(item):
+        if item < 3:
+            together.wait()  # three at once, or nobody gets on
+        names.add(threading.current_thread().name)
+        return item * item
+
+    assert on_threads(3, work, range(10)) == [i * i for i in range(10)]
+    assert len(names) == 3
+    assert on_threads(1, lambda item: threading.current_thread() is threading.main_thread(), [1, 2]) == [True, True]
+
+
+def test_the_first_error_ends_the_work():
+    begun = []
+
+    def work(item):
+        begun.append(item)
+        if item == 1:
+            raise RuntimeError("item 1")
+        return item
+
+    with pytest.raises(RuntimeError, match="item 1"):
+        on_threads(2, work, range(10_000))
+    assert len(begun) < 10_000
+
+
+def test_threads_compute_as_their_caller_does():
+    def kind(_):
+        return jnp.asarray(1.0).dtype, devices.CONFIG.jax_default_device
+
+    here = jax.devices()[0]
+    with jax.enable_x64(True), jax.default_device(here):
+        assert on_threads(2, kind, range(4)) == [(np.dtype("float64"), here)] * 4
+    assert on_threads(2, kind, range(4)) == [(jnp.asarray(1.0).dtype, devices.CONFIG.jax_default_device)] * 4
+
+
+def test_how_many_is_asked_for_set_or_the_cores(monkeypatch):
+    seen = []
+    monkeypatch.setattr(xla, "on_threads", lambda count, work, items: seen.append(count) or [work(i) for i in items])
+    monkeypatch.setattr(devices, "cores", lambda: 5)
+    few = {"generations": 2, "runs": 2, "population": 4, "algorithm": "de"}
+    gx.minimize(bumpy, BOX, **few)
+    monkeypatch.setenv("GALAPAX_THREADS", "3")
+    gx.minimize(bumpy, BOX, **few)
+    gx.minimize(bumpy, BOX, threads=2, **few)
+    assert set(seen) == {5, 3, 2} and seen == sorted(seen, key=[5, 3, 2].index)
+    monkeypatch.setenv("GALAPAX_THREADS", "many")
+    with pytest.raises(InputError, match="GALAPAX_THREADS must be a number of threads, at least 1; it is 'many'"):
+        gx.minimize(bumpy, BOX, **few)
+
+
+@pytest.mark.parametrize("given", [0, -1, 1.5, "two", True])
+def test_an_odd_number_of_threads_is_refused(given):
+    with pytest.raises(InputError, match="threads"):
+        gx.minimize(bumpy, BOX, threads=given)
+
+
+def test_a_black_box_has_workers_instead():
+    with pytest.raises(InputError, match="workers="):
+        gx.minimize(bumpy, BOX, blackbox=True, threads=2)
+
+
+@pytest.mark.parametrize(
+    ("files", "groups", "expected"),
+    [
+        ({}, "0::/\n", []),
+        ({"a/cpu.max": "250000 100000\n", "cpu.max": "max 100000\n"}, "0::/a\n", [2]),
+        ({"a/cpu.max": "400000 100000\n", "a/b/cpu.max": "50000 100000\n"}, "0::/a/b\n", [4, 1]),
+        ({"cpu/a/cpu.cfs_quota_us": "300000", "cpu/a/cpu.cfs_period_us": "100000"}, "4:cpu,cpuacct:/a\n", [3]),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, "4:cpu:/\n5:memory:/\n", []),
+    ],
+    ids=["no limit", "a group", "groups within groups", "the older kind", "the older kind without a limit"],
+)
+def test_cores_are_those_that_control_groups_allow(tmp_path, files, groups, expected):
+    for name, text in files.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    own = tmp_path / "own"
+    own.write_text(groups)
+    assert sorted(devices._quotas(str(tmp_path), str(own))) == sorted(expected)
+    assert devices.cores() >= 1
+
+
+def test_many_slices_make_long_calls():
+    """What calling a slice takes must not weigh: with few generations in a chunk it would."""
+    engine = xla.Xla.__new__(xla.Xla)
+    engine.on_cpu, engine.rows, engine.slices, engine.threads = True, 1000, 250, 1
+    assert engine.plan(0, 0.0) == 1
+    assert engine.plan(10, 0.1) == 50  # half a second, 250 calls of 2 ms each
+    engine.threads = 16
+    assert engine.plan(10, 0.1) == 10  # sixteen at once: 0.03 s would do
+    engine.slices = 1
+    assert engine.plan(10, 0.1) == 10
+    assert engine.plan(10, 1e-6) == 80
