@@ -312,6 +312,11 @@ def test_functions_that_are_called_cannot_be_fused():
         run("fused", fun=lambda x: float(np.sum(x)), blackbox=True)
 
 
+def test_islands_are_not_fused():
+    with pytest.raises(gx.InputError, match="islands exchange individuals"):
+        run("fused", islands=2)
+
+
 @needs_cc
 def test_a_primitive_without_a_rule_is_named_to_the_user():
     with pytest.raises(

@@ -40,6 +40,12 @@ def choice(task: Task, clock: Clock) -> Choice:
         return Choice("host", "the functions are called as plain Python")
     if asked == "xla":
         return Choice("xla", "as asked")
+    if task.islands is not None:
+        if asked != "auto":
+            raise InputError(
+                f'engine="{asked}" makes each run by itself, and islands exchange individuals: leave it out.'
+            )
+        return Choice("xla", "islands exchange individuals")
     if asked == "auto":
         return _best(task, clock)
     try:
