@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shlex
 import subprocess
 import sys
 from inspect import signature
@@ -201,7 +202,7 @@ def test_compare_takes_a_suite(monkeypatch):
 
     monkeypatch.setattr(cli, "run_compare", note)
     call("compare", "--suite", "bbob", "-a", "de,ga")
-    call("compare", "--suite", "bbob", "--dim", "3", "--instance", "2", "-a", "de", "--target", "0.1")
+    call("compare", "--suite", "bbob", "--dim", "3", "--instance", "2", "-a", "de", "--within", "0.1")
     assert calls == [
         ([f"bbob_f{i}_i1" for i in range(1, 25)], {10}, 1e-8),
         ([f"bbob_f{i}_i2" for i in range(1, 25)], {3}, 0.1),
@@ -214,7 +215,7 @@ def test_compare_takes_a_suite(monkeypatch):
         (("--suite", "bob"), "There is no suite called 'bob'; did you mean bbob?"),
         (("--suite", "bbob", "-p", "ackley"), "give --problems or --suite, not both"),
         (("--suite", "bbob", "--dim", "1"), "dim must be at least 2"),
-        (("-p", "ackley", "--dim", "3"), "--dim applies only with --suite"),
+        (("-p", "ackley", "--target", "3"), "give a distance by --within"),
         (("-p", "ackley", "--instance", "3"), "--instance applies only with --suite"),
         ((), "compare needs problems"),
     ],
@@ -518,3 +519,58 @@ def test_importing_galapax_imports_nothing_heavy():
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_version():
+    code, said = call("--version")
+    assert code == 0 and said.startswith(f"galapax {gx.__version__}, jax ")
+
+
+def test_compare_takes_the_size_of_named_problems(monkeypatch):
+    sizes = []
+
+    def note(chosen, algorithms, **given):
+        sizes.extend(problem.dim for problem in chosen)
+        raise gx.InputError("noted")
+
+    monkeypatch.setattr(cli, "run_compare", note)
+    call("compare", "-p", "sphere,ackley", "--dim", "4", "-a", "de,ga")
+    assert sizes == [4, 4]
+
+
+def test_within_is_a_distance_from_the_best_known_value(monkeypatch):
+    asked = []
+
+    def note(problem, **given):
+        asked.append(given["target"])
+        raise gx.InputError("noted")
+
+    monkeypatch.setattr(cli, "minimize", note)
+    call("solve", "branin", "--within", "0.1")
+    assert asked == [pytest.approx(gx.problems.get("branin").optimum + 0.1)]
+    for arguments, message in (
+        (("branin", "--within", "0.1", "--target", "1"), "give one of them"),
+        (("g20", "--within", "1"), "g20 has none: use --target"),
+        (("branin", "--within", "-1"), "greater than 0"),
+    ):
+        code, said = call("solve", *arguments)
+        assert code == 2 and message in " ".join(said.split())
+
+
+def test_a_run_says_how_to_repeat_it_and_exports_its_answer(tmp_path):
+    folder = tmp_path / "run"
+    arguments = ["machines", "-a", "de", "--set", "weight=0.6", "-n", "10", "-g", "4", "-r", "2", "--no-polish"]
+    _, said = call("solve", *arguments, "--json", "-o", str(folder))
+    told = json.loads(said)
+    assert told["command"] == (
+        "galapax solve machines --algorithm de --set weight=0.6 --generations 4 --population 10 --runs 2 --no-polish"
+    )
+    assert len(told["runs"]["fun"]) == 2 and set(told["success_rate"]) == {"rate", "low", "high"}
+    assert json.loads((folder / "result.json").read_text())["command"] == told["command"]
+    assert "galapax solve machines" in (folder / "report.html").read_text()
+    assert gx.load(folder).command == told["command"]
+    again = json.loads(call(*shlex.split(told["command"])[1:], "--json")[1])
+    assert again["runs"] == told["runs"]
+    call("view", str(folder), "--export", "csv")
+    answer = (folder / "answer.csv").read_text().splitlines()
+    assert answer[0] == "name,value,unit" and answer[-1].split(",")[1] == str(told["named"]["x5"])

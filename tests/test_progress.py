@@ -94,3 +94,17 @@ def test_elsewhere_nothing_is_shown_unasked(screen):
         with progress.progress_line(wanted, "g07 · de") as show:
             show(LATER)
     assert stderr.getvalue() == ""
+
+
+def test_the_time_left_follows_evaluations_where_they_limit_a_run():
+    first = replace(FIRST, generations=None, max_evaluations=1_000_000)
+    later = replace(LATER, generations=None, max_evaluations=1_000_000)
+    assert later.seconds_left(first) == pytest.approx(4 * 232 / 704)
+    assert progress.done(later) == pytest.approx(0.768) and "1 s left" in progress.fitted("t", later, first, 200)
+    assert replace(later, max_evaluations=None).seconds_left(first) is None
+
+
+def test_a_slow_first_generation_is_told_of_at_once():
+    slow = replace(FIRST, generation=1, generations=200, seconds=60.0, called=True)
+    assert progress.describe(slow, slow)["left"] == "about 3.3 h left"
+    assert "left" not in progress.describe(replace(slow, called=False), slow)  # most of it was compilation

@@ -37,6 +37,11 @@ app = typer.Typer(
 )
 
 
+@app.callback()
+def main(version: options.Version = False) -> None:
+    """Evolutionary optimisation that lives on the accelerator."""
+
+
 @app.command(epilog=options.EXIT_CODES)
 def solve(
     context: typer.Context,
@@ -50,6 +55,7 @@ def solve(
     seed: options.Seed = 0,
     first_run: options.FirstRun = None,
     target: options.Target = None,
+    within: options.Within = None,
     max_evaluations: options.MaxEvaluations = None,
     max_seconds: options.MaxSeconds = None,
     threads: options.Threads = None,
@@ -61,6 +67,7 @@ def solve(
     vectorized: options.Vectorized = False,
     blackbox: options.Blackbox = False,
     dtype: options.Dtype = None,
+    engine: options.Engine = "auto",
     on_failure: options.OnFailure = None,
     workers: options.Workers = None,
     timeout: options.Timeout = None,
@@ -116,6 +123,7 @@ def solve(
             generations = config.generations if generations is None else generations
             runs = config.runs if runs is None else runs
         wanted = find.find_problem(problem, dim, minmax=True)
+        target = find.find_target(wanted, target, within, maximize)
         runs = 1 if runs is None else runs
         progress = not (quiet or as_json)
         if isinstance(wanted, MinMaxProblem):
@@ -136,6 +144,7 @@ def solve(
                 ("--snapshots", snapshots, None),
                 ("--initial", initial, None),
                 ("--archive", archive, None),
+                ("--engine", engine, "auto"),
                 ("--choose", choose, None),
                 ("--gagpu-config", gagpu_config, None),
             )
@@ -187,6 +196,7 @@ def solve(
                 vectorized=vectorized,
                 blackbox=blackbox,
                 dtype=dtype,
+                engine=engine,
                 on_failure=on_failure,
                 workers=workers,
                 timeout=timeout,
@@ -202,6 +212,8 @@ def solve(
                 resume=resume,
             )
         trouble = show.choose(result, choice)
+        if context.command.name == "solve":  # `resume` comes here, too
+            result["command"] = show.command_line(context)
         show.show(result, out, quiet, as_json)
         show.tell_page(page, result, out)
         show.say_resume(result, checkpoint, quiet or as_json)
@@ -247,6 +259,7 @@ def sweep(
     maximize: options.Maximize = False,
     blackbox: options.Blackbox = False,
     dtype: options.Dtype = None,
+    engine: options.Engine = "auto",
     out: options.Out = None,
     force: options.Force = False,
     quiet: options.Quiet = False,
@@ -275,6 +288,7 @@ def sweep(
             maximize=maximize,
             blackbox=blackbox,
             dtype=dtype,
+            engine=engine,
             progress=not (quiet or as_json),
         )
         show.show(study, out, quiet, as_json)
@@ -290,7 +304,8 @@ def compare(
     instance: options.Instance = None,
     runs: options.RunsOfEach = 30,
     max_evaluations: options.Budget = 20_000,
-    target: options.Distance = None,
+    within: options.WithinDistance = None,
+    target: options.NoTarget = None,
     paired: options.Paired = False,
     seed: options.Seed = 0,
     dtype: options.Dtype = None,
@@ -302,21 +317,23 @@ def compare(
 ) -> None:
     """Run several algorithms on several problems with the same number of evaluations, and test which differ.
 
-    For example: galapax compare -p ackley,rastrigin,g06 -a de,fep,ga --runs 30 --target 1e-3
+    For example: galapax compare -p ackley,rastrigin,g06 -a de,fep,ga --runs 30 --within 1e-3
     Or the BBOB suite, with its usual target 1e-8: galapax compare --suite bbob --dim 10 -a de,ga
     """
     cache.enable()
     with show.clear_errors():
         show.check_folder(out, force, "study.json")
         chosen = find.find_problems(problem, suite, dim, instance)
-        if suite is not None and target is None:
-            target = find.SUITE_TARGET
+        if target is not None:
+            raise InputError("--target is a value to reach, and problems differ in it: give a distance by --within.")
+        if suite is not None and within is None:
+            within = find.SUITE_TARGET
         study = run_compare(
             chosen,
             [find.named_algorithm(name) for text in algorithm for name in text.split(",") if name],
             max_evaluations=max_evaluations,
             runs=runs,
-            target=target,
+            target=within,
             paired=paired,
             seed=seed,
             dtype=dtype,

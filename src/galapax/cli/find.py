@@ -16,6 +16,7 @@ import numpy as np
 from galapax import algorithms, problems
 from galapax.algorithms.cde import CDE
 from galapax.core.algorithm import Algorithm
+from galapax.core.checks import positive
 from galapax.core.errors import InputError, unknown_name
 from galapax.core.islands import Islands
 from galapax.core.problem import MinMaxProblem, Problem
@@ -65,13 +66,26 @@ def find_problems(names: list[str] | None, suite: str | None, dim: int | None, i
     if suite is None:
         if names is None:
             raise InputError("compare needs problems: --problems ackley,g06, or --suite bbob.")
-        refuse_given((("--dim", dim, None), ("--instance", instance, None)), "applies only with --suite.")
-        return [find_problem(name, None) for text in names for name in text.split(",") if name]
+        refuse_given((("--instance", instance, None),), "applies only with --suite.")
+        return [find_problem(name, dim) for text in names for name in text.split(",") if name]
     if names is not None:
         raise InputError("give --problems or --suite, not both.")
     if suite not in problems.SUITES:
         raise unknown_name("suite", suite, problems.SUITES)
     return problems.SUITES[suite](10 if dim is None else dim, 1 if instance is None else instance)
+
+
+def find_target(problem: Any, target: float | None, within: float | None, maximize: bool) -> float | None:
+    """The value to reach: as --target says, or --within a distance of the best known one."""
+    if within is None:
+        return target
+    if target is not None:
+        raise InputError("--target and --within both say when a run has succeeded: give one of them.")
+    if problem.optimum is None or maximize:
+        raise InputError(
+            f"--within is a distance from the best known value, and {problem.name} has none: use --target."
+        )
+    return float(problem.optimum) + positive(within, "--within")
 
 
 def is_file(name: str) -> bool:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 from typing import Annotated
 
+import jax
 import typer
+
+from galapax.version import __version__
 
 # what is run
 ProblemName = Annotated[str, typer.Argument(help="A built-in problem (see `galapax list`), or FILE.py.")]
 ProblemNames = Annotated[list[str] | None, typer.Option("--problems", "-p", help="Problems, separated by commas.")]
 Suite = Annotated[str | None, typer.Option(help="All problems of a suite instead: bbob, its 24 functions.")]
-SuiteDim = Annotated[int | None, typer.Option("--dim", help="Number of variables of a suite's problems (10).")]
+SuiteDim = Annotated[
+    int | None, typer.Option("--dim", help="Number of variables of the problems; 10 for those of a suite.")
+]
 Instance = Annotated[int | None, typer.Option(help="Which instance of a suite's problems (1).")]
 AlgorithmName = Annotated[
     str | None, typer.Option("--algorithm", "-a", help="Algorithm name; by default chosen to fit the problem.")
@@ -51,8 +57,23 @@ RunsOfEach = Annotated[int, typer.Option("--runs", "-r", help="Runs of each sett
 Seed = Annotated[int, typer.Option(help="Random seed; the same seed gives the same run.")]
 FirstRun = Annotated[int | None, typer.Option(help="Number of the first run: 17 repeats run 17 of an ensemble.")]
 Target = Annotated[float | None, typer.Option(help="Stop a run once its best value is at least this good.")]
-Distance = Annotated[
-    float | None, typer.Option("--target", help="A run succeeds within this distance of the best known value.")
+Within = Annotated[
+    float | None, typer.Option(help="Stop a run once it is within this distance of the problem's best known value.")
+]
+WithinDistance = Annotated[
+    float | None, typer.Option("--within", help="A run succeeds within this distance of the best known value.")
+]
+NoTarget = Annotated[float | None, typer.Option("--target", hidden=True)]  # answered
+
+
+def say_version(wanted: bool) -> None:
+    if wanted:
+        print(f"galapax {__version__}, jax {jax.__version__}, Python {platform.python_version()}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=say_version)
 ]
 MaxEvaluations = Annotated[int | None, typer.Option(help="Maximum number of evaluations per run.")]
 Budget = Annotated[int, typer.Option("--max-evaluations", help="Maximum number of evaluations per run.")]
@@ -81,6 +102,7 @@ Maximize = Annotated[bool, typer.Option("--maximize", help="Maximize instead of 
 Vectorized = Annotated[bool, typer.Option("--vectorized", help="The functions take the whole population as one array.")]
 Blackbox = Annotated[bool, typer.Option("--blackbox", help="The functions are plain Python or NumPy, not JAX.")]
 Dtype = Annotated[str | None, typer.Option(help="float32 or float64.")]
+Engine = Annotated[str, typer.Option(help="auto, xla, or fused: one GPU kernel for the whole run.")]
 OnFailure = Annotated[str | None, typer.Option(help="How to treat NaN, inf and exceptions: worst, raise or resample.")]
 Workers = Annotated[
     int | None, typer.Option(help="Call the functions, as plain Python, in this many processes; -1 for one per core.")

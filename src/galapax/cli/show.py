@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import sys
 import tempfile
 import threading
@@ -27,7 +28,7 @@ from galapax.storage import manifest
 from galapax.storage.atomic import is_temporary
 from galapax.storage.files import to_json
 from galapax.storage.plain import plain_result
-from galapax.storage.tables import front_table
+from galapax.storage.tables import front_table, runs_table, value_names
 from galapax.view import live as live_page
 from galapax.view import terminal
 
@@ -119,9 +120,35 @@ def table_of(outcome: Result | Study) -> RenderableType:
     return terminal.study_tables(outcome) if isinstance(outcome, Study) else terminal.result_table(outcome)
 
 
+def command_line(context: typer.Context) -> str:
+    """The command that repeats this one: what was given, without where it was shown or saved."""
+    words = ["galapax", "solve"]
+    for option in context.command.params:
+        value = context.params.get(option.name or "")
+        if option.name in UNREPEATED or value is None or value == option.default or value in ((), []):
+            continue
+        if not option.opts[0].startswith("-"):
+            words.append(str(value))
+        elif isinstance(value, bool):
+            words.append((option.opts if value else option.secondary_opts)[0])
+        else:
+            for one in value if isinstance(value, list | tuple) else [value]:
+                words += [option.opts[0], str(one)]
+    return shlex.join(words)
+
+
+UNREPEATED = {"out", "force", "live", "port", "host", "open_page", "wait", "paused", "quiet", "as_json", "use_cache",
+              "checkpoint", "checkpoint_every", "resume", "context"}  # fmt: skip
+
+
 def plain(result: Result) -> dict[str, object]:
-    """A result in JSON's own types, with its front."""
+    """A result in JSON's own types, with its runs and its front."""
     out = plain_result(result)
+    if result.runs is not None:
+        names, table = runs_table(result.runs, result.problem.variable_names(), value_names(result))
+        rate, low, high = result.runs.success_rate()
+        out["runs"] = to_json(dict(zip(names, table.T, strict=True)))
+        out["success_rate"] = {"rate": rate, "low": low, "high": high}
     if "F" in result:
         names, table = front_table(result)
         out["front"] = to_json(dict(zip(names, table.T, strict=True)))
@@ -130,7 +157,9 @@ def plain(result: Result) -> dict[str, object]:
 
 def plain_study(study: Study) -> dict[str, object]:
     """What a study came to, in JSON's own types."""
-    return to_json({"message": study.message, "cells": study.summary()})
+    cells = [{**row, "settings": result.settings} for row, result in zip(study.summary(), study.results, strict=True)]
+    return to_json({"kind": study.kind, "message": study.message, "axes": study.axes, "targets": study.targets,
+                    "cells": cells, "runs": study.rows()})  # fmt: skip
 
 
 def check_folder(folder: Path | None, force: bool, kind: str = "") -> None:

@@ -151,6 +151,25 @@ class Progress:
         None  # of several objectives with a reference point; `fun` is then the first objective's
     )
     feasible_share: float | None = None  # of the individuals of all runs; None for a problem without constraints
+    max_evaluations: int | None = None  # the limit of all runs together, if there is one
+    called: bool = False  # the functions are a black box, whose time is not compilation
+
+    def seconds_left(self, since: Progress | None = None) -> float | None:
+        """An estimate of the time to the nearest limit, at the speed since an earlier Progress, or else since the
+        start (compilation included); None if nothing limits the run or nothing was measured. A run may end earlier.
+        """
+        seconds = self.seconds - (0.0 if since is None else since.seconds)
+        before = (0, 0) if since is None else (since.generation, since.nfev)
+        left = []
+        for limit, now, earlier in (
+            (self.generations, self.generation, before[0]),
+            (self.max_evaluations, self.nfev, before[1]),
+        ):
+            if limit and now > earlier and seconds > 0:
+                left.append(max(0.0, seconds * (limit - now) / (now - earlier)))
+        if self.max_seconds is not None:
+            left.append(max(0.0, self.max_seconds - self.seconds))
+        return min(left) if left else None
 
 
 @dataclass(frozen=True)

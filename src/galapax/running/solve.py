@@ -261,6 +261,8 @@ def _notifier(
             seconds=time.perf_counter() - began,
             max_seconds=task.max_seconds,
             feasible_share=float(track.feasible_share.mean()) if task.problem.constrained else None,
+            max_evaluations=None if task.budget.evaluations is None else task.budget.evaluations * task.total,
+            called=task.blackbox,
         )
         show(state)
         failed = int(track.failed.sum())

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from galapax.core.names import headings
+from galapax.core.names import for_csv, headings
 from galapax.results.result import Result, all_runs
 from galapax.storage.atomic import write_bytes
 from galapax.storage.files import csv_text, labels_of, to_json, whole
@@ -19,7 +19,8 @@ from galapax.storage.manifest import KNOWN, Saved
 
 
 def to_csv(folder: str | Path, out: str | Path | None = None) -> list[Path]:
-    """Copy the tables of a saved run or study to `out`, and write the populations it kept as snapshots.csv.
+    """Copy the tables of a saved run or study to `out`; of a run write the answer as answer.csv, and the populations it
+    kept as snapshots.csv.
 
     A saved run's tables are CSV files already, so that without `out` only snapshots.csv is new.
     """
@@ -31,6 +32,9 @@ def to_csv(folder: str | Path, out: str | Path | None = None) -> list[Path]:
         if there.resolve() != path.resolve():
             write_bytes(there / name, content)
         files.append(there / name)
+    if isinstance(loaded, Result):
+        files.append(there / "answer.csv")
+        write_bytes(files[-1], _answer(loaded).encode())
     if isinstance(loaded, Result) and loaded.snapshots:
         names, rows = _snapshot_table(loaded)
         files.append(there / "snapshots.csv")
@@ -59,6 +63,24 @@ def to_one_json(folder: str | Path, out: str | Path | None = None) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(file, json.dumps(to_json(data), allow_nan=False).encode(), b"\n")
     return file
+
+
+def _answer(result: Result) -> str:
+    """The answer as a table: what, its value, its unit."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["name", "value", "unit"])
+    problem, units = result.problem, result.problem.units or {}
+    several = np.ndim(result.fun) > 0
+    names = problem.objective_names(len(result.fun)) if several else ["fun"]
+    rows: list[tuple[str, Any]] = list(zip(names, np.atleast_1d(result.fun).tolist(), strict=True))
+    rows += [("feasible", result.feasible), ("violation", result.violation)] if problem.constrained else []
+    rows += problem.named(result.x).items()
+    if not several:
+        rows += result.get("derived", {}).items()
+    for name, value in rows:
+        writer.writerow([for_csv(name), for_csv(value), for_csv(units.get(name, ""))])
+    return out.getvalue()
 
 
 def _tables(path: Path) -> dict[str, bytes]:

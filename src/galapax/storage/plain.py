@@ -29,6 +29,7 @@ AT_TIMES = (
     "chosen",
     "polish",
     "n_cached",
+    "command",
 )  # of `minimax`; of several objectives
 
 SIDES = ("lower", "upper", "y_lower", "y_upper")
@@ -148,7 +149,7 @@ def from_plain(data: dict[str, Any]) -> Result:
     several = isinstance(data["fun"], list)
     result["fun"] = _floats(data["fun"], "fun") if several else _number(data["fun"], "fun")
     result["failures"] = _failures(data.get("failures", ()))
-    for name in ("chosen", "polish", "n_cached"):
+    for name in ("chosen", "polish", "n_cached", "command"):
         if name in data:
             result[name] = data[name]
     if "hypervolume" in data:

@@ -15,6 +15,7 @@ from galapax.running.observers import Progress
 
 PATIENCE = 1.0  # seconds before a line appears by itself
 BAR = 20  # characters
+SLOW = 5.0  # seconds to the first report, from which on the time left is estimated from the start
 COMPILING = "compiling …"
 # what a line keeps where not all of it fits, the most important first
 IMPORTANT = ("left", "runs", "best", "title", "generation", "violation", "bar", "feasible", "speed")
@@ -110,8 +111,9 @@ def bar(state: Progress) -> str:
 
 
 def done(state: Progress) -> float | None:
-    """How much of the run is over: of its generations or its time, whichever ends it first."""
+    """How much of the run is over: of its generations, evaluations or time, whichever ends it first."""
     limits = [(state.generation, state.generations), (state.seconds, state.max_seconds)]
+    limits.append((state.nfev, state.max_evaluations))
     shares = [made / limit for made, limit in limits if limit]
     return min(1.0, max(shares)) if shares else None
 
@@ -130,15 +132,14 @@ def describe(state: Progress, first: Progress | None = None) -> dict[str, str]:
     if state.runs > 1:
         parts["runs"] = f"{state.runs_done}/{state.runs} runs done"
     if first is not None and state.seconds > first.seconds:
-        seconds, made = state.seconds - first.seconds, state.generation - first.generation
-        parts["speed"] = f"{(state.nfev - first.nfev) / seconds:.3g} evaluations/s"
-        left = []
-        if state.generations and made > 0:
-            left.append(seconds * (state.generations - state.generation) / made)
-        if state.max_seconds is not None:
-            left.append(max(0.0, state.max_seconds - state.seconds))
-        if left:
-            parts["left"] = f"{_duration(min(left))} left"
+        parts["speed"] = f"{(state.nfev - first.nfev) / (state.seconds - first.seconds):.3g} evaluations/s"
+        left = state.seconds_left(first)
+        if left is not None:
+            parts["left"] = f"{_duration(left)} left"
+    elif state.called and state.seconds >= SLOW:  # one generation takes that long: say what is to come at once
+        left = state.seconds_left()
+        if left is not None:
+            parts["left"] = f"about {_duration(left)} left"
     return parts
 
 

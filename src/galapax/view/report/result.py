@@ -52,7 +52,8 @@ def page(result: Result) -> str:
     out.section("Cost")
     out.add(pair_table(_cost_rows(result)))
     out.section("Settings")
-    out.add(pair_table(setting_rows(settings)))
+    again = [("to repeat it", result.command)] if result.get("command") else []
+    out.add(pair_table(again + setting_rows(settings)))
     file_section(out, _result_files(result))
     return out.html()
 

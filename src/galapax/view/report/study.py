@@ -48,6 +48,8 @@ def study_page(study: Study) -> str:
     if compared:
         _study_tests(out, study)
     out.section("Settings")
+    if compared:
+        _study_settings(out, study)
     shared = {k: first.settings[k] for k in ("runs", "seed", "dtype", "device", "maximize", "versions")}
     if not compared:
         shared = {k: first.settings[k] for k in ("problem", "algorithm", "generations", "stall")} | shared
@@ -58,6 +60,22 @@ def study_page(study: Study) -> str:
              "study.json": "all settings"}  # fmt: skip
     file_section(out, files)
     return out.html()
+
+
+def _study_settings(out: Page, study: Study) -> None:
+    """What each algorithm could spend and had to reach, and its hyper-parameters."""
+    rows = []
+    for labels, result, target in zip(study.labels, study.results, study.targets, strict=True):
+        spent = all_runs(result).nfev
+        aim = "" if target is None else f"{target:.9g}"
+        own = ", ".join(f"{name}={_label(value)}" for name, value in result.settings["hyperparameters"].items())
+        quarter, three = np.nanquantile(scores(result), (0.25, 0.75)) if len(spent) else (np.nan, np.nan)
+        rows.append(
+            [labels["problem"], labels["algorithm"], f"{int(np.max(spent)):,}", aim, f"{three - quarter:.3g}", own]
+        )
+    heads = ["problem", "algorithm", "evaluations per run, at most", "target", "spread", "hyper-parameters"]
+    out.add(plain_table(heads, rows, (2, 3, 4)))
+    out.add('<p class="note">spread: between the quartiles of the final values.</p>')
 
 
 def _study_cells(out: Page, study: Study) -> None:
