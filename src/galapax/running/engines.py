@@ -58,7 +58,7 @@ def _best(task: Task, clock: Clock) -> Choice:
         return Choice("xla", "fused kernels of this algorithm are not faster, or not tested enough")
     work = task.total * max(task.population * task.problem.dim, task.bound[0].work(task.problem.dim))
     if work > WORK:
-        return Choice("xla", "it keeps a GPU as busy with so many individuals and runs")
+        return Choice("xla", "it keeps a GPU as busy with this many individuals and runs")
     try:
         _fusible(task, "fused", clock)
     except (NotFusible, RuntimeError) as error:  # the latter is the driver's
