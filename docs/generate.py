@@ -13,8 +13,8 @@ DATA = DOCS.parent / "benchmarks/data/strengths.csv"
 MARK = re.compile(r"(<!-- measured: ([a-z ]+?)(?:: ([a-z0-9_]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 ALSO = {"lshade": ("lshade", "jso"), "ep": ("ep", "fep"), "random_search": ("random",)}
 WHAT = {
-    "one objective": "Functions of the BBOB suite in 10 variables, 50 000 evaluations: median distance to the optimum "
-    "over 15 runs, and in brackets the share of runs within 1e-3.",
+    "one objective": "Functions of the BBOB suite in 10 variables, 50 000 evaluations, no restarts: median distance to "
+    "the optimum over 15 runs, and in brackets the share of runs within 1e-3.",
     "constraints": "CEC 2006, 50 000 evaluations: median distance to the best known value over 15 runs (inf where the "
     "median run found no feasible point), and in brackets the share of runs within 1e-3.",
     "fronts": "20 000 evaluations: median share of the true front's hypervolume over 15 runs, and in brackets the "
