@@ -31,11 +31,12 @@ def _result_frame(result: Result, table: str | None) -> Any:
     table = table or ("front" if several else "population" if result.runs is None else "runs")
     variables, values = result.problem.variable_names(), value_names(result)
     if table == "front" and several:
-        return _made(*front_table(result))
+        return _declared(_made(*front_table(result)), result)
     if table == "runs":
-        return _runs_frame(all_runs(result), variables, values)
+        return _declared(_runs_frame(all_runs(result), variables, values), result)
     if table == "population":
-        return _made([*variables, *values], np.column_stack([result.population, result.population_fitness]))
+        rows = np.column_stack([result.population, result.population_fitness])
+        return _declared(_made([*variables, *values], rows), result)
     if table == "history":
         history = result.history if result.runs is None else result.runs.history
         if history is None:
@@ -43,6 +44,16 @@ def _result_frame(result: Result, table: str | None) -> Any:
         return _history_frame(history, variables, values)
     known = ["front"] * several + ["runs", "history", "population"]
     raise InputError(f"table must be one of {', '.join(known)}; got {table!r}.")
+
+
+def _declared(made: Any, result: Result) -> Any:
+    """The table with whole numbers, labels and switches in the columns of declared variables."""
+    space = result.problem.space
+    if space is not None:
+        for name, variable in zip(headings(result.problem.variable_names()), space.variables, strict=True):
+            if variable.discrete and name in made:
+                made[name] = [variable.value(number) for number in made[name]]
+    return made
 
 
 def _runs_frame(runs: Runs, variables: list[str], values: list[str]) -> Any:

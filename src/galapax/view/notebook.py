@@ -44,7 +44,9 @@ def _result(result: Result) -> str:
     head = f"<b>{escape(data.title_of(result))}</b><br>{good} {escape(result.message)}"
     rows = [(name, f"<b>{value:.8g}</b>") for name, value in _answers(result)]
     names = [result.problem.with_unit(name) for name in result.problem.variable_names()]
-    rows += [(escape(name), f"{value:.6g}") for name, value in list(zip(names, result.x, strict=True))[:SHOWN]]
+    plain = result.problem.space is None
+    for i, (name, value) in list(enumerate(zip(names, result.x, strict=True)))[:SHOWN]:
+        rows.append((escape(name), f"{value:.6g}" if plain else escape(result.problem.show(i, value))))
     if len(names) > SHOWN:
         rows.append(("…", f"{len(names) - SHOWN} more variables"))
     active = [name for name, _, _, state in constraint_rows(result) if state == "active"]
