@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 STAMP := $(VENV)/installed
 
-.PHONY: run test lint types unit test-slow test-gpu bench picture gallery wheel clean help
+.PHONY: run test lint types unit test-slow test-gpu bench picture gallery docs wheel clean help
 
 run: $(STAMP)  ## design a spring, a thousand times at once, and save the run
 	$(BIN)/galapax solve examples/spring.py --runs 1000 --generations 500 --out runs/spring --force
@@ -37,6 +37,10 @@ picture: $(STAMP)  ## draw the picture of the README again
 gallery: $(STAMP)  ## draw the pictures of docs/gallery.md again
 	$(BIN)/python docs/gallery.py
 
+docs: $(STAMP)  ## build the documentation site in site/
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 wheel: $(STAMP)  ## build a wheel in dist/
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
@@ -46,7 +50,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) runs build dist site .pytest_cache .mypy_cache .ruff_cache
 
 help:
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'

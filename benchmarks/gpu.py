@@ -1,22 +1,27 @@
-"""Time DE, FEP and ensembles of the GA on an accelerator, float32: `python benchmarks/gpu.py`.
+"""Time DE, FEP, ensembles of the GA and CDE on an accelerator: `python benchmarks/gpu.py [--engine both]`.
 
-DE and FEP (Rastrigin in 32 variables): each size is run twice with the same shapes; the second run is timed, from the
-call of `minimize` to its Result, so that everything a user waits for is in it, divided by the number of generations.
-The GA (Ackley in 2 variables): milliseconds of an ensemble, from call to Result, in the engine, and waiting for the
-device, the best of ten calls.
+DE and FEP (Rastrigin in 32 variables, float32): each size is run twice with the same shapes; the second run is timed,
+from the call of `minimize` to its Result, so that everything a user waits for is in it, divided by the number of
+generations. The GA (Ackley in 2 variables, float32) and CDE (g07, float64, 200 cycles of 20 + 20 generations):
+milliseconds of an ensemble, from call to Result, in the engine, and waiting for the device, the best of several calls.
+"kernel" is the time of the fused kernels alone, by the device's own clock. "differs" compares the mean value over the
+population in the first generations with those of the other engine, relative to it.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import galapax as gx
+from galapax.engines.fused.cuda import CudaKernel
 
-FEP_SIZES = {400: 10_000, 6_400: 10_000, 100_000: 1_000, 1_000_000: 200}
+FEP_SIZES = {400: 10_000, 6_400: 10_000, 65_536: 1_000, 1_000_000: 200}
 GA_SIZES = (
     (1, 3840, 30, True),
     (1, 64, 100, True),
@@ -26,90 +31,100 @@ GA_SIZES = (
     (100_000, 64, 100, False),
 )
 SIZES = {50: 20_000, 1_000: 20_000, 10_000: 10_000, 100_000: 4_000, 1_000_000: 500}
+CDE_RUNS = (1, 20, 1_000)
+FIRST = 5  # generations that are compared; later ones differ by rounding that has grown
 
 
 def rastrigin(x: jax.Array) -> jax.Array:
     return 10.0 * x.shape[0] + jnp.sum(x * x - 10.0 * jnp.cos(2 * jnp.pi * x))
 
 
-def time_of(algorithm: gx.DE | gx.FEP, generations: int, **options: object) -> tuple[float, float, float]:
-    """Microseconds a generation, compile seconds, and the best value."""
+def timed(engine: str, times: int, **options: Any) -> dict[str, Any]:
+    """Seconds of a call of `minimize`, the best of several: "call", "engine", "device", "kernel" (NaN for xla)."""
 
-    def solve() -> gx.Result:
-        return gx.minimize(
-            rastrigin,
-            [(-5.12, 5.12)] * 32,
-            algorithm,
-            generations=generations,
-            tolerance=0,
-            dtype="float32",
-            progress=False,
-            polish=False,
-            **options,
-        )
-
-    compile_seconds = solve().timings["compile"]
-    best = float("inf")
-    for _ in range(3):
+    def solve() -> tuple[float, gx.Result, float]:
+        CudaKernel.times = []
         start = time.perf_counter()
-        result = solve()
-        best = min(best, time.perf_counter() - start)
-    return best / generations * 1e6, compile_seconds, result.fun
+        result = gx.minimize(engine=engine, tolerance=0, progress=False, polish=False, **options)
+        taken = time.perf_counter() - start
+        return taken, result, sum(CudaKernel.times) / 1e3 if CudaKernel.times else float("nan")
+
+    cold = solve()[1]
+    best = min((solve() for _ in range(times)), key=lambda all_of: all_of[0])
+    history = cold.history
+    return {
+        "call": best[0],
+        "engine": best[1].timings["run"],
+        "device": best[1].timings["device"],
+        "kernel": best[2],
+        "compile": cold.timings["compile"],
+        "best": cold.fun,
+        "first": None if history is None else np.asarray(history.mean)[:FIRST],
+    }
 
 
-def time_ga(runs: int, population: int, generations: int, history: bool) -> tuple[float, float, float, float]:
-    """Seconds of runs of the three-parent GA on Ackley in 2 variables: from call to result, in the engine, waiting for
-    the device, compiling.
-    """
-    problem = gx.problems.get("gagpu_ackley")
+class Table:
+    """Rows of one kind of work, an engine each."""
 
-    def solve() -> tuple[float, gx.Result]:
-        start = time.perf_counter()
-        result = gx.minimize(
-            problem,
-            algorithm=gx.GA(population=population, fr=2.0, sigma=0.5),
-            generations=generations,
-            tolerance=0,
-            runs=runs,
-            dtype="float32",
-            progress=False,
-            history=history,
-            polish=False,
-        )
-        return time.perf_counter() - start, result
+    def __init__(self, title: str, engines: list[str], generations: bool) -> None:
+        self.engines, self.generations = engines, generations
+        unit = "us/gen" if generations else "ms"
+        names = ("call", "device", "kernel") if generations else ("call", "engine", "device", "kernel")
+        self.names = names
+        heads = " ".join(f"{name + ' ' + unit:>15}" for name in names)
+        print(f"{title:>34} {'engine':>7} {heads} {'compile s':>10} {'best':>11} {'differs':>9}")
 
-    compiling = solve()[1].timings["compile"]
-    whole, timings = min(
-        ((seconds, r.timings) for seconds, r in (solve() for _ in range(10))), key=lambda both: both[0]
-    )
-    return whole, timings["run"], timings["device"], compiling
+    def row(self, title: str, times: int, generations: int, **options: Any) -> None:
+        first = None
+        for engine in self.engines:
+            try:
+                found = timed(engine, times, generations=generations, **options)
+            except gx.InputError as error:
+                print(f"{title:>34} {engine:>7} {error}", flush=True)
+                continue
+            scale = 1e6 / generations if self.generations else 1e3
+            numbers = " ".join(f"{found[name] * scale:>15.3f}" for name in self.names)
+            differs = ""
+            if first is not None and found["first"] is not None:
+                differs = f"{np.max(np.abs(found['first'] / first - 1)):.1e}"
+            first = found["first"] if first is None else first
+            print(
+                f"{title:>34} {engine:>7} {numbers} {found['compile']:>10.2f} {found['best']:>11.4g} {differs:>9}",
+                flush=True,
+            )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the generations")
-    parser.add_argument("--only", choices=("de", "fep", "ga"), help="one of the three tables")
-    options = parser.parse_args()
-    quick, only = options.quick, options.only
-    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, float32")
-    print(f"{'DE n':>10} {'us/generation':>14} {'with a target':>14} {'compile s':>10} {'best':>10}")
-    for population, generations in SIZES.items() if only in (None, "de") else ():
-        generations = generations // 10 if quick else generations
-        algorithm = gx.DE(population=population, weight=0.7, crossover_rate=0.7)
-        plain, seconds, best = time_of(algorithm, generations)
-        masked, _, _ = time_of(algorithm, generations, target=-1.0)
-        print(f"{population:>10} {plain:>14.1f} {masked:>14.1f} {seconds:>10.2f} {best:>10.4g}", flush=True)
-    print(f"{'FEP mu':>10} {'us/generation':>14} {'compile s':>25} {'best':>10}")
-    for population, generations in FEP_SIZES.items() if only in (None, "fep") else ():
-        generations = generations // 10 if quick else generations
-        plain, seconds, best = time_of(gx.FEP(population=population), generations)
-        print(f"{population:>10} {plain:>14.1f} {seconds:>25.2f} {best:>10.4g}", flush=True)
-    print(f"{'GA runs x children x generations':>34} {'call ms':>9} {'engine':>9} {'device':>9} {'compile s':>10}")
-    sizes = [size for size in GA_SIZES if size[0] <= 1_000 or jax.default_backend() != "cpu"]
-    for runs, population, generations, history in sizes if only in (None, "ga") else ():
-        whole, engine, device, seconds = time_ga(runs, population, generations, history)
-        size = f"{runs} x {population} x {generations}{'' if history else ', no history'}"
-        print(f"{size:>34} {whole * 1e3:>9.3f} {engine * 1e3:>9.3f} {device * 1e3:>9.3f} {seconds:>10.2f}", flush=True)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the generations, and no million individuals")
+    parser.add_argument("--only", choices=("de", "fep", "ga", "cde"), help="one of the tables")
+    parser.add_argument("--engine", choices=("auto", "xla", "fused", "both"), default="auto")
+    given = parser.parse_args()
+    engines = ["xla", "fused"] if given.engine == "both" else [given.engine]
+    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}")
+    own = {"fun": rastrigin, "bounds": [(-5.12, 5.12)] * 32, "dtype": "float32"}
+    for name, sizes, make in (
+        ("DE", SIZES, lambda n: gx.DE(population=n, weight=0.7, crossover_rate=0.7)),
+        ("FEP", FEP_SIZES, lambda n: gx.FEP(population=n)),
+    ):
+        if given.only in (None, name.lower()):
+            table = Table(f"{name}, population", engines, generations=True)
+            for n, generations in sizes.items():
+                if not (given.quick and n > 100_000):
+                    count = generations // 10 if given.quick else generations
+                    table.row(str(n), 1 if given.quick else 3, count, algorithm=make(n), **own)
+    if given.only in (None, "ga"):
+        table = Table("GA, runs x children x generations", engines, generations=False)
+        ackley = {"fun": gx.problems.get("gagpu_ackley"), "dtype": "float32"}
+        for runs, n, generations, history in GA_SIZES:
+            if runs <= 1_000 or jax.default_backend() != "cpu":
+                title = f"{runs} x {n} x {generations}{'' if history else ', no history'}"
+                ga = gx.GA(population=n, fr=2.0, sigma=0.5)
+                table.row(title, 5, generations, algorithm=ga, runs=runs, history=history, **ackley)
+    if given.only in (None, "cde"):
+        table = Table("CDE on g07, runs", engines, generations=False)
+        for runs in CDE_RUNS if jax.default_backend() != "cpu" else CDE_RUNS[:2]:
+            table.row(str(runs), 2, 4_000, fun=gx.problems.get("g07"), algorithm="cde", runs=runs, history=False)
 
 
 if __name__ == "__main__":

@@ -63,6 +63,7 @@ def test_solve_takes_every_option_of_minimize():
     options = set(signature(gx.minimize).parameters)
     # the problem itself, and what is a Python object
     given_otherwise = {"fun", "bounds", "ineq", "eq", "callback", "progress", "executor", "cache", "asynchronous"}
+    given_otherwise |= {"args", "x0", "constraints", "integrality"}
     assert options - given_otherwise <= set(signature(app.registered_commands[0].callback).parameters)
 
 

@@ -49,7 +49,7 @@ def elementwise(x, i):
         jax.scipy.special.erf(y), jax.scipy.special.erfinv(y / 5), jax.nn.sigmoid(y), 1 / (y * 0), jnp.isfinite(1 / (y * 0)),
         jnp.where(y > 0, y, jnp.inf), y % 0.3, jnp.cbrt(y), jnp.hypot(y, y), jax.lax.rsqrt(positive),
         i // 7, i % 7, i * 1_000_003 * 2_000_003, -i, abs(i), i << 3, i >> 2, i ^ 21, ~i, u >> 5, u * u * u, i**3,
-        i.astype(jnp.float32) / 3, (y * 10).astype(jnp.int32), jnp.array([jnp.nan, 1e30, -1e30]).astype(jnp.int32),
+        i.astype(x.dtype) / 3, (y * 10).astype(jnp.int32), jnp.array([jnp.nan, 1e30, -1e30]).astype(jnp.int32),
         jax.lax.bitcast_convert_type(y.astype(jnp.float32), jnp.uint32), i > 3, (i > 3) & ~(y > 0), jax.lax.population_count(u),
     ]  # fmt: skip
 
@@ -61,7 +61,7 @@ def moving(x, i):
         x.at[rows[0]].set(x[0] * 2), x.at[jnp.arange(40) * 2].set(x, mode="drop"), x.at[jnp.arange(20)].set(x[20:]),
         jnp.concatenate([x, x[:2] + 1]), jnp.stack([x[:, 0], x[:, 2]]), jnp.pad(x, ((1, 2), (0, 1)), constant_values=4.0),
         jnp.roll(x, 3, axis=0), jnp.tile(x[:2], (2, 2)), x[:, None, :] - x[None, :3, :], jnp.repeat(x[:3], 2, axis=1),
-        jax.lax.dynamic_slice(x, (rows[1], 1), (4, 2)), jax.lax.dynamic_update_slice(x, x[:2] * 5, (rows[2], 0)),
+        jax.lax.dynamic_slice(x, (rows[1], jnp.int32(1)), (4, 2)), jax.lax.dynamic_update_slice(x, x[:2] * 5, (rows[2], jnp.int32(0))),
         x.at[rows].get(mode="fill", fill_value=9.0), x[jnp.array([-1, 45]), :], jnp.arange(9) * 2, jnp.eye(4), jnp.zeros((0, 3)) + 1,
     ]  # fmt: skip
 
@@ -73,6 +73,7 @@ def crossing(x, i):
         jnp.argmin(jnp.where(x[:, 0] > 0, jnp.nan, 1.0)), x[jnp.argmin(x[:, 1])], jnp.cumsum(x, axis=0), jnp.cumsum(i),
         jnp.cumsum(x, axis=1), jax.lax.cummax(x, axis=0), jax.lax.cumsum(x, axis=0, reverse=True), jnp.sort(x, axis=0), jnp.argsort(x[:, 2]),
         jnp.lexsort((x[:, 0], i // 10)), x.T @ x, x @ x[:3].T, jnp.einsum("ij,ij->i", x, x), jnp.sum(x[:, None] < x[None], axis=1),
+        jnp.sum(jnp.tile(x[:, 0], 12)[None, :] >= jnp.arange(-2.0, 2.0, 0.4)[:, None], axis=1), jnp.max(jnp.tile(x, (9, 1)), axis=0),
         jnp.zeros(5).at[jnp.abs(i) % 5].add(1.0), jnp.median(x[:, 0]), x - jnp.mean(x, axis=0), jnp.max(jnp.abs(x)),
     ]  # fmt: skip
 

@@ -56,7 +56,7 @@ def test_rows_that_failed_or_do_not_count_add_nothing():
         assert [float(v) for v in indicators.hypervolume_estimate(front, corner, nothing)] == [0, 0]
 
 
-@pytest.mark.parametrize("m", [2, 4, 7])
+@pytest.mark.parametrize("m", [4, *(pytest.param(m, marks=pytest.mark.slow) for m in (2, 7))])
 def test_an_estimate_is_off_by_as_much_as_it_says(m):
     """z-scores over 60 seeds: a mean within 4 of its standard errors of 0, and a spread between 0.75 and 1.3 (the
     95 % range of 60 normal draws is 0.82 to 1.18)."""
@@ -93,7 +93,7 @@ def test_shapes_that_do_not_fit_are_refused():
         indicators.hypervolume_3d(np.zeros((4, 2)), [1.0, 1.0, 1.0])
 
 
-def test_runs_with_three_objectives_follow_stop_by_and_compare_by_the_exact_volume():
+def test_runs_with_three_objectives_follow_the_exact_volume():
     problem = gx.problems.get("dtlz2", dim=5)
     options = {"generations": 12, "dtype": "float64", "progress": False, "runs": 2}
     result = gx.minimize(problem, gx.NSGA3(), snapshots=[3, 12], **options)
@@ -102,11 +102,18 @@ def test_runs_with_three_objectives_follow_stop_by_and_compare_by_the_exact_volu
         assert result.runs.hypervolume[r] == pytest.approx(indicators.hypervolume(front.F, [1.1] * 3), rel=1e-12)
     measured = indicators.by_generation(result)["hypervolume"]
     np.testing.assert_allclose(measured[:, 0], result.runs.history.hypervolume[:, 2], rtol=1e-12)
-    goal = float(result.runs.history.hypervolume[:, 5].max())
+
+
+@pytest.mark.slow
+def test_a_target_of_three_objectives_is_a_hypervolume():
+    problem = gx.problems.get("dtlz2", dim=5)
+    options = {"generations": 12, "dtype": "float64", "progress": False, "runs": 2}
+    goal = float(gx.minimize(problem, gx.NSGA3(), **options).runs.history.hypervolume[:, 5].max())
     reached = gx.minimize(problem, gx.NSGA3(), target=goal, **options)
     assert reached.success and reached.hypervolume >= goal and reached.runs.nit.min() == 6
 
 
+@pytest.mark.slow
 def test_runs_with_five_objectives_follow_an_estimate():
     problem = gx.problems.get("dtlz2", objectives=5, dim=7)
     result = gx.minimize(problem, gx.NSGA3(population=40), generations=8, dtype="float64", progress=False)

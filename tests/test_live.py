@@ -680,3 +680,17 @@ def test_a_saved_run_is_replayed_on_the_same_page_with_its_report_and_its_neighb
     assert ask(url, "/report?run=../shown")[0] == 404 == ask(url, "/report?run=other")[0]
     page.click("#pause")  # Play again
     until(lambda: page.inner_text("#state") == "running" and generation(page) < 6)
+
+
+def test_a_run_that_is_over_is_played_again_on_its_page(visit):
+    live_asked = gx.Live(open_browser=False, slow_start=False, say=lambda _: None)
+    result = gx.minimize(gx.problems.get("branin"), DE, generations=30, live=live_asked, tolerance=0, polish=False)
+    shown = next(iter(server._servers.values()))
+    assert shown.session.command("resume") == "The run has ended."
+    live.ended(live_asked, result, None)
+    page = visit(shown.url)
+    until(lambda: page.inner_text("#pause") == "Play again" and page.inner_text("#state") == "finished")
+    page.click("#pause")
+    until(lambda: page.inner_text("#state") == "running" and generation(page) < 30)
+    page.click("#stop")
+    until(lambda: "Replay of a finished run." in page.inner_text("#note"))

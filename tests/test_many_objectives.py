@@ -13,8 +13,8 @@ import galapax as gx
 from galapax.algorithms.moead import boundary_intersection, tchebycheff
 from galapax.core.algorithm import Budget
 from galapax.core.evaluation import Evaluation, Population, Shape
-from galapax.numerics import random
-from galapax.operators import directions, dominance, niching
+from galapax.numerics import devices, random
+from galapax.operators import directions, niching
 from galapax.operators.niching import first_frame, nearest_line, next_frame, normalised, survivors
 
 BOTH = pytest.mark.parametrize("kind", [gx.NSGA3, gx.MOEAD])
@@ -230,7 +230,7 @@ def test_the_forms_for_a_cpu_and_for_a_gpu_make_the_same_run(kind, monkeypatch):
 
     with jax.enable_x64(True):
         one = np.asarray(jax.jit(run)(random.run_keys(0, 0, 1)[0]))
-        monkeypatch.setattr(dominance, "_on_cpu", lambda: jax.default_backend() != "cpu")
+        monkeypatch.setattr(devices, "on_cpu", lambda: jax.default_backend() != "cpu")
         other = np.asarray(jax.jit(lambda key: run(key))(random.run_keys(0, 0, 1)[0]))
     np.testing.assert_allclose(one, other, rtol=1e-9)
 

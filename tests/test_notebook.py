@@ -121,6 +121,19 @@ def test_tables_for_pandas_hold_the_numbers_under_the_names_of_the_problem():
             ask()
 
 
+def test_declared_variables_are_shown_as_they_were_declared():
+    pytest.importorskip("pandas")
+    result = made(0, runs=3)
+    space = {"length": gx.real(0, 1), "teeth": gx.integer(0, 9), "material": gx.choice("steel", "wood")}
+    problem = gx.Problem(lambda v: v["length"] + v["teeth"], space, name="gear")
+    result.problem, result.x = problem, np.array([0.5, 3.0, 1.0])
+    result.runs = dataclasses.replace(result.runs, x=np.tile(result.x, (3, 1)))
+    table = result.to_dataframe()
+    assert list(table["material"]) == ["wood"] * 3 and list(table["teeth"]) == [3] * 3
+    assert table["teeth"].dtype.kind == "i" and table["length"].dtype.kind == "f"
+    assert "wood" in result._repr_html_() and "steel" in problem._repr_html_()
+
+
 def test_without_pandas_the_extra_is_named(monkeypatch):
     real = builtins.__import__
 
@@ -204,7 +217,7 @@ def test_the_first_tutorial_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for cell in code_cells(TUTORIALS[0]):
-        code = "".join(cell["source"]).replace("runs=100", "runs=5")
+        code = "".join(cell["source"]).replace("runs=100", "runs=20")
         exec(compile(code, TUTORIALS[0].name, "exec"), names)
 
 

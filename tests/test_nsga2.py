@@ -17,8 +17,7 @@ from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.problem import Bounds
 from galapax.evaluation.formulas import trace
 from galapax.measures.indicators import hypervolume_2d
-from galapax.numerics import random
-from galapax.operators import dominance
+from galapax.numerics import devices, random
 from galapax.operators.crossover import arithmetic_crossover, simulated_binary_crossover
 from galapax.operators.dominance import first_front
 from galapax.operators.duplicates import repeated
@@ -165,7 +164,7 @@ FORMS = [
 def test_the_forms_for_a_cpu_and_for_a_gpu_make_the_same_run(kind, problem, monkeypatch):
     algorithm = kind(population=40)
     here = evolve(algorithm, problem, 6, dtype="float64")
-    monkeypatch.setattr(dominance, "_on_cpu", lambda: jax.default_backend() != "cpu")  # the other form
+    monkeypatch.setattr(devices, "on_cpu", lambda: jax.default_backend() != "cpu")  # the other form
     with jax.enable_x64(True):
         there = jax.tree.map(np.asarray, stepper.__wrapped__(problem, "float64")(algorithm, key(0), 6))
     if kind is NPGA:  # its comparison sets are drawn in another order
@@ -254,7 +253,7 @@ def repeated_in_numpy(x, counted):
 @pytest.mark.parametrize("on_cpu", [True, False])
 @DTYPES
 def test_rows_that_repeat_an_earlier_one_are_found(dtype, on_cpu, monkeypatch):
-    monkeypatch.setattr(dominance, "_on_cpu", lambda: on_cpu)
+    monkeypatch.setattr(devices, "on_cpu", lambda: on_cpu)
     draw = np.random.default_rng(4)
     x = draw.choice([0.0, -0.0, 0.1, 0.3, 1e-30], (300, 3)).astype(dtype)
     counted = draw.random(300) < 0.8

@@ -26,6 +26,7 @@ def made_up(seconds: float) -> dict:
     cell = {"trials": 2, "hypervolume": [0.25, 0.5, 0.75], "igd": 0.125, "igd_plus": 0.0625, "points": 7.0}
     return {
         "device": "d", "machine": "m", "versions": {"jax": "0"}, "trials": 2,
+        "minutes": 1.0,
         "cells": {key: cell | {"seconds": seconds * (8 if "NSGA-II" in key else 1)} for key in keys},
         "fronts": {f"{name} {kind}": [[0.5, 0.5]] for name in moea.PROBLEMS for kind in moea.ALGORITHMS},
     }  # fmt: skip

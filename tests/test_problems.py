@@ -23,7 +23,10 @@ DATA = json.loads((Path(__file__).parent / "data" / "problems.json").read_text()
 DATA = {name: DATA[entry.get("alias_of", name)] for name, entry in DATA.items()}
 WITH_OPTIMUM = [name for name, entry in DATA.items() if "x_opt" in entry]
 WITH_FRONT = [name for name, entry in DATA.items() if "hv_exact" in entry]
-EVERY_PROBLEM = pytest.mark.parametrize("name", PROBLEMS)
+ALIKE = ("wfg5", "wfg6", "wfg7", "wfg8", "mw2", "c1_dtlz3")  # others of their suites are tested every time
+EVERY_PROBLEM = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in ALIKE else name for name in PROBLEMS]
+)
 
 
 @cache
@@ -206,7 +209,7 @@ def test_front_has_the_exact_hypervolume(name):
         assert problem.hypervolume * (1 - allowed) < sampled < problem.hypervolume * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("name", WITH_FRONT)
+@pytest.mark.parametrize("name", [name for name in WITH_FRONT if name not in ALIKE])
 def test_no_feasible_probe_dominates_the_front(name):
     problem = get(name)
     front = problem.front(500)

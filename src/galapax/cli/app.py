@@ -67,6 +67,7 @@ def solve(
     vectorized: options.Vectorized = False,
     blackbox: options.Blackbox = False,
     dtype: options.Dtype = None,
+    engine: options.Engine = "auto",
     on_failure: options.OnFailure = None,
     workers: options.Workers = None,
     timeout: options.Timeout = None,
@@ -143,6 +144,7 @@ def solve(
                 ("--snapshots", snapshots, None),
                 ("--initial", initial, None),
                 ("--archive", archive, None),
+                ("--engine", engine, "auto"),
                 ("--choose", choose, None),
                 ("--gagpu-config", gagpu_config, None),
             )
@@ -194,6 +196,7 @@ def solve(
                 vectorized=vectorized,
                 blackbox=blackbox,
                 dtype=dtype,
+                engine=engine,
                 on_failure=on_failure,
                 workers=workers,
                 timeout=timeout,
@@ -212,8 +215,7 @@ def solve(
         if context.command.name == "solve":  # `resume` comes here, too
             result["command"] = show.command_line(context)
         show.show(result, out, quiet, as_json)
-        if out is not None:
-            show.tell_page(page, out)
+        show.tell_page(page, result, out)
         show.say_resume(result, checkpoint, quiet or as_json)
         if trouble is not None:
             raise trouble
@@ -257,6 +259,7 @@ def sweep(
     maximize: options.Maximize = False,
     blackbox: options.Blackbox = False,
     dtype: options.Dtype = None,
+    engine: options.Engine = "auto",
     out: options.Out = None,
     force: options.Force = False,
     quiet: options.Quiet = False,
@@ -285,6 +288,7 @@ def sweep(
             maximize=maximize,
             blackbox=blackbox,
             dtype=dtype,
+            engine=engine,
             progress=not (quiet or as_json),
         )
         show.show(study, out, quiet, as_json)

@@ -270,9 +270,9 @@ def say_resume(result: Result, checkpoint: Path | None, quiet: bool) -> None:
         Console(stderr=True).print(f"To continue: galapax resume {checkpoint}", highlight=False)
 
 
-def tell_page(page: Live | None, folder: Path) -> None:
-    """Tell the live page where its run was saved."""
-    live_page.saved(page, folder)
+def tell_page(page: Live | None, result: Result, folder: Path | None) -> None:
+    """Tell the live page that its run is over, and where it was saved."""
+    live_page.ended(page, result, folder)
 
 
 def replay(page: Live, result: Result, folder: Path) -> None:

@@ -62,7 +62,7 @@ class Track:
         )
 
     def rows(self, chosen: slice | np.ndarray) -> Track:
-        return Track(*(getattr(self, f.name)[chosen] for f in fields(self)))
+        return Track(*(column[chosen] for column in vars(self).values()))
 
     @staticmethod
     def join(parts: list[Track]) -> Track:

@@ -7,13 +7,14 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-from galapax.numerics import random
+from galapax.numerics import devices, random
 from galapax.operators.reductions import rows_by
 
 AXIS = 1e-6  # weight of the other axes in the search for an axis's extreme point
 LITTLE = 1e-3  # what counts as 0 there, as in the authors' program, and in units of the range
 LEAST = 1e-6  # intercepts and ranges below it, in the same units, are none
 AT_ONCE = 2**24  # pairs of points and lines compared in one go
+LINES = 8  # that one step of a loop on a CPU takes
 
 
 class Frame(NamedTuple):
@@ -103,12 +104,31 @@ def nearest_line(points: Array, directions: Array) -> tuple[Array, Array]:
         return niche, jnp.sqrt(jnp.min(squares, axis=1))
 
     n, h = points.shape[0], directions.shape[0]
+    if devices.on_cpu():
+        return _nearest_in_turn(points, units)
     tile = max(1, AT_ONCE // h)
     if tile >= n:
         return nearest(points)
     padded = jnp.pad(points, ((0, -n % tile), (0, 0))).reshape(-1, tile, points.shape[1])
     niche, distance = lax.map(nearest, padded)
     return niche.reshape(-1)[:n], distance.reshape(-1)[:n]
+
+
+def _nearest_in_turn(points: Array, units: Array) -> tuple[Array, Array]:
+    """`nearest_line` by a loop over the lines, each step a vector operation: a CPU's argmin is slow."""
+    n, h = points.shape[0], units.shape[0]
+    f = [points[:, k] for k in range(points.shape[1])]
+
+    def look(j: Array, best: tuple[Array, Array]) -> tuple[Array, Array]:
+        w = units[j]
+        along = sum((p * w[k] for k, p in enumerate(f)), start=jnp.zeros((), points.dtype))
+        square = sum(((p - along * w[k]) ** 2 for k, p in enumerate(f)), start=jnp.zeros((), points.dtype))
+        nearer = square < best[1]
+        return jnp.where(nearer, j, best[0]), jnp.where(nearer, square, best[1])
+
+    start = (jnp.zeros(n, jnp.int32), jnp.full(n, jnp.inf, points.dtype))
+    niche, square = lax.fori_loop(0, h, look, start, unroll=min(LINES, h))
+    return niche, jnp.sqrt(square)
 
 
 def survivors(key: Array, rank: Array, niche: Array, distance: Array, niches: int, count: int) -> Array:

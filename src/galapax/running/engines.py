@@ -18,7 +18,7 @@ from galapax.engines.xla import Xla
 from galapax.numerics import devices
 from galapax.running.task import Task
 
-GENES = 2**15  # numbers of a population up to which one block makes a run faster than XLA's kernels do
+WORK = 2**16  # numbers of the populations of all runs up to which fused kernels were found to be faster than XLA's
 
 
 class Choice(NamedTuple):
@@ -44,7 +44,7 @@ def choice(task: Task, clock: Clock) -> Choice:
         return _best(task, clock)
     try:
         _fusible(task, asked, clock)
-    except NotFusible as error:
+    except (NotFusible, RuntimeError) as error:
         raise InputError(f'engine="{asked}" cannot make this run: {error}. engine="auto" can.') from None
     return Choice(asked, "as asked")
 
@@ -56,14 +56,14 @@ def _best(task: Task, clock: Clock) -> Choice:
         return Choice("xla", "a fused run is on one device, and there are several")
     if not task.bound[0].fuses:
         return Choice("xla", "fused kernels of this algorithm are not faster, or not tested enough")
-    genes = task.population * task.problem.dim
-    if genes > GENES:
-        return Choice("xla", f"a population of {genes} numbers is too large for a kernel with one block a run")
+    work = task.total * max(task.population * task.problem.dim, task.bound[0].work(task.problem.dim))
+    if work > WORK:
+        return Choice("xla", "it keeps a GPU as busy with this many individuals and runs")
     try:
         _fusible(task, "fused", clock)
-    except NotFusible as error:
+    except (NotFusible, RuntimeError) as error:  # the latter is the driver's
         return Choice("xla", f"not fused: {error}")
-    return Choice("fused", "the whole run is one kernel, one block a run")
+    return Choice("fused", "whole runs are one kernel")
 
 
 def _fusible(task: Task, engine: str, clock: Clock) -> None:

@@ -31,12 +31,13 @@ def _result_frame(result: Result, table: str | None) -> Any:
     table = table or ("front" if several else "population" if result.runs is None else "runs")
     variables, values = result.problem.variable_names(), value_names(result)
     if table == "front" and several:
-        return _declared(_made(*front_table(result)), result)
+        return _declared(_made(*front_table(result)), result, 0)
     if table == "runs":
-        return _declared(_runs_frame(all_runs(result), variables, values), result)
+        made = _runs_frame(all_runs(result), variables, values)
+        return _declared(made, result, made.shape[1] - len(variables))
     if table == "population":
         rows = np.column_stack([result.population, result.population_fitness])
-        return _declared(_made([*variables, *values], rows), result)
+        return _declared(_made([*variables, *values], rows), result, 0)
     if table == "history":
         history = result.history if result.runs is None else result.runs.history
         if history is None:
@@ -46,14 +47,14 @@ def _result_frame(result: Result, table: str | None) -> Any:
     raise InputError(f"table must be one of {', '.join(known)}; got {table!r}.")
 
 
-def _declared(made: Any, result: Result) -> Any:
-    """The table with whole numbers, labels and switches in the columns of declared variables."""
+def _declared(table: Any, result: Result, first: int) -> Any:
+    """The table with its variables, from that column on, as they were declared: whole numbers, labels, flags."""
     space = result.problem.space
-    if space is not None:
-        for name, variable in zip(headings(result.problem.variable_names()), space.variables, strict=True):
-            if variable.discrete and name in made:
-                made[name] = [variable.value(number) for number in made[name]]
-    return made
+    for i, variable in enumerate(() if space is None else space.variables):
+        if variable.discrete:
+            name = table.columns[first + i]
+            table[name] = [variable.value(number) for number in table[name]]
+    return table
 
 
 def _runs_frame(runs: Runs, variables: list[str], values: list[str]) -> Any:

@@ -44,9 +44,8 @@ def _result(result: Result) -> str:
     head = f"<b>{escape(data.title_of(result))}</b><br>{good} {escape(result.message)}"
     rows = [(name, f"<b>{value:.8g}</b>") for name, value in _answers(result)]
     names = [result.problem.with_unit(name) for name in result.problem.variable_names()]
-    plain = result.problem.space is None
-    for i, (name, value) in list(enumerate(zip(names, result.x, strict=True)))[:SHOWN]:
-        rows.append((escape(name), f"{value:.6g}" if plain else escape(result.problem.show(i, value))))
+    shown = [result.problem.show(i, float(result.x[i])) for i in range(min(len(names), SHOWN))]
+    rows += [(escape(name), escape(text)) for name, text in zip(names, shown, strict=False)]
     if len(names) > SHOWN:
         rows.append(("…", f"{len(names) - SHOWN} more variables"))
     active = [name for name, _, _, state in constraint_rows(result) if state == "active"]
@@ -281,7 +280,8 @@ def _bounds(problem: Described) -> str:
             'opacity="0.5"/>'
         )
         body += f'<text x="{EDGE + 4}" {text}>{escape(names[i][:9])}</text>'
-        body += f'<text x="106" text-anchor="end" {text}>{low:.4g}</text><text x="{WIDE - 56}" {text}>{high:.4g}</text>'
+        first, last = (escape(end[:9]) for end in problem.limits(i))
+        body += f'<text x="106" text-anchor="end" {text}>{first}</text><text x="{WIDE - 56}" {text}>{last}</text>'
         if best is not None and len(best) == problem.dim:
             x = 110 + (best[i] - low) / (high - low) * (WIDE - 170)
             body += f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{ORANGE}" stroke="currentColor"/>'

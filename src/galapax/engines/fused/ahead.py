@@ -68,7 +68,7 @@ class Ahead:
             with writer.scope(f"BLOCK_LOOP({q}, {GENERATIONS})"):
                 depth = len(writer.scopes) - 1
                 writer.ahead, writer.base = None, depth
-                writer.line(f"const int later = span[0] + g + {q};")
+                writer.line(f"const int later = start + g + {q};")
                 writer.places[self._number.number] = ["later"]
                 for slot, (node, index) in enumerate(self._nodes):
                     value = writer.at(node, index)

@@ -48,7 +48,7 @@ class Carried:
                 with self.e.over(domain(given.shape)) as index:
                     full = self.e.full(given.shape, index)
                     self.e.store(place, given, full, self.e.at(given, full))
-        self.e.line("BARRIER")
+        self.e.barrier()
 
     def enter(self) -> None:
         for node, place in zip(self.nodes, self.places, strict=True):
@@ -83,7 +83,9 @@ class Carried:
             if isinstance(place, str) and out is not node:
                 t = e.name("p")
                 e.line(f"{{ {STORED[node.kind]} *{t} = {place}; {place} = {other}; {other} = {t}; }}")
-        e.line("BARRIER")
+        # what a round wrote is seen already, and no array is written again before all have passed another barrier
+        if e.unseen or e.barriers < 2:
+            e.barrier()
 
 
 class Inside:
@@ -94,11 +96,11 @@ class Inside:
 
     def __enter__(self) -> None:
         e = self.e
-        self.before = (dict(e.places), set(e._done), e.base)
-        e.base = len(e.scopes) - 1
+        self.before = (dict(e.places), set(e._done), e.base, e.barriers)
+        e.base, e.barriers = len(e.scopes) - 1, 0
 
     def __exit__(self, *about: object) -> None:
-        self.e.places, self.e._done, self.e.base = self.before
+        self.e.places, self.e._done, self.e.base, self.e.barriers = self.before
 
 
 def _while(e: Regions, node: Node) -> list[Place]:
@@ -112,7 +114,7 @@ def _while(e: Regions, node: Node) -> list[Place]:
         e.line(f"if (!{e.at(test, ()).text}) break;")
         e.write(region, outputs, carried.targets(outputs))
         carried.turn(outputs)
-    e.line("BARRIER")
+    e.barrier()
     return carried.places
 
 
@@ -169,5 +171,5 @@ def _cond(e: Regions, node: Node) -> list[Place]:
                     e.line(f"{name} = {e.at(out, e.spread(i, out.shape)).text};")
         written.append((head, scope))
     e.branches(written)
-    e.line("BARRIER")
+    e.barrier()
     return places

@@ -16,15 +16,17 @@ import tempfile
 import threading
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from galapax.engines.fused.graph import NotFusible
-from galapax.engines.fused.program import CLUSTER, COUNTER, Text
+from galapax.engines.fused.program import CLUSTER, COUNTER, Form, Text
 from galapax.numerics import devices
 from galapax.numerics.cache import default_folder
 
-EACH = 1024  # numbers of a population that are worth a block
+SHARED_WORK = 2**13  # numbers of a population from which on a run is worth more than one block
+EACH = 512  # of them for each block
 GRID = 2**17  # more of them are worth the whole device
+MANY = 4  # runs for each processor, from which on they are many
 OLDEST = (7, 0)  # compute capability: threads of a warp are independent from here on
 _MAJOR, _MINOR, _SHARED, _PROCESSORS = 75, 76, 97, 16  # CUdevice_attribute
 _DYNAMIC_SHARED, _ANY_CLUSTER = 8, 14  # CUfunction_attribute
@@ -92,18 +94,31 @@ class Cuda:
             )
         )
 
-    def team(self, work: int, runs: int) -> int:
+    def event(self, stream: int) -> Any:
+        made = ctypes.c_void_p()
+        self._check(self._driver.cuEventCreate(ctypes.byref(made), 0))
+        self._check(self._driver.cuEventRecord(made, ctypes.c_void_p(stream)))
+        return made
+
+    def between(self, start: Any, end: Any) -> float:
+        """Milliseconds between two events, which it waits for."""
+        taken = ctypes.c_float()
+        self._check(self._driver.cuEventSynchronize(end))
+        self._check(self._driver.cuEventElapsedTime(ctypes.byref(taken), start, end))
+        for event in (start, end):
+            self._driver.cuEventDestroy_v2(event)
+        return taken.value
+
+    def form(self, work: int, runs: int) -> Form:
         """How many blocks make a run together: a few, in a cluster, where it has work for them and the device room;
         all of them for one run of a large population.
         """
-        if "FX_TEAM" in os.environ:
-            return int(os.environ["FX_TEAM"])
         if runs == 1 and work > GRID:
-            return self.processors
-        if self.capability < (9, 0):
-            return 1
-        wanted = min(CLUSTER, work // EACH, self.processors // runs)
-        return 2 ** int(math.log2(max(1, wanted)))
+            return Form(self.processors)
+        wanted = min(CLUSTER, work // EACH, self.processors // runs) if work >= SHARED_WORK else 1
+        if self.capability < (9, 0) or wanted < 2:
+            return Form(1, runs > MANY * self.processors)
+        return Form(2 ** int(math.log2(wanted)))
 
 
 @lru_cache(maxsize=8)
@@ -184,7 +199,9 @@ def _keep(file: Path, content: bytes) -> None:
 
 
 class CudaKernel:
-    """A text on the present GPU; a block makes a run."""
+    """A text on the present GPU. times: a list, for benchmarks, gets the milliseconds of each kernel."""
+
+    times: ClassVar[list[float] | None] = None
 
     def __init__(self, text: Text) -> None:
         self.text, self.cuda = text, present()
@@ -205,10 +222,14 @@ class CudaKernel:
         addresses = [a.__cuda_array_interface__["data"][0] for a in arrays]
         packed = (ctypes.c_void_p * len(arrays))(*addresses)
         memory = scratch.__cuda_array_interface__["data"][0]
+        times = CudaKernel.times
         with self._lock:
+            start = None if times is None else self.cuda.event(context.stream)
             if self.text.team > CLUSTER:
                 self.cuda.clear(memory, COUNTER, context.stream)
             self.cuda.launch(
                 self._function, runs * self.text.team, self.text, context.stream,
                 packed, ctypes.c_int(runs), ctypes.c_void_p(memory),
             )  # fmt: skip
+            if times is not None:
+                times.append(self.cuda.between(start, self.cuda.event(context.stream)))

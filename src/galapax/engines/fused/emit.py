@@ -29,11 +29,12 @@ class Scope:
 
 @dataclass
 class Buffer:
-    """An array in memory that the block shares. name: its C variable."""
+    """An array that threads share. name: its C variable. local: each block has its own."""
 
     name: str
     size: int
     kind: str
+    local: bool
 
 
 class Emitter:
@@ -162,6 +163,8 @@ class Emitter:
         if node.op in ELEMENTWISE:
             if self.ahead is not None and self.ahead.holds(node, index):
                 return self.ahead.read(self, node, index)
+            if any(n.shape and len(n.shape) != len(node.shape) for n in node.inputs):  # a bitcast to another size
+                raise NotFusible(f"the primitive {node.op} from one shape to another")
             given = [self.at(n, _of(index, n.shape)) for n in node.inputs]
             text = ELEMENTWISE[node.op](node, *(g.text for g in given))
             return self.variable(node.kind, text, max(g.depth for g in given))
@@ -182,6 +185,8 @@ class Emitter:
         flat = self.flat(index, node.shape)
         if isinstance(place, str):
             where = flat if isinstance(flat, Ref) else Ref(str(flat), 0)
+            if node.op == "given" and isinstance(flat, int):  # it never changes
+                return self.variable(node.kind, f"{place}[{flat}]", 0)
             return self.variable(node.kind, f"{place}[{where.text}]", max(where.depth, self.base))
         if isinstance(flat, int):
             return Ref(place[flat], self.base)

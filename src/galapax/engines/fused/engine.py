@@ -6,7 +6,6 @@ has room for come from a small set. A run that has ended leaves the kernel: noth
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol
@@ -24,14 +23,15 @@ from galapax.engines.fused import kernel as kernels
 from galapax.engines.fused.cuda import CudaKernel, present
 from galapax.engines.fused.host import HostKernel
 from galapax.engines.fused.kernel import Layout, settled
-from galapax.engines.fused.program import Text
+from galapax.engines.fused.program import Form, Text
 from galapax.engines.journal import with_arrays
 from galapax.engines.programs import Clock
 from galapax.engines.search import Carry, Finished, Search
+from galapax.numerics import devices
 
 CHUNK_SECONDS = 0.1  # the host looks about so often
 ROWS = (10, 100, 1000, 10_000)  # generations that programs have room for
-HISTORY = 2**26  # bytes of a chunk's history on the device, at most
+HISTORY = 2**29  # bytes of a chunk's history on the device, at most
 
 
 class Kernel(Protocol):
@@ -49,10 +49,14 @@ def kernel_of(source: str, text: Text, host: bool) -> Kernel:
 
 def compiled(search: Search, carry: Carry, runs: int, host: bool) -> Kernel:
     """The kernel of so many runs; carry: or its shapes. NotFusible where there is none."""
-    work = max(search.algorithm.population * search.bounds.dim, search.algorithm.work(search.bounds.dim))
-    team = 1 if host else present().team(work, runs)
-    text = kernels.text_of(search, carry, team)
+    text = kernels.text_of(search, carry, Form() if host else present().form(_work(search), runs))
     return kernel_of(text.digest, text, host)
+
+
+def _work(search: Search) -> int:
+    """Numbers that a generation of a run handles."""
+    dim = search.bounds.dim
+    return max(search.algorithm.population * dim, search.algorithm.work(dim))
 
 
 class Fused:
@@ -60,12 +64,14 @@ class Fused:
 
     def __init__(self, search: Search, clock: Clock, width: int, steps: int, host: bool = False) -> None:
         self.clock, self.host = clock, host
-        population, dim = search.algorithm.population, search.bounds.dim
         row = search.columns.width * width * search.bounds.lower.dtype.itemsize
-        self.most = next((r for r in reversed(ROWS) if r * row <= HISTORY), ROWS[0])
-        # about what a generation takes: a block of a thousand threads for each run, and a few hundred blocks at once
-        waves = width if host else math.ceil(width / 256)
-        self.guess = waves * (1 + steps) * (2e-6 + population * dim * (1e-7 if host else 1e-9))
+        room = min(HISTORY, devices.free_memory() // 8)
+        self.most = next((r for r in reversed(ROWS) if r * row <= room), ROWS[0])
+        # about what a generation takes, for the first chunk: barriers, a run's own work, and that of all runs
+        work = _work(search)
+        alone = work * (1e-7 if host else 1e-9 if width > 1 else 1e-10)
+        self.guess = (1 + steps) * (3e-6 + alone + width * work * (1e-7 if host else 1e-11))
+        self._kernels: dict[int, tuple[Kernel, Layout]] = {}  # of each slice
 
     def begin(self, parts: list[Slice]) -> None:
         first = parts[0].search  # what the slices share, and each one's own, in one transfer
@@ -81,6 +87,8 @@ class Fused:
                 consts=consts,
             )
             part.carry = self.clock.call(_begun, (), part.search, part.keys, part.initial)
+            made = compiled(part.search, part.carry, len(part.cells), self.host)
+            self._kernels[id(part)] = made, kernels.layout_of(part.search, part.carry)
 
     def memory(self) -> Any:
         return None
@@ -100,8 +108,7 @@ class Fused:
         rows = next(r for r in ROWS if r >= count)
         for part in parts:
             assert part.carry is not None
-            made = compiled(part.search, part.carry, len(part.cells), self.host)
-            layout = kernels.layout_of(part.search, part.carry)
+            made, layout = self._kernels[id(part)]
             span = np.array([first, count, rows], np.int32)
             fixed = (made, layout, rows)
             arguments = (part.search, part.keys, part.carry, span, list(made.text.arrays))

@@ -14,6 +14,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 INLINED = {"jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "custom_jvp_call", "custom_vjp_call",
            "custom_vjp_call_jaxpr"}  # fmt: skip
 SAME = {"copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision"}
+PLAIN_REDUCTIONS = {"reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor"}
 FRESH = {"while", "scan", "cond", "carried", "counter", "given"}  # never the same as another
 LARGEST = 2**30  # elements of an array: places are counted in 32 bits
 
@@ -144,6 +145,8 @@ class Graph:
             axis = params["axis"]
             whole = given[0].shape
             return [self._slice(given[0], axis, int(a), int(b), whole) for a, b in itertools.pairwise(starts)]
+        if name in PLAIN_REDUCTIONS and all(given[0].shape[a] == 1 for a in params["axes"]):  # nothing to add up
+            return [self.node("reshape", given, avals[0].shape, given[0].kind)]
         if name == "unstack":
             axis = params["axis"] % len(given[0].shape)
             pieces = [self._slice(given[0], axis, i, i + 1, given[0].shape) for i in range(len(avals))]

@@ -15,7 +15,7 @@ from jax import Array
 from galapax.core.algorithm import is_shared
 from galapax.core.stop import RUNNING
 from galapax.engines.fused.graph import NotFusible
-from galapax.engines.fused.program import Text, of_generation
+from galapax.engines.fused.program import Form, Text, of_generation
 from galapax.engines.search import REASON, Carry, Frozen, Search
 from galapax.evaluation.formulas import Formulas
 from galapax.numerics import devices, random
@@ -33,7 +33,7 @@ class Layout:
     carried: tuple[bool, ...]
 
 
-def text_of(search: Search, carry: Carry, team: int = 1) -> Text:
+def text_of(search: Search, carry: Carry, form: Form = Form()) -> Text:
     """The text for the runs of a slice, or NotFusible. Remembered, as making it takes a second."""
     leaves, tree = jax.tree.flatten((search, carry))
     flags = [*_own_settings(search), *_own_parts(carry)]
@@ -41,12 +41,15 @@ def text_of(search: Search, carry: Carry, team: int = 1) -> Text:
         (own, np.shape(leaf)[1 if own else 0 :], np.dtype(leaf.dtype).name)
         for leaf, own in zip(leaves, flags, strict=True)
     )
-    key = (tree, kinds, team, devices.settings())
+    key = (tree, kinds, form, devices.settings())
     if key not in _texts:
         try:
-            _texts[key] = _written(search, carry, team)
+            _texts[key] = _written(search, carry, form)
         except NotFusible as error:
             _texts[key] = str(error)
+        except (AssertionError, KeyError, IndexError, RecursionError, TypeError, ValueError) as error:
+            # a program of a kind that nobody has tried: the other engine makes the run
+            _texts[key] = f"the kernel's text could not be written ({type(error).__name__}: {error})"
         while len(_texts) > KEPT:
             _texts.popitem(last=False)
     _texts.move_to_end(key)
@@ -68,7 +71,7 @@ def shapes_of(search: Search, runs: int) -> Carry:
     return _shapes[key]
 
 
-def _written(search: Search, carry: Carry, team: int) -> Text:
+def _written(search: Search, carry: Carry, form: Form) -> Text:
     settings, parts = _own_settings(search), _own_parts(carry)
     one_search = _of_one(replace(search, leaves=True, objective=_plain(search.objective)), settings)
     one_carry = _of_one(carry, parts)
@@ -81,7 +84,7 @@ def _written(search: Search, carry: Carry, team: int) -> Text:
     with devices.written_for("gpu"):
         closed = jax.make_jaxpr(generation)(one_search, one_carry, key, jax.ShapeDtypeStruct((), jnp.int32))
     marks = None if carry.frozen is None else len(parts) - 1
-    return of_generation(closed, settings, parts, marks, REASON, team)
+    return of_generation(closed, settings, parts, marks, REASON, form)
 
 
 def _plain(objective: Any) -> Any:

@@ -16,6 +16,7 @@ from galapax.engines.fused.graph import Node, Region, reach
 from galapax.engines.fused.rules import ELEMENTWISE, HEAVY, REDUCTIONS, RUNNING
 
 SMALL = 6  # numbers that every thread keeps for itself, in registers
+SEVERAL = 20  # sums over many elements that all threads make in one pass
 WRITTEN_OUT = 16  # steps of a sum that are written one after another
 ROW = 64  # steps of a sum that a thread makes on the way; a longer one is written down
 SCANNED = 32  # longer running sums are made by all threads together
@@ -37,8 +38,11 @@ def reduced_length(node: Node) -> int:
 
 def reduces(node: Node) -> bool:
     """Whether all threads together make it, for all of them to know."""
-    return (node.op in REDUCTIONS or node.op in ("argmin", "argmax")) and (
-        node.size <= SMALL and reduced_length(node) > WRITTEN_OUT
+    length = reduced_length(node)
+    if node.op in ("argmin", "argmax"):
+        return node.size <= SMALL and length > WRITTEN_OUT
+    return node.op in REDUCTIONS and (
+        (node.size <= SMALL and length > WRITTEN_OUT) or (node.size <= SEVERAL and length > SEVERAL * node.size)
     )
 
 
@@ -112,7 +116,7 @@ def planned(region: Region, outputs: list[Node], wanted: set[int], done: set[int
         return () if node.number in done or node.region is not region else inputs(node)
 
     order = [n for n in reach(outputs, inputs_of) if n.region is region and n.number not in done]
-    stored = _stored(order, set(wanted), done)
+    stored = _stored(order, set(wanted))
     roots = [n for n in order if is_root(n, stored)]
     own = {n.number for n in roots}
     level: dict[int, int] = {}
@@ -170,9 +174,10 @@ def loop_shape(root: Node) -> tuple[int, ...]:
     return domain(root.shape)
 
 
-def _stored(order: list[Node], stored: set[int], done: set[int]) -> set[int]:
+def _stored(order: list[Node], stored: set[int]) -> set[int]:
     """Those to be written down: where others read them, or where it saves work."""
-    cost = _costs(order, stored, done)
+    wanted = set(stored)
+    cost = _costs(order, stored)
     users: dict[int, list[Node]] = {n.number: [] for n in order}
     for node in order:
         for given in inputs(node):
@@ -196,6 +201,7 @@ def _stored(order: list[Node], stored: set[int], done: set[int]) -> set[int]:
             or reduced_length(node) > ROW
         ):
             stored.add(node.number)
+    _costs(order, stored, wanted)
     return stored
 
 
@@ -216,47 +222,67 @@ def _expands(user: Node, node: Node, cost: float) -> bool:
     return cost > CHEAP and user.size >= 2 * node.size and user.op not in ("concatenate", "stack")
 
 
-def inner_length(roots: list[Node], stored: set[int]) -> int:
-    """The longest sum that a loop over these roots makes on the way."""
+def _cone(roots: list[Node], stored: set[int]) -> list[Node]:
+    """What a loop over these roots computes."""
 
     def inputs_of(node: Node) -> tuple[Node, ...]:
         if node not in roots and (node.number in stored or node.op in BASE or node.op == "part" or reduces(node)):
             return ()
         return inputs(node)
 
-    cone = [n for n in reach(roots, inputs_of) if n in roots or n.number not in stored]
-    lengths = [reduced_length(n) for n in cone if n.op in REDUCTIONS and not reduces(n)]
+    return [n for n in reach(roots, inputs_of) if n in roots or n.number not in stored]
+
+
+def inner_length(roots: list[Node], stored: set[int]) -> int:
+    """The longest sum that a loop over these roots makes on the way."""
+    lengths = [reduced_length(n) for n in _cone(roots, stored) if n.op in REDUCTIONS and not reduces(n)]
     return max((n for n in lengths if n > WRITTEN_OUT), default=1)
 
 
-def _costs(order: list[Node], stored: set[int], done: set[int]) -> dict[int, float]:
-    """About how many operations an element takes, where nothing on the way is written down."""
+def effort(roots: list[Node], stored: set[int]) -> float:
+    """About how many operations a loop over these roots takes in all."""
+    cone = _cone(roots, stored)
+    steps = max((reduced_length(n) for n in cone if not reduces(n)), default=1)
+    own = sum(8.0 if n.op in HEAVY else 1.0 for n in cone if n.op in ELEMENTWISE and n.size > 1)
+    outputs = max((r.size for r in roots if reduces(r)), default=1)
+    return math.prod(loop_shape(roots[0])) * own * steps * outputs
+
+
+def _costs(order: list[Node], stored: set[int], wanted: set[int] | None = None) -> dict[int, float]:
+    """About how many operations an element takes, where nothing on the way is written down but what is stored.
+
+    wanted: given, what is stored but neither wanted nor worth it is taken out of `stored`.
+    """
     weight: list[float] = []
-    place: dict[int, int] = {}
     cone: dict[int, int] = {}
     cost: dict[int, float] = {}
     for node in order:
         bit = len(weight)
-        place[node.number] = bit
-        own = 8.0 if node.op in HEAVY else 0.0 if node.op in SHAPING | {"slice", "literal"} or node.size <= 1 else 1.0
-        below = 0
-        steps = reduced_length(node)
-        base = node.number in stored or node.op in BASE or node.op == "part" or is_root(node, stored)
-        if not base:
+        own, below = _weight(node), 0
+        apart = node.op in BASE or node.op == "part" or reduces(node) or collective(node)
+        if not apart:
             for given in node.inputs:
                 below |= cone.get(given.number, 0)
+            steps = node.shape[node.params["axis"]] / 2 if node.op in RUNNING else reduced_length(node)
             if steps > 1:
                 own = steps * (1 + sum(cost.get(i.number, 1.0) for i in node.inputs))
                 below = 0
-            if node.op in RUNNING:
-                own = node.shape[node.params["axis"]] / 2 * (1 + cost.get(node.inputs[0].number, 1.0))
-                below = 0
-        else:
-            own = 1.0
-        weight.append(own)
+        weight.append(1.0 if apart else own)
+        total = 1.0 if apart else _total(below | (1 << bit), weight)
+        if node.number in stored and wanted is not None and node.number not in wanted and total <= CHEAP:
+            stored.discard(node.number)
+        if node.number in stored or apart:
+            weight[bit] = total = 1.0
+            below = 0
         cone[node.number] = below | (1 << bit)
-        cost[node.number] = _total(cone[node.number], weight)
+        cost[node.number] = total
     return cost
+
+
+def _weight(node: Node) -> float:
+    if node.op in HEAVY:
+        return 8.0
+    return 0.0 if node.op in SHAPING or node.op in ("slice", "literal") or node.size <= 1 else 1.0
 
 
 def _total(mask: int, weight: list[float]) -> float:

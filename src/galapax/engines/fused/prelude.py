@@ -26,8 +26,9 @@ FN void team_barrier() {
         __threadfence();
         atomicAdd(team_counter, 1u);
         u32 seen;
-        do asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(seen) : "l"(team_counter) : "memory");
-        while (seen < team_phase);
+        do {
+            asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(seen) : "l"(team_counter) : "memory");
+        } while (seen < team_phase);
         __threadfence();
     }
     __syncthreads();
@@ -130,17 +131,19 @@ _REDUCE = r"""
 /* a reduction: each warp gives its part; in a team the first warps pass the block's on; then all take the whole */
 #ifdef __CUDACC__
 #define ROOM(off) (parts + (off))
+#define OWN_TAKE(N, none, off) gather_##N(none, parts + (off), WARPS)
+#define OWN_TAKE_BEST(N, off) gather_##N(parts + (off), WARPS, 256)
 #if TEAM == 1
 #define PASS(N, none, off, n)
 #define PASS_BEST(N, off, n)
-#define TAKE(N, none, off) gather_##N(none, parts + (off), WARPS)
-#define TAKE_BEST(N, off) gather_##N(parts + (off), WARPS)
+#define TAKE OWN_TAKE
+#define TAKE_BEST OWN_TAKE_BEST
 #else
 #define PASS(N, none, off, n) \
     if (WARP == (n) % WARPS) pass_##N(gather_##N(none, parts + (off), WARPS), team_parts + 4 * (off))
 #define PASS_BEST(N, off, n) if (WARP == (n) % WARPS) pass_##N(parts + (off), team_parts + 4 * (off))
 #define TAKE(N, none, off) gather_##N(none, team_parts + 4 * (off), TEAM)
-#define TAKE_BEST(N, off) gather_##N(team_parts + 4 * (off), TEAM)
+#define TAKE_BEST(N, off) gather_##N(team_parts + 4 * (off), TEAM, 1280)
 #endif
 #define PARTS(T, OP, N) \
 FN T whole_##N(T x) { \
@@ -153,8 +156,9 @@ FN T group_##N(T x, int g) { \
 FN void give_##N(T x, char *at) { x = whole_##N(x); if (LANE == 0) ((T *)at)[WARP] = x; } \
 FN void pass_##N(T x, char *at) { if (LANE == 0) ((T *)at)[MEMBER] = x; } \
 FN T gather_##N(T none, const char *at, int count) { \
-    if (count == 1) return ((const T *)at)[0]; \
-    T x = none; \
+    T x = ((const T *)at)[0]; \
+    if (count <= 4) { for (int k = 1; k < count; k++) x = OP(x, ((const T *)at)[k]); return x; } \
+    x = none; \
     for (int k = LANE; k < count; k += 32) x = OP(x, ((const T *)at)[k]); \
     return whole_##N(x); }
 #else
@@ -163,6 +167,8 @@ FN T gather_##N(T none, const char *at, int count) { \
 #define PASS_BEST(N, off, n)
 #define TAKE(N, none, off) take_##N(parts + (off))
 #define TAKE_BEST(N, off) take_##N(parts + (off))
+#define OWN_TAKE TAKE
+#define OWN_TAKE_BEST TAKE_BEST
 #define PARTS(T, OP, N) \
 FN T group_##N(T x, int g) { (void)g; return x; } \
 FN void give_##N(T x, char *at) { *(T *)at = x; } \
@@ -194,7 +200,7 @@ FN int best_##N(T *value, const char *at, int count, int room) { \
     *value = x; return whole_##N(value, i); } \
 FN void pass_##N(const char *at, char *to) { \
     T x; int i = best_##N(&x, at, WARPS, 256); keep_##N(x, i, to, MEMBER, 1280); } \
-FN int gather_##N(const char *at, int count) { T x; return best_##N(&x, at, count, TEAM == 1 ? 256 : 1280); }
+FN int gather_##N(const char *at, int count, int room) { T x; return best_##N(&x, at, count, room); }
 #else
 #define BEST(T, N, SIGN) AHEAD(T, N, SIGN) \
 FN void give_##N(T x, int i, char *at) { (void)x; *(int *)at = i; } \
@@ -203,11 +209,14 @@ FN int take_##N(const char *at) { return *(const int *)at; }
 """
 
 _SCAN = r"""
-/* running sums and the like along an axis: rows of `length` numbers, `stride` apart, by all threads of a run */
+/* running sums and the like along an axis: rows of `length` numbers, `stride` apart, by all threads of a run, or by
+   each block for itself */
 #ifdef __CUDACC__
 #define SCAN(T, OP, N) \
-FN void scan_##N(const T *in, T *out, int length, int stride, int reverse, T none, char *at, char *team_at) { \
-    int each = (length + THREADS - 1) / THREADS, first = THREAD * each; \
+FN void scan_##N(const T *in, T *out, int length, int stride, int reverse, T none, char *at, char *team_at, \
+                 int alone) { \
+    int threads = alone ? BLOCK : THREADS, thread = alone ? (int)threadIdx.x : THREAD; \
+    int each = (length + threads - 1) / threads, first = thread * each; \
     T own = none; \
     for (int k = first; k < first + each && k < length; k++) \
         own = OP(own, in[(reverse ? length - 1 - k : k) * stride]); \
@@ -216,24 +225,24 @@ FN void scan_##N(const T *in, T *out, int length, int stride, int reverse, T non
     if (LANE == 31) ((T *)at)[WARP] = sum; \
     __syncthreads(); \
     T before = none; \
-    if (TEAM > 1) { \
-        if (threadIdx.x == 0) { \
-            T all = none; \
-            for (int k = 0; k < WARPS; k++) all = OP(all, ((const T *)at)[k]); \
-            ((T *)team_at)[MEMBER] = all; } \
+    if (TEAM > 1 && !alone) { \
+        T all = gather_##N(none, at, WARPS); \
+        if (threadIdx.x == 0) ((T *)team_at)[MEMBER] = all; \
         BARRIER \
-        for (int k = 0; k < MEMBER; k++) before = OP(before, ((const T *)team_at)[k]); } \
-    for (int k = 0; k < WARP; k++) before = OP(before, ((const T *)at)[k]); \
+        if (MEMBER) before = gather_##N(none, team_at, MEMBER); } \
+    T ahead = LANE < WARP ? ((const T *)at)[LANE] : none; \
+    before = OP(before, whole_##N(ahead)); \
     T y = __shfl_up_sync(0xffffffffu, sum, 1); \
     if (LANE) before = OP(before, y); \
     for (int k = first; k < first + each && k < length; k++) { \
         int p = (reverse ? length - 1 - k : k) * stride; \
         before = OP(before, in[p]); out[p] = before; } \
-    BARRIER }
+    if (alone) { BLOCK_BARRIER } else { BARRIER } }
 #else
 #define SCAN(T, OP, N) \
-FN void scan_##N(const T *in, T *out, int length, int stride, int reverse, T none, char *at, char *team_at) { \
-    (void)at; (void)team_at; T sum = none; \
+FN void scan_##N(const T *in, T *out, int length, int stride, int reverse, T none, char *at, char *team_at, \
+                 int alone) { \
+    (void)at; (void)team_at; (void)alone; T sum = none; \
     for (int k = 0; k < length; k++) { \
         int p = (reverse ? length - 1 - k : k) * stride; \
         sum = OP(sum, in[p]); out[p] = sum; } }

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax.extend.core import ClosedJaxpr
@@ -25,6 +25,13 @@ SHARED = 200 * 1024  # bytes of memory that a block on a GPU shares, at most; th
 THREADS = 1024
 CLUSTER = 16  # blocks that have a barrier of their own; more meet at a counter in memory
 COUNTER = 256  # bytes for it, at the start of a team's scratch
+
+
+class Form(NamedTuple):
+    """How runs are spread over a device. team: blocks that make a run together. many: more runs than fit at once."""
+
+    team: int = 1
+    many: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +98,7 @@ def of_generation(
     carried: Sequence[bool],
     reason: int | None,
     running: int,
-    team: int = 1,
+    form: Form,
 ) -> Text:
     """A kernel that makes generations of independent runs.
 
@@ -102,7 +109,7 @@ def of_generation(
     and the history (rows, columns, R), whose rows that a run did not make are zeros; a last one says how many rows.
     """
     with _deep():
-        graph, writer = Graph(), Regions(team)
+        graph, writer = Graph(), Regions(form.team)
         avals = [v.aval for v in closed.jaxpr.invars]
         own = [*settings, *carried, True]
         given = _given(graph, list(zip(avals[:-1], own, strict=True)))
@@ -118,7 +125,7 @@ def of_generation(
                 raise ValueError("a part of the state that all runs share was changed")
         _know(writer, given)
         _generations(writer, graph, given[parts], state, after, row, number, carried, reason, running, len(given))
-        return _text(writer, graph, len(given) + 1, sum(carried) + 1)
+        return _text(writer, graph, len(given) + 1, sum(carried) + 1, form.many)
 
 
 def _generations(
@@ -136,6 +143,7 @@ def _generations(
 ) -> None:
     """The loop over generations, and what comes before and after it."""
     writer.line(f"const int *span = (const int *)p[{inputs}];")
+    writer.line("const int start = span[0], count = span[1], rows = span[2];")
     first = inputs + 1 + len(graph.arrays)
     moving = [i for i, own in enumerate(carried) if own]
     loop = Carried(writer, [state[i] for i in moving])
@@ -143,11 +151,11 @@ def _generations(
     kind, columns = STORED[row.kind], row.size
     writer.line(f"{kind} *history = ({kind} *)p[{first + len(moving)}];")
     writer.line("int g = 0;")
-    with writer.scope("for (; g < span[1]; g++)") as scope, Inside(writer):
+    with writer.scope("for (; g < count; g++)") as scope, Inside(writer):
         loop.enter()
         writer.ahead = Ahead(number, len(writer.scopes) - 1)
         writer.know(number, ["number"])
-        writer.line("const int number = span[0] + g;")
+        writer.line("const int number = start + g;")
         if reason is not None:
             marks = loop.places[moving.index(reason)]
             writer.line(f"if ({marks[running]} != 0) break;")
@@ -168,7 +176,7 @@ def _generations(
         loop.turn(outputs)
         scope.lines[:0] = writer.ahead.write(writer)
         writer.table, writer.ahead = writer.ahead.size, None
-    with writer.scope("for (; g < span[2]; g++)"):
+    with writer.scope("for (; g < rows; g++)"):
         c = writer.name("i")
         with writer.scope(f"LOOP({c}, {columns})"):
             writer.line(f"history[((long long)g * {columns} + {c}) * RUNS + RUN] = 0;")
@@ -198,7 +206,12 @@ def _know(writer: Regions, given: Sequence[Node]) -> None:
         writer.know(node, f"a{i}")
 
 
-def _text(writer: Regions, graph: Graph, inputs: int, outputs: int) -> Text:
+def _text(writer: Regions, graph: Graph, inputs: int, outputs: int, many: bool = False) -> Text:
+    # of many runs several share a processor, and what every thread does for itself is done less often by few
+    each = -(-writer.widest // (4 if many else writer.team))
+    most = THREADS // 2 if writer.team > CLUSTER and each < 4 * THREADS else THREADS
+    threads = max(32, min(most, -(-each // 32) * 32))
+    blocks = THREADS // threads if many else 1
     lines = []
     for i, array in enumerate(graph.arrays):
         kind = STORED[array.dtype.name]
@@ -211,18 +224,17 @@ def _text(writer: Regions, graph: Graph, inputs: int, outputs: int) -> Text:
     for buffer in sorted(writer.buffers, key=lambda b: b.size * BYTES[b.kind]):
         size = -(-max(1, buffer.size) * BYTES[buffer.kind] // 16) * 16
         kind = STORED[buffer.kind]
-        if writer.team == 1 and shared + size <= SHARED:
+        if buffer.local and shared + size <= SHARED // blocks:
             lines.append(f"{kind} *{buffer.name} = ({kind} *)(shared + {shared});")
             shared += size
-        else:
+        else:  # where it was to be each block's own, all blocks write the same there
             lines.append(f"{kind} *{buffer.name} = ({kind} *)(scratch + {scratch});")
             scratch += size
     own = "\n".join("  " + line for line in (*lines, *writer.scopes[0].lines))
-    each = -(-writer.widest // writer.team)
-    threads = max(32, min(THREADS if writer.team <= CLUSTER else THREADS // 2, -(-each // 32) * 32))
     count = inputs + len(graph.arrays) + outputs
     scratch = -(-scratch // 256) * 256
-    body = _FRAME.replace("POINTERS", str(count)).replace("BODY", own).replace("SCRATCH", str(scratch))
+    body = _FRAME.replace("POINTERS", str(count)).replace("CODE", own).replace("SCRATCH", str(scratch))
+    body = body.replace("RESIDENT", str(blocks))
     return Text(body, tuple(graph.arrays), shared, scratch, threads, writer.team, inputs, outputs)
 
 
@@ -231,7 +243,7 @@ struct Arguments { void *p[POINTERS]; };
 
 FN void one(void *const *p, int RUN, int RUNS, char *shared, char *scratch) {
   (void)RUN; (void)RUNS; (void)scratch;
-BODY
+CODE
 }
 
 #ifdef __CUDACC__
@@ -240,7 +252,7 @@ BODY
 #else
 #define AS_CLUSTER
 #endif
-extern "C" __global__ void AS_CLUSTER __launch_bounds__(BLOCK)
+extern "C" __global__ void AS_CLUSTER __launch_bounds__(BLOCK, RESIDENT)
 galapax_run(const __grid_constant__ struct Arguments a, int runs, char *scratch) {
   extern __shared__ __align__(16) char shared[];
   int run = blockIdx.x / TEAM;

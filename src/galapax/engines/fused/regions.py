@@ -11,9 +11,11 @@ from galapax.engines.fused.emit import Buffer, Emitter, known_by
 from galapax.engines.fused.graph import Node, NotFusible, Region
 from galapax.engines.fused.moves import clamped
 from galapax.engines.fused.places import Index, Ref
-from galapax.engines.fused.plan import CONTROL, collective, domain, inner_length, loop_shape, planned, reduces
+from galapax.engines.fused.plan import CONTROL, collective, domain, effort, inner_length, loop_shape, planned, reduces
 from galapax.engines.fused.rules import REDUCTIONS, RUNNING, SHORT, STORED, combine, ctype, neutral
 
+LOCAL = 2**17  # operations that every block of a team rather makes itself
+LOCAL_SIZE = 2**12  # and numbers that it rather adds up or moves itself
 PART = 512  # bytes for the parts that warps make of a reduction
 GROUPED = 1024  # threads that loops with sums are spread over
 SORTED = 4096  # more are not ranked by comparing all pairs
@@ -29,14 +31,23 @@ class Regions(Emitter):
         self.parts = 0  # reductions, each with room for a part of every warp
         self.widest = 1  # the largest loop
         self.table = 0  # bytes of what is computed ahead
+        self.barriers = 0  # of the present round of a loop
+        self.unseen = False  # whether something was written since the last one
         self._done: set[int] = set()
         self._written: set[tuple[int, str]] = set()
 
-    def buffer(self, size: int, kind: str) -> str:
-        made = Buffer(self.name("b"), size, kind)
+    def buffer(self, size: int, kind: str, local: bool = False) -> str:
+        made = Buffer(self.name("b"), size, kind, local or self.team == 1)
         ctype(kind)
         self.buffers.append(made)
         return made.name
+
+    def barrier(self, local: bool = False) -> None:
+        """All threads of a run, or of a block, wait for each other."""
+        self.line("BLOCK_BARRIER" if local and self.team > 1 else "BARRIER")
+        if not local or self.team == 1:
+            self.barriers += 1
+            self.unseen = False
 
     def part(self) -> int:
         """Where the warps leave their parts of a reduction, as an offset."""
@@ -59,15 +70,16 @@ class Regions(Emitter):
             reductions = [r for r in level if reduces(r)]
             slots = {r.number: [self.part() for _ in range(r.size)] for r in reductions}
             totals = {r.number: self._totals(r) for r in reductions}
+            local = {shape: self._local(roots) for shape, roots in together.items()}
             for shape, roots in together.items():
-                self._loop(shape, roots, targets, totals)
+                self._loop(shape, roots, targets, totals, local[shape])
             for root in reductions:
                 self._give(root, totals[root.number], slots[root.number])
-            self._pass(reductions, slots)
+            self._pass([r for r in reductions if not local[loop_shape(r)]], slots)
             if together:
-                self.line("BARRIER")
+                self.barrier(all(local.values()))
             for root in reductions:
-                self._take(root, slots[root.number])
+                self._take(root, slots[root.number], local[loop_shape(root)])
             for root in level:
                 if collective(root):
                     self._collective(root)
@@ -80,39 +92,46 @@ class Regions(Emitter):
         with self.over(domain(node.shape)) as index:
             value = self.at(node, self.full(node.shape, index))
             self.store(name, node, self.full(node.shape, index), value)
-        self.line("BARRIER")
+        self.barrier()
 
     def store(self, name: str, node: Node, index: Sequence[Index], value: Ref, test: str = "") -> None:
         flat = self.flat(index, node.shape)
         place = flat if isinstance(flat, int) else flat.text
         self.line(f"{test}{name}[{place}] = ({STORED[node.kind]}){value.text};")
 
+    def _local(self, roots: list[Node]) -> bool:
+        """Whether every block of a team rather does all of a loop itself than wait for the others."""
+        small = math.prod(loop_shape(roots[0])) <= LOCAL_SIZE
+        return self.team > 1 and small and effort(roots, self._done) <= LOCAL
+
     @contextmanager
-    def over(self, shape: tuple[int, ...], group: int = 1) -> Iterator[tuple[Index, ...]]:
+    def over(self, shape: tuple[int, ...], group: int = 1, local: bool = False) -> Iterator[tuple[Index, ...]]:
         """A loop of all threads over the elements of an array; gives the index.
 
-        group: so many threads share an element, and split its sums among them.
+        group: so many threads share an element, and split its sums among them. local: each block makes all of it.
         """
-        size = math.prod(shape)
-        self.widest = max(self.widest, size if group == 1 else min(size * group, 256 * self.team))
+        size, loop = math.prod(shape), "BLOCK_LOOP" if local else "LOOP"
+        self.unseen = True
+        width = size if group == 1 else min(size * group, 256 * (1 if local else self.team))
+        self.widest = max(self.widest, width * self.team if local else width)
         i = self.name("i")
         if group == 1:
-            with self.scope(f"LOOP({i}, {size})"):
+            with self.scope(f"{loop}({i}, {size})"):
                 yield self.spread(Ref(i, len(self.scopes) - 1), shape)
             return
         q = self.name("q")
-        with self.scope(f"LOOP({q}, {size} * GROUP({group}))"):
+        with self.scope(f"{loop}({q}, {size} * GROUP({group}))"):
             depth = len(self.scopes) - 1
             self.line(f"const int {i} = {q} / GROUP({group}), lane = {q} % GROUP({group});")
             self.group = (group, depth)
             yield self.spread(Ref(i, depth), shape)
             self.group = None
 
-    def _group(self, shape: tuple[int, ...], roots: list[Node]) -> int:
+    def _group(self, shape: tuple[int, ...], roots: list[Node], local: bool) -> int:
         """How many threads share an element of a loop that makes sums."""
         length, size = inner_length(roots, self._done), math.prod(shape)
-        group = 1
-        while 2 * group <= min(32, length // 2) and 2 * group * size <= GROUPED * self.team:
+        group, room = 1, GROUPED * (1 if local else self.team)
+        while 2 * group <= min(32, length // 2) and 2 * group * size <= room:
             group *= 2
         return group
 
@@ -127,10 +146,11 @@ class Regions(Emitter):
         roots: list[Node],
         targets: dict[int, list[str]],
         totals: dict[int, list[tuple[str, str]]],
+        local: bool,
     ) -> None:
         fresh: list[tuple[Node, str]] = []
-        group = self._group(shape, roots)
-        with self.over(shape, group) as index:
+        group = self._group(shape, roots, local)
+        with self.over(shape, group, local) as index:
             depth = len(self.scopes) - 1
             for root in roots:
                 if reduces(root):
@@ -140,7 +160,7 @@ class Regions(Emitter):
                 value = self._element(root, tuple(here))
                 if value.depth < depth and root.size > 1 and not value.text.isidentifier():
                     value = self.variable(root.kind, value.text, depth)
-                names = targets.get(root.number) or [self.buffer(root.size, root.kind)]
+                names = targets.get(root.number) or [self.buffer(root.size, root.kind, local)]
                 for name in names:
                     self.store(name, root, here, value, "" if group == 1 else "if (lane == 0) ")
                     self._written.add((root.number, name))
@@ -210,16 +230,16 @@ class Regions(Emitter):
             else:
                 self.line(f"PASS_BEST({self._best_name(root)}, {slot}, {number});")
 
-    def _take(self, root: Node, slots: list[int]) -> None:
+    def _take(self, root: Node, slots: list[int], local: bool) -> None:
         names = []
-        kind = root.inputs[0].kind
+        kind, own = root.inputs[0].kind, "OWN_" if local else ""
         for slot in slots:
             names.append(self.name("r"))
             if root.op in REDUCTIONS:
                 none = neutral(REDUCTIONS[root.op], kind)
-                text = f"TAKE({REDUCTIONS[root.op]}_{SHORT[kind]}, {none}, {slot})"
+                text = f"{own}TAKE({REDUCTIONS[root.op]}_{SHORT[kind]}, {none}, {slot})"
             else:
-                text = f"TAKE_BEST({self._best_name(root)}, {slot})"
+                text = f"{own}TAKE_BEST({self._best_name(root)}, {slot})"
             self.line(f"const {ctype(root.kind)} {names[-1]} = {text};")
         self.know(root, names)
 
@@ -249,7 +269,8 @@ class Regions(Emitter):
         given, axis = node.inputs[0], node.params["axis"]
         if node.kind == "bool":
             raise NotFusible(f"{node.op} of truth values")
-        source, target = self._in_memory(given), self.buffer(node.size, node.kind)
+        local = self.team > 1 and node.size <= LOCAL_SIZE
+        source, target = self._in_memory(given), self.buffer(node.size, node.kind, local)
         n, inner = node.shape[axis], math.prod(node.shape[axis + 1 :])
         operation, short = RUNNING[node.op], SHORT[node.kind]
         none, slot, o, i = neutral(operation, node.kind), self.part(), self.name("o"), self.name("o")
@@ -258,7 +279,7 @@ class Regions(Emitter):
             f"for (int {o} = 0; {o} < {math.prod(node.shape[:axis])}; {o}++) "
             f"for (int {i} = 0; {i} < {inner}; {i}++) "
             f"scan_{operation}_{short}({source} + {o} * {n * inner} + {i}, {target} + {o} * {n * inner} + {i}, "
-            f"{n}, {inner}, {reverse}, {none}, ROOM({slot}), team_parts + {4 * slot});"
+            f"{n}, {inner}, {reverse}, {none}, ROOM({slot}), team_parts + {4 * slot}, {int(local)});"
         )
         self.know(node, target)
 
@@ -270,9 +291,10 @@ class Regions(Emitter):
         if shape[axis] > SORTED:
             raise NotFusible(f"sorting {shape[axis]} numbers")
         sources = [self._in_memory(n) for n in operands]
-        targets = [self.buffer(n.size, n.kind) for n in operands]
+        local = self.team > 1 and operands[0].size * shape[axis] <= LOCAL
+        targets = [self.buffer(n.size, n.kind, local) for n in operands]
         inner = math.prod(shape[axis + 1 :])
-        with self.over(domain(shape)) as index:
+        with self.over(domain(shape), local=local) as index:
             here = self.full(shape, index)
             own = self.flat(here, shape)
             start = self.flat([0 if a == axis else i for a, i in enumerate(here)], shape)
@@ -289,7 +311,7 @@ class Regions(Emitter):
             self.line(f"for (int {j} = 0; {j} < {shape[axis]}; {j}++) {rank} += {test};")
             for source, target in zip(sources, targets, strict=True):
                 self.line(f"{target}[{first} + {rank} * {inner}] = {source}[{mine}];")
-        self.line("BARRIER")
+        self.barrier(local)
         if node.params.get("multiple"):
             self.parts_of[node.number] = list(targets)
         else:
@@ -298,13 +320,17 @@ class Regions(Emitter):
     def _scattered(self, node: Node) -> None:
         given, indices, updates = node.inputs
         numbers = node.params["dimension_numbers"]
-        mode, target = str(node.params["mode"]).upper(), self.buffer(node.size, node.kind)
-        self._copy_into(given, node, target)
+        local = self.team > 1 and node.size + updates.size <= LOCAL_SIZE
+        mode, target = str(node.params["mode"]).upper(), self.buffer(node.size, node.kind, local)
+        with self.over(domain(given.shape), local=local) as index:
+            full = self.full(given.shape, index)
+            self.store(target, node, full, self.at(given, full))
+        self.barrier(local)
         scatter_dims = [a for a in range(len(updates.shape)) if a not in numbers.update_window_dims]
         inserted = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
         kept = [a for a in range(len(given.shape)) if a not in inserted]
         sizes = {a: updates.shape[w] for a, w in zip(kept, numbers.update_window_dims, strict=True)}
-        with self.over(domain(updates.shape)) as index:
+        with self.over(domain(updates.shape), local=local) as index:
             here = self.full(updates.shape, index)
             batch = [here[a] for a in scatter_dims]
             own: list[Index] = [0] * len(given.shape)
@@ -332,11 +358,5 @@ class Regions(Emitter):
             else:
                 raise NotFusible(f"scatter-add of {node.kind}")
             self.line(f"if ({' && '.join(tests) or '1'}) {action}")
-        self.line("BARRIER")
+        self.barrier(local)
         self.know(node, target)
-
-    def _copy_into(self, given: Node, node: Node, target: str) -> None:
-        with self.over(domain(given.shape)) as index:
-            full = self.full(given.shape, index)
-            self.store(target, node, full, self.at(given, full))
-        self.line("BARRIER")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,13 +22,15 @@ def is_served(live: Live) -> bool:
     return server is not None and server.is_up(live)
 
 
-def saved(live: Live | None, folder: Path) -> None:
-    """The run that a page shows was saved: the page links to its report and to the runs beside it."""
-    if live is not None and is_served(live):
-        page = sys.modules["galapax.view.live.server"].at(live)
-        if page.session is not None:
-            page.session.folder = Path(folder)
-            page.wake()
+def ended(live: Live | None, result: Result, folder: Path | None) -> None:
+    """The run that a page shows is over: the page can play it again, and links to its report where it was saved."""
+    if live is None or not is_served(live):
+        return
+    page = sys.modules["galapax.view.live.server"].at(live)
+    if page.session is not None:
+        page.session.folder = None if folder is None else Path(folder)
+        page.session.again = lambda: replayed(replace(live, open_browser=False, say=lambda _: None), result, folder)
+        page.wake()
 
 
 def replayed(live: Live, result: Result, folder: Path | None = None) -> bool:

@@ -157,8 +157,8 @@ function showNews() {
   $("state").className = "pill " + state;
   if (ended) tell(news.message, news.state === "failed");
   else if (news.replay) tell("");
-  for (const id of ["pause", "step", "stop", "speed"]) $(id).disabled = ended && !news.replay;
-  put("pause", news.replay && ended ? "Play again" : news.held ? "Resume" : "Pause");
+  for (const id of ["pause", "step", "stop", "speed"]) $(id).disabled = ended && !news.replay && !(id === "pause" && news.again);
+  put("pause", (news.replay || news.again) && ended ? "Play again" : news.held ? "Resume" : "Pause");
   if (news.saved && pastOf !== news.session + news.state) { pastOf = news.session + news.state; fetchPast(); }
   if (document.activeElement !== $("speed")) {
     const k = SPEEDS.findIndex((s) => s === news.speed);
@@ -210,7 +210,7 @@ async function fetchPast() {  // the report, and the runs that were saved beside
     ...past.map((run) => line("td", [run.name + (run.shown ? " (this one)" : ""), run.problem, run.algorithm, value(run), run.feasible ? "yes" : "no", count(run.nfev),
       count(run.runs), String(run.seed), run.report && !run.shown ? link(run.name, "report") : ""])));
 }
-$("pause").onclick = () => command(news && (news.held || (news.replay && news.state === "finished")) ? "resume" : "pause");
+$("pause").onclick = () => command(news && (news.held || ((news.replay || news.again) && news.state === "finished")) ? "resume" : "pause");
 $("step").onclick = () => command("step");
 $("stop").onclick = () => command("stop");
 $("speed").oninput = () => {

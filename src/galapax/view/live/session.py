@@ -64,6 +64,7 @@ class Session:
         self._seen_at: float | None = None  # since when somebody watches
         self._awaited = 0.0  # until when the first viewer is waited for
         self.folder: Path | None = None  # where the run was saved, once it was
+        self.again: Callable[[], Any] | None = None  # plays the run again, once it is over
         self._changed = threading.Condition()
         self._sign = direction(facts.settings)
         self._began, self._ended = time.perf_counter(), 0.0
@@ -277,7 +278,12 @@ class Session:
             return f"The command must be one of {', '.join(COMMANDS)}."
         number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 2**32
         with self._changed:
-            if self._state in ("finished", "failed"):
+            over, again = self._state in ("finished", "failed"), self.again
+        if over and name == "resume" and again is not None:
+            again()
+            return ""
+        with self._changed:
+            if over:
                 return "The run has ended."
             if name == "pause":
                 self._paused = True
@@ -328,6 +334,7 @@ class Session:
                 "generation": self._reached,
                 "held": self._paused,
                 "speed": self._speed,
+                "again": self.again is not None,
                 "gentle": self._gentle and self._seen_at is not None and self._state == "running",
                 "run": self._run,
                 "frame": self._frames,

@@ -1,0 +1,38 @@
+"""Our docstrings say `name: what it is`, one name or several to a line; on the site each becomes an entry of a list."""
+
+import re
+from typing import Any
+
+import griffe
+
+ENTRY = re.compile(r"^([a-zA-Z_][\w]*(?:, [a-zA-Z_]\w*)*): (?=\S)")
+
+
+def listed(text: str) -> str:
+    """The docstring with its entries as a Markdown list, their further lines indented under them."""
+    out: list[str] = []
+    inside = False
+    for line in text.splitlines():
+        entry = ENTRY.match(line)
+        if entry:
+            if not inside:
+                out.append("")
+            names = ", ".join(f"`{name}`" for name in entry[1].split(", "))
+            out.append(f"- {names}: {line[entry.end() :]}")
+            inside = True
+        elif inside and line.startswith("    "):
+            out.append("  " + line.strip())
+        else:
+            if inside and line.strip():
+                out.append("")
+            inside = False
+            out.append(line)
+    return "\n".join(out)
+
+
+class Entries(griffe.Extension):
+    """Rewrites every docstring as it is read."""
+
+    def on_instance(self, *, obj: Any, **_: Any) -> None:
+        if not obj.is_alias and obj.docstring is not None:
+            obj.docstring.value = listed(obj.docstring.value)

@@ -1,0 +1,22 @@
+"""What the site does beyond Markdown: equations become MathML, which browsers draw themselves, and links to files that
+are not pages become their names.
+"""
+
+import re
+from typing import Any
+
+import latex2mathml.converter
+
+OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./(?:examples/|src/|benchmarks/|[A-Z]+\.md)[^)]*\)")
+
+
+MATH = re.compile(r"^```math\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def math(found: re.Match[str]) -> str:
+    """A fenced block of LaTeX, as MathML; the hosts of repositories draw such blocks themselves."""
+    return f'<div class="math">{latex2mathml.converter.convert(found[1].strip(), display="block")}</div>'
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    return MATH.sub(math, OUTSIDE.sub(r"`\1`", markdown))
