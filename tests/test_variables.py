@@ -159,6 +159,7 @@ def test_saved_runs_show_labels_and_load_again(tmp_path):
     np.testing.assert_array_equal(again.population, result.population)
     np.testing.assert_array_equal(again.runs.x, result.runs.x)
     assert "steel" in (tmp_path / "run" / "report.html").read_text()
+    assert result.named["metal"] in result._repr_html_()
 
 
 def test_fronts_are_of_declared_solutions():
