@@ -70,7 +70,8 @@ def made(problem, *, runs=0, generations=50, n=40, m=1, kept=True, **fields):
             success,
             of_all,
         )
-    settings = {"problem": problem.name, "algorithm": "de", "first_run": 0, "seed": 3, "runs": runs or 1,
+    settings = {"problem": problem.name, "algorithm": "de", "hyperparameters": {}, "first_run": 0, "seed": 3,
+                "runs": runs or 1,
                 "maximize": False, "blackbox": False, "vectorized": False, "dtype": "float64", "device": "CPU",
                 "generations": generations, "stall": None, "versions": {"galapax": "1", "jax": "2"}}  # fmt: skip
     values: dict[str, Any] = {
