@@ -326,10 +326,12 @@ def test_local_searches_for_each_combination_find_the_optimum(name):
             box = list(zip(problem.bounds.lower, problem.bounds.upper, strict=True))
             for i, value in zip(np.flatnonzero(problem.space.discrete), codes, strict=True):
                 box[i] = (value, value)
-            found = minimize(
-                lambda x: tuple(np.asarray(part) for part in fun(x)), [(a + b) / 2 for a, b in box], jac=True,
-                bounds=box, method="SLSQP", options={"ftol": 1e-12, "maxiter": 300}, constraints=limits,
-            )  # fmt: skip
-            if np.asarray(ineq(found.x)).max() < 1e-5:
-                best = min(best, found.fun)
+            low, high = np.array(box).T
+            for share in np.random.default_rng(0).random((6, len(box))):
+                found = minimize(
+                    lambda x: tuple(np.asarray(part) for part in fun(x)), low + share * (high - low), jac=True,
+                    bounds=box, method="SLSQP", options={"ftol": 1e-12, "maxiter": 300}, constraints=limits,
+                )  # fmt: skip
+                if np.asarray(ineq(found.x)).max() < 1e-5:
+                    best = min(best, found.fun)
     assert best == pytest.approx(problem.optimum, rel=1e-4)

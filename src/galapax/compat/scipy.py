@@ -12,6 +12,8 @@ takes the place of scipy's import. The function is called as scipy calls it, wit
 - nfev counts every call of the function, those of the polish included. As in scipy a point that violates constraints
   costs none.
 
+Several equalities are beyond this method (scipy's test problem L8): give such a problem to `galapax.minimize`.
+
 A function written with jax.numpy is better given to `galapax.minimize`, which compiles it.
 """
 

@@ -68,7 +68,7 @@ def _study_settings(out: Page, study: Study) -> None:
     for labels, result, target in zip(study.labels, study.results, study.targets, strict=True):
         spent = all_runs(result).nfev
         aim = "" if target is None else f"{target:.9g}"
-        own = ", ".join(f"{name}={_label(value)}" for name, value in result.settings["hyperparameters"].items())
+        own = ", ".join(f"{name}={_label(value)}" for name, value in result.settings.get("hyperparameters", {}).items())
         quarter, three = np.nanquantile(scores(result), (0.25, 0.75)) if len(spent) else (np.nan, np.nan)
         rows.append(
             [labels["problem"], labels["algorithm"], f"{int(np.max(spent)):,}", aim, f"{three - quarter:.3g}", own]
