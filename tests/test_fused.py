@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 import galapax as gx
 from galapax.engines.fused import cuda, host, program
 from galapax.engines.fused.graph import NotFusible
+from galapax.numerics import devices
 
-needs_cc = pytest.mark.skipif(host.compiler() is None, reason="there is no C compiler on this machine")
+needs_cc = pytest.mark.skipif(
+    host.compiler() is None or not devices.on_cpu(), reason="needs a C compiler and JAX on a CPU"
+)
 DRAWS = np.random.default_rng(3)
 TABLE = DRAWS.normal(size=(40, 3))
 WHOLE = DRAWS.integers(-50, 50, size=(40,)).astype(np.int32)

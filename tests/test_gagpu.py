@@ -364,7 +364,7 @@ def test_sweep_does_what_the_library_does(tmp_path):
     )  # fmt: skip
     assert told["message"] == expected.message == "All 4 settings completed."
     finite = [{k: None if v in (math.inf, None) else v for k, v in row.items()} for row in expected.summary()]
-    assert told["cells"] == finite
+    assert [{name: cell[name] for name in row} for cell, row in zip(told["cells"], finite, strict=True)] == finite
     saved = gx.load(out)
     assert saved.axes == expected.axes
     np.testing.assert_array_equal(saved.values(), expected.values())

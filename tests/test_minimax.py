@@ -390,7 +390,7 @@ def test_what_cannot_work_is_refused_in_a_sentence(arguments, settings, message)
 
 
 def test_minimize_refuses_a_min_max_problem():
-    with pytest.raises(gx.InputError, match="minmax_saddle is a min-max problem, of x and y"):
+    with pytest.raises(gx.InputError, match=r"minmax_saddle is a min-max problem: use gx.minimax\."):
         gx.minimize(get("minmax_saddle"))
 
 

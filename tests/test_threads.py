@@ -90,6 +90,7 @@ def test_threads_compute_as_their_caller_does():
 
 
 def test_how_many_is_asked_for_set_or_the_cores(monkeypatch):
+    monkeypatch.delenv("GALAPAX_THREADS", raising=False)
     seen = []
     monkeypatch.setattr(xla, "on_threads", lambda count, work, items: seen.append(count) or [work(i) for i in items])
     monkeypatch.setattr(devices, "cores", lambda: 5)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -78,8 +78,6 @@ class CDE(Algorithm):
     multipliers: the largest, in units of the objective's spread over the constraint's.
     memory: in a min-max problem, so many worst y of earlier cycles stay opponents.
     """
-
-    fuses: ClassVar[bool] = True
 
     population: int = static(50)
     mutation: Callable[..., Array] = static(rand_1)  # noqa: RUF009 (a field, like the others)

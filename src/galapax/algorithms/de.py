@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax
 from jax import Array
@@ -41,8 +41,6 @@ class DE(Algorithm):
     weight: length of the difference vector, F in the paper.
     crossover_rate: chance that a trial takes a gene from its mutant, CR in the paper.
     """
-
-    fuses: ClassVar[bool] = True
 
     population: int = static(100)
     mutation: Callable[..., Array] = static(rand_1)  # noqa: RUF009 (a field, like the others)

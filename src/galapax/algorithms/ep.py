@@ -52,8 +52,6 @@ class EP(Algorithm):
         long before the minimum; with 1e-3 the published results are repeated (docs/evolutionary-programming.md).
     """
 
-    fuses: ClassVar[bool] = True
-
     population: int = static(100)
     opponents: int = static(10)
     initial_step: float = 1.0

@@ -85,8 +85,6 @@ class EpsilonDE(Algorithm):
 
     generations: ClassVar[int] = 6000  # two searches that agree take 1500 to 5000
 
-    fuses: ClassVar[bool] = True
-
     population: int = static(64)
     repaired: float = static(0.25)
     rivals: int = static(4)

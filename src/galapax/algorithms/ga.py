@@ -12,7 +12,7 @@ is negative. As in the public code, the parents are three different individuals 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax
 from jax import Array
@@ -45,8 +45,6 @@ class GA(Algorithm):
     sigma: weight of the random step, in units of the distance of second and third parent. SIG in the manual.
     bounds_at_start_only: as in the original, the box holds for the first generation alone.
     """
-
-    fuses: ClassVar[bool] = True
 
     population: int = static(100)
     fr: float = 1.0

@@ -81,7 +81,6 @@ class Algorithm:
     compiles_quickly: ClassVar[bool] = False  # on a CPU its program is as fast if less time goes into compiling it
     steady: ClassVar[bool] = True  # every generation takes as many evaluations
     snaps: ClassVar[bool] = True  # candidates are put onto the grid of integers and choices, if the problem has some
-    fuses: ClassVar[bool] = False  # engine="auto" takes fused kernels, which are tested and faster
     looks: ClassVar[int] = 50  # after every so many generations `rests` is asked, if it has no period
 
     generations: ClassVar[int] = 1000  # that a run makes if nothing limits it

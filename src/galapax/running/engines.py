@@ -15,10 +15,7 @@ from galapax.engines.fused.kernel import shapes_of
 from galapax.engines.programs import Clock
 from galapax.engines.search import Search
 from galapax.engines.xla import Xla
-from galapax.numerics import devices
 from galapax.running.task import Task
-
-WORK = 2**16  # numbers of the populations of all runs up to which fused kernels were found to be faster than XLA's
 
 
 class Choice(NamedTuple):
@@ -43,33 +40,16 @@ def choice(task: Task, clock: Clock) -> Choice:
     if task.islands is not None:
         if asked != "auto":
             raise InputError(
-                f'engine="{asked}" makes each run by itself, and islands exchange individuals: leave it out.'
+                f'engine="{asked}" makes each run by itself, and islands exchange individuals: leave engine out.'
             )
         return Choice("xla", "islands exchange individuals")
-    if asked == "auto":
-        return _best(task, clock)
+    if asked == "auto":  # fused kernels are new: until the whole test suite has passed with them, they are asked for
+        return Choice("xla", 'the default; engine="fused" asks for one GPU kernel')
     try:
         _fusible(task, asked, clock)
     except (NotFusible, RuntimeError) as error:
         raise InputError(f'engine="{asked}" cannot make this run: {error}. engine="auto" can.') from None
     return Choice(asked, "as asked")
-
-
-def _best(task: Task, clock: Clock) -> Choice:
-    if devices.platform() != "gpu":
-        return Choice("xla", "fused kernels need an NVIDIA GPU")
-    if len(devices.several()) > 1:
-        return Choice("xla", "a fused run is on one device, and there are several")
-    if not task.bound[0].fuses:
-        return Choice("xla", "fused kernels of this algorithm are not faster, or not tested enough")
-    work = task.total * max(task.population * task.problem.dim, task.bound[0].work(task.problem.dim))
-    if work > WORK:
-        return Choice("xla", "it keeps a GPU as busy with this many individuals and runs")
-    try:
-        _fusible(task, "fused", clock)
-    except (NotFusible, RuntimeError) as error:  # the latter is the driver's
-        return Choice("xla", f"not fused: {error}")
-    return Choice("fused", "whole runs are one kernel")
 
 
 def _fusible(task: Task, engine: str, clock: Clock) -> None:
