@@ -93,7 +93,8 @@ def test_a_problem_is_a_function_of_a_vector_too():
 
 @pytest.mark.parametrize("algorithm", [None, "de", "cmaes", "lshade", "random"])
 def test_every_answer_is_on_the_grid(algorithm):
-    made = gx.minimize(cost, VARIABLES, algorithm, generations=15, population=12, runs=3, history="x", snapshots=[3])
+    own = {"runs": 3, "history": "x", "snapshots": [3], "dtype": "float64"}
+    made = gx.minimize(cost, VARIABLES, algorithm, generations=15, population=12, **own)
     points = [made.x, made.population, made.runs.x, made.history.x, made.snapshots[3].x]
     assert all(on_grid(np.asarray(x)) for x in points)
     with jax.enable_x64(True):
@@ -110,7 +111,7 @@ def test_black_boxes_get_labels_and_find_the_optimum():
 
 def test_the_same_run_compiled_and_called():
     """The decoding is one for formulas and black boxes: the same points are evaluated."""
-    options = {"generations": 8, "population": 10, "seed": 4, "polish": False}
+    options = {"generations": 8, "population": 10, "seed": 4, "polish": False, "dtype": "float64"}
     compiled = gx.minimize(cost, VARIABLES, "de", **options)
     called = gx.minimize(cost_in_python, VARIABLES, "de", blackbox=True, **options)
     np.testing.assert_allclose(compiled.population, called.population, rtol=1e-9)
@@ -139,7 +140,8 @@ def test_integrality_is_scipys_mask():
     def far(x):
         return jnp.sum((x - jnp.array([1.3, 2.6])) ** 2)
 
-    result = gx.minimize(far, [(-5.5, 5.5)] * 2, "de", integrality=[True, False], generations=60, population=20)
+    own = {"generations": 60, "population": 20, "dtype": "float64"}
+    result = gx.minimize(far, [(-5.5, 5.5)] * 2, "de", integrality=[True, False], **own)
     assert result.x[0] == 1 and result.x[1] == pytest.approx(2.6, abs=1e-5)
     with pytest.raises(gx.InputError, match="integrality must be one True or False for each of the 2"):
         gx.minimize(far, [(0, 1)] * 2, integrality=[1, 0, 1])
