@@ -167,7 +167,7 @@ def test_snapshots_of_an_ensemble_are_those_of_the_best_run_or_of_a_chosen_one(e
     assert list(other) == [30] and np.array_equal(other[30].x, ensemble.snapshots[30].x[2])
     with pytest.raises(gx.InputError, match="run must be one of 0 to 2, got 3"):
         maps.snapshots_of(ensemble, run=3)
-    with pytest.raises(gx.InputError, match=r"those that were kept \(1, 10, 30\); got \[7\]"):
+    with pytest.raises(gx.InputError, match=r"among those stored \(1, 10, 30\); got \[7\]"):
         maps.snapshots_of(ensemble, [7, 10])
 
 

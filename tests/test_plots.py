@@ -312,7 +312,7 @@ def test_view_makes_a_film(saved, tmp_path):
 def test_view_exports_tables(saved, tmp_path):
     code, text = call("view", saved, "--export", "csv", "-o", tmp_path)
     assert code == 0 and "history.csv" in text
-    assert {f.name for f in tmp_path.iterdir()} == {"history.csv", "population.csv", "snapshots.csv"}
+    assert {f.name for f in tmp_path.iterdir()} == {"answer.csv", "history.csv", "population.csv", "snapshots.csv"}
     with (tmp_path / "snapshots.csv").open(newline="") as lines:
         rows = list(csv.DictReader(lines))
     result = gx.load(saved)
