@@ -29,10 +29,11 @@ from galapax.minimize import minimize
 from galapax.numerics import random
 from galapax.operators.mutation import best_1, rand_1
 from galapax.results.result import Result, all_runs
+from galapax.running.arguments import precision_of
 from galapax.running.habits import welcoming
 from galapax.running.observers import Progress, observers
 from galapax.running.solve import solve
-from galapax.running.task import Task, assembled, check_outside, precision_of
+from galapax.running.task import Task, assembled, check_outside
 
 SHORT, LONG = 400, 4000  # generations, with the polish and without
 SCENARIO_GENERATIONS = 4000

@@ -29,7 +29,7 @@ from galapax.evaluation.formulas import trace
 from galapax.numerics import random
 from galapax.results.front import front_of, knee
 from galapax.results.result import Result
-from galapax.running.task import starting_genes
+from galapax.running.arguments import starting_genes
 
 
 class Optimizer:

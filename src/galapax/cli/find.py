@@ -25,8 +25,9 @@ from galapax.minimax import usual
 from galapax.operators import mutation
 from galapax.results.front import ASK, CHOICES
 from galapax.results.front import choose as choose_point
+from galapax.running.arguments import precision_of
 from galapax.running.observers import Checkpoint
-from galapax.running.task import FEWEST_GENERATIONS, fitting, precision_of
+from galapax.running.task import FEWEST_GENERATIONS, fitting
 from galapax.storage import checkpoint, gagpu
 
 # options of `solve` that decide what is run, and where it is saved

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +14,7 @@ from jax.core import Tracer
 from galapax import algorithms
 from galapax.algorithms.archive import Archived
 from galapax.core.algorithm import Algorithm, Budget, Shared
-from galapax.core.checks import finite, number, positive, reals, short, whole
+from galapax.core.checks import positive, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Shape
 from galapax.core.islands import Islands
@@ -28,17 +26,28 @@ from galapax.engines.points import probe
 from galapax.engines.search import Search, Traced
 from galapax.evaluation.executors import Calls
 from galapax.evaluation.failures import RESAMPLES, check_policy
-from galapax.evaluation.fit import check_fit, differentiable, objective_count
+from galapax.evaluation.fit import check_fit, objective_count
 from galapax.evaluation.formulas import trace
 from galapax.measures import indicators
 from galapax.numerics import devices, random
+from galapax.running.arguments import (
+    check_islands,
+    engine_named,
+    goals_of,
+    limit_of,
+    polish_of,
+    precision_of,
+    repairs_of,
+    snapshots_of,
+    starting_genes,
+    threads_of,
+    tolerance_of,
+)
 from galapax.running.calls import check_asynchronous, checked_calls, is_called
 from galapax.running.memory import check_memory
 
 MOST_EVALUATIONS = 1_000_000  # of a run that nothing limits, unless that are fewer generations than these
 FEWEST_GENERATIONS = 1000
-ENGINES = ("auto", "xla", "fused", "native")
-TOLERANCE = {"float64": 1e-11, "float32": 1e-6}  # as a share of the box
 
 
 @dataclass(frozen=True)
@@ -208,10 +217,10 @@ def prepare(
     if calls.asynchronous:
         check_asynchronous(solvers, on_failure, vectorized, cache, options)
     kind = precision_of(dtype, problem.constrained, blackbox)
-    share = _tolerance(tolerance, kind)
+    share = tolerance_of(tolerance, kind)
     if solvers[0].several_objectives:
         share = 0.0  # no front converges to a point, and a program in which no run ends before others is quicker
-    rules = Rules(NEVER, *_goals(problem, target, stall, maximize), tolerance=share)
+    rules = Rules(NEVER, *goals_of(problem, target, stall, maximize), tolerance=share)
     shape = Shape(len(problem.objectives or "1"), int(problem.ineq is not None), int(problem.eq is not None))
     task = assembled(
         problem,
@@ -273,7 +282,7 @@ def assembled(
         raise InputError(f'history must be True, False or "x" (with the best x of each generation), got {history!r}.')
     random.key(seed)
     problem.bounds.rounded(dtype)  # refuses a box that this precision does not hold, before anything is compiled
-    limit = _limit(solvers[0], generations, max_evaluations, max_seconds)
+    limit = limit_of(solvers[0], generations, max_evaluations, max_seconds)
     if islands is not None and max_evaluations is not None:  # each island has its share
         max_evaluations = whole(max_evaluations, "max_evaluations", 1) // islands.count
     most = None if max_evaluations is None else whole(max_evaluations, "max_evaluations", 1)
@@ -287,10 +296,10 @@ def assembled(
             )
     budget = Budget(None if limit == NEVER else limit, most)
     bound = tuple(solver.bind(problem.dim, shape, budget) for solver in solvers)
-    repairs = _repairs(problem, bound[0], blackbox or vectorized)
+    repairs = repairs_of(problem, bound[0], blackbox or vectorized)
     population = bound[0].population
     if islands is not None:
-        _check_islands(islands, population, restarts, calls)
+        check_islands(islands, population, restarts, calls)
     evaluations = population + repairs * (1 + problem.dim)
     if restarts is not None or not bound[0].steady:  # without a limit, too, so that the same program serves
         rules = rules._replace(evaluations=math.inf if most is None else most)
@@ -326,14 +335,14 @@ def assembled(
         blackbox=blackbox,
         dtype=dtype,
         history=history,
-        snapshots=_snapshots(snapshots),
+        snapshots=snapshots_of(snapshots),
         initial=starting_genes(initial, declared, population, int(runs)),
         on_failure=on_failure,
         restarts=restarts,
-        polish=_polish(polish),
-        engine=_engine(engine),
+        polish=polish_of(polish),
+        engine=engine_named(engine),
         calls=calls,
-        threads=_threads(threads, blackbox),
+        threads=threads_of(threads, blackbox),
         islands=islands,
     )
 
@@ -405,135 +414,3 @@ def check_comparable(task: Task) -> None:
         )
     if task.problem.reference_point is not None and len(task.problem.reference_point) > 3:
         indicators.moocore()  # it measures more than three objectives, and would be missed only after the runs
-
-
-def precision_of(dtype: Any, constrained: bool, blackbox: bool) -> str:
-    if dtype is None:
-        # a penalty or a tolerance of 1e-4 on large numbers has no meaning in float32
-        return "float64" if constrained or blackbox or devices.on_cpu() else "float32"
-    try:
-        kind = repr(dtype) if isinstance(dtype, np.generic) else np.dtype(dtype).name  # a number is no type
-    except (TypeError, ValueError, SyntaxError):  # NumPy parses strings such as "01"
-        kind = repr(dtype)
-    if kind not in ("float32", "float64"):
-        raise InputError(f'dtype must be "float32" or "float64", got {dtype!r}.')
-    return kind
-
-
-def _limit(solver: Algorithm, generations: Any, max_evaluations: Any, max_seconds: Any) -> int:
-    """Generations that a run may make."""
-    open_ended = max_evaluations is not None or max_seconds is not None
-    if generations is None:
-        return NEVER if open_ended else solver.generations
-    return min(whole(generations, "generations", 1), NEVER)
-
-
-def _goals(problem: Problem, target: Any, stall: Any, maximize: Any) -> tuple[float, int, np.ndarray | None]:
-    """Target, stall and reference point of the rules, all to be minimised."""
-    reference = None
-    if problem.reference_point is not None:
-        given = problem.reference_point
-        try:
-            corner = reals(given)
-        except ValueError:
-            corner = np.zeros(0)
-        if corner.ndim != 1 or not corner.size or not np.isfinite(corner).all():
-            raise InputError(f"reference_point must be finite numbers, one per objective; got {short(given)}.")
-        if corner.size > 1:
-            reference = -corner if maximize else corner
-    goal = -math.inf
-    if target is not None:
-        larger_is_better = maximize or reference is not None  # a hypervolume always is
-        goal = -number(target, "target") if larger_is_better else number(target, "target")
-    return goal, NEVER if stall is None else min(whole(stall, "stall", 1), NEVER), reference
-
-
-def _tolerance(given: Any, dtype: str) -> float:
-    if given is None:
-        return TOLERANCE[dtype]
-    value = finite(given, "tolerance")
-    if not 0 <= value < 1:
-        raise InputError(f"tolerance is a fraction of the box, at least 0 and below 1; got {value:g}. 0 disables it.")
-    return value
-
-
-def _repairs(problem: Described, solver: Algorithm, called: bool) -> int:
-    """How many candidates a generation can be repaired: only where JAX differentiates functions of one solution."""
-    if called or not isinstance(problem, Problem) or problem.eq is None or not solver.repairs:
-        return 0
-    return solver.repairs if differentiable(problem) else 0
-
-
-def _polish(given: Any) -> bool | str:
-    if isinstance(given, bool | np.bool_):
-        return bool(given)
-    if isinstance(given, str) and given == "auto":
-        return given
-    raise InputError(f'polish must be "auto", True or False, got {short(given)}.')
-
-
-def _check_islands(islands: Islands, population: int, restarts: Restarts | None, calls: Calls) -> None:
-    islands.check(population)
-    if restarts is not None:
-        raise InputError("a run on islands does not restart: leave restarts out, or islands.")
-    if calls.asynchronous:
-        raise InputError("asynchronous=True has one population: leave islands out.")
-
-
-def _threads(given: Any, blackbox: bool) -> int:
-    if given is not None and blackbox:
-        raise InputError("threads is for functions that JAX traces; a black box is called in processes by workers=.")
-    if given is not None:
-        return whole(given, "threads", 1)
-    named = os.environ.get("GALAPAX_THREADS", "")
-    if named and not (named.isdigit() and int(named)):
-        raise InputError(f"GALAPAX_THREADS must be a number of threads, at least 1; it is {named!r}.")
-    return int(named) if named else devices.cores()
-
-
-def _engine(given: Any) -> str:
-    if isinstance(given, str) and given in ENGINES:
-        return given
-    raise InputError(f"engine must be one of {', '.join(map(repr, ENGINES))}, got {short(given)}.")
-
-
-def _snapshots(given: Any) -> tuple[int, ...]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise InputError(f"snapshots must be a list of generations, such as [1, 10, 100]; got {short(given)}.")
-    return tuple(sorted({whole(g, "snapshots", 1) for g in given}))
-
-
-def starting_genes(initial: Any, problem: Described, population: int, runs: int) -> np.ndarray | None:
-    """Genes of starting points as (k, d), or (runs, k, d) when every run has its own."""
-    if initial is None:
-        return None
-    bounds, space = problem.bounds, problem.space
-    try:
-        points = reals(initial) if space is None else space.points(initial)
-    except InputError:
-        raise
-    except ValueError:
-        raise InputError(f"initial must contain real numbers, one point per row; got {short(initial)}.") from None
-    d = bounds.dim
-    if points.ndim == 1 and points.shape == (d,):
-        points = points[None]
-    if points.ndim not in (2, 3) or points.shape[-1] != d or (points.ndim == 3 and points.shape[0] != runs):
-        raise InputError(
-            f"initial must have shape (k, {d}), the same points for every run, or ({runs}, k, {d}), separate "
-            "points for each run; "
-            f"got shape {points.shape}."
-        )
-    if not 1 <= points.shape[-2] <= population:
-        raise InputError(
-            f"initial may have 1 to {population} points, a whole population; got {points.shape[-2]}. "
-            "Give fewer, or a larger population."
-        )
-    outside = ~((points >= bounds.lower) & (points <= bounds.upper))  # NaN is outside, too
-    if outside.any():
-        first = tuple(int(i) for i in np.argwhere(outside)[0])
-        raise InputError(
-            f"initial must lie inside the bounds; {int(outside.any(axis=-1).sum())} of its points do not: "
-            f"variable {first[-1]} of point {first[:-1] if points.ndim == 3 else first[0]} is {points[first]:g}, "
-            f"and its bounds are {bounds.lower[first[-1]]:g} and {bounds.upper[first[-1]]:g}."
-        )
-    return points if space is None else space.encode(points)

@@ -1,0 +1,156 @@
+"""What single arguments of `minimize` and its like mean; those that mean nothing are refused with a sentence."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from galapax.core.algorithm import Algorithm
+from galapax.core.checks import finite, number, reals, short, whole
+from galapax.core.errors import InputError
+from galapax.core.islands import Islands
+from galapax.core.problem import Described, Problem
+from galapax.core.restarts import Restarts
+from galapax.core.stop import NEVER
+from galapax.evaluation.executors import Calls
+from galapax.evaluation.fit import differentiable
+from galapax.numerics import devices
+
+ENGINES = ("auto", "xla", "fused", "native")
+TOLERANCE = {"float64": 1e-11, "float32": 1e-6}  # as a share of the box
+
+
+def precision_of(dtype: Any, constrained: bool, blackbox: bool) -> str:
+    if dtype is None:
+        # a penalty or a tolerance of 1e-4 on large numbers has no meaning in float32
+        return "float64" if constrained or blackbox or devices.on_cpu() else "float32"
+    try:
+        kind = repr(dtype) if isinstance(dtype, np.generic) else np.dtype(dtype).name  # a number is no type
+    except (TypeError, ValueError, SyntaxError):  # NumPy parses strings such as "01"
+        kind = repr(dtype)
+    if kind not in ("float32", "float64"):
+        raise InputError(f'dtype must be "float32" or "float64", got {dtype!r}.')
+    return kind
+
+
+def limit_of(solver: Algorithm, generations: Any, max_evaluations: Any, max_seconds: Any) -> int:
+    """Generations that a run may make."""
+    open_ended = max_evaluations is not None or max_seconds is not None
+    if generations is None:
+        return NEVER if open_ended else solver.generations
+    return min(whole(generations, "generations", 1), NEVER)
+
+
+def goals_of(problem: Problem, target: Any, stall: Any, maximize: Any) -> tuple[float, int, np.ndarray | None]:
+    """Target, stall and reference point of the rules, all to be minimised."""
+    reference = None
+    if problem.reference_point is not None:
+        given = problem.reference_point
+        try:
+            corner = reals(given)
+        except ValueError:
+            corner = np.zeros(0)
+        if corner.ndim != 1 or not corner.size or not np.isfinite(corner).all():
+            raise InputError(f"reference_point must be finite numbers, one per objective; got {short(given)}.")
+        if corner.size > 1:
+            reference = -corner if maximize else corner
+    goal = -math.inf
+    if target is not None:
+        larger_is_better = maximize or reference is not None  # a hypervolume always is
+        goal = -number(target, "target") if larger_is_better else number(target, "target")
+    return goal, NEVER if stall is None else min(whole(stall, "stall", 1), NEVER), reference
+
+
+def tolerance_of(given: Any, dtype: str) -> float:
+    if given is None:
+        return TOLERANCE[dtype]
+    value = finite(given, "tolerance")
+    if not 0 <= value < 1:
+        raise InputError(f"tolerance is a fraction of the box, at least 0 and below 1; got {value:g}. 0 disables it.")
+    return value
+
+
+def repairs_of(problem: Described, solver: Algorithm, called: bool) -> int:
+    """How many candidates a generation can be repaired: only where JAX differentiates functions of one solution."""
+    if called or not isinstance(problem, Problem) or problem.eq is None or not solver.repairs:
+        return 0
+    return solver.repairs if differentiable(problem) else 0
+
+
+def polish_of(given: Any) -> bool | str:
+    if isinstance(given, bool | np.bool_):
+        return bool(given)
+    if isinstance(given, str) and given == "auto":
+        return given
+    raise InputError(f'polish must be "auto", True or False, got {short(given)}.')
+
+
+def check_islands(islands: Islands, population: int, restarts: Restarts | None, calls: Calls) -> None:
+    islands.check(population)
+    if restarts is not None:
+        raise InputError("a run on islands does not restart: leave restarts out, or islands.")
+    if calls.asynchronous:
+        raise InputError("asynchronous=True has one population: leave islands out.")
+
+
+def threads_of(given: Any, blackbox: bool) -> int:
+    if given is not None and blackbox:
+        raise InputError("threads is for functions that JAX traces; a black box is called in processes by workers=.")
+    if given is not None:
+        return whole(given, "threads", 1)
+    named = os.environ.get("GALAPAX_THREADS", "")
+    if named and not (named.isdigit() and int(named)):
+        raise InputError(f"GALAPAX_THREADS must be a number of threads, at least 1; it is {named!r}.")
+    return int(named) if named else devices.cores()
+
+
+def engine_named(given: Any) -> str:
+    if isinstance(given, str) and given in ENGINES:
+        return given
+    raise InputError(f"engine must be one of {', '.join(map(repr, ENGINES))}, got {short(given)}.")
+
+
+def snapshots_of(given: Any) -> tuple[int, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InputError(f"snapshots must be a list of generations, such as [1, 10, 100]; got {short(given)}.")
+    return tuple(sorted({whole(g, "snapshots", 1) for g in given}))
+
+
+def starting_genes(initial: Any, problem: Described, population: int, runs: int) -> np.ndarray | None:
+    """Genes of starting points as (k, d), or (runs, k, d) when every run has its own."""
+    if initial is None:
+        return None
+    bounds, space = problem.bounds, problem.space
+    try:
+        points = reals(initial) if space is None else space.points(initial)
+    except InputError:
+        raise
+    except ValueError:
+        raise InputError(f"initial must contain real numbers, one point per row; got {short(initial)}.") from None
+    d = bounds.dim
+    if points.ndim == 1 and points.shape == (d,):
+        points = points[None]
+    if points.ndim not in (2, 3) or points.shape[-1] != d or (points.ndim == 3 and points.shape[0] != runs):
+        raise InputError(
+            f"initial must have shape (k, {d}), the same points for every run, or ({runs}, k, {d}), separate "
+            "points for each run; "
+            f"got shape {points.shape}."
+        )
+    if not 1 <= points.shape[-2] <= population:
+        raise InputError(
+            f"initial may have 1 to {population} points, a whole population; got {points.shape[-2]}. "
+            "Give fewer, or a larger population."
+        )
+    outside = ~((points >= bounds.lower) & (points <= bounds.upper))  # NaN is outside, too
+    if outside.any():
+        first = tuple(int(i) for i in np.argwhere(outside)[0])
+        raise InputError(
+            f"initial must lie inside the bounds; {int(outside.any(axis=-1).sum())} of its points do not: "
+            f"variable {first[-1]} of point {first[:-1] if points.ndim == 3 else first[0]} is {points[first]:g}, "
+            f"and its bounds are {bounds.lower[first[-1]]:g} and {bounds.upper[first[-1]]:g}."
+        )
+    return points if space is None else space.encode(points)
