@@ -115,9 +115,7 @@ class MOEAD(Algorithm):
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
         """With a population for the directions."""
-        own, population = self.directions, self.population
-        if own is not None and not isinstance(own, Shared):
-            own = Shared(directions.checked(own))
+        own, population = directions.shared(self.directions), self.population
         if population is None:
             m = shape.objectives
             population = directions.size(m, directions.divisions_for(m, None)) if own is None else own.value.shape[0]

@@ -87,9 +87,7 @@ class NSGA3(Algorithm):
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
         """With a population for the directions."""
-        own, population = self.directions, self.population
-        if own is not None and not isinstance(own, Shared):
-            own = Shared(directions.checked(own))
+        own, population = directions.shared(self.directions), self.population
         if population is None:
             count = directions.size(shape.objectives, self._divisions(shape.objectives))
             population = -(-(count if own is None else own.value.shape[0]) // 4) * 4

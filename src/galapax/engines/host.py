@@ -78,7 +78,9 @@ class Host:
         return tallies
 
     def finish(self, parts: list[Slice]) -> list[Finished]:
-        return [self.clock.call(_finish, (part.span,), part.search, part.carry, part.relative) for part in parts]
+        return [
+            self.clock.call(searching.finish, (part.span,), part.search, part.carry, part.relative) for part in parts
+        ]
 
     def survivors(self, part: Slice) -> Population:
         return self.clock.call(searching.survivors, (), part.carry)
@@ -178,7 +180,3 @@ def _tell(
     own = jax.vmap(random.fold, in_axes=(0, None))(keys, number)
     carry, row = search.tell(asked, own, number, _evaluation(eq_tolerance, raw))
     return carry, searching.kept(row[None]), searching.tally(search, row[None], np.int32(1), carry)
-
-
-def _finish(count: int, search: Search, carry: Carry, cells: Array) -> Finished:
-    return search.finish(carry, cells, count)

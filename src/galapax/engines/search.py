@@ -411,6 +411,11 @@ def run_axes(state: Any) -> Any:
     return jax.tree.map(lambda leaf: None if is_shared(leaf) else 0, state, is_leaf=is_shared)
 
 
+def finish(count: int, search: Search, carry: Carry, cells: Array) -> Finished:
+    """`Search.finish` with what is fixed in a program first."""
+    return search.finish(carry, cells, count)
+
+
 def survivors(carry: Carry) -> Population:
     """The survivors of all runs, (R, n, ...)."""
     return settle(carry).parents

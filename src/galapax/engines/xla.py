@@ -127,7 +127,7 @@ class Xla:
 
     def finish(self, parts: list[Slice]) -> list[Finished]:
         programs = {
-            key: self.clock.program(_finish, (part.span,), (part.search, part.carry, part.relative))
+            key: self.clock.program(searching.finish, (part.span,), (part.search, part.carry, part.relative))
             for key, part in {(part.span, part.place): part for part in parts}.items()
         }
 
@@ -205,10 +205,6 @@ def _static_chunk(length: int, search: Search, keys: Array, carry: Carry, first:
     else:
         carry, history = lax.fori_loop(0, length, partial(body, None), start)
     return carry, searching.kept(history), searching.tally(search, history, jnp.int32(length), carry)
-
-
-def _finish(count: int, search: Search, carry: Carry, cells: Array) -> Finished:
-    return search.finish(carry, cells, count)
 
 
 def _fold_all(keys: Array, number: Any) -> Array:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from galapax.core.algorithm import Shared
 from galapax.core.checks import reals, short
 from galapax.core.errors import InputError
 
@@ -60,6 +61,11 @@ def filled(m: int, population: int) -> np.ndarray:
     regular = layers(m, divisions_for(m, population))[:population]
     rest = np.random.default_rng(m).dirichlet(np.ones(m), population - len(regular))
     return np.concatenate([regular, rest])
+
+
+def shared(given: Any) -> Shared | None:
+    """Directions that a user gave, if any, as all runs share them."""
+    return given if given is None or isinstance(given, Shared) else Shared(checked(given))
 
 
 def checked(directions: Any) -> np.ndarray:

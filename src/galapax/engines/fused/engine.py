@@ -118,7 +118,9 @@ class Fused:
         return tallies
 
     def finish(self, parts: list[Slice]) -> list[Finished]:
-        return [self.clock.call(_finish, (part.span,), part.search, part.carry, part.relative) for part in parts]
+        return [
+            self.clock.call(searching.finish, (part.span,), part.search, part.carry, part.relative) for part in parts
+        ]
 
     def survivors(self, part: Slice) -> Population:
         return self.clock.call(searching.survivors, (), part.carry)
@@ -126,10 +128,6 @@ class Fused:
 
 def _begun(search: Search, keys: Array, initial: Array | None) -> Carry:
     return settled(search.begun(keys, initial))
-
-
-def _finish(count: int, search: Search, carry: Carry, cells: Array) -> Finished:
-    return search.finish(carry, cells, count)
 
 
 def _chunk(
