@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from galapax.core.evaluation import Evaluation, Shape
 from galapax.core.problem import Bounds, Problem
@@ -21,6 +20,7 @@ from galapax.evaluation.lift import Constants, Lifted, call
 from galapax.evaluation.tracing import equations, sequential, text_of, trace_one
 from galapax.numerics import trigonometry
 from galapax.numerics.devices import on_cpu
+from galapax.numerics.equations import ClosedJaxpr, Jaxpr
 from galapax.operators.constraints import onto_constraints
 
 VECTOR_TRIGONOMETRY = os.environ.get("GALAPAX_TRIGONOMETRY") != "libm"  # see trigonometry.py
