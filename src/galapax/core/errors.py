@@ -26,7 +26,7 @@ class EvaluationError(RuntimeError):
     """An objective or constraint failed during a run that was told to stop at failures."""
 
 
-class OutOfMemory(RuntimeError):
+class OutOfMemory(MemoryError):
     """A program whose working memory is known to be more than is free: it was not started."""
 
     def __init__(self, needed: int, free: int) -> None:

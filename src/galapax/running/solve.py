@@ -39,12 +39,17 @@ from galapax.running.together import of_this_process
 
 
 def solve(
-    task: Task, observers: Observers = Observers(), began: float | None = None, known: BlackBox | None = None
+    task: Task,
+    observers: Observers = Observers(),
+    began: float | None = None,
+    known: BlackBox | None = None,
+    so_far: Callable[[list[Result]], Any] = lambda results: results[0],
 ) -> tuple[list[Result], Stop | None]:
     """Run a task: the Result of each solver, and what stopped it early.
 
     Fewer results than solvers come back when it was stopped before a solver's first run. began: when the call did.
-    known: the black box of an earlier attempt, which remembers what it was asked first.
+    known: the black box of an earlier attempt, which remembers what it was asked first. so_far: what an exception of
+    the callback carries as its `result`, from these results.
     """
     began = time.perf_counter() if began is None else began
     observers = of_this_process(task, observers)
@@ -106,7 +111,7 @@ def solve(
         if session is not None:
             session.finish(results[0].message)
         if raised:
-            raised[0].result = results[0]  # type: ignore[attr-defined]
+            raised[0].result = so_far(results)  # type: ignore[attr-defined]
             raise raised[0]
         return results, stopped
 
