@@ -86,7 +86,7 @@ class Torn:
         raise RuntimeError("no more ink")
 
 
-def test_pictures_of_papers_and_of_views_are_whole_or_not_at_all(tmp_path):
+def test_pictures_of_papers_and_of_views_are_whole_or_not_at_all(tmp_path, monkeypatch):
     nothing = {"device": "CPU"}
     paper = Paper("", "", lambda quick, say: nothing, lambda columns: "table", lambda columns: {"a.png": Torn()})
     (tmp_path / "a.png").write_bytes(b"before")
@@ -94,8 +94,8 @@ def test_pictures_of_papers_and_of_views_are_whole_or_not_at_all(tmp_path):
         reproduce(paper, True, tmp_path)
     result = gx.minimize(lambda x: x[0] ** 2, [(-1.0, 1.0)], "random", population=4, generations=2, blackbox=True)
     (tmp_path / "convergence.png").write_bytes(b"before")
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(RuntimeError, match="no more ink"):
-        patch.setattr(type(result.plot), "convergence", lambda plot: Torn())
+    monkeypatch.setattr(type(result.plot), "convergence", lambda plot: Torn())
+    with pytest.raises(RuntimeError, match="no more ink"):
         result.plot.save(tmp_path)
     kept = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     assert kept.pop("measured.json") == b'{"CPU": {"device": "CPU"}}\n' and kept.pop("tables.txt") == b"table\n"
