@@ -86,8 +86,8 @@ def name_of(function: Any, fixed: Any, arguments: Any, rest: Any) -> str | None:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def load(name: str, arguments: Any) -> tuple[jax.stages.Compiled, int] | None:
-    """The program of that name and its size in memory, for arguments like these."""
+def load(name: str, arguments: Any) -> tuple[jax.stages.Compiled, tuple[int, int]] | None:
+    """The program of that name, for arguments like these, and what was saved with it."""
     folder = _folder()
     if folder is None:
         return None
@@ -97,7 +97,7 @@ def load(name: str, arguments: Any) -> tuple[jax.stages.Compiled, int] | None:
         head, body = content[: len(MARK) + 32], content[len(MARK) + 32 :]
         if head != MARK + hashlib.sha256(body).digest():
             return None
-        payload, out_tree, size, lapack = pickle.loads(body)
+        payload, out_tree, sizes, lapack = pickle.loads(body)
         if lapack:
             _ready_lapack()
         in_tree = jax.tree.structure((arguments, {}))
@@ -105,18 +105,20 @@ def load(name: str, arguments: Any) -> tuple[jax.stages.Compiled, int] | None:
         os.utime(path)
     except Exception:  # whatever is wrong with it, compiling mends it
         return None
-    return compiled, size
+    return compiled, sizes
 
 
-def save(name: str, compiled: jax.stages.Compiled, size: int) -> None:
-    """Keep a program for other processes, where that is possible; nothing depends on it."""
+def save(name: str, compiled: jax.stages.Compiled, sizes: tuple[int, int]) -> None:
+    """Keep a program for other processes, where that is possible; nothing depends on it. sizes: of the program and of
+    its working memory.
+    """
     folder = _folder()
     if folder is None:
         return
     part = folder / f"{secrets.token_hex(8)}.part"
     try:
         payload, _, out_tree = serialize_executable.serialize(compiled)
-        body = pickle.dumps((payload, out_tree, size, "lapack_" in (compiled.as_text() or "")))
+        body = pickle.dumps((payload, out_tree, sizes, "lapack_" in (compiled.as_text() or "")))
         part.write_bytes(MARK + hashlib.sha256(body).digest() + body)
         part.replace(folder / f"{name}{SUFFIX}")
         _make_room(folder)
@@ -211,7 +213,7 @@ def _shape_of(tree: Any) -> str:
 
 def _named(value: Any) -> str:
     if isinstance(value, Textual):
-        if " at 0x" in value.text or "callback" in value.text:
+        if not isinstance(value.text, str) or " at 0x" in value.text or "callback" in value.text:
             raise Unnamed
         return f"{_type_name(type(value))}: {value.text}"
     if isinstance(value, PLAIN):

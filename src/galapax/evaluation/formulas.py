@@ -95,6 +95,12 @@ class Formulas:
         """How many rounds of loops an evaluation takes one after another on a device, as far as can be seen."""
         return sum(sequential(program) for program in (self.fun, self.ineq, self.eq) if program is not None)
 
+    @cached_property
+    def primitives(self) -> frozenset[str]:
+        """The operations that the functions are made of."""
+        programs = [program for program in (self.fun, self.ineq, self.eq) if program is not None]
+        return frozenset(e.primitive.name for program in programs for e in equations(program))
+
     def repair(self, consts: Constants, x: Array, bounds: Bounds) -> Array:
         """x (d,) moved by a Newton step towards the constraints that it violates; as it came if it violates none.
 
