@@ -62,6 +62,7 @@ def minimize(
     cache: bool = False,
     asynchronous: bool = False,
     threads: int | None = None,
+    spread: bool = False,
     islands: int | Islands | None = None,
     live: Any = False,
     checkpoint: Any = None,
@@ -128,6 +129,8 @@ def minimize(
         worker waits for the slowest. Such a run cannot be repeated.
     threads: number of threads that compute the runs of an ensemble on a CPU; by default one per core that the process
         may use (or GALAPAX_THREADS). The result is identical to the bit for any number.
+    spread: let all GPUs (or other devices) of the machine evaluate one population together, an equal part each, for
+        objectives that take long or populations of a million. Rounding may differ from a run on one device.
     islands: several populations per run that exchange individuals: a galapax.Islands, or how many. `runs` are then runs
         of whole archipelagos, max_evaluations is that of all islands of a run together, and `population` that of one.
         By default the algorithm is DE for one objective, or EpsilonDE with constraints.
@@ -178,6 +181,7 @@ def minimize(
         "cache": cache,
         "asynchronous": asynchronous,
         "threads": threads,
+        "spread": spread,
         "islands": islands_of(islands),
         "engine": engine,
     }

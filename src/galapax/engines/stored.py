@@ -195,6 +195,8 @@ def _surroundings() -> str:
 
 def _kind(leaf: Any) -> str:
     if isinstance(leaf, jax.Array):
+        if len(leaf.sharding.device_set) > 1:
+            raise Unnamed  # loading programs for several devices was not tried
         return f"{leaf.aval!r} {leaf.aval.weak_type} {leaf.sharding}"
     if isinstance(leaf, np.ndarray | np.generic):
         return f"{leaf.shape} {leaf.dtype}"

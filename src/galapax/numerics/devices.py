@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import jax
+import numpy as np
 from jax._src import xla_bridge  # JAX has no public way to ask whether it has begun
 
 CONFIG: Any = jax.config  # its settings have no types
@@ -28,6 +29,14 @@ def device() -> jax.Device:
 def several() -> list[jax.Device]:
     """The devices that the slices of an ensemble are spread over: all of this process's, unless one was chosen."""
     return [device()] if CONFIG.jax_default_device is not None else jax.local_devices()
+
+
+ROWS = "rows"  # the only axis of a mesh
+
+
+def mesh(count: int) -> jax.sharding.Mesh:
+    """The first of several devices in a row."""
+    return jax.sharding.Mesh(np.array(several()[:count]), (ROWS,))
 
 
 def platform() -> str:

@@ -33,6 +33,8 @@ def choice(task: Task, clock: Clock) -> Choice:
         return Choice("host", "the functions are called as plain Python")
     if asked == "xla":
         return Choice("xla", "as asked")
+    if task.spread:
+        return Choice("xla", f"{task.spread} devices share the population")
     if task.islands is not None:
         if asked != "auto":
             raise InputError(
