@@ -45,7 +45,7 @@ class Carried:
                 for i, name in enumerate(place):
                     self.e.line(f"{name} = {self.e.at(given, self.e.spread(i, node.shape)).text};")
             else:
-                with self.e.over(domain(given.shape)) as index:
+                with self.e.over(domain(given.shape), often=False) as index:
                     full = self.e.full(given.shape, index)
                     self.e.store(place, given, full, self.e.at(given, full))
         self.e.barrier()

@@ -15,7 +15,8 @@ INLINED = {"jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "cu
            "custom_vjp_call_jaxpr"}  # fmt: skip
 SAME = {"copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision"}
 PLAIN_REDUCTIONS = {"reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor"}
-FRESH = {"while", "scan", "cond", "carried", "counter", "given"}  # never the same as another
+FRESH = {"while", "scan", "cond", "carried", "counter", "given", "fresh"}  # never the same as another
+COMBINED = {"reduce_max": "max", "reduce_min": "min", "reduce_and": "and", "reduce_or": "or"}  # two parts of it as one
 LARGEST = 2**30  # elements of an array: places are counted in 32 bits
 
 
@@ -145,8 +146,8 @@ class Graph:
             axis = params["axis"]
             whole = given[0].shape
             return [self._slice(given[0], axis, int(a), int(b), whole) for a, b in itertools.pairwise(starts)]
-        if name in PLAIN_REDUCTIONS and all(given[0].shape[a] == 1 for a in params["axes"]):  # nothing to add up
-            return [self.node("reshape", given, avals[0].shape, given[0].kind)]
+        if name in PLAIN_REDUCTIONS:
+            return [self._reduced(name, given[0], tuple(int(a) for a in params["axes"]), avals[0].shape)]
         if name == "unstack":
             axis = params["axis"] % len(given[0].shape)
             pieces = [self._slice(given[0], axis, i, i + 1, given[0].shape) for i in range(len(avals))]
@@ -156,10 +157,31 @@ class Graph:
             ]
         if name != "sort" and len(avals) != 1:
             raise NotFusible(f"the primitive {name}")
+        if name.startswith("scatter") and math.prod(given[1].shape[:-1]) > 1:
+            # written in place over an array of its own, which can be filled long before
+            own = self.node("fresh", given[:1], given[0].shape, given[0].kind, updates=given[2].size)
+            given = [own, *given[1:]]
         if len(avals) == 1:
             return [self.node(name, given, avals[0].shape, avals[0].dtype, **params)]
         several = self.node(name, given, (len(avals),), avals[0].dtype, **params, multiple=True)
         return self._parts(several, avals)
+
+    def _reduced(self, name: str, given: Node, axes: tuple[int, ...], shape: tuple[int, ...]) -> Node:
+        if all(given.shape[a] == 1 for a in axes):  # nothing to add up
+            return self.node("reshape", (given,), shape, given.kind)
+        if name in COMBINED and given.op == "concatenate" and given.params["dimension"] in axes:
+            # of each part for itself, so that it is known as soon as they are
+            parts = [self._reduced(name, part, axes, shape) for part in given.inputs if part.size]
+            whole = parts[0]
+            for part in parts[1:]:
+                whole = self.node(COMBINED[name], (whole, part), shape, given.kind)
+            return whole
+        if name == "reduce_sum" and given.op == "convert_element_type" and given.inputs[0].kind == "bool":
+            if given.kind == "float64" or (given.kind == "float32" and given.size < 2**24):  # whole numbers add up faster
+                ones = self.node("convert_element_type", given.inputs, given.shape, "int32", new_dtype=np.dtype("int32"))
+                count = self.node(name, (ones,), shape, "int32", axes=axes)
+                return self.node("convert_element_type", (count,), shape, given.kind, new_dtype=np.dtype(given.kind))
+        return self.node(name, (given,), shape, given.kind, axes=axes)
 
     def _slice(self, x: Node, axis: int, start: int, stop: int, shape: tuple[int, ...]) -> Node:
         starts = [start if i == axis else 0 for i in range(len(shape))]

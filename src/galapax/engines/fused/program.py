@@ -18,7 +18,7 @@ from galapax.engines.fused.control import Carried, Inside
 from galapax.engines.fused.graph import Graph, Node
 from galapax.engines.fused.plan import SMALL, domain
 from galapax.engines.fused.prelude import PRELUDE
-from galapax.engines.fused.regions import PART, Regions
+from galapax.engines.fused.regions import Regions
 from galapax.engines.fused.rules import BYTES, STORED
 
 SHARED = 200 * 1024  # bytes of memory that a block on a GPU shares, at most; the rest of its arrays lie in scratch
@@ -216,11 +216,12 @@ def _text(writer: Regions, graph: Graph, inputs: int, outputs: int, many: bool =
     for i, array in enumerate(graph.arrays):
         kind = STORED[array.dtype.name]
         lines.append(f"const {kind} *k{i} = (const {kind} *)p[{inputs + i}];")
-    shared, scratch = PART * writer.parts + writer.table, 0
-    lines.append(f"char *parts = shared, *ahead = shared + {PART * writer.parts}, *team_parts = scratch + {COUNTER};")
+    parts = 16 * (threads // 32) * writer.parts  # prelude.py: PART and TEAM_PART
+    shared, scratch = parts + writer.table, 0
+    lines.append(f"char *parts = shared, *ahead = shared + {parts}, *team_parts = scratch + {COUNTER};")
     lines.append("(void)parts; (void)ahead; (void)team_parts;")
     if writer.team > 1:
-        scratch = COUNTER + 4 * PART * writer.parts
+        scratch = COUNTER + 16 * writer.team * writer.parts
     for buffer in sorted(writer.buffers, key=lambda b: b.size * BYTES[b.kind]):
         size = -(-max(1, buffer.size) * BYTES[buffer.kind] // 16) * 16
         kind = STORED[buffer.kind]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,14 +12,25 @@ from galapax.engines.fused.emit import Buffer, Emitter, known_by
 from galapax.engines.fused.graph import Node, NotFusible, Region
 from galapax.engines.fused.moves import clamped
 from galapax.engines.fused.places import Index, Ref
-from galapax.engines.fused.plan import CONTROL, collective, domain, effort, inner_length, loop_shape, planned, reduces
+from galapax.engines.fused.plan import (
+    CONTROL,
+    collective,
+    domain,
+    effort,
+    inner_length,
+    lengths,
+    loop_axes,
+    loop_shape,
+    planned,
+    reduces,
+)
 from galapax.engines.fused.rules import REDUCTIONS, RUNNING, SHORT, STORED, combine, ctype, neutral
 
 LOCAL = 2**17  # operations that every block of a team rather makes itself
 LOCAL_SIZE = 2**12  # and numbers that it rather adds up or moves itself
-PART = 512  # bytes for the parts that warps make of a reduction
 GROUPED = 1024  # threads that loops with sums are spread over
 SORTED = 4096  # more are not ranked by comparing all pairs
+ROWS = 4  # running sums that are made in one pass
 
 
 class Regions(Emitter):
@@ -50,9 +62,9 @@ class Regions(Emitter):
             self.unseen = False
 
     def part(self) -> int:
-        """Where the warps leave their parts of a reduction, as an offset."""
+        """Where the warps leave their parts of a reduction: the number of a place."""
         self.parts += 1
-        return PART * (self.parts - 1)
+        return self.parts - 1
 
     def know(self, node: Node, place: str | list[str]) -> None:
         """From now on a node is read at a place."""
@@ -61,7 +73,7 @@ class Regions(Emitter):
 
     def write(self, region: Region, outputs: list[Node], targets: dict[int, list[str]]) -> None:
         """Write what it takes to know these outputs. targets: arrays for some of them, {number of the node: names}."""
-        plan = planned(region, outputs, set(targets) - self._done, self._done)
+        plan = planned(region, outputs, set(targets) - self._done, self._done, self.team)
         for level in plan.levels:
             together: dict[tuple[int, ...], list[Node]] = {}
             for root in level:
@@ -75,11 +87,10 @@ class Regions(Emitter):
                 self._loop(shape, roots, targets, totals, local[shape])
             for root in reductions:
                 self._give(root, totals[root.number], slots[root.number])
-            self._pass([r for r in reductions if not local[loop_shape(r)]], slots)
+            self._shared("PASS", [r for r in reductions if not local[loop_shape(r)]], slots)
             if together:
                 self.barrier(all(local.values()))
-            for root in reductions:
-                self._take(root, slots[root.number], local[loop_shape(root)])
+            self._take(reductions, slots, totals, [r for r in reductions if local[loop_shape(r)]])
             for root in level:
                 if collective(root):
                     self._collective(root)
@@ -102,18 +113,23 @@ class Regions(Emitter):
     def _local(self, roots: list[Node]) -> bool:
         """Whether every block of a team rather does all of a loop itself than wait for the others."""
         small = math.prod(loop_shape(roots[0])) <= LOCAL_SIZE
+        small = small and all(r.size + r.params["updates"] <= LOCAL_SIZE for r in roots if r.op == "fresh")
         return self.team > 1 and small and effort(roots, self._done) <= LOCAL
 
     @contextmanager
-    def over(self, shape: tuple[int, ...], group: int = 1, local: bool = False) -> Iterator[tuple[Index, ...]]:
+    def over(
+        self, shape: tuple[int, ...], group: int = 1, local: bool = False, often: bool = True
+    ) -> Iterator[tuple[Index, ...]]:
         """A loop of all threads over the elements of an array; gives the index.
 
         group: so many threads share an element, and split its sums among them. local: each block makes all of it.
+        often: threads are worth having for it.
         """
         size, loop = math.prod(shape), "BLOCK_LOOP" if local else "LOOP"
         self.unseen = True
         width = size if group == 1 else min(size * group, 256 * (1 if local else self.team))
-        self.widest = max(self.widest, width * self.team if local else width)
+        if often:
+            self.widest = max(self.widest, width * self.team if local else width)
         i = self.name("i")
         if group == 1:
             with self.scope(f"{loop}({i}, {size})"):
@@ -140,6 +156,13 @@ class Regions(Emitter):
         own = iter(index)
         return [0 if n == 1 else next(own) for n in shape]
 
+    def each(self, shape: tuple[int, ...], index: Sequence[Index]) -> Iterator[list[Index]]:
+        """The indices of the elements that a thread makes at a place of the loop over an array."""
+        axes = loop_axes(shape)
+        for place in itertools.product(*(range(n) for a, n in enumerate(shape) if a not in axes)):
+            own, inner = iter(index), iter(place)
+            yield [next(own) if a in axes else next(inner) for a in range(len(shape))]
+
     def _loop(
         self,
         shape: tuple[int, ...],
@@ -148,26 +171,29 @@ class Regions(Emitter):
         totals: dict[int, list[tuple[str, str]]],
         local: bool,
     ) -> None:
-        fresh: list[tuple[Node, str]] = []
         group = self._group(shape, roots, local)
+        first = "" if group == 1 else "if (lane == 0) "
+        written: dict[int, tuple[Node, list[str]]] = {}
         with self.over(shape, group, local) as index:
-            depth = len(self.scopes) - 1
+            depth, stores = len(self.scopes) - 1, []
             for root in roots:
                 if reduces(root):
                     self._accumulate(root, index, totals[root.number])
                     continue
-                here = self.full(root.shape, index)
-                value = self._element(root, tuple(here))
-                if value.depth < depth and root.size > 1 and not value.text.isidentifier():
-                    value = self.variable(root.kind, value.text, depth)
                 names = targets.get(root.number) or [self.buffer(root.size, root.kind, local)]
-                for name in names:
-                    self.store(name, root, here, value, "" if group == 1 else "if (lane == 0) ")
-                    self._written.add((root.number, name))
-                fresh.append((root, names[0]))
-                self.scopes[-1].known[known_by(root, here)] = value
-        for root, name in fresh:
-            self.know(root, name)
+                written[root.number] = root, names
+                for here in self.each(root.shape, index):
+                    value = self._element(root, tuple(here))
+                    if value.depth < depth and root.size > 1 and not value.text.isidentifier():
+                        value = self.variable(root.kind, value.text, depth)
+                    stores += [(name, root, here, value) for name in names]
+                    self.scopes[-1].known[known_by(root, here)] = value
+            # at the end, so that the compiler may read ahead: it cannot tell which arrays are others
+            for name, root, here, value in stores:
+                self.store(name, root, here, value, first)
+        for root, names in written.values():
+            self._written.update((root.number, name) for name in names)
+            self.know(root, names[0])
 
     # reductions
 
@@ -186,25 +212,30 @@ class Regions(Emitter):
         return made
 
     def _accumulate(self, root: Node, index: Sequence[Index], totals: list[tuple[str, str]]) -> None:
-        given, axes = root.inputs[0], list(root.params["axes"])
+        given, axes = root.inputs[0], [int(a) for a in root.params["axes"]]
+        if root.size == 1:
+            for full in self.each(given.shape, index):
+                self._add(root, full, axes, *totals[0])
+            return
         free = [a for a in range(len(given.shape)) if a not in axes]
-        for number, (value, place) in enumerate(totals):
-            if root.size == 1:
-                full = self.full(given.shape, index)
-            else:
-                full = [0] * len(given.shape)
-                inner = self.full(tuple(given.shape[a] for a in axes), index)
+        for inner in self.each(lengths(given.shape, tuple(axes)), index):
+            for number, total in enumerate(totals):
+                full: list[Index] = [0] * len(given.shape)
                 for a, i in zip([*axes, *free], [*inner, *self.spread(number, root.shape)], strict=True):
                     full[a] = i
-            part = self.at(given, full)
-            first = "if (lane == 0) " if self.group else ""
-            if root.op in REDUCTIONS:
-                self.line(f"{first}{value} = {combine(REDUCTIONS[root.op], given.kind, value, part.text)};")
-                continue
-            here = full[axes[0]]
-            assert isinstance(here, Ref)
-            test = f"ahead_{self._best_name(root)}({part.text}, {here.text}, {value}, {place})"
-            self.line(f"{first}if ({test}) {{ {value} = {part.text}; {place} = {here.text}; }}")
+                self._add(root, full, axes, *total)
+
+    def _add(self, root: Node, full: list[Index], axes: list[int], value: str, place: str) -> None:
+        given = root.inputs[0]
+        part = self.at(given, full)
+        first = "if (lane == 0) " if self.group else ""
+        if root.op in REDUCTIONS:
+            self.line(f"{first}{value} = {combine(REDUCTIONS[root.op], given.kind, value, part.text)};")
+            return
+        here = full[axes[0]]
+        assert isinstance(here, Ref)
+        test = f"ahead_{self._best_name(root)}({part.text}, {here.text}, {value}, {place})"
+        self.line(f"{first}if ({test}) {{ {value} = {part.text}; {place} = {here.text}; }}")
 
     def _best_name(self, root: Node) -> str:
         return f"{'least' if root.op == 'argmin' else 'most'}_{SHORT[root.inputs[0].kind]}"
@@ -212,36 +243,46 @@ class Regions(Emitter):
     def _give(self, root: Node, totals: list[tuple[str, str]], slots: list[int]) -> None:
         for (value, place), slot in zip(totals, slots, strict=True):
             if root.op in REDUCTIONS:
-                self.line(f"give_{REDUCTIONS[root.op]}_{SHORT[root.inputs[0].kind]}({value}, ROOM({slot}));")
+                self.line(f"GIVE({REDUCTIONS[root.op]}_{SHORT[root.inputs[0].kind]}, {value}, {slot});")
             else:
-                self.line(f"give_{self._best_name(root)}({value}, {place}, ROOM({slot}));")
+                self.line(f"GIVE_BEST({self._best_name(root)}, {value}, {place}, {slot});")
 
-    def _pass(self, reductions: list[Node], slots: dict[int, list[int]]) -> None:
-        """In a team, each block adds up its parts before it meets the others."""
+    def _shared(self, action: str, reductions: list[Node], slots: dict[int, list[int]]) -> None:
+        """In a team the warps of a block share out what it does with its parts: PASS on to others, or FETCH theirs."""
         if not reductions or self.team == 1:
             return
-        self.line("BLOCK_BARRIER")
+        if action == "PASS":
+            self.line("BLOCK_BARRIER")
         every = [(root, slot) for root in reductions for slot in slots[root.number]]
         for number, (root, slot) in enumerate(every):
             if root.op in REDUCTIONS:
                 operation, kind = REDUCTIONS[root.op], root.inputs[0].kind
-                none = neutral(operation, kind)
-                self.line(f"PASS({operation}_{SHORT[kind]}, {none}, {slot}, {number});")
+                self.line(f"{action}({operation}_{SHORT[kind]}, {neutral(operation, kind)}, {slot}, {number});")
             else:
-                self.line(f"PASS_BEST({self._best_name(root)}, {slot}, {number});")
+                self.line(f"{action}_BEST({self._best_name(root)}, {slot}, {number});")
+        if action == "FETCH":
+            self.line("BLOCK_BARRIER")
 
-    def _take(self, root: Node, slots: list[int], local: bool) -> None:
-        names = []
-        kind, own = root.inputs[0].kind, "OWN_" if local else ""
-        for slot in slots:
-            names.append(self.name("r"))
-            if root.op in REDUCTIONS:
-                none = neutral(REDUCTIONS[root.op], kind)
-                text = f"{own}TAKE({REDUCTIONS[root.op]}_{SHORT[kind]}, {none}, {slot})"
-            else:
-                text = f"{own}TAKE_BEST({self._best_name(root)}, {slot})"
-            self.line(f"const {ctype(root.kind)} {names[-1]} = {text};")
-        self.know(root, names)
+    def _take(
+        self,
+        reductions: list[Node],
+        slots: dict[int, list[int]],
+        totals: dict[int, list[tuple[str, str]]],
+        local: list[Node],
+    ) -> None:
+        self._shared("FETCH", [r for r in reductions if r not in local], slots)
+        for root in reductions:
+            names = []
+            kind, own = root.inputs[0].kind, "OWN_" if root in local else ""
+            for slot, (value, place) in zip(slots[root.number], totals[root.number], strict=True):
+                names.append(self.name("r"))
+                if root.op in REDUCTIONS:
+                    none = neutral(REDUCTIONS[root.op], kind)
+                    text = f"{own}TAKE({REDUCTIONS[root.op]}_{SHORT[kind]}, {none}, {slot}, {value})"
+                else:
+                    text = f"{own}TAKE_BEST({self._best_name(root)}, {slot}, {place})"
+                self.line(f"const {ctype(root.kind)} {names[-1]} = {text};")
+            self.know(root, names)
 
     # what takes barriers of its own
 
@@ -266,22 +307,57 @@ class Regions(Emitter):
         return name
 
     def _scanned(self, node: Node) -> None:
+        """Running sums: each thread adds up a piece, learns what comes before it, and adds up again."""
         given, axis = node.inputs[0], node.params["axis"]
         if node.kind == "bool":
             raise NotFusible(f"{node.op} of truth values")
         local = self.team > 1 and node.size <= LOCAL_SIZE
-        source, target = self._in_memory(given), self.buffer(node.size, node.kind, local)
-        n, inner = node.shape[axis], math.prod(node.shape[axis + 1 :])
-        operation, short = RUNNING[node.op], SHORT[node.kind]
-        none, slot, o, i = neutral(operation, node.kind), self.part(), self.name("o"), self.name("o")
-        reverse = int(node.params["reverse"])
-        self.line(
-            f"for (int {o} = 0; {o} < {math.prod(node.shape[:axis])}; {o}++) "
-            f"for (int {i} = 0; {i} < {inner}; {i}++) "
-            f"scan_{operation}_{short}({source} + {o} * {n * inner} + {i}, {target} + {o} * {n * inner} + {i}, "
-            f"{n}, {inner}, {reverse}, {none}, ROOM({slot}), team_parts + {4 * slot}, {int(local)});"
-        )
+        target = self.buffer(node.size, node.kind, local)
+        self.unseen = True
+        n, rest = node.shape[axis], (*node.shape[:axis], *node.shape[axis + 1 :])
+        self.widest = max(self.widest, n * self.team if local else n)
+        if math.prod(rest) <= ROWS:
+            self._pieces(node, target, [self.spread(i, rest) for i in range(math.prod(rest))], local)
+        else:
+            i = self.name("o")
+            with self.scope(f"for (int {i} = 0; {i} < {math.prod(rest)}; {i}++)"):
+                self._pieces(node, target, [self.spread(Ref(i, len(self.scopes) - 1), rest)], local)
+        self.barrier(local)
         self.know(node, target)
+
+    def _pieces(self, node: Node, target: str, rows: list[tuple[Index, ...]], local: bool) -> None:
+        given, axis, n = node.inputs[0], node.params["axis"], node.shape[node.params["axis"]]
+        operation, kind = RUNNING[node.op], ctype(node.kind)
+        what, none, alone = f"{operation}_{SHORT[node.kind]}", neutral(operation, node.kind), int(local)
+        slots = [self.part() for _ in rows]
+        sums, befores = ([self.name("s") for _ in rows] for _ in range(2))
+        if len(rows) == 1 and math.prod(node.shape) > n:  # the next row must not meet what this one still reads
+            self.line("BLOCK_BARRIER" if local or self.team == 1 else "BARRIER")
+
+        def pass_over(totals: list[str], write: bool) -> None:
+            k, p = self.name("k"), self.name("i")
+            with self.scope(f"for (int {k} = PIECE({n}, {alone}); {k} < PIECE_END({n}, {alone}); {k}++)"):
+                depth = len(self.scopes) - 1
+                self.line(f"const int {p} = {f'{n - 1} - {k}' if node.params['reverse'] else k};")
+                values = [self.at(given, (*r[:axis], Ref(p, depth), *r[axis:])) for r in rows]
+                for total, value in zip(totals, values, strict=True):
+                    self.line(f"{total} = {combine(operation, node.kind, total, value.text)};")
+                for r, total in zip(rows if write else (), totals, strict=False):
+                    self.store(target, node, (*r[:axis], Ref(p, depth), *r[axis:]), Ref(total, depth))
+
+        for total in sums:
+            self.line(f"{kind} {total} = {none};")
+        pass_over(sums, write=False)
+        for total, slot in zip(sums, slots, strict=True):
+            self.line(f"PIECE_GIVE({what}, {total}, {slot});")
+        self.line("BLOCK_BARRIER")
+        if self.team > 1 and not local:
+            for number, slot in enumerate(slots):
+                self.line(f"PASS({what}, {none}, {slot}, {number});")
+            self.barrier()
+        for total, before, slot in zip(sums, befores, slots, strict=True):
+            self.line(f"{kind} {before} = PIECE_BEFORE({what}, {none}, {total}, {slot}, {alone});")
+        pass_over(befores, write=True)
 
     def _sorted(self, node: Node) -> None:
         """By counting who comes before: no more than a few thousand are sorted in a run that fits a block."""
@@ -320,12 +396,9 @@ class Regions(Emitter):
     def _scattered(self, node: Node) -> None:
         given, indices, updates = node.inputs
         numbers = node.params["dimension_numbers"]
-        local = self.team > 1 and node.size + updates.size <= LOCAL_SIZE
-        mode, target = str(node.params["mode"]).upper(), self.buffer(node.size, node.kind, local)
-        with self.over(domain(given.shape), local=local) as index:
-            full = self.full(given.shape, index)
-            self.store(target, node, full, self.at(given, full))
-        self.barrier(local)
+        mode, target = str(node.params["mode"]).upper(), self.places[given.number]
+        assert given.op == "fresh" and isinstance(target, str)
+        local = self.team > 1 and next(b.local for b in self.buffers if b.name == target)
         scatter_dims = [a for a in range(len(updates.shape)) if a not in numbers.update_window_dims]
         inserted = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
         kept = [a for a in range(len(given.shape)) if a not in inserted]
