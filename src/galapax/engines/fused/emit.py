@@ -44,6 +44,7 @@ class Emitter:
         self.scopes = [Scope()]
         self.places: dict[int, str | list[str]] = {}  # a node's C array, or the C variables of a small one
         self.parts_of: dict[int, list[str | list[str]]] = {}  # of what has several outputs, where each lies
+        self.rare: set[int] = set()  # nodes that are computed only where they are chosen
         self.ahead: Ahead | None = None
         self._names = 0
 
@@ -87,7 +88,7 @@ class Emitter:
         self.scopes.extend(inner)
 
     def variable(self, kind: str, text: str, depth: int) -> Ref:
-        made = self.name()
+        made, depth = self.name(), max(depth, self.floor)
         self.line(f"const {ctype(kind)} {made} = {text};", depth)
         return Ref(made, depth)
 
@@ -165,6 +166,8 @@ class Emitter:
                 return self.ahead.read(self, node, index)
             if any(n.shape and len(n.shape) != len(node.shape) for n in node.inputs):  # a bitcast to another size
                 raise NotFusible(f"the primitive {node.op} from one shape to another")
+            if node.op == "select_n" and any(n.number in self.rare for n in node.inputs[1:]):
+                return self._choice(node, index)
             given = [self.at(n, _of(index, n.shape)) for n in node.inputs]
             text = ELEMENTWISE[node.op](node, *(g.text for g in given))
             return self.variable(node.kind, text, max(g.depth for g in given))
@@ -181,6 +184,26 @@ class Emitter:
             raise NotFusible(f"the primitive {node.op}")
         return rule(self, node, index)
 
+    def _choice(self, node: Node, index: tuple[Index, ...]) -> Ref:
+        """One of two elements, computed only where it is chosen if that takes long."""
+        which, *cases = node.inputs
+        test = self.at(which, _of(index, which.shape))
+        early = [None if n.number in self.rare else self.at(n, _of(index, n.shape)) for n in cases]
+        depth = max([test.depth, self.depth(index), *(e.depth for e in early if e is not None)])
+        made = self.name()
+        with self.outside(depth):
+            written = []
+            for number, (head, case) in enumerate(zip((f"if (!{test.text})", "else"), cases, strict=True)):
+                with self.detached() as scope:
+                    before, self.floor = self.floor, len(self.scopes) - 1
+                    value = early[number] or self.at(case, _of(index, case.shape))
+                    self.line(f"{made} = {value.text};")
+                    self.floor = before
+                written.append((head, scope))
+            self.line(f"{ctype(node.kind)} {made};")
+            self.branches(written)
+        return Ref(made, depth)
+
     def _read(self, node: Node, place: str | list[str], index: tuple[Index, ...]) -> Ref:
         flat = self.flat(index, node.shape)
         if isinstance(place, str):
@@ -196,9 +219,10 @@ class Emitter:
         return self.variable(node.kind, text, max(flat.depth, self.base))
 
     base = 0  # how deep the present region is: what is read from memory is read there at the earliest
+    floor = 0  # how deep the present branch is: what is computed for it stays in it
 
     def depth(self, index: Sequence[Index]) -> int:
-        return max([self.base, *(i.depth for i in index if isinstance(i, Ref))])
+        return max([self.base, self.floor, *(i.depth for i in index if isinstance(i, Ref))])
 
     group: tuple[int, int] | None = None  # threads that share an element of the present loop, and how deep it is
 

@@ -23,6 +23,8 @@ SCANNED = 32  # longer running sums are made by all threads together
 DEAR, CHEAP = 40, 6  # operations that an element takes
 AXIS, AXES, LOOP = 4, 8, 16  # a thread makes all elements along an axis or several this short, if enough are left
 ENOUGH = 1000  # it does not matter how much more
+RARE = 14  # operations that are worth a branch
+TOGETHER = 12  # arrays that one thread puts side by side
 # operations that all threads of a block make while it waits once for itself, and for other blocks
 WAIT = (2**12, 2**16)
 CONTROL = {"while", "scan", "cond"}
@@ -117,10 +119,13 @@ def inputs(node: Node) -> tuple[Node, ...]:
 
 @dataclass
 class Plan:
-    """stored: numbers of nodes that are written down. levels: the roots of each, in order."""
+    """stored: numbers of nodes that are written down. levels: the roots of each, in order. rare: nodes that are worth
+    computing only where they are chosen.
+    """
 
     stored: set[int] = field(default_factory=set)
     levels: list[list[Node]] = field(default_factory=list)
+    rare: set[int] = field(default_factory=set)
 
 
 def is_root(node: Node, stored: set[int]) -> bool:
@@ -147,7 +152,37 @@ def planned(region: Region, outputs: list[Node], wanted: set[int], done: set[int
             trial = _levels(order, fewer, done)
             if _barriers(trial) < _barriers(levels) and _again(node, order, fewer) <= WAIT[team > 1] * team:
                 stored, levels = fewer, trial
-    return Plan(stored, levels)
+    return Plan(stored, levels, _rare(order, stored))
+
+
+def _rare(order: list[Node], stored: set[int]) -> set[int]:
+    """What only one case of a choice needs, and takes long."""
+    users: dict[int, set[int]] = {}
+    for node in order:
+        for given in inputs(node):
+            users.setdefault(given.number, set()).add(node.number)
+    found = set()
+    for choice in order:
+        if choice.op != "select_n" or len(choice.inputs) != 3 or choice.size <= 1:
+            continue
+        for case in choice.inputs[1:]:
+            own = {choice.number} if choice.inputs.count(case) == 1 else set()
+            cost = 0.0
+            for node in _below(case):
+                if not own or node.op in BASE or is_root(node, stored) or not users.get(node.number, set()) <= own:
+                    continue
+                if reduced_length(node) > 1 or node.op in RUNNING or node.op == "part":  # loops are not for a branch
+                    cost = -math.inf
+                own.add(node.number)
+                cost += _weight(node)
+            if cost >= RARE:
+                found.add(case.number)
+    return found
+
+
+def _below(node: Node) -> list[Node]:
+    """A node and what it needs, each before its inputs, as far as it has the same elements."""
+    return reach([node], lambda n: n.inputs if n.op in ELEMENTWISE or n.op in SHAPING or n.op == "slice" else ())[::-1]
 
 
 def _levels(order: list[Node], stored: set[int], done: set[int]) -> list[list[Node]]:
@@ -190,7 +225,7 @@ def _again(node: Node, order: list[Node], stored: set[int]) -> float:
 
 def _level(root: Node, roots: set[int], level: dict[int, int], done: set[int]) -> int:
     apart = collective(root)
-    own, axes = loop_shape(root), _axes(root)
+    own, axes = loop_shape(root), axes_of(root)
     found = 0
     seen: set[tuple[int, tuple[int, ...] | None]] = set()
     stack = [(n, None if apart else axes if reduces(root) else _through(root, n, axes)) for n in inputs(root)]
@@ -203,7 +238,7 @@ def _level(root: Node, roots: set[int], level: dict[int, int], done: set[int]) -
             node, along = node.inputs[0], None
         if node.number in level and node.number in roots:
             # an element that the same thread has made needs no barrier
-            same = along == _axes(node) and loop_shape(node) == own and not (collective(node) or reduces(node))
+            same = along == axes_of(node) and loop_shape(node) == own and not (collective(node) or reduces(node))
             found = max(found, level[node.number] + (0 if apart or same else 1))
             continue
         stack.extend((n, None if along is None else _through(node, n, along)) for n in inputs(node))
@@ -240,19 +275,36 @@ def _through(node: Node, given: Node, axes: tuple[int, ...]) -> tuple[int, ...] 
     return found
 
 
-def _axes(root: Node) -> tuple[int, ...]:
+def axes_of(root: Node) -> tuple[int, ...]:
     """The axes that threads share out: of a root, or of what it adds up."""
     if not reduces(root):
-        return loop_axes(root.shape)
+        apart = put_together(root)
+        return tuple(a for a in loop_axes(root.shape) if a != apart)
     if root.size == 1:
         return loop_axes(root.inputs[0].shape)
     axes = tuple(int(a) for a in root.params["axes"])
     return tuple(axes[a] for a in loop_axes(lengths(root.inputs[0].shape, axes)))
 
 
+@lru_cache(maxsize=4096)
+def put_together(node: Node) -> int | None:
+    """The axis along which an array is a few others side by side. Threads that made one each would wait for each other,
+    so a thread makes all.
+    """
+    if node.op == "stack" and len(node.inputs) <= TOGETHER and node.size >= LOOP * len(node.inputs):
+        return int(node.params["axis"]) % len(node.shape)
+    if node.op == "transpose":
+        found = put_together(node.inputs[0])
+        return None if found is None else [int(a) for a in node.params["permutation"]].index(found)
+    if node.op in ELEMENTWISE:
+        every = {put_together(n) for n in node.inputs if n.shape == node.shape}
+        return next((a for a in every if a is not None), None)
+    return None
+
+
 def loop_shape(root: Node) -> tuple[int, ...]:
     """The loop that makes a root."""
-    return lengths(root.inputs[0].shape if reduces(root) else root.shape, _axes(root))
+    return lengths(root.inputs[0].shape if reduces(root) else root.shape, axes_of(root))
 
 
 def _stored(order: list[Node], stored: set[int]) -> set[int]:

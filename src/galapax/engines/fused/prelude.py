@@ -42,6 +42,8 @@ FN void team_barrier() {
 #endif
 #define GROUP(g) (g)
 #define LOOP(i, n) for (int i = THREAD; i < (n); i += THREADS)
+#define LOOP_BY(i, n, k) for (int i = THREAD; i < (n); i += (k) * THREADS)
+#define NEXT(i, k, n) (i + (k) * THREADS < (n) ? i + (k) * THREADS : i)
 #define BLOCK_LOOP(i, n) for (int i = threadIdx.x; i < (n); i += BLOCK)
 #define LANE ((int)threadIdx.x & 31)
 #define WARP ((int)threadIdx.x >> 5)
@@ -69,6 +71,8 @@ typedef unsigned long long u64;
 #define BARRIER
 #define BLOCK_BARRIER
 #define LOOP(i, n) for (int i = 0; i < (n); i++)
+#define LOOP_BY(i, n, k) for (int i = 0; i < (n); i += (k))
+#define NEXT(i, k, n) (i + (k) < (n) ? i + (k) : i)
 #define BLOCK_LOOP LOOP
 #define THREAD 0
 #define WARPS 1

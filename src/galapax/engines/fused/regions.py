@@ -14,6 +14,7 @@ from galapax.engines.fused.moves import clamped
 from galapax.engines.fused.places import Index, Ref
 from galapax.engines.fused.plan import (
     CONTROL,
+    axes_of,
     collective,
     domain,
     effort,
@@ -30,15 +31,18 @@ LOCAL = 2**17  # operations that every block of a team rather makes itself
 LOCAL_SIZE = 2**12  # and numbers that it rather adds up or moves itself
 GROUPED = 1024  # threads that loops with sums are spread over
 SORTED = 4096  # more are not ranked by comparing all pairs
+THREADS = 1024  # of a block at most
+SEVERAL = 8  # runs that share a processor; of more, each gets fewer threads
 ROWS = 4  # running sums that are made in one pass
 
 
 class Regions(Emitter):
     """Writes regions: a plan's levels one after another."""
 
-    def __init__(self, team: int = 1) -> None:
+    def __init__(self, team: int = 1, many: int = 1) -> None:
         super().__init__()
         self.team = team  # blocks that make a run together
+        self.many = many  # runs that share a processor
         self.buffers: list[Buffer] = []
         self.parts = 0  # reductions, each with room for a part of every warp
         self.widest = 1  # the largest loop
@@ -74,6 +78,7 @@ class Regions(Emitter):
     def write(self, region: Region, outputs: list[Node], targets: dict[int, list[str]]) -> None:
         """Write what it takes to know these outputs. targets: arrays for some of them, {number of the node: names}."""
         plan = planned(region, outputs, set(targets) - self._done, self._done, self.team)
+        self.rare |= plan.rare
         for level in plan.levels:
             together: dict[tuple[int, ...], list[Node]] = {}
             for root in level:
@@ -118,12 +123,12 @@ class Regions(Emitter):
 
     @contextmanager
     def over(
-        self, shape: tuple[int, ...], group: int = 1, local: bool = False, often: bool = True
+        self, shape: tuple[int, ...], group: int = 1, local: bool = False, often: bool = True, times: int = 1
     ) -> Iterator[tuple[Index, ...]]:
         """A loop of all threads over the elements of an array; gives the index.
 
         group: so many threads share an element, and split its sums among them. local: each block makes all of it.
-        often: threads are worth having for it.
+        often: threads are worth having for it. times: so many elements in one turn of a thread, see `_more`.
         """
         size, loop = math.prod(shape), "BLOCK_LOOP" if local else "LOOP"
         self.unseen = True
@@ -132,7 +137,8 @@ class Regions(Emitter):
             self.widest = max(self.widest, width * self.team if local else width)
         i = self.name("i")
         if group == 1:
-            with self.scope(f"{loop}({i}, {size})"):
+            with self.scope(f"{loop}({i}, {size})" if times == 1 else f"LOOP_BY({i}, {size}, {times})"):
+                self.here = i
                 yield self.spread(Ref(i, len(self.scopes) - 1), shape)
             return
         q = self.name("q")
@@ -142,6 +148,12 @@ class Regions(Emitter):
             self.group = (group, depth)
             yield self.spread(Ref(i, depth), shape)
             self.group = None
+
+    def _times(self, shape: tuple[int, ...], group: int, local: bool) -> int:
+        """How many elements a thread makes in one turn: while it waits for one it goes on with another."""
+        threads = self.team * THREADS if self.many == 1 else 32
+        full = self.many <= SEVERAL and not local and group == 1 and math.prod(shape) >= 2 * threads
+        return 2 if full else 1
 
     def _group(self, shape: tuple[int, ...], roots: list[Node], local: bool) -> int:
         """How many threads share an element of a loop that makes sums."""
@@ -156,9 +168,10 @@ class Regions(Emitter):
         own = iter(index)
         return [0 if n == 1 else next(own) for n in shape]
 
-    def each(self, shape: tuple[int, ...], index: Sequence[Index]) -> Iterator[list[Index]]:
-        """The indices of the elements that a thread makes at a place of the loop over an array."""
-        axes = loop_axes(shape)
+    def each(
+        self, shape: tuple[int, ...], axes: tuple[int, ...], index: Sequence[Index]
+    ) -> Iterator[list[Index]]:
+        """The indices of the elements that a thread makes at a place of the loop over these axes of an array."""
         for place in itertools.product(*(range(n) for a, n in enumerate(shape) if a not in axes)):
             own, inner = iter(index), iter(place)
             yield [next(own) if a in axes else next(inner) for a in range(len(shape))]
@@ -174,19 +187,25 @@ class Regions(Emitter):
         group = self._group(shape, roots, local)
         first = "" if group == 1 else "if (lane == 0) "
         written: dict[int, tuple[Node, list[str]]] = {}
-        with self.over(shape, group, local) as index:
-            depth, stores = len(self.scopes) - 1, []
-            for root in roots:
-                if reduces(root):
-                    self._accumulate(root, index, totals[root.number])
-                    continue
+        times = self._times(shape, group, local)
+        for root in roots:
+            if not reduces(root):
                 names = targets.get(root.number) or [self.buffer(root.size, root.kind, local)]
                 written[root.number] = root, names
-                for here in self.each(root.shape, index):
+        with self.over(shape, group, local, times=times) as index:
+            depth, stores, places = len(self.scopes) - 1, [], [(index, first)]
+            for more in range(1, times):  # the last ones may be made twice, but are not to be added twice
+                i = self.variable("int32", f"NEXT({self.here}, {more}, {math.prod(shape)})", depth)
+                places.append((self.spread(i, shape), f"if ({i.text} != {self.here}) "))
+            for (index, guard), root in itertools.product(places, roots):
+                if reduces(root):
+                    self._accumulate(root, index, totals[root.number], guard)
+                    continue
+                for here in self.each(root.shape, axes_of(root), index):
                     value = self._element(root, tuple(here))
                     if value.depth < depth and root.size > 1 and not value.text.isidentifier():
                         value = self.variable(root.kind, value.text, depth)
-                    stores += [(name, root, here, value) for name in names]
+                    stores += [(name, root, here, value) for name in written[root.number][1]]
                     self.scopes[-1].known[known_by(root, here)] = value
             # at the end, so that the compiler may read ahead: it cannot tell which arrays are others
             for name, root, here, value in stores:
@@ -211,31 +230,31 @@ class Regions(Emitter):
             made.append((value, place))
         return made
 
-    def _accumulate(self, root: Node, index: Sequence[Index], totals: list[tuple[str, str]]) -> None:
+    def _accumulate(self, root: Node, index: Sequence[Index], totals: list[tuple[str, str]], guard: str) -> None:
         given, axes = root.inputs[0], [int(a) for a in root.params["axes"]]
         if root.size == 1:
-            for full in self.each(given.shape, index):
-                self._add(root, full, axes, *totals[0])
+            for full in self.each(given.shape, axes_of(root), index):
+                self._add(root, full, axes, guard, *totals[0])
             return
         free = [a for a in range(len(given.shape)) if a not in axes]
-        for inner in self.each(lengths(given.shape, tuple(axes)), index):
+        reduced = lengths(given.shape, tuple(axes))
+        for inner in self.each(reduced, loop_axes(reduced), index):
             for number, total in enumerate(totals):
                 full: list[Index] = [0] * len(given.shape)
                 for a, i in zip([*axes, *free], [*inner, *self.spread(number, root.shape)], strict=True):
                     full[a] = i
-                self._add(root, full, axes, *total)
+                self._add(root, full, axes, guard, *total)
 
-    def _add(self, root: Node, full: list[Index], axes: list[int], value: str, place: str) -> None:
+    def _add(self, root: Node, full: list[Index], axes: list[int], guard: str, value: str, place: str) -> None:
         given = root.inputs[0]
         part = self.at(given, full)
-        first = "if (lane == 0) " if self.group else ""
         if root.op in REDUCTIONS:
-            self.line(f"{first}{value} = {combine(REDUCTIONS[root.op], given.kind, value, part.text)};")
+            self.line(f"{guard}{value} = {combine(REDUCTIONS[root.op], given.kind, value, part.text)};")
             return
         here = full[axes[0]]
         assert isinstance(here, Ref)
         test = f"ahead_{self._best_name(root)}({part.text}, {here.text}, {value}, {place})"
-        self.line(f"{first}if ({test}) {{ {value} = {part.text}; {place} = {here.text}; }}")
+        self.line(f"{guard}if ({test}) {{ {value} = {part.text}; {place} = {here.text}; }}")
 
     def _best_name(self, root: Node) -> str:
         return f"{'least' if root.op == 'argmin' else 'most'}_{SHORT[root.inputs[0].kind]}"
