@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
+from galapax.engines.fused import ranges
+
 INLINED = {"jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "custom_jvp_call", "custom_vjp_call",
            "custom_vjp_call_jaxpr"}  # fmt: skip
 SAME = {"copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision"}
@@ -79,6 +81,9 @@ class Graph:
         kind = np.dtype(kind).name
         if op in FRESH:
             return self._made(op, inputs, params, shape, kind, self._region)
+        simpler = self._simpler(op, inputs, shape)
+        if simpler is not None:
+            return simpler
         # in the innermost region that it depends on, so that a loop does not compute again what stays the same; but a
         # branch keeps its own, which is not to be computed where another one is taken
         region = max((self._region.branch, *(i.region for i in inputs)), key=lambda r: r.depth)
@@ -88,7 +93,20 @@ class Graph:
             if (key, around) in self._known:
                 return self._known[key, around]
             around = around.parent
+        bounds = ranges.of(op, inputs, shape, kind, params)
+        params = params if bounds is None else params | {"span": bounds}
         return self._known.setdefault((key, region), self._made(op, inputs, params, shape, kind, region))
+
+    def _simpler(self, op: str, inputs: Sequence[Node], shape: tuple[int, ...]) -> Node | None:
+        """What an operation comes to, where the bounds of its inputs say so."""
+        holds = ranges.decided(op, inputs)
+        if holds is not None:
+            return self.constant(np.full(shape, holds), "bool")
+        if op == "select_n" and len(inputs) == 3:
+            bounds = ranges.span(inputs[0])
+            chosen = inputs[1 + bounds[0]] if bounds is not None and bounds[0] == bounds[1] else None
+            return chosen if chosen is not None and chosen.shape == shape else None
+        return None
 
     def _made(self, op: str, inputs: Sequence[Node], params: Any, shape: Any, kind: str, region: Region) -> Node:
         self._count += 1

@@ -97,8 +97,13 @@ FN u32 popcount_u32(u32 x) { return (u32)__builtin_popcount(x); }
 
 FN float add_f32(float a, float b) { return a + b; }
 FN float mul_f32(float a, float b) { return a * b; }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+FN float max_f32(float a, float b) { float c; asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b)); return c; }
+FN float min_f32(float a, float b) { float c; asm("min.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b)); return c; }
+#else
 FN float max_f32(float a, float b) { return (a > b || a != a) ? a : b; }
 FN float min_f32(float a, float b) { return (a < b || a != a) ? a : b; }
+#endif
 FN double add_f64(double a, double b) { return a + b; }
 FN double mul_f64(double a, double b) { return a * b; }
 FN double max_f64(double a, double b) { return (a > b || a != a) ? a : b; }

@@ -435,7 +435,7 @@ class Regions(Emitter):
                 start = self.at(indices, (*batch, k))
                 most = given.shape[axis] - sizes.get(axis, 1)
                 if "CLIP" in mode:
-                    begin: Index = clamped(self, start, most)
+                    begin: Index = clamped(self, start, most, indices)
                 else:
                     begin = self.variable("int32", f"(int){start.text}", start.depth)
                     tests.append(f"{start.text} >= 0 && {start.text} <= {most}")
