@@ -15,7 +15,7 @@ from galapax.engines.fused.ahead import Ahead
 from galapax.engines.fused.graph import Node, NotFusible
 from galapax.engines.fused.moves import MOVES
 from galapax.engines.fused.places import Index, Ref
-from galapax.engines.fused.plan import WRITTEN_OUT, reduced_length
+from galapax.engines.fused.plan import SPLIT, WRITTEN_OUT, reduced_length
 from galapax.engines.fused.rules import ELEMENTWISE, REDUCTIONS, RUNNING, SHORT, combine, ctype, literal, neutral
 
 
@@ -255,18 +255,18 @@ class Emitter:
                 full[a] = i
             return tuple(full)
 
-        if reduced_length(node) <= WRITTEN_OUT:
+        depth = self.depth(index)
+        shared = self.group is not None and self.group[1] == depth and reduced_length(node) >= SPLIT
+        if reduced_length(node) <= WRITTEN_OUT and not shared:
             parts = [self.at(given, whole(self.spread(i, lengths))) for i in range(reduced_length(node))]
-            depth = max([self.depth(index), *(p.depth for p in parts)])
+            depth = max([depth, *(p.depth for p in parts)])
             if not parts:
                 return self.variable(node.kind, neutral(operation, node.kind), depth)
             text = parts[0].text
             for part in parts[1:]:
                 text = combine(operation, node.kind, text, part.text)
             return self.variable(node.kind, text, depth)
-        depth = self.depth(index)
         total = self.name("s")
-        shared = self.group is not None and self.group[1] == depth
         with self.outside(depth):
             self.line(f"{ctype(node.kind)} {total} = {neutral(operation, node.kind)};")
             with self._steps(lengths, shared) as inner:

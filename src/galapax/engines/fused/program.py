@@ -18,11 +18,10 @@ from galapax.engines.fused.control import Carried, Inside
 from galapax.engines.fused.graph import Graph, Node
 from galapax.engines.fused.plan import SMALL, domain
 from galapax.engines.fused.prelude import PRELUDE
-from galapax.engines.fused.regions import SEVERAL, THREADS, Regions
+from galapax.engines.fused.regions import CLUSTER, THREADS, Regions
 from galapax.engines.fused.rules import BYTES, STORED
 
 SHARED = 200 * 1024  # bytes of memory that a block on a GPU shares, at most; the rest of its arrays lie in scratch
-CLUSTER = 16  # blocks that have a barrier of their own; more meet at a counter in memory
 COUNTER = 256  # bytes for it, at the start of a team's scratch
 
 
@@ -208,11 +207,11 @@ def _know(writer: Regions, given: Sequence[Node]) -> None:
 
 def _threads(writer: Regions) -> tuple[int, int]:
     """How many threads a block has, and how many blocks share a processor."""
-    # of many runs several share a processor, and what every thread does for itself is done less often by few
-    share = 4 if writer.many > SEVERAL else 2 if writer.many > 1 else writer.team
-    threads = max(32, min(THREADS, -(-writer.widest // (32 * share)) * 32))
     wide = any(b.kind == "float64" for b in writer.buffers)  # these take twice the registers
-    return threads, max(1, min(writer.many, THREADS // (2 * threads if wide else threads)))
+    room = THREADS // 2 if wide and writer.many > 1 else THREADS
+    # of many runs each has fewer threads: what every thread does for itself is then done less often
+    threads = max(32, min(-(-writer.widest // (32 * writer.team)) * 32, room // writer.many))
+    return threads, min(writer.many, room // threads)
 
 
 def _text(writer: Regions, graph: Graph, inputs: int, outputs: int) -> Text:

@@ -28,11 +28,11 @@ from galapax.engines.fused.plan import (
 from galapax.engines.fused.rules import REDUCTIONS, RUNNING, SHORT, STORED, combine, ctype, neutral
 
 LOCAL = 2**17  # operations that every block of a team rather makes itself
-LOCAL_SIZE = 2**12  # and numbers that it rather adds up or moves itself
+LOCAL_SIZE = (2**12, 2**15)  # and numbers that it rather adds up or moves itself, in a cluster and in a grid
 GROUPED = 1024  # threads that loops with sums are spread over
 SORTED = 4096  # more are not ranked by comparing all pairs
 THREADS = 1024  # of a block at most
-SEVERAL = 8  # runs that share a processor; of more, each gets fewer threads
+CLUSTER = 16  # blocks that have a barrier of their own; more meet at a counter in memory
 ROWS = 4  # running sums that are made in one pass
 
 
@@ -43,6 +43,7 @@ class Regions(Emitter):
         super().__init__()
         self.team = team  # blocks that make a run together
         self.many = many  # runs that share a processor
+        self.own = 0 if team == 1 else LOCAL_SIZE[team > CLUSTER]
         self.buffers: list[Buffer] = []
         self.parts = 0  # reductions, each with room for a part of every warp
         self.widest = 1  # the largest loop
@@ -80,22 +81,23 @@ class Regions(Emitter):
         plan = planned(region, outputs, set(targets) - self._done, self._done, self.team)
         self.rare |= plan.rare
         for level in plan.levels:
-            together: dict[tuple[int, ...], list[Node]] = {}
+            together: dict[tuple[tuple[int, ...], bool], list[Node]] = {}
             for root in level:
                 if not collective(root):
-                    together.setdefault(loop_shape(root), []).append(root)
+                    together.setdefault((loop_shape(root), self._apart(root)), []).append(root)
             reductions = [r for r in level if reduces(r)]
             slots = {r.number: [self.part() for _ in range(r.size)] for r in reductions}
             totals = {r.number: self._totals(r) for r in reductions}
-            local = {shape: self._local(roots) for shape, roots in together.items()}
-            for shape, roots in together.items():
-                self._loop(shape, roots, targets, totals, local[shape])
+            local = {key: key[1] or self._local(roots) for key, roots in together.items()}
+            for key, roots in together.items():
+                self._loop(key[0], roots, targets, totals, local[key])
             for root in reductions:
                 self._give(root, totals[root.number], slots[root.number])
-            self._shared("PASS", [r for r in reductions if not local[loop_shape(r)]], slots)
+            alone = [r for r in reductions if local[loop_shape(r), False]]
+            self._shared("PASS", [r for r in reductions if r not in alone], slots)
             if together:
                 self.barrier(all(local.values()))
-            self._take(reductions, slots, totals, [r for r in reductions if local[loop_shape(r)]])
+            self._take(reductions, slots, totals, alone)
             for root in level:
                 if collective(root):
                     self._collective(root)
@@ -117,9 +119,12 @@ class Regions(Emitter):
 
     def _local(self, roots: list[Node]) -> bool:
         """Whether every block of a team rather does all of a loop itself than wait for the others."""
-        small = math.prod(loop_shape(roots[0])) <= LOCAL_SIZE
-        small = small and all(r.size + r.params["updates"] <= LOCAL_SIZE for r in roots if r.op == "fresh")
+        small = math.prod(loop_shape(roots[0])) <= LOCAL_SIZE[0]
         return self.team > 1 and small and effort(roots, self._done) <= LOCAL
+
+    def _apart(self, root: Node) -> bool:
+        """Whether every block of a team makes a scatter for itself, and so what it scatters into."""
+        return root.op == "fresh" and root.size + root.params["updates"] <= self.own
 
     @contextmanager
     def over(
@@ -151,9 +156,8 @@ class Regions(Emitter):
 
     def _times(self, shape: tuple[int, ...], group: int, local: bool) -> int:
         """How many elements a thread makes in one turn: while it waits for one it goes on with another."""
-        threads = self.team * THREADS if self.many == 1 else 32
-        full = self.many <= SEVERAL and not local and group == 1 and math.prod(shape) >= 2 * threads
-        return 2 if full else 1
+        full = not local and group == 1 and math.prod(shape) >= 2 * self.team * THREADS
+        return 2 if full and self.many == 1 else 1
 
     def _group(self, shape: tuple[int, ...], roots: list[Node], local: bool) -> int:
         """How many threads share an element of a loop that makes sums."""
@@ -330,7 +334,7 @@ class Regions(Emitter):
         given, axis = node.inputs[0], node.params["axis"]
         if node.kind == "bool":
             raise NotFusible(f"{node.op} of truth values")
-        local = self.team > 1 and node.size <= LOCAL_SIZE
+        local = node.size <= self.own
         target = self.buffer(node.size, node.kind, local)
         self.unseen = True
         n, rest = node.shape[axis], (*node.shape[:axis], *node.shape[axis + 1 :])
