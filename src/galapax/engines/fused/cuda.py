@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from galapax.engines.fused.graph import NotFusible
-from galapax.engines.fused.program import CLUSTER, COUNTER, Form, Text
+from galapax.engines.fused.program import COUNTER, Form, Text
+from galapax.engines.fused.regions import CLUSTER
 from galapax.numerics import devices
 from galapax.numerics.cache import default_folder
 

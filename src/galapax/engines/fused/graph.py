@@ -194,11 +194,11 @@ class Graph:
             for part in parts[1:]:
                 whole = self.node(COMBINED[name], (whole, part), shape, given.kind)
             return whole
-        if name == "reduce_sum" and given.op == "convert_element_type" and given.inputs[0].kind == "bool":
-            if given.kind == "float64" or (given.kind == "float32" and given.size < 2**24):  # whole numbers add up faster
-                ones = self.node("convert_element_type", given.inputs, given.shape, "int32", new_dtype=np.dtype("int32"))
-                count = self.node(name, (ones,), shape, "int32", axes=axes)
-                return self.node("convert_element_type", (count,), shape, given.kind, new_dtype=np.dtype(given.kind))
+        counts = name == "reduce_sum" and given.op == "convert_element_type" and given.inputs[0].kind == "bool"
+        if counts and given.kind in ("float32", "float64") and given.size < 2**24:  # whole numbers add up faster
+            ones = self.node("convert_element_type", given.inputs, given.shape, "int32", new_dtype=np.dtype("int32"))
+            count = self.node(name, (ones,), shape, "int32", axes=axes)
+            return self.node("convert_element_type", (count,), shape, given.kind, new_dtype=np.dtype(given.kind))
         return self.node(name, (given,), shape, given.kind, axes=axes)
 
     def _slice(self, x: Node, axis: int, start: int, stop: int, shape: tuple[int, ...]) -> Node:

@@ -200,7 +200,9 @@ def _levels(order: list[Node], stored: set[int], done: set[int]) -> list[list[No
 
 def _barriers(levels: list[list[Node]]) -> int:
     """How often all threads wait for each other."""
-    each = [{"sort": 2, "scatter": 1, "scatter-add": 1}.get(n.op, 2) for level in levels for n in level if collective(n)]
+    each = [
+        {"sort": 2, "scatter": 1, "scatter-add": 1}.get(n.op, 2) for level in levels for n in level if collective(n)
+    ]
     return sum(each) + sum(any(not collective(n) for n in level) for level in levels)
 
 

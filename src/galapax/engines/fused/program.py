@@ -18,7 +18,7 @@ from galapax.engines.fused.control import Carried, Inside
 from galapax.engines.fused.graph import Graph, Node
 from galapax.engines.fused.plan import SMALL, domain
 from galapax.engines.fused.prelude import PRELUDE
-from galapax.engines.fused.regions import CLUSTER, THREADS, Regions
+from galapax.engines.fused.regions import THREADS, Regions
 from galapax.engines.fused.rules import BYTES, STORED
 
 SHARED = 200 * 1024  # bytes of memory that a block on a GPU shares, at most; the rest of its arrays lie in scratch

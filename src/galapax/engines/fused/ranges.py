@@ -7,7 +7,7 @@ outside, need not be computed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from galapax.engines.fused.graph import Node
@@ -47,7 +47,7 @@ def span(node: Node) -> Span | None:
     return known if known is not None else _TYPES.get(node.kind)
 
 
-def of(op: str, inputs: Sequence[Node], shape: tuple[int, ...], kind: str, params: dict[str, object]) -> Span | None:
+def of(op: str, inputs: Sequence[Node], shape: tuple[int, ...], kind: str, params: dict[str, Any]) -> Span | None:
     """The bounds of a node to be made, or None."""
     whole = _TYPES.get(kind)
     if whole is None:
@@ -55,13 +55,12 @@ def of(op: str, inputs: Sequence[Node], shape: tuple[int, ...], kind: str, param
     spans = [span(n) for n in inputs]
     found: Span | None = None
     if op == "literal":
-        value = int(params["value"])  # type: ignore[call-overload]
+        value = int(params["value"])
         found = value, value
     elif op == "iota":
-        found = 0, shape[params["dimension"]] - 1  # type: ignore[call-overload]
+        found = 0, shape[params["dimension"]] - 1
     elif op in ("argmin", "argmax"):
-        (axis,) = params["axes"]  # type: ignore[misc]
-        found = 0, max(0, inputs[0].shape[axis] - 1)
+        found = 0, max(0, inputs[0].shape[params["axes"][0]] - 1)
     elif any(s is None for s in spans):
         return None
     elif op in _SAME or op == "convert_element_type":

@@ -7,10 +7,10 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from galapax.engines.fused.collective import write_collective
 from galapax.engines.fused.control import write_control
 from galapax.engines.fused.emit import Buffer, Emitter, known_by
-from galapax.engines.fused.graph import Node, NotFusible, Region
-from galapax.engines.fused.moves import clamped
+from galapax.engines.fused.graph import Node, Region
 from galapax.engines.fused.places import Index, Ref
 from galapax.engines.fused.plan import (
     CONTROL,
@@ -25,15 +25,13 @@ from galapax.engines.fused.plan import (
     planned,
     reduces,
 )
-from galapax.engines.fused.rules import REDUCTIONS, RUNNING, SHORT, STORED, combine, ctype, neutral
+from galapax.engines.fused.rules import REDUCTIONS, SHORT, STORED, combine, ctype, neutral
 
 LOCAL = 2**17  # operations that every block of a team rather makes itself
 LOCAL_SIZE = (2**12, 2**15)  # and numbers that it rather adds up or moves itself, in a cluster and in a grid
 GROUPED = 1024  # threads that loops with sums are spread over
-SORTED = 4096  # more are not ranked by comparing all pairs
 THREADS = 1024  # of a block at most
 CLUSTER = 16  # blocks that have a barrier of their own; more meet at a counter in memory
-ROWS = 4  # running sums that are made in one pass
 
 
 class Regions(Emitter):
@@ -172,9 +170,7 @@ class Regions(Emitter):
         own = iter(index)
         return [0 if n == 1 else next(own) for n in shape]
 
-    def each(
-        self, shape: tuple[int, ...], axes: tuple[int, ...], index: Sequence[Index]
-    ) -> Iterator[list[Index]]:
+    def each(self, shape: tuple[int, ...], axes: tuple[int, ...], index: Sequence[Index]) -> Iterator[list[Index]]:
         """The indices of the elements that a thread makes at a place of the loop over these axes of an array."""
         for place in itertools.product(*(range(n) for a, n in enumerate(shape) if a not in axes)):
             own, inner = iter(index), iter(place)
@@ -244,10 +240,10 @@ class Regions(Emitter):
         reduced = lengths(given.shape, tuple(axes))
         for inner in self.each(reduced, loop_axes(reduced), index):
             for number, total in enumerate(totals):
-                full: list[Index] = [0] * len(given.shape)
+                place: list[Index] = [0] * len(given.shape)
                 for a, i in zip([*axes, *free], [*inner, *self.spread(number, root.shape)], strict=True):
-                    full[a] = i
-                self._add(root, full, axes, guard, *total)
+                    place[a] = i
+                self._add(root, place, axes, guard, *total)
 
     def _add(self, root: Node, full: list[Index], axes: list[int], guard: str, value: str, place: str) -> None:
         given = root.inputs[0]
@@ -307,20 +303,15 @@ class Regions(Emitter):
                 self.line(f"const {ctype(root.kind)} {names[-1]} = {text};")
             self.know(root, names)
 
-    # what takes barriers of its own
-
     def _collective(self, node: Node) -> None:
-        if node.op in RUNNING:
-            self._scanned(node)
-        elif node.op == "sort":
-            self._sorted(node)
-        elif node.op in CONTROL:
+        """What takes barriers of its own."""
+        if node.op in CONTROL:
             self.parts_of[node.number] = write_control(self, node)
         else:
-            self._scattered(node)
+            write_collective(self, node)
         self._done.add(node.number)
 
-    def _in_memory(self, node: Node) -> str:
+    def in_memory(self, node: Node) -> str:
         """The array of a node that was written down."""
         place = self.places.get(node.number)
         if isinstance(place, str):
@@ -328,131 +319,3 @@ class Regions(Emitter):
         name = self.buffer(node.size, node.kind)
         self._copy(node, name)
         return name
-
-    def _scanned(self, node: Node) -> None:
-        """Running sums: each thread adds up a piece, learns what comes before it, and adds up again."""
-        given, axis = node.inputs[0], node.params["axis"]
-        if node.kind == "bool":
-            raise NotFusible(f"{node.op} of truth values")
-        local = node.size <= self.own
-        target = self.buffer(node.size, node.kind, local)
-        self.unseen = True
-        n, rest = node.shape[axis], (*node.shape[:axis], *node.shape[axis + 1 :])
-        self.widest = max(self.widest, n * self.team if local else n)
-        if math.prod(rest) <= ROWS:
-            self._pieces(node, target, [self.spread(i, rest) for i in range(math.prod(rest))], local)
-        else:
-            i = self.name("o")
-            with self.scope(f"for (int {i} = 0; {i} < {math.prod(rest)}; {i}++)"):
-                self._pieces(node, target, [self.spread(Ref(i, len(self.scopes) - 1), rest)], local)
-        self.barrier(local)
-        self.know(node, target)
-
-    def _pieces(self, node: Node, target: str, rows: list[tuple[Index, ...]], local: bool) -> None:
-        given, axis, n = node.inputs[0], node.params["axis"], node.shape[node.params["axis"]]
-        operation, kind = RUNNING[node.op], ctype(node.kind)
-        what, none, alone = f"{operation}_{SHORT[node.kind]}", neutral(operation, node.kind), int(local)
-        slots = [self.part() for _ in rows]
-        sums, befores = ([self.name("s") for _ in rows] for _ in range(2))
-        if len(rows) == 1 and math.prod(node.shape) > n:  # the next row must not meet what this one still reads
-            self.line("BLOCK_BARRIER" if local or self.team == 1 else "BARRIER")
-
-        def pass_over(totals: list[str], write: bool) -> None:
-            k, p = self.name("k"), self.name("i")
-            with self.scope(f"for (int {k} = PIECE({n}, {alone}); {k} < PIECE_END({n}, {alone}); {k}++)"):
-                depth = len(self.scopes) - 1
-                self.line(f"const int {p} = {f'{n - 1} - {k}' if node.params['reverse'] else k};")
-                values = [self.at(given, (*r[:axis], Ref(p, depth), *r[axis:])) for r in rows]
-                for total, value in zip(totals, values, strict=True):
-                    self.line(f"{total} = {combine(operation, node.kind, total, value.text)};")
-                for r, total in zip(rows if write else (), totals, strict=False):
-                    self.store(target, node, (*r[:axis], Ref(p, depth), *r[axis:]), Ref(total, depth))
-
-        for total in sums:
-            self.line(f"{kind} {total} = {none};")
-        pass_over(sums, write=False)
-        for total, slot in zip(sums, slots, strict=True):
-            self.line(f"PIECE_GIVE({what}, {total}, {slot});")
-        self.line("BLOCK_BARRIER")
-        if self.team > 1 and not local:
-            for number, slot in enumerate(slots):
-                self.line(f"PASS({what}, {none}, {slot}, {number});")
-            self.barrier()
-        for total, before, slot in zip(sums, befores, slots, strict=True):
-            self.line(f"{kind} {before} = PIECE_BEFORE({what}, {none}, {total}, {slot}, {alone});")
-        pass_over(befores, write=True)
-
-    def _sorted(self, node: Node) -> None:
-        """By counting who comes before: no more than a few thousand are sorted in a run that fits a block."""
-        axis, keys = int(node.params["dimension"]), int(node.params["num_keys"])
-        operands = node.inputs
-        shape = operands[0].shape
-        if shape[axis] > SORTED:
-            raise NotFusible(f"sorting {shape[axis]} numbers")
-        sources = [self._in_memory(n) for n in operands]
-        local = self.team > 1 and operands[0].size * shape[axis] <= LOCAL
-        targets = [self.buffer(n.size, n.kind, local) for n in operands]
-        inner = math.prod(shape[axis + 1 :])
-        with self.over(domain(shape), local=local) as index:
-            here = self.full(shape, index)
-            own = self.flat(here, shape)
-            start = self.flat([0 if a == axis else i for a, i in enumerate(here)], shape)
-            j, rank = self.name("k"), self.name("s")
-            mine, first = (v if isinstance(v, int) else v.text for v in (own, start))
-            place = here[axis] if isinstance(here[axis], int) else here[axis].text  # type: ignore[union-attr]
-            self.line(f"int {rank} = 0;")
-            test = f"{j} < {place}"
-            for source, operand in reversed(list(zip(sources[:keys], operands, strict=False))):
-                a, b = f"{source}[{first} + {j} * {inner}]", f"{source}[{mine}]"
-                less = f"({a} < {b} || ({b} != {b} && {a} == {a}))" if operand.kind[0] == "f" else f"({a} < {b})"
-                more = f"({b} < {a} || ({a} != {a} && {b} == {b}))" if operand.kind[0] == "f" else f"({b} < {a})"
-                test = f"({less} || (!{more} && {test}))"
-            self.line(f"for (int {j} = 0; {j} < {shape[axis]}; {j}++) {rank} += {test};")
-            for source, target in zip(sources, targets, strict=True):
-                self.line(f"{target}[{first} + {rank} * {inner}] = {source}[{mine}];")
-        self.barrier(local)
-        if node.params.get("multiple"):
-            self.parts_of[node.number] = list(targets)
-        else:
-            self.know(node, targets[0])
-
-    def _scattered(self, node: Node) -> None:
-        given, indices, updates = node.inputs
-        numbers = node.params["dimension_numbers"]
-        mode, target = str(node.params["mode"]).upper(), self.places[given.number]
-        assert given.op == "fresh" and isinstance(target, str)
-        local = self.team > 1 and next(b.local for b in self.buffers if b.name == target)
-        scatter_dims = [a for a in range(len(updates.shape)) if a not in numbers.update_window_dims]
-        inserted = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
-        kept = [a for a in range(len(given.shape)) if a not in inserted]
-        sizes = {a: updates.shape[w] for a, w in zip(kept, numbers.update_window_dims, strict=True)}
-        with self.over(domain(updates.shape), local=local) as index:
-            here = self.full(updates.shape, index)
-            batch = [here[a] for a in scatter_dims]
-            own: list[Index] = [0] * len(given.shape)
-            for axis, window in zip(kept, numbers.update_window_dims, strict=True):
-                own[axis] = here[window]
-            for axis, place in zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True):
-                own[axis] = batch[place]
-            tests = []
-            for k, axis in enumerate(numbers.scatter_dims_to_operand_dims):
-                start = self.at(indices, (*batch, k))
-                most = given.shape[axis] - sizes.get(axis, 1)
-                if "CLIP" in mode:
-                    begin: Index = clamped(self, start, most, indices)
-                else:
-                    begin = self.variable("int32", f"(int){start.text}", start.depth)
-                    tests.append(f"{start.text} >= 0 && {start.text} <= {most}")
-                own[axis] = self.plus(own[axis], begin)
-            value = self.at(updates, here)
-            flat = self.flat(own, given.shape)
-            where = f"{target}[{flat if isinstance(flat, int) else flat.text}]"
-            if node.op == "scatter":
-                action = f"{where} = ({STORED[node.kind]}){value.text};"
-            elif node.kind in ("float32", "float64", "int32", "uint32"):
-                action = f"ATOMIC_ADD(&{where}, {value.text});"
-            else:
-                raise NotFusible(f"scatter-add of {node.kind}")
-            self.line(f"if ({' && '.join(tests) or '1'}) {action}")
-        self.barrier(local)
-        self.know(node, target)
