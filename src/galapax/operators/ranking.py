@@ -204,7 +204,7 @@ def ranks_by_chains(objectives: Array, violation: Array | None = None, block: in
     return jnp.zeros(n, jnp.int32).at[order].set(settled[:n])
 
 
-def ranks_by_blocks(objectives: Array, block: int = 512) -> Array:
+def ranks_by_blocks(objectives: Array, block: int = 256) -> Array:
     """Ranks for two objectives without constraints, in O(n log n) comparisons and n / block steps for a GPU.
 
     It is `ranks_by_sweep` with a block of points in one step: those of earlier blocks push a point back behind all

@@ -210,6 +210,7 @@ class Emitter:
             where = flat if isinstance(flat, Ref) else Ref(str(flat), 0)
             if node.op == "given" and isinstance(flat, int):  # it never changes
                 return self.variable(node.kind, f"{place}[{flat}]", 0)
+            self.looked = self.looked or node.op != "given"
             return self.variable(node.kind, f"{place}[{where.text}]", max(where.depth, self.base))
         if isinstance(flat, int):
             return Ref(place[flat], self.base)
@@ -218,6 +219,7 @@ class Emitter:
             text = f"({flat.text} == {i} ? {place[i]} : {text})"
         return self.variable(node.kind, text, max(flat.depth, self.base))
 
+    looked = False  # whether something that changes was read since the last barrier
     base = 0  # how deep the present region is: what is read from memory is read there at the earliest
     floor = 0  # how deep the present branch is: what is computed for it stays in it
 

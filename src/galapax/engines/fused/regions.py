@@ -62,7 +62,7 @@ class Regions(Emitter):
         self.line("BLOCK_BARRIER" if local and self.team > 1 else "BARRIER")
         if not local or self.team == 1:
             self.barriers += 1
-            self.unseen = False
+            self.unseen = self.looked = False
 
     def part(self) -> int:
         """Where the warps leave their parts of a reduction: the number of a place."""
