@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 
 from galapax.core.algorithm import Algorithm
-from galapax.core.errors import InputError
+from galapax.core.errors import InputError, amount
 from galapax.numerics import devices, processes
 
 CACHED = (
@@ -42,7 +42,7 @@ def runs_that_fit(size: int, row: int, population: int) -> int:
     free = devices.free_memory()
     if size > free:
         raise InputError(
-            f"one run with a population of {population} needs at least {size / 2**30:.1f} GiB and "
-            f"{free / 2**30:.1f} GiB are free on the {devices.device().device_kind}: use a smaller population."
+            f"one run with a population of {population} needs at least {amount(size)} and "
+            f"{amount(free)} are free on the {devices.device().device_kind}: use a smaller population."
         )
     return max(1, int(0.5 * free / (2 * size + row)))  # twice the state for what a generation needs besides it
