@@ -15,7 +15,7 @@ from galapax.engines.fused.ahead import Ahead
 from galapax.engines.fused.graph import Node, NotFusible
 from galapax.engines.fused.moves import MOVES
 from galapax.engines.fused.places import Index, Ref
-from galapax.engines.fused.plan import SPLIT, WRITTEN_OUT, reduced_length
+from galapax.engines.fused.plan import WRITTEN_OUT, reduced_length
 from galapax.engines.fused.rules import ELEMENTWISE, REDUCTIONS, RUNNING, SHORT, combine, ctype, literal, neutral
 
 
@@ -226,6 +226,7 @@ class Emitter:
     def depth(self, index: Sequence[Index]) -> int:
         return max([self.base, self.floor, *(i.depth for i in index if isinstance(i, Ref))])
 
+    split = WRITTEN_OUT + 1  # steps of a sum that threads share, if there are enough of them
     group: tuple[int, int] | None = None  # threads that share an element of the present loop, and how deep it is
 
     @contextmanager
@@ -258,7 +259,7 @@ class Emitter:
             return tuple(full)
 
         depth = self.depth(index)
-        shared = self.group is not None and self.group[1] == depth and reduced_length(node) >= SPLIT
+        shared = self.group is not None and self.group[1] == depth and reduced_length(node) >= self.split
         if reduced_length(node) <= WRITTEN_OUT and not shared:
             parts = [self.at(given, whole(self.spread(i, lengths))) for i in range(reduced_length(node))]
             depth = max([depth, *(p.depth for p in parts)])

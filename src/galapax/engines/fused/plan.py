@@ -18,7 +18,6 @@ from galapax.engines.fused.rules import ELEMENTWISE, HEAVY, REDUCTIONS, RUNNING
 SMALL = 6  # numbers that every thread keeps for itself, in registers
 SEVERAL = 20  # sums over many elements that all threads make in one pass
 WRITTEN_OUT = 16  # steps of a sum that are written one after another
-SPLIT = 8  # steps of a sum that threads share, if there are enough of them
 ROW = 64  # steps of a sum that a thread makes on the way; a longer one is written down
 SCANNED = 32  # longer running sums are made by all threads together
 DEAR, CHEAP = 40, 6  # operations that an element takes
@@ -373,10 +372,10 @@ def _cone(roots: list[Node], stored: set[int]) -> list[Node]:
     return [n for n in reach(roots, inputs_of) if n in roots or n.number not in stored]
 
 
-def inner_length(roots: list[Node], stored: set[int]) -> int:
-    """The longest sum that a loop over these roots makes on the way."""
+def inner_length(roots: list[Node], stored: set[int], least: int) -> int:
+    """The longest sum, of at least so many steps, that a loop over these roots makes on the way."""
     lengths = [reduced_length(n) for n in _cone(roots, stored) if n.op in REDUCTIONS and not reduces(n)]
-    return max((n for n in lengths if n >= SPLIT), default=1)
+    return max((n for n in lengths if n >= least), default=1)
 
 
 def effort(roots: list[Node], stored: set[int]) -> float:

@@ -31,6 +31,8 @@ LOCAL = 2**17  # operations that every block of a team rather makes itself
 LOCAL_SIZE = (2**12, 2**15)  # and numbers that it rather adds up or moves itself, in a cluster and in a grid
 GROUPED = 1024  # threads that loops with sums are spread over
 THREADS = 1024  # of a block at most
+SPLIT = 8  # steps of a sum that threads of a team share
+SEVERAL = 8  # runs that share a processor; more keep it busy, so that less work is less time
 CLUSTER = 16  # blocks that have a barrier of their own; more meet at a counter in memory
 
 
@@ -41,6 +43,7 @@ class Regions(Emitter):
         super().__init__()
         self.team = team  # blocks that make a run together
         self.many = many  # runs that share a processor
+        self.split = SPLIT if team > 1 else self.split
         self.own = 0 if team == 1 else LOCAL_SIZE[team > CLUSTER]
         self.buffers: list[Buffer] = []
         self.parts = 0  # reductions, each with room for a part of every warp
@@ -77,7 +80,8 @@ class Regions(Emitter):
     def write(self, region: Region, outputs: list[Node], targets: dict[int, list[str]]) -> None:
         """Write what it takes to know these outputs. targets: arrays for some of them, {number of the node: names}."""
         plan = planned(region, outputs, set(targets) - self._done, self._done, self.team)
-        self.rare |= plan.rare
+        if self.team > 1 or self.many > SEVERAL:  # a few threads that wait for each other lose more by branches
+            self.rare |= plan.rare
         for level in plan.levels:
             together: dict[tuple[tuple[int, ...], bool], list[Node]] = {}
             for root in level:
@@ -159,7 +163,7 @@ class Regions(Emitter):
 
     def _group(self, shape: tuple[int, ...], roots: list[Node], local: bool) -> int:
         """How many threads share an element of a loop that makes sums."""
-        length, size = inner_length(roots, self._done), math.prod(shape)
+        length, size = inner_length(roots, self._done, self.split), math.prod(shape)
         group, room = 1, GROUPED * (1 if local else self.team)
         while 2 * group <= min(32, length // 2) and 2 * group * size <= room:
             group *= 2
