@@ -178,6 +178,7 @@ def test_a_checkpoint_goes_on_in_slices_as_wide_as_they_were(monkeypatch, tmp_pa
 
     def wide(runs):
         monkeypatch.setattr(computation, "width", lambda *given: runs)
+        monkeypatch.setattr(memory, "AMPLE", 0.0)
         monkeypatch.setattr(memory, "runs_that_fit", lambda *given: runs)
 
     def noted(run, rows):
