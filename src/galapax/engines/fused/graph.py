@@ -6,10 +6,12 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+
+from galapax.engines.fused import libraries
 
 INLINED = {"jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "custom_jvp_call", "custom_vjp_call",
            "custom_vjp_call_jaxpr"}  # fmt: skip
@@ -134,9 +136,15 @@ class Graph:
                 return self.inline(nested.jaxpr, nested.consts, given)
             if isinstance(nested, Jaxpr):
                 return self.inline(nested, (), given)
-            raise NotFusible(f"the primitive {name}")
+            _unknown(name)
         if name in SAME:
             return given
+        if name in libraries.INSTEAD:
+            program = libraries.written_out(name, equation.invars[0].aval)
+            return self.inline(program.jaxpr, program.consts, given)
+        if name == "platform_index":  # this engine is a platform that JAX does not know: what is meant for all others
+            platforms = params["platforms"]
+            return [self.constant(platforms.index(None), avals[0].dtype)] if None in platforms else _unknown(name)
         control = {"while": self._while, "scan": self._scan, "cond": self._cond}.get(name)
         if control is not None:
             return control(params, given, avals)
@@ -155,7 +163,7 @@ class Graph:
                 for p, a in zip(pieces, avals, strict=True)
             ]
         if name != "sort" and len(avals) != 1:
-            raise NotFusible(f"the primitive {name}")
+            _unknown(name)
         if len(avals) == 1:
             return [self.node(name, given, avals[0].shape, avals[0].dtype, **params)]
         several = self.node(name, given, (len(avals),), avals[0].dtype, **params, multiple=True)
@@ -236,11 +244,18 @@ class Graph:
 
     def _cond(self, params: dict[str, Any], given: list[Node], avals: list[Any]) -> list[Node]:
         which, inputs = given[0], given[1:]
+        if which.op == "literal":
+            branch = params["branches"][which.params["value"]]
+            return self.inline(branch.jaxpr, branch.consts, inputs)
         regions = [
             self.within(lambda region, b=branch: self.inline(b.jaxpr, b.consts, inputs), True)  # type: ignore[misc]
             for branch in params["branches"]
         ]
         return self._parts(self.node("cond", (which,), (len(avals),), "int32", regions=regions), avals)
+
+
+def _unknown(name: str) -> NoReturn:
+    raise NotFusible(f"the primitive {name}")
 
 
 def reach(outputs: Iterable[Node], inputs_of: Callable[[Node], Iterable[Node]]) -> list[Node]:
