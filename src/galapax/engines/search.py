@@ -18,6 +18,7 @@ from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.problem import Bounds
 from galapax.core.record import FAILED, KEPT, Columns, Record
 from galapax.core.stop import CODES, RUNNING, Rules, Stop
+from galapax.engines.mending import mended_alone, turns
 from galapax.engines.resample import resampled
 from galapax.measures.hypervolumes import hypervolume_by_generation
 from galapax.numerics import random
@@ -82,6 +83,7 @@ class Search:
     algorithm: hyper-parameters that differ between the runs are (R,), all others single numbers.
     objective, consts: of a traced problem; None where somebody else evaluates.
     repairs: so many candidates a generation are moved onto the constraints, by the objective's `repair`.
+    differences: whether they are by differences of values instead, which the engine measures (see mending.py).
     freeze: whether runs can finish before others.
     leaves: whether the engine's loop ends with the last run that goes on; a run by itself then needs no copy of its
         state from before.
@@ -97,6 +99,7 @@ class Search:
     shape: Shape = static(Shape())  # noqa: RUF009 (a field)
     objective: Traced | None = static(None)  # noqa: RUF009
     repairs: int = static(0)
+    differences: bool = static(False)
     freeze: bool = static(True)
     leaves: bool = static(False)
     with_x: bool = static(False)
@@ -154,7 +157,7 @@ class Search:
     def ask(self, carry: Carry, number: Any) -> Carry:
         """The carry with `state.candidates` (R, n, d) as they are to be evaluated for generation `number` (from 1)."""
         state = settle(carry)
-        if self.repairs:
+        if self.repairs and not self.differences:
             state = state._replace(candidates=self._repaired(state.candidates, number))
         return Carry(state, None if carry.frozen is None else Frozen(None, carry.frozen.marks))
 
@@ -220,6 +223,8 @@ class Search:
     def generation(self, carry: Carry, keys: Array, number: Any, ends: bool | None = None) -> tuple[Carry, Array]:
         """Ask, evaluate and tell at once, for a traced objective. keys: of the generation."""
         asked = self.ask(carry, number)
+        if self.differences:
+            asked = mended_alone(self, asked, number)
         evaluation = self.evaluate(asked)
         if self.resamples:
             asked, evaluation = resampled(self, asked, keys, number, evaluation)
@@ -264,14 +269,13 @@ class Search:
         return jax.vmap(one)(keys, state.candidates, state.parents.x)
 
     def _repaired(self, candidates: Array, number: Any) -> Array:
-        """The rows take turns, as many each time, so that the work is the same in every generation."""
         objective = self.objective
         assert objective is not None
 
         def repair(x: Array) -> Array:
             return objective.repair(self.consts, x, self.bounds)
 
-        turn = (number * self.repairs + jnp.arange(self.repairs, dtype=jnp.int32)) % candidates.shape[1]
+        turn = turns(self, candidates.shape[1], number)
         return candidates.at[:, turn].set(jax.vmap(jax.vmap(repair))(candidates[:, turn]))  # codes have no slope
 
     def counts(self, asked: Carry, number: Any) -> Array:
