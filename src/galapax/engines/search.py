@@ -308,24 +308,25 @@ class Search:
         """Whether the state before the last step is kept, for runs that were finished by then."""
         return not (self.leaves and keys.shape[0] == 1)
 
+    def rests(self, state: Any) -> Array:
+        """What the searches say of themselves, codes (R,)."""
+
+        def one(algorithm: Algorithm, state: Any) -> Array:
+            return algorithm.rests(state, self.bounds, self.rules.tolerance).astype(state.candidates.dtype)
+
+        return jax.vmap(one, in_axes=(self.setting_axes, run_axes(state)))(self.algorithm, state)
+
     def _rests(self, state: Any, number: Any, ends: bool | None) -> Array:
-        """What the searches say of themselves, codes (R,), at the end of a round."""
-        kind = state.candidates.dtype
-
-        def ask(state: Any) -> Array:
-            def one(algorithm: Algorithm, state: Any) -> Array:
-                return algorithm.rests(state, self.bounds, self.rules.tolerance).astype(kind)
-
-            return jax.vmap(one, in_axes=(self.setting_axes, run_axes(state)))(self.algorithm, state)
+        """The same at the end of a round; before it, they go on."""
 
         def silence(state: Any) -> Array:
-            return jnp.full(state.candidates.shape[0], RUNNING, kind)
+            return jnp.full(state.candidates.shape[0], RUNNING, state.candidates.dtype)
 
         if ends is False:
             return silence(state)
         if ends or self.round == 1:
-            return ask(state)
-        return lax.cond(number % self.round == 0, ask, silence, state)
+            return self.rests(state)
+        return lax.cond(number % self.round == 0, self.rests, silence, state)
 
     def _cycled(self, state: Any, keys: Array, number: Any, ends: bool | None) -> Any:
         """The state after what follows a period of generations, where this one ends it."""
