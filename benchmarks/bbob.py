@@ -8,8 +8,8 @@ python -m cocopp -o ppdata coco/default coco/pycma-bipop         COCO's own tabl
 
 One run an instance, each a single call of `gx.minimize`, on one core; functions are spread over processes. With --batch
 all instances of a function are one computation, on the device that JAX finds: one search each, which does not restart,
-so that it says how fast a device gets through a suite rather than what `minimize` would find. galapax's evaluations are counted at the
-ends of generations, a peer's one by one. Run lengths are as they were, not bootstrapped.
+so that it says how fast a device gets through a suite rather than what `minimize` would find. galapax's evaluations are
+counted at the ends of generations, a peer's one by one. Run lengths are as they were, not bootstrapped.
 """
 
 from __future__ import annotations
