@@ -11,8 +11,6 @@ from typing import Any, NoReturn
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from galapax.engines.fused import libraries
-
 INLINED = {"jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "custom_jvp_call", "custom_vjp_call",
            "custom_vjp_call_jaxpr"}  # fmt: skip
 SAME = {"copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision"}
@@ -139,9 +137,6 @@ class Graph:
             _unknown(name)
         if name in SAME:
             return given
-        if name in libraries.INSTEAD:
-            program = libraries.written_out(name, equation.invars[0].aval)
-            return self.inline(program.jaxpr, program.consts, given)
         if name == "platform_index":  # this engine is a platform that JAX does not know: what is meant for all others
             platforms = params["platforms"]
             return [self.constant(platforms.index(None), avals[0].dtype)] if None in platforms else _unknown(name)

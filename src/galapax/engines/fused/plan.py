@@ -59,7 +59,7 @@ def collective(node: Node) -> bool:
     """Whether making it takes barriers of its own."""
     if node.op in RUNNING:
         return node.shape[node.params["axis"]] > SCANNED
-    return node.op in CONTROL or node.op == "sort" or (node.op in ("scatter", "scatter-add") and not single(node))
+    return node.op in CONTROL or node.op in ("sort", "cholesky") or (node.op in ("scatter", "scatter-add") and not single(node))
 
 
 def domain(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -207,7 +207,7 @@ def _stored(order: list[Node], stored: set[int]) -> set[int]:
 
 def _expands(user: Node, node: Node, cost: float) -> bool:
     """Whether the user would compute elements of the node several times over."""
-    if user.op == "sort" or user.op in RUNNING:
+    if user.op in ("sort", "cholesky") or user.op in RUNNING:
         return collective(user) or cost > CHEAP
     if user.op in CONTROL:  # a loop reads it in each round
         return cost > 1
@@ -217,8 +217,8 @@ def _expands(user: Node, node: Node, cost: float) -> bool:
         return cost > CHEAP and user.size >= 2 * node.size
     if user.op == "dot_general":
         return cost > 2
-    if user.op in RUNNING:
-        return cost > 2
+    if user.size <= SMALL and reduced_length(user) > 1 and not reduces(user):
+        return cost > DEAR  # a short sum, which every thread makes for itself
     return cost > CHEAP and user.size >= 2 * node.size and user.op not in ("concatenate", "stack")
 
 

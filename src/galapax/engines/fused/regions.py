@@ -250,6 +250,8 @@ class Regions(Emitter):
             self._scanned(node)
         elif node.op == "sort":
             self._sorted(node)
+        elif node.op == "cholesky":
+            self._factored(node)
         elif node.op in CONTROL:
             self.parts_of[node.number] = write_control(self, node)
         else:
@@ -316,6 +318,15 @@ class Regions(Emitter):
             self.parts_of[node.number] = list(targets)
         else:
             self.know(node, targets[0])
+
+    def _factored(self, node: Node) -> None:
+        """Each matrix by one warp: its columns follow from each other, and a warp waits for nobody."""
+        target = self.buffer(node.size, node.kind)
+        self._copy(node.inputs[0], target)
+        count, dim = math.prod(node.shape[:-2]), node.shape[-1]
+        self.line(f"cholesky_{SHORT[node.kind]}({target}, {count}, {dim});")
+        self.barrier()
+        self.know(node, target)
 
     def _scattered(self, node: Node) -> None:
         given, indices, updates = node.inputs
