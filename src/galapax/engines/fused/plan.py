@@ -59,7 +59,11 @@ def collective(node: Node) -> bool:
     """Whether making it takes barriers of its own."""
     if node.op in RUNNING:
         return node.shape[node.params["axis"]] > SCANNED
-    return node.op in CONTROL or node.op in ("sort", "cholesky") or (node.op in ("scatter", "scatter-add") and not single(node))
+    return (
+        node.op in CONTROL
+        or node.op in ("sort", "cholesky")
+        or (node.op in ("scatter", "scatter-add") and not single(node))
+    )
 
 
 def domain(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -250,7 +250,7 @@ FN void scan_##N(const T *in, T *out, int length, int stride, int reverse, T non
 """
 
 _CHOLESKY = r"""
-/* matrices d x d become their lower factors, what is above the diagonal stays; NaN where one is not positive definite */
+/* matrices d x d become their lower factors, what is above the diagonal stays; NaN where not positive definite */
 #ifdef __CUDACC__
 #define CHOLESKY(T, N, ROOT) \
 FN void cholesky_##N(T *all, int count, int d) { \
