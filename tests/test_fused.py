@@ -189,6 +189,16 @@ def test_many_random_expressions(steps):
     random_expression(steps)
 
 
+def test_short_sums_of_dear_numbers_are_not_made_by_every_thread_anew():
+    def good_ones(x, turned):
+        values = jnp.sum(jnp.sin(x @ turned), axis=1)
+        good = jnp.isfinite(values)
+        return jnp.where(good, values, jnp.inf), jnp.sum(good.astype(x.dtype))
+
+    text = program.of_function(jax.make_jaxpr(good_ones)(np.zeros((12, 20), "f"), np.zeros((20, 20), "f")))
+    assert text.body.count("sinf(") == 1
+
+
 def test_what_has_no_rule_is_named():
     with pytest.raises(NotFusible, match="fft"):
         program.of_function(jax.make_jaxpr(lambda x: jnp.abs(jnp.fft.fft(x)))(TABLE[:, 0].astype("f")))
