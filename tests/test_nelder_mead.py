@@ -86,8 +86,6 @@ def test_it_is_for_black_boxes_with_few_evaluations_alone():
     ):
         leg = policy.next(gx.CMAES(), [], 400.0, lambda: 0.5)
         assert isinstance(leg.algorithm, NelderMead) == simplex
-    assert (
-        gx.minimize(valley, BOX, blackbox=True, max_evaluations=40).nit == 35
-    )  # 4, 3, then one by one
+    assert gx.minimize(valley, BOX, blackbox=True, max_evaluations=40).nit == 35  # 4, 3, then one by one
     assert gx.minimize(valley, BOX, "cmaes", blackbox=True, max_evaluations=42).nit == 6
     assert gx.minimize(valley, BOX, blackbox=True, generations=6).nfev == 42
