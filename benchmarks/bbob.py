@@ -7,8 +7,9 @@ python benchmarks/bbob.py --compare default.json pycma.json --ecdf ecdf.png --co
 python -m cocopp -o ppdata coco/default coco/pycma-bipop         COCO's own tables and figures
 
 One run an instance, each a single call of `gx.minimize`, on one core; functions are spread over processes. With --batch
-all instances of a function are one computation, on the device that JAX finds. galapax's evaluations are counted at the
-ends of generations, a peer's one by one. Run lengths are as they were, not bootstrapped.
+all instances of a function are one computation, on the device that JAX finds: one search each, which does not restart,
+so that it says how fast a device gets through a suite rather than what `minimize` would find. galapax's evaluations are
+counted at the ends of generations, a peer's one by one. Run lengths are as they were, not bootstrapped.
 """
 
 from __future__ import annotations
@@ -98,6 +99,7 @@ def _plan(given: argparse.Namespace) -> dict[str, Any]:
         elif settings:
             raise SystemExit("--set needs --algorithm NAME.")
         name = given.algorithm + "".join(f"-{key}={value}" for key, value in settings.items())
+        name += "-one-search" if given.batch else ""
     kind = f"peer {name}" if given.peer else f"galapax {name} {settings or ''}".strip()
     return {
         "label": given.label or name,
@@ -129,7 +131,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="added to the instance's number, which seeds its run")
     parser.add_argument("--dtype", default="float64", help="in float32 the steps of x are too coarse for f2, f10-f13")
     parser.add_argument("--jobs", type=int, default=len(cores()), help="processes, each on a core of its own")
-    parser.add_argument("--batch", action="store_true", help="all instances at once, on the device that JAX finds")
+    parser.add_argument("--batch", action="store_true", help="all instances at once, one search each")
     parser.add_argument("--label", help="how tables and folders call it")
     parser.add_argument("--save", type=Path, metavar="FILE.json", help="keep the runs")
     parser.add_argument("--compare", type=Path, nargs="+", metavar="FILE.json", help="show kept runs, run nothing")
@@ -144,6 +146,10 @@ def main() -> None:
     else:
         if given.batch and given.peer:
             raise SystemExit("--batch is for galapax, not for a --peer.")
+        if given.batch and given.restarts not in ("auto", "none"):
+            raise SystemExit("--batch makes one search an instance: leave --restarts out.")
+        if given.batch:
+            given.restarts = "none"
         jobs = 0 if given.batch else max(1, min(given.jobs, len(cores())))
         work = pieces(given.dims, given.functions, given.instances, max(1, jobs))
         results = [run_all(_plan(given), work, jobs, given.save)]

@@ -24,7 +24,9 @@ NAMES = [f"g{i:02d}" for i in range(1, 25) if i != 20]
 
 
 def vectorized(problem: gx.Problem) -> gx.Problem:
-    """The same problem as functions of many solutions, which nothing derives: neither repair nor polish."""
+    """The same problem as functions of many solutions, whose constraints are repaired by differences, like a black
+    box's.
+    """
 
     def many(function: Any) -> Any:
         return None if function is None else jax.vmap(function)
@@ -71,7 +73,7 @@ def main() -> None:
     parser.add_argument("--evaluations", type=int, default=500_000, help="per run")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--polish", action="store_true", help="refine the best of each run by its gradient")
-    parser.add_argument("--without-derivatives", action="store_true", help="neither repair nor polish")
+    parser.add_argument("--without-derivatives", action="store_true", help="repair by differences of values")
     given = parser.parse_args()
     settings = {name: ast.literal_eval(value) for name, value in (pair.split("=") for pair in given.set)}
     algorithm = algorithms.get(given.algorithm, **settings)

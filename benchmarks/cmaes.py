@@ -1,7 +1,8 @@
 """A generation of CMA-ES in 20 variables, alone and a thousand runs at once: `python benchmarks/cmaes.py`.
 
 The objective is a rotated ellipsoid, whose matrix product a peer pays for, too. On a CPU a process is bound to one
-core; pycma (pip install cma), where it is installed, makes the same generations beside it. Times wait for the device.
+core; pycma (pip install cma), where it is installed, makes the same generations beside it. On a GPU both engines do:
+what XLA compiles, and one kernel for whole runs (engine="fused"). Times wait for the device.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def rotation(dim: int) -> Any:
     return np.linalg.qr(np.random.default_rng(0).normal(size=(dim, dim)))[0]
 
 
-def ours(runs: int, generations: int, dtype: str, dim: int = DIM) -> float:
+def ours(runs: int, generations: int, dtype: str, engine: str, dim: int = DIM) -> float:
     """Microseconds a generation."""
     import jax.numpy as jnp
 
@@ -33,7 +34,7 @@ def ours(runs: int, generations: int, dtype: str, dim: int = DIM) -> float:
     def call() -> float:
         result = gx.minimize(
             ellipsoid, [(-5.0, 5.0)] * dim, "cmaes", generations=generations, runs=runs, dtype=dtype, history=False,
-            tolerance=0, progress=False,
+            tolerance=0, progress=False, engine=engine,
         )  # fmt: skip
         return float(result.timings["device"])
 
@@ -66,10 +67,11 @@ def main() -> None:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     print(f"CMA-ES, {DIM} variables, {SAMPLES} samples, microseconds a generation on {jax.devices()[0].device_kind}")
     print(f"{'':24} {'all runs':>10} {'a run':>10}")
-    for dtype in ("float32", "float64"):
-        for runs, generations in ((1, 3000), (1000, 100 if cpu else 1000)):
-            took = ours(runs, generations, dtype)
-            print(f"{dtype}, {runs:4} runs        {took:10.1f} {took / runs:10.2f}", flush=True)
+    for engine in ("xla",) if cpu else ("xla", "fused"):
+        for dtype in ("float32", "float64"):
+            for runs, generations in ((1, 3000), (1000, 100 if cpu else 1000)):
+                took = ours(runs, generations, dtype, engine)
+                print(f"{engine:6} {dtype}, {runs:4} runs {took:10.1f} {took / runs:10.2f}", flush=True)
     if cpu and (peer := pycma(1000)) is not None:
         print(f"pycma, one run           {peer:10.1f} {peer:10.2f}")
 

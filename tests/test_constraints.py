@@ -17,7 +17,15 @@ from galapax.evaluation.failures import summarise
 from galapax.evaluation.formulas import trace
 from galapax.numerics import random
 from galapax.operators.adaptation import remember
-from galapax.operators.constraints import epsilon_level, first_level, onto_constraints, relaxed, shortest_step
+from galapax.operators.constraints import (
+    differences,
+    epsilon_level,
+    first_level,
+    nearby,
+    onto_constraints,
+    relaxed,
+    shortest_step,
+)
 from galapax.operators.selection import best_index, no_worse
 
 # --- the comparison ---------------------------------------------------------------------------------------------------
@@ -240,8 +248,8 @@ def test_searches_agree_that_came_to_rest_at_the_best_feasible_point(before, bes
 REPAIRING = gx.EpsilonDE(population=20, repaired=0.25, relaxed=20.0)
 
 
-def on_the_circle(**settings):
-    return gx.minimize(lambda x: x[0], [(-2.0, 3.0)] * 2, REPAIRING, **{"eq": circle, "generations": 10, **settings})
+def on_the_circle(fun=lambda x: x[0], **settings):
+    return gx.minimize(fun, [(-2.0, 3.0)] * 2, REPAIRING, **{"eq": circle, "generations": 10, **settings})
 
 
 def test_evaluations_of_repaired_candidates_are_counted():
@@ -253,16 +261,62 @@ def test_evaluations_of_repaired_candidates_are_counted():
 
 
 @pytest.mark.slow
-def test_inequalities_and_black_boxes_are_not_repaired():
+def test_inequalities_are_not_repaired():
     assert on_the_circle(eq=None, ineq=circle).nfev == 200
-    assert on_the_circle(blackbox=True).nfev == 200
 
 
-def test_constraints_that_cannot_be_differentiated_are_not_repaired():
-    outside = jax.custom_vjp(circle)  # which JAX differentiates backwards only
-    outside.defvjp(lambda x: (circle(x), x), lambda x, g: (2 * x * g,))
-    res = gx.minimize(lambda x: x[0], [(-2.0, 3.0)] * 2, gx.EpsilonDE(population=20), eq=outside, generations=5)
-    assert res.nfev == 5 * 20
+def numpy_circle(x):
+    return float(x[0] ** 2 + x[1] ** 2 - 1.0)
+
+
+def backwards():
+    function = jax.custom_vjp(circle)
+    function.defvjp(lambda x: (circle(x), x), lambda x, g: (2 * x * g,))
+    return function
+
+
+UNDERIVED = {
+    "called": lambda: on_the_circle(generations=5, eq=numpy_circle, blackbox=True),
+    "of many": lambda: on_the_circle(
+        generations=5, fun=lambda x: x[:, 0], eq=jax.vmap(circle), vectorized=True, polish=False
+    ),
+    "backwards only": lambda: on_the_circle(generations=5, eq=backwards(), polish=False),
+}
+
+
+@pytest.mark.parametrize("kind", ["called", *(pytest.param(k, marks=pytest.mark.slow) for k in list(UNDERIVED)[1:])])
+def test_what_jax_cannot_derive_is_repaired_by_differences_of_as_many_values(kind):
+    """Black boxes, functions of many solutions, and functions that JAX differentiates backwards only: the same points
+    to the digits that differences leave.
+    """
+    derived, other = on_the_circle(generations=5, polish=False), UNDERIVED[kind]()
+    assert other.nfev == derived.nfev == 5 * 35
+    np.testing.assert_allclose(other.history.mean, derived.history.mean, rtol=1e-4)
+
+
+def test_a_black_box_is_called_as_often_as_is_counted():
+    calls = []
+
+    def counted(x):
+        calls.append(x)
+        return numpy_circle(x)
+
+    assert on_the_circle(generations=5, eq=counted, blackbox=True).nfev == len(calls) == 5 * 35
+
+
+def test_few_evaluations_of_a_black_box_are_not_spent_on_differences():
+    assert on_the_circle(generations=None, max_evaluations=19 * 35, blackbox=True, eq=numpy_circle).nit == 19 * 35 // 20
+    assert on_the_circle(generations=None, max_evaluations=20 * 35, blackbox=True, eq=numpy_circle).nit == 20
+
+
+def test_differences_are_derivatives_and_stay_in_the_box():
+    with jax.enable_x64(True):
+        box = gx.Bounds(np.array([0.0, -1.0, 2.0]), np.array([4.0, 1.0, 2.0]))
+        x = jnp.asarray([4.0, -1.0, 2.0])
+        points = nearby(x, box)
+        assert points.shape == (4, 3) and jnp.all((points >= box.lower) & (points <= box.upper))
+        values = jax.vmap(lambda x: jnp.stack([x[0] ** 2 * x[1], x[2] + x[0]]))(points)
+        np.testing.assert_allclose(differences(points, values), [[-8.0, 16.0, 0.0], [1.0, 0.0, 0.0]], rtol=1e-5)
 
 
 def test_runs_of_an_ensemble_repair_as_they_do_alone():

@@ -78,6 +78,8 @@ def crossing(x, i):
         jnp.lexsort((x[:, 0], i // 10)), x.T @ x, x @ x[:3].T, jnp.einsum("ij,ij->i", x, x), jnp.sum(x[:, None] < x[None], axis=1),
         jnp.sum(jnp.tile(x[:, 0], 12)[None, :] >= jnp.arange(-2.0, 2.0, 0.4)[:, None], axis=1), jnp.max(jnp.tile(x, (9, 1)), axis=0),
         jnp.zeros(5).at[jnp.abs(i) % 5].add(1.0), jnp.median(x[:, 0]), x - jnp.mean(x, axis=0), jnp.max(jnp.abs(x)),
+        jnp.linalg.cholesky(x.T @ x), jax.vmap(lambda r: jnp.linalg.cholesky(jnp.eye(3) + jnp.outer(r, r)))(x[:4]),
+        jnp.isnan(jnp.linalg.cholesky(x[:3])), jnp.diagonal(x[:3]), jnp.trace(x),
     ]  # fmt: skip
 
 
@@ -233,6 +235,15 @@ def test_a_run_is_the_one_that_xla_makes():
 
 
 @needs_cc
+def test_an_objective_of_few_candidates_is_written_once(monkeypatch):
+    """Short sums over candidates, such as how many failed, are every thread's own; what they add up is not."""
+    texts, text_of = [], engine.kernels.text_of
+    monkeypatch.setattr(engine.kernels, "text_of", lambda *given: texts.append(text_of(*given)) or texts[-1])
+    run("native", "cmaes", lambda x: jnp.sum(jnp.cbrt(jnp.array([[1.0, 2.0], [3.0, 4.0]] * 9) @ x)), population=8)
+    assert texts[0].body.count("cbrt(") == 1
+
+
+@needs_cc
 def test_runs_of_an_ensemble_are_those_made_alone():
     alone, several = run("native", first_run=2), run("native", runs=3)
     np.testing.assert_array_equal(several.runs.x[2], alone.x)
@@ -271,7 +282,7 @@ def test_a_sweep_has_each_run_s_own_hyper_parameters():
 
 CONSTRAINED = {"cde": {"x_generations": 3, "y_generations": 2}, "epsilon_de": {}, "de": {}}
 WHOLE_RUNS = [
-    *((name, "rastrigin", dtype) for name in ("ga", "de", "ep", "fep", "pso", "random") for dtype in CLOSE),
+    *((name, "rastrigin", dtype) for name in ("ga", "de", "ep", "fep", "pso", "cmaes", "random") for dtype in CLOSE),
     *((name, problem, "float64") for name in CONSTRAINED for problem in ("g05", "g07", "g11")),
     ("de", "g07", "float32"),
     ("lsrtde", "ackley", "float64"),
@@ -371,7 +382,7 @@ def on_a_gpu():
         pytest.skip(str(error))
 
 
-@pytest.mark.parametrize("name", ["ga", "de", "fep", "cde", "epsilon_de"])
+@pytest.mark.parametrize("name", ["ga", "de", "fep", "cmaes", "cde", "epsilon_de"])
 def test_on_a_gpu_the_fused_run_is_the_one_that_xla_makes(name):
     on_a_gpu()
     constrained = name in ("cde", "epsilon_de")

@@ -443,7 +443,7 @@ def test_vectorized_is_the_same_as_one_at_a_time(runs):
 
 
 def test_vectorized_with_constraints_is_the_same_as_one_at_a_time():
-    # DE, since EpsilonDE repairs candidates with the derivatives of functions of one solution only
+    # DE, since EpsilonDE repairs by differences where it takes many solutions, which differ in the last digits
     single = solve(algorithm="de", ineq=lambda x: 3.0 - x[0], eq=lambda x: x[0] + x[1], generations=40)
     many = solve(
         lambda x: jax.vmap(bowl)(x),

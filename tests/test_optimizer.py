@@ -270,3 +270,62 @@ def test_a_point_that_waits_twice_is_told_twice():
     opt._points[1] = opt._points[0]
     opt.tell(opt.ask()[[1, 0]], [1.0, 2.0])
     assert opt.generation == 0 and len(opt.ask()) == 2
+
+
+# --- restarts ---------------------------------------------------------------------------------------------------------
+
+
+def bumps(x):
+    """Rastrigin's function of rows x (n, d), off centre."""
+    moved = np.atleast_2d(x) - 0.4
+    return 10 * moved.shape[1] + np.sum(moved**2 - 10 * np.cos(2 * np.pi * moved), axis=1)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "restarts", "most"),
+    [("cmaes", "ipop", 1500), pytest.param(None, "auto", 8000, marks=pytest.mark.slow)],
+)
+def test_it_restarts_as_minimize_does(algorithm, restarts, most):
+    """The same points in the same order, over several searches."""
+    box, seen, asked = [(-5.0, 5.3)] * 2, [], []
+
+    def one(x):
+        seen.append(np.array(x))
+        return float(bumps(x)[0])
+
+    options = {"restarts": restarts, "max_evaluations": most, "seed": 4}
+    want = gx.minimize(one, box, algorithm, blackbox=True, target=-1.0, **options)
+    opt = gx.Optimizer(algorithm, box, **options)
+    while opt.nfev < want.nfev:
+        asked.append(opt.ask())
+        opt.tell(asked[-1], bumps(asked[-1]))
+        assert opt.best.fun <= bumps(asked[-1]).min()
+    np.testing.assert_allclose(np.concatenate(asked), np.stack(seen), rtol=0, atol=1e-9)
+    assert opt.best.fun == want.fun and opt.best.nfev == want.nfev and opt.best.nit == want.nit
+    assert len({len(x) for x in asked}) > 1 and "searches" in opt.best.message
+
+
+def test_a_named_algorithm_does_not_restart_unless_asked():
+    opt = gx.Optimizer("cmaes", [(-5.0, 5.3)] * 2, seed=4)
+    while opt.generation < 400:
+        x = opt.ask()
+        assert len(x) == 6
+        opt.tell(x, bumps(x))
+    assert np.abs(x - x[0]).max() < 1e-6 and opt.best.message == "Told 400 generations."
+
+
+def test_five_searches_that_agree_are_told_of():
+    opt = gx.Optimizer("cmaes", [(-5.0, 5.3)] * 2, restarts="plain")
+    assert opt.ask().shape == (6, 2)
+    while opt.generation < 2000 and (opt.generation == 0 or opt.best.stop != "tolerance"):
+        x = opt.ask()
+        opt.tell(x, np.sum((x - 1.0) ** 2, axis=1))
+    assert opt.best.stop == "tolerance" and opt.best.message.endswith("of 6 searches.")
+    np.testing.assert_allclose(opt.best.x, 1.0, atol=1e-8)
+
+
+def test_restarts_of_several_objectives_are_refused():
+    opt = gx.Optimizer("nsga2", [(0.0, 1.0)] * 2, population=8, restarts="plain")
+    x = opt.ask()
+    with pytest.raises(gx.InputError, match="restarts apply to one objective, and values has 2 columns"):
+        opt.tell(x, x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
+from copy import copy
 from typing import Any
 
 import jax
@@ -19,7 +20,8 @@ from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.problem import EQ_TOLERANCE, Problem, as_bounds, check_tolerance
 from galapax.core.record import Record
-from galapax.core.stop import NEVER, Rules, Stop
+from galapax.core.restarts import FOUND, Leg, Past, Restarts, found
+from galapax.core.stop import NEVER, RUNNING, Rules, Stop, of_code
 from galapax.core.variables import Space, as_space, is_variables
 from galapax.engines import programs
 from galapax.engines.search import Carry, Finished, Search
@@ -29,7 +31,8 @@ from galapax.evaluation.formulas import trace
 from galapax.numerics import random
 from galapax.results.front import front_of, knee
 from galapax.results.result import Result
-from galapax.running.arguments import starting_genes
+from galapax.running.arguments import TOLERANCE, starting_genes
+from galapax.running.searches import Course
 
 
 class Optimizer:
@@ -46,7 +49,11 @@ class Optimizer:
         With declared variables, x holds their numbers (for text, the index of the choice), and `named(x)` returns the
         values by name. From a Problem it takes the variables, the tolerance on equalities and, for algorithms that move
         candidates onto them (EpsilonDE), the formulas of the constraints; the evaluation is still up to you.
-    generations, max_evaluations: your budget, for algorithms that plan with it (LSHADE).
+    generations, max_evaluations: your budget, for algorithms that plan with it (LSHADE, and restarts).
+    restarts: what follows a search that has converged or makes no more progress, as in `minimize`: another one, with
+        "plain", "ipop", "bipop" or "portfolio"; "auto", the default, is "portfolio" if you name no algorithm and it is
+        CMA-ES, else None: the search goes on where it is. Searches can differ in how many points `ask` returns. `best`
+        is the best of all, and its `stop` becomes TOLERANCE once five searches found it; you decide when to end.
     initial: points to start from, as in `minimize`.
     Several workers may take a few points each with `ask(k)`, and tell them in any order.
     It makes the same random draws as `minimize` with the same seed and run number. If the problem has constraints, also
@@ -67,6 +74,7 @@ class Optimizer:
         initial: Any = None,
         eq_tolerance: float | None = None,
         dtype: str = "float64",
+        restarts: str | Restarts | None = "auto",
     ) -> None:
         problem = bounds if isinstance(bounds, Problem) else None
         self._space: Space | None = None if problem is None else problem.space
@@ -87,6 +95,7 @@ class Optimizer:
         limits = {"generations": generations, "max_evaluations": max_evaluations}
         known = (None if limit is None else whole(limit, name, 1) for name, limit in limits.items())
         self.algorithm = solver
+        self._restarts = algorithms.restarts_of(restarts, None if algorithm is not None else solver)
         self._budget = Budget(*known)
         self.bounds = (
             as_bounds(bounds if problem is None else problem.bounds) if self._space is None else self._space.bounds
@@ -100,6 +109,11 @@ class Optimizer:
         self._dtype = dtype
         self._shape: Shape | None = None
         self._keys = random.run_keys(self.seed, int(run), 1)
+        self._course = Course(0, 0, self._keys[0])  # the searches that are over
+        self._number = 0  # generations of the present one
+        self._spent = 0  # evaluations of it
+        self._before: Result | None = None  # the best of those that are over
+        self._leg = self._next() if self._restarts is not None else Leg(solver, "first")
         with self._precision():
             self._traced = None if problem is None else self._repairing(problem.coded())
             self._search = self._new(Shape())
@@ -118,16 +132,20 @@ class Optimizer:
         return trace(problem, self._dtype)
 
     def _new(self, shape: Shape) -> Search:
-        """The search for evaluations of this shape."""
-        algorithm = self.algorithm
-        if self._shape is not None and algorithm.population is None:  # as many as were asked for already
+        """The present search, for evaluations of this shape."""
+        algorithm, budget = self._leg.algorithm, self._budget
+        if self._restarts is not None:
+            most = min(self._leg.evaluations, self._left)
+            budget = Budget(None, None if math.isinf(most) else int(most))
+        first = not self._course.past
+        if first and self._shape is not None and algorithm.population is None:  # as many as were asked for already
             algorithm = dataclasses.replace(algorithm, population=self._asked.state.candidates.shape[1])
-        bound = algorithm.bind(self.bounds.dim, shape, self._budget)
+        bound = algorithm.bind(self.bounds.dim, shape, budget)
         traced = self._traced
         return Search(
             algorithm=jax.tree.map(lambda leaf: np.asarray(leaf, self._dtype), bound),
             bounds=(self.bounds if self._space is None else self._space.genes).rounded(self._dtype),
-            rules=Rules(NEVER, -math.inf, NEVER).as_arrays(self._dtype),
+            rules=Rules(NEVER, -math.inf, NEVER, tolerance=TOLERANCE[self._dtype]).as_arrays(self._dtype),
             consts=None if traced is None else traced.consts,
             shape=shape,
             objective=None if traced is None else traced.formulas,
@@ -142,7 +160,7 @@ class Optimizer:
         if self._search.algorithm.steady:
             return int(self._asked.state.candidates.shape[1])
         with self._precision():
-            counts = programs.call(Search.counts, (), self._search, self._asked, np.int32(self.generation + 1))
+            counts = programs.call(Search.counts, (), self._search, self._asked, np.int32(self._number + 1))
         return int(counts[0])
 
     def ask(self, k: int | None = None) -> np.ndarray:
@@ -229,13 +247,51 @@ class Optimizer:
                 self._asked = programs.call(
                     _start, (self._eq_tolerance,), self._search, carry, self._asked.state.candidates, rows
                 )
-            self.generation += 1
-            self._asked, failed, made = programs.call(
-                _tell, (self._eq_tolerance,), self._search, self._keys, self._asked, np.int32(self.generation), rows
+            self.generation, self._number = self.generation + 1, self._number + 1
+            self._asked, failed, made, rests = programs.call(
+                _tell, (self._eq_tolerance,), self._search, self._keys, self._asked, np.int32(self._number), rows
             )
         self.nfev += int(made)
         self.n_failed += int(failed)
+        self._spent += int(made)
+        if self._restarts is not None:
+            self._look(int(rests[0]))
         self._wait()
+
+    @property
+    def _left(self) -> float:
+        """Evaluations that the budget still allows."""
+        return math.inf if self._budget.evaluations is None else max(0, self._budget.evaluations - self.nfev)
+
+    def _next(self) -> Leg:
+        """The search that follows those that are over."""
+        assert self._restarts is not None
+        past, draws = self._course.past, self._course.draws()
+        leg = self._restarts.next(self.algorithm, past, self._left, draws.random)
+        return Leg(self.algorithm, "again") if isinstance(leg, Stop) else leg
+
+    def _look(self, rests: int) -> None:
+        """Begin another search, if the present one is over."""
+        over = self._spent + self._count > self._leg.evaluations
+        if over:
+            stop = Stop.BUDGET
+        elif self._number % self._search.round == 0 and rests != RUNNING:
+            stop = of_code(rests)
+        else:
+            return
+        box, (now, genes) = self._search.bounds, self._found()
+        violation, value = self._worth(now)
+        size, x = self._asked.state.candidates.shape[1], (genes - box.lower) / box.span
+        self._before = self.best
+        self._course.past.append(Past(self._leg.kind, size, self._spent, value, violation, x, stop))
+        self._leg = self._next()
+        assert self._shape is not None
+        self._number = self._spent = 0
+        self._keys = self._course.own_key()[None]
+        with self._precision():
+            self._search = self._new(self._shape)
+            carry = programs.call(Search.begin, (), self._search, self._keys, None)
+            self._asked = programs.call(Search.ask, (), self._search, carry, np.int32(1))
 
     def _check(self, shape: Shape) -> None:
         """Refuse values that the algorithm is not for, and say what it cannot do with them."""
@@ -245,6 +301,8 @@ class Optimizer:
                 f"values has {shape.objectives} columns, and {name} minimises one objective: choose an algorithm for "
                 'several objectives, such as "nsga2".'
             )
+        if shape.objectives > 1 and self._restarts is not None:
+            raise InputError(f"restarts apply to one objective, and values has {shape.objectives} columns: remove it.")
         if shape.objectives == 1 and self.algorithm.several_objectives:
             raise InputError(
                 f"values has one number per point, and {name} is for several objectives: give one column for each, "
@@ -288,24 +346,44 @@ class Optimizer:
         """
         if self.generation == 0:
             raise InputError("no values have been told yet, so there is no best point: call ask, evaluate, then tell.")
+        before = self._before
+        if before is None or self._number > 0:
+            now, _ = self._found()
+            if before is None or self._worth(now) < self._worth(before):
+                before = now
+        result = copy(before)
+        past = self._course.past
+        if past:
+            result.message = f"Told {self.generation} generations of {len(past) + 1} searches."
+        result.update(nit=self.generation, nfev=self.nfev, n_failed=self.n_failed)
+        result.stop = Stop.TOLERANCE if found(past) >= FOUND else Stop.BUDGET
+        return result
+
+    def _worth(self, result: Result) -> tuple[float, float]:
+        """Less is better."""
+        value = -result.fun if self.maximize else result.fun
+        return result.violation, math.inf if math.isnan(value) else value
+
+    def _found(self) -> tuple[Result, np.ndarray]:
+        """The best point of the present search, and its genes."""
         sign = -1.0 if self.maximize else 1.0
         with self._precision():
             left = jax.device_get(programs.call(_finish, (), self._search, self._asked))
         parents, x = self.population, self._decoded(np.asarray(left.x[0], np.float64))
         row = int(np.flatnonzero((self._parents().x == left.x[0]).all(axis=1))[0])
-        found = bool(np.isfinite(parents.fitness[row]))
-        violation = math.inf if not found else 0.0 if parents.violation is None else float(parents.violation[row])
+        sound = bool(np.isfinite(parents.fitness[row]))
+        violation = math.inf if not sound else 0.0 if parents.violation is None else float(parents.violation[row])
         result = Result(
             x=x,
-            fun=float(parents.fitness[row]) if found else math.nan,
-            success=found and violation <= 0,
-            message=f"Told {self.generation} generations." if found else "No point has a finite value.",
+            fun=float(parents.fitness[row]) if sound else math.nan,
+            success=sound and violation <= 0,
+            message=f"Told {self.generation} generations." if sound else "No point has a finite value.",
             stop=Stop.BUDGET,
             nit=self.generation,
             nfev=self.nfev,
             n_failed=self.n_failed,
             seed=self.seed,
-            feasible=found and violation <= 0,
+            feasible=sound and violation <= 0,
             violation=violation,
             settings={"maximize": self.maximize},
         )
@@ -320,7 +398,7 @@ class Optimizer:
                 result.x, result.fun = front.X[at], front.F[at]
             elif result.violation < math.inf:
                 result.message += " No feasible point has been told."
-        return result
+        return result, np.asarray(left.x[0], np.float64)
 
     def _precision(self) -> Any:
         return jax.enable_x64(self._dtype == "float64")
@@ -354,12 +432,12 @@ def _start(eq_tolerance: float, search: Search, carry: Carry, candidates: Array,
 
 def _tell(
     eq_tolerance: float, search: Search, keys: Array, asked: Carry, number: Array, rows: Any
-) -> tuple[Carry, Array, Array]:
-    """What is asked next; how many failed, and evaluations counted."""
+) -> tuple[Carry, Array, Array, Array]:
+    """What is asked next; how many failed, evaluations counted, and what the search says of itself."""
     own = jax.vmap(random.fold, in_axes=(0, None))(keys, number)
     carry, row = search.tell(asked, own, number, _evaluation(eq_tolerance, rows))
     record = Record.unpack(row, search.columns, axis=0)
-    return search.ask(carry, number + 1), record.failed[0], record.evaluations[0]
+    return search.ask(carry, number + 1), record.failed[0], record.evaluations[0], search.rests(carry.state)
 
 
 def _finish(search: Search, asked: Carry) -> Finished:

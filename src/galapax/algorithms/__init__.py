@@ -21,7 +21,7 @@ from galapax.algorithms.moead import MOEAD
 from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.nsga3 import NSGA3
-from galapax.algorithms.portfolio import Portfolio
+from galapax.algorithms.portfolio import FEW, Portfolio
 from galapax.algorithms.pso import PSO
 from galapax.algorithms.random_search import RandomSearch
 from galapax.algorithms.sharing_moea import SharingMOEA
@@ -111,7 +111,7 @@ def restarts_of(given: Any, default: Algorithm | None = None) -> Restarts | None
     default: the algorithm, if the user left the choice to us; "auto" lets CMA-ES then restart and share with L-SHADE.
     """
     if isinstance(given, str) and given == "auto":
-        return RESTARTS["portfolio"] if isinstance(default, CMAES) else None
+        return Portfolio(few=FEW) if isinstance(default, CMAES) else None
     if given is None or isinstance(given, Restarts):
         return given
     if isinstance(given, str) and given in RESTARTS:

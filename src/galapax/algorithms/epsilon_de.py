@@ -73,8 +73,8 @@ class EpsilonDE(Algorithm):
 
     population: number of individuals n, at least 4.
     repaired: with equalities, share of the candidates that are moved onto the constraints they violate before they are
-        evaluated, where JAX can differentiate the constraints as functions of one solution (not with blackbox=True or
-        vectorized=True). Each counts as 1 + d evaluations.
+        evaluated: by derivatives, or where JAX cannot derive the constraints as functions of one solution, by
+        differences of values. Each counts as 1 + d evaluations.
     rivals: size of the tournament for the individual that a mutant is drawn towards.
     relaxed: with equalities, generations until the constraints hold in full, Tc in Takahama & Sakai. A shorter run
         returns the best feasible point that it met on the way.

@@ -4,7 +4,8 @@ Neither solves what the other does: CMA-ES follows curved and rotated valleys wi
 differential evolution finds its way between many separable minima. The policy begins with CMA-ES, which is done soon
 where it is the right method, and gives L-SHADE its part once restarts have not helped. Objectives of many variables
 that have a gradient are tried with sprints first: a little of CMA-ES, then descent along the gradient, which is all
-that a smooth function of one valley needs. docs/algorithms.md has the measurements behind the shares below.
+that a smooth function of one valley needs. A black box that can be called few times has simplex searches alone, for
+which CMA-ES would barely have begun to learn. docs/algorithms.md has the measurements behind the shares below.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from galapax.algorithms.lshade import LSHADE
+from galapax.algorithms.nelder_mead import NelderMead
 from galapax.core.algorithm import Algorithm
 from galapax.core.restarts import BIPOP, Leg, Past, Restarts, found
 from galapax.core.stop import Stop
@@ -22,6 +24,7 @@ ROUNDS = 500  # generations of its first population that L-SHADE needs; with few
 FEWEST = 500  # evaluations a variable below which L-SHADE is not worth its start
 MANY = 30  # variables from which on sprints pay
 SPRINT = 100  # evaluations a variable before the descent
+FEW = 100  # evaluations a variable up to which simplex searches get further than CMA-ES
 UNKNOWN = 2  # without a known budget L-SHADE may spend so many times what was spent before it
 
 
@@ -32,6 +35,9 @@ class Portfolio(Restarts):
     wait: share of the budget that is spent when L-SHADE begins. share: of the budget, what L-SHADE is given.
     sprint: evaluations of the searches that begin a run, each followed by a descent, until two of them end apart; 0 for
         none.
+    few: evaluations a variable, up to which a black box that is called point by point has simplex searches alone; 0 for
+        never.
+    simplex: whether all searches are such.
     """
 
     name = "portfolio"
@@ -39,11 +45,18 @@ class Portfolio(Restarts):
     wait: float = 0.2
     share: float = 0.25
     sprint: float = 0.0
+    few: float = 0.0
+    simplex: bool = False
 
     def with_gradients(self, dim: int) -> Portfolio:
         return replace(self, sprint=float(SPRINT * dim)) if dim >= MANY else self
 
+    def one_by_one(self, dim: int, most: float) -> Portfolio:
+        return replace(self, simplex=True) if most <= self.few * dim else self
+
     def next(self, algorithm: Algorithm, past: Sequence[Past], left: float, draw: Callable[[], float]) -> Leg | Stop:
+        if self.simplex:
+            return Leg(NelderMead(), "simplex")
         if self.sprint and all(p.kind == "sprint" for p in past) and found(past) == len(past):
             return Leg(algorithm, "sprint", self.sprint, polish=True)
         if past and found(past) == len(past):

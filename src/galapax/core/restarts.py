@@ -66,6 +66,10 @@ class Restarts:
         """The policy for an objective of `dim` variables that has a gradient."""
         return self
 
+    def one_by_one(self, dim: int, most: float) -> Restarts:
+        """The policy for a black box of `dim` variables that is called `most` times, a point after the other."""
+        return self
+
     def next(self, algorithm: Algorithm, past: Sequence[Past], left: float, draw: Callable[[], float]) -> Leg | Stop:
         """The search that follows those of the past, or why there is none.
 

@@ -16,6 +16,7 @@ from galapax.engines import search as searching
 from galapax.engines.drive import Slice
 from galapax.engines.interrupts import Interrupts
 from galapax.engines.journal import with_arrays
+from galapax.engines.mending import mended, probes
 from galapax.engines.programs import Clock
 from galapax.engines.resample import fresh
 from galapax.engines.search import REASON, Carry, Finished, Search
@@ -39,13 +40,14 @@ class Host:
         # the first candidates do not depend on how many numbers the objective gives: evaluate them, then begin for real
         first = [self.clock.call(Search.begin, (), part.search, part.keys, part.initial) for part in parts]
         self.box.check_workers(sum(len(part.wanted) for part in parts) * first[0].state.candidates.shape[1])
+        first = self._mended(parts, first, np.int32(1))
         self._waiting = self._measure(parts, first, np.int32(1))
         self.check(self.box.shape)
         for part, measured, raw in zip(parts, first, self._waiting, strict=True):
             part.search = replace(part.search, shape=self.box.shape)
             carry = self.clock.call(Search.begin, (), part.search, part.keys, part.initial)
             asked = self.clock.call(Search.ask, (), part.search, carry, np.int32(1))
-            if part.search.resamples:
+            if part.search.resamples or part.search.differences:
                 asked = _with_candidates(asked, measured.state.candidates)
             part.carry = self.clock.call(_start, (self.box.problem.eq_tolerance,), part.search, asked, raw)
 
@@ -69,6 +71,7 @@ class Host:
         waiting, self._waiting = self._waiting, []
         if not waiting:
             asked = [self.clock.call(Search.ask, (), part.search, part.carry, number) for part in parts]
+            asked = self._mended(parts, asked, number)
             waiting = self._measure(parts, asked, number)
         tallies, tolerance = [], (self.box.problem.eq_tolerance,)
         for part, own, raw in zip(parts, asked, waiting, strict=True):
@@ -85,6 +88,25 @@ class Host:
 
     def survivors(self, part: Slice) -> Population:
         return self.clock.call(searching.survivors, (), part.carry)
+
+    def _mended(self, parts: list[Slice], asked: list[Carry], number: Any) -> list[Carry]:
+        """The carries with some candidates moved onto the constraints, where the search does so."""
+        if not parts[0].search.differences:
+            return asked
+        points = [
+            np.array(self.clock.call(probes, (), part.search, carry, number), np.float64)
+            for part, carry in zip(parts, asked, strict=True)
+        ]
+        chosen = [np.zeros(own.shape[:2], bool) for own in points]
+        for part, carry, rows in zip(parts, asked, chosen, strict=True):
+            rows[_going(part, carry)] = True
+        out, tolerance = [], self.box.problem.eq_tolerance
+        for part, carry, raw in zip(parts, asked, self._values(parts, points, chosen), strict=True):
+            known = [raw[name] for name in ("ineq", "eq") if name in raw]
+            values = np.concatenate(known, axis=2).astype(carry.state.candidates.dtype)
+            search = replace(part.search, shape=self.box.shape)
+            out.append(self.clock.call(_mend, (tolerance,), search, carry, number, values))
+        return out
 
     def _measure(self, parts: list[Slice], asked: list[Carry], number: Any) -> list[dict[str, np.ndarray]]:
         """Raw values {name: (S, n, width)} of each slice's candidates; NaN for runs that are finished or not wanted and
@@ -169,6 +191,10 @@ def _with_candidates(asked: Carry, candidates: Any) -> Carry:
 
 def _fresh(count: int, search: Search, keys: Array, number: Array, attempt: Array) -> Array:
     return fresh(count, search, jax.vmap(random.fold, in_axes=(0, None))(keys, number), attempt)
+
+
+def _mend(eq_tolerance: float, search: Search, asked: Carry, number: Array, values: Array) -> Carry:
+    return mended(search, asked, number, values, eq_tolerance)
 
 
 def _start(eq_tolerance: float, search: Search, asked: Carry, raw: Any) -> Carry:

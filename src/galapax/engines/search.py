@@ -19,6 +19,7 @@ from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.problem import Bounds
 from galapax.core.record import FAILED, KEPT, Columns, Record
 from galapax.core.stop import CODES, RUNNING, Rules, Stop
+from galapax.engines.mending import mended_alone, turns
 from galapax.engines.resample import resampled
 from galapax.measures.hypervolumes import hypervolume_by_generation
 from galapax.numerics import devices, random
@@ -89,6 +90,7 @@ class Search:
     algorithm: hyper-parameters that differ between the runs are (R,), all others single numbers.
     objective, consts: of a traced problem; None where somebody else evaluates.
     repairs: so many candidates a generation are moved onto the constraints, by the objective's `repair`.
+    differences: whether they are by differences of values instead, which the engine measures (see mending.py).
     freeze: whether runs can finish before others.
     leaves: whether the engine's loop ends with the last run that goes on; a run by itself then needs no copy of its
         state from before.
@@ -105,6 +107,7 @@ class Search:
     shape: Shape = static(Shape())  # noqa: RUF009 (a field)
     objective: Traced | None = static(None)  # noqa: RUF009
     repairs: int = static(0)
+    differences: bool = static(False)
     freeze: bool = static(True)
     leaves: bool = static(False)
     with_x: bool = static(False)
@@ -163,7 +166,7 @@ class Search:
     def ask(self, carry: Carry, number: Any) -> Carry:
         """The carry with `state.candidates` (R, n, d) as they are to be evaluated for generation `number` (from 1)."""
         state = settle(carry)
-        if self.repairs:
+        if self.repairs and not self.differences:
             state = state._replace(candidates=self._repaired(state.candidates, number))
         return Carry(state, None if carry.frozen is None else Frozen(None, carry.frozen.marks))
 
@@ -249,6 +252,8 @@ class Search:
     def generation(self, carry: Carry, keys: Array, number: Any, ends: bool | None = None) -> tuple[Carry, Array]:
         """Ask, evaluate and tell at once, for a traced objective. keys: of the generation."""
         asked = self.ask(carry, number)
+        if self.differences:
+            asked = mended_alone(self, asked, number)
         evaluation = self.evaluate(asked)
         if self.resamples:
             asked, evaluation = resampled(self, asked, keys, number, evaluation)
@@ -293,14 +298,13 @@ class Search:
         return jax.vmap(one)(keys, state.candidates, state.parents.x)
 
     def _repaired(self, candidates: Array, number: Any) -> Array:
-        """The rows take turns, as many each time, so that the work is the same in every generation."""
         objective = self.objective
         assert objective is not None
 
         def repair(x: Array) -> Array:
             return objective.repair(self.consts, x, self.bounds)
 
-        turn = (number * self.repairs + jnp.arange(self.repairs, dtype=jnp.int32)) % candidates.shape[1]
+        turn = turns(self, candidates.shape[1], number)
         return candidates.at[:, turn].set(jax.vmap(jax.vmap(repair))(candidates[:, turn]))  # codes have no slope
 
     def counts(self, asked: Carry, number: Any) -> Array:
@@ -333,24 +337,25 @@ class Search:
         """Whether the state before the last step is kept, for runs that were finished by then."""
         return not (self.leaves and keys.shape[0] == 1)
 
+    def rests(self, state: Any) -> Array:
+        """What the searches say of themselves, codes (R,)."""
+
+        def one(algorithm: Algorithm, state: Any) -> Array:
+            return algorithm.rests(state, self.bounds, self.rules.tolerance).astype(state.candidates.dtype)
+
+        return jax.vmap(one, in_axes=(self.setting_axes, run_axes(state)))(self.algorithm, state)
+
     def _rests(self, state: Any, number: Any, ends: bool | None) -> Array:
-        """What the searches say of themselves, codes (R,), at the end of a round."""
-        kind = state.candidates.dtype
-
-        def ask(state: Any) -> Array:
-            def one(algorithm: Algorithm, state: Any) -> Array:
-                return algorithm.rests(state, self.bounds, self.rules.tolerance).astype(kind)
-
-            return jax.vmap(one, in_axes=(self.setting_axes, run_axes(state)))(self.algorithm, state)
+        """The same at the end of a round; before it, they go on."""
 
         def silence(state: Any) -> Array:
-            return jnp.full(state.candidates.shape[0], RUNNING, kind)
+            return jnp.full(state.candidates.shape[0], RUNNING, state.candidates.dtype)
 
         if ends is False:
             return silence(state)
         if ends or self.round == 1:
-            return ask(state)
-        return lax.cond(number % self.round == 0, ask, silence, state)
+            return self.rests(state)
+        return lax.cond(number % self.round == 0, self.rests, silence, state)
 
     def _cycled(self, state: Any, keys: Array, number: Any, ends: bool | None) -> Any:
         """The state after what follows a period of generations, where this one ends it."""

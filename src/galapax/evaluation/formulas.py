@@ -22,7 +22,7 @@ from galapax.evaluation.tracing import equations, sequential, text_of, trace_one
 from galapax.numerics import trigonometry
 from galapax.numerics.devices import CONFIG, on_cpu, settings
 from galapax.numerics.equations import ClosedJaxpr, Jaxpr
-from galapax.operators.constraints import onto_constraints
+from galapax.operators.constraints import repaired
 
 VECTOR_TRIGONOMETRY = os.environ.get("GALAPAX_TRIGONOMETRY") != "libm"  # see trigonometry.py
 
@@ -103,20 +103,27 @@ class Formulas:
         return frozenset(e.primitive.name for program in programs for e in equations(program))
 
     def repair(self, consts: Constants, x: Array, bounds: Bounds) -> Array:
-        """x (d,) moved by a Newton step towards the constraints that it violates; as it came if it violates none.
-
-        The step aims at half the tolerance of an equality, which leaves room for its curvature.
-        """
+        """x (d,) moved by a Newton step towards the constraints that it violates; as it came if it violates none."""
 
         def values(x: Array) -> Array:
             programs = [program for program in (self.ineq, self.eq) if program]
             return jnp.concatenate([_stack(call(program, consts, x), 1)[0].astype(x.dtype) for program in programs])
 
-        now, jacobian = values(x), jax.jacfwd(values)(x)
-        ineq, eq = now[: self.shape.ineq], now[self.shape.ineq :]
-        within = jnp.clip(eq, -self.eq_tolerance / 2, self.eq_tolerance / 2)
-        wanted = [jnp.minimum(ineq, 0), jnp.where(jnp.abs(eq) > self.eq_tolerance, within, eq)]
-        return onto_constraints(x, now, jacobian, jnp.concatenate(wanted), bounds)
+        return repaired(x, values(x), jax.jacfwd(values)(x), self.shape.ineq, self.eq_tolerance, bounds)
+
+    def constraints(self, consts: Constants, x: Array) -> Array:
+        """Inequalities and equalities (k, p + q) at points x (k, d)."""
+        programs = [program for program in (self.ineq, self.eq) if program]
+        if not self.batched:
+            columns = [_stack(_each_row(program, consts, x, False), len(x)) for program in programs]
+            return jnp.concatenate(columns, axis=1).astype(x.dtype)
+        size, (count, dim) = self.together, x.shape
+        whole = jnp.concatenate([x, jnp.broadcast_to(x[:1], (-count % size, dim))]).reshape(-1, size, dim)
+
+        def some(x: Array) -> Array:
+            return jnp.concatenate([_stack(call(p, consts, x), size).astype(x.dtype) for p in programs], axis=1)
+
+        return jax.vmap(some)(whole).reshape(-1, self.shape.ineq + self.shape.eq)[:count]
 
 
 class Traced(NamedTuple):

@@ -11,6 +11,7 @@ from galapax.core.evaluation import Population
 from galapax.core.problem import Bounds
 
 PASSING = 0.2  # share of the first population within the first level, theta of Takahama & Sakai
+DIFFERENCE = 1e-6  # share of the box between points whose values give a derivative; simulators round their results
 
 
 def relaxed(population: Population, epsilon: Any) -> Population:
@@ -33,6 +34,31 @@ def first_level(violation: Array, share: float) -> Array:
     """The level that lets this share of the individuals pass, from their violation (n,)."""
     level = jnp.sort(violation)[int(share * violation.shape[0])]
     return jnp.where(jnp.isfinite(level), level, 0)
+
+
+def repaired(x: Array, values: Array, jacobian: Array, ineq: int, eq_tolerance: float, bounds: Bounds) -> Array:
+    """x (d,) moved by a Newton step towards the constraints that it violates; as it came if it violates none.
+
+    values: (p + q,) at x, p = `ineq` inequalities before the equalities; jacobian (p + q, d). The step aims at half the
+    tolerance of an equality, which leaves room for its curvature.
+    """
+    below, equal = values[:ineq], values[ineq:]
+    within = jnp.clip(equal, -eq_tolerance / 2, eq_tolerance / 2)
+    wanted = [jnp.minimum(below, 0), jnp.where(jnp.abs(equal) > eq_tolerance, within, equal)]
+    return onto_constraints(x, values, jacobian, jnp.concatenate(wanted), bounds)
+
+
+def nearby(x: Array, bounds: Bounds) -> Array:
+    """x (d,) and, for each variable, x with that one moved a little into the box: (1 + d, d)."""
+    share = max(DIFFERENCE, float(jnp.finfo(x.dtype).eps) ** 0.5)
+    little = jnp.where(x > bounds.lower + bounds.span / 2, -share, share) * bounds.span
+    return jnp.concatenate([x[None], x + jnp.diag(little)])
+
+
+def differences(points: Array, values: Array) -> Array:
+    """The Jacobian (q, d) from values (1 + d, q) at the points of `nearby`; 0 for a variable that has no width."""
+    moves = jnp.diagonal(points[1:] - points[0])
+    return jnp.where(moves != 0, (values[1:] - values[0]).T / jnp.where(moves != 0, moves, 1), 0)
 
 
 def onto_constraints(x: Array, values: Array, jacobian: Array, wanted: Array, bounds: Bounds) -> Array:

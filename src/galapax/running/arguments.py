@@ -22,6 +22,7 @@ from galapax.numerics import devices
 
 ENGINES = ("auto", "xla", "fused", "native")
 TOLERANCE = {"float64": 1e-11, "float32": 1e-6}  # as a share of the box
+FEWEST_REPAIRED = 20  # generations that a budget must allow for repairs by differences
 
 
 def precision_of(dtype: Any, constrained: bool, blackbox: bool) -> str:
@@ -74,11 +75,20 @@ def tolerance_of(given: Any, dtype: str) -> float:
     return value
 
 
-def repairs_of(problem: Described, solver: Algorithm, called: bool) -> int:
-    """How many candidates a generation can be repaired: only where JAX differentiates functions of one solution."""
-    if called or not isinstance(problem, Problem) or problem.eq is None or not solver.repairs:
-        return 0
-    return solver.repairs if differentiable(problem) else 0
+def repairs_of(
+    problem: Described, solver: Algorithm, called: bool, asynchronous: bool, most: int | None
+) -> tuple[int, bool]:
+    """How many candidates a generation are to be repaired, and whether by differences of values: where they are called,
+    or JAX cannot derive the constraints as functions of one solution. A run of few evaluations, `most`, needs these for
+    its candidates.
+    """
+    if asynchronous or not isinstance(problem, Problem) or problem.eq is None or not solver.repairs:
+        return 0, False
+    if not called and differentiable(problem):
+        return solver.repairs, False
+    generation = solver.population + solver.repairs * (1 + problem.dim)
+    enough = most is None or most >= FEWEST_REPAIRED * generation
+    return (solver.repairs, True) if enough else (0, False)
 
 
 def polish_of(given: Any) -> bool | str:

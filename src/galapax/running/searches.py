@@ -83,9 +83,12 @@ def searches(
     sizes: list[int] | None = None,
 ) -> Outcome:
     """Every run of a task until its policy ends it. only, sizes: just this run, in slices of these sizes."""
-    assert task.restarts is not None
+    restarts = task.restarts
+    assert restarts is not None
     if task.polish is not False and cannot(task) is None:
         task = _with_gradients(task)
+    elif _called_one_by_one(task):
+        task = replace(task, restarts=restarts.one_by_one(task.problem.dim, _limit(task)))
     keys = random.run_keys(task.seed, task.first_run, task.runs)
     rows = range(task.total) if only is None else [only]
     courses = [Course(row, row // task.runs, keys[row % task.runs]) for row in rows]
@@ -144,6 +147,13 @@ def _with_gradients(task: Task) -> Task:
     if math.isfinite(most):
         rules = rules._replace(evaluations=most - min(RESERVED * task.problem.dim, 0.05 * most))
     return replace(task, rules=rules, restarts=task.restarts.with_gradients(task.problem.dim))
+
+
+def _called_one_by_one(task: Task) -> bool:
+    """Whether it is a black box that nothing calls for several points at once, and only evaluations limit it."""
+    alone = task.blackbox and not task.vectorized and task.calls.executor is None and task.calls.workers is None
+    unlimited = task.rules.generations == NEVER
+    return alone and unlimited and task.initial is None and not task.problem.constrained
 
 
 def _next(task: Task, course: Course) -> Leg | Stop:

@@ -64,6 +64,7 @@ class Task:
     solvers: tuple[Algorithm, ...]  # as they were given, alike in all that shapes the program
     bound: tuple[Algorithm, ...]  # the same, for this problem
     repairs: int  # candidates repaired a generation
+    differences: bool  # whether by differences of values
     rules: Rules
     budget: Budget
     runs: int
@@ -133,6 +134,7 @@ class Task:
             shape=self.shape,
             objective=self.objective,
             repairs=self.repairs,
+            differences=self.differences,
             freeze=self.blackbox or self.rules.by_run,
             leaves=self.blackbox or devices.on_cpu(),
             with_x=self.history == "x",
@@ -300,8 +302,8 @@ def assembled(
             )
     budget = Budget(None if limit == NEVER else limit, most)
     bound = tuple(solver.bind(problem.dim, shape, budget) for solver in solvers)
-    repairs = repairs_of(problem, bound[0], blackbox or vectorized)
     population = bound[0].population
+    repairs, differences = repairs_of(problem, bound[0], blackbox or vectorized, calls.asynchronous, most)
     if islands is not None:
         check_islands(islands, population, restarts, calls)
     evaluations = population + repairs * (1 + problem.dim)
@@ -326,6 +328,7 @@ def assembled(
         solvers=solvers,
         bound=bound,
         repairs=repairs,
+        differences=differences,
         rules=rules._replace(generations=limit),
         budget=budget,
         runs=int(runs),

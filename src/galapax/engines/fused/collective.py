@@ -1,4 +1,4 @@
-"""Running sums, sorts and scatters: what all threads of a run make together, with barriers of its own."""
+"""Running sums, sorts, scatters, Cholesky factors: made by all threads of a run, with barriers of their own."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ def write_collective(e: Regions, node: Node) -> None:
         _scanned(e, node)
     elif node.op == "sort":
         _sorted(e, node)
+    elif node.op == "cholesky":
+        _factored(e, node)
     else:
         _scattered(e, node)
 
@@ -116,6 +118,16 @@ def _sorted(e: Regions, node: Node) -> None:
         e.parts_of[node.number] = list(targets)
     else:
         e.know(node, targets[0])
+
+
+def _factored(e: Regions, node: Node) -> None:
+    """Each matrix by one warp: its columns follow from each other, and a warp waits for nobody."""
+    target = e.buffer(node.size, node.kind)
+    e.copy(node.inputs[0], target)
+    count, dim = math.prod(node.shape[:-2]), node.shape[-1]
+    e.line(f"cholesky_{SHORT[node.kind]}({target}, {count}, {dim});")
+    e.barrier()
+    e.know(node, target)
 
 
 def _scattered(e: Regions, node: Node) -> None:

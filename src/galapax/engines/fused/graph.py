@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -153,9 +153,12 @@ class Graph:
                 return self.inline(nested.jaxpr, nested.consts, given)
             if isinstance(nested, Jaxpr):
                 return self.inline(nested, (), given)
-            raise NotFusible(f"the primitive {name}")
+            _unknown(name)
         if name in SAME:
             return given
+        if name == "platform_index":  # this engine is a platform that JAX does not know: what is meant for all others
+            platforms = params["platforms"]
+            return [self.constant(platforms.index(None), avals[0].dtype)] if None in platforms else _unknown(name)
         control = {"while": self._while, "scan": self._scan, "cond": self._cond}.get(name)
         if control is not None:
             return control(params, given, avals)
@@ -174,7 +177,7 @@ class Graph:
                 for p, a in zip(pieces, avals, strict=True)
             ]
         if name != "sort" and len(avals) != 1:
-            raise NotFusible(f"the primitive {name}")
+            _unknown(name)
         if name.startswith("scatter") and math.prod(given[1].shape[:-1]) > 1:
             # written in place over an array of its own, which can be filled long before
             own = self.node("fresh", given[:1], given[0].shape, given[0].kind, updates=given[2].size)
@@ -276,11 +279,18 @@ class Graph:
 
     def _cond(self, params: dict[str, Any], given: list[Node], avals: list[Any]) -> list[Node]:
         which, inputs = given[0], given[1:]
+        if which.op == "literal":
+            branch = params["branches"][which.params["value"]]
+            return self.inline(branch.jaxpr, branch.consts, inputs)
         regions = [
             self.within(lambda region, b=branch: self.inline(b.jaxpr, b.consts, inputs), True)  # type: ignore[misc]
             for branch in params["branches"]
         ]
         return self._parts(self.node("cond", (which,), (len(avals),), "int32", regions=regions), avals)
+
+
+def _unknown(name: str) -> NoReturn:
+    raise NotFusible(f"the primitive {name}")
 
 
 def reach(outputs: Iterable[Node], inputs_of: Callable[[Node], Iterable[Node]]) -> list[Node]:

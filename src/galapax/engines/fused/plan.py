@@ -64,7 +64,11 @@ def collective(node: Node) -> bool:
     """Whether making it takes barriers of its own."""
     if node.op in RUNNING:
         return node.shape[node.params["axis"]] > SCANNED
-    return node.op in CONTROL or node.op == "sort" or (node.op in ("scatter", "scatter-add") and not single(node))
+    return (
+        node.op in CONTROL
+        or node.op in ("sort", "cholesky")
+        or (node.op in ("scatter", "scatter-add") and not single(node))
+    )
 
 
 def domain(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -342,7 +346,7 @@ def _stored(order: list[Node], stored: set[int]) -> set[int]:
 
 def _expands(user: Node, node: Node, cost: float) -> bool:
     """Whether the user would compute elements of the node several times over."""
-    if user.op == "sort":
+    if user.op in ("sort", "cholesky"):
         return True
     if user.op in CONTROL:  # a loop reads it in each round
         return cost > 1
@@ -354,6 +358,8 @@ def _expands(user: Node, node: Node, cost: float) -> bool:
         return cost > 2
     if user.op in RUNNING:
         return cost > (CHEAP if collective(user) else 2)
+    if user.size <= SMALL and reduced_length(user) > 1 and not reduces(user):
+        return cost > DEAR  # a short sum, which every thread makes for itself
     return cost > CHEAP and _loop_size(user) >= 2 * _loop_size(node) and user.op not in ("concatenate", "stack")
 
 

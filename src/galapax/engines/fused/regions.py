@@ -106,9 +106,9 @@ class Regions(Emitter):
         for node in outputs:  # those that are there already under another name
             for name in targets.get(node.number, ()):
                 if (node.number, name) not in self._written:
-                    self._copy(node, name)
+                    self.copy(node, name)
 
-    def _copy(self, node: Node, name: str) -> None:
+    def copy(self, node: Node, name: str) -> None:
         with self.over(domain(node.shape)) as index:
             value = self.at(node, self.full(node.shape, index))
             self.store(name, node, self.full(node.shape, index), value)
@@ -321,5 +321,5 @@ class Regions(Emitter):
         if isinstance(place, str):
             return place
         name = self.buffer(node.size, node.kind)
-        self._copy(node, name)
+        self.copy(node, name)
         return name

@@ -1,0 +1,56 @@
+"""Candidates moved onto the constraints by differences of values, where nothing derives them: black boxes, and
+functions of many solutions at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from galapax.operators.constraints import differences, nearby, repaired
+
+if TYPE_CHECKING:
+    from galapax.engines.search import Carry, Search
+
+
+def turns(search: Search, count: int, number: Any) -> Array:
+    """Which of `count` candidates are repaired in generation `number`: they take turns, as many each time, so that the
+    work is the same in every generation.
+    """
+    return (number * search.repairs + jnp.arange(search.repairs, dtype=jnp.int32)) % count
+
+
+def probes(search: Search, asked: Carry, number: Any) -> Array:
+    """The points (R, repairs * (1 + d), d) whose constraints `mended` needs."""
+    candidates = asked.state.candidates
+    chosen = candidates[:, turns(search, candidates.shape[1], number)]
+    points = jax.vmap(jax.vmap(lambda x: nearby(x, search.bounds)))(chosen)
+    return points.reshape(candidates.shape[0], -1, candidates.shape[2])
+
+
+def mended(search: Search, asked: Carry, number: Any, values: Array, eq_tolerance: float) -> Carry:
+    """The candidates with those whose turn it is moved towards the constraints that they violate.
+
+    values: (R, repairs * (1 + d), p + q), the constraints at `probes`.
+    """
+    candidates = asked.state.candidates
+    runs, count, dim = candidates.shape
+    points = probes(search, asked, number).reshape(runs, search.repairs, 1 + dim, dim)
+    known = values.reshape(runs, search.repairs, 1 + dim, -1)
+
+    def one(points: Array, known: Array) -> Array:
+        jacobian = differences(points, known)
+        return repaired(points[0], known[0], jacobian, search.shape.ineq, eq_tolerance, search.bounds)
+
+    moved = candidates.at[:, turns(search, count, number)].set(jax.vmap(jax.vmap(one))(points, known))
+    return asked._replace(state=asked.state._replace(candidates=moved))
+
+
+def mended_alone(search: Search, asked: Carry, number: Any) -> Carry:
+    """`mended` for a traced objective, which says by itself what the constraints are."""
+    objective: Any = search.objective  # formulas: a game has no constraints
+    values = jax.vmap(lambda x: objective.constraints(search.consts, x))(probes(search, asked, number))
+    return mended(search, asked, number, values, objective.eq_tolerance)
