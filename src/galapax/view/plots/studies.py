@@ -53,6 +53,7 @@ def heatmap(study: Study, ax: Any = None) -> Figure:
         if np.isfinite(value):
             place = (np.log10(value) if drawn.log else value) - low
             dark = place > 0.5 * (high - low)  # the colours run from light to dark
-            axes.text(column, row, texts[row * len(drawn.columns) + column], ha="center", va="center", color="white" if dark else "black")
+            text = texts[row * len(drawn.columns) + column]
+            axes.text(column, row, text, ha="center", va="center", color="white" if dark else "black")
     axes.set_title(for_mathtext(f"{drawn.title}: {drawn.name}"), loc="left")
     return figure
