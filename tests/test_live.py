@@ -403,6 +403,7 @@ def test_other_sites_and_wrong_commands_are_refused():
 
 
 def test_what_holds_a_run_up_does_not_count_against_its_time_limit():
+    gx.minimize(gx.problems.get("sphere", dim=2), DE, max_seconds=60.0, generations=2)  # compiles, which counts
     run = Run(gx.problems.get("sphere", dim=2), DE, max_seconds=1.0, paused=True)
     until(lambda: run.session.message(0, 0)[0]["state"] == "paused")
     time.sleep(1.2)
@@ -712,7 +713,9 @@ def test_the_time_of_the_whole_run_is_told_from_its_first_generations():
     shown = session.Session.__new__(session.Session)
     shown._speed = None
     first = state(generation=1, generations=200, nfev=20, seconds=5.0, overhead=4.0)  # a second each
-    assert shown._times(((0.0, 20, first),), "running") == {"left": 199.0, "in_all": 204.0}
+    slow = state(generation=1, generations=200, nfev=20, seconds=64.0, overhead=4.0)
+    assert shown._times(((0.0, 20, first),), "running") == {}
+    assert shown._times(((0.0, 20, slow),), "running") == {"left": 199 * 60.0, "in_all": 64.0 + 199 * 60.0}
     later = state(generation=11, generations=200, nfev=220, seconds=75.0, overhead=64.0)  # held up for a minute
     told = shown._times(((0.0, 20, first), (70.0, 220, later)), "running")
     assert told["left"] == pytest.approx(189.0) and told["in_all"] == pytest.approx(264.0)

@@ -107,38 +107,51 @@ def test_the_time_left_follows_evaluations_where_they_limit_a_run():
 
 def test_a_slow_first_generation_is_told_of_at_once():
     slow = replace(FIRST, generation=1, generations=200, seconds=65.0, overhead=5.0)
-    assert progress.describe(slow, slow)["left"] == "about 3.3 h left"
-    assert "left" not in progress.describe(replace(slow, overhead=65.0), slow)  # all of it was compilation
+    assert progress.describe(slow, slow)["left"] == "3.3 h left"
+    assert "left" not in progress.describe(replace(slow, overhead=61.0), slow)  # nearly all of it was compilation
 
 
 def test_the_time_of_the_whole_run_comes_before_it_and_is_right(screen):
+    """From the speed after the first report, which has in it what happens once."""
     stderr = screen()
     with progress.progress_line(None, "g07 · de") as show:
-        show(replace(FIRST, generation=1, seconds=2.0, overhead=1.9))  # too little was measured
+        show(replace(FIRST, generation=1, seconds=2.0, overhead=1.0))
+        show(replace(FIRST, generation=2, seconds=2.2, overhead=1.0))  # too little was measured
         assert "about" not in stderr.getvalue()
-        show(replace(FIRST, generation=2, seconds=4.9, overhead=2.9))  # a second each
-        show(replace(FIRST, generation=3, seconds=6.0, overhead=2.9))
+        show(replace(FIRST, generation=3, seconds=5.0, overhead=2.0))  # a second each
+        show(replace(FIRST, generation=4, seconds=6.0, overhead=2.0))
     assert stderr.getvalue().count("g07 · de: about 3 min for 200 generations of 100 runs") == 1
     assert stderr.getvalue().count("\n") == 1  # it stays there
+
+
+def test_a_run_of_a_few_seconds_says_nothing_beforehand(screen):
+    stderr = screen()
+    with progress.progress_line(None, "g07 · de") as show:
+        show(replace(FIRST, generation=1, seconds=1.0))
+        time.sleep(0.12)
+        show(replace(FIRST, generation=101, seconds=6.0))
+    assert "s left" in stderr.getvalue() and "about" not in stderr.getvalue()
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"seconds": 0.5}, ""),  # less than ten seconds are left
-        ({"seconds": 30.0}, "about 10 min for 200 generations of 100 runs"),
-        ({"seconds": 30.0, "runs": 1}, "about 10 min for 200 generations"),
-        ({"seconds": 30.0, "max_evaluations": 128_000}, "about 60 s for 128000 evaluations of 100 runs"),
-        ({"seconds": 30.0, "max_seconds": 120.0}, "2 min, the time limit"),
-        ({"seconds": 30.0, "generations": None}, ""),
-        ({"seconds": 30.0, "restored": True}, ""),  # the ten generations were read from a file
-        ({"seconds": 30.0, "runs_before": 50, "runs_together": 50, "nfev": 1}, "about 57 s for 200 generations of 100"),
+        ({}, "about 10 min for 200 generations of 100 runs"),
+        ({"runs": 1}, "about 10 min for 200 generations"),
+        ({"max_evaluations": 128_000}, "about 60 s for 128000 evaluations of 100 runs"),
+        ({"max_seconds": 120.0}, "2 min, the time limit"),
+        ({"runs_before": 50, "runs_together": 50}, "about 57 s for 200 generations of 100 runs"),
     ],
-    ids=["short", "long", "alone", "evaluations", "time", "endless", "restored", "second-half"],
+    ids=["generations", "alone", "evaluations", "time", "second-half"],
 )
 def test_what_is_said_beforehand(changes, sentence):
-    said = progress.beforehand(replace(FIRST, **changes))
-    assert said.startswith(sentence) and bool(said) == bool(sentence)
+    state = replace(FIRST, seconds=30.0, **changes)
+    assert progress.beforehand(state, state.seconds_left()) == sentence
+
+
+def test_nothing_is_said_of_a_run_without_limits_and_one_read_from_a_file():
+    assert replace(FIRST, generations=None).seconds_left() is None
+    assert replace(FIRST, restored=True).seconds_left() is None
 
 
 class Kernel:
@@ -164,7 +177,9 @@ def test_a_notebook_shows_a_bar_and_keeps_how_long_it_takes(screen, monkeypatch)
     stderr, kernel = screen(terminal=False), Kernel()
     monkeypatch.setitem(sys.modules, "IPython", kernel)
     with progress.progress_line(None, "<g07>") as show:
-        show(replace(FIRST, seconds=31.0, overhead=1.0))
+        show(replace(FIRST, generation=1, seconds=1.5, overhead=1.0))
+        assert kernel.shown == []  # it may be over at once
+        show(replace(FIRST, seconds=28.5, overhead=1.0))
         time.sleep(0.3)
         show(replace(LATER, seconds=331.0, overhead=1.0))
     texts = [bundle["text/plain"] for bundle in kernel.shown]

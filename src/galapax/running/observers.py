@@ -22,6 +22,8 @@ from galapax.engines.journal import Journal
 from galapax.running.task import Task
 
 LOOPBACK = "127.0.0.1"
+MEASURED = 0.5  # seconds of generations from which the time left is estimated
+SLOW = 5.0  # seconds of the first generation from which it is estimated from that one alone
 
 
 def to_stderr(sentence: str) -> None:
@@ -168,12 +170,17 @@ class Progress:
             out.append(self.nfev / self.max_evaluations)
         return out
 
+    @property
+    def working(self) -> float:
+        """Seconds in which generations were made."""
+        return self.seconds - self.overhead
+
     def seconds_left(self, since: Progress | None = None) -> float | None:
         """An estimate of the time to the nearest limit, at the speed since an earlier Progress, or else since the first
         generation; None if nothing limits the run or nothing was measured. A run may end earlier.
         """
         earlier = since.shares if since is not None else [1.0, 1.0] if self.restored else [0.0, 0.0]
-        seconds = self.seconds - self.overhead - (0.0 if since is None else since.seconds - since.overhead)
+        seconds = self.working - (0.0 if since is None else since.working)
         left = [
             max(0.0, seconds * (1.0 - now) / (now - before))
             for now, before in zip(self.shares, earlier, strict=False)
@@ -182,6 +189,16 @@ class Progress:
         if self.max_seconds is not None:
             left.append(max(0.0, self.max_seconds - self.seconds))
         return min(left) if left else None
+
+
+def time_left(state: Progress, first: Progress | None) -> float | None:
+    """An estimate that can be told to somebody: at the speed since the first Progress, once that was measured.
+
+    The first generation alone counts where it is slow; otherwise it tells more of what happens once.
+    """
+    if first is not None and state.working - first.working >= MEASURED:
+        return state.seconds_left(first)
+    return state.seconds_left() if state.working >= SLOW else None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ The pictures are drawn here as inline SVG, so that they need no package and foll
 from __future__ import annotations
 
 from html import escape
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from galapax.view.tables import apart, constraint_rows, grids, run_rows
 
 SHOWN = 8  # rows of a table
 WIDE, HIGH, EDGE, ROOM = 300, 150, 6, 60  # of a picture, and the room for numbers beside it
+LETTERS = 60  # that fit under it in a line
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c8c8c", "#b8a800")
 BLUE, ORANGE = COLOURS[:2]
 SOFT = "color-mix(in srgb, currentColor 55%, transparent)"
@@ -205,10 +207,14 @@ def _svg(body: str, name: str, low: str = "", high: str = "") -> str:
     frame = f'<path d="M{EDGE} {EDGE}V{HIGH - EDGE}H{WIDE - EDGE}" fill="none" stroke="{SOFT}"/>'
     ends = f'<text x="{WIDE}" y="{EDGE + 9}" {text}>{escape(high)}</text>'
     ends += f'<text x="{WIDE}" y="{HIGH - EDGE}" {text}>{escape(low)}</text>'
-    under = f'<text x="{EDGE}" y="{HIGH + 10}" {text}>{escape(name)}</text>'
+    lines = wrap(name, LETTERS)
+    under = "".join(
+        f'<text x="{EDGE}" y="{HIGH + 10 + 12 * k}" {text}>{escape(line)}</text>' for k, line in enumerate(lines)
+    )
+    deep = HIGH + 4 + 12 * len(lines)
     return (
-        f'<svg role="img" aria-label="{escape(name)}" width="{WIDE + ROOM}" height="{HIGH + 16}" '
-        f'viewBox="0 0 {WIDE + ROOM} {HIGH + 16}" style="margin:4px 0;flex:none">{frame}{body}{ends}{under}</svg>'
+        f'<svg role="img" aria-label="{escape(name)}" width="{WIDE + ROOM}" height="{deep}" '
+        f'viewBox="0 0 {WIDE + ROOM} {deep}" style="margin:4px 0;flex:none">{frame}{body}{ends}{under}</svg>'
     )
 
 

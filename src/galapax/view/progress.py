@@ -15,11 +15,10 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Protocol
 
-from galapax.running.observers import Progress
+from galapax.running.observers import Progress, time_left
 
 PATIENCE = 1.0  # seconds before a line appears by itself
 BAR = 20  # characters
-MEASURED = 0.5  # seconds of generations from which the time of the whole run is estimated
 LONG = 10.0  # seconds: a run that takes longer says so before it goes on
 COMPILING = "compiling …"
 # what a line keeps where not all of it fits, the most important first
@@ -115,7 +114,9 @@ class _Log:
 
 @dataclass
 class _Cell:
-    """An output of a notebook's cell that is shown anew; at the end nothing but what stays is left."""
+    """An output of a notebook's cell that is shown anew. An output cannot be taken away again: so there is none before
+    it is known that the run is long, and at the end what was said of that is left.
+    """
 
     shown: Any  # IPython's module `display`
     every: float = 0.25
@@ -123,8 +124,10 @@ class _Cell:
     kept: str = ""
 
     def now(self, text: str, share: float | None) -> None:
+        if not self.kept:
+            return
         bar = "" if share is None else f'<progress value="{share:.4f}" max="1"></progress> '
-        lines = [escape(self.kept)] * bool(self.kept) + [bar + escape(text)] * bool(text)
+        lines = [escape(self.kept)] + [bar + escape(text)] * bool(text)
         bundle = {"text/plain": "\n".join(filter(None, (self.kept, text))), "text/html": "<br>".join(lines)}
         if self.handle is None:
             self.handle = self.shown.display(bundle, raw=True, display_id=True)
@@ -136,8 +139,7 @@ class _Cell:
         self.now("", None)
 
     def clear(self) -> None:
-        if self.handle is not None:
-            self.now("", None)
+        self.now("", None)
 
 
 @dataclass
@@ -161,11 +163,11 @@ class _Line:
     def show(self, state: Progress) -> None:
         with self.lock:
             self.first = self.first or state
-            if not self.told and state.seconds - state.overhead >= MEASURED:
+            left = None if self.told else time_left(state, self.first)
+            if left is not None:
                 self.told = True
-                sentence = beforehand(state)
-                if sentence:
-                    self.place.stay(f"{self.title}: {sentence}")
+                if left >= LONG:
+                    self.place.stay(f"{self.title}: {beforehand(state, left)}")
             now = time.perf_counter()
             if state.seconds < self.patience or now - self.last < self.place.every:
                 return
@@ -181,12 +183,9 @@ class _Line:
             self.place.clear()
 
 
-def beforehand(state: Progress) -> str:
-    """How long the whole run will take, from the speed of its first generations; nothing of a short run."""
-    left = state.seconds_left()
-    if left is None or left < LONG:
-        return ""
-    total = left + state.seconds - state.overhead
+def beforehand(state: Progress, left: float) -> str:
+    """How long the whole run will take. left: seconds from now on."""
+    total = left + state.working
     runs = f" of {state.runs} runs" if state.runs > 1 else ""
     if state.max_seconds is not None and state.seconds + left >= state.max_seconds * (1 - 1e-9):
         return f"{_duration(state.max_seconds)}, the time limit"
@@ -232,14 +231,11 @@ def describe(state: Progress, first: Progress | None = None) -> dict[str, str]:
         parts["violation"] = f"violation {state.violation:.2g}"
     if state.runs > 1:
         parts["runs"] = f"{state.runs_done}/{state.runs} runs done"
-    later = first is not None and state.seconds > first.seconds
-    if first is not None and later:
+    if first is not None and state.seconds > first.seconds:
         parts["speed"] = f"{(state.nfev - first.nfev) / (state.seconds - first.seconds):.3g} evaluations/s"
-        left = state.seconds_left(first)
-    else:
-        left = state.seconds_left() if state.seconds - state.overhead >= MEASURED else None
+    left = time_left(state, first)
     if left is not None:
-        parts["left"] = f"{'' if later else 'about '}{_duration(left)} left"
+        parts["left"] = f"{_duration(left)} left"
     return parts
 
 

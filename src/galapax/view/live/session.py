@@ -24,7 +24,7 @@ from galapax.engines import glimpse
 from galapax.engines.outcome import Track
 from galapax.numerics import devices
 from galapax.results.result import direction
-from galapax.running.observers import Facts, Progress
+from galapax.running.observers import Facts, Progress, time_left
 from galapax.view.live.contours import Contours
 from galapax.view.live.messages import described, packed, plain
 
@@ -363,7 +363,7 @@ class Session:
         out = {"evaluations_per_second": (after - before) / (now - began)} if now > began else {}
         if latest is None or state != "running":
             return out
-        left = latest.seconds_left(earlier if earlier is not latest else None)
+        left = time_left(latest, earlier)
         if left is None:
             return out
         if self._speed is not None and latest.generations:
