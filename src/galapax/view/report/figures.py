@@ -35,6 +35,8 @@ def front(out: Page, result: Result) -> None:
     out.chart(*_front_chart(result, names, points, kept))
     if F.shape[1] > 2:
         _many_charts(out, result, names, points, kept)
+    if len(kept) > 1:
+        out.add('<div data-ask="front"></div>')
     heads, values, recipe = tables.front_rows(result)
     out.add("<h3>Marked points</h3>")
     out.add(plain_table(["", "unit", *heads], values + recipe, range(2, 2 + len(heads))))
@@ -52,7 +54,7 @@ def front(out: Page, result: Result) -> None:
         {
             "names": names[:wide], "data": [numbers(column[kept], 7) for column in table[:wide]], "labels": texts,
             "number": (kept + 1).tolist(), "total": len(F), "what": "points", "file": "front",
-            "title": "The solutions of the front",
+            "title": "The solutions of the front", "objectives": F.shape[1], "sign": result.sign,
         },
     )  # fmt: skip
     left = [f"{len(F) - len(kept):,} points"] * (len(kept) < len(F))
