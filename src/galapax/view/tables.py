@@ -282,6 +282,8 @@ def front_summary(result: Result) -> str:
     if result.get("hypervolume") is not None:
         whose = "the best run's hypervolume" if result.runs is not None else "hypervolume"
         text += f"; {whose} {result.hypervolume:.6g}"
+        if result.get("hypervolume_error") is not None:
+            text += f" (an estimate, ± {data.NORMAL * result.hypervolume_error:.2g} with 95 % confidence)"
         exact = data.known_value(result)
         if exact is not None:
             text += f", {result.hypervolume / exact:.2%} of the true front's"

@@ -182,9 +182,9 @@ function showNews() {
   put("left", ended ? "–" : duration(news.left));
 }
 
-function volumeNow() {  // the last one measured, of two objectives with a reference point
+function volumeNow() {  // the last one measured, of several objectives with a reference point
   const m = frame ? frame.objectives : facts ? facts.objectives.length : 0;
-  for (let i = points.length - 1; m === 2 && i >= 0; i--) if (typeof points[i][2 + 3 * m] === "number") return points[i][2 + 3 * m];
+  for (let i = points.length - 1; m > 1 && i >= 0; i--) if (typeof points[i][2 + 3 * m] === "number") return points[i][2 + 3 * m];
   return null;
 }
 

@@ -26,7 +26,7 @@ draw.curve = () => {
   const m = frame ? frame.objectives : Math.max(1, facts.objectives.length), runs = facts.settings.runs;
   const xs = column(0), log = $("log").checked, at = 1 + 3 * m + 1;
   let lists, items = [], title = "Fitness by generation";
-  const volume = m === 2 ? column(at) : [], measured = volume.some(isFinite);
+  const volume = m > 1 ? column(at) : [], measured = volume.some(isFinite);
   if (measured) {
     title = "Hypervolume by generation";
     lists = [volume];
@@ -54,7 +54,7 @@ draw.curve = () => {
   if (measured) {
     const known = xs.map((_, i) => i).filter((i) => isFinite(volume[i]));
     line(p, known.map((i) => xs[i]), known.map((i) => volume[i]), colour.blue, 2.6, [], "hypervolume");
-    items = [swatch("line", colour.blue, "hypervolume of the feasible points, larger is better")];
+    items = [swatch("line", colour.blue, m > 3 ? "estimated hypervolume of the feasible points, larger is better" : "hypervolume of the feasible points, larger is better")];
   } else if (m > 1) {
     shown.forEach((list, k) => { line(p, xs, list, paints[k % 4], 2, k > 3 ? [6, 3] : [], objectiveName(k)); items.push(swatch(k > 3 ? "dash" : "line", paints[k % 4], objectiveName(k))); });
   } else if (runs > 1) {
