@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+import galapax as gx
+from galapax.papers.common import Paper, reproduce
 from galapax.storage import atomic
 
 
@@ -74,3 +76,27 @@ def test_temporaries_of_killed_processes_go_once_they_are_old_and_other_files_st
         os.utime(path, (long_ago, long_ago))
     atomic.write_bytes(tmp_path / "state", b"new")
     assert {p.name for p in tmp_path.iterdir()} == {young.name, "data.part", "state"}
+
+
+class Torn:
+    """A figure whose drawing ends half way."""
+
+    def savefig(self, file, **options):
+        file.write(b"half")
+        raise RuntimeError("no more ink")
+
+
+def test_pictures_of_papers_and_of_views_are_whole_or_not_at_all(tmp_path, monkeypatch):
+    nothing = {"device": "CPU"}
+    paper = Paper("", "", lambda quick, say: nothing, lambda columns: "table", lambda columns: {"a.png": Torn()})
+    (tmp_path / "a.png").write_bytes(b"before")
+    with pytest.raises(RuntimeError, match="no more ink"):
+        reproduce(paper, True, tmp_path)
+    result = gx.minimize(lambda x: x[0] ** 2, [(-1.0, 1.0)], "random", population=4, generations=2, blackbox=True)
+    (tmp_path / "convergence.png").write_bytes(b"before")
+    monkeypatch.setattr(type(result.plot), "convergence", lambda plot: Torn())
+    with pytest.raises(RuntimeError, match="no more ink"):
+        result.plot.save(tmp_path)
+    kept = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert kept.pop("measured.json") == b'{"CPU": {"device": "CPU"}}\n' and kept.pop("tables.txt") == b"table\n"
+    assert kept == {"a.png": b"before", "convergence.png": b"before"}

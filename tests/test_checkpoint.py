@@ -385,6 +385,22 @@ def test_what_a_callback_raises_comes_with_the_result_so_far(tmp_path):
     assert same(short(resume=tmp_path / "a"), short())
 
 
+def test_what_a_callback_raises_in_a_sweep_comes_with_the_whole_study_so_far():
+    def callback(progress):
+        done.append(progress)
+        if done[-1].generation < done[max(0, len(done) - 2)].generation:  # the second population has begun
+            raise RuntimeError("no more paper")
+
+    done = []
+    axes = {"weight": [0.4, 0.8], "population": [10, 20]}
+    with pytest.raises(RuntimeError, match="no more paper") as caught:
+        gx.sweep(waves, BOX, gx.DE, **axes, runs=2, generations=40, tolerance=0, polish=False, callback=callback)
+    study = caught.value.result
+    assert [label["population"] for label in study.labels] == [10, 20, 10, 20] and len(study.results) == 4
+    assert [len(result.runs) for result in study.results] == [2] * 4 and study.stop is Stop.CALLBACK
+    assert [study.results[i].nit for i in (0, 2)] == [40, 40]
+
+
 def test_the_command_line_goes_on(tmp_path):
     run, file = CliRunner(), tmp_path / "run.ckpt"
     options = ["solve", "branin", "-a", "de", "-g", "40", "--seed", "3", "--json"]

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 import galapax as gx
+from galapax.engines import programs, slices, xla
 from galapax.engines.xla import Xla
 from galapax.numerics import devices
+from galapax.running import computation, memory
+from galapax.running import task as tasks
 
 BOX = [(-1.0, 1.0)] * 2
 
@@ -48,10 +51,14 @@ def test_snapshots_and_black_boxes_that_do_not_fit_are_refused_before_the_run(mo
     calls = []
     monkeypatch.setattr(devices, "host_memory", lambda: 10**7)
     monkeypatch.setattr(devices, "free_memory", lambda: 10**7)
-    with pytest.raises(gx.InputError, match=r"snapshots of 1 x 1000 individuals take .* GiB"):
+    with pytest.raises(gx.InputError, match=r"snapshots of 1 x 1000 individuals take 29.8 GiB and 9.5 MiB"):
         gx.minimize(bowl, BOX, "de", population=1000, generations=10**6, snapshots=range(1, 10**6))
     with pytest.raises(gx.InputError, match="one run with a population of 1000000 needs"):
         gx.minimize(calls.append, BOX, "de", population=10**6, generations=2, blackbox=True)
+    with pytest.raises(gx.InputError, match=r"calls of one generation of 30000 points take 29.2 MiB .*smaller pop"):
+        gx.minimize(calls.append, BOX, "de", population=30_000, generations=2, blackbox=True)
+    with pytest.raises(gx.InputError, match=r"a cache of 1000000 points takes .* cache=False"):
+        gx.minimize(calls.append, BOX, "de", population=1000, generations=1000, blackbox=True, cache=True)
     assert not calls
 
 
@@ -70,7 +77,70 @@ class Small:
         monkeypatch.setattr(Xla, "advance", limited)
 
 
-@pytest.mark.skipif(not devices.on_cpu(), reason="on an accelerator a slice is as large as memory allows")
+def roomy(x):
+    """An objective with 8 kB of its own for each point."""
+    return jnp.sum(jax.lax.optimization_barrier(jnp.sin(jnp.arange(1000.0) * x[0] + x[1])))
+
+
+@pytest.fixture
+def free(monkeypatch):
+    """Sets how much memory is free on the device, as a share of what the most demanding program needs."""
+    for module in (programs, xla):
+        monkeypatch.setattr(module, "SMALL", 2**16)
+    monkeypatch.setattr(slices, "MOST", 8)
+    needs = []
+
+    def so_much(share):
+        if not needs:
+            needs.append(max(program.needs for program in programs.PROGRAMS._kept.values()))
+        monkeypatch.setattr(devices, "free_memory", lambda: int(share * needs[0]))
+
+    programs.clear()
+    return so_much
+
+
+cpu_only = pytest.mark.skipif(not devices.on_cpu(), reason="on an accelerator a slice is as large as memory allows")
+LITTLE = {"population": 10, "generations": 2, "tolerance": 0, "polish": False}
+
+
+@cpu_only
+def test_what_an_objective_needs_is_counted_before_it_runs(monkeypatch, free, tmp_path):
+    """On a CPU slices keep their size, and with it runs their bits, as long as one of them fits."""
+    made = gx.minimize(roomy, BOX, "de", runs=20, threads=2, **LITTLE)
+    used, widths, init = [], [], Xla.__init__
+
+    def noted(engine, search, clock, width, *others):
+        widths.append(width)
+        init(engine, search, clock, width, *others)
+
+    monkeypatch.setattr(Xla, "__init__", noted)
+    monkeypatch.setattr(xla, "on_threads", lambda count, work, items: used.append(count) or [work(i) for i in items])
+    free(1.5)
+    again = gx.minimize(roomy, BOX, "de", runs=20, threads=2, **LITTLE)
+    assert used[:2] == [2, 1] and widths == [8]  # threads for the first populations, and for the generations
+    assert np.array_equal(again.runs.x, made.runs.x)
+
+    free(0.8)
+    with pytest.warns(UserWarning, match=r"in slices of 4 instead of 8, .* last bits"):
+        narrow = gx.minimize(roomy, BOX, "de", runs=20, **LITTLE, checkpoint=tmp_path / "a")
+    free(100)
+    assert np.array_equal(narrow.run(19).x, narrow.runs.x[19])
+    again = gx.minimize(roomy, BOX, "de", runs=20, **LITTLE, resume=tmp_path / "a")
+    assert np.array_equal(again.runs.x, narrow.runs.x)
+    assert widths[1:] == [8, 4, 4, 8, 4]  # of the run, of one made again, and as in the checkpoint
+    with pytest.raises(gx.InputError, match=r"first \d+ runs .* ended at their limit of 2 generations"):
+        gx.minimize(roomy, BOX, "de", runs=20, **LITTLE | {"generations": 4}, resume=tmp_path / "a")
+
+
+@cpu_only
+def test_one_run_that_needs_too_much_is_refused_with_numbers(free):
+    gx.minimize(roomy, BOX, "de", **LITTLE)
+    free(0.9)
+    with pytest.raises(gx.InputError, match=r"one run with a population of 10 does not fit .* It needs .* MiB"):
+        gx.minimize(roomy, BOX, "de", **LITTLE)
+
+
+@cpu_only
 def test_a_batch_that_runs_out_of_memory_is_halved_and_the_runs_are_the_same(monkeypatch, tmp_path):
     options = {"runs": 300, "generations": 5, "tolerance": 0, "polish": False}
     whole = gx.minimize(bowl, BOX, "de", **options)
@@ -98,6 +168,36 @@ def test_a_slice_on_an_accelerator_is_halved(monkeypatch):
     assert tried[:3] == [12, 6, 3] and len(result.runs) == 12
 
 
+@pytest.mark.parametrize("options", [{}, {"islands": 2}, {"restarts": "plain"}], ids=str)
+def test_a_checkpoint_goes_on_in_slices_as_wide_as_they_were(monkeypatch, tmp_path, options):
+    """On an accelerator they are as wide as the memory that was free allowed."""
+    kept = {"population": 10, "runs": 6, "generations": 12, "tolerance": 0, "polish": False, **options}
+    if "restarts" in options:
+        kept["max_evaluations"] = 120
+    widths = []
+
+    def wide(runs):
+        monkeypatch.setattr(computation, "width", lambda *given: runs)
+        monkeypatch.setattr(memory, "AMPLE", 0.0)
+        monkeypatch.setattr(memory, "runs_that_fit", lambda *given: runs)
+
+    def noted(run, rows):
+        widths.append(run.width)
+        return cut(run, rows)
+
+    cut = computation.Computation._slice
+    monkeypatch.setattr(computation.Computation, "_slice", noted)
+    wide(4)
+    whole = gx.minimize(bowl, BOX, "de", **kept)
+    monkeypatch.setattr(Xla, "plan", lambda engine, length, seconds: 4)
+    gx.minimize(bowl, BOX, "de", **kept, checkpoint=tmp_path / "a", callback=lambda p: p.runs_done > 1)
+    wide(8)
+    result = gx.minimize(bowl, BOX, "de", **kept, resume=tmp_path / "a")
+    assert set(widths) <= {4, 8} and np.array_equal(result.runs.x, whole.runs.x)
+    number = len(widths)
+    assert np.array_equal(result.run(0).x, whole.runs.x[0]) and set(widths[number:]) == {4}
+
+
 def test_a_single_slice_that_does_not_fit_is_told_with_numbers(monkeypatch):
     Small(monkeypatch, 0)
     with pytest.raises(gx.InputError, match=r"does not fit into the .* GiB that are free on the .*use a smaller"):
@@ -108,3 +208,19 @@ def test_a_forked_process_is_told_not_to_hang(monkeypatch):
     monkeypatch.setattr(devices, "_forked", True)
     with pytest.raises(gx.InputError, match="forked after JAX had started"):
         gx.minimize(bowl, BOX)
+
+
+@pytest.mark.parametrize("name", ["cmaes", "pso", "lshade", "nsga2"])
+def test_what_a_state_is_said_to_take_at_most_is_more_than_it_takes(name, monkeypatch):
+    """So that the exact size is asked for only where it matters; these four have the largest states for their sizes."""
+    seen = []
+    own = memory.check_memory
+    monkeypatch.setattr(tasks, "check_memory", lambda task: seen.append(task) or own(task))
+    monkeypatch.setattr(computation, "check_memory", lambda task: 1 / 0)  # nothing needs to run
+    for dim, population in ((2, 8), (2, 300), (60, 8), (60, 300)):
+        problem = gx.problems.get("zdt1" if name == "nsga2" else "ackley", dim=dim)
+        with pytest.raises(ZeroDivisionError):
+            gx.minimize(problem, algorithm=name, population=population, generations=3)
+    assert len(seen) == 4
+    for task in seen:
+        assert memory._state_size(task) < memory.at_most(task) / 3

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
@@ -186,6 +187,43 @@ def test_tasks_are_as_large_as_pays_and_smaller_in_the_end():
     remote.timeout = 1.0  # and be well within the limit
     assert remote.chunk_size(800) == 2
     pool.shutdown()
+
+
+class Far(Elsewhere):
+    """An executor to which the way is long."""
+
+    _max_workers = 2
+
+    def submit(self, function, /, *arguments):
+        time.sleep(0.002)
+        return super().submit(function, *arguments)
+
+
+def slowly(x):
+    time.sleep(0.002)
+    return bowl(x)
+
+
+def told(record):
+    return [str(warning.message) for warning in record if "workers" in str(warning.message)]
+
+
+@pytest.mark.parametrize(("function", "executor", "pays"), [(bowl, Far, False), (slowly, Elsewhere, True)])
+def test_workers_that_do_not_pay_are_warned_of_once(function, executor, pays, recwarn):
+    solve(function, generations=6, executor=executor())
+    sentences = told(recwarn)
+    assert len(sentences) == (0 if pays else 1)
+    assert pays or (sentences[0].startswith("2 workers took") and "the run is faster without" in sentences[0])
+
+
+def test_workers_that_have_nothing_to_do_are_warned_of(recwarn):
+    with ThreadPoolExecutor(N + 1) as pool:
+        solve(generations=2, executor=pool)
+        solve(generations=2, executor=pool, runs=2)
+    assert told(recwarn) == [
+        f"{N + 1} workers evaluate {N} points at a time, so some have nothing to do: give a larger population, more "
+        "runs, or fewer workers."
+    ]
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------

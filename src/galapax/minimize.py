@@ -99,9 +99,9 @@ def minimize(
         gradient as 4 evaluations. "auto" does so if JAX has a gradient of one objective that agrees with the function,
         for runs that neither reached their target nor converged; True also refines converged runs. `result.polish`
         reports what it did.
-    runs: independent runs, computed together in slices of a fixed size: on a CPU run r is identical to the last bit in
-        every ensemble, for any `runs`, and alone with first_run=r; `result.run(r)` repeats it. (A single run without
-        first_run is computed alone: it makes the same random draws as run 0, but may round differently.)
+    runs: independent runs, computed together in slices of a fixed size: `result.run(r)` repeats run r to the last bit.
+        On a CPU it is also the same in every ensemble of fewer than 8192 runs, and alone with first_run=r. (A single
+        run without first_run is computed alone: it makes the same random draws as run 0, but may round differently.)
     first_run: number of the first run. seed: repeats a run; None draws one, which is in `result.seed`.
     maximize: maximise instead. vectorized: the functions take the whole population (n, d).
     blackbox: call the functions as plain Python with NumPy arrays; an exception or an invalid return value counts as a

@@ -7,6 +7,7 @@ import inspect
 import itertools
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -92,6 +93,13 @@ def sweep(
     for task in tasks.values():  # before anything is run
         check_comparable(task)
     stopped: Stop | None = None
+    study = partial(_study, axes, labels, results, options.get("target"))
+
+    def take(rows: list[int], found: list[Result]) -> Study:
+        for i, result in zip(rows, found, strict=False):
+            results[i] = result
+        return study(Stop.CALLBACK)
+
     with interrupts() as noted:
         for key, rows in groups.items():
             task = tasks[key]
@@ -102,20 +110,25 @@ def sweep(
             stopped = Stop.INTERRUPT if noted.seen else stopped
             if stopped is not None:
                 break
-            found, stopped = solve(task, watchers.about(task))
-            for i, result in zip(rows, found, strict=False):
-                results[i] = result
+            found, stopped = solve(task, watchers.about(task), so_far=partial(take, rows))
+            take(rows, found)
             if stopped is not None:
                 break
+    return study(stopped)
+
+
+def _study(
+    axes: dict[str, list[Any]], labels: list[Any], results: list[Result | None], target: Any, stopped: Stop | None
+) -> Study:
+    """Of the cells that have a result."""
     made = [i for i, result in enumerate(results) if result is not None]
-    target = options.get("target")
     return Study(
         kind="sweep",
         axes=axes,
         labels=[labels[i] for i in made],
         results=[measured(result) for result in results if result is not None],
         targets=[None if target is None else float(target)] * len(made),
-        message=message(stopped, len(made), len(solvers), "settings"),
+        message=message(stopped, len(made), len(results), "settings"),
         stop=stopped or Stop.BUDGET,
     )
 

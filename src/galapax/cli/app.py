@@ -107,6 +107,8 @@ def solve(
     """
     if use_cache:
         cache.enable()
+    else:
+        cache.disable()
     with show.clear_errors():
         processes.start(coordinator, process_id, num_processes)
         if processes.index():  # the first one shows and writes

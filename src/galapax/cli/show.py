@@ -12,6 +12,7 @@ import threading
 import warnings
 import webbrowser
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +25,7 @@ from galapax.results.front import ASK
 from galapax.results.result import Result
 from galapax.results.study import Study
 from galapax.running.observers import LOOPBACK, Live
-from galapax.storage import manifest
-from galapax.storage.atomic import is_temporary
+from galapax.storage import atomic, manifest
 from galapax.storage.files import to_json
 from galapax.storage.plain import plain_result
 from galapax.storage.tables import front_table, runs_table, value_names
@@ -173,7 +173,7 @@ def check_folder(folder: Path | None, force: bool, kind: str = "") -> None:
     try:
         _try_writing(folder)
         names = [f.name for f in folder.iterdir()] if folder.exists() else []
-        inside = sorted(name for name in names if not is_temporary(name))
+        inside = sorted(name for name in names if not atomic.is_temporary(name))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise InputError(f"--out needs a writable folder, and {folder} is not writable ({why}).") from None
@@ -224,7 +224,7 @@ def draw_pictures(saved: Result | Study, folder: Path) -> tuple[list[Path], dict
     if saved.kind == "comparison":
         figures["ecdf"] = plots.running_times
     for name, draw in figures.items():
-        draw(saved).savefig(folder / f"{name}.png", dpi=130)
+        atomic.write_by(folder / f"{name}.png", partial(draw(saved).savefig, format="png", dpi=130))
     return [folder / f"{name}.png" for name in figures], {}
 
 

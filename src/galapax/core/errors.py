@@ -6,6 +6,14 @@ import difflib
 from collections.abc import Iterable
 
 
+def amount(size: int) -> str:
+    """Bytes of memory for a message."""
+    for unit, bytes_each in (("GiB", 2**30), ("MiB", 2**20)):
+        if size >= 0.1 * bytes_each:
+            return f"{size / bytes_each:.1f} {unit}"
+    return f"{size / 2**10:.1f} KiB"
+
+
 class InputError(ValueError):
     """An argument that cannot be worked with; raised before anything is compiled."""
 
@@ -16,6 +24,17 @@ class UnknownArgument(InputError, TypeError):
 
 class EvaluationError(RuntimeError):
     """An objective or constraint failed during a run that was told to stop at failures."""
+
+
+class OutOfMemory(MemoryError):
+    """A program whose working memory is known to be more than is free: it was not started."""
+
+    def __init__(self, needed: int, free: int) -> None:
+        super().__init__(
+            f"a program needs {amount(needed)} of working memory and {amount(free)} are free: use fewer runs, a "
+            "smaller population, or an objective that needs less memory."
+        )
+        self.needed, self.free = needed, free
 
 
 class LostProcess(RuntimeError):

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
+from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.core.record import Columns
 from galapax.core.stop import RUNNING, Stop
@@ -186,9 +187,10 @@ def drive(
         known = between.mine(known)
     watch.restored = watch.restored or known is not None
     if isinstance(known, Done):
+        _check_whole(known.outcome.track, limit)
         _merge(watch.taken, known.taken)
         return known.outcome
-    watch.pending = lambda: Standing(0, [], [], [], {}, engine.memory())
+    watch.pending = lambda: _standing(engine, parts, 0, {})
     made = _begin(engine, parts, known, watch)
     taken: dict[int, list[Population]] = {} if known is None else dict(known.taken)
     track = Track.join([part.known for part in parts])
@@ -235,6 +237,17 @@ def drive(
             return _finished(engine, parts, watch, taken, made, stopped, waited)
 
 
+def _check_whole(track: Track, limit: int) -> None:
+    """Refuse more generations for a batch that is over: its populations are gone, and others would get them alone."""
+    open_ended = track.generations[track.reason == RUNNING]
+    if len(open_ended) and int(open_ended.max()) < limit:
+        raise InputError(
+            f"the first {len(track.best)} runs of this checkpoint ended at their limit of {int(open_ended.max())} "
+            f"generations and were computed in parts, so they cannot be given {limit}: continue with the limit that "
+            "they had, or start again."
+        )
+
+
 def _begin(engine: Engine, parts: list[Slice], known: Standing | None, watch: Watch) -> int:
     """Begin a batch, or put it where it stood: how many generations it has made."""
     if known is None or not known.made:
@@ -270,18 +283,26 @@ def _before(
 ) -> Standing:
     """Where a batch stood before the chunk that is under way, or was cut short."""
     if not made:
-        return Standing(0, [], [], [], {}, engine.memory())
+        return _standing(engine, parts, 0, {})
     history = [_one(part.history[: was.chunks]) for part, was in zip(parts, ahead, strict=True)]
     carries, tracks = [arrays_of(was.carry) for was in ahead], [was.track for was in ahead]
-    return Standing(made, carries, tracks, history, taken, engine.memory())
+    return Standing(made, carries, tracks, history, taken, engine.memory(), *_sizes(parts))
 
 
 def _standing(engine: Engine, parts: list[Slice], made: int, taken: dict[int, list[Population]]) -> Standing:
-    """Where a batch stands, in memory of the host."""
+    """Where a batch stands, in memory of the host; before its first generation nothing but its sizes is needed."""
+    if not made:
+        return Standing(0, [], [], [], {}, engine.memory(), *_sizes(parts))
     for part in parts:
         part.history = [np.concatenate(part.history)] if len(part.history) > 1 else part.history
     carries, tracks = [arrays_of(part.carry) for part in parts], [replace(part.track) for part in parts]
-    return Standing(made, carries, tracks, [_one(part.history) for part in parts], dict(taken), engine.memory())
+    history = [_one(part.history) for part in parts]
+    return Standing(made, carries, tracks, history, dict(taken), engine.memory(), *_sizes(parts))
+
+
+def _sizes(parts: list[Slice]) -> tuple[int, int]:
+    """How many runs slices have together, and how many one has."""
+    return sum(len(part.wanted) for part in parts), len(parts[0].cells)
 
 
 def _one(chunks: list[np.ndarray]) -> np.ndarray | None:

@@ -38,6 +38,7 @@ class Host:
         self.interrupts.at_once = lambda: self.box.calling
         # the first candidates do not depend on how many numbers the objective gives: evaluate them, then begin for real
         first = [self.clock.call(Search.begin, (), part.search, part.keys, part.initial) for part in parts]
+        self.box.check_workers(sum(len(part.wanted) for part in parts) * first[0].state.candidates.shape[1])
         self._waiting = self._measure(parts, first, np.int32(1))
         self.check(self.box.shape)
         for part, measured, raw in zip(parts, first, self._waiting, strict=True):

@@ -75,7 +75,7 @@ class Exchange:
         carries, tracks, history = (
             getattr(known, name)[pieces.start : pieces.stop] for name in ("carries", "tracks", "history")
         )
-        return Standing(known.made, carries, tracks, history, taken)
+        return known._replace(carries=carries, tracks=tracks, history=history, taken=taken)
 
     def whole(self, track: Track) -> Track:
         return Track.join(processes.tell_all(track)) if self.share.shared else track

@@ -33,6 +33,8 @@ class Standing(NamedTuple):
     history: list[np.ndarray | None]  # rows (made, columns, S)
     taken: dict[int, list[Population]]
     box: Any = None  # what a black box remembers
+    runs: int = 0  # of the batch
+    width: int = 0  # runs of a slice: on an accelerator it depends on the memory that was free, and so do the last bits
 
 
 class Journal(Protocol):
@@ -41,8 +43,8 @@ class Journal(Protocol):
     def enter(self) -> Done | Standing | None:
         """What is known of the batch that begins now."""
 
-    def size(self, batch: int) -> int | None:
-        """How many runs the batch of this number, from 0, had, if it was begun before."""
+    def sizes(self) -> tuple[int, int] | None:
+        """How many runs the batch that begins next, and each of its slices, had, if it was begun before."""
 
     def again(self) -> None:
         """The present batch is begun once more, with fewer runs."""

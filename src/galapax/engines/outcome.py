@@ -107,7 +107,7 @@ class Outcome:
     opponents: np.ndarray | None  # (R, ...), what an algorithm played against in the end, if it does
     stopped: Stop | None = None  # what ended it before the runs' own rules did
     device_seconds: float = 0.0  # spent waiting for chunks of generations
-    sizes: list[list[int]] = field(default_factory=list)  # of runs that restart: how many runs the slices had
+    sizes: list[list[int]] = field(default_factory=list)  # of each run: how many runs the slices of its searches had
     searches: list[tuple[int, int]] = field(default_factory=list)  # and how many agreed on the best, of how many
     polish: Polish | str | None = None  # what it came to, or why it was not tried; None if it was not asked for
 
@@ -147,6 +147,7 @@ class Outcome:
             opponents=np.concatenate(opponents) if opponents else None,
             stopped=stopped,
             device_seconds=seconds,
+            sizes=[own for b in batches for own in b.sizes],
         )
 
 
@@ -181,7 +182,7 @@ def outcome(part: Slice, finished: Finished) -> Outcome:
         fronts = [jax.tree.map(lambda a: a[r][belongs[r]], individuals) for r in range(len(cells))]  # noqa: B023
     history = _history_of(part.history, track) if part.history else None
     x, opponents = np.asarray(finished.x), None if finished.opponents is None else np.asarray(finished.opponents)
-    every = Outcome(track, history, x, best, fronts, opponents)
+    every = Outcome(track, history, x, best, fronts, opponents, sizes=[[len(cells)]] * len(cells))
     return every.of_runs(part.wanted) if len(part.wanted) < len(cells) else every
 
 

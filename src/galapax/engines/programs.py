@@ -18,20 +18,28 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from galapax.numerics.devices import on_cpu, settings
+from galapax.core.errors import OutOfMemory
+from galapax.engines import stored
+from galapax.numerics import devices
+from galapax.numerics.devices import CONFIG, on_cpu, settings
 
 LIMIT_MIB = 512.0
 BYTES_A_LETTER = 25
+SMALL = 2**24  # bytes of working memory that nobody asks about
 Options = Mapping[str, str | bool]
 
 
 class Program(NamedTuple):
     compiled: jax.stages.Compiled
     size: int  # bytes of memory, about
+    needs: int  # bytes of working memory while it runs, besides arguments and results
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.compiled(*arguments)
 
 
 class Statistics(NamedTuple):
-    """kept: programs that are there now. size: their bytes. compiled: how many were compiled since the start."""
+    """kept: programs that are there now. size: their bytes. compiled: since the start, or loaded from disk."""
 
     kept: int
     size: int
@@ -91,8 +99,10 @@ class Programs:
         options: Options | None = None,
         quick: bool = True,
         clock: Clock | None = None,
-    ) -> Callable[..., Any]:
-        """What `call` calls, for any arguments of the same kinds."""
+    ) -> Program:
+        """What `call` calls, for any arguments of the same kinds. OutOfMemory, if it needs more than there is: on a
+        CPU the system would end the process.
+        """
         key = _key(function, fixed, arguments, donate, options)
         with self._lock:
             program = self._kept.get(key)
@@ -108,7 +118,9 @@ class Programs:
             if clock is not None:
                 clock.compile_seconds += time.perf_counter() - start
         assert program is not None
-        return program.compiled
+        if program.needs > SMALL and program.needs > (free := devices.free_memory()):
+            raise OutOfMemory(program.needs, free)
+        return program
 
     def _compile(self, coming: Future[Program], key: Hashable, make: Callable[[], Program]) -> None:
         """Compile a program for which other threads may be waiting."""
@@ -161,7 +173,7 @@ class Clock:
         arguments: tuple[Any, ...],
         donate: tuple[int, ...] = (),
         quick: bool = True,
-    ) -> Callable[..., Any]:
+    ) -> Program:
         """As `Programs.program`, of the programs that all runs share."""
         return PROGRAMS.program(function, fixed, arguments, donate, None, quick, self)
 
@@ -203,6 +215,14 @@ def _kind(leaf: Any) -> tuple[Any, ...]:
 def _compiled(
     function: Any, fixed: tuple[Any, ...], arguments: Any, donate: tuple[int, ...], options: Options | None, quick: bool
 ) -> Program:
+    told_apart = (donate, tuple(sorted((options or {}).items())), quick, bool(CONFIG.jax_enable_x64))
+    name = stored.name_of(function, fixed, arguments, told_apart)
+    found = None if name is None else stored.load(name, arguments)
+    if found is not None:
+        return Program(found[0], *found[1])
+
+    hits = stored.hits()
+
     # a new function each time, as JAX keeps what it knows of a function as long as the function lives: this way a
     # program that is forgotten here is forgotten there too
     def program(*arguments: Any) -> Any:
@@ -213,7 +233,10 @@ def _compiled(
     compiled = _quickly(lowered) if quick and options is None and on_cpu() else None
     if compiled is None:
         compiled = lowered.compile(dict(options) if options else None)
-    return Program(compiled, _size(compiled))
+    sizes = _size(compiled), _needs(compiled)
+    if name is not None and hits == stored.hits():
+        stored.save(name, compiled, sizes)
+    return Program(compiled, *sizes)
 
 
 # XLA's newer way to make kernels on a CPU takes twice as long to compile; it pays in loops of small operations alone
@@ -243,6 +266,12 @@ def _size(compiled: jax.stages.Compiled) -> int:
     executable = compiled.runtime_executable()
     code = 0 if executable is None else executable.size_of_generated_code_in_bytes()
     return BYTES_A_LETTER * len(compiled.as_text() or "") + max(0, code)
+
+
+def _needs(compiled: jax.stages.Compiled) -> int:
+    """Bytes of working memory, as the compiler planned them; 0 where it does not say."""
+    analysis = compiled.memory_analysis()
+    return 0 if analysis is None else int(getattr(analysis, "temp_size_in_bytes", 0))
 
 
 PROGRAMS = Programs()

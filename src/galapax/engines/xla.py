@@ -22,7 +22,7 @@ from galapax.core.stop import RUNNING
 from galapax.engines import search as searching
 from galapax.engines.drive import Slice
 from galapax.engines.journal import with_arrays
-from galapax.engines.programs import Clock
+from galapax.engines.programs import SMALL, Clock, Program
 from galapax.engines.search import Carry, Finished, Search
 from galapax.engines.threads import on_threads
 from galapax.numerics import devices, random
@@ -61,7 +61,7 @@ class Xla:
         for together in _by_place(parts):
             _put(together)
 
-        def begun(part: Slice) -> Any:
+        def begun(part: Slice) -> Program:
             return self.clock.program(Search.begun, (), (part.search, part.keys, part.initial))
 
         def begin(part: Slice, program: Any) -> None:
@@ -94,7 +94,7 @@ class Xla:
         span = np.array([first, count], np.int32)  # one transfer
         quick = parts[0].search.algorithm.compiles_quickly
 
-        def chunk(part: Slice) -> Any:
+        def chunk(part: Slice) -> Program:
             arguments = (part.search, part.keys, part.carry, span)
             return self.clock.program(_chunk, (self.rows,), arguments, donate=(2,), quick=quick)
 
@@ -106,11 +106,12 @@ class Xla:
         return self._each(parts, chunk, advance)
 
     def _each(
-        self, parts: list[Slice], program: Callable[[Slice], Any], work: Callable[[Slice, Any], Any]
+        self, parts: list[Slice], program: Callable[[Slice], Program], work: Callable[[Slice, Any], Any]
     ) -> list[Any]:
         """work(part, program) of every slice, on the threads; slices on one device share their program."""
         programs = {together[0].place: program(together[0]) for together in _by_place(parts)}
-        return on_threads(self.threads, lambda part: work(part, programs[part.place]), parts)
+        threads = _that_fit(self.threads, max(own.needs for own in programs.values())) if self.on_cpu else self.threads
+        return on_threads(threads, lambda part: work(part, programs[part.place]), parts)
 
     def _static_chunks(self, part: Slice, first: int, count: int) -> list[Any]:
         options = GPU_OPTIONS if devices.platform() == "gpu" else None
@@ -138,6 +139,13 @@ class Xla:
 
     def survivors(self, part: Slice) -> Population:
         return self.clock.call(searching.survivors, (), part.carry)
+
+
+def _that_fit(threads: int, needs: int) -> int:
+    """How many threads there is memory for, if each needs so much: fewer take longer, and change no result."""
+    if needs <= SMALL:
+        return threads
+    return max(1, min(threads, int(0.8 * devices.free_memory() / needs)))
 
 
 def _by_place(parts: list[Slice]) -> list[list[Slice]]:

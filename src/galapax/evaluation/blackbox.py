@@ -131,6 +131,11 @@ class BlackBox:
         self._known = {p: a for p, a in memory.recalled(kept["known"]).items() if isinstance(a, dict)}
         self._again = memory.recalled(kept["last"])
 
+    def check_workers(self, rows: int) -> None:
+        """Once it is known how many points a generation has: say so where workers have nothing to do."""
+        if self.remote is not None and not self.widths:
+            self.remote.check_count(rows)
+
     def close(self) -> None:
         if self.remote is not None:
             self.remote.close()

@@ -13,6 +13,7 @@ import pickle
 import queue
 import time
 import uuid
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent import futures
@@ -31,6 +32,7 @@ LONGEST = 1.0  # seconds that a task of several rows should take at most
 ENOUGH = 3  # broken pools that a row of a flow may see
 STARTS = 2  # pools that may break before the first answer
 GRACE = 1.0  # seconds beyond the limit for a task to arrive, where nobody tells when it began
+MEASURED = 3  # calls whose time is compared with that of the functions
 START = 60.0  # seconds beyond the limit for workers that may have to start first
 
 
@@ -68,6 +70,8 @@ class Remote:
         self._points = np.zeros((0, 0))
         self._reached = 0  # so many of them were sent
         self._answers: list[Answer | None] = []
+        self._spent = 0.0  # seconds in the functions, of the last call
+        self._unpaid: int | None = 0  # calls in which handing over took longer than that, or None if it pays
         worker.keep(self._key, functions)
 
     def _drop(self) -> None:
@@ -86,6 +90,7 @@ class Remote:
         self._drop()
         self._points, self._answers, self._reached = points, [None] * len(points), 0
         self._suspects = []
+        steady, start, self._spent = self._started, time.perf_counter(), 0.0
         try:
             for level in (TOGETHER, SINGLY, ALONE):
                 self._waiting, self._suspects = deque(self._suspects), []
@@ -93,7 +98,34 @@ class Remote:
         finally:  # Ctrl-C, too
             self._drop()
         self._started = True
+        if steady and self._unpaid is not None and all(isinstance(answer, dict) for answer in self._answers):
+            self._compare(time.perf_counter() - start)
         return self._answers
+
+    def _compare(self, taken: float) -> None:
+        """Say so where handing points over takes longer than evaluating them. Once is not enough: the machine may have
+        been busy.
+        """
+        workers = min(self.pool.workers, len(self._points))
+        handing = taken - self._spent / workers
+        self._unpaid = None if handing <= self._spent or self._unpaid is None else self._unpaid + 1
+        if self._unpaid == MEASURED:
+            self._unpaid = None
+            warnings.warn(
+                f"{workers} workers took {1e3 * taken:.2g} ms for a generation of {len(self._points)} points, and "
+                f"evaluating them took {1e3 * self._spent:.2g} ms of it: the run is faster without workers, by "
+                "blackbox=True alone.",
+                stacklevel=2,
+            )
+
+    def check_count(self, rows: int) -> None:
+        """Say so where there are more workers than points of a generation."""
+        if self.pool.workers > rows:
+            warnings.warn(
+                f"{self.pool.workers} workers evaluate {rows} points at a time, so some have nothing to do: give a "
+                "larger population, more runs, or fewer workers.",
+                stacklevel=2,
+            )
 
     @property
     def answers(self) -> list[Answer | None]:
@@ -248,6 +280,7 @@ class Remote:
             self._waiting.appendleft(chunk._replace(payload=self._payload))
             return
         self._answered = True
+        self._spent += told.seconds
         self._row_seconds = told.seconds / len(chunk.rows)
         for row, answer in zip(chunk.rows, told.answers, strict=True):
             self._answers[row] = answer

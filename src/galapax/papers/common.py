@@ -11,12 +11,14 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from galapax.numerics import devices
 from galapax.running.assemble import versions
+from galapax.storage import atomic
 
 Measured = dict[str, Any]
 Say = Callable[[str], None]
@@ -53,16 +55,16 @@ def reproduce(paper: Paper, quick: bool, out: Path | None, say: Say = print) -> 
     text = paper.tables(columns)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        (out / "tables.txt").write_text(text + "\n", encoding="utf-8")
-        (out / "measured.json").write_text(json.dumps(columns) + "\n", encoding="utf-8")
+        atomic.write_bytes(out / "tables.txt", text.encode(), b"\n")
+        atomic.write_bytes(out / "measured.json", json.dumps(columns).encode(), b"\n")
         try:
             figures = paper.figures(columns)
         except ModuleNotFoundError:
             say("The figures need matplotlib: pip install 'galapax[view]'.")
         else:
             for name, figure in figures.items():
-                figure.savefig(out / name, dpi=110)
-            (out / "report.html").write_text(_page(paper.title, figures, text), encoding="utf-8")
+                atomic.write_by(out / name, partial(figure.savefig, format=Path(name).suffix[1:], dpi=110))
+            atomic.write_bytes(out / "report.html", _page(paper.title, figures, text).encode())
     return text
 
 

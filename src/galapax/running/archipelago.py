@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from galapax.core.algorithm import is_shared
-from galapax.core.errors import InputError
+from galapax.core.errors import InputError, amount
 from galapax.core.evaluation import Population
 from galapax.core.record import KEPT, Record
 from galapax.core.stop import CODES, RUNNING, Stop
@@ -26,35 +26,47 @@ from galapax.running.task import Task
 
 
 def archipelago(
-    task: Task, noted: Interrupts, clock: Clock, box: BlackBox | None, watch: Watch, only: int | None = None
+    task: Task,
+    noted: Interrupts,
+    clock: Clock,
+    box: BlackBox | None,
+    watch: Watch,
+    only: int | None = None,
+    sizes: list[int] | None = None,
 ) -> Outcome:
-    """Every run of a task with its islands, in batches of whole runs. only: just this run, by this process alone."""
+    """Every run of a task with its islands, in batches of whole runs. only, sizes: just this run, by this process
+    alone, in slices of this size.
+    """
     assert task.islands is not None
     count = task.islands.count
     rows = np.arange(task.total) if only is None else np.array([only])
-    run = _computation(task, rows, noted, clock, box)
-    together = max(1, run.together // count)
+    run = _computation(task, rows, noted, clock, box, None if sizes is None else sizes[0])
     if run.together < count and len(rows) * count > run.together:
         raise InputError(
             f"{count} islands with a population of {task.population} each do not fit into the "
-            f"{devices.free_memory() / 2**30:.1f} GiB that are free: take fewer islands or a smaller population."
+            f"{amount(devices.free_memory())} that are free: take fewer islands or a smaller population."
         )
     outcomes: list[Outcome] = []
-    for start in range(0, len(rows), together):
-        chosen = np.arange(start, min(start + together, len(rows)))
+
+    def compute(chosen: np.ndarray) -> Outcome:
         inner = _watch(watch, task, outcomes, len(rows), count)
         watch.starts(task.first_run + int(rows[chosen[0]]) % task.runs)
         places = np.concatenate([island * len(rows) + chosen for island in range(count)])
         own = run.batch(places, inner, exchange=_exchange(task), alone=only is not None)
         _keep(watch, inner, len(chosen), count)
-        outcomes.append(_of_runs(task, own, count))
         watch.held = inner.held
-        if own.stopped is not None:
+        return _of_runs(task, own, count)
+
+    for _, outcome in run.batches(watch.journal, compute, rows_each=count):
+        outcomes.append(outcome)
+        if outcome.stopped is not None:
             break
     return Outcome.join(outcomes)
 
 
-def _computation(task: Task, rows: np.ndarray, noted: Interrupts, clock: Clock, box: BlackBox | None) -> Computation:
+def _computation(
+    task: Task, rows: np.ndarray, noted: Interrupts, clock: Clock, box: BlackBox | None, size: int | None
+) -> Computation:
     """Rows in order of islands, then runs."""
     assert task.islands is not None
     count, kind = task.islands.count, np.dtype(task.dtype)
@@ -76,7 +88,7 @@ def _computation(task: Task, rows: np.ndarray, noted: Interrupts, clock: Clock, 
     return Computation(
         own, noted, clock, box, search=search,
         keys=np.concatenate([random.island_keys(keys, island) for island in range(count)]),
-        cells=np.tile(rows // task.runs, count),
+        cells=np.tile(rows // task.runs, count), size=size,
     )  # fmt: skip
 
 
@@ -162,6 +174,7 @@ def _of_runs(task: Task, islands: Outcome, count: int) -> Outcome:
         opponents=None,
         stopped=islands.stopped,
         device_seconds=islands.device_seconds,
+        sizes=islands.sizes[: len(runs)],
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,11 +13,13 @@ import jax
 import numpy as np
 
 from galapax.core.algorithm import is_shared
+from galapax.core.errors import InputError, OutOfMemory
 from galapax.core.evaluation import Shape
 from galapax.core.problem import Problem
 from galapax.engines.drive import Between, Engine, Slice, Watch, drive
 from galapax.engines.host import Host
 from galapax.engines.interrupts import Interrupts
+from galapax.engines.journal import Journal
 from galapax.engines.outcome import Outcome
 from galapax.engines.programs import Clock
 from galapax.engines.search import Search
@@ -26,7 +29,7 @@ from galapax.evaluation.blackbox import BlackBox, Discovered
 from galapax.numerics import devices, processes, random
 from galapax.running.assemble import Answers
 from galapax.running.engines import engine_of
-from galapax.running.memory import check_memory
+from galapax.running.memory import check_memory, exhausted, too_large
 from galapax.running.task import Task, check_shape
 
 
@@ -78,22 +81,66 @@ class Computation:
         """So many runs go on at once: whole slices, as many as memory allows."""
         return max(1, self.fit // self.width) * self.width
 
-    def batches(self) -> Iterator[np.ndarray]:
-        """Its runs, those that go on at once together."""
-        for start in range(0, self.task.total, self.together):
-            yield np.arange(start, min(start + self.together, self.task.total))
+    def batches(
+        self, kept: Journal | None, compute: Callable[[np.ndarray], Outcome], rows_each: int = 1
+    ) -> Iterator[tuple[np.ndarray, Outcome]]:
+        """Its runs, those that go on at once together, each batch with what `compute` makes of it; where memory is not
+        enough, with fewer of them. rows_each: rows of the computation that belong to one run.
+        """
+        start, total = 0, self.task.total // rows_each
+        while start < total:
+            # how many go on at once depends on the memory that is free now: a run that goes on has them as they were
+            known = None if kept is None else kept.sizes()
+            if known is not None:
+                self._cut(known[1])
+            together = max(1, (self.together if known is None else known[0]) // rows_each)
+            rows = np.arange(start, min(start + together, total))
+            try:
+                outcome = compute(rows)
+            except (jax.errors.JaxRuntimeError, OutOfMemory) as error:
+                if not exhausted(error):
+                    raise
+                self._make_smaller(error, known is not None)
+                if kept is not None:
+                    kept.again()
+                continue
+            yield rows, outcome
+            start += len(rows)
 
-    def smaller(self) -> bool:
-        """Let fewer runs go on at once, as memory was not enough; False if that cannot be."""
-        runs = min(self.together, self.task.total)
-        if runs > self.width:
+    def _cut(self, width: int) -> None:
+        """Slices of this many runs from now on."""
+        if width == self.width:
+            return
+        self.width = width
+        if not self.task.blackbox:
+            self.engine = engine_of(self.task, self.search, self.clock, width, len(self.keys))
+
+    def _make_smaller(self, error: Exception, begun: bool) -> None:
+        """Let fewer runs go on at once, as memory was not enough; refuse where that cannot be. begun: the batch goes on
+        from a checkpoint.
+        """
+        runs, before = min(self.together, self.task.total), self.width
+        if begun or processes.together() or self.task.blackbox or runs == 1:
+            raise InputError(too_large(before, self.task.population, error)) from error
+        if runs > before and not isinstance(error, OutOfMemory):
             self.fit = runs // 2
-            return True
-        if runs == 1 or devices.on_cpu() or self.task.blackbox:
-            return False
-        self.width = self.fit = math.ceil(runs / 2)  # on an accelerator a slice is as large as memory allows
-        self.engine = engine_of(self.task, self.search, self.clock, self.width, len(self.keys))
-        return True
+        else:
+            share = 0.8 * error.free / error.needed if isinstance(error, OutOfMemory) else 0.5
+            fewer = max(1, int(min(runs, before) * min(0.5, share)))
+            if before == 1:
+                raise InputError(too_large(before, self.task.population, error)) from error
+            if devices.on_cpu():
+                fewer = 2 ** int(math.log2(fewer))
+            else:  # on an accelerator a slice is as large as memory allows
+                self.fit = fewer
+            self._cut(fewer)
+        told = f"Not enough memory: continuing with {min(self.together, self.task.total)} runs at once"
+        if self.width != before and devices.on_cpu():
+            told += (
+                f", in slices of {self.width} instead of {before}, so that a run may differ in its last bits from "
+                "the same run on a machine with more memory"
+            )
+        warnings.warn(f"{told}.", stacklevel=2)
 
     def batch(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -11,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from galapax.core.errors import InputError
+from galapax.core.errors import InputError, OutOfMemory
 from galapax.core.problem import Problem
 from galapax.core.record import KEPT, Record
 from galapax.core.stop import CODES, Stop
@@ -22,6 +23,7 @@ from galapax.engines.slices import CACHED, MOST
 from galapax.evaluation.formulas import Formulas
 from galapax.numerics import devices
 from galapax.operators.quasi_newton import MEMORY
+from galapax.running.memory import exhausted
 from galapax.running.task import Task
 
 FEWEST, EACH = 1000, 100  # evaluations, in all and for each variable, that a run may take without max_evaluations
@@ -64,7 +66,14 @@ def polished(
         filled = np.concatenate([some, np.repeat(some[:1], size - len(some))])
         limit = np.minimum(left[filled], 2**31 - 1).astype(np.int32)
         target = np.asarray(task.rules.target, kind)
-        found: Refined = clock.call(refine, (formulas,), task.consts, box, x[filled].astype(kind), limit, target)
+        start = x[filled].astype(kind)
+        try:
+            found: Refined = clock.call(refine, (formulas,), task.consts, box, start, limit, target)
+        except (jax.errors.JaxRuntimeError, OutOfMemory) as error:
+            if not exhausted(error):
+                raise
+            warnings.warn("Not enough memory to refine the best points by their gradients.", stacklevel=2)
+            break
         new = jax.tree.map(lambda a: np.asarray(a)[: len(some)], found)  # noqa: B023 (used at once)
         better = (new.violation < violation[some]) | ((new.violation == violation[some]) & (new.value < best[some]))
         out.x[some] = np.where(better[:, None], new.x, x[some])
@@ -112,7 +121,7 @@ def with_polished(task: Task, total: Outcome, found: Polished) -> Outcome:
     """The outcome with what the polish found: x, value, violation and evaluations, and a last row of history."""
     track, about = total.track, found.about
     if not about.evaluations.any():
-        return replace(total, polish="not tried, because the runs were stopped")
+        return replace(total, polish="not tried, because the runs were stopped, or memory was not enough")
     hit = about.better & (found.best <= task.rules.target) & (found.violation <= 0)
     after = replace(
         track,
@@ -180,10 +189,23 @@ def cannot(task: Task) -> str | None:
     return None
 
 
+# what nearly all formulas are made of, each with a gradient in reverse; finding that out by tracing takes a while
+SMOOTH = frozenset({
+    "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "broadcast_in_dim", "ceil", "clamp",
+    "concatenate", "convert_element_type", "copy", "cos", "cosh", "cumprod", "cumsum", "div", "dot_general",
+    "dynamic_slice", "eq", "erf", "exp", "exp2", "expm1", "floor", "gather", "ge", "gt", "integer_pow", "iota",
+    "jit", "le", "log", "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg", "pad", "pjit", "pow",
+    "reduce_max", "reduce_min", "reduce_prod", "reduce_sum", "reshape", "rev", "round", "rsqrt", "select_n", "sign",
+    "sin", "sinh", "slice", "split", "sqrt", "square", "squeeze", "sub", "tan", "tanh", "transpose",
+})  # fmt: skip
+
+
 def _differentiable(task: Task) -> bool:
     """Whether JAX has a gradient for the functions: not of a callback, or of a loop whose end only running it shows."""
     formulas = task.objective
     assert isinstance(formulas, Formulas)
+    if formulas.primitives <= SMOOTH:
+        return True
     rows = formulas.together or 1
     try:
         with jax.enable_x64(task.dtype == "float64"):

@@ -214,15 +214,21 @@ def _go_on(
         cells=np.array([c.cell for c in group.courses]), size=size,
     )  # fmt: skip
     outcomes = []
-    for rows in run.batches():
+
+    def compute(rows: np.ndarray) -> Outcome:
         chosen = [group.courses[row] for row in rows]
         inner = _watch(watch, task, courses, chosen)
         if box is not None:
             box.late = inner.look
-        outcomes.append(run.batch(rows, inner))
+        found = run.batch(rows, inner)
         if inner.asked is not None:  # a search that was over at once does not go on, but the run would
-            outcomes[-1] = replace(outcomes[-1], stopped=outcomes[-1].stopped or inner.asked)
-        _settle(watch, inner, chosen, outcomes[-1])
+            found = replace(found, stopped=found.stopped or inner.asked)
+        _settle(watch, inner, chosen, found)
+        return found
+
+    for rows, made in run.batches(watch.journal, compute):
+        chosen = [group.courses[row] for row in rows]
+        outcomes.append(made)
         if group.legs[0].polish and outcomes[-1].stopped is None:
             left_over = [_limit(task) - course.evaluations for course in chosen]
             outcomes[-1] = _refined(own, clock, outcomes[-1], left_over, lambda: not (noted.seen or watch.late))
@@ -265,7 +271,7 @@ def _take(task: Task, course: Course, leg: Leg, run: Computation, part: Outcome)
     spent, best = int(track.evaluations[0]), float(track.best[0])
     course.past.append(Past(leg.kind, run.task.population, spent, best, float(track.violation[0]), x, stop))
     course.parts.append(part)
-    course.sizes.append(run.width)
+    course.sizes += part.sizes[0]
 
 
 def _watch(watch: Watch, task: Task, courses: list[Course], group: list[Course]) -> Watch:

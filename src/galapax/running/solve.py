@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from galapax.core.errors import EvaluationError, InputError
+from galapax.core.errors import EvaluationError
 from galapax.core.evaluation import Population
 from galapax.core.problem import Problem
 from galapax.core.stop import NEVER, RUNNING, Stop
@@ -26,14 +25,12 @@ from galapax.engines.interrupts import Interrupts, interrupts
 from galapax.engines.outcome import Outcome, Polish, Track
 from galapax.engines.programs import Clock
 from galapax.evaluation.blackbox import BlackBox
-from galapax.numerics import devices
 from galapax.results.result import Result
 from galapax.running.archipelago import archipelago
 from galapax.running.assemble import Answers, result_of, settings_of, try_derived
 from galapax.running.computation import Computation, black_box
 from galapax.running.engines import choice
 from galapax.running.fingerprint import fingerprint
-from galapax.running.memory import exhausted
 from galapax.running.observers import Facts, Keeper, Observers, Progress, watching
 from galapax.running.polish import check_polish, polish
 from galapax.running.searches import searches
@@ -42,12 +39,17 @@ from galapax.running.together import of_this_process
 
 
 def solve(
-    task: Task, observers: Observers = Observers(), began: float | None = None, known: BlackBox | None = None
+    task: Task,
+    observers: Observers = Observers(),
+    began: float | None = None,
+    known: BlackBox | None = None,
+    so_far: Callable[[list[Result]], Any] = lambda results: results[0],
 ) -> tuple[list[Result], Stop | None]:
     """Run a task: the Result of each solver, and what stopped it early.
 
     Fewer results than solvers come back when it was stopped before a solver's first run. began: when the call did.
-    known: the black box of an earlier attempt, which remembers what it was asked first.
+    known: the black box of an earlier attempt, which remembers what it was asked first. so_far: what an exception of
+    the callback carries as its `result`, from these results.
     """
     began = time.perf_counter() if began is None else began
     observers = of_this_process(task, observers)
@@ -83,7 +85,7 @@ def solve(
             total, answers = archipelago(task, noted, clock, box, watch), Answers(task, box)
         else:
             run = Computation(task, noted, clock, box)
-            total, answers = _in_batches(run, watch, notifier), run.answers
+            total, answers = _every_run(run, watch, notifier), run.answers
         total = polish(task, clock, total, lambda: not (noted.seen or watch.late))
         done = time.perf_counter()
         cells = [total.of_runs(slice(first, first + task.runs)) for first in range(0, len(total.x), task.runs)]
@@ -109,7 +111,7 @@ def solve(
         if session is not None:
             session.finish(results[0].message)
         if raised:
-            raised[0].result = results[0]  # type: ignore[attr-defined]
+            raised[0].result = so_far(results)  # type: ignore[attr-defined]
             raise raised[0]
         return results, stopped
 
@@ -145,40 +147,20 @@ def _kept(task: Task, observers: Observers, noted: Interrupts) -> Iterator[Keepe
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _in_batches(run: Computation, watch: Watch, notifier: Callable[[list[Outcome]], Any]) -> Outcome:
+def _every_run(run: Computation, watch: Watch, notifier: Callable[[list[Outcome]], Any]) -> Outcome:
     """All runs, those that memory has room for together."""
     outcomes: list[Outcome] = []
-    start, kept = 0, watch.journal
-    while start < run.task.total:
-        # how many go on at once depends on the memory that is free now: a run that goes on has them as they were
-        together = (None if kept is None else kept.size(len(outcomes))) or run.together
-        rows = np.arange(start, min(start + together, run.task.total))
+
+    def compute(rows: np.ndarray) -> Outcome:
         watch.notify = notifier(outcomes)
         watch.starts(run.task.first_run + int(rows[0]) % run.task.runs)
-        try:
-            outcomes.append(run.batch(rows, watch))
-        except jax.errors.JaxRuntimeError as error:
-            if not exhausted(error):
-                raise
-            if not run.smaller():
-                raise InputError(_too_large(run, error)) from error
-            if kept is not None:
-                kept.again()
-            warnings.warn(f"Not enough memory: continuing with {run.together} runs at once.", stacklevel=2)
-            continue
-        start += len(rows)
-        if outcomes[-1].stopped is not None:
+        return run.batch(rows, watch)
+
+    for _, outcome in run.batches(watch.journal, compute):
+        outcomes.append(outcome)
+        if outcome.stopped is not None:
             break
     return Outcome.join(outcomes)
-
-
-def _too_large(run: Computation, error: Exception) -> str:
-    free, what = devices.free_memory() / 2**30, "one run" if run.width == 1 else f"a slice of {run.width} runs"
-    return (
-        f"{what} with a population of {run.task.population} does not fit into the {free:.1f} GiB that are free on the "
-        f"{devices.device().device_kind}: use a smaller population, or an objective that needs less memory. "
-        f"({str(error).splitlines()[0][:200]})"
-    )
 
 
 def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:
@@ -197,9 +179,9 @@ def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:
         if task.restarts is not None:
             outcome, answers = searches(again, noted, clock, box, watch, row, total.sizes[row]), Answers(again, box)
         elif task.islands is not None:
-            outcome, answers = archipelago(again, noted, clock, box, watch, row), Answers(again, box)
+            outcome, answers = archipelago(again, noted, clock, box, watch, row, total.sizes[row]), Answers(again, box)
         else:
-            run = Computation(again, noted, clock, box)
+            run = Computation(again, noted, clock, box, size=total.sizes[row][0])
             answers = run.answers
             first = row // run.width * run.width
             rows = np.arange(first, min(first + run.width, task.total))

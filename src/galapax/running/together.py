@@ -49,8 +49,8 @@ class Together:
     def enter(self) -> Done | Standing | None:
         return self.inner.enter()
 
-    def size(self, batch: int) -> int | None:
-        return self.inner.size(batch)
+    def sizes(self) -> tuple[int, int] | None:
+        return self.inner.sizes()
 
     def again(self) -> None:
         self.inner.again()
@@ -63,7 +63,8 @@ class Together:
         carries, tracks, history = (
             [part for own in told for part in getattr(own, name)] for name in ("carries", "tracks", "history")
         )
-        self.inner.note(Standing(standing.made, carries, tracks, history, _taken([own.taken for own in told])))
+        taken, runs = _taken([own.taken for own in told]), sum(own.runs for own in told)
+        self.inner.note(standing._replace(carries=carries, tracks=tracks, history=history, taken=taken, runs=runs))
 
     def leave(self, done: Done) -> None:
         told: list[Done] = processes.tell_all(done)

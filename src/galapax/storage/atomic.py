@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import secrets
@@ -10,6 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import IO, Any
 
 try:
     import fcntl
@@ -44,6 +46,13 @@ def write_bytes(path: Path, *chunks: bytes) -> None:
             part.unlink()
         raise
     sync_folder(path.parent)
+
+
+def write_by(path: Path, save: Callable[[IO[bytes]], Any]) -> None:
+    """Write a file in one move, with what `save` writes into a file of bytes."""
+    whole = io.BytesIO()
+    save(whole)
+    write_bytes(path, whole.getvalue())
 
 
 def temporary_name() -> str:

@@ -78,13 +78,20 @@ class Keeper:
         done: Done | None = own["done"][self.begun - 1] if self.begun <= len(own["done"]) else None
         return done
 
-    def size(self, batch: int) -> int | None:
+    def sizes(self) -> tuple[int, int] | None:
         own = self.sections[-1]
-        if own["at"] == batch + 1:
-            return sum(len(track.best) for track in own["standing"].tracks) or None
-        return len(own["done"][batch].outcome.x) if batch < len(own["done"]) else None
+        if own["at"] == self.begun + 1:
+            standing: Standing = own["standing"]
+            return (standing.runs, standing.width) if standing.runs else None
+        if self.begun >= len(own["done"]):
+            return None
+        outcome = own["done"][self.begun].outcome
+        return len(outcome.x), outcome.sizes[0][0]
 
     def again(self) -> None:
+        own = self.sections[-1]
+        if own["at"] == self.begun:  # with other slices than those that were noted
+            own |= {"standing": None, "at": 0}
         self.begun -= 1
 
     def due(self, made: int) -> bool:

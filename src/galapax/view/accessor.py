@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from galapax.core.errors import InputError
 from galapax.results.result import Result
 from galapax.results.study import Study
+from galapax.storage import atomic
 from galapax.view import data
 
 if TYPE_CHECKING:
@@ -100,11 +102,11 @@ class Plot:
         written, missing = [], {}
         for name, draw in figures.items():
             file = path / f"{name}.png"
-            file.unlink(missing_ok=True)  # an earlier run's picture would stand for this one's
             try:
-                draw().savefig(file, dpi=150)
+                atomic.write_by(file, partial(draw().savefig, format="png", dpi=150))
                 written.append(file)
             except InputError as error:
+                file.unlink(missing_ok=True)  # an earlier run's picture would stand for this one's
                 missing[name] = str(error)
         for file in (path / "maps").glob("*-map-*.png"):
             file.unlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.core.names import for_mathtext
 from galapax.results.result import Result
+from galapax.storage import atomic
 from galapax.view import data, maps, plots
 from galapax.view.plots.style import labels
 
@@ -204,7 +206,7 @@ def save_maps(
             ("variable-map", rows.genes(population)),
         ):
             file = path / f"{name}-{g:06d}.png"
-            maps.picture(pixels).save(file)
+            atomic.write_by(file, partial(maps.picture(pixels).save, format="PNG"))
             written.append(file)
     return written
 
@@ -267,5 +269,6 @@ def animate(
     path.parent.mkdir(parents=True, exist_ok=True)
     each = int(np.clip(1000 * seconds / len(frames), 40, 500))
     times = [each] * (len(frames) - 1) + [each + 2000]
-    frames[0].save(path, format="GIF", save_all=True, append_images=frames[1:], duration=times, loop=0)
+    options: dict[str, Any] = {"save_all": True, "append_images": frames[1:], "duration": times, "loop": 0}
+    atomic.write_by(path, lambda file: frames[0].save(file, format="GIF", **options))
     return path

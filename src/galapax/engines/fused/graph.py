@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+
+from galapax.numerics.equations import ClosedJaxpr, Jaxpr, Literal
 
 INLINED = {"jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "custom_jvp_call", "custom_vjp_call",
            "custom_vjp_call_jaxpr"}  # fmt: skip

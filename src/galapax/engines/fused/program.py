@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from jax.extend.core import ClosedJaxpr
 
 from galapax.engines.fused.ahead import Ahead
 from galapax.engines.fused.control import Carried, Inside
@@ -20,6 +19,7 @@ from galapax.engines.fused.plan import SMALL, domain
 from galapax.engines.fused.prelude import PRELUDE
 from galapax.engines.fused.regions import PART, Regions
 from galapax.engines.fused.rules import BYTES, STORED
+from galapax.numerics.equations import ClosedJaxpr
 
 SHARED = 200 * 1024  # bytes of memory that a block on a GPU shares, at most; the rest of its arrays lie in scratch
 THREADS = 1024
