@@ -319,6 +319,27 @@ def test_the_best_is_bold_and_what_cannot_be_told_from_it_is_marked():
     assert "Median of 10 runs" in table.note and "Mann-Whitney, Holm's correction, level 0.05" in table.note
 
 
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ([-15.0, -14.999999998, -12.5], ["-15", "-14.999999998", "-12.5"]),
+        ([1.00000012, 1.0, 1.00000012], ["1.0000001", "1", "1.0000001"]),  # the same value twice is the same text
+        ([2.0, 2.0 + 4e-14], ["2", "2"]),  # rounding
+        ([np.nan, 1 / 3, np.nan], ["none feasible", "0.333333", "none feasible"]),
+        ([123456.7, 123456.8], ["123456.7", "123456.8"]),
+        ([], []),
+    ],
+    ids=["optimum", "twice", "rounding", "nothing", "large", "empty"],
+)
+def test_values_are_told_apart_to_the_digit_where_they_differ(values, shown):
+    assert tables.apart(values) == shown
+
+
+def test_medians_of_a_comparison_are_told_apart():
+    (table,) = tables.grids(of({"p": {"a": made(TEN * 0 - 15), "b": made(TEN * 0 - 14.999999998)}}))
+    assert texts(table.rows[0]) == ["p", "-15", "-14.999999998"]
+
+
 def test_marks_follow_holms_correction():
     """The best differs from its neighbour by p < 0.05, but not when all three pairs are taken together."""
     samples = {"a": TEN, "b": TEN + 3.1, "c": TEN + 1.5}

@@ -6,14 +6,19 @@ import re
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
 from scipy.optimize import Bounds, LinearConstraint, NonlinearConstraint
+from scipy.stats import kstest, uniform
 
 import galapax as gx
 from galapax.compat import from_coco, from_ioh, from_pygmo, from_pymoo, to_pymoo
-from galapax.compat.scipy import differential_evolution
+from galapax.compat.scipy import Dithered, _mutation, differential_evolution
+from galapax.core.evaluation import Population
+from galapax.numerics import random
+from galapax.operators.mutation import rand_1
 
 PAGE = Path(__file__).parent.parent / "docs" / "coming-from.md"
 
@@ -86,16 +91,34 @@ def test_what_scipy_has_and_we_do_not_is_said(options, message):
         differential_evolution(sphere, [(-1, 1)] * 2, **options)
 
 
-# scipy's tests call these L1 to L9 (Lampinen 2002): problems of CEC 2006 by other names. L8 (g05) has three equalities,
-# which this method does not solve (it ends at 5255 instead of 5126.5); EpsilonDE does, see benchmarks/cec2006.py
+def test_a_pair_as_mutation_is_drawn_anew_in_each_generation():
+    """One weight for the whole generation, uniform between the two, as scipy draws it."""
+    (move, _), (alone, weight) = _mutation(rand_1, (1.0, 0.5)), _mutation(rand_1, 0.7)
+    assert (alone, weight) == (rand_1, 0.7)
+    parents = Population(jnp.arange(12.0).reshape(6, 2), jnp.zeros((6, 1)), None)
+    seen = Dithered(lambda key, parents, weight: weight, move.lower, move.upper)
+    drawn = jax.vmap(lambda i: seen(random.fold(random.key(3), i), parents, 0.1))(jnp.arange(500))
+    assert kstest(np.asarray(drawn), uniform(0.5, 0.5).cdf).pvalue > 1e-3
+    # the difference of each row to its base is the same multiple of a difference of two others
+    key = random.key(5)
+    _, own = random.split(key)
+    once = Dithered(rand_1, 0.5, 1.0)(key, parents, 0.1)
+    weight = float(seen(key, parents, 0.1))
+    np.testing.assert_allclose(once, rand_1(own, parents, weight), rtol=1e-6)
+
+
+# scipy's tests call these L1 to L9 (Lampinen 2002): problems of CEC 2006 by other names
 LAMPINEN = {"L1": "g01", "L2": "g09", "L3": "g07", "L4": "g10", "L5": "g08", "L6": "g06", "L7": "g04",
-            "L9": "g11"}  # fmt: skip
+            "L8": "g05", "L9": "g11"}  # fmt: skip
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAMPINEN)
 def test_scipys_constrained_problems_are_solved(name):
-    """Within a thousandth of the best known value, all constraints met."""
+    """Within a thousandth of the best known value, all constraints met.
+
+    L8 has three equalities, which only the polish follows: without it scipy ends between 5210 and 5900, and so do we.
+    """
     problem = gx.problems.get(LAMPINEN[name])
     with jax.enable_x64(True):
         fun = jax.jit(problem.fun)
@@ -105,11 +128,15 @@ def test_scipys_constrained_problems_are_solved(name):
             limits.append(NonlinearConstraint(lambda x: np.asarray(ineq(x)), -np.inf, 0))
         if problem.eq is not None:
             eq = jax.jit(problem.eq)
-            limits.append(NonlinearConstraint(lambda x: np.asarray(eq(x)), 0, 0))
+            room = 1e-3 if name == "L8" else 0.0  # as in scipy's test
+            limits.append(NonlinearConstraint(lambda x: np.asarray(eq(x)), -room, room))
         box = list(zip(problem.bounds.lower, problem.bounds.upper, strict=True))
         found = differential_evolution(
-            lambda x: float(fun(x)), box, strategy="rand1bin", recombination=0.9, mutation=0.7, maxiter=1500,
-            popsize=max(6, 80 // len(box)), rng=0, constraints=limits, polish=False, tol=1e-10,
+            lambda x: float(fun(x)), box, rng=0, constraints=limits,
+            **({} if name == "L8" else {
+                "strategy": "rand1bin", "recombination": 0.9, "mutation": 0.7, "maxiter": 1500,
+                "popsize": max(6, 80 // len(box)), "polish": False, "tol": 1e-10,
+            }),
         )  # fmt: skip
         assert found.maxcv <= 1e-4 + 1e-12
         assert found.fun == pytest.approx(problem.optimum, rel=1e-3, abs=1e-3)

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 import galapax as gx
+from galapax.core.evaluation import Shape
+from galapax.core.record import Columns, Record
 from galapax.measures import hypervolumes, indicators
 from galapax.numerics import devices
+from galapax.storage import tables
 
 exact = jax.jit(indicators.hypervolume_3d)
 estimate = jax.jit(indicators.hypervolume_estimate, static_argnames=("directions",))
@@ -114,11 +117,44 @@ def test_a_target_of_three_objectives_is_a_hypervolume():
 
 
 @pytest.mark.slow
-def test_runs_with_five_objectives_follow_an_estimate():
+def test_runs_with_five_objectives_follow_an_estimate_and_keep_its_error(tmp_path):
     problem = gx.problems.get("dtlz2", objectives=5, dim=7)
-    result = gx.minimize(problem, gx.NSGA3(population=40), generations=8, dtype="float64", progress=False)
+    result = gx.minimize(problem, gx.NSGA3(population=40), generations=8, dtype="float64", progress=False, history="x")
     with jax.enable_x64(True):
         found, error = (float(v) for v in indicators.hypervolume_estimate(result.F, [1.1] * 5))
     assert result.hypervolume == pytest.approx(found, rel=1e-6)
     assert result.hypervolume == result.history.hypervolume[-1]
     assert abs(found - indicators.hypervolume(result.F, [1.1] * 5)) < 4 * error < 0.2 * found
+    assert result.hypervolume_error == result.history.hypervolume_error[-1] == pytest.approx(error, rel=1e-6)
+    assert result.history.x.shape == (8, 7) and (result.history.hypervolume_error > 0).all()
+    loaded = gx.load(result.save(tmp_path / "run"))
+    assert loaded.hypervolume_error == result.hypervolume_error
+    for name in ("hypervolume", "hypervolume_error", "x", "best"):
+        np.testing.assert_array_equal(getattr(loaded.history, name), getattr(result.history, name))
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert f"± {1.96 * error:.2g} with 95 % confidence" in page and '"name":"95 % interval"' in page
+
+
+@pytest.mark.parametrize("m", [2, 3, 4, 5])
+@pytest.mark.parametrize("x", [0, 2])
+def test_a_record_has_room_for_the_error_of_an_estimate(m, x):
+    columns = Columns(Shape(objectives=m), True, x)
+    estimated, values = m > 3, jnp.arange(float(m))
+    record = Record(1.0, 2.0, 3.0, values, values + 10, values + 20, hypervolume=7.0,
+                    hypervolume_error=0.5 if estimated else None, x=jnp.ones(x) if x else None)  # fmt: skip
+    row = record.pack(jnp.float32)
+    back = Record.unpack(row, columns)
+    assert row.shape == (columns.width,) and back.hypervolume == 7
+    assert (back.hypervolume_error == 0.5) if estimated else back.hypervolume_error is None
+    assert (back.x is None) == (x == 0)
+
+
+def test_the_error_of_an_estimate_is_read_from_its_table():
+    rng = np.random.default_rng(0)
+    kept = {"hypervolume": rng.random(6), "hypervolume_error": rng.random(6)}
+    history = gx.History(np.arange(1, 7), 10 * np.arange(1, 7), *rng.random((3, 6, 4)), x=rng.random((6, 2)), **kept)
+    result = gx.Result(problem=gx.Problem(lambda x: x[0] * jnp.ones(4), [(0, 1)] * 2, name="p"), x=np.zeros(2))
+    names, table = tables.history_table(history, ["a", "b"], list("wxyz"))
+    again = tables.history_from(table, names, result, list("wxyz"))
+    for name in ("best", "x", *kept):
+        np.testing.assert_array_equal(getattr(again, name), getattr(history, name))

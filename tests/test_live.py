@@ -403,6 +403,7 @@ def test_other_sites_and_wrong_commands_are_refused():
 
 
 def test_what_holds_a_run_up_does_not_count_against_its_time_limit():
+    gx.minimize(gx.problems.get("sphere", dim=2), DE, max_seconds=60.0, generations=2)  # compiles, which counts
     run = Run(gx.problems.get("sphere", dim=2), DE, max_seconds=1.0, paused=True)
     until(lambda: run.session.message(0, 0)[0]["state"] == "paused")
     time.sleep(1.2)
@@ -654,6 +655,74 @@ def test_evaluations_per_second_are_those_that_are_made(visit):
         command(run.url, "resume")
         until(lambda: generation(page) > 25)
         assert 100 < page.evaluate("news.evaluations_per_second") < 300
+
+
+DECLARED = {
+    "thickness": gx.real(0.1, 10, log=True, unit="mm"),
+    "bolts": gx.integer(4, 16),
+    "material": gx.choice("steel", "aluminium", "titanium"),
+    "gauge": gx.choice(0.5, 0.8, 1.6),
+    "welded": gx.flag(),
+}
+
+
+def declared(v):
+    kinds = v["material"] + 2.0 * v["welded"] + v["gauge"]
+    return (v["thickness"] - 2.0) ** 2 + 0.1 * (v["bolts"] - 9) ** 2 + kinds
+
+
+def test_declared_variables_are_shown_as_they_were_declared(visit, tmp_path):
+    """On the axes, in the table and beside the pointer: during the run, and when a saved one is played again."""
+    names = ["thickness [mm]", "bolts", "material", "gauge", "welded"]
+    with running(declared, DECLARED, DE, generations=ALL, paused=True) as run:
+        page = visit(run.url)
+        until(lambda: page.locator("#best-rows tr").count() == 11)
+        first, texts = _shown_of(page), page.locator("#best-rows tr").nth(1).locator("td").all_inner_texts()
+        value, thickness, bolts, material, gauge, welded = texts
+        chosen = {"material": ["steel", "aluminium", "titanium"].index(material), "welded": welded == "yes"}
+        again = declared({"thickness": float(thickness), "bolts": int(bolts), "gauge": float(gauge), **chosen})
+        assert float(value) == pytest.approx(again, rel=1e-4)
+        assert page.locator("#best-rows th").all_inner_texts()[1:] == names
+        assert first["thickness"] == ["10", "1", "0.1"] and first["welded"] == ["no", "yes"]
+        assert first["bolts"] == ["4", "6", "8", "10", "12", "14", "16"]
+        assert first["material"] == ["steel", "aluminium", "titanium"] and first["gauge"] == ["0.5", "0.8", "1.6"]
+        page.select_option("#scatter-x", "2")
+        until(lambda: page.evaluate("drawn.scatter.names[0]") == "material" and painted(page, "scatter") > 5)
+    run.result.save(tmp_path / "run")
+    said = []
+    assert live.replayed(gx.Live(open_browser=False, say=said.append), gx.load(tmp_path / "run"), tmp_path / "run")
+    page = visit(said[0].removeprefix("Live page: "))
+    page.click("#stop")
+    until(lambda: page.locator("#best-rows tr").count() == 11)
+    assert _shown_of(page) == first
+    best = page.locator("#best-rows tr").nth(1).locator("td").all_inner_texts()
+    named = run.result.problem.named(run.result.x)
+    assert best[2:] == [str(named[n]) for n in ("bolts", "material", "gauge")] + ["yes" if named["welded"] else "no"]
+    assert float(best[1]) == pytest.approx(named["thickness"], rel=1e-5)
+
+
+def _shown_of(page) -> dict[str, list[str]]:
+    """The ticks of each axis."""
+    script = """k => { const a = axisOf(k), pick = a.ticks(facts.lower[k] - 1e-9, facts.upper[k] + 1e-9, 8);
+      return pick.map(a.text); }"""
+    return {name: page.evaluate(script, k) for k, name in enumerate(DECLARED)}
+
+
+def test_the_time_of_the_whole_run_is_told_from_its_first_generations():
+    """And what the page holds a run up is no speed of the run."""
+    shown = session.Session.__new__(session.Session)
+    shown._speed = None
+    first = state(generation=1, generations=200, nfev=20, seconds=5.0, overhead=4.0)  # a second each
+    slow = state(generation=1, generations=200, nfev=20, seconds=64.0, overhead=4.0)
+    assert shown._times(((0.0, 20, first),), "running") == {}
+    assert shown._times(((0.0, 20, slow),), "running") == {"left": 199 * 60.0, "in_all": 64.0 + 199 * 60.0}
+    later = state(generation=11, generations=200, nfev=220, seconds=75.0, overhead=64.0)  # held up for a minute
+    told = shown._times(((0.0, 20, first), (70.0, 220, later)), "running")
+    assert told["left"] == pytest.approx(189.0) and told["in_all"] == pytest.approx(264.0)
+    assert told["evaluations_per_second"] == pytest.approx(200 / 70)
+    shown._speed = 0.5  # a viewer lets it make one in two seconds
+    assert shown._times(((0.0, 20, first), (70.0, 220, later)), "running")["left"] == 378.0
+    assert shown._times(((0.0, 20, first),), "paused") == {}
 
 
 @pytest.mark.parametrize("kind", ["single", "ensemble", "front"])

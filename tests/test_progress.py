@@ -4,6 +4,7 @@ import io
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -105,6 +106,91 @@ def test_the_time_left_follows_evaluations_where_they_limit_a_run():
 
 
 def test_a_slow_first_generation_is_told_of_at_once():
-    slow = replace(FIRST, generation=1, generations=200, seconds=60.0, called=True)
-    assert progress.describe(slow, slow)["left"] == "about 3.3 h left"
-    assert "left" not in progress.describe(replace(slow, called=False), slow)  # most of it was compilation
+    slow = replace(FIRST, generation=1, generations=200, seconds=65.0, overhead=5.0)
+    assert progress.describe(slow, slow)["left"] == "3.3 h left"
+    assert "left" not in progress.describe(replace(slow, overhead=61.0), slow)  # nearly all of it was compilation
+
+
+def test_the_time_of_the_whole_run_comes_before_it_and_is_right(screen):
+    """From the speed after the first report, which has in it what happens once."""
+    stderr = screen()
+    with progress.progress_line(None, "g07 · de") as show:
+        show(replace(FIRST, generation=1, seconds=2.0, overhead=1.0))
+        show(replace(FIRST, generation=2, seconds=2.2, overhead=1.0))  # too little was measured
+        assert "about" not in stderr.getvalue()
+        show(replace(FIRST, generation=3, seconds=5.0, overhead=2.0))  # a second each
+        show(replace(FIRST, generation=4, seconds=6.0, overhead=2.0))
+    assert stderr.getvalue().count("g07 · de: about 3 min for 200 generations of 100 runs") == 1
+    assert stderr.getvalue().count("\n") == 1  # it stays there
+
+
+def test_a_run_of_a_few_seconds_says_nothing_beforehand(screen):
+    stderr = screen()
+    with progress.progress_line(None, "g07 · de") as show:
+        show(replace(FIRST, generation=1, seconds=1.0))
+        time.sleep(0.12)
+        show(replace(FIRST, generation=101, seconds=6.0))
+    assert "s left" in stderr.getvalue() and "about" not in stderr.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({}, "about 10 min for 200 generations of 100 runs"),
+        ({"runs": 1}, "about 10 min for 200 generations"),
+        ({"max_evaluations": 128_000}, "about 60 s for 128000 evaluations of 100 runs"),
+        ({"max_seconds": 120.0}, "2 min, the time limit"),
+        ({"runs_before": 50, "runs_together": 50}, "about 57 s for 200 generations of 100 runs"),
+    ],
+    ids=["generations", "alone", "evaluations", "time", "second-half"],
+)
+def test_what_is_said_beforehand(changes, sentence):
+    state = replace(FIRST, seconds=30.0, **changes)
+    assert progress.beforehand(state, state.seconds_left()) == sentence
+
+
+def test_nothing_is_said_of_a_run_without_limits_and_one_read_from_a_file():
+    assert replace(FIRST, generations=None).seconds_left() is None
+    assert replace(FIRST, restored=True).seconds_left() is None
+
+
+class Kernel:
+    """IPython in a notebook, as far as it is used."""
+
+    kernel = object()
+
+    def __init__(self):
+        self.shown, self.display = [], SimpleNamespace(display=self.first)
+
+    def get_ipython(self):
+        return self
+
+    def first(self, bundle, raw, display_id):
+        self.update(bundle, raw)
+        return self
+
+    def update(self, bundle, raw):
+        self.shown.append(bundle)
+
+
+def test_a_notebook_shows_a_bar_and_keeps_how_long_it_takes(screen, monkeypatch):
+    stderr, kernel = screen(terminal=False), Kernel()
+    monkeypatch.setitem(sys.modules, "IPython", kernel)
+    with progress.progress_line(None, "<g07>") as show:
+        show(replace(FIRST, generation=1, seconds=1.5, overhead=1.0))
+        assert kernel.shown == []  # it may be over at once
+        show(replace(FIRST, seconds=28.5, overhead=1.0))
+        time.sleep(0.3)
+        show(replace(LATER, seconds=331.0, overhead=1.0))
+    texts = [bundle["text/plain"] for bundle in kernel.shown]
+    assert texts[0] == texts[-1] == "<g07>: about 10 min for 200 generations of 100 runs"
+    assert "generation 120/200" in texts[-2] and "4 min left" in texts[-2]
+    assert '<progress value="0.6' in kernel.shown[-2]["text/html"] and "&lt;g07&gt;" in kernel.shown[-2]["text/html"]
+    assert stderr.getvalue() == ""
+
+
+def test_a_run_says_what_of_its_time_was_no_generation():
+    told = []
+    gx.minimize(lambda x: (x**2).sum(), [(-1, 1)] * 2, "de", generations=5, callback=told.append, progress=False)
+    assert 0 < told[-1].overhead < told[-1].seconds and told[-1].runs_together == 1
+    assert told[0].shares == [told[0].generation / 5] and told[-1].seconds_left() == 0.0

@@ -24,6 +24,7 @@ from PIL import Image
 import galapax as gx
 from galapax.core.evaluation import Population
 from galapax.core.problem import Problem, box
+from galapax.results.asking import Walk
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
 from galapax.storage import folders
@@ -353,6 +354,49 @@ def test_the_pointer_shows_the_recipe_of_a_point_and_a_click_finds_it_in_the_tab
         assert page.locator(".plot > svg .axis-name").first.text_content() == "water"
 
 
+def asked_of(page, answers):
+    """Answer the questions of a page: the pairs that it asked about, and the row that it chose."""
+    box, pairs = page.locator("[data-ask]"), []
+    box.locator("button").click()
+    for answer in answers:
+        if not box.locator(f'button[data-answer="{answer}"]').count():
+            break
+        pairs.append(tuple(map(int, box.get_attribute("data-pair").split(","))))
+        box.locator(f'button[data-answer="{answer}"]').click()
+    if box.locator('button[data-answer="q"]').count():
+        box.locator('button[data-answer="q"]').click()
+    return pairs, int(box.get_attribute("data-chosen"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "answers"),
+    [("front", "abba=babaab"), ("space", "=b=a=b=a=b"), ("maximised", "bbq")],
+    ids=["front", "space", "maximised"],
+)
+def test_the_page_asks_what_python_asks_and_chooses_alike(kind, answers, browser, pages, tmp_path):
+    if kind == "maximised":
+        result = two_objectives(F=-two_objectives().F)
+        result.settings["maximize"] = True
+        address = written(report.page(result), tmp_path)
+    else:
+        result = two_objectives() if kind == "front" else made(gx.problems.get("dtlz2"), m=3)
+        address = pages[kind]
+    values = np.array([[float(f"{v:.7g}") for v in row] for row in result.F])  # as the page has them
+    own, expected = Walk(result.sign * values), []
+    for answer in answers:
+        rows = own.question()
+        if rows is None or answer == "q":
+            break
+        expected.append(rows)
+        own.answer(rows, {"a": rows[0], "b": rows[1], "=": None}[answer])
+    with opened(browser, address) as page:
+        pairs, chosen = asked_of(page, answers.replace("q", ""))
+        assert pairs == expected and len(pairs) > 1
+        assert chosen == own.favourite
+        assert page.locator("tr.picked").get_attribute("data-row") == str(chosen)
+        assert f"result.X[{chosen}]" in page.locator("[data-ask]").inner_text()
+
+
 def test_a_front_in_space_is_turned(browser, pages):
     with opened(browser, pages["space"]) as page:
         path = "document.querySelector('.plot > svg path.dots').getAttribute('d')"
@@ -388,6 +432,8 @@ def test_brushing_an_axis_keeps_the_same_points_everywhere(browser, pages):
         assert 0 < inside.sum() < len(f2) and figure.locator(".brushed").inner_text() == told
         assert page.locator("[data-table=front] tbody tr").count() == inside.sum()
         assert pairs.locator("path.dots").count() == 6  # those kept and the others, in each of three pairs
+        asked, chosen = asked_of(page, "abab")
+        assert inside[[row for pair in asked for row in pair]].all() and inside[chosen]
         figure.get_by_role("button", name="with variables").click()
         assert figure.locator("svg > line.frame").count() == 3 + 12
         figure.get_by_role("button", name="Clear brushes").click()

@@ -110,7 +110,8 @@ def minimize(
         {"fun": ..., "ineq": ...}.
     dtype: "float32" or "float64"; by default float64 on a CPU and for constraints, float32 on an accelerator.
     callback: called between chunks of generations with a Progress; returning True stops the run.
-    progress: show a progress line (by default on a terminal, for runs that take a while).
+    progress: show a progress line (by default on a terminal and in a notebook, for runs that take a while). A long run
+        says how long it will take as soon as its first generations were timed.
     history: keep the values of every generation; "x" also keeps the best x of each generation.
     snapshots: generations whose whole population is kept, in `result.snapshots`.
     initial: starting points (k, d), at most a whole population, shared by all runs; or (runs, k, d), separate for each

@@ -4,15 +4,15 @@
 
 takes the place of scipy's import. The function is called as scipy calls it, with NumPy arrays. What differs:
 
-- The strategies are best1bin and rand1bin. A pair as `mutation` stands for its middle; ours does not draw it anew in
-  each generation.
+- The strategies are best1bin and rand1bin.
 - A generation is always evaluated together (`updating="deferred"`), whatever `updating` says.
 - Constraints are met to the last digit, equalities to 1e-4 (`maxcv` says how far): scipy's are, too, except equalities,
   which it takes as intervals without width.
 - nfev counts every call of the function, those of the polish included. As in scipy a point that violates constraints
   costs none.
 
-Several equalities are beyond this method (scipy's test problem L8): give such a problem to `galapax.minimize`.
+Several equalities need the polish, here as in scipy (its test problem L8): without it give such a problem to
+`galapax.minimize`.
 
 A function written with jax.numpy is better given to `galapax.minimize`, which compiles it.
 """
@@ -23,15 +23,19 @@ import inspect
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jax import Array
 
 from galapax.algorithms.de import DE
 from galapax.core.checks import finite, positive, reals, short, whole
 from galapax.core.errors import InputError
+from galapax.core.evaluation import Population
 from galapax.core.problem import EQ_TOLERANCE
 from galapax.core.variables import Variable, real, with_integers
+from galapax.numerics import random
 from galapax.operators.mutation import best_1, rand_1
 from galapax.optimizer import Optimizer
 
@@ -78,7 +82,8 @@ def differential_evolution(
         size = max(5, int(positive(popsize, "popsize") * len(space)))
         first = _first(init, x0, size, space, fixed, np.random.default_rng(number))
         size = max(size, len(first)) if isinstance(init, str) else max(5, len(first))
-        solver = DE(size, STRATEGIES[strategy], _middle(mutation), finite(recombination, "recombination"))
+        move, weight = _mutation(STRATEGIES[strategy], mutation)
+        solver = DE(size, move, weight, finite(recombination, "recombination"))
         opt = Optimizer(solver, space, seed=number, initial=first)
         message, convergence, told = SPENT, 0.0, whole(maxiter, "maxiter", 1)
         for generation in range(told + 1):  # scipy counts the first population as none
@@ -205,11 +210,28 @@ def _variables(bounds: Any, integrality: Any) -> tuple[list[Variable], _Fixed]:
     return with_integers(pairs, mask), fixed
 
 
-def _middle(mutation: Any) -> float:
-    values = np.atleast_1d(np.asarray(mutation, np.float64))
+@dataclass(frozen=True)
+class Dithered:
+    """A mutation whose weight is drawn anew in each generation, uniformly from [lower, upper), as scipy's dithering."""
+
+    mutation: Callable[..., Array]
+    lower: float
+    upper: float
+
+    def __call__(self, key: Array, parents: Population, weight: Any) -> Array:
+        key_weight, key_move = random.split(key)
+        drawn = self.lower + (self.upper - self.lower) * random.uniform(key_weight, (), parents.x.dtype)
+        return self.mutation(key_move, parents, drawn)
+
+
+def _mutation(strategy: Callable[..., Array], given: Any) -> tuple[Callable[..., Array], float]:
+    """How mutants arise, and the weight: of a pair its middle, which is not used."""
+    values = np.sort(np.atleast_1d(np.asarray(given, np.float64)).ravel())
     if values.size not in (1, 2) or not ((values >= 0) & (values < 2)).all():
-        raise InputError(f"mutation must be a number, or a pair of them, of at least 0 and below 2; got {mutation!r}.")
-    return float(values.mean())
+        raise InputError(f"mutation must be a number, or a pair of them, of at least 0 and below 2; got {given!r}.")
+    if values.size == 1:
+        return strategy, float(values[0])
+    return Dithered(strategy, float(values[0]), float(values[1])), float(values.mean())
 
 
 def _first(

@@ -16,7 +16,7 @@ from galapax.core.checks import short
 from galapax.core.errors import InputError
 
 # columns of our own in the tables of a saved run, which come where a variable might
-RESERVED = ("violation", "feasible_share", "hypervolume")
+RESERVED = ("violation", "feasible_share", "hypervolume", "hypervolume_error")
 # ends of lines, other control characters, marks that turn the direction of what follows, halves of a character
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]+")
 _HALVES = re.compile("[\ud800-\udfff]")

@@ -21,9 +21,15 @@ class Columns(NamedTuple):
     def width(self) -> int:
         """Numbers in a row."""
         constraints = 2 if self.shape.constrained else 0
-        return 3 + 3 * self.shape.objectives + constraints + self.hypervolume + self.x
+        return 3 + 3 * self.shape.objectives + constraints + self.hypervolume + self.estimated + self.x
+
+    @property
+    def estimated(self) -> bool:
+        """Whether the hypervolume is an estimate, which has an error."""
+        return self.hypervolume and self.shape.objectives > MEASURED_EXACTLY
 
 
+MEASURED_EXACTLY = 3  # objectives whose hypervolume is not estimated, see measures/hypervolumes.py
 FAILED = 1  # the column of failed evaluations; that of those made is the next
 KEPT = 2  # the columns from here on are history; those before it serve for counting alone
 
@@ -40,6 +46,7 @@ class Record(NamedTuple):
     violation: Any = None  # with constraints: of the best
     feasible_share: Any = None  # with constraints
     hypervolume: Any = None
+    hypervolume_error: Any = None  # standard error, where it is an estimate
     x: Any = None  # (d,) of the best
 
     def pack(self, dtype: Any) -> Array:
@@ -68,5 +75,6 @@ class Record(NamedTuple):
         values = [take(m) for _ in range(3)]
         constraints = [take(None) if columns.shape.constrained else None for _ in range(2)]
         hypervolume = take(None) if columns.hypervolume else None
+        error = take(None) if columns.estimated else None
         x = take(columns.x) if columns.x else None
-        return Record._make([*counts, *values, *constraints, hypervolume, x])
+        return Record._make([*counts, *values, *constraints, hypervolume, error, x])

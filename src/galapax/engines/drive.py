@@ -129,6 +129,7 @@ class Watch:
     pending: Callable[[], Standing] = lambda: Standing(
         0, [], [], [], {}
     )  # where the batch stood before the chunk that is under way
+    restored: bool = False  # some of it was read from a file: generations that took no time
     held: float = 0.0  # seconds that the viewer held the run up; they do not count against the deadline
 
     @property
@@ -184,6 +185,7 @@ def drive(
     known = watch.journal.enter() if watch.journal is not None else None
     if between is not None:
         known = between.mine(known)
+    watch.restored = watch.restored or known is not None
     if isinstance(known, Done):
         _check_whole(known.outcome.track, limit)
         _merge(watch.taken, known.taken)

@@ -387,23 +387,23 @@ class Search:
         count = jnp.sum(finite.astype(dtype), axis=0)
         mean = jnp.where(count > 0, jnp.sum(jnp.where(finite, values, 0), axis=0) / jnp.maximum(count, 1), jnp.inf)
         worst = jnp.where(count > 0, jnp.max(jnp.where(finite, values, -jnp.inf), axis=0), jnp.inf)
-        volume = None
+        volume = error = None
         if self.rules.reference is not None:
             among = feasible(front.objectives, front.violation)
-            volume = hypervolume_by_generation(front.objectives, self.rules.reference, among)
+            volume, error = hypervolume_by_generation(front.objectives, self.rules.reference, among)
         x = front.x[best_index(front)] if self.with_x else None
         failed = jnp.sum(evaluation.failed.astype(dtype))
         if evaluation.lost is not None:
             failed = failed + jnp.sum(evaluation.lost.astype(dtype))
         if population.violation is None or front.violation is None:
             best = jnp.min(front.objectives, axis=0)
-            return Record(1.0, failed, made, best, mean, worst, hypervolume=volume, x=x)
+            return Record(1.0, failed, made, best, mean, worst, hypervolume=volume, hypervolume_error=error, x=x)
         least = jnp.min(front.violation)
         best = jnp.min(jnp.where((front.violation == least)[:, None], front.objectives, jnp.inf), axis=0)
         share = jnp.mean((population.violation <= 0).astype(dtype))
         if not self.algorithm.steady:  # of the rows in use
             share = share * values.shape[0] / jnp.maximum(count[0], 1)
-        return Record(1.0, failed, made, best, mean, worst, least, share, volume, x)
+        return Record(1.0, failed, made, best, mean, worst, least, share, volume, error, x)
 
     def _mark(self, marks: Array, record: Record, rests: Array, over: Array | None) -> Array:
         """One run's marks (6,) after a generation with this record; a finished run keeps its own.

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from galapax.core.errors import InputError
+from galapax.core.record import MEASURED_EXACTLY
 from galapax.numerics import devices, random
 
 DIRECTIONS = 2048  # along which an estimate measures a front
@@ -120,12 +121,14 @@ def hypervolume_estimate(
     return jnp.where(found, volume * jnp.mean(powers), 0), jnp.where(found, volume * error, 0)
 
 
-def hypervolume_by_generation(objectives: Array, reference: Array, counted: Array) -> Array:
-    """What a run follows: the exact hypervolume of up to three objectives, an estimate of more."""
+def hypervolume_by_generation(objectives: Array, reference: Array, counted: Array) -> tuple[Array, Array | None]:
+    """What a run follows: the exact hypervolume of up to three objectives, and None; an estimate of more, and its
+    standard error.
+    """
     m = objectives.shape[1]
-    if m <= 3:
-        return {2: hypervolume_2d, 3: hypervolume_3d}[m](objectives, reference, counted)
-    return hypervolume_estimate(objectives, reference, counted)[0]
+    if m <= MEASURED_EXACTLY:
+        return {2: hypervolume_2d, 3: hypervolume_3d}[m](objectives, reference, counted), None
+    return hypervolume_estimate(objectives, reference, counted)
 
 
 def _inside(objectives: Any, reference: Any, counted: Array | None, m: int) -> tuple[tuple[Array, ...], Array, Array]:

@@ -5,6 +5,9 @@ weighted objective, in units of the front's range, is less (Tchebycheff, so that
 favourite, on bulging fronts too). An answer makes those less likely who would have answered otherwise; a next question
 is the one on which the others differ most. Nobody is ruled out altogether, so that one answer given by mistake costs
 questions and not the result.
+
+The report page asks by the same rule, see view/report/asking.js: what is computed here is computed there, to the same
+questions.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ SURE = 0.9  # the share of belief that ends the questions
 WRONG = 0.1  # how likely an answer is that a taste does not give
 KEPT = 500  # points of a front that may be somebody's favourite
 CANDIDATES = 24  # favourites that questions are made of
+DIGITS = 9  # to which shares of people are compared, so that rounding decides nothing
 
 Ask = Callable[[str], str]
 
@@ -32,8 +36,7 @@ class Walk:
     def __init__(self, values: np.ndarray) -> None:
         low, span = values.min(axis=0), np.ptp(values, axis=0)
         unit = (values - low) / np.where(span > 0, span, 1)
-        m = values.shape[1]
-        weights = np.random.default_rng(0).dirichlet(np.ones(m), PEOPLE)
+        weights = tastes(values.shape[1])
         pieces = np.array_split(weights, max(1, PEOPLE * unit.size // 2**24))
         best = np.concatenate([np.argmin(_losses(part, unit), axis=1) for part in pieces])
         votes = np.bincount(best, minlength=len(unit))
@@ -49,18 +52,18 @@ class Walk:
 
     @property
     def favourite(self) -> int:
-        return int(self._rows[np.argmax(self.share())])
+        return int(self._rows[np.argmax(self.share().round(DIGITS))])
 
     def question(self) -> tuple[int, int] | None:
         """Two rows to be compared; None when the answers have settled it, or nothing is left to ask."""
-        share = self.share()
+        share = self.share().round(DIGITS)
         if share.max() >= SURE or len(self._asked) >= QUESTIONS:
             return None
         rows = np.argsort(-share, kind="stable")[:CANDIDATES]
         rows = rows[share[rows] > 0]
         prefers = self._loss[:, rows][:, :, None] < self._loss[:, rows][:, None, :]  # (people, a, b)
         for_a = np.tensordot(self._belief, prefers, axes=1)
-        evenness = np.minimum(for_a, for_a.T)
+        evenness = np.minimum(for_a, for_a.T).round(DIGITS)
         for a, b in self._asked:
             here = np.isin(self._rows[rows], (a, b))
             evenness[np.ix_(here, here)] = 0
@@ -79,6 +82,19 @@ class Walk:
         agrees = self._loss[:, one] < self._loss[:, other]
         belief = self._belief * np.where(agrees, 1 - WRONG, WRONG)
         self._belief = belief / belief.sum()
+
+
+def tastes(m: int) -> np.ndarray:
+    """Weights (PEOPLE, m) spread evenly over all that add up to 1: a sequence of Roberts (2018) whose steps are powers
+    of the root of x^(m+1) = x + 1, made into weights by logarithms.
+    """
+    root = 1.5
+    for _ in range(60):
+        root = (1 + root) ** (1 / (m + 1))
+    steps = root ** -np.arange(1.0, m + 1)
+    spread = (0.5 + np.arange(1.0, PEOPLE + 1)[:, None] * steps) % 1
+    weights = -np.log(spread)
+    return weights / weights.sum(axis=1, keepdims=True)
 
 
 def _losses(weights: np.ndarray, unit: np.ndarray) -> np.ndarray:

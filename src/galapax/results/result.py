@@ -29,7 +29,7 @@ class History(Shown):
     violation, feasible_share: with constraints, the best one's violation and the share of feasible individuals.
     x: with history="x", the best individual itself, one axis more.
     hypervolume: of several objectives with a reference point, that of the feasible survivors (or of the archive);
-        of four and more an unbiased estimate, whose error `indicators.hypervolume_estimate` tells.
+        of four and more an unbiased estimate, and hypervolume_error its standard error.
     A run of an ensemble that stopped early repeats its last row. Where runs were polished, that is one row more, after
     the last generation.
     """
@@ -43,6 +43,7 @@ class History(Shown):
     feasible_share: np.ndarray | None = None
     x: np.ndarray | None = None
     hypervolume: np.ndarray | None = None
+    hypervolume_error: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.generation)
@@ -162,7 +163,7 @@ class Result(dict[str, Any], Shown):
     With several objectives X (k, d), F (k, m), G, H and CV are the feasible non-dominated individuals of all runs,
     their objectives, constraints (or None) and violation; derived has k numbers by name; x and fun (m,) are the knee
     of the front, and population_fitness is (n, m). hypervolume: with a reference point, that of the best run; of four
-    and more objectives an estimate.
+    and more objectives an estimate, and hypervolume_error its standard error (with a history).
     """
 
     problem: Described

@@ -214,6 +214,7 @@ def measured(result: Result) -> Result:
     sign = result.sign
     volumes = np.array([indicators.volume(sign * front.F, sign * np.asarray(corner)) for front in runs.fronts])
     result["hypervolume"] = float(volumes.max())
+    result.pop("hypervolume_error", None)  # that of an estimate
     if result.runs is not None:
         result["runs"] = replace(runs, hypervolume=volumes)
     return result

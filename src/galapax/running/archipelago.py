@@ -219,4 +219,7 @@ def _history(task: Task, rows: np.ndarray, made: np.ndarray, count: int) -> np.n
         new.feasible_share[...] = own.feasible_share.mean(axis=0)
     if own.hypervolume is not None:
         new.hypervolume[...] = own.hypervolume.max(axis=0)
+    if own.hypervolume_error is not None:
+        first = own.hypervolume.argmax(axis=0)[None]
+        new.hypervolume_error[...] = np.take_along_axis(own.hypervolume_error, first, axis=0)[0]
     return merged

@@ -171,6 +171,8 @@ def result_of(
     )
     if fronts is not None and runs.hypervolume is not None:
         answer.extra["hypervolume"] = float(runs.hypervolume[best])
+        if history is not None and history.hypervolume_error is not None:
+            answer.extra["hypervolume_error"] = float(history.hypervolume_error[best, -1])
     reached = int(track.generations.max())
     result = Result(
         problem=task.declared,
@@ -315,6 +317,7 @@ def _history(task: Task, total: Outcome) -> History | None:
         feasible_share=record.feasible_share,
         x=None if record.x is None else task.decoded(np.asarray(record.x)),
         hypervolume=record.hypervolume,
+        hypervolume_error=record.hypervolume_error,
     )
 
 

@@ -22,6 +22,8 @@ from galapax.engines.journal import Journal
 from galapax.running.task import Task
 
 LOOPBACK = "127.0.0.1"
+MEASURED = 0.5  # seconds of generations from which the time left is estimated
+SLOW = 5.0  # seconds of the first generation from which it is estimated from that one alone
 
 
 def to_stderr(sentence: str) -> None:
@@ -152,24 +154,51 @@ class Progress:
     )
     feasible_share: float | None = None  # of the individuals of all runs; None for a problem without constraints
     max_evaluations: int | None = None  # the limit of all runs together, if there is one
-    called: bool = False  # the functions are a black box, whose time is not compilation
+    overhead: float = 0.0  # of `seconds`: before the first generation, for compilation, and held up by the live page
+    restored: bool = False  # some of it was read from a checkpoint and took no time now
+    runs_before: int = 0  # runs that were over before this batch, where memory has no room for all at once
+    runs_together: int | None = None  # runs of this batch; None for all of them
+
+    @property
+    def shares(self) -> list[float]:
+        """How much of the generations and of the evaluations are over, of those that are limited."""
+        out = []
+        if self.generations:
+            together = self.runs if self.runs_together is None else self.runs_together
+            out.append((self.runs_before + together * self.generation / self.generations) / self.runs)
+        if self.max_evaluations:
+            out.append(self.nfev / self.max_evaluations)
+        return out
+
+    @property
+    def working(self) -> float:
+        """Seconds in which generations were made."""
+        return self.seconds - self.overhead
 
     def seconds_left(self, since: Progress | None = None) -> float | None:
-        """An estimate of the time to the nearest limit, at the speed since an earlier Progress, or else since the
-        start (compilation included); None if nothing limits the run or nothing was measured. A run may end earlier.
+        """An estimate of the time to the nearest limit, at the speed since an earlier Progress, or else since the first
+        generation; None if nothing limits the run or nothing was measured. A run may end earlier.
         """
-        seconds = self.seconds - (0.0 if since is None else since.seconds)
-        before = (0, 0) if since is None else (since.generation, since.nfev)
-        left = []
-        for limit, now, earlier in (
-            (self.generations, self.generation, before[0]),
-            (self.max_evaluations, self.nfev, before[1]),
-        ):
-            if limit and now > earlier and seconds > 0:
-                left.append(max(0.0, seconds * (limit - now) / (now - earlier)))
+        earlier = since.shares if since is not None else [1.0, 1.0] if self.restored else [0.0, 0.0]
+        seconds = self.working - (0.0 if since is None else since.working)
+        left = [
+            max(0.0, seconds * (1.0 - now) / (now - before))
+            for now, before in zip(self.shares, earlier, strict=False)
+            if now > before and seconds > 0
+        ]
         if self.max_seconds is not None:
             left.append(max(0.0, self.max_seconds - self.seconds))
         return min(left) if left else None
+
+
+def time_left(state: Progress, first: Progress | None) -> float | None:
+    """An estimate that can be told to somebody: at the speed since the first Progress, once that was measured.
+
+    The first generation alone counts where it is slow; otherwise it tells more of what happens once.
+    """
+    if first is not None and state.working - first.working >= MEASURED:
+        return state.seconds_left(first)
+    return state.seconds_left() if state.working >= SLOW else None
 
 
 @dataclass(frozen=True)
@@ -230,6 +259,9 @@ class Session(Viewer, Protocol):
     def start(self, first_run: int) -> None:
         """A batch of runs begins, the first of them with this number."""
 
+    def hear(self, state: Progress) -> None:
+        """What the callback is told, before `look`."""
+
     def finish(self, message: str) -> None:
         """The run ended, for this reason."""
 
@@ -242,4 +274,10 @@ def watching(
     line = offered("progress_line")(observers.progress, observers.title)
     page = nullcontext(None) if observers.live is None else offered("live_page")(observers.live, facts)
     with line as show, page as session:
-        yield show, session
+
+        def tell(state: Progress) -> None:
+            show(state)
+            if session is not None:
+                session.hear(state)
+
+        yield tell, session

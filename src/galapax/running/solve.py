@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -76,7 +76,7 @@ def solve(
         if box is not None:
             box.late = watch.look
             box.recall(None if journal is None else journal.memory)
-        notifier = partial(_notifier, task, observers, began, show, raised, box)
+        notifier = partial(_notifier, task, observers, _Clocks(began, ready, clock, watch), show, raised, box)
         if task.restarts is not None:
             watch.notify = notifier([])
             total, answers = searches(task, noted, clock, box, watch), Answers(task, box)
@@ -207,10 +207,23 @@ def _snapshot(task: Task, parts: list[Population], chosen: slice) -> Population:
     return jax.tree.map(lambda a: a[0], populations) if task.runs == 1 else populations
 
 
+@dataclass(frozen=True)
+class _Clocks:
+    """What tells the time of a run, and what of it went by without generations."""
+
+    began: float
+    ready: float  # when the first program could be compiled
+    compiler: Clock
+    watch: Watch
+
+    def overhead(self) -> float:
+        return self.ready - self.began + self.compiler.compile_seconds + self.watch.held
+
+
 def _notifier(
     task: Task,
     observers: Observers,
-    began: float,
+    clocks: _Clocks,
     show: Callable[[Progress], None],
     raised: list[Exception],
     box: BlackBox | None,
@@ -240,11 +253,14 @@ def _notifier(
             violation=violation,
             runs_done=sum(len(o.x) for o in earlier) + int(ended.sum()),
             runs=task.total,
-            seconds=time.perf_counter() - began,
+            seconds=time.perf_counter() - clocks.began,
+            overhead=clocks.overhead(),
             max_seconds=task.max_seconds,
             feasible_share=float(track.feasible_share.mean()) if task.problem.constrained else None,
             max_evaluations=None if task.budget.evaluations is None else task.budget.evaluations * task.total,
-            called=task.blackbox,
+            restored=clocks.watch.restored,
+            runs_before=sum(len(o.x) for o in earlier),
+            runs_together=len(track.best),
         )
         show(state)
         failed = int(track.failed.sum())

@@ -26,6 +26,7 @@ AT_TIMES = (
     "worst_case_sure",
     "worst_cases",
     "hypervolume",
+    "hypervolume_error",
     "chosen",
     "polish",
     "n_cached",
@@ -152,8 +153,9 @@ def from_plain(data: dict[str, Any]) -> Result:
     for name in ("chosen", "polish", "n_cached", "command"):
         if name in data:
             result[name] = data[name]
-    if "hypervolume" in data:
-        result["hypervolume"] = _number(data["hypervolume"], "hypervolume")
+    for name in ("hypervolume", "hypervolume_error"):
+        if name in data:
+            result[name] = _number(data[name], name)
     result["violation"] = math.inf if data["violation"] is None else _number(data["violation"], "violation")
     for name in ("y", "worst_cases"):
         if name in data:

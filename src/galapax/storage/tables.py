@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from galapax.core.algorithm import Population
+from galapax.core.record import MEASURED_EXACTLY
 from galapax.results.front import Front
 from galapax.results.result import History, Result, Runs, constraint_names
 from galapax.storage.files import counts, read_csv, whole
@@ -24,7 +25,7 @@ def history_table(history: History, variables: list[str], values: list[str]) -> 
     for name in ("best", "mean", "worst"):
         names += [name] if len(values) == 1 else [f"{name} {value}" for value in values]
         parts += [getattr(history, name)]
-    for name in ("violation", "feasible_share", "hypervolume"):
+    for name in ("violation", "feasible_share", "hypervolume", "hypervolume_error"):
         if getattr(history, name) is not None:
             names.append(name)
             parts.append(getattr(history, name))
@@ -46,8 +47,10 @@ def history_from(table: np.ndarray, names: list[str], result: Result, values: li
         further = {"violation": table[:, at], "feasible_share": table[:, at + 1]}
         at += 2
     left = len(names) - at
-    if left == d + 1 or (left == 1 and names[at] == "hypervolume"):
-        further["hypervolume"], at = table[:, at], at + 1
+    volumes = ("hypervolume", "hypervolume_error")[: 1 + (m > MEASURED_EXACTLY)]
+    if left == d + len(volumes) or (left == len(volumes) and names[at] == "hypervolume"):
+        further |= {name: table[:, at + i] for i, name in enumerate(volumes)}
+        at += len(volumes)
     x = table[:, at:] if at < len(names) else None
     if x is not None and x.shape[1] != d:
         raise ValueError("rows or columns are missing")

@@ -28,6 +28,7 @@ from galapax.results.study import (
 
 TARGETS = 51  # of a problem, between its first value and its best known one
 COLOURS, STROKES = 8, 4  # of their own, before curves share them
+NORMAL = 1.96  # standard errors on either side that hold 95 %
 BANDED = 6  # curves whose bands do not hide each other
 MET = "worst value found"  # what a min-max search has of an x: another y may be worse
 CHECKED = "worst case, checked"
@@ -134,6 +135,7 @@ class Convergence(NamedTuple):
     name: str  # of these values
     log: bool  # whether they are drawn on a logarithmic scale
     first_feasible: int | None  # the generation, where it is not the first
+    margin: np.ndarray | None  # (R, G) half of the 95 % interval, where the values are estimates
 
 
 def history_of(result: Result) -> History | None:
@@ -162,7 +164,10 @@ def convergence(result: Result, history: History, objective: int | None = None) 
     known = np.asarray(np.isfinite(best).any(axis=0))
     late = history.violation is not None and known.any() and not known[0]
     first = int(history.generation[np.argmax(known)]) if late else None
-    return Convergence(history.generation, best, values, name, wants_log(values), first)
+    margin = None
+    if volume and history.hypervolume_error is not None:
+        margin = NORMAL * np.atleast_2d(np.asarray(history.hypervolume_error, np.float64))
+    return Convergence(history.generation, best, values, name, wants_log(values), first, margin)
 
 
 def distance(result: Result, best: np.ndarray) -> tuple[np.ndarray, str]:

@@ -6,6 +6,7 @@ The pictures are drawn here as inline SVG, so that they need no package and foll
 from __future__ import annotations
 
 from html import escape
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,11 @@ from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
 from galapax.view import data
 from galapax.view.maps import thinned
-from galapax.view.tables import constraint_rows, grids, run_rows
+from galapax.view.tables import apart, constraint_rows, grids, run_rows
 
 SHOWN = 8  # rows of a table
 WIDE, HIGH, EDGE, ROOM = 300, 150, 6, 60  # of a picture, and the room for numbers beside it
+LETTERS = 60  # that fit under it in a line
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c8c8c", "#b8a800")
 BLUE, ORANGE = COLOURS[:2]
 SOFT = "color-mix(in srgb, currentColor 55%, transparent)"
@@ -87,7 +89,7 @@ def _runs(runs: Runs) -> list[tuple[str, str]]:
     rows = [("runs", f"{len(runs):,}"), ("success", f"{rate:.1%} ({low:.1%} to {high:.1%})")]
     if len(_final(runs)):
         rows += list(zip(("best" if runs.fronts is None else "smallest", "median", "largest"),
-                         (f"{v:.6g}" for v in np.quantile(_final(runs), (0, 0.5, 1))), strict=True))  # fmt: skip
+                         apart(np.quantile(_final(runs), (0, 0.5, 1)).tolist()), strict=True))  # fmt: skip
     rows.append(("evaluations", f"{int(runs.nfev.sum()):,} in all"))
     return rows
 
@@ -102,7 +104,7 @@ def _final(runs: Runs) -> np.ndarray:
 def _history(history: History) -> list[tuple[str, str]]:
     runs = [] if history.runs is None else [("runs", f"{history.runs:,}")]
     last = np.ravel(np.atleast_2d(_followed(history))[:, -1])
-    ends = f"{last[0]:.6g}" if len(last) == 1 else f"{np.nanmin(last):.6g} to {np.nanmax(last):.6g}"
+    ends = " to ".join(dict.fromkeys(apart([float(np.nanmin(last)), float(np.nanmax(last))])))
     name = "best" if history.hypervolume is None else "hypervolume"
     return [("generations", f"{len(history):,}"), *runs, (f"final {name}", ends)]
 
@@ -205,10 +207,14 @@ def _svg(body: str, name: str, low: str = "", high: str = "") -> str:
     frame = f'<path d="M{EDGE} {EDGE}V{HIGH - EDGE}H{WIDE - EDGE}" fill="none" stroke="{SOFT}"/>'
     ends = f'<text x="{WIDE}" y="{EDGE + 9}" {text}>{escape(high)}</text>'
     ends += f'<text x="{WIDE}" y="{HIGH - EDGE}" {text}>{escape(low)}</text>'
-    under = f'<text x="{EDGE}" y="{HIGH + 10}" {text}>{escape(name)}</text>'
+    lines = wrap(name, LETTERS)
+    under = "".join(
+        f'<text x="{EDGE}" y="{HIGH + 10 + 12 * k}" {text}>{escape(line)}</text>' for k, line in enumerate(lines)
+    )
+    deep = HIGH + 4 + 12 * len(lines)
     return (
-        f'<svg role="img" aria-label="{escape(name)}" width="{WIDE + ROOM}" height="{HIGH + 16}" '
-        f'viewBox="0 0 {WIDE + ROOM} {HIGH + 16}" style="margin:4px 0;flex:none">{frame}{body}{ends}{under}</svg>'
+        f'<svg role="img" aria-label="{escape(name)}" width="{WIDE + ROOM}" height="{deep}" '
+        f'viewBox="0 0 {WIDE + ROOM} {deep}" style="margin:4px 0;flex:none">{frame}{body}{ends}{under}</svg>'
     )
 
 
@@ -237,7 +243,7 @@ def _curve(values: np.ndarray, name: str, log: bool = False) -> str:
         around = _path(np.concatenate([x, x[::-1]]), np.concatenate([lower, upper[::-1]]))
         body = f'<path d="{around}Z" fill="{BLUE}" opacity="0.25"/>' + body
         name += ", median and middle half"
-    return _svg(body, name, *(f"{10**end if log else end:.3g}" for end in (low, high)))
+    return _svg(body, name, *apart([10**end if log else end for end in (low, high)], 3))
 
 
 def _points(F: np.ndarray, knee: int | None, names: list[str], what: str = "front") -> str:
@@ -247,7 +253,7 @@ def _points(F: np.ndarray, knee: int | None, names: list[str], what: str = "fron
     body = "".join(f'<circle cx="{x[i]:.1f}" cy="{y[i]:.1f}" r="2.2" fill="{BLUE}"/>' for i in rows)
     if knee is not None:
         body += f'<circle cx="{x[knee]:.1f}" cy="{y[knee]:.1f}" r="4.5" fill="{ORANGE}" stroke="currentColor"/>'
-    return _svg(body, f"{what}: {names[0]} across, {names[1]} up", f"{low[1]:.3g}", f"{high[1]:.3g}")
+    return _svg(body, f"{what}: {names[0]} across, {names[1]} up", *apart([float(low[1]), float(high[1])], 3))
 
 
 def _histogram(values: np.ndarray, name: str) -> str:
@@ -262,7 +268,7 @@ def _histogram(values: np.ndarray, name: str) -> str:
         f'height="{HIGH - EDGE - y:.1f}" fill="{BLUE}"/>'
         for k, y in enumerate(tall)
     )
-    ends = [f"{10**edge if log else edge:.4g}" for edge in (edges[0], edges[-1])]
+    ends = apart([float(10**edge if log else edge) for edge in (edges[0], edges[-1])], 4)
     return _svg(body, f"{name}, {ends[0]} to {ends[1]}", "", f"{counts.max()} runs")
 
 

@@ -1,4 +1,6 @@
-"""The progress line of a run on a terminal, drawn with nothing but carriage returns."""
+"""How far a run is and how long it will take: a line on a terminal, drawn with nothing but carriage returns, or in the
+output of a notebook's cell.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from html import escape
+from typing import Any, Protocol
 
-from galapax.running.observers import Progress
+from galapax.running.observers import Progress, time_left
 
 PATIENCE = 1.0  # seconds before a line appears by itself
 BAR = 20  # characters
-SLOW = 5.0  # seconds to the first report, from which on the time left is estimated from the start
+LONG = 10.0  # seconds: a run that takes longer says so before it goes on
 COMPILING = "compiling …"
 # what a line keeps where not all of it fits, the most important first
 IMPORTANT = ("left", "runs", "best", "title", "generation", "violation", "bar", "feasible", "speed")
@@ -23,15 +27,16 @@ IMPORTANT = ("left", "runs", "best", "title", "generation", "violation", "bar", 
 
 @contextmanager
 def progress_line(wanted: bool | None, title: str) -> Iterator[Callable[[Progress], None]]:
-    """A function that shows a Progress on one line. wanted: yes, no, or None for "on a terminal, after a while".
+    """A function that shows a Progress on one line. wanted: yes, no, or None for "on a terminal or in a notebook, after
+    a while".
 
     Until there is a Progress, the line says that the program is being compiled.
     """
-    moving = sys.stderr.isatty()
-    if wanted is False or (wanted is None and not moving):
+    place = _place()
+    if wanted is False or (wanted is None and isinstance(place, _Log)):
         yield lambda state: None
         return
-    line = _Line(title, moving, patience=0.0 if wanted else PATIENCE)
+    line = _Line(title, place, patience=0.0 if wanted else PATIENCE)
     waiting = threading.Timer(PATIENCE, line.compiling)  # no one calls while JAX compiles
     waiting.daemon = True
     if wanted:
@@ -45,49 +50,148 @@ def progress_line(wanted: bool | None, title: str) -> Iterator[Callable[[Progres
         line.close()
 
 
+class _Place(Protocol):
+    """Where progress is shown."""
+
+    every: float  # seconds between two lines
+
+    def now(self, text: str, share: float | None) -> None:
+        """Show this, in place of what was shown before where that is possible."""
+
+    def stay(self, text: str) -> None:
+        """Show this, and leave it there."""
+
+    def clear(self) -> None:
+        """It is over."""
+
+
+def _place() -> _Place:
+    shell = sys.modules.get("IPython")
+    if shell is not None and getattr(shell.get_ipython(), "kernel", None) is not None:
+        return _Cell(shell.display)
+    return _Terminal() if sys.stderr.isatty() else _Log()
+
+
+@dataclass
+class _Terminal:
+    """One line that is written over."""
+
+    every: float = 0.1
+    drawn: str = ""
+
+    def now(self, text: str, share: float | None) -> None:
+        text = text[: _width()]
+        sys.stderr.write("\r" + text.ljust(len(self.drawn)))
+        sys.stderr.flush()
+        self.drawn = text
+
+    def stay(self, text: str) -> None:
+        sys.stderr.write("\r" + text.ljust(len(self.drawn)) + "\n")
+        self.drawn = ""
+
+    def clear(self) -> None:
+        if self.drawn:
+            sys.stderr.write("\r" + " " * len(self.drawn) + "\r")
+            sys.stderr.flush()
+
+
+@dataclass
+class _Log:
+    """A file or a pipe: a line now and then, each on its own."""
+
+    every: float = 5.0
+
+    def now(self, text: str, share: float | None) -> None:
+        self.stay(text)
+
+    def stay(self, text: str) -> None:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        pass
+
+
+@dataclass
+class _Cell:
+    """An output of a notebook's cell that is shown anew. An output cannot be taken away again: so there is none before
+    it is known that the run is long, and at the end what was said of that is left.
+    """
+
+    shown: Any  # IPython's module `display`
+    every: float = 0.25
+    handle: Any = None
+    kept: str = ""
+
+    def now(self, text: str, share: float | None) -> None:
+        if not self.kept:
+            return
+        bar = "" if share is None else f'<progress value="{share:.4f}" max="1"></progress> '
+        lines = [escape(self.kept)] + [bar + escape(text)] * bool(text)
+        bundle = {"text/plain": "\n".join(filter(None, (self.kept, text))), "text/html": "<br>".join(lines)}
+        if self.handle is None:
+            self.handle = self.shown.display(bundle, raw=True, display_id=True)
+        else:
+            self.handle.update(bundle, raw=True)
+
+    def stay(self, text: str) -> None:
+        self.kept = text
+        self.now("", None)
+
+    def clear(self) -> None:
+        self.now("", None)
+
+
 @dataclass
 class _Line:
-    """What stands on the terminal. The timer that says "compiling" is another thread, hence the lock."""
+    """What is shown of one run. The timer that says "compiling" is another thread, hence the lock."""
 
     title: str
-    moving: bool  # a line that is written over; elsewhere a line now and then, each on its own
+    place: _Place
     patience: float
-    drawn: str = ""
     last: float = -math.inf  # when a Progress was drawn
     first: Progress | None = None
+    told: bool = False  # how long it will take
     closed: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def compiling(self) -> None:
         with self.lock:
             if self.first is None and not self.closed:
-                self._write(f"{self.title}  {COMPILING}")
+                self.place.now(f"{self.title}  {COMPILING}", None)
 
     def show(self, state: Progress) -> None:
         with self.lock:
             self.first = self.first or state
+            left = None if self.told else time_left(state, self.first)
+            if left is not None:
+                self.told = True
+                if left >= LONG:
+                    self.place.stay(f"{self.title}: {beforehand(state, left)}")
             now = time.perf_counter()
-            if state.seconds < self.patience or now - self.last < (0.1 if self.moving else 5.0):
+            if state.seconds < self.patience or now - self.last < self.place.every:
                 return
-            text = "  ".join([self.title, *describe(state, self.first).values()])
-            self._write(fitted(self.title, state, self.first, _width()) if self.moving else text)
+            if isinstance(self.place, _Terminal):
+                self.place.now(fitted(self.title, state, self.first, _width()), None)
+            else:
+                self.place.now("  ".join([self.title, *describe(state, self.first).values()]), done(state))
             self.last = now
 
     def close(self) -> None:
         with self.lock:
             self.closed = True
-            if self.drawn and self.moving:
-                sys.stderr.write("\r" + " " * len(self.drawn) + "\r")
-                sys.stderr.flush()
+            self.place.clear()
 
-    def _write(self, text: str) -> None:
-        if self.moving:
-            text = text[: _width()]
-            sys.stderr.write("\r" + text.ljust(len(self.drawn)))
-        else:
-            sys.stderr.write(text + "\n")
-        sys.stderr.flush()
-        self.drawn = text
+
+def beforehand(state: Progress, left: float) -> str:
+    """How long the whole run will take. left: seconds from now on."""
+    total = left + state.working
+    runs = f" of {state.runs} runs" if state.runs > 1 else ""
+    if state.max_seconds is not None and state.seconds + left >= state.max_seconds * (1 - 1e-9):
+        return f"{_duration(state.max_seconds)}, the time limit"
+    if state.generations and state.shares[0] == max(state.shares):
+        return f"about {_duration(total)} for {state.generations} generations{runs}"
+    return f"about {_duration(total)} for {state.max_evaluations} evaluations{runs}"
 
 
 def fitted(title: str, state: Progress, first: Progress | None, width: int) -> str:
@@ -112,16 +216,12 @@ def bar(state: Progress) -> str:
 
 def done(state: Progress) -> float | None:
     """How much of the run is over: of its generations, evaluations or time, whichever ends it first."""
-    limits = [(state.generation, state.generations), (state.seconds, state.max_seconds)]
-    limits.append((state.nfev, state.max_evaluations))
-    shares = [made / limit for made, limit in limits if limit]
+    shares = state.shares + ([state.seconds / state.max_seconds] if state.max_seconds else [])
     return min(1.0, max(shares)) if shares else None
 
 
 def describe(state: Progress, first: Progress | None = None) -> dict[str, str]:
-    """What to say of a Progress, by name; with an earlier one also the speed since then (before it lies the
-    compilation).
-    """
+    """What to say of a Progress, by name; with an earlier one also the speed since then."""
     limit = f"/{state.generations}" if state.generations else ""
     parts = {"generation": f"generation {state.generation}{limit}"}
     parts["best"] = f"best {state.fun:.6g}" if state.hypervolume is None else f"hypervolume {state.hypervolume:.6g}"
@@ -133,13 +233,9 @@ def describe(state: Progress, first: Progress | None = None) -> dict[str, str]:
         parts["runs"] = f"{state.runs_done}/{state.runs} runs done"
     if first is not None and state.seconds > first.seconds:
         parts["speed"] = f"{(state.nfev - first.nfev) / (state.seconds - first.seconds):.3g} evaluations/s"
-        left = state.seconds_left(first)
-        if left is not None:
-            parts["left"] = f"{_duration(left)} left"
-    elif state.called and state.seconds >= SLOW:  # one generation takes that long: say what is to come at once
-        left = state.seconds_left()
-        if left is not None:
-            parts["left"] = f"about {_duration(left)} left"
+    left = time_left(state, first)
+    if left is not None:
+        parts["left"] = f"{_duration(left)} left"
     return parts
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from html import escape
 from typing import Any, NamedTuple
 
@@ -15,6 +16,8 @@ from galapax.results.study import SIGNIFICANT, Study, scores, sign_of
 from galapax.view import data
 
 SHOWN = 12  # variables or constraints listed one by one
+MOST = 12  # digits of a value; further ones are rounding
+VALUES = ("best", "median", "mean", "worst")
 ACTIVE = 1e-4  # how far from its limit an inequality still counts as active
 ACTIVE_NOTE = "active: within 1e-4 of its limit"
 
@@ -45,13 +48,14 @@ def _cells(study: Study) -> Grid:
     summary = study.summary()
     several = study.value == "hypervolume"
     summary = [{name.removeprefix("hypervolume_"): value for name, value in row.items()} for row in summary]
-    numbers = ("best", "median", "mean", "worst", "feasible", "success", "ert")  # the rest is in summary.csv
+    numbers = (*VALUES, "feasible", "success", "ert")  # the rest is in summary.csv
     shown = [name for name in summary[0] if name in (*study.axes, *numbers)]
     medians = [statistics.describe(scores(result))["median"] for result in study.results]
     best = -1 if np.isnan(medians).all() else int(np.nanargmin(medians))
+    told = {name: apart([row[name] for row in summary], 5 if several else 3) for name in shown if name in VALUES}
     rows = []
     for i, row in enumerate(summary):
-        row = {name: _number(name, value, 5 if several else 3) for name, value in row.items()}
+        row = {name: _number(name, value) for name, value in row.items()} | {n: told[n][i] for n in told}
         row |= {name: f"{v:.12g}" if isinstance(v, float) else str(v) for name, v in study.labels[i].items()}
         if "success" in shown:
             row["success"] += f" ({100 * summary[i]['success_low']:.0f}–{100 * summary[i]['success_high']:.0f})"
@@ -83,13 +87,13 @@ def _values(study: Study) -> Grid:
             if one == best and pair.adjusted >= SIGNIFICANT
         }
         row = [Cell(problem)]
+        texts = dict(zip(found, apart([sign_of(found[name]) * medians[name] for name in found]), strict=True))
         for name in names:
             if name not in found:
                 row.append(Cell("not run"))
                 continue
-            sign = sign_of(found[name])
             mark = " ≈" if name in alike and name != best and not math.isnan(medians[name]) else ""
-            row.append(Cell(_value(sign * medians[name]) + mark, name == best and not math.isnan(medians[best])))
+            row.append(Cell(texts[name] + mark, name == best and not math.isnan(medians[best])))
         rows.append(row)
     note = (
         f"Median of {len(all_runs(study.results[0]))} runs. The best is in bold; ≈ marks results that do "
@@ -134,16 +138,26 @@ def _seconds(study: Study, algorithm: str) -> str:
     return f"{sum(r.timings['run'] for labels, r in study if labels['algorithm'] == algorithm):.3g}"
 
 
-def _value(value: float) -> str:
-    return "none feasible" if math.isnan(value) else f"{value:.6g}"
+def apart(values: Sequence[float], least: int = 6) -> list[str]:
+    """Numbers as text, each with the fewest digits that tell it from all others: at least `least`, at most `MOST`."""
+    out = ["none feasible" if math.isnan(value) else "" for value in values]
+    for digits in range(least, MOST + 1):
+        texts = [f"{value:.{digits}g}" for value in values]
+        meant: dict[str, set[float]] = {}
+        for text, value in zip(texts, values, strict=True):
+            meant.setdefault(text, set()).add(value)
+        for i, text in enumerate(texts):
+            if not out[i] and (len(meant[text]) == 1 or digits == MOST):
+                out[i] = text
+    return out
 
 
-def _number(name: str, value: Any, digits: int) -> str:
+def _number(name: str, value: Any) -> str:
     if name in ("success", "feasible"):
         return f"{value:.1%}"
     if name == "ert":
         return f"{value:,.0f}" if math.isfinite(value) else "∞"
-    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def markdown(study: Study) -> str:
@@ -229,7 +243,8 @@ def front_rows(result: Result) -> tuple[list[str], list[list[str]], list[list[st
 
     def line(name: str, values: np.ndarray, i: int | None = None) -> list[str]:
         declared = i is not None and problem.space is not None and problem.space.discrete[i]
-        cells = [problem.show(i or 0, value) if declared else f"{value:.5g}" for value in values[rows]]
+        chosen = values[rows].tolist()
+        cells = [problem.show(i or 0, value) for value in chosen] if declared else apart(chosen, 5)
         return [name, (problem.units or {}).get(name, ""), *cells]
 
     names = problem.objective_names(result.F.shape[1])
@@ -267,6 +282,8 @@ def front_summary(result: Result) -> str:
     if result.get("hypervolume") is not None:
         whose = "the best run's hypervolume" if result.runs is not None else "hypervolume"
         text += f"; {whose} {result.hypervolume:.6g}"
+        if result.get("hypervolume_error") is not None:
+            text += f" (an estimate, ± {data.NORMAL * result.hypervolume_error:.2g} with 95 % confidence)"
         exact = data.known_value(result)
         if exact is not None:
             text += f", {result.hypervolume / exact:.2%} of the true front's"

@@ -17,7 +17,7 @@ from galapax.engines.points import evaluate_points
 from galapax.evaluation.formulas import Traced, trace
 from galapax.results.result import direction
 from galapax.running.observers import Facts
-from galapax.view.live.messages import plain
+from galapax.view.live.messages import genes_of, plain
 
 SIDE, BLOCK = 72, 216  # a grid of contours has SIDE * SIDE points, evaluated so many at a time
 SLOW = 8.0  # seconds that a grid may take
@@ -68,7 +68,8 @@ class Contours:
 
     def _grid(self, first: int, second: int, objective: int, best: tuple[int, np.ndarray] | None) -> dict[str, Any]:
         problem, settings = self.facts.problem, self.facts.settings
-        lower, upper = (np.asarray(side, float) for side in (problem.bounds.lower, problem.bounds.upper))
+        box = genes_of(problem)
+        lower, upper = np.asarray(box.lower, float), np.asarray(box.upper, float)
         generation, at = (0, (lower + upper) / 2) if best is None else best
         points = np.tile(at, (SIDE * SIDE, 1))
         across, up = (np.linspace(lower[i], upper[i], SIDE) for i in (first, second))
@@ -78,7 +79,7 @@ class Contours:
             assert isinstance(problem, Problem)
             if self._formulas is None:
                 rows = self.facts.population if settings["vectorized"] else 0
-                self._formulas = trace(problem, kind, maximize=settings["maximize"], vectorized=rows)
+                self._formulas = trace(problem.coded(), kind, maximize=settings["maximize"], vectorized=rows)
             formulas = self._formulas
             if objective >= formulas.shape.objectives:
                 return {"why": "Choose one of the objectives."}

@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from galapax.core.box import Bounds
+from galapax.core.problem import Described
+from galapax.core.variables import Variable
 from galapax.engines import glimpse
 from galapax.results.result import direction
 from galapax.view.live import Facts
@@ -25,15 +28,16 @@ def described(facts: Facts) -> dict[str, Any]:
     if problem.front is not None and known:
         with contextlib.suppress(Exception):  # a user's function; without it the page lacks the front alone
             front = [[plain(v) for v in point] for point in np.asarray(problem.front(FRONT), float)]
-    shown = min(problem.dim, glimpse.VARIABLES)
+    shown, box = min(problem.dim, glimpse.VARIABLES), genes_of(problem)
     return {
         "name": problem.name,
         "title": problem.title or problem.name,
-        "variables": problem.variable_names()[:shown],
+        "variables": [problem.with_unit(name) for name in problem.variable_names()[:shown]],
+        "scales": [_scale(v) for v in problem.space.variables[:shown]] if problem.space is not None else None,
         "dim": problem.dim,
-        "lower": np.asarray(problem.bounds.lower, float)[:shown].tolist(),
-        "upper": np.asarray(problem.bounds.upper, float)[:shown].tolist(),
-        "objectives": list(problem.objectives or ()),
+        "lower": np.asarray(box.lower, float)[:shown].tolist(),
+        "upper": np.asarray(box.upper, float)[:shown].tolist(),
+        "objectives": [problem.with_unit(name) for name in problem.objectives or ()],
         "constrained": problem.constrained,
         "optimum": problem.optimum if known else None,
         "front": front,
@@ -45,8 +49,23 @@ def described(facts: Facts) -> dict[str, Any]:
     }
 
 
+def genes_of(problem: Described) -> Bounds:
+    """The box of its genes, which is where a page draws individuals."""
+    return problem.bounds if problem.space is None else problem.space.genes
+
+
+def _scale(variable: Variable) -> dict[str, Any] | None:
+    """How a gene becomes what the user declared (see core/variables.py); None where it is the value itself."""
+    if not variable.discrete:
+        return {"kind": "log"} if variable.log else None
+    if variable.kind == "integer":
+        return {"kind": "integer", "first": int(variable.lower), "last": int(variable.upper)}
+    labels = ["no", "yes"] if variable.kind == "flag" else [str(label) for label in variable.labels]
+    return {"kind": "labels", "first": 0, "last": len(labels) - 1, "labels": labels}
+
+
 def packed(number: int, generation: int, run: int, some: glimpse.Survivors, sign: float) -> bytes:
-    """A frame: length of the header, header (JSON), objectives, violation (float64), x (float32)."""
+    """A frame: length of the header, header (JSON), objectives, violation (float64), genes (float32)."""
     objectives = sign * np.asarray(some.objectives, np.float64)
     shown, variables = some.x.shape
     header = {

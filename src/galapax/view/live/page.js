@@ -119,7 +119,7 @@ async function fetchContours(anew) {
   const answer = await fetch(address("contours", query));
   const grid = await answer.json();
   if (session !== lastSession || first !== Number($("scatter-x").value) || second !== Number($("scatter-y").value)) return;
-  contours = { ...grid, first, second, picture: grid.values ? contourPicture(grid) : null };
+  contours = { ...grid, first, second, picture: grid.values ? contourPicture(grid, first, second) : null };
   plan("scatter");
 }
 
@@ -178,12 +178,13 @@ function showNews() {
   put("nfev", count(news.nfev));
   put("rate", news.replay ? "–" : news.evaluations_per_second === undefined ? "–" : short(news.evaluations_per_second));
   put("seconds", duration(news.seconds));
+  put("in-all", ended || news.in_all === undefined || news.in_all < 10 ? "" : ` of about ${roughly(news.in_all)}`);
   put("left", ended ? "–" : duration(news.left));
 }
 
-function volumeNow() {  // the last one measured, of two objectives with a reference point
+function volumeNow() {  // the last one measured, of several objectives with a reference point
   const m = frame ? frame.objectives : facts ? facts.objectives.length : 0;
-  for (let i = points.length - 1; m === 2 && i >= 0; i--) if (typeof points[i][2 + 3 * m] === "number") return points[i][2 + 3 * m];
+  for (let i = points.length - 1; m > 1 && i >= 0; i--) if (typeof points[i][2 + 3 * m] === "number") return points[i][2 + 3 * m];
   return null;
 }
 
@@ -233,7 +234,7 @@ window.addEventListener("resize", everything);
 document.addEventListener("visibilitychange", () => { if (document.visibilityState === "visible") { fetchFrame(); everything(); } });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   readColours();
-  if (contours && contours.values) contours.picture = contourPicture(contours);
+  if (contours && contours.values) contours.picture = contourPicture(contours, contours.first, contours.second);
   everything();
 });
 readColours();

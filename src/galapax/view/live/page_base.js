@@ -36,6 +36,7 @@ function duration(s) {
   if (s < 3600) return `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`;
   return `${Math.floor(s / 3600)} h ${Math.floor(s % 3600 / 60)} min`;
 }
+const roughly = (s) => s < 60 ? `${Math.round(s)} s` : s < 3600 ? `${Math.round(s / 60)} min` : `${(s / 3600).toFixed(1)} h`;
 
 // ---- colours
 
@@ -92,6 +93,30 @@ function powers(low, high, wanted) {
 }
 const powerText = (k) => Number.isInteger(k) ? (k >= -2 && k <= 4 ? String(Number((10 ** k).toPrecision(2))) : `1e${k}`) : text(10 ** k, 3);
 
+// ---- variables: a page is sent genes, one number each, and shows what they stand for
+
+const scaleOf = (k) => facts.scales ? facts.scales[k] : null;
+const LN10 = Math.LN10, tenth = (v) => Math.abs(v / LN10 - Math.round(v / LN10)) < 1e-9 ? Math.round(v / LN10) : v / LN10;
+const stepped = (k) => !!scaleOf(k) && scaleOf(k).kind !== "log";
+function codeOf(k, gene) {  // where it stands: codes are whole numbers, as the functions got them
+  const s = scaleOf(k);
+  return stepped(k) ? Math.max(s.first, Math.min(s.last, Math.round(gene))) : gene;
+}
+function valueOf(k, gene, digits = 6) {
+  const s = scaleOf(k);
+  if (!s) return text(gene, digits);
+  return s.kind === "log" ? text(Math.exp(gene), digits) : s.labels ? s.labels[codeOf(k, gene)] : String(codeOf(k, gene));
+}
+function axisOf(k) {
+  const s = scaleOf(k);
+  if (!s) return null;
+  if (s.kind === "log") return { ticks: (a, b, n) => powers(a / LN10, b / LN10, n).map((v) => v * LN10), text: (v) => powerText(tenth(v)) };
+  const inside = (v) => v >= s.first && v <= s.last, every = (a, b, n) => Math.max(1, Math.ceil((b - a) / n));
+  if (s.kind === "integer") return { ticks: (a, b, n) => [...new Set(ticks(a, b, n).map(Math.round))].filter((v) => inside(v) && v >= a && v <= b), text: String };
+  return { ticks: (a, b, n) => Array.from({ length: s.last + 1 }, (_, v) => v).filter((v) => v >= a && v <= b && v % every(a, b, n) === 0),
+    text: (v) => s.labels[v].length > 14 ? s.labels[v].slice(0, 13) + "…" : s.labels[v] };
+}
+
 // A frame with axes; x and y are [low, high] in what is drawn (logarithms where yLog).
 function plot(id, x, y, names, options = {}) {
   const { c, w, h } = surface(id);
@@ -99,14 +124,16 @@ function plot(id, x, y, names, options = {}) {
   const kind = `${names}${!!options.xLog}${!!options.yLog}`;  // other axes show other numbers: a part chosen before means nothing
   const part = views[id] && views[id].kind === kind ? views[id] : null;
   x = part ? part.x : widen(x); y = part ? part.y : widen(y);
-  const yTicks = options.yLog ? powers(y[0], y[1], 6) : ticks(y[0], y[1], Math.max(3, h / 55));
-  const yTexts = yTicks.map(options.yLog ? powerText : options.yText || ((v) => text(v, 4)));
+  const plain = { ticks, text: (v) => text(v, 4) }, tens = { ticks: powers, text: powerText };
+  const ofX = options.xAxis || (options.xLog ? tens : plain), ofY = options.yAxis || (options.yLog ? tens : plain);
+  const yTicks = ofY.ticks(y[0], y[1], options.yLog ? 6 : Math.max(3, h / 55));
+  const yTexts = yTicks.map(options.yText || ofY.text);
   const left = 24 + Math.max(...yTexts.map((t) => c.measureText(t).width)), right = 10, top = 8, bottom = 38;
   const px = (v) => left + (v - x[0]) / (x[1] - x[0]) * (w - left - right);
   const py = (v) => h - bottom - (v - y[0]) / (y[1] - y[0]) * (h - top - bottom);
   const area = { x: left, y: top, w: w - left - right, h: h - top - bottom };
   if (options.under) { c.save(); c.beginPath(); c.rect(left, top, area.w, area.h); c.clip(); options.under(c, px, py); c.restore(); }
-  const xTicks = options.xLog ? powers(x[0], x[1], Math.max(3, w / 80)) : ticks(x[0], x[1], Math.max(2, w / 95));
+  const xTicks = ofX.ticks(x[0], x[1], options.xLog ? Math.max(3, w / 80) : Math.max(2, w / 95));
   c.lineWidth = 1; c.strokeStyle = colour.grid; c.fillStyle = colour.soft;
   c.textAlign = "right"; c.textBaseline = "middle";
   yTicks.forEach((v, i) => {
@@ -115,7 +142,7 @@ function plot(id, x, y, names, options = {}) {
   });
   c.textAlign = "center"; c.textBaseline = "top";
   for (const v of xTicks) {
-    const t = options.xLog ? powerText(v) : text(v, 4), half = c.measureText(t).width / 2;
+    const t = ofX.text(v), half = c.measureText(t).width / 2;
     c.fillText(t, Math.min(w - half - 1, Math.max(half, px(v))), h - bottom + 6);
     if (!options.under) { c.beginPath(); c.moveTo(px(v), top); c.lineTo(px(v), h - bottom); c.stroke(); }
   }

@@ -26,7 +26,7 @@ draw.curve = () => {
   const m = frame ? frame.objectives : Math.max(1, facts.objectives.length), runs = facts.settings.runs;
   const xs = column(0), log = $("log").checked, at = 1 + 3 * m + 1;
   let lists, items = [], title = "Fitness by generation";
-  const volume = m === 2 ? column(at) : [], measured = volume.some(isFinite);
+  const volume = m > 1 ? column(at) : [], measured = volume.some(isFinite);
   if (measured) {
     title = "Hypervolume by generation";
     lists = [volume];
@@ -54,7 +54,7 @@ draw.curve = () => {
   if (measured) {
     const known = xs.map((_, i) => i).filter((i) => isFinite(volume[i]));
     line(p, known.map((i) => xs[i]), known.map((i) => volume[i]), colour.blue, 2.6, [], "hypervolume");
-    items = [swatch("line", colour.blue, "hypervolume of the feasible points, larger is better")];
+    items = [swatch("line", colour.blue, m > 3 ? "estimated hypervolume of the feasible points, larger is better" : "hypervolume of the feasible points, larger is better")];
   } else if (m > 1) {
     shown.forEach((list, k) => { line(p, xs, list, paints[k % 4], 2, k > 3 ? [6, 3] : [], objectiveName(k)); items.push(swatch(k > 3 ? "dash" : "line", paints[k % 4], objectiveName(k))); });
   } else if (runs > 1) {
@@ -151,7 +151,8 @@ draw.front = () => {
   legend("front-legend", items);
 };
 
-function contourPicture(grid) {
+function contourPicture(grid, first, second) {
+  const between = [second, first].map((k) => stepped(k) ? Math.round : (v) => v);  // whole numbers have nothing in between
   const side = grid.side, size = 360, z = grid.values, out = document.createElement("canvas");
   const sorted = z.filter((v) => v !== null).sort((a, b) => a - b);
   if (!sorted.length) return null;
@@ -163,7 +164,7 @@ function contourPicture(grid) {
   const c = out.getContext("2d"), image = c.createImageData(size, size), level = new Uint8Array(size * size);
   for (let r = 0; r < size; r++) for (let q = 0; q < size; q++) {
     const fy = (size - 1 - r) / (size - 1) * (side - 1), fx = q / (size - 1) * (side - 1);
-    const a = Math.min(side - 2, Math.floor(fy)), b = Math.min(side - 2, Math.floor(fx)), u = fy - a, v = fx - b;
+    const a = Math.min(side - 2, Math.floor(fy)), b = Math.min(side - 2, Math.floor(fx)), u = between[0](fy - a), v = between[1](fx - b);
     const g = (k) => z[k] === null ? top : z[k];
     const value = (g(a * side + b) * (1 - v) + g(a * side + b + 1) * v) * (1 - u) + (g((a + 1) * side + b) * (1 - v) + g((a + 1) * side + b + 1) * v) * u;
     let k = 0;
@@ -189,14 +190,18 @@ draw.scatter = () => {
   const picture = current && current.picture;
   const [x0, x1, y0, y1] = [facts.lower[i], facts.upper[i], facts.lower[j], facts.upper[j]];
   const under = (c, px, py) => c.drawImage(picture, px(x0), py(y1), px(x1) - px(x0), py(y0) - py(y1));
-  const p = plot("scatter", pad([x0, x1], 0.025), pad([y0, y1], 0.025), [facts.variables[i], facts.variables[j]], picture ? { under } : {});
+  const p = plot("scatter", pad([x0, x1], 0.025), pad([y0, y1], 0.025), [facts.variables[i], facts.variables[j]],
+    { ...(picture ? { under } : {}), xAxis: axisOf(i), yAxis: axisOf(j) });
+  // individuals of the same choice would lie on one point: a little apart they can be seen and counted
+  const apart = (k, r, step) => scaleOf(k) && scaleOf(k).labels ? 0.5 * (((r + 1) * step) % 1 - 0.5) : 0;
+  const at = (k, r, step) => codeOf(k, frame.x[r * frame.variables + k]) + apart(k, r, step);
   const items = [];
   if (frame) {
-    const xs = [], ys = [], badX = [], badY = [], rows = [], badRows = [], v = frame.variables;
+    const xs = [], ys = [], badX = [], badY = [], rows = [], badRows = [];
     for (let r = frame.shown - 1; r >= 0; r--) {
       const good = !frame.hasViolation || frame.violation[r] <= 0;
-      (good ? xs : badX).push(frame.x[r * v + i]);
-      (good ? ys : badY).push(frame.x[r * v + j]);
+      (good ? xs : badX).push(at(i, r, 0.754878));
+      (good ? ys : badY).push(at(j, r, 0.569840));
       (good ? rows : badRows).push(r);
     }
     p.dots.push({ xs: badX, ys: badY, rows: badRows });
@@ -331,7 +336,7 @@ draw.best = () => {
   const line = (kind, list) => { const out = document.createElement("tr"); out.append(...list.map((words) => cell(kind, words))); return out; };
   $("best-rows").replaceChildren(line("th", heads), ...rows.map((r) => line("td", [
     ...Array.from({ length: m }, (_, k) => text(frame.values[r * m + k], 7)), ...(frame.hasViolation ? [text(frame.violation[r], 3)] : []),
-    ...Array.from({ length: v }, (_, k) => text(frame.x[r * frame.variables + k], 6))])));
+    ...Array.from({ length: v }, (_, k) => valueOf(k, frame.x[r * frame.variables + k]))])));
   $("best-note").textContent = (m > 1 ? "Non-dominated individuals of this generation. " : "The best individuals of this generation. ") +
     (v < facts.dim ? `The first ${v} of ${facts.dim} variables. ` : "") + thinned(false);
 };

@@ -26,7 +26,7 @@ function individual(row) {
   const m = frame.objectives, v = Math.min(12, frame.variables);
   const rows = Array.from({ length: m }, (_, k) => [objectiveName(k), text(frame.values[row * m + k], 7)]);
   if (frame.hasViolation) rows.push(["violation", text(frame.violation[row], 3)]);
-  for (let k = 0; k < v; k++) rows.push([facts.variables[k], text(frame.x[row * frame.variables + k], 6)]);
+  for (let k = 0; k < v; k++) rows.push([facts.variables[k], valueOf(k, frame.x[row * frame.variables + k])]);
   if (v < facts.dim) rows.push([`… ${facts.dim - v} more`, ""]);
   return rows;
 }

@@ -165,7 +165,7 @@ class Replay:
         return {"session": self.name, **described(self.facts)}
 
     def contours(self, first: int, second: int, objective: int, anew: bool) -> dict[str, Any]:
-        best = (int(self.result.nit), np.asarray(self.result.x, float))
+        best = (int(self.result.nit), _genes(self.result, np.asarray(self.result.x, float)))
         return self._contours.of((first, second, objective), lambda: best, anew)
 
 
@@ -184,7 +184,14 @@ def _thinned(result: Result, x: np.ndarray, values: np.ndarray, violation: Any) 
     rows = maps.thinned(len(x), glimpse.INDIVIDUALS)
     signed = values.reshape(len(x), -1)[rows]
     broken = None if violation is None else np.asarray(violation)[rows]
-    return glimpse.Survivors(x[rows][:, : glimpse.VARIABLES].astype(np.float32), signed, broken, np.asarray(result.x))
+    genes = _genes(result, x[rows])[:, : glimpse.VARIABLES].astype(np.float32)
+    return glimpse.Survivors(genes, signed, broken, _genes(result, np.asarray(result.x)))
+
+
+def _genes(result: Result, x: np.ndarray) -> np.ndarray:
+    """What a search moved of x (..., d)."""
+    space = result.problem.space
+    return x if space is None else space.encode(x)
 
 
 def _points(result: Result) -> list[list[float | None]]:

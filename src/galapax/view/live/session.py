@@ -24,7 +24,7 @@ from galapax.engines import glimpse
 from galapax.engines.outcome import Track
 from galapax.numerics import devices
 from galapax.results.result import direction
-from galapax.running.observers import Facts
+from galapax.running.observers import Facts, Progress, time_left
 from galapax.view.live.contours import Contours
 from galapax.view.live.messages import described, packed, plain
 
@@ -83,7 +83,8 @@ class Session:
         self._summed: tuple[Track | None, dict[str, Any]] = (None, {})
         self._points: list[list[float | None]] = []
         self._version = 0  # changes when points already sent are no longer the ones kept
-        self._speeds: deque[tuple[float, int, int]] = deque(maxlen=30)
+        self._speeds: deque[tuple[float, int, Progress | None]] = deque(maxlen=30)
+        self._heard: Progress | None = None
         self._frame: tuple[int, int, glimpse.Survivors] | None = None  # generation, run
         self._frames = 0
         self._packed: tuple[int, bytes] = (0, b"")
@@ -100,6 +101,10 @@ class Session:
             self._speeds.clear()
             self._released_at = time.perf_counter()
         self.page.wake()
+
+    def hear(self, state: Progress) -> None:
+        """What the callback is told, before `look`."""
+        self._heard = state
 
     def look(self, made: int, before: Track, now: Track, glance: glimpse.Glance, last: bool) -> None:
         """Keep what is due of the run after generation `made`."""
@@ -243,7 +248,7 @@ class Session:
                 self._points = self._points[:-1:2] + self._points[-1:]
                 self._version += 1
             self._track = now
-            self._speeds.append((time.perf_counter(), int(now.evaluations.sum()), self._made))
+            self._speeds.append((time.perf_counter(), int(now.evaluations.sum()), self._heard))
 
     def _take_frame(self) -> None:
         assert self._now is not None
@@ -326,7 +331,7 @@ class Session:
             whole = version != self._version
             version, points = self._version, self._points[0 if whole else sent :]
             sent = len(self._points)
-            track, speeds, left = self._track, tuple(self._speeds), (self.facts.generations or 0) - self._made
+            track, speeds = self._track, tuple(self._speeds)
             text = {
                 "session": self.name,
                 "state": self._state,
@@ -345,12 +350,25 @@ class Session:
             }
         if track is not None:
             text |= self._summary(track)
-        if text["state"] != "paused" and len(speeds) > 1 and speeds[-1][0] > speeds[0][0]:
-            seconds, evaluations, generations = (b - a for a, b in zip(speeds[0], speeds[-1], strict=True))
-            text["evaluations_per_second"] = evaluations / seconds
-            if self.facts.generations and generations > 0:
-                text["left"] = left * seconds / generations
+        text |= self._times(speeds, text["state"])
         return text, version, sent
+
+    def _times(self, speeds: tuple[tuple[float, int, Progress | None], ...], state: str) -> dict[str, float]:
+        """Speed, time left and time in all, as far as they are known. Time that the page held the run up is no speed of
+        the run: it goes on faster once nobody slows it down.
+        """
+        if not speeds or state == "paused":
+            return {}
+        (began, before, earlier), (now, after, latest) = speeds[0], speeds[-1]
+        out = {"evaluations_per_second": (after - before) / (now - began)} if now > began else {}
+        if latest is None or state != "running":
+            return out
+        left = time_left(latest, earlier)
+        if left is None:
+            return out
+        if self._speed is not None and latest.generations:
+            left = max(left, (latest.generations - latest.generation) / self._speed)
+        return out | {"left": left, "in_all": latest.seconds + left}
 
     def _summary(self, track: Track) -> dict[str, Any]:
         """Numbers of all runs, worked out once for all pages."""
@@ -378,7 +396,7 @@ class Session:
         return numbers
 
     def frame(self) -> bytes:
-        """The last frame: length of the header, header (JSON), objectives, violation (float64), x (float32)."""
+        """The last frame: length of the header, header (JSON), objectives, violation (float64), genes (float32)."""
         with self._changed:
             taken, number = self._frame, self._frames
         if taken is None:

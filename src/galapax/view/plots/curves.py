@@ -63,6 +63,9 @@ def draw_convergence(
     if several:
         axes.fill_between(drawn.generation, lower, upper, color=colour, alpha=0.35, lw=0, label="middle half")
         axes.fill_between(drawn.generation, low, high, color=colour, alpha=0.12, lw=0, label="all runs")
+    elif drawn.margin is not None:
+        ends = (drawn.values[0] - drawn.margin[0], drawn.values[0] + drawn.margin[0])
+        axes.fill_between(drawn.generation, *ends, color=colour, alpha=0.25, lw=0, label="95 % interval")
     if drawn.first_feasible is not None:
         axes.axvline(drawn.first_feasible, color=GREY, lw=1, ls=":")
         axes.annotate(

@@ -12,6 +12,7 @@ from galapax.results.study import Study
 from galapax.view import data
 from galapax.view.plots.curves import given_axes
 from galapax.view.plots.style import STROKES, Picture, canvas, paint
+from galapax.view.tables import apart
 
 
 def final_values(study: Study, ax: Any = None) -> Figure:
@@ -47,10 +48,12 @@ def heatmap(study: Study, ax: Any = None) -> Figure:
     axes.set_yticks(range(len(drawn.rows)), drawn.rows)
     axes.set(xlabel=for_mathtext(drawn.across), ylabel=for_mathtext(drawn.up))
     low, high = shown.get_clim()
+    texts = apart(drawn.values.ravel().tolist(), 3)
     for (row, column), value in np.ndenumerate(drawn.values):
         if np.isfinite(value):
             place = (np.log10(value) if drawn.log else value) - low
             dark = place > 0.5 * (high - low)  # the colours run from light to dark
-            axes.text(column, row, f"{value:.3g}", ha="center", va="center", color="white" if dark else "black")
+            text = texts[row * len(drawn.columns) + column]
+            axes.text(column, row, text, ha="center", va="center", color="white" if dark else "black")
     axes.set_title(for_mathtext(f"{drawn.title}: {drawn.name}"), loc="left")
     return figure

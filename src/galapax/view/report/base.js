@@ -26,6 +26,7 @@ const fmt = (v, digits = 6) => {
   if (!known(v)) return "–";
   if (whole(v) && Math.abs(v) < 1e9) return v.toLocaleString("en").replace("-", "−");
   const size = Math.abs(v);
+  if (size >= 10 ** digits && size < 1e7) return Math.round(v).toLocaleString("en").replace("-", "−");
   const text = size >= 1e7 || size < 1e-4 ? v.toExponential(Math.min(digits - 1, 4)) : v.toPrecision(digits);
   return text.replace(/(\.\d*?)0+(e|$)/, "$1$2").replace(/\.(e|$)/, "$1").replaceAll("-", "−");
 };

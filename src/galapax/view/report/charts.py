@@ -24,7 +24,7 @@ def thinned(history: History, several: bool) -> History:
     axis = 1 if several else 0
     parts: dict[str, Any] = {
         name: None if (part := getattr(history, name)) is None else np.take(part, rows, axis)
-        for name in ("best", "mean", "worst", "violation", "feasible_share", "hypervolume")
+        for name in ("best", "mean", "worst", "violation", "feasible_share", "hypervolume", "hypervolume_error")
     }
     nfev = np.take(history.nfev, rows, -1)  # (R, G) where the runs differ in it
     return replace(history, generation=history.generation[rows], nfev=nfev, x=None, **parts)

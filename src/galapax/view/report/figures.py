@@ -20,6 +20,7 @@ POINTS = 5000  # of a front at most
 COLUMNS = 100  # of a table of points at most
 IN_TIP = 18  # lines that the pointer shows of a point
 AXES = 20  # variables on parallel axes at most
+ESTIMATED = "With four objectives and more the hypervolume is estimated along random directions."
 PAIRED = 7  # objectives of which every pair is drawn
 
 
@@ -35,6 +36,8 @@ def front(out: Page, result: Result) -> None:
     out.chart(*_front_chart(result, names, points, kept))
     if F.shape[1] > 2:
         _many_charts(out, result, names, points, kept)
+    if len(kept) > 1:
+        out.add('<div data-ask="front"></div>')
     heads, values, recipe = tables.front_rows(result)
     out.add("<h3>Marked points</h3>")
     out.add(plain_table(["", "unit", *heads], values + recipe, range(2, 2 + len(heads))))
@@ -52,7 +55,7 @@ def front(out: Page, result: Result) -> None:
         {
             "names": names[:wide], "data": [numbers(column[kept], 7) for column in table[:wide]], "labels": texts,
             "number": (kept + 1).tolist(), "total": len(F), "what": "points", "file": "front",
-            "title": "The solutions of the front",
+            "title": "The solutions of the front", "objectives": F.shape[1], "sign": result.sign,
         },
     )  # fmt: skip
     left = [f"{len(F) - len(kept):,} points"] * (len(kept) < len(F))
@@ -138,13 +141,17 @@ def convergence(out: Page, result: Result) -> None:
             out.add("<p>No run found a feasible point, so there is nothing to draw.</p>")
             break
         series = banded(drawn.values, "best" if len(drawn.best) == 1 else "median")
+        if len(drawn.best) == 1 and drawn.margin is not None:
+            low, high = (numbers(drawn.values[0] + way * drawn.margin[0]) for way in (-1, 1))
+            series[0]["bands"] = [{"name": "95 % interval", "low": low, "high": high, "opacity": 0.25}]
         if len(drawn.best) == 1 and history.violation is None and "F" not in result:
             series += _population_series(result, history)
         file = f"convergence{'' if objective is None else f'-{objective + 1}'}"
         spec = curves(history, series, drawn.name, drawn.log, file)
         if drawn.first_feasible is not None:
             spec["marks"] = [{"x": drawn.first_feasible, "text": "first feasible"}]
-        out.chart(spec, bands_note(drawn.best))
+        estimated = "" if drawn.margin is None else ESTIMATED
+        out.chart(spec, " ".join(filter(None, (bands_note(drawn.best), estimated))))
     if history.violation is not None and not result.feasible:
         out.add("<h3>Violation of the best point</h3>")
         violation = np.atleast_2d(np.asarray(history.violation, np.float64))

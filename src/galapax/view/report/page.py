@@ -9,7 +9,8 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-SCRIPTS = ("base.js", "lines.js", "scatter.js", "fronts.js", "tables.js", "start.js")  # one program, in this order
+# one program, in this order
+SCRIPTS = ("base.js", "lines.js", "scatter.js", "fronts.js", "tables.js", "asking.js", "start.js")
 
 
 class Page:

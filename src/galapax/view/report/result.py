@@ -74,7 +74,9 @@ def _result_facts(result: Result) -> list[tuple[str, str]]:
     if "F" in result:
         out.append(("points on the front", f"{len(result.F):,}"))
         if result.get("hypervolume") is not None and len(result.F):
-            out.append(("hypervolume", number(result.hypervolume, 6)))
+            error = result.get("hypervolume_error")
+            margin = "" if error is None else f" ± {number(data.NORMAL * error, 2)}"
+            out.append(("hypervolume", number(result.hypervolume, 6) + margin))
             if known is not None:
                 out.append(("of the true front's", f"{result.hypervolume / known:.2%}"))
     else:

@@ -69,10 +69,9 @@ def _study_settings(out: Page, study: Study) -> None:
         spent = all_runs(result).nfev
         aim = "" if target is None else f"{target:.9g}"
         own = ", ".join(f"{name}={_label(value)}" for name, value in result.settings.get("hyperparameters", {}).items())
-        quarter, three = np.nanquantile(scores(result), (0.25, 0.75)) if len(spent) else (np.nan, np.nan)
-        rows.append(
-            [labels["problem"], labels["algorithm"], f"{int(np.max(spent)):,}", aim, f"{three - quarter:.3g}", own]
-        )
+        found = scores(result)[~np.isnan(scores(result))]
+        spread = f"{np.subtract(*np.quantile(found, (0.75, 0.25))):.3g}" if len(found) else "–"
+        rows.append([labels["problem"], labels["algorithm"], f"{int(np.max(spent)):,}", aim, spread, own])
     heads = ["problem", "algorithm", "evaluations per run, at most", "target", "spread", "hyper-parameters"]
     out.add(plain_table(heads, rows, (2, 3, 4)))
     out.add('<p class="note">spread: between the quartiles of the final values.</p>')
@@ -120,13 +119,14 @@ def _heat_map(out: Page, study: Study) -> None:
         return
     low, high = np.nanmin(shown), np.nanmax(shown)
     out.section(f"{drawn.up} and {drawn.across}")
+    texts = np.array(tables.apart(drawn.values.ravel().tolist(), 3)).reshape(drawn.values.shape)
     rows = []
-    for name, values, places in zip(drawn.rows, drawn.values, shown, strict=True):
+    for name, values, places, words in zip(drawn.rows, drawn.values, shown, texts, strict=True):
         cells = []
-        for value, place in zip(values, places, strict=True):
+        for value, place, text in zip(values, places, words, strict=True):
             share = 0.0 if high == low else (place - low) / (high - low)
             style = f"background: {_shade(share)}; color: {'#fff' if share > 0.55 else '#111'}"
-            cells.append("<td>–</td>" if np.isnan(value) else f'<td style="{style}">{value:.3g}</td>')
+            cells.append("<td>–</td>" if np.isnan(value) else f'<td style="{style}">{text}</td>')
         rows.append(f'<tr><th scope="row">{escape(name)}</th>{"".join(cells)}</tr>')
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in drawn.columns)
     corner = f"{escape(drawn.up)} ↓ &nbsp; {escape(drawn.across)} →"
