@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 
 from galapax.core.algorithm import Algorithm
+from galapax.core.checks import short
 from galapax.core.errors import InputError, amount
 from galapax.numerics import devices, processes
 
@@ -42,7 +43,7 @@ def runs_that_fit(size: int, row: int, population: int) -> int:
     free = devices.free_memory()
     if size > free:
         raise InputError(
-            f"one run with a population of {population} needs at least {amount(size)} and "
+            f"one run with a population of {short(population)} needs at least {amount(size)} and "
             f"{amount(free)} are free on the {devices.device().device_kind}: use a smaller population."
         )
     return max(1, int(0.5 * free / (2 * size + row)))  # twice the state for what a generation needs besides it

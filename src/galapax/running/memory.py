@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 POINT, GENE, CACHED = 900, 60, 480
 
 
+def check_population(population: int | None, dim: int) -> None:
+    """Refuse a population that cannot be in memory, before anything is made for it. None: one that is chosen later."""
+    if population is not None:
+        runs_that_fit(8 * int(population) * dim, 0, population)  # candidates and parents, at the least
+
+
 def check_memory(task: Task) -> int:
     """How many runs fit into memory at once. Refuse a run, an ensemble's history, or snapshots, that do not."""
     size, item = _state_size(task), np.dtype(task.dtype).itemsize

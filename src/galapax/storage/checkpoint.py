@@ -10,6 +10,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from galapax.core.checks import short
 from galapax.core.errors import InputError
 from galapax.engines.journal import Done, Standing
 from galapax.numerics import processes
@@ -168,6 +169,16 @@ class Keeper:
 
 def keeper(settings: Checkpoint | None, resume: Any) -> Keeper | None:
     """From `checkpoint=` and `resume=`: None where nothing is to be kept."""
+    try:
+        return _keeper(settings, resume)
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:  # ValueError: of a name that is none
+        name = settings.path if settings is not None and resume in (None, False, True) else resume
+        raise InputError(f"the checkpoint {short(str(name))} cannot be used: {error}.") from None
+
+
+def _keeper(settings: Checkpoint | None, resume: Any) -> Keeper | None:
     if resume is True and settings is None:
         raise InputError(
             "resume=True continues from the file given as checkpoint=: add checkpoint=, or pass the file as resume=."
@@ -192,10 +203,7 @@ def keeper(settings: Checkpoint | None, resume: Any) -> Keeper | None:
         raise InputError(f"checkpoint must be a file; {str(path)!r} is a folder.")
     if not path.parent.is_dir():
         raise InputError(f"the folder {str(path.parent)!r} of the checkpoint does not exist: create it first.")
-    try:
-        return Keeper(settings, file)
-    except OSError as error:
-        raise InputError(f"the checkpoint {str(file)!r} cannot be read: {error}.") from None
+    return Keeper(settings, file)
 
 
 def read(file: Path) -> dict[str, Any]:
