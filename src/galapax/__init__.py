@@ -1,5 +1,6 @@
 """Evolutionary optimisation that lives on the accelerator."""
 
+import galapax.starting  # first: Ctrl-C while the rest is loading
 import galapax.view  # noqa: F401  (results learn to draw and save themselves, runs to be watched)
 from galapax import problems
 from galapax.algorithms import ALGORITHMS

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import sys
 
+from galapax import starting
+
 
 def main() -> None:
     try:
         from galapax.cli.app import app
-    except KeyboardInterrupt:  # importing JAX takes a while
-        print("galapax: stopped by Ctrl-C before a result was available.", file=sys.stderr)
-        sys.exit(130)
     except ModuleNotFoundError as missing:
         if missing.name not in ("typer", "rich", "click"):
             raise
         sys.exit(
             "The command line needs typer and rich: pip install 'galapax[cli]' (or 'galapax[all]' to include plots)."
         )
+    starting.release()
     app()
 
 
