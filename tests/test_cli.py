@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from inspect import signature
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 import galapax as gx
+from galapax.__main__ import main
 from galapax.cli import app as cli
 from galapax.cli import show
 from galapax.cli.app import app
@@ -459,6 +461,17 @@ def test_ctrl_c_while_the_command_loads_is_one_line(tmp_path):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert said == "galapax: stopped by Ctrl-C before a result was available.\n" and process.returncode == 130
+
+
+@pytest.mark.parametrize("code", [0, 2, 130])
+def test_the_command_waits_for_nobody_after_ctrl_c(monkeypatch, code):
+    """Threads that still compile would crash an orderly end."""
+    left = []
+    monkeypatch.setattr(cli, "app", lambda: sys.exit(code))
+    monkeypatch.setattr(os, "_exit", left.append)
+    with pytest.raises(SystemExit) if code != 130 else nullcontext():
+        main()
+    assert left == ([130] if code == 130 else [])
 
 
 def test_help_tells_the_exit_codes():

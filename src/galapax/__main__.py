@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 
 from galapax import starting
@@ -17,7 +19,16 @@ def main() -> None:
             "The command line needs typer and rich: pip install 'galapax[cli]' (or 'galapax[all]' to include plots)."
         )
     starting.release()
-    app()
+    try:
+        app()
+    except SystemExit as end:
+        if end.code != starting.INTERRUPTED:
+            raise
+        # an orderly end would wait for threads that still compile, or crash beside them
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(starting.INTERRUPTED)
 
 
 if __name__ == "__main__":

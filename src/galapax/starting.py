@@ -11,6 +11,7 @@ import signal
 import sys
 from types import FrameType
 
+INTERRUPTED = 130  # what shells give for Ctrl-C
 SENTENCE = "galapax: stopped by Ctrl-C before a result was available.\n"
 
 
@@ -22,7 +23,7 @@ def is_command() -> bool:
 
 def _leave(signum: int, frame: FrameType | None) -> None:
     os.write(2, SENTENCE.encode())
-    os._exit(130)  # at once: an exception in the midst of a library's start can end in a crash
+    os._exit(INTERRUPTED)  # at once: an exception in the midst of a library's start can end in a crash
 
 
 def guard() -> None:
