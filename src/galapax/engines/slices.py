@@ -7,6 +7,11 @@ same number of runs, whatever was asked for, and a run is replayed in a slice of
 On a CPU that number depends on the size of a run alone: as many runs as fit the innermost caches. One run is then the
 same in every ensemble, and sixteen thousand runs take no longer each than a thousand. On a GPU a slice is as large as
 memory allows, as the device is only full with many runs.
+
+An objective may need more working memory than there is. That is counted when the program is compiled: on a CPU fewer
+threads then compute at once, which changes nothing; a slice that does not even fit alone is halved, with a warning, as
+its runs then round otherwise than elsewhere. How wide slices were is in the outcome of each run and in checkpoints, so
+that what is replayed or resumed is the same to the bit.
 """
 
 from __future__ import annotations
