@@ -1,6 +1,7 @@
 """Black boxes: what may come back from a call, what counts as a failure, and what becomes of it."""
 
 import re
+from collections import UserDict
 
 import jax.numpy as jnp
 import numpy as np
@@ -56,6 +57,31 @@ def test_one_odd_return_is_a_failed_evaluation_that_the_result_names(case):
     assert np.array_equal(x, fun.calls[56])
     assert re.search(why, error) and "First failure: fun" in result.message
     assert result.fun == min(bowl(x) for i, x in enumerate(fun.calls) if i != 56)
+
+
+class Silent(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+class Torn(UserDict):
+    """A mapping that cannot be read."""
+
+    def __iter__(self):
+        raise RuntimeError("torn")
+
+
+@pytest.mark.parametrize("what", [SystemExit(2), Silent(), Torn(fun=1.0)], ids=lambda what: type(what).__name__)
+def test_a_function_that_exits_or_is_odd_in_its_own_way_costs_one_evaluation(what):
+    def fun(x):
+        calls.append(x)
+        if len(calls) == 57 and isinstance(what, BaseException):
+            raise what
+        return what if len(calls) == 57 else bowl(x)
+
+    calls = []
+    result = solve(fun)
+    assert result.n_failed == 1 and result.nfev == 8 * N and result.failures[0].error.startswith("fun raised")
 
 
 def test_what_every_first_point_returns_is_refused_with_a_sentence():

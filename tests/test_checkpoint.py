@@ -268,7 +268,10 @@ def test_arguments_that_cannot_be_meant_are_refused_before_the_run(tmp_path):
     short(checkpoint=tmp_path / "a")
     for options, sentence in [
         ({"checkpoint": tmp_path / "a"}, "already exists"),
-        ({"checkpoint": tmp_path}, "already exists|is a folder"),
+        ({"checkpoint": tmp_path}, "must be a file; .* is a folder"),
+        ({"checkpoint": "a\0b"}, "cannot be used: .*null"),
+        ({"resume": "x" * 5000}, "cannot be used: .*too long"),
+        ({"resume": os.devnull}, "must be a file; .* is something else"),  # nor is a pipe waited for
         ({"checkpoint": tmp_path / "no" / "a"}, "does not exist"),
         ({"checkpoint": 3}, "must be the path of a file"),
         ({"resume": tmp_path / "b"}, "there is no checkpoint"),

@@ -4,8 +4,11 @@ import dataclasses
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
+import time
+from contextlib import nullcontext
 from inspect import signature
 from pathlib import Path
 
@@ -14,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 import galapax as gx
+from galapax.__main__ import main
 from galapax.cli import app as cli
 from galapax.cli import show
 from galapax.cli.app import app
@@ -441,6 +445,33 @@ def test_ctrl_c_before_there_is_a_result_is_one_line(monkeypatch):
         monkeypatch.setattr(cli, verb, pressed)
         code, said = call(*command)
         assert code == 130 and said == "galapax: stopped by Ctrl-C before a result was available.\n"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs SIGINT")
+def test_ctrl_c_while_the_command_loads_is_one_line(tmp_path):
+    """JAX, which takes longest to load, is one here that never comes to an end."""
+    (tmp_path / "jax").mkdir()
+    ready = tmp_path / "ready"
+    (tmp_path / "jax" / "__init__.py").write_text(f"import time\nopen({str(ready)!r}, 'w')\ntime.sleep(120)")
+    found = os.pathsep.join([str(tmp_path), str(Path(gx.__file__).parents[1])])
+    command = [sys.executable, "-m", "galapax", "list"]
+    process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": found}, stderr=subprocess.PIPE, text=True)
+    while not ready.exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert said == "galapax: stopped by Ctrl-C before a result was available.\n" and process.returncode == 130
+
+
+@pytest.mark.parametrize("code", [0, 2, 130])
+def test_the_command_waits_for_nobody_after_ctrl_c(monkeypatch, code):
+    """Threads that still compile would crash an orderly end."""
+    left = []
+    monkeypatch.setattr(cli, "app", lambda: sys.exit(code))
+    monkeypatch.setattr(os, "_exit", left.append)
+    with pytest.raises(SystemExit) if code != 130 else nullcontext():
+        main()
+    assert left == ([130] if code == 130 else [])
 
 
 def test_help_tells_the_exit_codes():

@@ -485,7 +485,7 @@ def test_a_min_max_problem_is_refused():
         ({"variables": ("a",)}, r"variables has 1 names for 3 variables"),
         ({"variables": 3}, r"variables must .*got 3"),
         ({"eq_tolerance": -1e-4}, r"eq_tolerance must be at least 0, got -0.0001"),
-        ({"eq_tolerance": np.nan}, r"eq_tolerance must be .*got nan"),
+        ({"eq_tolerance": np.nan}, r"eq_tolerance must be .*got NaN"),
         ({"eq_tolerance": "small"}, r"eq_tolerance must be .*got 'small'"),
     ],
     ids=named,

@@ -5,6 +5,7 @@ The processes are real. They read galapax first, which takes them a second or tw
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -18,6 +19,7 @@ import simulators
 from simulators import LOWER, UPPER, Counted, Loaded, bowl, dies, hangs, late_at_random, raises
 
 import galapax as gx
+from galapax.evaluation import executors
 from galapax.evaluation.dispatch import Remote
 from galapax.evaluation.executors import Calls
 from galapax.evaluation.worker import Functions
@@ -317,6 +319,18 @@ def test_workers_leave_the_accelerator_alone():
     result = once(simulators.platform, workers=1)
     assert result.failures[0].error == "fun raised RuntimeError: cpu cpu"
     assert os.environ.get("JAX_PLATFORMS") != "cpu" or "JAX_PLATFORMS" in os.environ
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="Windows has no such mask")
+def test_workers_that_start_do_not_hear_ctrl_c():
+    masked = [
+        sys.executable,
+        "-c",
+        "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))",
+    ]
+    with executors._deaf():
+        assert subprocess.check_output(masked) == b"True\n"
+    assert subprocess.check_output(masked) == b"False\n"
 
 
 def test_what_forks_is_warned_of():

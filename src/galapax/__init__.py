@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import galapax.starting  # first: Ctrl-C while the rest is loading
 import galapax.storage
 import galapax.view  # noqa: F401  (results learn to draw and save themselves, runs to be watched)
 from galapax import problems

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-import gc
+import contextlib
+import os
 import sys
+
+from galapax import starting
 
 
 def main() -> None:
-    gc.disable()  # importing makes objects that all live: looking through them for garbage takes a tenth of the time
     try:
         from galapax.cli.app import app
-    except KeyboardInterrupt:  # importing JAX takes a while
-        print("galapax: stopped by Ctrl-C before a result was available.", file=sys.stderr)
-        sys.exit(130)
     except ModuleNotFoundError as missing:
         if missing.name not in ("typer", "rich", "click"):
             raise
         sys.exit(
             "The command line needs typer and rich: pip install 'galapax[cli]' (or 'galapax[all]' to include plots)."
         )
-    gc.freeze()
-    gc.enable()
-    app()
+    starting.release()
+    try:
+        app()
+    except SystemExit as end:
+        if end.code != starting.INTERRUPTED:
+            raise
+        # an orderly end would wait for threads that still compile, or crash beside them
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(starting.INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from galapax import algorithms as registry
 from galapax import problems as problem_registry
 from galapax.core.algorithm import Algorithm
-from galapax.core.checks import finite, whole
+from galapax.core.checks import finite, flag, items, whole
 from galapax.core.errors import InputError
 from galapax.core.names import one_line
 from galapax.core.problem import MinMaxProblem, Problem
@@ -58,6 +58,7 @@ def compare(
         for name in target:
             if name not in chosen:
                 raise InputError(f"target names {name!r}, which is not among the problems {', '.join(chosen)}.")
+    paired = flag(paired, "paired")
     targets = {name: _target(problem, target) for name, problem in chosen.items()}
     watchers = observers(progress=progress, checkpoint=checkpoint, resume=resume)
     tasks: dict[tuple[str, str], Task] = {}
@@ -89,7 +90,7 @@ def compare(
         results=results,
         targets=[targets[own["problem"]] for own in labels],
         message=message(stopped, len(results), len(tasks), "pairs of problem and algorithm"),
-        paired=bool(paired),
+        paired=paired,
         stop=stopped or Stop.BUDGET,
     )
 
@@ -97,10 +98,8 @@ def compare(
 def _problems(given: Sequence[str | Problem]) -> dict[str, Problem]:
     if isinstance(given, str | Problem | MinMaxProblem):
         given = [given]
-    if not isinstance(given, Iterable):
-        raise InputError(f"compare needs a list of problems, names or Problems; got {given!r}.")
     out: dict[str, Problem] = {}
-    for one in given:
+    for one in items(given, "compare needs a list of problems, names or Problems"):
         problem = problem_registry.get(one) if isinstance(one, str) else one
         if isinstance(problem, MinMaxProblem) or not isinstance(problem, Problem):
             raise InputError(f"compare takes names or Problem objects (no min-max problems); got {one!r}.")
@@ -117,9 +116,8 @@ def _algorithms(given: Any) -> dict[str, Algorithm]:
         return {one_line(str(name), "a name"): registry.resolve(one) for name, one in given.items()}
     if isinstance(given, str | Algorithm):
         given = [given]
-    if not isinstance(given, Iterable):
-        raise InputError(f"compare needs a list of algorithms, names or instances; got {given!r}.")
-    solvers = [registry.resolve(one) for one in given]
+    listed = items(given, "compare needs a list of algorithms, names or instances")
+    solvers = [registry.resolve(one) for one in listed]
     if not solvers:
         raise InputError("compare needs at least one algorithm.")
     names = [registry.name_of(s) for s in solvers]

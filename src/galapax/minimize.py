@@ -9,6 +9,7 @@ from typing import Any
 
 from galapax import algorithms
 from galapax.core.algorithm import Algorithm
+from galapax.core.checks import flag
 from galapax.core.errors import InputError
 from galapax.core.islands import Islands, islands_of
 from galapax.core.problem import Problem
@@ -152,10 +153,10 @@ def minimize(
     problem, algorithm = problem_of(fun, bounds, algorithm, ineq, eq)
     seed, initial = random.chosen(seed), starting(initial, x0)
     watchers = observers(callback, progress, live, checkpoint, resume)
-    if asynchronous and watchers.journal is not None:
+    if flag(asynchronous, "asynchronous") and watchers.journal is not None:
         raise InputError("a run with asynchronous=True can be neither repeated nor resumed: remove checkpoint.")
-    blackbox = is_called(blackbox or problem.blackbox, executor, workers)
-    vectorized = vectorized or problem.vectorized
+    blackbox = is_called(flag(blackbox, "blackbox") or problem.blackbox, executor, workers)
+    vectorized = flag(vectorized, "vectorized") or problem.vectorized
     options: dict[str, Any] = {
         "generations": generations,
         "runs": runs,

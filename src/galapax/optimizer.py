@@ -15,7 +15,7 @@ from jax import Array
 
 from galapax import algorithms
 from galapax.core.algorithm import Algorithm, Budget
-from galapax.core.checks import reals, short, whole
+from galapax.core.checks import flag, reals, short, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.problem import EQ_TOLERANCE, Problem, as_bounds, check_tolerance
@@ -31,7 +31,8 @@ from galapax.evaluation.formulas import trace
 from galapax.numerics import random
 from galapax.results.front import front_of, knee
 from galapax.results.result import Result
-from galapax.running.arguments import TOLERANCE, starting_genes
+from galapax.running.arguments import TOLERANCE, precision_of, starting_genes
+from galapax.running.memory import check_population
 from galapax.running.searches import Course
 
 
@@ -73,7 +74,7 @@ class Optimizer:
         maximize: bool = False,
         initial: Any = None,
         eq_tolerance: float | None = None,
-        dtype: str = "float64",
+        dtype: Any = "float64",
         restarts: str | Restarts | None = "auto",
     ) -> None:
         problem = bounds if isinstance(bounds, Problem) else None
@@ -85,8 +86,7 @@ class Optimizer:
         if population is not None:
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
         solver.check()
-        if dtype not in ("float32", "float64"):
-            raise InputError(f'dtype must be "float32" or "float64", got {dtype!r}.')
+        dtype = precision_of(dtype, constrained=True, blackbox=True)  # if it is None, float64
         if whole(run, "run", 0) >= 2**32:
             raise InputError(f"run must be below 2**32, got {run}.")
         if eq_tolerance is None:
@@ -100,7 +100,8 @@ class Optimizer:
         self.bounds = (
             as_bounds(bounds if problem is None else problem.bounds) if self._space is None else self._space.bounds
         )
-        self.maximize = maximize
+        check_population(solver.population, self.bounds.dim)
+        self.maximize = flag(maximize, "maximize")
         self.generation = 0  # told so far
         self.nfev = 0
         self.n_failed = 0

@@ -17,6 +17,7 @@ from galapax import algorithms
 from galapax.core.algorithm import Algorithm
 from galapax.core.checks import finite
 from galapax.core.errors import InputError
+from galapax.core.islands import islands_of
 from galapax.core.problem import Problem
 from galapax.core.stop import Stop
 from galapax.engines.interrupts import interrupts
@@ -88,6 +89,7 @@ def sweep(
         *(options.pop(name, None) for name in ("callback", "progress", "live", "checkpoint", "resume"))
     )
     began = time.perf_counter()
+    options["islands"] = islands_of(options.get("islands"))
     options["restarts"] = algorithms.restarts_of(options.get("restarts", "auto"))
     tasks = {key: prepare(problem, tuple(solvers[i] for i in rows), **options) for key, rows in groups.items()}
     for task in tasks.values():  # before anything is run
@@ -164,7 +166,9 @@ def _fields(algorithm: Algorithm) -> list[str]:
 
 
 def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple | range) or (hasattr(value, "ndim") and value.ndim > 0)
+    return isinstance(value, list | tuple | range) or (
+        hasattr(value, "ndim") and not isinstance(value, type) and value.ndim > 0
+    )
 
 
 def _values(name: str, values: Any) -> list[Any]:

@@ -25,7 +25,7 @@ import numpy as np
 from jax import Array, lax
 
 from galapax.core.algorithm import Algorithm, Budget, static
-from galapax.core.checks import in_range, positive, whole
+from galapax.core.checks import flag, in_range, positive, whole
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.core.stop import CODES, RUNNING, Stop
@@ -166,6 +166,7 @@ class CMAES(Algorithm):
         if self.samples is not None:
             in_range(self.samples, "samples", 4, self.population or 4)
         positive(self.spread, "spread")
+        flag(self.diagonal, "diagonal")
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
         population = default_samples(dim) if self.population is None else self.population

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from galapax.core.algorithm import Algorithm, Budget, static
-from galapax.core.checks import in_range, positive, whole
+from galapax.core.checks import in_range, positive, size
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics import random
@@ -103,7 +103,7 @@ class LSHADE(Algorithm):
 
     def check(self) -> None:
         check_sizes(self.population, self.last_population)
-        whole(self.memories, "memories", 1)
+        size(self.memories, "memories", 1)
         in_range(self.archive, "archive", 0.0, 100.0)
         in_range(self.best_share, "best_share", 0.0, 1.0)
         in_range(self.weight, "weight", 0.0, 1.0)

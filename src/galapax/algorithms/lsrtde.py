@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from galapax.core.algorithm import Algorithm, Budget, static
-from galapax.core.checks import in_range, positive, whole
+from galapax.core.checks import in_range, positive, size
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics import random
@@ -96,7 +96,7 @@ class LSRTDE(Algorithm):
 
     def check(self) -> None:
         check_sizes(self.population, self.last_population)
-        whole(self.memories, "memories", 1)
+        size(self.memories, "memories", 1)
         in_range(self.crossover_rate, "crossover_rate", 0.0, 1.0)
         positive(self.relaxed, "relaxed")
         positive(self.decay, "decay")

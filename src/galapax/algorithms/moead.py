@@ -27,7 +27,7 @@ import numpy as np
 from jax import Array, lax
 
 from galapax.core.algorithm import Algorithm, Budget, Shared, static
-from galapax.core.checks import in_range, positive, whole
+from galapax.core.checks import in_range, positive, short, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
@@ -104,6 +104,8 @@ class MOEAD(Algorithm):
         whole(self.replaced, "replaced", 1)
         in_range(self.local, "local", 0.0, 1.0)
         positive(self.penalty, "penalty")
+        if not callable(self.scalar):
+            raise InputError(f"scalar must be a function of values, weights and penalty, got {short(self.scalar)}.")
         if self.directions is not None and not isinstance(self.directions, Shared):
             count = len(directions.checked(self.directions))
             if self.population not in (None, count):

@@ -31,7 +31,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from galapax.core.algorithm import Algorithm, Budget, static
-from galapax.core.checks import in_range, whole
+from galapax.core.checks import flag, in_range, whole
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics import random
@@ -88,6 +88,7 @@ class NSGA2(Algorithm):
         )
         if self.differences is not None:
             in_range(self.differences, "differences", 0.0, 1.0)
+        flag(self.published, "published")
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
         crossover, genes = (0.9, 1.0) if self.published else (1.0, 0.5)

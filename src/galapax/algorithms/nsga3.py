@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from galapax.core.algorithm import Algorithm, Budget, Shared, static
-from galapax.core.checks import whole
+from galapax.core.checks import short, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
@@ -78,9 +78,11 @@ class NSGA3(Algorithm):
         if self.population is not None:
             whole(self.population, "population", 2, "each child needs two parents")
         if self.divisions is not None:
-            outer, inner = self.divisions
-            whole(outer, "divisions", 1)
-            whole(inner, "divisions", 0)
+            both = self.divisions
+            if not isinstance(both, tuple) or len(both) != 2:
+                raise InputError(f"divisions must be a pair, of the outer and of the inner layer; got {short(both)}.")
+            whole(both[0], "divisions", 1)
+            whole(both[1], "divisions", 0)
         if self.directions is not None and not isinstance(self.directions, Shared):
             directions.checked(self.directions)
         check_variation(self.crossover_rate, self.crossover_index, self.mutation_rate, self.mutation_index)

@@ -25,6 +25,7 @@ from galapax.results.front import ASK
 from galapax.results.result import Result
 from galapax.results.study import Study
 from galapax.running.observers import LOOPBACK, Live
+from galapax.starting import INTERRUPTED
 from galapax.storage import atomic, manifest
 from galapax.storage.files import to_json
 from galapax.storage.plain import plain_result
@@ -34,7 +35,7 @@ from galapax.view import terminal
 
 console = Console()
 
-DONE, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130  # exit codes; 130 is what shells give for Ctrl-C
+DONE, FAILED, WRONG = 0, 1, 2  # exit codes; and INTERRUPTED
 
 
 # --- how it ends ------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ def reals(values: Any) -> np.ndarray:
         array = np.asarray(values)
         if array.dtype.kind == "O" and None not in array.ravel().tolist():
             array = np.array(values, dtype=np.float64)  # mixed kinds of numbers arrive as objects
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # whatever a class raises whose values are none
         raise ValueError("not real numbers") from None
     if array.dtype.kind not in "bifu":
         raise ValueError("not real numbers")
@@ -30,17 +30,47 @@ def reals(values: Any) -> np.ndarray:
 
 def short(value: Any) -> str:
     """A value for a message, cut to a line."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # of a class that somebody wrote, or a number of many thousand digits
+        text = f"a value of type {type(value).__name__}"
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+MOST = 2**31 - 1  # individuals, memories and whatever else has a size
+
+
+def size(value: Any, name: str, least: int, why: str = "") -> int:
+    """A whole number of at least `least` that can be the size of an array."""
+    if whole(value, name, least, why) > MOST:
+        raise InputError(f"{name} must be at most {MOST}, got {short(value)}.")
+    return int(value)
 
 
 def whole(value: Any, name: str, least: int, why: str = "") -> int:
     """A whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise InputError(f"{name} must be a whole number, got {value!r} of type {type(value).__name__}.")
+        raise InputError(f"{name} must be a whole number, got {short(value)} of type {type(value).__name__}.")
     if value < least:
-        raise InputError(f"{name} must be at least {least}{' (' + why + ')' if why else ''}; got {value}.")
+        raise InputError(f"{name} must be at least {least}{' (' + why + ')' if why else ''}; got {short(value)}.")
     return int(value)
+
+
+def flag(value: Any, name: str) -> bool:
+    """True or False, also as 1, 0 or None."""
+    if value is None or isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    raise InputError(f"{name} must be True or False, got {short(value)}.")
+
+
+def items(values: Any, sentence: str) -> list[Any]:
+    """What a list or its like holds; else an error of this sentence, with what came."""
+    try:
+        if not isinstance(values, str | bytes):
+            return list(values)
+    except TypeError:  # also of an array without dimensions
+        pass
+    raise InputError(f"{sentence}; got {short(values)}.")
 
 
 def number(value: Any, name: str) -> float:
@@ -51,7 +81,7 @@ def number(value: Any, name: str) -> float:
         out = float(value)
     except OverflowError:
         raise InputError(f"{name} must be a number that float64 holds, got {short(value)}.") from None
-    except (TypeError, ValueError):
+    except Exception:  # whatever a class raises that is none
         raise InputError(f"{name} must be a number, got {short(value)} of type {type(value).__name__}.") from None
     if math.isnan(out):
         raise InputError(f"{name} must be a number, got NaN.")

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 
 def amount(size: int) -> str:
     """Bytes of memory for a message."""
+    if size >= 2**80:
+        return "over a quadrillion GiB"
     for unit, bytes_each in (("GiB", 2**30), ("MiB", 2**20)):
         if size >= 0.1 * bytes_each:
             return f"{size / bytes_each:.1f} {unit}"

@@ -24,7 +24,7 @@ EQ_TOLERANCE = 1e-4  # |h(x)| at most this counts as h(x) = 0, the CEC 2006 conv
 
 
 def check_tolerance(value: Any) -> None:
-    if value != value or number(value, "eq_tolerance") < 0:
+    if number(value, "eq_tolerance") < 0:
         raise InputError(f"eq_tolerance must be at least 0, got {value!r}.")
 
 
@@ -198,6 +198,8 @@ class Problem(Described):
 
     def _take_variables(self) -> None:
         """Take the bounds, or the variables in their place, and make the functions those of a vector x."""
+        if not isinstance(self.space, Space | None):
+            raise InputError(f"space comes from bounds= with gx.real and its like: give those; got {self.space!r}.")
         if is_variables(self.bounds):
             space = as_space(self.bounds)
             named = any(v.name is not None for v in space.variables)

@@ -8,6 +8,11 @@ On a CPU that number depends on the size of a run: as many runs as fit the inner
 every ensemble, but for ensembles of very many small runs. Those have wider slices, since calling a program takes a lock
 that all threads share: sixteen thousand runs take half the work so. On a GPU a slice is as large as memory allows, as
 the device is only full with many runs.
+
+An objective may need more working memory than there is. That is counted when the program is compiled: on a CPU fewer
+threads then compute at once, which changes nothing; a slice that does not even fit alone is halved, with a warning, as
+its runs then round otherwise than elsewhere. How wide slices were is in the outcome of each run and in checkpoints, so
+that what is replayed or resumed is the same to the bit.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from __future__ import annotations
 import math
 
 from galapax.core.algorithm import Algorithm
+from galapax.core.checks import short
 from galapax.core.errors import InputError, amount
 from galapax.numerics import devices, processes
 
@@ -44,7 +50,7 @@ def runs_that_fit(size: int, row: int, population: int) -> int:
     free = devices.free_memory()
     if size > free:
         raise InputError(
-            f"one run with a population of {population} needs at least {amount(size)} and "
+            f"one run with a population of {short(population)} needs at least {amount(size)} and "
             f"{amount(free)} are free on the {devices.device().device_kind}: use a smaller population."
         )
     return max(1, int(0.5 * free / (2 * size + row)))  # twice the state for what a generation needs besides it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -190,9 +191,22 @@ def _without_accelerator() -> Iterator[None]:
                 os.environ["JAX_PLATFORMS"] = before
 
 
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Processes started meanwhile are not told of Ctrl-C until they know what to do with it, see `worker.prepare`."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class _Process(SpawnProcess):
     def start(self) -> None:
-        with _without_accelerator():
+        with _without_accelerator(), _deaf():
             super().start()
 
 

@@ -31,7 +31,7 @@ class Failure(NamedTuple):
     error: str
     odd: bool = False
     sizes: tuple[tuple[str, int], ...] = ()
-    cause: Exception | None = None  # in this process
+    cause: Exception | SystemExit | None = None  # in this process
 
 
 Answer = dict[str, np.ndarray] | Failure  # of one point: the numbers by name ("fun", "ineq", "eq")
@@ -77,6 +77,8 @@ def prepare() -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"
     jax.config.update("jax_platforms", "cpu")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def work(key: str, payload: bytes | None, rows: np.ndarray, serial: int) -> Told:
@@ -102,8 +104,8 @@ def one(calls: Mapping[str, Callable[..., Any]], x: np.ndarray) -> Answer:
     for name, function in calls.items():
         try:
             value = function(x.copy())
-        except Exception as error:
-            return Failure(f"{name} raised {type(error).__name__}: {error}", cause=error)
+        except (Exception, SystemExit) as error:  # a program that is called as a function may want to exit
+            return _raised(name, error)
         parts = _parts(name, value, calls)
         if isinstance(parts, Failure):
             return parts
@@ -122,8 +124,8 @@ def at_once(calls: Mapping[str, Callable[..., Any]], points: np.ndarray) -> list
     for name, function in calls.items():
         try:
             value = function(points.copy())
-        except Exception as error:
-            return [Failure(f"{name} raised {type(error).__name__}: {error}", cause=error)] * len(points)
+        except (Exception, SystemExit) as error:
+            return [_raised(name, error)] * len(points)
         parts = _parts(name, value, calls)
         if isinstance(parts, Failure):
             return [parts] * len(points)
@@ -137,11 +139,23 @@ def at_once(calls: Mapping[str, Callable[..., Any]], points: np.ndarray) -> list
     return [bad.get(i) or {name: rows[i] for name, rows in found.items()} for i in range(len(points))]
 
 
+def _raised(name: str, error: Exception | SystemExit) -> Failure:
+    try:
+        said = str(error)
+    except Exception:  # of a class that somebody wrote
+        said = "an exception without a text"
+    return Failure(f"{name} raised {type(error).__name__}: {said}", cause=error)
+
+
 def _parts(name: str, value: Any, calls: Mapping[str, Any]) -> Sequence[tuple[str, Any]] | Failure:
     """What a function returned, by name: fun may return objective and constraints together."""
     if isinstance(value, Values):
         value = value._asdict()
-    if name != "fun" or not isinstance(value, Mapping) or "fun" not in value:
+    try:
+        value = dict(value) if name == "fun" and isinstance(value, Mapping) else value
+    except Exception as error:  # of a class that somebody wrote
+        return _raised(name, error)
+    if name != "fun" or not isinstance(value, dict) or "fun" not in value:
         return ((name, value),)
     named = [(part, own) for part, own in value.items() if own is not None or part == "fun"]
     for part, _ in named:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from galapax.core.algorithm import Algorithm
-from galapax.core.checks import finite, number, reals, short, whole
+from galapax.core.checks import finite, items, number, reals, short, whole
 from galapax.core.errors import InputError
 from galapax.core.islands import Islands
 from galapax.core.problem import Described, Problem
@@ -144,9 +143,8 @@ def engine_named(given: Any) -> str:
 
 
 def snapshots_of(given: Any) -> tuple[int, ...]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise InputError(f"snapshots must be a list of generations, such as [1, 10, 100]; got {short(given)}.")
-    return tuple(sorted({whole(g, "snapshots", 1) for g in given}))
+    listed = items(given, "snapshots must be a list of generations, such as [1, 10, 100]")
+    return tuple(sorted({whole(g, "snapshots", 1) for g in listed}))
 
 
 def starting_genes(initial: Any, problem: Described, population: int, runs: int) -> np.ndarray | None:

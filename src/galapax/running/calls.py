@@ -7,14 +7,14 @@ from typing import Any
 from galapax import algorithms
 from galapax.algorithms.de import DE
 from galapax.core.algorithm import Algorithm
-from galapax.core.checks import positive, short, whole
+from galapax.core.checks import flag, positive, short, whole
 from galapax.core.errors import InputError
 from galapax.evaluation.executors import Calls
 
 
 def is_called(blackbox: Any, executor: Any = None, workers: Any = None) -> bool:
     """Whether the functions are called as plain Python: workers can do no other."""
-    return bool(blackbox) or executor is not None or workers is not None
+    return flag(blackbox, "blackbox") or executor is not None or workers is not None
 
 
 def checked_calls(
@@ -30,7 +30,7 @@ def checked_calls(
             "executor must be a concurrent.futures executor (with a submit method) or a function that returns one; "
             f"got {short(executor)}."
         )
-    if workers is not None and workers != -1:
+    if workers is not None and not (isinstance(workers, int) and workers == -1):
         whole(workers, "workers", 1, "-1 for all cores")
     elsewhere = executor is not None or workers is not None
     if timeout is not None:

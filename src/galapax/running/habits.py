@@ -104,14 +104,14 @@ def described(
     """fun, bounds, ineq and eq with what scipy's words add to them."""
     if isinstance(fun, Problem):
         for name, value in (("args", args), ("constraints", constraints), ("integrality", integrality)):
-            if value is not None and value != ():
+            if value is not None and not _nothing(value):
                 raise InputError(f"a Problem has its functions and variables: leave {name} out or use problem.with_.")
         return fun, bounds, ineq, eq
     if integrality is not None:
         if is_variables(bounds):
             raise InputError("variables say themselves which are integers: leave integrality out.")
         bounds = with_integers(bounds, integrality)
-    if args != ():
+    if not _nothing(args):
         further = tuple(args) if isinstance(args, tuple | list) else (args,)
         fun, ineq, eq = _with_args(fun, further), _with_args(ineq, further), _with_args(eq, further)
     ineq, eq = _joined("ineq", ineq), _joined("eq", eq)
@@ -119,6 +119,10 @@ def described(
         own_ineq, own_eq = _from_scipy(constraints, isinstance(bounds, Mapping))
         ineq, eq = _both(ineq, own_ineq), _both(eq, own_eq)
     return fun, bounds, ineq, eq
+
+
+def _nothing(args: Any) -> bool:
+    return isinstance(args, tuple) and not args
 
 
 def starting(initial: Any, x0: Any) -> Any:

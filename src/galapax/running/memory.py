@@ -24,6 +24,12 @@ AMPLE = 0.05  # of the free memory is nothing to be counted exactly
 ARRAYS, SQUARES = 32, 16  # at most so many arrays of a population, and matrices of the variables, are a state
 
 
+def check_population(population: int | None, dim: int) -> None:
+    """Refuse a population that cannot be in memory, before anything is made for it. None: one that is chosen later."""
+    if population is not None:
+        runs_that_fit(8 * int(population) * dim, 0, population)  # candidates and parents, at the least
+
+
 def check_memory(task: Task) -> int:
     """How many runs fit into memory at once. Refuse a run, an ensemble's history, or snapshots, that do not."""
     item = np.dtype(task.dtype).itemsize

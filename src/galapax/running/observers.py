@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from galapax import algorithms
-from galapax.core.checks import number, whole
+from galapax.core.checks import flag, number, whole
 from galapax.core.errors import InputError
 from galapax.core.hooks import offered
 from galapax.core.problem import Described
@@ -235,6 +235,8 @@ def observers(
         _check_callback(callback)
     if not (resume is None or isinstance(resume, bool | str | os.PathLike)):
         raise InputError(f"resume must be a checkpoint's file, True or False, got {resume!r}.")
+    if progress is not None:
+        progress = flag(progress, "progress")
     kept = as_checkpoint(checkpoint)
     keeper = None if kept is None and not resume else offered("keeper")(kept, resume)
     return Observers(callback, progress, as_live(live), journal=keeper)

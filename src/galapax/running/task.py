@@ -14,7 +14,7 @@ from jax.core import Tracer
 from galapax import algorithms
 from galapax.algorithms.archive import Archived
 from galapax.core.algorithm import Algorithm, Budget, Shared
-from galapax.core.checks import positive, whole
+from galapax.core.checks import flag, positive, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Shape
 from galapax.core.islands import Islands
@@ -45,7 +45,7 @@ from galapax.running.arguments import (
     tolerance_of,
 )
 from galapax.running.calls import check_asynchronous, checked_calls, is_called
-from galapax.running.memory import check_memory
+from galapax.running.memory import check_memory, check_population
 
 MOST_EVALUATIONS = 1_000_000  # of a run that nothing limits, unless that are fewer generations than these
 FEWEST_GENERATIONS = 1000
@@ -214,6 +214,7 @@ def prepare(
     anything is compiled. options: those of `assembled`.
     """
     check_outside()
+    maximize, vectorized = flag(maximize, "maximize"), flag(vectorized, "vectorized")
     for solver in solvers:
         solver.check()
     check_policy(on_failure)
@@ -233,8 +234,8 @@ def prepare(
         shape,
         kind,
         rules=rules,
-        maximize=bool(maximize),
-        vectorized=bool(vectorized),
+        maximize=maximize,
+        vectorized=vectorized,
         blackbox=blackbox,
         on_failure=on_failure,
         calls=calls,
@@ -295,13 +296,16 @@ def assembled(
     if restarts is not None:
         if generations is None and max_seconds is None and most is None:
             limit, most = NEVER, default_evaluations(problem.dim)
-        if snapshots and (int(runs) > 1 or len(solvers) > 1):
+        if len(snapshots_of(snapshots)) and (int(runs) > 1 or len(solvers) > 1):
             raise InputError(
                 "snapshots of several restarting runs would have populations of different sizes: remove snapshots, "
                 "or make a single run."
             )
     budget = Budget(None if limit == NEVER else limit, most)
+    for solver in solvers:
+        check_population(solver.population, problem.dim)
     bound = tuple(solver.bind(problem.dim, shape, budget) for solver in solvers)
+    check_population(bound[0].population, problem.dim)
     population = bound[0].population
     repairs, differences = repairs_of(problem, bound[0], blackbox or vectorized, calls.asynchronous, most)
     if islands is not None:

@@ -41,9 +41,11 @@ def write_bytes(path: Path, *chunks: bytes) -> None:
             out.flush()
             os.fsync(out.fileno())
         os.replace(part, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             part.unlink()
+        if isinstance(error, OSError) and error.filename in (None, str(part)):
+            error.filename = str(path)  # a full disk does not say which file it was
         raise
     sync_folder(path.parent)
 

@@ -10,6 +10,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from galapax.core.checks import short
 from galapax.core.errors import InputError
 from galapax.engines.journal import Done, Standing
 from galapax.numerics import processes
@@ -168,6 +169,16 @@ class Keeper:
 
 def keeper(settings: Checkpoint | None, resume: Any) -> Keeper | None:
     """From `checkpoint=` and `resume=`: None where nothing is to be kept."""
+    try:
+        return _keeper(settings, resume)
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:  # ValueError: of a name that is none
+        name = settings.path if settings is not None and resume in (None, False, True) else resume
+        raise InputError(f"the checkpoint {short(str(name))} cannot be used: {error}.") from None
+
+
+def _keeper(settings: Checkpoint | None, resume: Any) -> Keeper | None:
     if resume is True and settings is None:
         raise InputError(
             "resume=True continues from the file given as checkpoint=: add checkpoint=, or pass the file as resume=."
@@ -181,6 +192,10 @@ def keeper(settings: Checkpoint | None, resume: Any) -> Keeper | None:
     if settings is None:
         return None
     path = Path(settings.path)
+    if path.exists() and not path.is_file():
+        raise InputError(
+            f"checkpoint must be a file; {str(path)!r} is {'a folder' if path.is_dir() else 'something else'}."
+        )
     there = path.exists() or path.with_name(path.name + KEPT).exists()
     if resume is True and there:
         file = path
@@ -188,14 +203,9 @@ def keeper(settings: Checkpoint | None, resume: Any) -> Keeper | None:
         raise InputError(
             f"{str(path)!r} already exists: continue from it (resume=True, --resume), or delete it to start again."
         )
-    if path.is_dir():
-        raise InputError(f"checkpoint must be a file; {str(path)!r} is a folder.")
     if not path.parent.is_dir():
         raise InputError(f"the folder {str(path.parent)!r} of the checkpoint does not exist: create it first.")
-    try:
-        return Keeper(settings, file)
-    except OSError as error:
-        raise InputError(f"the checkpoint {str(file)!r} cannot be read: {error}.") from None
+    return Keeper(settings, file)
 
 
 def read(file: Path) -> dict[str, Any]:
@@ -203,7 +213,7 @@ def read(file: Path) -> dict[str, Any]:
     before, problem = file.with_name(file.name + KEPT), ""
     for path in (file, before):
         try:
-            data = unpack(path.read_bytes())
+            data = unpack(_content(path))
             _check_parts(data)
         except FileNotFoundError:
             problem = problem or f"{str(file)!r} is missing"
@@ -215,6 +225,13 @@ def read(file: Path) -> dict[str, Any]:
             warnings.warn(f"{problem}; continuing from {str(before)!r}, which is older.", stacklevel=2)
         return data
     raise InputError(f"{problem}.")
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a file. What is none, such as a pipe, is not waited for."""
+    if path.exists() and not path.is_file():
+        raise Damaged("it is not a file")
+    return path.read_bytes()
 
 
 def _check_parts(data: Any) -> None:
@@ -246,7 +263,7 @@ def _check_same(kept: dict[str, str], task: dict[str, str]) -> None:
 def _sound(path: Path) -> bool:
     """Whether a file is worth keeping as the one before: one that is damaged is not."""
     try:
-        unpack(path.read_bytes())
+        unpack(_content(path))
     except (Damaged, OSError):
         return False
     return True
