@@ -20,6 +20,7 @@ from galapax.engines.mending import mended, probes
 from galapax.engines.programs import Clock
 from galapax.engines.resample import fresh
 from galapax.engines.search import REASON, Carry, Finished, Search
+from galapax.engines.tally import told
 from galapax.evaluation.blackbox import BlackBox
 from galapax.evaluation.failures import summarise
 from galapax.numerics import random
@@ -206,4 +207,4 @@ def _tell(
 ) -> tuple[Carry, Array, Array]:
     own = jax.vmap(random.fold, in_axes=(0, None))(keys, number)
     carry, row = search.tell(asked, own, number, _evaluation(eq_tolerance, raw))
-    return carry, searching.kept(row[None]), searching.tally(search, row[None], np.int32(1), carry)
+    return carry, *told(search, row[None], np.int32(1), carry)

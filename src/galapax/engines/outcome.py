@@ -10,7 +10,8 @@ import numpy as np
 
 from galapax.core.evaluation import Population
 from galapax.core.stop import Stop
-from galapax.engines.search import Finished, Tally
+from galapax.engines.search import Finished
+from galapax.engines.tally import Tally
 
 if TYPE_CHECKING:
     from galapax.engines.drive import Slice

@@ -12,17 +12,17 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.sharding import NamedSharding, PartitionSpec
 
 from galapax.core.algorithm import Algorithm, is_shared, static
 from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.problem import Bounds
-from galapax.core.record import FAILED, KEPT, Columns, Record
+from galapax.core.record import Columns, Record
 from galapax.core.stop import CODES, RUNNING, Rules, Stop
 from galapax.engines.mending import mended_alone, turns
 from galapax.engines.resample import resampled
+from galapax.engines.spread import evaluated_by_all
 from galapax.measures.hypervolumes import hypervolume_by_generation
-from galapax.numerics import devices, random
+from galapax.numerics import random
 from galapax.operators.discrete import nearest, onto_grid
 from galapax.operators.dominance import first_front
 from galapax.operators.selection import best_index, feasible
@@ -64,12 +64,6 @@ class Carry(NamedTuple):
 
     state: Any
     frozen: Frozen | None
-
-
-class Alone(NamedTuple):
-    """Candidates without the rest of a state, which formulas do not read."""
-
-    candidates: Array
 
 
 class Finished(NamedTuple):
@@ -174,26 +168,8 @@ class Search:
         """What a traced objective says of the candidates asked for."""
         assert self.objective is not None
         if self.spread:
-            return self._evaluated_by_all(asked.state.candidates)
+            return evaluated_by_all(self.objective, self.consts, asked.state.candidates, self.spread)
         return self.objective.evaluate(self.consts, asked.state)
-
-    def _evaluated_by_all(self, candidates: Array) -> Evaluation:
-        """Each device evaluates an equal part of the candidates (R, n, d); all of them know the outcome."""
-        objective, mesh, n = self.objective, devices.mesh(self.spread), candidates.shape[1]
-        assert objective is not None
-        more = jnp.repeat(candidates[:, :1], -n % self.spread, axis=1)
-        rows = jnp.concatenate([candidates, more], axis=1)
-
-        def part(consts: Any, own: Array) -> Evaluation:
-            return objective.evaluate(consts, Alone(own))
-
-        among = PartitionSpec(None, devices.ROWS)
-        given = (PartitionSpec(), among)
-        # unchecked: formulas were traced before, without axes that differ from device to device
-        shared = jax.shard_map(part, mesh=mesh, in_specs=given, out_specs=among, check_vma=False)
-        every = shared(self.consts, rows)
-        known = lax.with_sharding_constraint(every, NamedSharding(mesh, PartitionSpec()))
-        return jax.tree.map(lambda a: a[:, :n], known)
 
     def start(self, asked: Carry, evaluation: Evaluation) -> Carry:
         """Once, with the evaluation of the first candidates, before they are told."""
@@ -453,62 +429,3 @@ def finish(count: int, search: Search, carry: Carry, cells: Array) -> Finished:
 def survivors(carry: Carry) -> Population:
     """The survivors of all runs, (R, n, ...)."""
     return settle(carry).parents
-
-
-COUNTS = 4  # parts of a Tally: whole numbers in the bits of a float, as one array is fetched faster than two
-
-
-class Tally(NamedTuple):
-    """What the host must know of each run after a chunk, (R,), so that the history itself need not leave the device."""
-
-    made: Any  # generations
-    failed: Any
-    evaluations: Any
-    reason: Any  # see core/stop.py
-    best: Any
-    violation: Any
-    feasible_share: Any  # of the survivors; 1 without constraints
-    hypervolume: Any  # NaN without a reference point
-
-    def pack(self, dtype: Any) -> Array:
-        whole = f"int{8 * dtype.itemsize}"
-        counts = [lax.bitcast_convert_type(c.astype(whole), dtype) for c in self[:COUNTS]]
-        return jnp.stack([*counts, *self[COUNTS:]])
-
-    @staticmethod
-    def unpack(rows: Any) -> Tally:
-        """In NumPy, from what was packed (8, R)."""
-        counts = rows[:COUNTS].view(f"int{8 * rows.itemsize}").astype("int64")
-        return Tally(*counts, *rows[COUNTS:])
-
-
-def tally(search: Search, history: Array, made: Any, carry: Carry) -> Array:
-    """The packed Tally of a chunk's history (g, columns, R); made: how many of its rows were made by all runs that did
-    not finish. Rows that a finished run did not make have `active` 0; those beyond `made` are zeros.
-    """
-    dtype, columns = history.dtype, search.columns
-    every = Record.unpack(history, columns, axis=1)
-    if carry.frozen is None:  # the usual case in fewer kernels
-        counts = jnp.sum(history[:, FAILED : FAILED + 2].astype(jnp.int32), axis=0, dtype=jnp.int32)
-        row = lax.dynamic_index_in_dim(history, made - 1, keepdims=False)
-        made, reason = jnp.broadcast_to(made, counts[0].shape), jnp.full_like(counts[0], RUNNING)
-    else:
-        active = every.active > 0
-        made = jnp.sum(active, axis=0, dtype=jnp.int32)
-        both = jnp.where(active[:, None], history[:, FAILED : FAILED + 2], 0)
-        counts = jnp.sum(both.astype(jnp.int32), axis=0, dtype=jnp.int32)
-        reason = carry.frozen.marks[:, REASON].astype(jnp.int32)
-        at = jnp.broadcast_to(jnp.maximum(made - 1, 0), (1, *history.shape[1:]))
-        row = jnp.take_along_axis(history, at, axis=0)[0]
-    last = Record.unpack(row, columns, axis=0)
-    best = last.best[0]
-    violation, share = last.violation, last.feasible_share
-    if not columns.shape.constrained:
-        violation, share = jnp.where(jnp.isfinite(best), 0.0, jnp.inf).astype(dtype), jnp.ones_like(best)
-    volume = jnp.full_like(best, jnp.nan) if last.hypervolume is None else last.hypervolume
-    return Tally(made, counts[0], counts[1], reason, best, violation, share, volume).pack(dtype)
-
-
-def kept(history: Array) -> Array:
-    """The part of a chunk's rows that is history for the user."""
-    return history[:, KEPT:]

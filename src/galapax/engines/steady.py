@@ -15,10 +15,10 @@ import numpy as np
 from jax import Array
 
 from galapax.core.evaluation import Evaluation
-from galapax.engines import search as searching
 from galapax.engines.drive import Slice
 from galapax.engines.host import Host
 from galapax.engines.search import Carry, Search
+from galapax.engines.tally import told
 from galapax.evaluation.failures import summarise
 from galapax.numerics import random
 
@@ -105,4 +105,4 @@ def _close(search: Search, keys: Array, asked: Carry, number: Array, failed: Arr
     own = jax.vmap(lambda key: random.fold(key, number))(keys)
     carry, row = search.tell(asked, own, number, _nothing_new(asked, search, failed))
     carry = _bred(asked, carry, jnp.ones(failed.shape[1], bool))._replace(frozen=carry.frozen)
-    return carry, searching.kept(row[None]), searching.tally(search, row[None], np.int32(1), carry)
+    return carry, *told(search, row[None], np.int32(1), carry)

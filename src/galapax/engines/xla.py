@@ -25,6 +25,7 @@ from galapax.engines.drive import Slice
 from galapax.engines.journal import with_arrays
 from galapax.engines.programs import SMALL, Clock, Program
 from galapax.engines.search import Carry, Finished, Search
+from galapax.engines.tally import told
 from galapax.engines.threads import on_threads
 from galapax.numerics import devices, random
 
@@ -189,7 +190,7 @@ def _chunk(rows: int, search: Search, keys: Array, carry: Carry, span: Array) ->
             return (i < span[1]) & jnp.any(carry.frozen.marks[:, searching.REASON] == RUNNING)
 
         _, (carry, history) = lax.while_loop(goes_on, lambda at: (at[0] + 1, body(*at)), (jnp.int32(0), start))
-    return carry, searching.kept(history), searching.tally(search, history, span[1], carry)
+    return carry, *told(search, history, span[1], carry)
 
 
 def _static_chunk(length: int, search: Search, keys: Array, carry: Carry, first: Array) -> tuple[Carry, Array, Array]:
@@ -215,7 +216,7 @@ def _static_chunk(length: int, search: Search, keys: Array, carry: Carry, first:
         carry, history = lax.fori_loop(0, length // size, rounds, start)
     else:
         carry, history = lax.fori_loop(0, length, partial(body, None), start)
-    return carry, searching.kept(history), searching.tally(search, history, jnp.int32(length), carry)
+    return carry, *told(search, history, jnp.int32(length), carry)
 
 
 def _fold_all(keys: Array, number: Any) -> Array:

@@ -27,6 +27,7 @@ from galapax.engines.fused.program import Form, Text
 from galapax.engines.journal import with_arrays
 from galapax.engines.programs import Clock
 from galapax.engines.search import Carry, Finished, Search
+from galapax.engines.tally import told
 from galapax.numerics import devices
 
 CHUNK_SECONDS = 0.1  # the host looks about so often
@@ -145,4 +146,4 @@ def _chunk(
     for i, new in zip(moving, out, strict=False):
         leaves[i] = new
     carry, made = jax.tree.unflatten(structure, leaves), out[len(moving)]
-    return carry, searching.kept(made), searching.tally(search, made, span[1], carry)
+    return carry, *told(search, made, span[1], carry)

@@ -1,0 +1,68 @@
+"""What a chunk of generations leaves: rows of history, and for the host a tally of each run."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from galapax.core.record import FAILED, KEPT, Record
+from galapax.core.stop import RUNNING
+from galapax.engines.search import REASON, Carry, Search
+
+COUNTS = 4  # parts of a Tally: whole numbers in the bits of a float, as one array is fetched faster than two
+
+
+class Tally(NamedTuple):
+    """What the host must know of each run after a chunk, (R,), so that the history itself need not leave the device."""
+
+    made: Any  # generations
+    failed: Any
+    evaluations: Any
+    reason: Any  # see core/stop.py
+    best: Any
+    violation: Any
+    feasible_share: Any  # of the survivors; 1 without constraints
+    hypervolume: Any  # NaN without a reference point
+
+    def pack(self, dtype: Any) -> Array:
+        whole = f"int{8 * dtype.itemsize}"
+        counts = [lax.bitcast_convert_type(c.astype(whole), dtype) for c in self[:COUNTS]]
+        return jnp.stack([*counts, *self[COUNTS:]])
+
+    @staticmethod
+    def unpack(rows: Any) -> Tally:
+        """In NumPy, from what was packed (8, R)."""
+        counts = rows[:COUNTS].view(f"int{8 * rows.itemsize}").astype("int64")
+        return Tally(*counts, *rows[COUNTS:])
+
+
+def told(search: Search, history: Array, made: Any, carry: Carry) -> tuple[Array, Array]:
+    """The rows of a chunk's history (g, columns, R) that are for the user, and its packed Tally.
+
+    made: how many of the rows were made by all runs that did not finish. Rows that a finished run did not make have
+    `active` 0; those beyond `made` are zeros.
+    """
+    dtype, columns = history.dtype, search.columns
+    every = Record.unpack(history, columns, axis=1)
+    if carry.frozen is None:  # the usual case in fewer kernels
+        counts = jnp.sum(history[:, FAILED : FAILED + 2].astype(jnp.int32), axis=0, dtype=jnp.int32)
+        row = lax.dynamic_index_in_dim(history, made - 1, keepdims=False)
+        made, reason = jnp.broadcast_to(made, counts[0].shape), jnp.full_like(counts[0], RUNNING)
+    else:
+        active = every.active > 0
+        made = jnp.sum(active, axis=0, dtype=jnp.int32)
+        both = jnp.where(active[:, None], history[:, FAILED : FAILED + 2], 0)
+        counts = jnp.sum(both.astype(jnp.int32), axis=0, dtype=jnp.int32)
+        reason = carry.frozen.marks[:, REASON].astype(jnp.int32)
+        at = jnp.broadcast_to(jnp.maximum(made - 1, 0), (1, *history.shape[1:]))
+        row = jnp.take_along_axis(history, at, axis=0)[0]
+    last = Record.unpack(row, columns, axis=0)
+    best = last.best[0]
+    violation, share = last.violation, last.feasible_share
+    if not columns.shape.constrained:
+        violation, share = jnp.where(jnp.isfinite(best), 0.0, jnp.inf).astype(dtype), jnp.ones_like(best)
+    volume = jnp.full_like(best, jnp.nan) if last.hypervolume is None else last.hypervolume
+    packed = Tally(made, counts[0], counts[1], reason, best, violation, share, volume).pack(dtype)
+    return history[:, KEPT:], packed
