@@ -21,7 +21,7 @@ import pytest
 
 import galapax as gx
 from galapax.engines import programs, slices
-from galapax.numerics import devices
+from galapax.numerics import cache, devices
 from galapax.running import memory
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -59,7 +59,11 @@ MEMORY = 1.0 * 2**30  # a process that holds more forgets its programs when a mo
 
 
 def pytest_configure(config):
-    """One folder of compiled programs for the workers of a session and the processes that tests start."""
+    """One folder of compiled programs for the workers of a session and the processes that tests start.
+
+    Tests themselves find no programs of runs in it: they change parts of galapax, which no name of a program shows.
+    """
+    cache.disable()
     if hasattr(config, "workerinput"):  # a worker: the folder is in its environment, and JAX has read it
         return
     folder = tempfile.mkdtemp(prefix="galapax-tests-")
@@ -72,6 +76,7 @@ def pytest_configure(config):
     for name, value in kept.items():
         os.environ[name.upper()] = str(value)
         jax.config.update(name, value)
+    os.environ["GALAPAX_CACHE"] = folder
 
 
 def pytest_collection_modifyitems(items):
@@ -146,6 +151,7 @@ def in_batches(monkeypatch):
 
     def limit(runs):
         monkeypatch.setattr(slices, "MOST", 1)
+        monkeypatch.setattr(memory, "AMPLE", 0.0)
         monkeypatch.setattr(memory, "runs_that_fit", lambda *about: runs)
 
     return limit

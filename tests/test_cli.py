@@ -520,12 +520,13 @@ def test_brackets_of_the_user_are_shown_as_they_are(not_run):
 
 def test_module_and_cache_on_disk(tmp_path):
     """`python -m galapax`, twice in fresh processes: the second finds what the first compiled."""
-    environment = os.environ | {"GALAPAX_CACHE": str(tmp_path / "cache")}
+    environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
+    environment["GALAPAX_CACHE"] = str(tmp_path / "cache")
     command = [sys.executable, "-m", "galapax", "solve", "branin", "-g", "30", "--json"]
 
     def solve():
         out = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
-        return json.loads(out)["fun"], {file.name for file in (tmp_path / "cache").rglob("*-cache")}
+        return json.loads(out)["fun"], {file.name for file in (tmp_path / "cache").rglob("*.program")}
 
     first, second = solve(), solve()
     assert first == second and first[1]

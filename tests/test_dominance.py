@@ -33,6 +33,7 @@ CROWDING = {
     "sorting": jax.jit(dominance.crowding_by_sorting),
     "pairs": jax.jit(dominance.crowding_by_pairs),
 }
+BLOCKS = [jax.jit(partial(ranking.ranks_by_blocks, block=block)) for block in (32, 256)]
 sweep = jax.jit(ranking.ranks_by_sweep)
 both = jax.jit(dominance.ranks_and_crowding)
 
@@ -417,6 +418,25 @@ def test_ranks_by_chains_with_and_without_a_loop_over_the_blocks(n, monkeypatch)
     monkeypatch.setattr(ranking, "UNROLLED", 99)
     assert np.array_equal(unrolled, ranking.ranks_by_chains(objectives, None, block=64))
     assert np.array_equal(unrolled, ranking.ranks_by_sweep(objectives)[0])
+
+
+@pytest.mark.parametrize("kind", ["random", "ties", "one front", "one chain", "failed", "all equal", "all failed"])
+def test_two_objectives_in_blocks_are_ranked_as_by_the_sweep(kind):
+    """In blocks smaller than the points, and larger ones."""
+    rng = np.random.default_rng(7)
+    objectives = rng.random((150, 2)).astype(np.float32)
+    if kind == "ties":
+        objectives = np.round(objectives * 5)
+    elif kind == "one front":
+        objectives[:, 1] = 1 - objectives[:, 0]
+    elif kind == "one chain":
+        objectives[:, 1] = objectives[:, 0]
+    elif kind == "failed":
+        objectives = np.where(rng.random((150, 2)) < 0.2, np.nan, np.round(objectives * 9)).astype(np.float32)
+    elif kind.startswith("all"):
+        objectives[:] = np.inf if kind == "all failed" else 0.5
+    for ranks in BLOCKS:
+        assert np.array_equal(ranks(objectives), sweep(objectives)[0])
 
 
 @pytest.mark.parametrize("drawn", [1, 5, dominance.DRAWS + 3])

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import galapax as gx
-from galapax.engines.fused import cuda, host, program
+from galapax.engines.fused import cuda, engine, host, program
 from galapax.engines.fused.graph import NotFusible
-from galapax.numerics import devices
+from galapax.numerics import devices, random
 
 needs_cc = pytest.mark.skipif(
     host.compiler() is None or not devices.on_cpu(), reason="needs a C compiler and JAX on a CPU"
@@ -192,6 +192,19 @@ def test_what_has_no_rule_is_named():
         program.of_function(jax.make_jaxpr(lambda x: jnp.abs(jnp.fft.fft(x)))(TABLE[:, 0].astype("f")))
 
 
+def test_indices_are_checked_only_where_they_may_lie_outside():
+    def drawn(key, x):
+        return x[random.integers(key, (10,), 40)]
+
+    def given(i, x):
+        return x[i]
+
+    inside = program.of_function(jax.make_jaxpr(drawn)(np.zeros(2, np.uint32), TABLE))
+    outside = program.of_function(jax.make_jaxpr(given)(WHOLE, TABLE))
+    assert "< 0" not in inside.body
+    assert "< 0" in outside.body
+
+
 # whole runs
 
 
@@ -281,6 +294,29 @@ def test_every_algorithm_makes_the_run_that_xla_makes(name, problem, dtype):
     np.testing.assert_allclose(native.runs.x, xla.runs.x, rtol=close, atol=close * scale)
     np.testing.assert_allclose(native.runs.history.best, xla.runs.history.best, rtol=close, atol=1e-6)
     np.testing.assert_allclose(native.runs.history.mean, xla.runs.history.mean, rtol=close, atol=1e-6)
+
+
+FORMS = {"cluster": (16, 1), "grid": (132, 1), "many": (1, 32)}
+
+
+@needs_cc
+@pytest.mark.parametrize(
+    ("form", "population"),
+    [
+        pytest.param(FORMS["grid"], 20, id="grid"),
+        pytest.param(FORMS["cluster"], 20, id="cluster", marks=pytest.mark.slow),
+        pytest.param(FORMS["many"], 20, id="many", marks=pytest.mark.slow),
+        pytest.param((1, 1), 2100, id="several elements a turn", marks=pytest.mark.slow),
+    ],
+)
+def test_however_runs_are_spread_over_blocks_they_are_the_same(form, population, monkeypatch):
+    """The text differs in what each block makes itself, which sums threads share and what is computed only if chosen."""
+    options = {"fun": gx.problems.get("rastrigin"), "dtype": "float32", "generations": 5, "population": population}
+    xla = run("xla", "fep", **options)
+    monkeypatch.setattr(engine, "Form", lambda: program.Form(*form))
+    native = run("native", "fep", **options)
+    np.testing.assert_allclose(native.history.mean, xla.history.mean, rtol=2e-3)
+    np.testing.assert_allclose(native.history.best, xla.history.best, rtol=2e-3)
 
 
 @needs_cc

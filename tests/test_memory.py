@@ -10,6 +10,7 @@ from galapax.engines import programs, slices, xla
 from galapax.engines.xla import Xla
 from galapax.numerics import devices
 from galapax.running import computation, memory
+from galapax.running import task as tasks
 
 BOX = [(-1.0, 1.0)] * 2
 
@@ -177,6 +178,7 @@ def test_a_checkpoint_goes_on_in_slices_as_wide_as_they_were(monkeypatch, tmp_pa
 
     def wide(runs):
         monkeypatch.setattr(computation, "width", lambda *given: runs)
+        monkeypatch.setattr(memory, "AMPLE", 0.0)
         monkeypatch.setattr(memory, "runs_that_fit", lambda *given: runs)
 
     def noted(run, rows):
@@ -206,3 +208,19 @@ def test_a_forked_process_is_told_not_to_hang(monkeypatch):
     monkeypatch.setattr(devices, "_forked", True)
     with pytest.raises(gx.InputError, match="forked after JAX had started"):
         gx.minimize(bowl, BOX)
+
+
+@pytest.mark.parametrize("name", ["cmaes", "pso", "lshade", "nsga2"])
+def test_what_a_state_is_said_to_take_at_most_is_more_than_it_takes(name, monkeypatch):
+    """So that the exact size is asked for only where it matters; these four have the largest states for their sizes."""
+    seen = []
+    own = memory.check_memory
+    monkeypatch.setattr(tasks, "check_memory", lambda task: seen.append(task) or own(task))
+    monkeypatch.setattr(computation, "check_memory", lambda task: 1 / 0)  # nothing needs to run
+    for dim, population in ((2, 8), (2, 300), (60, 8), (60, 300)):
+        problem = gx.problems.get("zdt1" if name == "nsga2" else "ackley", dim=dim)
+        with pytest.raises(ZeroDivisionError):
+            gx.minimize(problem, algorithm=name, population=population, generations=3)
+    assert len(seen) == 4
+    for task in seen:
+        assert memory._state_size(task) < memory.at_most(task) / 3

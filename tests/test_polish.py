@@ -12,6 +12,7 @@ from galapax.engines import programs, refine
 from galapax.evaluation.formulas import trace
 from galapax.operators import quasi_newton
 from galapax.results.result import all_runs
+from galapax.running import polish
 from galapax.running.polish import cannot
 from galapax.running.task import prepare
 
@@ -238,3 +239,21 @@ def test_a_descent_keeps_to_the_box_at_every_trial():
         descent = tell(descent, *jax.value_and_grad(rosenbrock)(descent.trial))
         values.append(float(descent.value))
     assert len(values) < 100 and values == sorted(values, reverse=True)
+
+
+def test_formulas_of_smooth_operations_are_differentiable_indeed():
+    """What is taken for granted of a formula by its operations, asked of JAX; one with a loop is asked in any case."""
+    known = 0
+    for name in gx.problems.PROBLEMS:
+        problem = gx.problems.get(name)
+        if isinstance(problem, gx.Problem) and problem.ineq is None and problem.eq is None and problem.space is None:
+            formulas, consts = trace(problem, "float32")
+            if formulas.shape.objectives == 1 and formulas.primitives <= polish.SMOOTH:
+                given = jax.ShapeDtypeStruct((1, problem.dim), "float32")
+                jax.eval_shape(jax.grad(lambda x, f=formulas, c=consts: jnp.sum(f.facts(c, x))), given)
+                known += 1
+    assert known > 20
+    loop = trace(
+        gx.Problem(lambda x: jax.lax.while_loop(lambda v: v < 3, lambda v: v + 1, x[0]), [(0.0, 1.0)]), "float32"
+    )
+    assert not loop.formulas.primitives <= polish.SMOOTH

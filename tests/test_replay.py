@@ -14,7 +14,7 @@ import galapax as gx
 from galapax.core.stop import Stop
 from galapax.engines import slices
 from galapax.numerics import devices
-from galapax.running import memory
+from galapax.running import computation, memory
 
 pytestmark = pytest.mark.usefixtures("well_compiled")
 
@@ -82,6 +82,7 @@ def test_a_run_is_the_same_in_ensembles_of_other_sizes(name, dtype, monkeypatch)
     assert np.array_equal(other.runs.x, whole.runs.x[23:26]) and np.array_equal(other.runs.fun, whole.runs.fun[23:26])
     one = ensemble(name, dtype, runs=1, first_run=24)
     assert np.array_equal(one.x, whole.runs.x[24]) and one.fun == whole.runs.fun[24]
+    monkeypatch.setattr(memory, "AMPLE", 0.0)
     monkeypatch.setattr(memory, "runs_that_fit", lambda *about: 10)  # memory for ten: whole slices
     split = ensemble.__wrapped__(name, dtype)
     assert np.array_equal(split.runs.x, whole.runs.x) and np.array_equal(split.runs.fun, whole.runs.fun)
@@ -125,10 +126,30 @@ def test_a_black_box_is_made_again_without_calls_for_the_others():
     assert len(calls) == 8 * 6
 
 
-def test_slices_depend_on_the_size_of_a_run_alone():
+def test_slices_depend_on_the_size_of_a_run_but_for_very_many():
     if not devices.on_cpu():
         pytest.skip("on a GPU a slice is as large as memory allows")
-    for runs in (2, 100, 10**6):
-        assert slices.width(gx.DE(population=64), 2, runs, fit=10**9) == 64
+    for runs in (2, 100, 8000, 10**6):
+        assert slices.width(gx.DE(population=64), 2, runs, fit=10**9) == (64 if runs < 8192 else 256)
         assert slices.width(gx.DE(population=1000), 32, runs, fit=10**9) == 1
         assert slices.width(gx.CDE(), 10, runs, fit=10**9) == 2
+
+
+def test_a_run_of_very_many_is_made_again_to_the_bit_in_a_slice_as_wide(monkeypatch):
+    if not devices.on_cpu():
+        pytest.skip("on a GPU a slice is as large as memory allows")
+    monkeypatch.setattr(slices, "MANY", 2)
+    small = {"population": 12, "generations": GENERATIONS, "dtype": "float32", "seed": 3, "polish": False}
+    problem = gx.problems.get("goldstein_price")
+    whole = gx.minimize(problem, algorithm="de", runs=150, **small)
+    sizes = []
+    own = computation.Computation.__init__
+
+    def noted(run, *given, **named):
+        own(run, *given, **named)
+        sizes.append(run.width)
+
+    monkeypatch.setattr(computation.Computation, "__init__", noted)
+    for row in (0, 64, 149):
+        assert_same_bits(whole.run(row), whole, row)
+    assert sizes == [256] * 3

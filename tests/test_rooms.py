@@ -70,14 +70,15 @@ def test_a_room_imports_only_from_rooms_above_it():
 
 
 def test_only_optional_extras_are_imported_inside_functions():
-    """Or what needs them: the pictures, the live page's server."""
+    """Or what few runs need: the pictures, the live page's server, the compiler of fused kernels."""
     wrong = []
     for file in HOUSE.rglob("*.py"):
         for node, inside in imports(file):
             if not inside or room_of(file) in ("cli", "papers", "__main__"):
                 continue
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-            if not any(name.split(".")[0] in EXTRAS or name.startswith("galapax.view") for name in names):
+            few = ("galapax.view", "galapax.engines.fused")
+            if not any(name.split(".")[0] in EXTRAS or name.startswith(few) for name in names):
                 wrong.append(f"{file.relative_to(HOUSE)}:{node.lineno}")
     assert wrong == []
 

@@ -430,7 +430,7 @@ def test_groups_share_the_seconds_and_what_stops_one_stops_the_rest(stopping, li
     module = importlib.import_module("galapax.sweep")
     clock, given = iter([0.0, 0.0, 4.0, 11.0]), []
 
-    def solve(task, observers):
+    def solve(task, observers, so_far):
         given.append(task.max_seconds)
         return [alone(gx.GA(population=N, fr=0.6, sigma=0.2))], stopping.get(task.population)
 

@@ -99,7 +99,8 @@ def test_how_many_is_asked_for_set_or_the_cores(monkeypatch):
     monkeypatch.setenv("GALAPAX_THREADS", "3")
     gx.minimize(bumpy, BOX, **few)
     gx.minimize(bumpy, BOX, threads=2, **few)
-    assert set(seen) == {5, 3, 2} and seen == sorted(seen, key=[5, 3, 2].index)
+    slices = [count for count in seen if count != 1]  # 1: an accelerator's chunks go by device
+    assert set(slices) == {5, 3, 2} and slices == sorted(slices, key=[5, 3, 2].index)
     monkeypatch.setenv("GALAPAX_THREADS", "many")
     with pytest.raises(InputError, match="GALAPAX_THREADS must be a number of threads, at least 1; it is 'many'"):
         gx.minimize(bumpy, BOX, **few)

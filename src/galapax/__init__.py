@@ -1,6 +1,10 @@
 """Evolutionary optimisation that lives on the accelerator."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 import galapax.starting  # first: Ctrl-C while the rest is loading
+import galapax.storage
 import galapax.view  # noqa: F401  (results learn to draw and save themselves, runs to be watched)
 from galapax import problems
 from galapax.algorithms import ALGORITHMS
@@ -36,10 +40,12 @@ from galapax.problems import PROBLEMS
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
 from galapax.running.observers import Checkpoint, Live, Progress
-from galapax.storage import gagpu
-from galapax.storage.folders import load
 from galapax.sweep import sweep
 from galapax.version import __version__
+
+if TYPE_CHECKING:
+    from galapax.storage import gagpu
+    from galapax.storage.folders import load
 
 __all__ = [
     "ALGORITHMS",
@@ -95,6 +101,15 @@ __all__ = [
     "real",
     "sweep",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Files of saved runs are read by few programs, and by none before its first run."""
+    if name == "load":
+        return import_module("galapax.storage.folders").load
+    if name == "gagpu":
+        return import_module("galapax.storage.gagpu")
+    raise AttributeError(f"module 'galapax' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -63,6 +63,7 @@ def minimize(
     cache: bool = False,
     asynchronous: bool = False,
     threads: int | None = None,
+    spread: bool = False,
     islands: int | Islands | None = None,
     live: Any = False,
     checkpoint: Any = None,
@@ -100,9 +101,9 @@ def minimize(
         gradient as 4 evaluations. "auto" does so if JAX has a gradient of one objective that agrees with the function,
         for runs that neither reached their target nor converged; True also refines converged runs. `result.polish`
         reports what it did.
-    runs: independent runs, computed together in slices of a fixed size: on a CPU run r is identical to the last bit in
-        every ensemble, for any `runs`, and alone with first_run=r; `result.run(r)` repeats it. (A single run without
-        first_run is computed alone: it makes the same random draws as run 0, but may round differently.)
+    runs: independent runs, computed together in slices of a fixed size: `result.run(r)` repeats run r to the last bit.
+        On a CPU it is also the same in every ensemble of fewer than 8192 runs, and alone with first_run=r. (A single
+        run without first_run is computed alone: it makes the same random draws as run 0, but may round differently.)
     first_run: number of the first run. seed: repeats a run; None draws one, which is in `result.seed`.
     maximize: maximise instead. vectorized: the functions take the whole population (n, d).
     blackbox: call the functions as plain Python with NumPy arrays; an exception or an invalid return value counts as a
@@ -129,6 +130,8 @@ def minimize(
         worker waits for the slowest. Such a run cannot be repeated.
     threads: number of threads that compute the runs of an ensemble on a CPU; by default one per core that the process
         may use (or GALAPAX_THREADS). The result is identical to the bit for any number.
+    spread: let all GPUs (or other devices) of the machine evaluate one population together, an equal part each, for
+        objectives that take long or populations of a million. Rounding may differ from a run on one device.
     islands: several populations per run that exchange individuals: a galapax.Islands, or how many. `runs` are then runs
         of whole archipelagos, max_evaluations is that of all islands of a run together, and `population` that of one.
         By default the algorithm is DE for one objective, or EpsilonDE with constraints.
@@ -179,6 +182,7 @@ def minimize(
         "cache": cache,
         "asynchronous": asynchronous,
         "threads": threads,
+        "spread": spread,
         "islands": islands_of(islands),
         "engine": engine,
     }

@@ -25,7 +25,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from scipy.spatial import cKDTree
 
 from galapax.core.algorithm import Algorithm, Budget, Shared, static
 from galapax.core.checks import in_range, positive, short, whole
@@ -141,6 +140,8 @@ class MOEAD(Algorithm):
         """The neighbours of each direction, (n, T)."""
         count = min(self.neighbours, self.population)
         if isinstance(weights, np.ndarray):
+            from scipy.spatial import cKDTree  # takes as long to import as half of galapax
+
             return jnp.asarray(cKDTree(weights).query(weights, count)[1].reshape(-1, count), jnp.int32)
         apart = jnp.sum((weights[:, None] - weights[None]) ** 2, axis=2)  # given ones, which only the device knows
         return lax.top_k(-apart, count)[1]

@@ -59,6 +59,7 @@ def solve(
     max_evaluations: options.MaxEvaluations = None,
     max_seconds: options.MaxSeconds = None,
     threads: options.Threads = None,
+    spread: options.Spread = False,
     stall: options.Stall = None,
     tolerance: options.Tolerance = None,
     restarts: options.Restarts = "auto",
@@ -107,6 +108,8 @@ def solve(
     """
     if use_cache:
         cache.enable()
+    else:
+        cache.disable()
     with show.clear_errors():
         processes.start(coordinator, process_id, num_processes)
         if processes.index():  # the first one shows and writes
@@ -147,6 +150,7 @@ def solve(
                 ("--engine", engine, "auto"),
                 ("--choose", choose, None),
                 ("--gagpu-config", gagpu_config, None),
+                ("--spread", spread, False),
             )
             find.refuse_given(not_taken, f"does not apply to min-max problems such as {problem}: remove it.")
             result = minimax(
@@ -188,6 +192,7 @@ def solve(
                 max_evaluations=max_evaluations,
                 max_seconds=max_seconds,
                 threads=threads,
+                spread=spread,
                 stall=stall,
                 tolerance=tolerance,
                 restarts=find.find_restarts(restarts, algorithm, chosen),

@@ -81,6 +81,7 @@ MaxSeconds = Annotated[float | None, typer.Option(help="Stop after this many sec
 Threads = Annotated[
     int | None, typer.Option(help="Threads that compute the runs on a CPU, by default one per core.", min=1)
 ]
+Spread = Annotated[bool, typer.Option("--spread", help="Let all devices evaluate one population together.")]
 Polish = Annotated[
     bool | None, typer.Option("--polish/--no-polish", help="Refine the best point with its gradient, if it has one.")
 ]

@@ -1,27 +1,31 @@
 """What rooms below do for rooms above them: drawing and saving a result, showing how a run goes on.
 
-A result is plain data and imports no picture and no file format, and a run knows no page. The views offer their
-functions here when they are imported, which `import galapax` does, and are asked for them by name.
+A result is plain data and imports no picture and no file format, and a run knows no page. The views say here where
+their functions are when `import galapax` imports them, and are asked for them by name. A function's file is imported
+when it is first asked for: most runs draw and save nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
-_offered: dict[str, Callable[..., Any]] = {}
+_offered: dict[str, tuple[str, str]] = {}
 
 
-def offer(name: str, function: Callable[..., Any]) -> None:
-    """Do this whenever `name` is asked for; a later offer takes the place of an earlier one."""
-    _offered[name] = function
+def offer(name: str, module: str, function: str) -> None:
+    """This function of a module is what `name` asks for."""
+    _offered[name] = module, function
 
 
 def offered(name: str) -> Callable[..., Any]:
     """The function that was offered by this name."""
     if name not in _offered:
         raise RuntimeError(f"{name!r} is not available: import galapax as a whole.")
-    return _offered[name]
+    module, function = _offered[name]
+    found: Callable[..., Any] = getattr(import_module(module), function)
+    return found
 
 
 class Shown:

@@ -40,7 +40,7 @@ class Slice:
     cells: np.ndarray  # (S,), which runs share their hyper-parameters
     initial: Any  # starting points (k, d), (S, k, d), or None
     wanted: np.ndarray  # the places of the runs that are; the others fill the slice up
-    place: jax.Device | None = None  # that computes it
+    place: jax.Device | jax.sharding.Sharding | None = None  # the device, or devices, that compute it
     carry: Carry | None = None
     track: Track = field(default_factory=lambda: Track.start(0))
     history: list[np.ndarray] = field(default_factory=list)  # chunks of rows (g, columns, S)

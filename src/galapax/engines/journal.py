@@ -64,7 +64,7 @@ def arrays_of(carry: Any) -> list[np.ndarray]:
     return [np.array(leaf) for leaf in jax.device_get(jax.tree.leaves(carry))]
 
 
-def with_arrays(carry: Any, kept: list[np.ndarray], place: jax.Device | None = None) -> Any:
+def with_arrays(carry: Any, kept: list[np.ndarray], place: jax.Device | jax.sharding.Sharding | None = None) -> Any:
     """A carry of the same structure, or of shapes alone, with the arrays that were kept. place: where it is."""
     leaves, structure = jax.tree.flatten(carry)
     if [(leaf.shape, leaf.dtype) for leaf in leaves] != [(own.shape, own.dtype) for own in kept]:

@@ -33,13 +33,24 @@ def evaluate_points(traced: Traced, points: np.ndarray, dtype: Any, rows: int = 
     return jax.tree.map(lambda *a: np.concatenate(a), *parts)
 
 
+REMEMBERED = 256
+_passed: set[Any] = set()  # formulas of numbers alone, with the points at which they gave a value
+
+
 def probe(traced: Traced, bounds: Bounds, dtype: Any) -> None:
     """Refuse a problem that fails at each of a few points: the middle of the box and some spread over it."""
     share = np.random.default_rng(0).random((PROBES, bounds.dim))
     share[0] = 0.5
     points = np.asarray(bounds.lower) + share * np.asarray(bounds.span)
+    numbers = tuple(values.tobytes() for values in traced.consts.numbers.values())
+    tried = (traced.formulas.digest, numbers, points.tobytes(), str(dtype))
+    if not traced.consts.arrays and tried in _passed:
+        return
     out = evaluate_points(traced, points, dtype)
     if not out.failed.all():
+        if len(_passed) >= REMEMBERED:
+            _passed.clear()
+        _passed.add(tried)
         return
     raw = {name: getattr(out, name) for name in ("ineq", "eq") if getattr(out, name) is not None}
     broken = next((name for name, values in raw.items() if not np.isfinite(values).all(axis=1).any()), "fun")

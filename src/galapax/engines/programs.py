@@ -19,8 +19,9 @@ import jax
 import numpy as np
 
 from galapax.core.errors import OutOfMemory
+from galapax.engines import stored
 from galapax.numerics import devices
-from galapax.numerics.devices import on_cpu, settings
+from galapax.numerics.devices import CONFIG, on_cpu, settings
 
 LIMIT_MIB = 512.0
 BYTES_A_LETTER = 25
@@ -38,7 +39,7 @@ class Program(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """kept: programs that are there now. size: their bytes. compiled: how many were compiled since the start."""
+    """kept: programs that are there now. size: their bytes. compiled: since the start, or loaded from disk."""
 
     kept: int
     size: int
@@ -214,6 +215,14 @@ def _kind(leaf: Any) -> tuple[Any, ...]:
 def _compiled(
     function: Any, fixed: tuple[Any, ...], arguments: Any, donate: tuple[int, ...], options: Options | None, quick: bool
 ) -> Program:
+    told_apart = (donate, tuple(sorted((options or {}).items())), quick, bool(CONFIG.jax_enable_x64))
+    name = stored.name_of(function, fixed, arguments, told_apart)
+    found = None if name is None else stored.load(name, arguments)
+    if found is not None:
+        return Program(found[0], *found[1])
+
+    hits = stored.hits()
+
     # a new function each time, as JAX keeps what it knows of a function as long as the function lives: this way a
     # program that is forgotten here is forgotten there too
     def program(*arguments: Any) -> Any:
@@ -224,7 +233,10 @@ def _compiled(
     compiled = _quickly(lowered) if quick and options is None and on_cpu() else None
     if compiled is None:
         compiled = lowered.compile(dict(options) if options else None)
-    return Program(compiled, _size(compiled), _needs(compiled))
+    sizes = _size(compiled), _needs(compiled)
+    if name is not None and hits == stored.hits():
+        stored.save(name, compiled, sizes)
+    return Program(compiled, *sizes)
 
 
 # XLA's newer way to make kernels on a CPU takes twice as long to compile; it pays in loops of small operations alone

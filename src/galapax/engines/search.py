@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.sharding import NamedSharding, PartitionSpec
 
 from galapax.core.algorithm import Algorithm, is_shared, static
 from galapax.core.evaluation import Evaluation, Population, Shape
@@ -20,7 +21,7 @@ from galapax.core.record import FAILED, KEPT, Columns, Record
 from galapax.core.stop import CODES, RUNNING, Rules, Stop
 from galapax.engines.resample import resampled
 from galapax.measures.hypervolumes import hypervolume_by_generation
-from galapax.numerics import random
+from galapax.numerics import devices, random
 from galapax.operators.discrete import nearest, onto_grid
 from galapax.operators.dominance import first_front
 from galapax.operators.selection import best_index, feasible
@@ -64,6 +65,12 @@ class Carry(NamedTuple):
     frozen: Frozen | None
 
 
+class Alone(NamedTuple):
+    """Candidates without the rest of a state, which formulas do not read."""
+
+    candidates: Array
+
+
 class Finished(NamedTuple):
     """What is left of a batch of R runs."""
 
@@ -88,6 +95,7 @@ class Search:
     with_x: whether the best x of each generation is recorded.
     resamples: so many fresh points may take the place of a candidate that failed.
     only_codes: whether all variables are codes of integers or choices.
+    spread: devices that share the evaluation of a generation; 0 where one makes all of it.
     """
 
     algorithm: Algorithm
@@ -102,6 +110,7 @@ class Search:
     with_x: bool = static(False)
     resamples: int = static(0)
     only_codes: bool = static(False)
+    spread: int = static(0)
 
     @property
     def columns(self) -> Columns:
@@ -161,7 +170,27 @@ class Search:
     def evaluate(self, asked: Carry) -> Evaluation:
         """What a traced objective says of the candidates asked for."""
         assert self.objective is not None
+        if self.spread:
+            return self._evaluated_by_all(asked.state.candidates)
         return self.objective.evaluate(self.consts, asked.state)
+
+    def _evaluated_by_all(self, candidates: Array) -> Evaluation:
+        """Each device evaluates an equal part of the candidates (R, n, d); all of them know the outcome."""
+        objective, mesh, n = self.objective, devices.mesh(self.spread), candidates.shape[1]
+        assert objective is not None
+        more = jnp.repeat(candidates[:, :1], -n % self.spread, axis=1)
+        rows = jnp.concatenate([candidates, more], axis=1)
+
+        def part(consts: Any, own: Array) -> Evaluation:
+            return objective.evaluate(consts, Alone(own))
+
+        among = PartitionSpec(None, devices.ROWS)
+        given = (PartitionSpec(), among)
+        # unchecked: formulas were traced before, without axes that differ from device to device
+        shared = jax.shard_map(part, mesh=mesh, in_specs=given, out_specs=among, check_vma=False)
+        every = shared(self.consts, rows)
+        known = lax.with_sharding_constraint(every, NamedSharding(mesh, PartitionSpec()))
+        return jax.tree.map(lambda a: a[:, :n], known)
 
     def start(self, asked: Carry, evaluation: Evaluation) -> Carry:
         """Once, with the evaluation of the first candidates, before they are told."""

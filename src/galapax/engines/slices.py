@@ -2,11 +2,12 @@
 
 How XLA rounds a sum or fuses a product depends on the shape of the batch, so the same run in batches of two sizes
 differs in its last bits and then, as evolution is chaotic, altogether. Every slice of an ensemble therefore has the
-same number of runs, whatever was asked for, and a run is replayed in a slice of that size.
+same number of runs, and a run is replayed in a slice of that size.
 
-On a CPU that number depends on the size of a run alone: as many runs as fit the innermost caches. One run is then the
-same in every ensemble, and sixteen thousand runs take no longer each than a thousand. On a GPU a slice is as large as
-memory allows, as the device is only full with many runs.
+On a CPU that number depends on the size of a run: as many runs as fit the innermost caches. One run is then the same in
+every ensemble, but for ensembles of very many small runs. Those have wider slices, since calling a program takes a lock
+that all threads share: sixteen thousand runs take half the work so. On a GPU a slice is as large as memory allows, as
+the device is only full with many runs.
 
 An objective may need more working memory than there is. That is counted when the program is compiled: on a CPU fewer
 threads then compute at once, which changes nothing; a slice that does not even fit alone is halved, with a warning, as
@@ -23,10 +24,10 @@ from galapax.core.checks import short
 from galapax.core.errors import InputError, amount
 from galapax.numerics import devices, processes
 
-CACHED = (
-    2**13
-)  # numbers of one array of a slice on a CPU; fewer make XLA's fixed costs felt, more fall out of the cache
+# numbers of one array of a slice on a CPU; fewer make XLA's fixed costs felt, more fall out of the innermost cache
+CACHED = 2**13
 MOST = 64  # runs in a slice on a CPU
+MANY, WIDER = 128, 4  # an ensemble of so many slices has fewer, so many times as wide: still enough for every core
 
 
 def width(algorithm: Algorithm, dim: int, runs: int, fit: int) -> int:
@@ -35,7 +36,8 @@ def width(algorithm: Algorithm, dim: int, runs: int, fit: int) -> int:
     runs: of the ensemble. fit: so many fit into memory.
     """
     if devices.on_cpu():
-        return 2 ** int(math.log2(max(1, min(MOST, CACHED // algorithm.work(dim)))))
+        usual = 2 ** int(math.log2(max(1, min(MOST, CACHED // algorithm.work(dim)))))
+        return usual * WIDER if usual == MOST and runs >= MANY * MOST else usual
     slices = max(math.ceil(runs / fit), min(runs, len(devices.several()) * processes.count()))
     return math.ceil(runs / slices)
 

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.sharding import NamedSharding, PartitionSpec
 
 from galapax.core.evaluation import Population
 from galapax.core.stop import RUNNING
@@ -58,6 +59,8 @@ class Xla:
         places = devices.several()
         for i, part in enumerate(parts):
             part.place = places[i * len(places) // len(parts)] if len(places) > 1 else None
+            if part.search.spread:
+                part.place = NamedSharding(devices.mesh(part.search.spread), PartitionSpec())
         for together in _by_place(parts):
             _put(together)
 

@@ -11,16 +11,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from galapax.core.evaluation import Evaluation, Shape
 from galapax.core.problem import Bounds, Problem
 from galapax.evaluation.failures import summarise
 from galapax.evaluation.fit import check_names
 from galapax.evaluation.lift import Constants, Lifted, call
+from galapax.evaluation.seen import Unsure, what_it_reads
 from galapax.evaluation.tracing import equations, sequential, text_of, trace_one
 from galapax.numerics import trigonometry
-from galapax.numerics.devices import on_cpu
+from galapax.numerics.devices import CONFIG, on_cpu, settings
+from galapax.numerics.equations import ClosedJaxpr, Jaxpr
 from galapax.operators.constraints import onto_constraints
 
 VECTOR_TRIGONOMETRY = os.environ.get("GALAPAX_TRIGONOMETRY") != "libm"  # see trigonometry.py
@@ -95,6 +96,12 @@ class Formulas:
         """How many rounds of loops an evaluation takes one after another on a device, as far as can be seen."""
         return sum(sequential(program) for program in (self.fun, self.ineq, self.eq) if program is not None)
 
+    @cached_property
+    def primitives(self) -> frozenset[str]:
+        """The operations that the functions are made of."""
+        programs = [program for program in (self.fun, self.ineq, self.eq) if program is not None]
+        return frozenset(e.primitive.name for program in programs for e in equations(program))
+
     def repair(self, consts: Constants, x: Array, bounds: Bounds) -> Array:
         """x (d,) moved by a Newton step towards the constraints that it violates; as it came if it violates none.
 
@@ -132,6 +139,23 @@ def trace(problem: Problem, dtype: Any, *, maximize: bool = False, vectorized: i
 
     vectorized: 0 for functions of one solution (d,), else the number n of rows they are given at once.
     """
+    try:
+        functions = [f if f is None else what_it_reads(f) for f in (problem.fun, problem.ineq, problem.eq)]
+    except Unsure:
+        return _traced(problem, dtype, maximize, vectorized)
+    sizes = (problem.dim, str(dtype), problem.eq_tolerance, maximize, vectorized)
+    read = (*functions, sizes, settings(), CONFIG.jax_default_matmul_precision)
+    found = _read.get(read)
+    if found is None:
+        found = _traced(problem, dtype, maximize, vectorized)
+        if sum(array.nbytes for array in found.consts.arrays) < LARGE:  # those that the functions make themselves
+            _remember(_read, read, found)
+    else:
+        check_names(problem, found.shape)
+    return found
+
+
+def _traced(problem: Problem, dtype: Any, maximize: bool, vectorized: int) -> Traced:
     closed: dict[str, ClosedJaxpr] = {}
     counts = {"fun": 0, "ineq": 0, "eq": 0}
     for name in counts:
@@ -148,7 +172,7 @@ def trace(problem: Problem, dtype: Any, *, maximize: bool = False, vectorized: i
     if known not in _known:
         programs = dict(zip(closed, lifted.programs(), strict=True))
         text = "\n".join([facts, *(f"{name}: {text_of(program)}" for name, program in programs.items())])
-        _known[known] = Formulas(
+        formulas = Formulas(
             shape,
             programs["fun"],
             programs.get("ineq"),
@@ -159,13 +183,20 @@ def trace(problem: Problem, dtype: Any, *, maximize: bool = False, vectorized: i
             own_trigonometry=own_trigonometry,
             text=text,
         )
-        while len(_known) > REMEMBERED:
-            del _known[next(iter(_known))]
+        _remember(_known, known, formulas)
     return Traced(_known[known], lifted.constants)
 
 
 REMEMBERED = 256
+LARGE = 2**16  # bytes of arrays that are not kept for that
 _known: dict[Any, Formulas] = {}  # by what was traced, since lifting numbers out of it takes as long as tracing it
+_read: dict[Any, Traced] = {}  # by what the functions are and read
+
+
+def _remember(known: dict[Any, Any], key: Any, value: Any) -> None:
+    known[key] = value
+    while len(known) > REMEMBERED:
+        del known[next(iter(known))]
 
 
 def _replaces_trigonometry(programs: list[Jaxpr]) -> bool:

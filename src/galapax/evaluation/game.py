@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.extend.core import Jaxpr
 
 from galapax.algorithms.game import judge
 from galapax.core.errors import InputError
@@ -17,6 +16,7 @@ from galapax.core.evaluation import Evaluation
 from galapax.core.problem import Bounds, Function
 from galapax.evaluation.lift import Constants, Lifted, call
 from galapax.evaluation.tracing import text_of, trace_one
+from galapax.numerics.equations import Jaxpr
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,9 +22,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxpr_as_fun
 
-from galapax.numerics.equations import run_one
+from galapax.numerics.equations import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxpr_as_fun, run_one
 
 SHAPING = {"broadcast_in_dim", "convert_element_type", "copy", "reshape", "squeeze"}  # a number goes through unchanged
 

@@ -11,13 +11,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from galapax.core.errors import InputError
 from galapax.core.problem import Function
 from galapax.core.values import Values
 from galapax.evaluation.fit import check_arity
 from galapax.numerics.devices import CONFIG
+from galapax.numerics.equations import ClosedJaxpr, Jaxpr
 
 
 def trace_one(name: str, function: Function, dim: int, dtype: Any, vectorized: int) -> tuple[ClosedJaxpr, int]:

@@ -1,7 +1,7 @@
 """The compilation cache on disk: what one process compiled, the next one loads.
 
-The command line switches it on; a program calls `galapax.numerics.cache.enable()`. The environment variable
-GALAPAX_CACHE names another folder, or says "off".
+It is on unless `disable()` is called or the environment variable GALAPAX_CACHE says "off"; that variable, or `enable`,
+names another folder. What is in the folder: see engines/stored.py. JAX's own cache is left as the user has set it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import jax
+_DEFAULT = Path()  # stands for `default_folder()`, as the environment may change
+_chosen: Path | None = _DEFAULT
 
 
 def default_folder() -> Path | None:
@@ -20,6 +21,17 @@ def default_folder() -> Path | None:
     if wanted:
         return Path(wanted)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "galapax" / "compiled"
+
+
+def folder() -> Path | None:
+    """Where programs of runs are kept; None for nowhere."""
+    return default_folder() if _chosen is _DEFAULT else _chosen
+
+
+def disable() -> None:
+    """Neither load nor keep programs of runs from now on, whatever GALAPAX_CACHE says."""
+    global _chosen
+    _chosen = None
 
 
 def enable(folder: str | Path | None = None) -> Path | None:
@@ -34,8 +46,6 @@ def enable(folder: str | Path | None = None) -> Path | None:
         return None
     if not os.access(path, os.W_OK):
         return None
-    jax.config.update("jax_compilation_cache_dir", str(path))
-    # every program of ours is worth keeping: the small ones are what a short run waits for
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    global _chosen
+    _chosen = path
     return path

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 import jax
+import numpy as np
 from jax._src import xla_bridge  # JAX has no public way to ask whether it has begun
 
 CONFIG: Any = jax.config  # its settings have no types
@@ -26,6 +29,14 @@ def device() -> jax.Device:
 def several() -> list[jax.Device]:
     """The devices that the slices of an ensemble are spread over: all of this process's, unless one was chosen."""
     return [device()] if CONFIG.jax_default_device is not None else jax.local_devices()
+
+
+ROWS = "rows"  # the only axis of a mesh
+
+
+def mesh(count: int) -> jax.sharding.Mesh:
+    """The first of several devices in a row."""
+    return jax.sharding.Mesh(np.array(several()[:count]), (ROWS,))
 
 
 def platform() -> str:
@@ -76,10 +87,19 @@ def surroundings() -> Callable[[], AbstractContextManager[None]]:
     return entered
 
 
+FRESH = 0.1  # seconds for which the system's files are not read again, as that takes as long as a short run
+_memory = (-math.inf, 0)  # when it was asked for, and the answer
+_quota = (-math.inf, 0)
+
+
 def cores() -> int:
     """How many cores this process may use: of the machine, and of the control group that it is in."""
+    global _quota
     found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min([found, *_quotas()]))
+    now = time.monotonic()
+    if now - _quota[0] > FRESH:
+        _quota = now, min(_quotas(), default=found)
+    return max(1, min(found, _quota[1]))
 
 
 def _quotas(root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> list[int]:
@@ -111,7 +131,11 @@ def free_memory() -> int:
 
 def host_memory() -> int:
     """Bytes that this process can still have: of the machine, and of the control group that it is in."""
-    return min(_of_the_machine(), *_of_its_groups(), 2**62)
+    global _memory
+    now = time.monotonic()
+    if now - _memory[0] > FRESH:
+        _memory = now, min(_of_the_machine(), *_of_its_groups(), 2**62)
+    return _memory[1]
 
 
 def _of_the_machine() -> int:

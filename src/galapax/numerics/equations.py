@@ -1,4 +1,4 @@
-"""One equation of a JAX program at a time, for interpreters that replace some of them."""
+"""JAX programs as data: their parts, and one equation at a time for interpreters that replace some of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from functools import cache
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
+
+try:  # what jax.extend.core offers, without the rest of jax.extend, which takes a third as long to import as galapax
+    from jax._src.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
+except ImportError:
+    from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 
 
 def run_one(jaxpr: Jaxpr, equation: JaxprEqn, inputs: list[Any]) -> list[Any]:

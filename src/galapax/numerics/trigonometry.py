@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.extend.core import ClosedJaxpr, Literal
 
-from galapax.numerics.equations import run_one
+from galapax.numerics.equations import ClosedJaxpr, Literal, run_one
 
 
 class _Table(NamedTuple):

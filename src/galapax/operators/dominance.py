@@ -24,6 +24,7 @@ from galapax.operators.ranking import (
     counts_of,
     dominates_columns,
     finite_or_zero,
+    ranks_by_blocks,
     ranks_by_chains,
     ranks_by_pushing,
     ranks_by_sweep,
@@ -56,6 +57,8 @@ def ranks(objectives: Array, violation: Array | None = None) -> Array:
     come in fronts after all feasible ones, in order of their violation, failed ones last.
     """
     if not devices.on_cpu():
+        if objectives.shape[1] == 2 and violation is None and objectives.shape[0] > COUNTED:
+            return ranks_by_blocks(objectives)
         return ranks_by_chains(objectives, violation)
     if objectives.shape[1] <= 2:
         return ranks_by_sweep(objectives, violation)[0]
@@ -84,7 +87,7 @@ def crowding_distance(objectives: Array, rank: Array) -> Array:
     others, so that of equal points at the end of a front with two objectives one is an end and not two. An objective
     in which a front has no range adds nothing; failed points get 0 but for their ends.
     """
-    if devices.on_cpu():
+    if devices.on_cpu() or objectives.shape[0] > COUNTED:
         return crowding_by_sorting(objectives, rank)
     return crowding_by_pairs(objectives, rank)
 

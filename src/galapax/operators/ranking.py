@@ -1,4 +1,4 @@
-"""The fronts that points belong to, in three ways: see `dominance.ranks`, which chooses.
+"""The fronts that points belong to, in four ways: see `dominance.ranks`, which chooses.
 
 Domination here is of columns: m objectives, then the violation where there is one, +inf for failed points.
 """
@@ -202,6 +202,47 @@ def ranks_by_chains(objectives: Array, violation: Array | None = None, block: in
             here, before = (tuple(c[i:j] for c in ordered) for i, j in ((b * block, (b + 1) * block), (0, b * block)))
             settled = jnp.concatenate([settled, ranks_of(here, chains[b], before, settled)])
     return jnp.zeros(n, jnp.int32).at[order].set(settled[:n])
+
+
+def ranks_by_blocks(objectives: Array, block: int = 256) -> Array:
+    """Ranks for two objectives without constraints, in O(n log n) comparisons and n / block steps for a GPU.
+
+    It is `ranks_by_sweep` with a block of points in one step: those of earlier blocks push a point back behind all
+    fronts whose least f2 is no greater than its own, and the chains inside the block lead on from there. Of equal
+    points the first stands for all.
+    """
+    columns, _ = columns_of(objectives, None)
+    n = columns[0].shape[0]
+    block = min(block, 2 ** max(n - 1, 1).bit_length())
+    blocks = -(-n // block)
+    rows = jnp.arange(n, dtype=jnp.int32)
+    f1, f2, order = lax.sort((*columns, rows), num_keys=2, is_stable=True)
+    fresh = jnp.concatenate([jnp.ones(1, bool), (f1[1:] != f1[:-1]) | (f2[1:] != f2[:-1])])
+    first = lax.cummax(jnp.where(fresh, rows, 0))
+    ordered = tuple(
+        jnp.pad(jnp.where(fresh, c, jnp.inf), (0, blocks * block - n), constant_values=jnp.inf) for c in (f1, f2)
+    )
+    chains = _chains(ordered, 2, block)
+    halves = [2**bit for bit in reversed(range(n.bit_length()))]
+
+    def settle(b: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        least, fronts, ranks = carry  # by front the least f2; how many there are; by point
+        here = lax.dynamic_slice_in_dim(ordered[1], b * block, block)
+        pushed = jnp.zeros(block, jnp.int32)
+        for half in halves:
+            further = pushed + half
+            behind = least.at[further - 1].get(mode="clip") <= here
+            pushed = jnp.where((further <= fronts) & behind, further, pushed)
+        inside = lax.dynamic_index_in_dim(chains, b, keepdims=False)
+        own = jnp.max(inside + pushed[None, :], axis=1)
+        placed = jnp.where(jnp.isfinite(here), own, n)  # copies and failed points push nobody
+        least = least.at[placed].min(here, mode="drop")
+        fronts = jnp.maximum(fronts, jnp.max(jnp.where(placed < n, own + 1, 0)))
+        return least, fronts, lax.dynamic_update_slice_in_dim(ranks, own, b * block, axis=0)
+
+    start = jnp.full(n, jnp.inf, f2.dtype), jnp.zeros((), jnp.int32), jnp.zeros(blocks * block, jnp.int32)
+    ranks = lax.fori_loop(0, blocks, settle, start)[2]
+    return jnp.zeros(n, jnp.int32).at[order].set(ranks[first], unique_indices=True)
 
 
 def _chains(ordered: Columns, m: int, block: int) -> Array:

@@ -10,7 +10,6 @@ import math
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import xlogy
 
 from galapax.core.problem import Problem
 from galapax.problems.cec2006_g01_g13 import cec2006
@@ -23,7 +22,8 @@ G14_ENERGY = [-6.089, -17.164, -34.054, -5.914, -24.721, -14.986, -24.1, -10.708
 def _g14(x: Array) -> Array:
     total = jnp.sum(x)
     share = x / jnp.where(total > 0, total, 1)
-    return jnp.sum(jnp.asarray(G14_ENERGY, x.dtype) * x + xlogy(x, share))  # x ln x is 0 at x = 0
+    entropy = x * jnp.log(jnp.where(x == 0, 1, share))  # 0 at x = 0
+    return jnp.sum(jnp.asarray(G14_ENERGY, x.dtype) * x + entropy)
 
 
 def _g14_eq(x: Array) -> Array:

@@ -107,6 +107,25 @@ def threads_of(given: Any, blackbox: bool) -> int:
     return int(named) if named else devices.cores()
 
 
+def spread_of(given: Any, blackbox: bool, vectorized: Any, runs: int, islands: Any, engine: Any) -> int:
+    """How many devices share the evaluation of a generation; 0 where one makes all of it."""
+    if not isinstance(given, bool):
+        raise InputError(f"spread must be True or False, got {given!r}.")
+    if not given:
+        return 0
+    for wrong, instead in (
+        (blackbox, "a black box is called in processes by workers="),
+        (vectorized, "a function with vectorized=True takes the whole population at once"),
+        (runs > 1, "the runs of an ensemble are spread over the devices anyway"),
+        (islands is not None, "islands are spread over the devices anyway"),
+        (engine not in ("auto", "xla"), f"engine={engine!r} uses one device"),
+    ):
+        if wrong:
+            raise InputError(f"spread=True lets all devices evaluate one population, and {instead}: leave spread out.")
+    count = len(devices.several())
+    return count if count > 1 else 0
+
+
 def engine_named(given: Any) -> str:
     if isinstance(given, str) and given in ENGINES:
         return given

@@ -1,4 +1,4 @@
-"""Which engine makes the runs of a task, and why."""
+"""Which engine makes the runs of a task, and why. The compiler of fused kernels is imported where one is asked for."""
 
 from __future__ import annotations
 
@@ -8,10 +8,6 @@ import jax
 
 from galapax.core.errors import InputError
 from galapax.engines.drive import Engine
-from galapax.engines.fused import cuda, host
-from galapax.engines.fused.engine import Fused, compiled
-from galapax.engines.fused.graph import NotFusible
-from galapax.engines.fused.kernel import shapes_of
 from galapax.engines.programs import Clock
 from galapax.engines.search import Search
 from galapax.engines.xla import Xla
@@ -37,6 +33,8 @@ def choice(task: Task, clock: Clock) -> Choice:
         return Choice("host", "the functions are called as plain Python")
     if asked == "xla":
         return Choice("xla", "as asked")
+    if task.spread:
+        return Choice("xla", f"{task.spread} devices share the population")
     if task.islands is not None:
         if asked != "auto":
             raise InputError(
@@ -45,6 +43,8 @@ def choice(task: Task, clock: Clock) -> Choice:
         return Choice("xla", "islands exchange individuals")
     if asked == "auto":  # fused kernels are new: until the whole test suite has passed with them, they are asked for
         return Choice("xla", 'the default; engine="fused" asks for one GPU kernel')
+    from galapax.engines.fused.graph import NotFusible
+
     try:
         _fusible(task, asked, clock)
     except (NotFusible, RuntimeError) as error:
@@ -54,6 +54,9 @@ def choice(task: Task, clock: Clock) -> Choice:
 
 def _fusible(task: Task, engine: str, clock: Clock) -> None:
     """Write and compile the kernel, which is then remembered, or say why it cannot be."""
+    from galapax.engines.fused import cuda, host
+    from galapax.engines.fused.graph import NotFusible
+
     if task.problem.space is not None and task.problem.space.discrete.any():
         raise NotFusible("fused kernels were not tested with integers and choices")
     if engine == "fused":
@@ -65,6 +68,9 @@ def _fusible(task: Task, engine: str, clock: Clock) -> None:
 
 
 def _kernel(search: Search, runs: int, engine: str, clock: Clock) -> None:
+    from galapax.engines.fused.engine import compiled
+    from galapax.engines.fused.kernel import shapes_of
+
     start = clock.begin()
     compiled(search, shapes_of(search, runs), runs, engine == "native")
     clock.end(start)
@@ -73,6 +79,9 @@ def _kernel(search: Search, runs: int, engine: str, clock: Clock) -> None:
 def engine_of(task: Task, search: Search, clock: Clock, width: int, runs: int) -> Engine:
     """The engine for some runs of a task; search: of `runs` runs. A larger population may need another one."""
     if task.engine in ("fused", "native"):
+        from galapax.engines.fused.engine import Fused
+        from galapax.engines.fused.graph import NotFusible
+
         try:
             _kernel(search, runs, task.engine, clock)
             return Fused(search, clock, width, task.steps, task.engine == "native")

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 # memory grew by 1000 bytes a point of 2 variables and 2050 of 20, and by 490 a point in the cache.
 POINT, GENE, CACHED = 900, 60, 480
 
+AMPLE = 0.05  # of the free memory is nothing to be counted exactly
+ARRAYS, SQUARES = 32, 16  # at most so many arrays of a population, and matrices of the variables, are a state
+
 
 def check_population(population: int | None, dim: int) -> None:
     """Refuse a population that cannot be in memory, before anything is made for it. None: one that is chosen later."""
@@ -29,9 +32,11 @@ def check_population(population: int | None, dim: int) -> None:
 
 def check_memory(task: Task) -> int:
     """How many runs fit into memory at once. Refuse a run, an ensemble's history, or snapshots, that do not."""
-    size, item = _state_size(task), np.dtype(task.dtype).itemsize
+    item = np.dtype(task.dtype).itemsize
     row = task.columns.width * item
-    fit = runs_that_fit(size, 1024 * row, task.population)
+    fit = int(AMPLE * devices.free_memory()) // (at_most(task) + 1024 * row)
+    if fit < task.total:
+        fit = runs_that_fit(_state_size(task), 1024 * row, task.population)
     if task.blackbox:
         fit = min(fit, _check_calls(task))
     # a single run is often ended by hand
@@ -61,6 +66,12 @@ def _check_host(what: str, needed: int, instead: str) -> None:
     free = devices.host_memory()
     if needed > free:
         raise InputError(f"{what} {amount(needed)} and {amount(free)} of memory are free: use {instead}.")
+
+
+def at_most(task: Task) -> int:
+    """Bytes that a run's state does not exceed, whatever the algorithm: known without tracing it."""
+    values = task.problem.dim + task.shape.objectives + task.shape.ineq + task.shape.eq + 8
+    return 8 * (ARRAYS * task.population * values + SQUARES * task.problem.dim**2)
 
 
 _sizes: dict[Any, int] = {}

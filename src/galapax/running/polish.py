@@ -189,10 +189,23 @@ def cannot(task: Task) -> str | None:
     return None
 
 
+# what nearly all formulas are made of, each with a gradient in reverse; finding that out by tracing takes a while
+SMOOTH = frozenset({
+    "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "broadcast_in_dim", "ceil", "clamp",
+    "concatenate", "convert_element_type", "copy", "cos", "cosh", "cumprod", "cumsum", "div", "dot_general",
+    "dynamic_slice", "eq", "erf", "exp", "exp2", "expm1", "floor", "gather", "ge", "gt", "integer_pow", "iota",
+    "jit", "le", "log", "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg", "pad", "pjit", "pow",
+    "reduce_max", "reduce_min", "reduce_prod", "reduce_sum", "reshape", "rev", "round", "rsqrt", "select_n", "sign",
+    "sin", "sinh", "slice", "split", "sqrt", "square", "squeeze", "sub", "tan", "tanh", "transpose",
+})  # fmt: skip
+
+
 def _differentiable(task: Task) -> bool:
     """Whether JAX has a gradient for the functions: not of a callback, or of a loop whose end only running it shows."""
     formulas = task.objective
     assert isinstance(formulas, Formulas)
+    if formulas.primitives <= SMOOTH:
+        return True
     rows = formulas.together or 1
     try:
         with jax.enable_x64(task.dtype == "float64"):

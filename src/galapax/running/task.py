@@ -39,6 +39,7 @@ from galapax.running.arguments import (
     precision_of,
     repairs_of,
     snapshots_of,
+    spread_of,
     starting_genes,
     threads_of,
     tolerance_of,
@@ -83,6 +84,7 @@ class Task:
     calls: Calls = field(default_factory=Calls)  # how a black box is called
     polish: bool | str = False  # refine the best of each run by its gradient: True, False or "auto"
     threads: int = 1  # slices that a CPU computes at once
+    spread: int = 0  # devices that share the evaluation of a generation
     islands: Islands | None = None  # several populations per run
     engine: str = "auto"  # one of ENGINES
 
@@ -136,6 +138,7 @@ class Task:
             with_x=self.history == "x",
             resamples=RESAMPLES if self.on_failure == "resample" else 0,
             only_codes=self.problem.space is not None and bool(self.problem.space.discrete.all()),
+            spread=self.spread,
         )
 
 
@@ -269,6 +272,7 @@ def assembled(
     engine: Any = "auto",
     calls: Calls = Calls(),
     threads: Any = None,
+    spread: Any = False,
     islands: Islands | None = None,
 ) -> Task:
     """A Task that no function is in yet, from arguments that are checked here."""
@@ -347,6 +351,7 @@ def assembled(
         engine=engine_named(engine),
         calls=calls,
         threads=threads_of(threads, blackbox),
+        spread=spread_of(spread, blackbox, vectorized, int(runs), islands, engine),
         islands=islands,
     )
 

@@ -5,13 +5,12 @@ needs matplotlib is imported when a picture is asked for.
 """
 
 from galapax.core import hooks
-from galapax.view import accessor, live, notebook, progress, saving
 
-hooks.offer("plot", accessor.Plot)
-hooks.offer("plot_study", accessor.StudyPlot)
-hooks.offer("html", notebook.html)
-hooks.offer("save", saving.save)
-hooks.offer("save_study", saving.save_study)
-hooks.offer("progress_line", progress.progress_line)
-hooks.offer("live_page", live.watching)
-hooks.offer("live_page_up", live.is_served)
+hooks.offer("plot", "galapax.view.accessor", "Plot")
+hooks.offer("plot_study", "galapax.view.accessor", "StudyPlot")
+hooks.offer("html", "galapax.view.notebook", "html")
+hooks.offer("save", "galapax.view.saving", "save")
+hooks.offer("save_study", "galapax.view.saving", "save_study")
+hooks.offer("progress_line", "galapax.view.progress", "progress_line")
+hooks.offer("live_page", "galapax.view.live", "watching")
+hooks.offer("live_page_up", "galapax.view.live", "is_served")

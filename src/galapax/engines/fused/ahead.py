@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from galapax.engines.fused.graph import Node
 from galapax.engines.fused.places import Index, Ref
-from galapax.engines.fused.rules import ELEMENTWISE, ctype
+from galapax.engines.fused.rules import BYTES, ELEMENTWISE, ctype
 
 if TYPE_CHECKING:
     from galapax.engines.fused.emit import Emitter
@@ -26,37 +26,35 @@ class Ahead:
 
     def __init__(self, number: Node, depth: int) -> None:
         self._number, self._depth = number, depth
-        self._known: dict[int, bool] = {}
+        self._known: dict[int, tuple[bool, bool]] = {}
         self._slots: dict[tuple[int, tuple[Index, ...]], int] = {}
         self._nodes: list[tuple[Node, tuple[Index, ...]]] = []
-
-    @property
-    def size(self) -> int:
-        """Bytes of the table."""
-        return 8 * GENERATIONS * len(self._nodes)
+        self.size = 0  # bytes of the table
 
     def holds(self, node: Node, index: tuple[Index, ...]) -> bool:
-        return all(isinstance(i, int) for i in index) and node.size <= LARGEST and self._follows(node)
+        return all(isinstance(i, int) for i in index) and node.size <= LARGEST and all(self._follows(node))
 
-    def _follows(self, node: Node) -> bool:
-        """Whether it follows from the number and from what does not change."""
+    def _follows(self, node: Node) -> tuple[bool, bool]:
+        """Whether it follows from the number and from what does not change; and whether it changes with the number."""
         if node.number not in self._known:
             if node.op in ELEMENTWISE or node.op in MOVES:
-                found = node.size <= LARGEST and all(self._follows(n) for n in node.inputs)
+                below = [self._follows(n) for n in node.inputs]
+                found = node.size <= LARGEST and all(follows for follows, _ in below)
+                self._known[node.number] = found, any(changes for _, changes in below)
             else:
-                found = node is self._number or node.op in ("literal", "given")
-            self._known[node.number] = found
+                self._known[node.number] = node is self._number or node.op in ("literal", "given"), node is self._number
         return self._known[node.number]
 
     def read(self, writer: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
         key = (node.number, index)
         if key not in self._slots:
-            self._slots[key] = len(self._nodes)
+            self._slots[key] = self.size
             self._nodes.append((node, index))
+            self.size += GENERATIONS * max(4, BYTES[node.kind])
         return writer.variable(node.kind, self._cell(self._slots[key], node, f"g % {GENERATIONS}"), self._depth)
 
     def _cell(self, slot: int, node: Node, place: str) -> str:
-        return f"(({ctype(node.kind)} *)(ahead + {8 * GENERATIONS * slot}))[{place}]"
+        return f"(({ctype(node.kind)} *)(ahead + {slot}))[{place}]"
 
     def write(self, writer: Regions) -> list[str]:
         """The lines that fill the table, at the start of a generation."""
@@ -70,8 +68,8 @@ class Ahead:
                 writer.ahead, writer.base = None, depth
                 writer.line(f"const int later = start + g + {q};")
                 writer.places[self._number.number] = ["later"]
-                for slot, (node, index) in enumerate(self._nodes):
-                    value = writer.at(node, index)
+                for node, index in self._nodes:
+                    value, slot = writer.at(node, index), self._slots[node.number, index]
                     writer.line(f"{self._cell(slot, node, q)} = {value.text};")
             writer.ahead, writer.base, writer.places[self._number.number] = before
         return [f"if (g % {GENERATIONS} == 0) {{", *("  " + line for line in scope.lines), "  BLOCK_BARRIER", "}"]

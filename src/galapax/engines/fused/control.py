@@ -45,7 +45,7 @@ class Carried:
                 for i, name in enumerate(place):
                     self.e.line(f"{name} = {self.e.at(given, self.e.spread(i, node.shape)).text};")
             else:
-                with self.e.over(domain(given.shape)) as index:
+                with self.e.over(domain(given.shape), often=False) as index:
                     full = self.e.full(given.shape, index)
                     self.e.store(place, given, full, self.e.at(given, full))
         self.e.barrier()
@@ -83,8 +83,8 @@ class Carried:
             if isinstance(place, str) and out is not node:
                 t = e.name("p")
                 e.line(f"{{ {STORED[node.kind]} *{t} = {place}; {place} = {other}; {other} = {t}; }}")
-        # what a round wrote is seen already, and no array is written again before all have passed another barrier
-        if e.unseen or e.barriers < 2:
+        # what a round wrote is seen already, and no array is written again before all have read it
+        if e.unseen or e.looked or e.barriers < 2:
             e.barrier()
 
 

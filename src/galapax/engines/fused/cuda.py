@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from galapax.engines.fused.graph import NotFusible
-from galapax.engines.fused.program import CLUSTER, COUNTER, Form, Text
+from galapax.engines.fused.program import COUNTER, Form, Text
+from galapax.engines.fused.regions import CLUSTER
 from galapax.numerics import devices
 from galapax.numerics.cache import default_folder
 
@@ -117,8 +118,13 @@ class Cuda:
             return Form(self.processors)
         wanted = min(CLUSTER, work // EACH, self.processors // runs) if work >= SHARED_WORK else 1
         if self.capability < (9, 0) or wanted < 2:
-            return Form(1, runs > MANY * self.processors)
-        return Form(2 ** int(math.log2(wanted)))
+            return Form(1, _power(min(32, runs // self.processors)) if runs > MANY * self.processors else 1)
+        return Form(_power(wanted))
+
+
+def _power(count: int) -> int:
+    """The largest power of two that is no more, so that not every number has a kernel of its own."""
+    return 2 ** int(math.log2(count))
 
 
 @lru_cache(maxsize=8)

@@ -44,6 +44,7 @@ class Emitter:
         self.scopes = [Scope()]
         self.places: dict[int, str | list[str]] = {}  # a node's C array, or the C variables of a small one
         self.parts_of: dict[int, list[str | list[str]]] = {}  # of what has several outputs, where each lies
+        self.rare: set[int] = set()  # nodes that are computed only where they are chosen
         self.ahead: Ahead | None = None
         self._names = 0
 
@@ -87,7 +88,7 @@ class Emitter:
         self.scopes.extend(inner)
 
     def variable(self, kind: str, text: str, depth: int) -> Ref:
-        made = self.name()
+        made, depth = self.name(), max(depth, self.floor)
         self.line(f"const {ctype(kind)} {made} = {text};", depth)
         return Ref(made, depth)
 
@@ -165,6 +166,8 @@ class Emitter:
                 return self.ahead.read(self, node, index)
             if any(n.shape and len(n.shape) != len(node.shape) for n in node.inputs):  # a bitcast to another size
                 raise NotFusible(f"the primitive {node.op} from one shape to another")
+            if node.op == "select_n" and any(n.number in self.rare for n in node.inputs[1:]):
+                return self._choice(node, index)
             given = [self.at(n, _of(index, n.shape)) for n in node.inputs]
             text = ELEMENTWISE[node.op](node, *(g.text for g in given))
             return self.variable(node.kind, text, max(g.depth for g in given))
@@ -181,12 +184,33 @@ class Emitter:
             raise NotFusible(f"the primitive {node.op}")
         return rule(self, node, index)
 
+    def _choice(self, node: Node, index: tuple[Index, ...]) -> Ref:
+        """One of two elements, computed only where it is chosen if that takes long."""
+        which, *cases = node.inputs
+        test = self.at(which, _of(index, which.shape))
+        early = [None if n.number in self.rare else self.at(n, _of(index, n.shape)) for n in cases]
+        depth = max([test.depth, self.depth(index), *(e.depth for e in early if e is not None)])
+        made = self.name()
+        with self.outside(depth):
+            written = []
+            for number, (head, case) in enumerate(zip((f"if (!{test.text})", "else"), cases, strict=True)):
+                with self.detached() as scope:
+                    before, self.floor = self.floor, len(self.scopes) - 1
+                    value = early[number] or self.at(case, _of(index, case.shape))
+                    self.line(f"{made} = {value.text};")
+                    self.floor = before
+                written.append((head, scope))
+            self.line(f"{ctype(node.kind)} {made};")
+            self.branches(written)
+        return Ref(made, depth)
+
     def _read(self, node: Node, place: str | list[str], index: tuple[Index, ...]) -> Ref:
         flat = self.flat(index, node.shape)
         if isinstance(place, str):
             where = flat if isinstance(flat, Ref) else Ref(str(flat), 0)
             if node.op == "given" and isinstance(flat, int):  # it never changes
                 return self.variable(node.kind, f"{place}[{flat}]", 0)
+            self.looked = self.looked or node.op != "given"
             return self.variable(node.kind, f"{place}[{where.text}]", max(where.depth, self.base))
         if isinstance(flat, int):
             return Ref(place[flat], self.base)
@@ -195,11 +219,14 @@ class Emitter:
             text = f"({flat.text} == {i} ? {place[i]} : {text})"
         return self.variable(node.kind, text, max(flat.depth, self.base))
 
+    looked = False  # whether something that changes was read since the last barrier
     base = 0  # how deep the present region is: what is read from memory is read there at the earliest
+    floor = 0  # how deep the present branch is: what is computed for it stays in it
 
     def depth(self, index: Sequence[Index]) -> int:
-        return max([self.base, *(i.depth for i in index if isinstance(i, Ref))])
+        return max([self.base, self.floor, *(i.depth for i in index if isinstance(i, Ref))])
 
+    split = WRITTEN_OUT + 1  # steps of a sum that threads share, if there are enough of them
     group: tuple[int, int] | None = None  # threads that share an element of the present loop, and how deep it is
 
     @contextmanager
@@ -231,18 +258,18 @@ class Emitter:
                 full[a] = i
             return tuple(full)
 
-        if reduced_length(node) <= WRITTEN_OUT:
+        depth = self.depth(index)
+        shared = self.group is not None and self.group[1] == depth and reduced_length(node) >= self.split
+        if reduced_length(node) <= WRITTEN_OUT and not shared:
             parts = [self.at(given, whole(self.spread(i, lengths))) for i in range(reduced_length(node))]
-            depth = max([self.depth(index), *(p.depth for p in parts)])
+            depth = max([depth, *(p.depth for p in parts)])
             if not parts:
                 return self.variable(node.kind, neutral(operation, node.kind), depth)
             text = parts[0].text
             for part in parts[1:]:
                 text = combine(operation, node.kind, text, part.text)
             return self.variable(node.kind, text, depth)
-        depth = self.depth(index)
         total = self.name("s")
-        shared = self.group is not None and self.group[1] == depth
         with self.outside(depth):
             self.line(f"{ctype(node.kind)} {total} = {neutral(operation, node.kind)};")
             with self._steps(lengths, shared) as inner:

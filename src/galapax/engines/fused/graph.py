@@ -9,13 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+
+from galapax.engines.fused import ranges
+from galapax.numerics.equations import ClosedJaxpr, Jaxpr, Literal
 
 INLINED = {"jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "custom_jvp_call", "custom_vjp_call",
            "custom_vjp_call_jaxpr"}  # fmt: skip
 SAME = {"copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision"}
 PLAIN_REDUCTIONS = {"reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor"}
-FRESH = {"while", "scan", "cond", "carried", "counter", "given"}  # never the same as another
+FRESH = {"while", "scan", "cond", "carried", "counter", "given", "fresh"}  # never the same as another
+COMBINED = {"reduce_max": "max", "reduce_min": "min", "reduce_and": "and", "reduce_or": "or"}  # two parts of it as one
 LARGEST = 2**30  # elements of an array: places are counted in 32 bits
 
 
@@ -78,6 +81,9 @@ class Graph:
         kind = np.dtype(kind).name
         if op in FRESH:
             return self._made(op, inputs, params, shape, kind, self._region)
+        simpler = self._simpler(op, inputs, shape)
+        if simpler is not None:
+            return simpler
         # in the innermost region that it depends on, so that a loop does not compute again what stays the same; but a
         # branch keeps its own, which is not to be computed where another one is taken
         region = max((self._region.branch, *(i.region for i in inputs)), key=lambda r: r.depth)
@@ -87,7 +93,20 @@ class Graph:
             if (key, around) in self._known:
                 return self._known[key, around]
             around = around.parent
+        bounds = ranges.of(op, inputs, shape, kind, params)
+        params = params if bounds is None else params | {"span": bounds}
         return self._known.setdefault((key, region), self._made(op, inputs, params, shape, kind, region))
+
+    def _simpler(self, op: str, inputs: Sequence[Node], shape: tuple[int, ...]) -> Node | None:
+        """What an operation comes to, where the bounds of its inputs say so."""
+        holds = ranges.decided(op, inputs)
+        if holds is not None:
+            return self.constant(np.full(shape, holds), "bool")
+        if op == "select_n" and len(inputs) == 3:
+            bounds = ranges.span(inputs[0])
+            chosen = inputs[1 + bounds[0]] if bounds is not None and bounds[0] == bounds[1] else None
+            return chosen if chosen is not None and chosen.shape == shape else None
+        return None
 
     def _made(self, op: str, inputs: Sequence[Node], params: Any, shape: Any, kind: str, region: Region) -> Node:
         self._count += 1
@@ -145,8 +164,8 @@ class Graph:
             axis = params["axis"]
             whole = given[0].shape
             return [self._slice(given[0], axis, int(a), int(b), whole) for a, b in itertools.pairwise(starts)]
-        if name in PLAIN_REDUCTIONS and all(given[0].shape[a] == 1 for a in params["axes"]):  # nothing to add up
-            return [self.node("reshape", given, avals[0].shape, given[0].kind)]
+        if name in PLAIN_REDUCTIONS:
+            return [self._reduced(name, given[0], tuple(int(a) for a in params["axes"]), avals[0].shape)]
         if name == "unstack":
             axis = params["axis"] % len(given[0].shape)
             pieces = [self._slice(given[0], axis, i, i + 1, given[0].shape) for i in range(len(avals))]
@@ -156,10 +175,31 @@ class Graph:
             ]
         if name != "sort" and len(avals) != 1:
             raise NotFusible(f"the primitive {name}")
+        if name.startswith("scatter") and math.prod(given[1].shape[:-1]) > 1:
+            # written in place over an array of its own, which can be filled long before
+            own = self.node("fresh", given[:1], given[0].shape, given[0].kind, updates=given[2].size)
+            given = [own, *given[1:]]
         if len(avals) == 1:
             return [self.node(name, given, avals[0].shape, avals[0].dtype, **params)]
         several = self.node(name, given, (len(avals),), avals[0].dtype, **params, multiple=True)
         return self._parts(several, avals)
+
+    def _reduced(self, name: str, given: Node, axes: tuple[int, ...], shape: tuple[int, ...]) -> Node:
+        if all(given.shape[a] == 1 for a in axes):  # nothing to add up
+            return self.node("reshape", (given,), shape, given.kind)
+        if name in COMBINED and given.op == "concatenate" and given.params["dimension"] in axes:
+            # of each part for itself, so that it is known as soon as they are
+            parts = [self._reduced(name, part, axes, shape) for part in given.inputs if part.size]
+            whole = parts[0]
+            for part in parts[1:]:
+                whole = self.node(COMBINED[name], (whole, part), shape, given.kind)
+            return whole
+        counts = name == "reduce_sum" and given.op == "convert_element_type" and given.inputs[0].kind == "bool"
+        if counts and given.kind in ("float32", "float64") and given.size < 2**24:  # whole numbers add up faster
+            ones = self.node("convert_element_type", given.inputs, given.shape, "int32", new_dtype=np.dtype("int32"))
+            count = self.node(name, (ones,), shape, "int32", axes=axes)
+            return self.node("convert_element_type", (count,), shape, given.kind, new_dtype=np.dtype(given.kind))
+        return self.node(name, (given,), shape, given.kind, axes=axes)
 
     def _slice(self, x: Node, axis: int, start: int, stop: int, shape: tuple[int, ...]) -> Node:
         starts = [start if i == axis else 0 for i in range(len(shape))]

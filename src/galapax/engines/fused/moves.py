@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from galapax.engines.fused.graph import Node, NotFusible
 from galapax.engines.fused.places import Index, Ref
 from galapax.engines.fused.plan import single
+from galapax.engines.fused.ranges import span
 from galapax.engines.fused.rules import ctype, literal
 
 if TYPE_CHECKING:
@@ -170,9 +171,13 @@ def row(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
     return e.at(given, (e.at(place, ()), *index))
 
 
-def clamped(e: Emitter, start: Ref, most: int) -> Index:
+def clamped(e: Emitter, start: Ref, most: int, node: Node) -> Index:
+    """An index within bounds; node: the array that it is an element of."""
     if most == 0:
         return 0
+    bounds = span(node)
+    if bounds is not None and 0 <= bounds[0] <= bounds[1] <= most:
+        return start if node.kind == "int32" else e.variable("int32", f"(int){start.text}", start.depth)
     if start.text.isdigit():
         return min(int(start.text), most)
     return e.variable(
@@ -183,7 +188,7 @@ def clamped(e: Emitter, start: Ref, most: int) -> Index:
 def dynamic_slice(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
     given, starts = node.inputs[0], node.inputs[1:]
     own = [
-        e.plus(clamped(e, e.at(s, ()), n - m), i)
+        e.plus(clamped(e, e.at(s, ()), n - m, s), i)
         for s, n, m, i in zip(starts, given.shape, node.shape, index, strict=True)
     ]
     return e.at(given, own)
@@ -191,7 +196,7 @@ def dynamic_slice(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
 
 def dynamic_update_slice(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
     given, update, starts = node.inputs[0], node.inputs[1], node.inputs[2:]
-    begins = [clamped(e, e.at(s, ()), n - m) for s, n, m in zip(starts, given.shape, update.shape, strict=True)]
+    begins = [clamped(e, e.at(s, ()), n - m, s) for s, n, m in zip(starts, given.shape, update.shape, strict=True)]
     return _window(e, node, index, begins, list(update.shape), lambda own: e.at(update, own), None)
 
 
@@ -253,7 +258,7 @@ def gather(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
         most = given.shape[axis] - int(sizes[axis])
         start = e.at(indices, (*batch, k))
         # what was promised is not relied on: XLA clamps, too, and here a wrong index would end the process
-        own[axis] = e.plus(own[axis], clamped(e, start, most))
+        own[axis] = e.plus(own[axis], clamped(e, start, most, indices))
         if "FILL" in mode:
             outside.append(f"{start.text} < 0 || {start.text} > {most}")
     if not outside:
@@ -298,7 +303,7 @@ def scatter(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
         most = given.shape[axis] - sizes[axis]
         mode = str(node.params["mode"]).upper()
         if "CLIP" in mode:
-            begins[axis] = clamped(e, start, most)
+            begins[axis] = clamped(e, start, most, indices)
         else:
             begins[axis] = _promised(e, start)
             if isinstance(begins[axis], int):

@@ -21,7 +21,12 @@ WRITTEN_OUT = 16  # steps of a sum that are written one after another
 ROW = 64  # steps of a sum that a thread makes on the way; a longer one is written down
 SCANNED = 32  # longer running sums are made by all threads together
 DEAR, CHEAP = 40, 6  # operations that an element takes
+AXIS, AXES, LOOP = 4, 8, 16  # a thread makes all elements along an axis or several this short, if enough are left
 ENOUGH = 1000  # it does not matter how much more
+RARE = 14  # operations that are worth a branch
+TOGETHER = 12  # arrays that one thread puts side by side
+# operations that all threads of a block make while it waits once for itself, and for other blocks
+WAIT = (2**12, 2**16)
 CONTROL = {"while", "scan", "cond"}
 BASE = {"given", "carried", "counter", "literal"}
 SHAPING = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose"}
@@ -67,6 +72,24 @@ def domain(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(n for n in shape if n != 1)
 
 
+@lru_cache(maxsize=4096)
+def loop_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The axes that threads share out. Along the others, which are short, a thread makes all elements: so the genes of
+    a short individual, its value and its parents are all one thread's, which need not wait for others.
+    """
+    axes = [a for a, n in enumerate(shape) if n != 1]
+    left, written = math.prod(shape), 1
+    for a in sorted(axes, key=lambda a: shape[a]):
+        if 0 < shape[a] <= AXIS and written * shape[a] <= AXES and left // shape[a] >= LOOP:
+            written, left = written * shape[a], left // shape[a]
+            axes.remove(a)
+    return tuple(axes)
+
+
+def lengths(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(shape[a] for a in axes)
+
+
 @lru_cache(maxsize=256)
 def captured(region: Region) -> tuple[Node, ...]:
     """What a region inside another reads of those around it."""
@@ -96,20 +119,24 @@ def inputs(node: Node) -> tuple[Node, ...]:
 
 @dataclass
 class Plan:
-    """stored: numbers of nodes that are written down. levels: the roots of each, in order."""
+    """stored: numbers of nodes that are written down. levels: the roots of each, in order. rare: nodes that are worth
+    computing only where they are chosen.
+    """
 
     stored: set[int] = field(default_factory=set)
     levels: list[list[Node]] = field(default_factory=list)
+    rare: set[int] = field(default_factory=set)
 
 
 def is_root(node: Node, stored: set[int]) -> bool:
-    return node.number in stored or reduces(node) or collective(node)
+    return node.number in stored or node.op == "fresh" or reduces(node) or collective(node)
 
 
-def planned(region: Region, outputs: list[Node], wanted: set[int], done: set[int]) -> Plan:
+def planned(region: Region, outputs: list[Node], wanted: set[int], done: set[int], team: int = 1) -> Plan:
     """The plan of these outputs of a region.
 
     wanted: nodes that are to be written down in any case. done: those that already are, or need not be (numbers).
+    team: blocks that make a run together; the more, the longer they wait for each other.
     """
 
     def inputs_of(node: Node) -> tuple[Node, ...]:
@@ -117,6 +144,48 @@ def planned(region: Region, outputs: list[Node], wanted: set[int], done: set[int
 
     order = [n for n in reach(outputs, inputs_of) if n.region is region and n.number not in done]
     stored = _stored(order, set(wanted))
+    levels = _levels(order, stored, done)
+    # what is written down only to save work is computed again where that saves a barrier worth more
+    for node in reversed(order):
+        if node.number in stored and node.number not in wanted:
+            fewer = stored - {node.number}
+            trial = _levels(order, fewer, done)
+            if _barriers(trial) < _barriers(levels) and _again(node, order, fewer) <= WAIT[team > 1] * team:
+                stored, levels = fewer, trial
+    return Plan(stored, levels, _rare(order, stored))
+
+
+def _rare(order: list[Node], stored: set[int]) -> set[int]:
+    """What only one case of a choice needs, and takes long."""
+    users: dict[int, set[int]] = {}
+    for node in order:
+        for given in inputs(node):
+            users.setdefault(given.number, set()).add(node.number)
+    found = set()
+    for choice in order:
+        if choice.op != "select_n" or len(choice.inputs) != 3 or choice.size <= 1:
+            continue
+        for case in choice.inputs[1:]:
+            own = {choice.number} if choice.inputs.count(case) == 1 else set()
+            cost = 0.0
+            for node in _below(case):
+                if not own or node.op in BASE or is_root(node, stored) or not users.get(node.number, set()) <= own:
+                    continue
+                if reduced_length(node) > 1 or node.op in RUNNING or node.op == "part":  # loops are not for a branch
+                    cost = -math.inf
+                own.add(node.number)
+                cost += _weight(node)
+            if cost >= RARE:
+                found.add(case.number)
+    return found
+
+
+def _below(node: Node) -> list[Node]:
+    """A node and what it needs, each before its inputs, as far as it has the same elements."""
+    return reach([node], lambda n: n.inputs if n.op in ELEMENTWISE or n.op in SHAPING or n.op == "slice" else ())[::-1]
+
+
+def _levels(order: list[Node], stored: set[int], done: set[int]) -> list[list[Node]]:
     roots = [n for n in order if is_root(n, stored)]
     own = {n.number for n in roots}
     level: dict[int, int] = {}
@@ -125,53 +194,119 @@ def planned(region: Region, outputs: list[Node], wanted: set[int], done: set[int
     levels: list[list[Node]] = [[] for _ in range(1 + max(level.values(), default=-1))]
     for root in roots:
         levels[level[root.number]].append(root)
-    return Plan(stored, levels)
+    return levels
+
+
+def _barriers(levels: list[list[Node]]) -> int:
+    """How often all threads wait for each other."""
+    each = [
+        {"sort": 2, "scatter": 1, "scatter-add": 1}.get(n.op, 2) for level in levels for n in level if collective(n)
+    ]
+    return sum(each) + sum(any(not collective(n) for n in level) for level in levels)
+
+
+def _again(node: Node, order: list[Node], stored: set[int]) -> float:
+    """About how many operations it takes to compute a node wherever it is read."""
+    users: dict[int, list[Node]] = {}
+    for user in order:
+        for given in inputs(user):
+            users.setdefault(given.number, []).append(user)
+    reads: dict[int, float] = {}
+
+    def read(node: Node) -> float:
+        if node.number not in reads:
+            own = users.get(node.number, ())
+            reads[node.number] = sum(
+                reduced_length(u) * (u.size if is_root(u, stored) else read(u)) for u in own
+            )  # fmt: skip
+        return reads[node.number]
+
+    cost = _costs(order, stored)[node.number]
+    return math.inf if cost >= ENOUGH or any(u.op in CONTROL for u in users.get(node.number, ())) else read(node) * cost
 
 
 def _level(root: Node, roots: set[int], level: dict[int, int], done: set[int]) -> int:
     apart = collective(root)
-    own = loop_shape(root)
+    own, axes = loop_shape(root), axes_of(root)
     found = 0
-    seen: set[tuple[int, bool]] = set()
-    first = inputs(root)
-    aligned = not apart and (root.op in ELEMENTWISE or root.op in SHAPING)
-    aligned = aligned or (reduces(root) and root.size == 1)
-    stack = [(n, aligned and domain(n.shape) == own and _keeps(root, n)) for n in first]
+    seen: set[tuple[int, tuple[int, ...] | None]] = set()
+    stack = [(n, None if apart else axes if reduces(root) else _through(root, n, axes)) for n in inputs(root)]
     while stack:
         node, along = stack.pop()
         if (node.number, along) in seen or node.number in done:
             continue
         seen.add((node.number, along))
         if node.op == "part":
-            node = node.inputs[0]
-            along = False
+            node, along = node.inputs[0], None
         if node.number in level and node.number in roots:
-            at = level[node.number]
-            if apart or (along and not collective(node) and not reduces(node)):
-                found = max(found, at)
-            else:
-                found = max(found, at + 1)
+            # an element that the same thread has made needs no barrier
+            same = along == axes_of(node) and loop_shape(node) == own and not (collective(node) or reduces(node))
+            found = max(found, level[node.number] + (0 if apart or same else 1))
             continue
-        step = along and (node.op in ELEMENTWISE or node.op in SHAPING)
-        stack.extend((n, step and domain(n.shape) == own and _keeps(node, n)) for n in inputs(node))
+        stack.extend((n, None if along is None else _through(node, n, along)) for n in inputs(node))
     return found
 
 
-def _keeps(node: Node, given: Node) -> bool:
-    """Whether an element is computed from the one at the same place."""
+def _through(node: Node, given: Node, axes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The axes of an input along which an element's place is the same as along these axes of the node."""
+    op, params, found = node.op, node.params, None
+    if op in ELEMENTWISE:
+        found = axes if len(given.shape) == len(node.shape) else None
+    elif op == "broadcast_in_dim":
+        dims = [int(a) for a in params["broadcast_dimensions"]]
+        found = tuple(dims.index(a) for a in axes) if all(a in dims for a in axes) else None
+    elif op in ("reshape", "squeeze", "expand_dims"):
+        mine, theirs = ([a for a, n in enumerate(shape) if n != 1] for shape in (node.shape, given.shape))
+        if domain(node.shape) == domain(given.shape):
+            found = tuple(theirs[mine.index(a)] for a in axes)
+    elif op == "transpose":
+        found = tuple(int(params["permutation"][a]) for a in axes)
+    elif op == "slice":
+        begins, steps = params["start_indices"], params["strides"] or [1] * len(node.shape)
+        found = axes if all(begins[a] == 0 and steps[a] == 1 for a in axes) else None
+    elif op == "concatenate":
+        found = axes if int(params["dimension"]) not in axes else None
+    elif op == "stack":
+        axis = int(params["axis"]) % len(node.shape)
+        found = tuple(a - (a > axis) for a in axes) if axis not in axes else None
+    elif op in REDUCTIONS or op in ("argmin", "argmax"):
+        free = [a for a in range(len(given.shape)) if a not in params["axes"]]
+        found = tuple(free[a] for a in axes)
+    if found is None or lengths(given.shape, found) != lengths(node.shape, axes):
+        return None
+    return found
+
+
+def axes_of(root: Node) -> tuple[int, ...]:
+    """The axes that threads share out: of a root, or of what it adds up."""
+    if not reduces(root):
+        apart = put_together(root)
+        return tuple(a for a in loop_axes(root.shape) if a != apart)
+    if root.size == 1:
+        return loop_axes(root.inputs[0].shape)
+    axes = tuple(int(a) for a in root.params["axes"])
+    return tuple(axes[a] for a in loop_axes(lengths(root.inputs[0].shape, axes)))
+
+
+@lru_cache(maxsize=4096)
+def put_together(node: Node) -> int | None:
+    """The axis along which an array is a few others side by side. Threads that made one each would wait for each other,
+    so a thread makes all.
+    """
+    if node.op == "stack" and len(node.inputs) <= TOGETHER and node.size >= LOOP * len(node.inputs):
+        return int(node.params["axis"]) % len(node.shape)
     if node.op == "transpose":
-        axes = [a for a in node.params["permutation"] if given.shape[a] != 1]
-        return axes == sorted(axes)
-    return True
+        found = put_together(node.inputs[0])
+        return None if found is None else [int(a) for a in node.params["permutation"]].index(found)
+    if node.op in ELEMENTWISE:
+        every = {put_together(n) for n in node.inputs if n.shape == node.shape}
+        return next((a for a in every if a is not None), None)
+    return None
 
 
 def loop_shape(root: Node) -> tuple[int, ...]:
     """The loop that makes a root."""
-    if reduces(root):
-        if root.size == 1:
-            return domain(root.inputs[0].shape)
-        return domain(tuple(root.inputs[0].shape[a] for a in root.params["axes"]))
-    return domain(root.shape)
+    return lengths(root.inputs[0].shape if reduces(root) else root.shape, axes_of(root))
 
 
 def _stored(order: list[Node], stored: set[int]) -> set[int]:
@@ -207,19 +342,23 @@ def _stored(order: list[Node], stored: set[int]) -> set[int]:
 
 def _expands(user: Node, node: Node, cost: float) -> bool:
     """Whether the user would compute elements of the node several times over."""
-    if user.op == "sort" or user.op in RUNNING:
-        return collective(user) or cost > CHEAP
+    if user.op == "sort":
+        return True
     if user.op in CONTROL:  # a loop reads it in each round
         return cost > 1
     if user.op == "gather":
         if node is user.inputs[0]:
             return cost > 2 and user.size >= node.size // 2
-        return cost > CHEAP and user.size >= 2 * node.size
+        return cost > CHEAP and _loop_size(user) >= 2 * _loop_size(node)
     if user.op == "dot_general":
         return cost > 2
     if user.op in RUNNING:
-        return cost > 2
-    return cost > CHEAP and user.size >= 2 * node.size and user.op not in ("concatenate", "stack")
+        return cost > (CHEAP if collective(user) else 2)
+    return cost > CHEAP and _loop_size(user) >= 2 * _loop_size(node) and user.op not in ("concatenate", "stack")
+
+
+def _loop_size(node: Node) -> int:
+    return math.prod(lengths(node.shape, loop_axes(node.shape)))
 
 
 def _cone(roots: list[Node], stored: set[int]) -> list[Node]:
@@ -233,10 +372,10 @@ def _cone(roots: list[Node], stored: set[int]) -> list[Node]:
     return [n for n in reach(roots, inputs_of) if n in roots or n.number not in stored]
 
 
-def inner_length(roots: list[Node], stored: set[int]) -> int:
-    """The longest sum that a loop over these roots makes on the way."""
+def inner_length(roots: list[Node], stored: set[int], least: int) -> int:
+    """The longest sum, of at least so many steps, that a loop over these roots makes on the way."""
     lengths = [reduced_length(n) for n in _cone(roots, stored) if n.op in REDUCTIONS and not reduces(n)]
-    return max((n for n in lengths if n > WRITTEN_OUT), default=1)
+    return max((n for n in lengths if n >= least), default=1)
 
 
 def effort(roots: list[Node], stored: set[int]) -> float:
@@ -245,7 +384,8 @@ def effort(roots: list[Node], stored: set[int]) -> float:
     steps = max((reduced_length(n) for n in cone if not reduces(n)), default=1)
     own = sum(8.0 if n.op in HEAVY else 1.0 for n in cone if n.op in ELEMENTWISE and n.size > 1)
     outputs = max((r.size for r in roots if reduces(r)), default=1)
-    return math.prod(loop_shape(roots[0])) * own * steps * outputs
+    size = max(r.inputs[0].size // r.size if reduces(r) else r.size for r in roots)
+    return size * own * steps * outputs
 
 
 def _costs(order: list[Node], stored: set[int], wanted: set[int] | None = None) -> dict[int, float]:

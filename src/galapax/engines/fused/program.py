@@ -11,27 +11,25 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from jax.extend.core import ClosedJaxpr
 
 from galapax.engines.fused.ahead import Ahead
 from galapax.engines.fused.control import Carried, Inside
 from galapax.engines.fused.graph import Graph, Node
 from galapax.engines.fused.plan import SMALL, domain
 from galapax.engines.fused.prelude import PRELUDE
-from galapax.engines.fused.regions import PART, Regions
+from galapax.engines.fused.regions import THREADS, Regions
 from galapax.engines.fused.rules import BYTES, STORED
+from galapax.numerics.equations import ClosedJaxpr
 
 SHARED = 200 * 1024  # bytes of memory that a block on a GPU shares, at most; the rest of its arrays lie in scratch
-THREADS = 1024
-CLUSTER = 16  # blocks that have a barrier of their own; more meet at a counter in memory
 COUNTER = 256  # bytes for it, at the start of a team's scratch
 
 
 class Form(NamedTuple):
-    """How runs are spread over a device. team: blocks that make a run together. many: more runs than fit at once."""
+    """How runs are spread over a device. team: blocks that make a run together. many: runs that share a processor."""
 
     team: int = 1
-    many: bool = False
+    many: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +107,7 @@ def of_generation(
     and the history (rows, columns, R), whose rows that a run did not make are zeros; a last one says how many rows.
     """
     with _deep():
-        graph, writer = Graph(), Regions(form.team)
+        graph, writer = Graph(), Regions(form.team, form.many)
         avals = [v.aval for v in closed.jaxpr.invars]
         own = [*settings, *carried, True]
         given = _given(graph, list(zip(avals[:-1], own, strict=True)))
@@ -125,7 +123,7 @@ def of_generation(
                 raise ValueError("a part of the state that all runs share was changed")
         _know(writer, given)
         _generations(writer, graph, given[parts], state, after, row, number, carried, reason, running, len(given))
-        return _text(writer, graph, len(given) + 1, sum(carried) + 1, form.many)
+        return _text(writer, graph, len(given) + 1, sum(carried) + 1)
 
 
 def _generations(
@@ -149,7 +147,8 @@ def _generations(
     loop = Carried(writer, [state[i] for i in moving])
     loop.begin([before[i] for i in moving])
     kind, columns = STORED[row.kind], row.size
-    writer.line(f"{kind} *history = ({kind} *)p[{first + len(moving)}];")
+    writer.line(f"{kind} *history = ({kind} *)p[{first + len(moving)}] + RUN;")
+    writer.line(f"const long long row = {columns}LL * RUNS;")
     writer.line("int g = 0;")
     with writer.scope("for (; g < count; g++)") as scope, Inside(writer):
         loop.enter()
@@ -163,23 +162,23 @@ def _generations(
         writer.write(graph.top, [*outputs, row], loop.targets(outputs))
         if columns <= 4 * SMALL:
             values = [writer.at(row, writer.spread(c, row.shape)).text for c in range(columns)]
-            stores = " ".join(
-                f"history[((long long)g * {columns} + {c}) * RUNS + RUN] = {v};" for c, v in enumerate(values)
-            )
+            stores = " ".join(f"history[{c}LL * RUNS] = {v};" for c, v in enumerate(values))
             writer.line(f"FIRST {{ {stores} }}")
         else:
             with writer.over(domain(row.shape)) as index:
                 full = writer.full(row.shape, index)
                 value, flat = writer.at(row, full), writer.flat(full, row.shape)
                 here = flat if isinstance(flat, int) else flat.text
-                writer.line(f"history[((long long)g * {columns} + {here}) * RUNS + RUN] = {value.text};")
+                writer.line(f"history[(long long){here} * RUNS] = {value.text};")
+        writer.line("history += row;")
         loop.turn(outputs)
         scope.lines[:0] = writer.ahead.write(writer)
         writer.table, writer.ahead = writer.ahead.size, None
     with writer.scope("for (; g < rows; g++)"):
         c = writer.name("i")
         with writer.scope(f"LOOP({c}, {columns})"):
-            writer.line(f"history[((long long)g * {columns} + {c}) * RUNS + RUN] = 0;")
+            writer.line(f"history[(long long){c} * RUNS] = 0;")
+        writer.line("history += row;")
     for k, (i, place) in enumerate(zip(moving, loop.places, strict=True)):
         node = state[i]
         out = f"(({STORED[node.kind]} *)p[{first + k}] + (long long)RUN * {node.size})"
@@ -206,21 +205,27 @@ def _know(writer: Regions, given: Sequence[Node]) -> None:
         writer.know(node, f"a{i}")
 
 
-def _text(writer: Regions, graph: Graph, inputs: int, outputs: int, many: bool = False) -> Text:
-    # of many runs several share a processor, and what every thread does for itself is done less often by few
-    each = -(-writer.widest // (4 if many else writer.team))
-    most = THREADS // 2 if writer.team > CLUSTER and each < 4 * THREADS else THREADS
-    threads = max(32, min(most, -(-each // 32) * 32))
-    blocks = THREADS // threads if many else 1
+def _threads(writer: Regions) -> tuple[int, int]:
+    """How many threads a block has, and how many blocks share a processor."""
+    wide = any(b.kind == "float64" for b in writer.buffers)  # these take twice the registers
+    room = THREADS // 2 if wide and writer.many > 1 else THREADS
+    # of many runs each has fewer threads: what every thread does for itself is then done less often
+    threads = max(32, min(-(-writer.widest // (32 * writer.team)) * 32, room // writer.many))
+    return threads, min(writer.many, room // threads)
+
+
+def _text(writer: Regions, graph: Graph, inputs: int, outputs: int) -> Text:
+    threads, blocks = _threads(writer)
     lines = []
     for i, array in enumerate(graph.arrays):
         kind = STORED[array.dtype.name]
         lines.append(f"const {kind} *k{i} = (const {kind} *)p[{inputs + i}];")
-    shared, scratch = PART * writer.parts + writer.table, 0
-    lines.append(f"char *parts = shared, *ahead = shared + {PART * writer.parts}, *team_parts = scratch + {COUNTER};")
+    parts = 16 * (threads // 32) * writer.parts  # prelude.py: PART and TEAM_PART
+    shared, scratch = parts + writer.table, 0
+    lines.append(f"char *parts = shared, *ahead = shared + {parts}, *team_parts = scratch + {COUNTER};")
     lines.append("(void)parts; (void)ahead; (void)team_parts;")
     if writer.team > 1:
-        scratch = COUNTER + 4 * PART * writer.parts
+        scratch = COUNTER + 16 * writer.team * writer.parts
     for buffer in sorted(writer.buffers, key=lambda b: b.size * BYTES[b.kind]):
         size = -(-max(1, buffer.size) * BYTES[buffer.kind] // 16) * 16
         kind = STORED[buffer.kind]

@@ -2,31 +2,49 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from galapax.engines.fused.collective import write_collective
 from galapax.engines.fused.control import write_control
 from galapax.engines.fused.emit import Buffer, Emitter, known_by
-from galapax.engines.fused.graph import Node, NotFusible, Region
-from galapax.engines.fused.moves import clamped
+from galapax.engines.fused.graph import Node, Region
 from galapax.engines.fused.places import Index, Ref
-from galapax.engines.fused.plan import CONTROL, collective, domain, effort, inner_length, loop_shape, planned, reduces
-from galapax.engines.fused.rules import REDUCTIONS, RUNNING, SHORT, STORED, combine, ctype, neutral
+from galapax.engines.fused.plan import (
+    CONTROL,
+    axes_of,
+    collective,
+    domain,
+    effort,
+    inner_length,
+    lengths,
+    loop_axes,
+    loop_shape,
+    planned,
+    reduces,
+)
+from galapax.engines.fused.rules import REDUCTIONS, SHORT, STORED, combine, ctype, neutral
 
 LOCAL = 2**17  # operations that every block of a team rather makes itself
-LOCAL_SIZE = 2**12  # and numbers that it rather adds up or moves itself
-PART = 512  # bytes for the parts that warps make of a reduction
+LOCAL_SIZE = (2**12, 2**15)  # and numbers that it rather adds up or moves itself, in a cluster and in a grid
 GROUPED = 1024  # threads that loops with sums are spread over
-SORTED = 4096  # more are not ranked by comparing all pairs
+THREADS = 1024  # of a block at most
+SPLIT = 8  # steps of a sum that threads of a team share
+SEVERAL = 8  # runs that share a processor; more keep it busy, so that less work is less time
+CLUSTER = 16  # blocks that have a barrier of their own; more meet at a counter in memory
 
 
 class Regions(Emitter):
     """Writes regions: a plan's levels one after another."""
 
-    def __init__(self, team: int = 1) -> None:
+    def __init__(self, team: int = 1, many: int = 1) -> None:
         super().__init__()
         self.team = team  # blocks that make a run together
+        self.many = many  # runs that share a processor
+        self.split = SPLIT if team > 1 else self.split
+        self.own = 0 if team == 1 else LOCAL_SIZE[team > CLUSTER]
         self.buffers: list[Buffer] = []
         self.parts = 0  # reductions, each with room for a part of every warp
         self.widest = 1  # the largest loop
@@ -47,12 +65,12 @@ class Regions(Emitter):
         self.line("BLOCK_BARRIER" if local and self.team > 1 else "BARRIER")
         if not local or self.team == 1:
             self.barriers += 1
-            self.unseen = False
+            self.unseen = self.looked = False
 
     def part(self) -> int:
-        """Where the warps leave their parts of a reduction, as an offset."""
+        """Where the warps leave their parts of a reduction: the number of a place."""
         self.parts += 1
-        return PART * (self.parts - 1)
+        return self.parts - 1
 
     def know(self, node: Node, place: str | list[str]) -> None:
         """From now on a node is read at a place."""
@@ -61,25 +79,27 @@ class Regions(Emitter):
 
     def write(self, region: Region, outputs: list[Node], targets: dict[int, list[str]]) -> None:
         """Write what it takes to know these outputs. targets: arrays for some of them, {number of the node: names}."""
-        plan = planned(region, outputs, set(targets) - self._done, self._done)
+        plan = planned(region, outputs, set(targets) - self._done, self._done, self.team)
+        if self.team > 1 or self.many > SEVERAL:  # a few threads that wait for each other lose more by branches
+            self.rare |= plan.rare
         for level in plan.levels:
-            together: dict[tuple[int, ...], list[Node]] = {}
+            together: dict[tuple[tuple[int, ...], bool], list[Node]] = {}
             for root in level:
                 if not collective(root):
-                    together.setdefault(loop_shape(root), []).append(root)
+                    together.setdefault((loop_shape(root), self._apart(root)), []).append(root)
             reductions = [r for r in level if reduces(r)]
             slots = {r.number: [self.part() for _ in range(r.size)] for r in reductions}
             totals = {r.number: self._totals(r) for r in reductions}
-            local = {shape: self._local(roots) for shape, roots in together.items()}
-            for shape, roots in together.items():
-                self._loop(shape, roots, targets, totals, local[shape])
+            local = {key: key[1] or self._local(roots) for key, roots in together.items()}
+            for key, roots in together.items():
+                self._loop(key[0], roots, targets, totals, local[key])
             for root in reductions:
                 self._give(root, totals[root.number], slots[root.number])
-            self._pass([r for r in reductions if not local[loop_shape(r)]], slots)
+            alone = [r for r in reductions if local[loop_shape(r), False]]
+            self._shared("PASS", [r for r in reductions if r not in alone], slots)
             if together:
                 self.barrier(all(local.values()))
-            for root in reductions:
-                self._take(root, slots[root.number], local[loop_shape(root)])
+            self._take(reductions, slots, totals, alone)
             for root in level:
                 if collective(root):
                     self._collective(root)
@@ -101,22 +121,31 @@ class Regions(Emitter):
 
     def _local(self, roots: list[Node]) -> bool:
         """Whether every block of a team rather does all of a loop itself than wait for the others."""
-        small = math.prod(loop_shape(roots[0])) <= LOCAL_SIZE
+        small = math.prod(loop_shape(roots[0])) <= LOCAL_SIZE[0]
         return self.team > 1 and small and effort(roots, self._done) <= LOCAL
 
+    def _apart(self, root: Node) -> bool:
+        """Whether every block of a team makes a scatter for itself, and so what it scatters into."""
+        return root.op == "fresh" and root.size + root.params["updates"] <= self.own
+
     @contextmanager
-    def over(self, shape: tuple[int, ...], group: int = 1, local: bool = False) -> Iterator[tuple[Index, ...]]:
+    def over(
+        self, shape: tuple[int, ...], group: int = 1, local: bool = False, often: bool = True, times: int = 1
+    ) -> Iterator[tuple[Index, ...]]:
         """A loop of all threads over the elements of an array; gives the index.
 
         group: so many threads share an element, and split its sums among them. local: each block makes all of it.
+        often: threads are worth having for it. times: so many elements in one turn of a thread, see `_more`.
         """
         size, loop = math.prod(shape), "BLOCK_LOOP" if local else "LOOP"
         self.unseen = True
         width = size if group == 1 else min(size * group, 256 * (1 if local else self.team))
-        self.widest = max(self.widest, width * self.team if local else width)
+        if often:
+            self.widest = max(self.widest, width * self.team if local else width)
         i = self.name("i")
         if group == 1:
-            with self.scope(f"{loop}({i}, {size})"):
+            with self.scope(f"{loop}({i}, {size})" if times == 1 else f"LOOP_BY({i}, {size}, {times})"):
+                self.here = i
                 yield self.spread(Ref(i, len(self.scopes) - 1), shape)
             return
         q = self.name("q")
@@ -127,9 +156,14 @@ class Regions(Emitter):
             yield self.spread(Ref(i, depth), shape)
             self.group = None
 
+    def _times(self, shape: tuple[int, ...], group: int, local: bool) -> int:
+        """How many elements a thread makes in one turn: while it waits for one it goes on with another."""
+        full = not local and group == 1 and math.prod(shape) >= 2 * self.team * THREADS
+        return 2 if full and self.many == 1 else 1
+
     def _group(self, shape: tuple[int, ...], roots: list[Node], local: bool) -> int:
         """How many threads share an element of a loop that makes sums."""
-        length, size = inner_length(roots, self._done), math.prod(shape)
+        length, size = inner_length(roots, self._done, self.split), math.prod(shape)
         group, room = 1, GROUPED * (1 if local else self.team)
         while 2 * group <= min(32, length // 2) and 2 * group * size <= room:
             group *= 2
@@ -140,6 +174,12 @@ class Regions(Emitter):
         own = iter(index)
         return [0 if n == 1 else next(own) for n in shape]
 
+    def each(self, shape: tuple[int, ...], axes: tuple[int, ...], index: Sequence[Index]) -> Iterator[list[Index]]:
+        """The indices of the elements that a thread makes at a place of the loop over these axes of an array."""
+        for place in itertools.product(*(range(n) for a, n in enumerate(shape) if a not in axes)):
+            own, inner = iter(index), iter(place)
+            yield [next(own) if a in axes else next(inner) for a in range(len(shape))]
+
     def _loop(
         self,
         shape: tuple[int, ...],
@@ -148,26 +188,35 @@ class Regions(Emitter):
         totals: dict[int, list[tuple[str, str]]],
         local: bool,
     ) -> None:
-        fresh: list[tuple[Node, str]] = []
         group = self._group(shape, roots, local)
-        with self.over(shape, group, local) as index:
-            depth = len(self.scopes) - 1
-            for root in roots:
-                if reduces(root):
-                    self._accumulate(root, index, totals[root.number])
-                    continue
-                here = self.full(root.shape, index)
-                value = self._element(root, tuple(here))
-                if value.depth < depth and root.size > 1 and not value.text.isidentifier():
-                    value = self.variable(root.kind, value.text, depth)
+        first = "" if group == 1 else "if (lane == 0) "
+        written: dict[int, tuple[Node, list[str]]] = {}
+        times = self._times(shape, group, local)
+        for root in roots:
+            if not reduces(root):
                 names = targets.get(root.number) or [self.buffer(root.size, root.kind, local)]
-                for name in names:
-                    self.store(name, root, here, value, "" if group == 1 else "if (lane == 0) ")
-                    self._written.add((root.number, name))
-                fresh.append((root, names[0]))
-                self.scopes[-1].known[known_by(root, here)] = value
-        for root, name in fresh:
-            self.know(root, name)
+                written[root.number] = root, names
+        with self.over(shape, group, local, times=times) as index:
+            depth, stores, places = len(self.scopes) - 1, [], [(index, first)]
+            for more in range(1, times):  # the last ones may be made twice, but are not to be added twice
+                i = self.variable("int32", f"NEXT({self.here}, {more}, {math.prod(shape)})", depth)
+                places.append((self.spread(i, shape), f"if ({i.text} != {self.here}) "))
+            for (index, guard), root in itertools.product(places, roots):
+                if reduces(root):
+                    self._accumulate(root, index, totals[root.number], guard)
+                    continue
+                for here in self.each(root.shape, axes_of(root), index):
+                    value = self._element(root, tuple(here))
+                    if value.depth < depth and root.size > 1 and not value.text.isidentifier():
+                        value = self.variable(root.kind, value.text, depth)
+                    stores += [(name, root, here, value) for name in written[root.number][1]]
+                    self.scopes[-1].known[known_by(root, here)] = value
+            # at the end, so that the compiler may read ahead: it cannot tell which arrays are others
+            for name, root, here, value in stores:
+                self.store(name, root, here, value, first)
+        for root, names in written.values():
+            self._written.update((root.number, name) for name in names)
+            self.know(root, names[0])
 
     # reductions
 
@@ -185,26 +234,31 @@ class Regions(Emitter):
             made.append((value, place))
         return made
 
-    def _accumulate(self, root: Node, index: Sequence[Index], totals: list[tuple[str, str]]) -> None:
-        given, axes = root.inputs[0], list(root.params["axes"])
+    def _accumulate(self, root: Node, index: Sequence[Index], totals: list[tuple[str, str]], guard: str) -> None:
+        given, axes = root.inputs[0], [int(a) for a in root.params["axes"]]
+        if root.size == 1:
+            for full in self.each(given.shape, axes_of(root), index):
+                self._add(root, full, axes, guard, *totals[0])
+            return
         free = [a for a in range(len(given.shape)) if a not in axes]
-        for number, (value, place) in enumerate(totals):
-            if root.size == 1:
-                full = self.full(given.shape, index)
-            else:
-                full = [0] * len(given.shape)
-                inner = self.full(tuple(given.shape[a] for a in axes), index)
+        reduced = lengths(given.shape, tuple(axes))
+        for inner in self.each(reduced, loop_axes(reduced), index):
+            for number, total in enumerate(totals):
+                place: list[Index] = [0] * len(given.shape)
                 for a, i in zip([*axes, *free], [*inner, *self.spread(number, root.shape)], strict=True):
-                    full[a] = i
-            part = self.at(given, full)
-            first = "if (lane == 0) " if self.group else ""
-            if root.op in REDUCTIONS:
-                self.line(f"{first}{value} = {combine(REDUCTIONS[root.op], given.kind, value, part.text)};")
-                continue
-            here = full[axes[0]]
-            assert isinstance(here, Ref)
-            test = f"ahead_{self._best_name(root)}({part.text}, {here.text}, {value}, {place})"
-            self.line(f"{first}if ({test}) {{ {value} = {part.text}; {place} = {here.text}; }}")
+                    place[a] = i
+                self._add(root, place, axes, guard, *total)
+
+    def _add(self, root: Node, full: list[Index], axes: list[int], guard: str, value: str, place: str) -> None:
+        given = root.inputs[0]
+        part = self.at(given, full)
+        if root.op in REDUCTIONS:
+            self.line(f"{guard}{value} = {combine(REDUCTIONS[root.op], given.kind, value, part.text)};")
+            return
+        here = full[axes[0]]
+        assert isinstance(here, Ref)
+        test = f"ahead_{self._best_name(root)}({part.text}, {here.text}, {value}, {place})"
+        self.line(f"{guard}if ({test}) {{ {value} = {part.text}; {place} = {here.text}; }}")
 
     def _best_name(self, root: Node) -> str:
         return f"{'least' if root.op == 'argmin' else 'most'}_{SHORT[root.inputs[0].kind]}"
@@ -212,51 +266,56 @@ class Regions(Emitter):
     def _give(self, root: Node, totals: list[tuple[str, str]], slots: list[int]) -> None:
         for (value, place), slot in zip(totals, slots, strict=True):
             if root.op in REDUCTIONS:
-                self.line(f"give_{REDUCTIONS[root.op]}_{SHORT[root.inputs[0].kind]}({value}, ROOM({slot}));")
+                self.line(f"GIVE({REDUCTIONS[root.op]}_{SHORT[root.inputs[0].kind]}, {value}, {slot});")
             else:
-                self.line(f"give_{self._best_name(root)}({value}, {place}, ROOM({slot}));")
+                self.line(f"GIVE_BEST({self._best_name(root)}, {value}, {place}, {slot});")
 
-    def _pass(self, reductions: list[Node], slots: dict[int, list[int]]) -> None:
-        """In a team, each block adds up its parts before it meets the others."""
+    def _shared(self, action: str, reductions: list[Node], slots: dict[int, list[int]]) -> None:
+        """In a team the warps of a block share out what it does with its parts: PASS on to others, or FETCH theirs."""
         if not reductions or self.team == 1:
             return
-        self.line("BLOCK_BARRIER")
+        if action == "PASS":
+            self.line("BLOCK_BARRIER")
         every = [(root, slot) for root in reductions for slot in slots[root.number]]
         for number, (root, slot) in enumerate(every):
             if root.op in REDUCTIONS:
                 operation, kind = REDUCTIONS[root.op], root.inputs[0].kind
-                none = neutral(operation, kind)
-                self.line(f"PASS({operation}_{SHORT[kind]}, {none}, {slot}, {number});")
+                self.line(f"{action}({operation}_{SHORT[kind]}, {neutral(operation, kind)}, {slot}, {number});")
             else:
-                self.line(f"PASS_BEST({self._best_name(root)}, {slot}, {number});")
+                self.line(f"{action}_BEST({self._best_name(root)}, {slot}, {number});")
+        if action == "FETCH":
+            self.line("BLOCK_BARRIER")
 
-    def _take(self, root: Node, slots: list[int], local: bool) -> None:
-        names = []
-        kind, own = root.inputs[0].kind, "OWN_" if local else ""
-        for slot in slots:
-            names.append(self.name("r"))
-            if root.op in REDUCTIONS:
-                none = neutral(REDUCTIONS[root.op], kind)
-                text = f"{own}TAKE({REDUCTIONS[root.op]}_{SHORT[kind]}, {none}, {slot})"
-            else:
-                text = f"{own}TAKE_BEST({self._best_name(root)}, {slot})"
-            self.line(f"const {ctype(root.kind)} {names[-1]} = {text};")
-        self.know(root, names)
-
-    # what takes barriers of its own
+    def _take(
+        self,
+        reductions: list[Node],
+        slots: dict[int, list[int]],
+        totals: dict[int, list[tuple[str, str]]],
+        local: list[Node],
+    ) -> None:
+        self._shared("FETCH", [r for r in reductions if r not in local], slots)
+        for root in reductions:
+            names = []
+            kind, own = root.inputs[0].kind, "OWN_" if root in local else ""
+            for slot, (value, place) in zip(slots[root.number], totals[root.number], strict=True):
+                names.append(self.name("r"))
+                if root.op in REDUCTIONS:
+                    none = neutral(REDUCTIONS[root.op], kind)
+                    text = f"{own}TAKE({REDUCTIONS[root.op]}_{SHORT[kind]}, {none}, {slot}, {value})"
+                else:
+                    text = f"{own}TAKE_BEST({self._best_name(root)}, {slot}, {place})"
+                self.line(f"const {ctype(root.kind)} {names[-1]} = {text};")
+            self.know(root, names)
 
     def _collective(self, node: Node) -> None:
-        if node.op in RUNNING:
-            self._scanned(node)
-        elif node.op == "sort":
-            self._sorted(node)
-        elif node.op in CONTROL:
+        """What takes barriers of its own."""
+        if node.op in CONTROL:
             self.parts_of[node.number] = write_control(self, node)
         else:
-            self._scattered(node)
+            write_collective(self, node)
         self._done.add(node.number)
 
-    def _in_memory(self, node: Node) -> str:
+    def in_memory(self, node: Node) -> str:
         """The array of a node that was written down."""
         place = self.places.get(node.number)
         if isinstance(place, str):
@@ -264,99 +323,3 @@ class Regions(Emitter):
         name = self.buffer(node.size, node.kind)
         self._copy(node, name)
         return name
-
-    def _scanned(self, node: Node) -> None:
-        given, axis = node.inputs[0], node.params["axis"]
-        if node.kind == "bool":
-            raise NotFusible(f"{node.op} of truth values")
-        local = self.team > 1 and node.size <= LOCAL_SIZE
-        source, target = self._in_memory(given), self.buffer(node.size, node.kind, local)
-        n, inner = node.shape[axis], math.prod(node.shape[axis + 1 :])
-        operation, short = RUNNING[node.op], SHORT[node.kind]
-        none, slot, o, i = neutral(operation, node.kind), self.part(), self.name("o"), self.name("o")
-        reverse = int(node.params["reverse"])
-        self.line(
-            f"for (int {o} = 0; {o} < {math.prod(node.shape[:axis])}; {o}++) "
-            f"for (int {i} = 0; {i} < {inner}; {i}++) "
-            f"scan_{operation}_{short}({source} + {o} * {n * inner} + {i}, {target} + {o} * {n * inner} + {i}, "
-            f"{n}, {inner}, {reverse}, {none}, ROOM({slot}), team_parts + {4 * slot}, {int(local)});"
-        )
-        self.know(node, target)
-
-    def _sorted(self, node: Node) -> None:
-        """By counting who comes before: no more than a few thousand are sorted in a run that fits a block."""
-        axis, keys = int(node.params["dimension"]), int(node.params["num_keys"])
-        operands = node.inputs
-        shape = operands[0].shape
-        if shape[axis] > SORTED:
-            raise NotFusible(f"sorting {shape[axis]} numbers")
-        sources = [self._in_memory(n) for n in operands]
-        local = self.team > 1 and operands[0].size * shape[axis] <= LOCAL
-        targets = [self.buffer(n.size, n.kind, local) for n in operands]
-        inner = math.prod(shape[axis + 1 :])
-        with self.over(domain(shape), local=local) as index:
-            here = self.full(shape, index)
-            own = self.flat(here, shape)
-            start = self.flat([0 if a == axis else i for a, i in enumerate(here)], shape)
-            j, rank = self.name("k"), self.name("s")
-            mine, first = (v if isinstance(v, int) else v.text for v in (own, start))
-            place = here[axis] if isinstance(here[axis], int) else here[axis].text  # type: ignore[union-attr]
-            self.line(f"int {rank} = 0;")
-            test = f"{j} < {place}"
-            for source, operand in reversed(list(zip(sources[:keys], operands, strict=False))):
-                a, b = f"{source}[{first} + {j} * {inner}]", f"{source}[{mine}]"
-                less = f"({a} < {b} || ({b} != {b} && {a} == {a}))" if operand.kind[0] == "f" else f"({a} < {b})"
-                more = f"({b} < {a} || ({a} != {a} && {b} == {b}))" if operand.kind[0] == "f" else f"({b} < {a})"
-                test = f"({less} || (!{more} && {test}))"
-            self.line(f"for (int {j} = 0; {j} < {shape[axis]}; {j}++) {rank} += {test};")
-            for source, target in zip(sources, targets, strict=True):
-                self.line(f"{target}[{first} + {rank} * {inner}] = {source}[{mine}];")
-        self.barrier(local)
-        if node.params.get("multiple"):
-            self.parts_of[node.number] = list(targets)
-        else:
-            self.know(node, targets[0])
-
-    def _scattered(self, node: Node) -> None:
-        given, indices, updates = node.inputs
-        numbers = node.params["dimension_numbers"]
-        local = self.team > 1 and node.size + updates.size <= LOCAL_SIZE
-        mode, target = str(node.params["mode"]).upper(), self.buffer(node.size, node.kind, local)
-        with self.over(domain(given.shape), local=local) as index:
-            full = self.full(given.shape, index)
-            self.store(target, node, full, self.at(given, full))
-        self.barrier(local)
-        scatter_dims = [a for a in range(len(updates.shape)) if a not in numbers.update_window_dims]
-        inserted = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
-        kept = [a for a in range(len(given.shape)) if a not in inserted]
-        sizes = {a: updates.shape[w] for a, w in zip(kept, numbers.update_window_dims, strict=True)}
-        with self.over(domain(updates.shape), local=local) as index:
-            here = self.full(updates.shape, index)
-            batch = [here[a] for a in scatter_dims]
-            own: list[Index] = [0] * len(given.shape)
-            for axis, window in zip(kept, numbers.update_window_dims, strict=True):
-                own[axis] = here[window]
-            for axis, place in zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True):
-                own[axis] = batch[place]
-            tests = []
-            for k, axis in enumerate(numbers.scatter_dims_to_operand_dims):
-                start = self.at(indices, (*batch, k))
-                most = given.shape[axis] - sizes.get(axis, 1)
-                if "CLIP" in mode:
-                    begin: Index = clamped(self, start, most)
-                else:
-                    begin = self.variable("int32", f"(int){start.text}", start.depth)
-                    tests.append(f"{start.text} >= 0 && {start.text} <= {most}")
-                own[axis] = self.plus(own[axis], begin)
-            value = self.at(updates, here)
-            flat = self.flat(own, given.shape)
-            where = f"{target}[{flat if isinstance(flat, int) else flat.text}]"
-            if node.op == "scatter":
-                action = f"{where} = ({STORED[node.kind]}){value.text};"
-            elif node.kind in ("float32", "float64", "int32", "uint32"):
-                action = f"ATOMIC_ADD(&{where}, {value.text});"
-            else:
-                raise NotFusible(f"scatter-add of {node.kind}")
-            self.line(f"if ({' && '.join(tests) or '1'}) {action}")
-        self.barrier(local)
-        self.know(node, target)

@@ -240,6 +240,7 @@ ELEMENTWISE: dict[str, Callable[..., str]] = {
     "population_count": _helper("popcount"),
     "clz": _helper("clz"),
     "same": lambda node, a: a,
+    "fresh": lambda node, a: a,
     **{name: _compare(sign) for name, sign in _COMPARE.items()},
     **{name: _named(c) for name, c in _NAMES.items() if name != "pow"},
 }

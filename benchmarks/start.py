@@ -1,0 +1,98 @@
+"""What a user waits for before anything is computed: `python benchmarks/start.py`.
+
+Starting: seconds of `import jax`, of `import galapax` after it, and of the command `galapax solve rastrigin -g 200`
+with an empty folder of compiled programs and with the folder that it left. Calling: milliseconds of a call that
+compiles nothing, from Python to Result. The least of several tries counts; all are made in one run on one machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+IMPORTS = """
+from time import perf_counter
+start = perf_counter()
+import jax, jax.numpy
+between = perf_counter()
+import galapax
+print(between - start, perf_counter() - between)
+"""
+
+
+def least(call: Callable[[], Any], rounds: int) -> float:
+    """Milliseconds."""
+    call()
+    taken = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - start)
+    return 1e3 * min(taken)
+
+
+def started(command: list[str], folder: str) -> tuple[float, str]:
+    """Seconds that a process takes, and what it printed."""
+    start = time.perf_counter()
+    environment = os.environ | {"GALAPAX_CACHE": folder}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    return time.perf_counter() - start, done.stdout
+
+
+def starting(rounds: int) -> None:
+    solve = [sys.executable, "-m", "galapax", "solve", "rastrigin", "-g", "200", "--quiet"]
+    imports, cold, warm = [], [], []
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            printed = started([sys.executable, "-c", IMPORTS], folder)[1]
+            imports.append([float(word) for word in printed.split()])
+            cold.append(started(solve, folder)[0])
+            warm += [started(solve, folder)[0] for _ in range(2)]
+    for what, seconds in (
+        ("import jax", min(row[0] for row in imports)),
+        ("import galapax, after it", min(row[1] for row in imports)),
+        ("galapax solve, programs on disk", min(warm)),
+        ("galapax solve, nothing on disk", min(cold)),
+    ):
+        print(f"{what:<44}{seconds:>8.2f} s", flush=True)
+
+
+def calling(rounds: int) -> None:
+    import jax.numpy as jnp
+
+    import galapax as gx
+
+    def bowl(x: Any) -> Any:
+        return jnp.sum(x**2)
+
+    box = [(-1.0, 2.0)] * 2
+    ackley = gx.problems.get("ackley")
+    short = {"algorithm": gx.DE(population=20), "generations": 10, "polish": False}
+    many = {"algorithm": gx.GA(population=64), "generations": 100, "polish": False, "tolerance": 0, "dtype": "float32"}
+    for what, call, times in (
+        ("DE, 2 variables, 10 generations", lambda: gx.minimize(bowl, box, **short), 10 * rounds),
+        ("the default, 2 variables", lambda: gx.minimize(bowl, box), 3 * rounds),
+        ("1000 GA runs", lambda: gx.minimize(ackley, runs=1000, **many), rounds),
+        ("100 000 GA runs, with their history", lambda: gx.minimize(ackley, runs=100_000, **many), 1),
+    ):
+        if times == 1 and rounds < 3:
+            continue
+        print(f"{what:<44}{least(call, times):>8.1f} ms", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    starting(options.rounds)
+    calling(options.rounds)
+
+
+if __name__ == "__main__":
+    main()

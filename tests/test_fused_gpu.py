@@ -1,0 +1,126 @@
+"""The fused engine on a GPU does what the other engine does in all that a user can ask of a run: `make test-gpu`."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import galapax as gx
+from galapax.engines.fused import cuda
+from galapax.engines.fused.graph import NotFusible
+
+
+@pytest.fixture(scope="module", autouse=True)
+def a_gpu():
+    try:
+        cuda.present()
+    except NotFusible as error:
+        pytest.skip(str(error))
+
+
+pytestmark = pytest.mark.gpu
+CENTRE = jnp.array([0.3, -0.2, 0.7])
+
+
+def bowl(x):
+    return jnp.sum((x - CENTRE) ** 2)
+
+
+def run(engine="fused", algorithm="de", **options):
+    common = {"population": 24, "seed": 5, "dtype": "float32", "tolerance": 0, "polish": False, "progress": False}
+    options = {"generations": 40} | common | options
+    return gx.minimize(bowl, [(-1.0, 2.0), (-3.0, 1.0), (-2.0, 2.0)], algorithm, engine=engine, **options)
+
+
+@pytest.mark.parametrize("population", [24, 900, 60_000], ids=["block", "cluster", "grid"])
+@pytest.mark.parametrize("algorithm", ["de", "fep", "ga"])
+def test_the_first_generations_are_those_of_xla(algorithm, population):
+    options = {"algorithm": algorithm, "population": population, "generations": 6}
+    xla, fused = run("xla", **options), run(**options)
+    assert fused.engine == "fused: as asked"
+    np.testing.assert_allclose(fused.history.mean, xla.history.mean, rtol=1e-3)
+    np.testing.assert_allclose(fused.history.best, xla.history.best, rtol=1e-2, atol=1e-6)
+    assert (fused.nfev, fused.nit) == (xla.nfev, xla.nit)
+
+
+@pytest.mark.parametrize("algorithm", ["de", "fep", "ga"])
+def test_an_ensemble_of_many_runs_is_that_of_xla(algorithm):
+    xla, fused = (run(e, algorithm, runs=700, generations=6) for e in ("xla", "fused"))
+    np.testing.assert_allclose(fused.runs.history.mean, xla.runs.history.mean, rtol=1e-2, atol=1e-6)
+
+
+def test_the_same_call_gives_the_same_result():
+    first, second = run(runs=40), run(runs=40)
+    np.testing.assert_array_equal(first.runs.x, second.runs.x)
+    np.testing.assert_array_equal(first.runs.history.mean, second.runs.history.mean)
+
+
+def test_a_run_of_an_ensemble_is_the_one_made_alone():
+    several, alone = run(runs=3), run(first_run=2)
+    np.testing.assert_array_equal(several.runs.x[2], alone.x)
+
+
+@pytest.mark.parametrize("algorithm", ["de", "fep", "ga"])
+def test_cut_into_chunks_it_is_the_same_run(algorithm):
+    """A snapshot ends a chunk, and so does a callback that a long chunk would keep waiting."""
+    whole, cut = run(algorithm=algorithm), run(algorithm=algorithm, snapshots=[1, 2, 7, 33, 39])
+    np.testing.assert_array_equal(whole.x, cut.x)
+    np.testing.assert_array_equal(whole.history.mean, cut.history.mean)
+    assert sorted(cut.snapshots) == [1, 2, 7, 33, 39]
+
+
+def test_callbacks_see_what_was_made_and_can_stop_it():
+    seen = []
+    whole = run(generations=3000, callback=lambda p: seen.append((p.generation, p.fun)))
+    assert seen[-1] == (3000, whole.fun)
+    assert [g for g, _ in seen] == sorted({g for g, _ in seen})
+    stopped = run(generations=10**7, callback=lambda p: True)
+    assert stopped.nit < 10**7
+    assert stopped.nit == len(stopped.history.best)
+
+
+def test_a_checkpoint_goes_on_where_it_stood(tmp_path):
+    whole = run(snapshots=[15])
+    stopped = run(snapshots=[15], callback=lambda p: p.generation >= 15, checkpoint=tmp_path / "run")
+    assert stopped.nit == 15
+    resumed = run(snapshots=[15], checkpoint=tmp_path / "run", resume=True)
+    np.testing.assert_array_equal(resumed.x, whole.x)
+    np.testing.assert_array_equal(resumed.history.mean, whole.history.mean)
+
+
+def test_each_run_stops_at_its_target_inside_the_kernel():
+    xla, fused = (run(e, runs=30, target=1e-4, generations=400) for e in ("xla", "fused"))
+    assert fused.runs.success.all()
+    assert len(set(fused.runs.nit)) > 1
+    assert (np.asarray(fused.runs.fun) <= 1e-4).all()
+    np.testing.assert_allclose(np.mean(fused.runs.nit), np.mean(xla.runs.nit), rtol=0.1)
+    for row, nit in zip(fused.runs.history.best, fused.runs.nit, strict=True):
+        assert (np.asarray(row)[: nit - 1] > 1e-4).all()
+
+
+def test_budgets_of_evaluations_hold():
+    xla, fused = (run(e, max_evaluations=24 * 17, generations=None) for e in ("xla", "fused"))
+    assert (fused.nfev, fused.nit) == (xla.nfev, xla.nit)
+
+
+def test_time_is_kept():
+    late = run(generations=10**8, max_seconds=0.5, history=False)  # which would take minutes
+    assert 0 < late.nit < 10**8
+    assert "time limit" in late.message
+
+
+def test_hyper_parameters_and_settings_of_each_run_are_its_own():
+    box = [(-1.0, 2.0), (-3.0, 1.0), (-2.0, 2.0)]
+    options = {"weight": [0.3, 0.9], "runs": 5, "generations": 6, "dtype": "float32", "tolerance": 0, "seed": 1}
+    cells = [gx.sweep(bowl, box, gx.DE(population=24), engine=e, **options) for e in ("xla", "fused")]
+    for xla, fused in zip(cells[0].results, cells[1].results, strict=True):
+        np.testing.assert_allclose(fused.runs.history.mean, xla.runs.history.mean, rtol=1e-2, atol=1e-6)
+
+
+def test_failures_are_counted_and_never_win():
+    def fails(x):
+        return jnp.where(x[0] > 0.5, jnp.nan, bowl(x))
+
+    options = {"generations": 6, "population": 24, "seed": 5, "dtype": "float32", "tolerance": 0, "polish": False}
+    xla, fused = (gx.minimize(fails, [(-1.0, 2.0)] * 3, "de", engine=e, **options) for e in ("xla", "fused"))
+    assert fused.n_failed == xla.n_failed > 0
+    assert np.isfinite(fused.fun)

@@ -1,0 +1,224 @@
+"""Compiled programs on disk: found by another process, told apart by all that goes into them, never trusted blindly."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import galapax as gx
+from galapax.engines import programs, stored
+from galapax.engines.programs import Programs
+from galapax.engines.search import Search
+from galapax.numerics import cache
+
+BOX = [(-2.0, 3.0)] * 3
+SCRIPT = """
+import jax.numpy as jnp, numpy as np, galapax as gx
+from galapax.engines import programs, stored
+lowered = []
+kept = stored.load
+stored.load = lambda *given: kept(*given) or lowered.append(given[0])
+res = gx.minimize(PROBLEM, **CALL)
+print(programs.compiled_count(), len(lowered), np.asarray(res.fun).tobytes().hex(), res.x.tobytes().hex(), res.nfev)
+"""
+
+
+def valley(shift):
+    return f"lambda x: jnp.sum((x - {shift}) ** 2) + jnp.sum(x[:, None] * x) ** 2, [(-2, 3)] * 3"
+
+
+def fresh(folder, problem, call):
+    """(programs made, of them not found on disk, the answer) of a call in a process of its own."""
+    code = SCRIPT.replace("CALL", repr(call)).replace("PROBLEM", problem)
+    environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"} | {
+        "GALAPAX_CACHE": str(folder)
+    }
+    out = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
+    made, missed, *answer = out.stdout.split()
+    return int(made), int(missed), answer
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Programs are kept here by this process too."""
+    monkeypatch.setattr(cache, "_chosen", tmp_path)
+    return tmp_path / "programs"
+
+
+def test_another_process_finds_every_program_and_gets_the_same_answer(tmp_path):
+    """The default: CMA-ES, which calls LAPACK, restarts and a polish. Another number in the formula is data."""
+    call = {"generations": 60}
+    first, second = fresh(tmp_path, valley(0.5), call), fresh(tmp_path, valley(0.5), call)
+    assert first[1] == first[0] > 2 and second[0] == first[0] and second[1] == 0
+    assert second[2] == first[2]
+    other = fresh(tmp_path, valley(0.75), call)
+    assert other[1] == 0 and other[2] != first[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", sorted(gx.ALGORITHMS))
+def test_programs_of_every_algorithm_work_from_disk(tmp_path, algorithm):
+    name = "zdt1" if gx.ALGORITHMS[algorithm].several_objectives else "g06" if algorithm == "cde" else "ackley"
+    call = {"algorithm": algorithm, "generations": 30, "runs": 3}
+    first, second = (fresh(tmp_path, f"gx.problems.get({name!r})", call) for _ in range(2))
+    assert first[1] == first[0] > 2 and (second[0], second[1]) == (first[0], 0)
+    assert second[2] == first[2]
+
+
+def named(call, *arguments, fixed=(), rest=()):
+    return stored.name_of(call, fixed, arguments, rest)
+
+
+class Enough(Exception):
+    """Compiling the rest would take long."""
+
+
+@pytest.fixture
+def names(folder, monkeypatch):
+    """The names of the programs that begin a call of minimize."""
+
+    def of(fun=lambda x: jnp.sum(x**2), box=BOX, **call):
+        seen = []
+
+        def note(function, *given):
+            seen.append(named(function, *given))
+            if function is Search.begun:
+                raise Enough
+
+        given = {"algorithm": "de", "generations": 2, "population": 8} | call
+        named = stored.name_of
+        programs.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(stored, "name_of", note)
+            with pytest.raises(Enough):
+                gx.minimize(fun, box, **given)
+        return set(seen)
+
+    return of
+
+
+def test_names_are_the_same_for_the_same_and_differ_where_programs_do(names):
+    first = names()
+    assert None not in first and names() == first
+    assert names(seed=5, generations=3, target=1.0) == first  # data
+    assert names(algorithm=gx.DE(population=8, weight=0.7)) == first  # data too
+    for other in (
+        names(fun=lambda x: jnp.sum(x**4)),
+        names(box=[(0.0, 1.0)] * 2),
+        names(population=9),
+        names(dtype="float32"),
+        names(algorithm=gx.DE(population=8, mutation=gx.best_1)),
+        names(algorithm="pso"),
+        names(ineq=lambda x: x[0]),
+    ):
+        assert None not in other and other != first
+
+
+def test_what_may_change_unseen_has_no_name(names):
+    def mine(*given):
+        return gx.rand_1(*given)
+
+    def calls_back(x):
+        return jax.pure_callback(
+            lambda a: np.float64(a.sum()), jax.ShapeDtypeStruct((), x.dtype), x, vmap_method="sequential"
+        )
+
+    @jax.tree_util.register_dataclass
+    @dataclass(frozen=True)
+    class Own(gx.DE):
+        pass
+
+    assert None in names(algorithm=gx.DE(population=8, mutation=mine))
+    assert None in names(fun=calls_back, on_failure="worst")
+    assert None in names(algorithm=Own(population=8))
+
+
+def test_the_surroundings_are_part_of_the_name(monkeypatch):
+    a = np.zeros(3)
+    first = named(programs.call, a)
+    assert first == named(programs.call, np.ones(3)) and first != named(programs.call, np.zeros(4))
+    assert (
+        len({first, named(programs.call, a, fixed=(1,)), named(programs.call, a, rest=(2,)), named(programs.clear, a)})
+        == 4
+    )
+    for change in (("__version__", "9.9.9"), ("_own_code", lambda: "edited"), ("_processor", lambda: "another")):
+        with monkeypatch.context() as patch:
+            patch.setattr(stored, *change)
+            assert named(programs.call, a) != first
+    monkeypatch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", "") + " ")
+    assert named(programs.call, a) != first
+
+
+def kept(folder):
+    return sorted(folder.glob("*.program"))
+
+
+def evaluated(factor=2.0):
+    """Something small, compiled anew: what it gives, and whether it came from disk."""
+    own, x = Programs(), jnp.arange(3.0)
+    loads = []
+    load = stored.load
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stored, "load", lambda *given: loads.append(load(*given)) or loads[-1])
+        made = own.call(stored_example, (factor,), x)
+    return made.tolist(), loads[0] is not None
+
+
+def stored_example(factor, x):
+    return factor * jnp.sort(x)[::-1]
+
+
+stored_example.__module__ = "galapax.engines.search"  # counts as ours
+
+
+def test_damaged_files_are_made_again(folder):
+    assert evaluated() == ([4.0, 2.0, 0.0], False) and evaluated() == ([4.0, 2.0, 0.0], True)
+    (file,) = kept(folder)
+    whole = file.read_bytes()
+    for damaged in (b"", whole[:20], whole[:-1], whole[:200] + b"?" + whole[201:], os.urandom(1000), stored.MARK):
+        file.write_bytes(damaged)
+        assert evaluated() == ([4.0, 2.0, 0.0], False), damaged[:30]
+    file.write_bytes(whole)
+    assert evaluated() == ([4.0, 2.0, 0.0], True) and kept(folder) == list(folder.iterdir())
+
+
+def test_what_jax_took_from_its_own_cache_is_not_written_again(folder):
+    """XLA writes such a program without the functions that a sort calls."""
+    assert not evaluated(3.0)[1]
+    (file,) = kept(folder)
+    file.unlink()
+    assert not evaluated(3.0)[1] and not kept(folder)
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="who may write to a folder is not told so here")
+def test_a_folder_that_others_can_write_to_is_not_used(folder):
+    folder.mkdir()
+    folder.chmod(0o777)
+    assert [evaluated()[1], evaluated()[1]] == [False, False] and not kept(folder)
+
+
+def test_a_folder_that_cannot_be_made_costs_nothing(folder):
+    folder.write_text("a file")
+    assert [evaluated()[1], evaluated()[1]] == [False, False]
+
+
+def test_the_files_used_last_are_kept(folder, monkeypatch):
+    folder.mkdir(mode=0o700)
+    for i in range(4):
+        (folder / f"{i}.program").write_bytes(bytes(1000))
+        os.utime(folder / f"{i}.program", (i, i))
+    monkeypatch.setenv("GALAPAX_CACHE_MIB", str(2500 / 2**20))
+    stored._make_room(folder)
+    assert [file.name for file in kept(folder)] == ["2.program", "3.program"]
+
+
+def test_switched_off(folder):
+    cache.disable()
+    assert [evaluated()[1], evaluated()[1]] == [False, False] and not folder.exists()
