@@ -135,18 +135,34 @@ def test_an_ensemble_of_several_slices_goes_on(tmp_path):
 
 # --- a process that is killed ---
 
+
+def both(x):
+    return jnp.stack([jnp.sum(x**2), jnp.sum((x - 1) ** 2)])
+
+
+def of_algorithm(name):
+    fun = both if gx.ALGORITHMS[name].several_objectives else waves
+    return lambda **o: gx.minimize(fun, BOX, name, generations=60, runs=3, tolerance=0, snapshots=[2, 40], **o)
+
+
+KILLED = CALLS | {name: of_algorithm(name) for name in gx.ALGORITHMS}
+KILLED["islands"] = lambda **o: gx.minimize(waves, BOX, islands=3, population=20, generations=60, tolerance=0, **o)
+KILLED["called"] = lambda **o: gx.minimize(
+    lambda x: float(np.sum(x**2)), BOX, "de", population=12, generations=40, blackbox=True, cache=True, **o
+)
+
 PROGRAM = """
 import sys, time
 import jax.numpy as jnp
 import numpy as np
 import galapax as gx
-from test_checkpoint import CALLS, BOX, waves
+from test_checkpoint import KILLED, BOX, waves
 
 name, file, slow = sys.argv[1], sys.argv[2], float(sys.argv[3])
 options = {"checkpoint": gx.Checkpoint(file, seconds=0.0), "resume": True, "seed": 2}
 if slow:
     options["callback"] = lambda p: time.sleep(slow)
-result = CALLS[name](**options)
+result = KILLED[name](**options)
 result = result.results[-1] if hasattr(result, "results") else result
 kept = {k: v for k, v in result.items() if isinstance(v, np.ndarray | float | int)}
 if result.history is not None:
@@ -208,6 +224,12 @@ def test_a_process_killed_again_and_again_comes_to_the_same_end(tmp_path):
 @pytest.mark.parametrize("name", CALLS)
 def test_thirty_processes_are_killed(tmp_path, name):
     assert compare_killed(name, tmp_path, 6, 7) > 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(KILLED) - set(CALLS)))
+def test_no_algorithm_minds_being_killed(tmp_path, name):
+    assert compare_killed(name, tmp_path, 2, 3) > 0
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs SIGTERM")
@@ -452,16 +474,17 @@ def test_a_black_box_goes_on_and_no_call_is_made_twice(tmp_path):
     assert parts.calls == whole.calls
 
 
-def test_ctrl_c_within_a_generation_keeps_the_calls_that_were_made(tmp_path):
+@pytest.mark.parametrize("cache", [False, True])
+def test_ctrl_c_within_a_generation_keeps_the_calls_that_were_made(tmp_path, cache):
     whole, parts = Simulator(), Simulator()
-    expected = called(whole)
+    expected = called(whole, cache=cache)
 
     for number, options in ((7, {"checkpoint": tmp_path / "a"}), (34, {"resume": tmp_path / "a"})):
         parts.before = lambda made: signal.raise_signal(signal.SIGINT) if made == number else None  # noqa: B023
-        result = called(parts, **options)
+        result = called(parts, cache=cache, **options)
         assert result.stop is Stop.INTERRUPT and len(parts.calls) == number
     parts.before = lambda made: None
-    assert same(called(parts, resume=tmp_path / "a"), expected)
+    assert same(called(parts, cache=cache, resume=tmp_path / "a"), expected)
     assert parts.calls == whole.calls
 
 

@@ -231,6 +231,7 @@ class BlackBox:
         remembers = self.calls.cache or not self.widths
         keys = [x.tobytes() for x in points] if remembers else []
         answers: list[Answer | None] = [self.first.get(key) for key in keys] if keys else [None] * len(points)
+        fresh = len({key for key in keys if key not in self.first})  # also those that an earlier process has called
         if self._again:
             answers = [self._again.get(x.tobytes(), known) for x, known in zip(points, answers, strict=True)]
         rows = [i for i, answer in enumerate(answers) if answer is None]
@@ -249,10 +250,12 @@ class BlackBox:
             for i, failure in zip(failed, before, strict=True):  # not reached again: it failed as it did
                 answers[i] = failure if answers[i] is None else answers[i]
         if remembers:
-            self.first |= {keys[i]: answer for i in rows if (answer := answers[i]) is not None}
-        if self.calls.cache:
-            self.n_cached += len(points) - len(rows)
-            answers = [self.first.get(key) for key in keys]
+            known = {key: answer for key, answer in zip(keys, answers, strict=True) if answer is not None}
+            if all(answers[i] is not None for i in rows):  # else it is asked for once more when the run goes on
+                self.first |= known
+                self.n_cached += len(points) - fresh if self.calls.cache else 0
+            if self.calls.cache:
+                answers = [known.get(key) for key in keys]
         return answers
 
     def _fill(self, answers: list[Answer | None], points: np.ndarray, rows: list[int]) -> None:
