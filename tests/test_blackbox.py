@@ -336,3 +336,18 @@ def test_the_library_prints_nothing_by_itself(capsys):
     gx.Live().say("Live page: here")
     said = capsys.readouterr()
     assert said.out == "" and said.err == "Live page: here\n"
+
+
+@pytest.mark.parametrize("calls", [1, 30], ids=["at once", "later"])
+def test_an_interrupt_that_the_function_raises_itself_ends_the_run(calls):
+    count = 0
+
+    def fun(x):
+        nonlocal count
+        count += 1
+        if count >= calls:
+            raise KeyboardInterrupt
+        return float(x @ x)
+
+    res = gx.minimize(fun, [(-2.0, 2.0)] * 3, "de", population=20, blackbox=True, max_evaluations=600)
+    assert res.stop == "interrupt" and not res.success and count == calls and res.nfev == calls - 1

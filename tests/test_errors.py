@@ -199,7 +199,7 @@ BOUNDS = {
     "equal": ([(0, 1), (2, 2)], r"bounds of variable 1 are equal \(2\)"),
     "infinite": ([(0, np.inf)], r"bounds of variable 0 are \(0.0, inf\).*must be finite"),
     "minus infinite": ([(-np.inf, 0)], r"bounds of variable 0 are \(-inf, 0.0\).*must be finite"),
-    "NaN": ([(0, 1), (np.nan, 1)], r"bounds of variable 1 are \(nan, 1.0\): NaN is not a valid limit"),
+    "NaN": ([(0, 1), (np.nan, 1)], "bounds of variable 1 need a finite lower and upper limit; None or NaN"),
     "one limit None": ([(None, 1)], r"bounds.*variable 0.*(None|nan)"),
     "one pair None": ([(0, 1), None], r"bounds must be numbers.*got \[\(0, 1\), None\]"),
     "text": ("abc", r"bounds must be numbers.*got 'abc'"),
@@ -350,7 +350,10 @@ ARGUMENTS = [
     ({"target": [1.0, 2.0]}, r"target must be a number, got \[1.0, 2.0\] of type list"),
     ({"target": 1j}, r"target must be a number, got 1j of type complex"),
     ({"target": 10**400}, r"target must be a number"),
-    ({"max_evaluations": N - 1}, r"max_evaluations must be at least 8 \(.*population of 8\); got 7"),
+    (
+        {"max_evaluations": N - 1},
+        r"max_evaluations must be at least 8 \(.*population of 8; a smaller population needs fewer\); got 7",
+    ),
     ({"max_evaluations": 100.0}, r"max_evaluations must be a whole number, got 100.0 of type float"),
     ({"max_seconds": 0}, r"max_seconds must be greater than 0, got 0"),
     ({"max_seconds": -2.5}, r"max_seconds must be greater than 0, got -2.5"),
@@ -639,3 +642,29 @@ def test_a_box_too_narrow_for_the_precision_is_refused(name, dtype, width):
     fun = (lambda x: jnp.stack([x[0], 1 - x[0]])) if kind.several_objectives else bowl
     with refused("too narrow"):
         gx.minimize(fun, [(0.0, width), (0.0, 1.0)], kind(population=N), dtype=dtype, generations=3)
+
+
+@pytest.mark.parametrize(
+    ("fun", "match"),
+    [
+        (lambda x: x[0] + x[2], r"fun reads x\[2\], and there are 2 variables, x\[0\] to x\[1\]"),
+        (lambda x: x[-3] ** 2, r"reads x\[-3\]"),
+        (lambda x: jnp.sum(x[jnp.array([0, 5])]), r"reads x\[5\]"),
+        (lambda x: jnp.sum(x[np.array([1, 0, 2])]), r"reads x\[2\]"),
+    ],
+    ids=["beyond", "before", "array", "numpy"],
+)
+def test_a_variable_that_is_not_there_is_not_read_in_silence(fun, match):
+    """JAX would give the last one."""
+    with pytest.raises(gx.InputError, match=match):
+        gx.minimize(fun, [(-1.0, 1.0)] * 2)
+
+
+def test_indices_within_the_box_are_as_they_were():
+    def fun(x):
+        table = jnp.array([3, 4, 5])[jnp.round(x[0]).astype(int)]  # an index that only the run knows
+        return x[-1] ** 2 + x[jnp.array([0, -1])].sum() + x[jnp.argmax(x)] + jnp.sum(x[:5]) + table
+
+    assert np.isfinite(
+        gx.minimize(fun, [(0.0, 1.0)] * 2, algorithm="de", generations=2, population=6, polish=False).fun
+    )

@@ -337,3 +337,29 @@ def test_local_searches_for_each_combination_find_the_optimum(name):
                 if np.asarray(ineq(found.x)).max() < 1e-5:
                     best = min(best, found.fun)
     assert best == pytest.approx(problem.optimum, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "fun",
+    [
+        lambda v: jnp.where(v["metal"] == "zinc", 0.0, 5.0) + v["load"],
+        lambda v: (0.0 if v["metal"] == "zinc" else 5.0) + v["load"],
+        lambda v: jnp.where(v["metal"] != "zinc", 5.0, 0.0) + v["load"],
+    ],
+    ids=["where", "if", "unequal"],
+)
+def test_a_place_is_not_compared_with_a_label_in_silence(fun):
+    """It would never be equal, and the answer be wrong."""
+    box = {"metal": gx.choice("steel", "zinc"), "load": gx.real(0.1, 10)}
+    with pytest.raises(gx.InputError, match=r"compares metal with 'zinc'.*1 for 'zinc'.*blackbox=True"):
+        gx.minimize(fun, box)
+
+
+def test_a_place_is_a_number_that_traced_functions_use_as_they_like():
+    box = {"metal": gx.choice("steel", "zinc"), "load": gx.real(0.1, 10)}
+
+    def fun(v):
+        return jnp.array([5.0, 0.0])[v["metal"]] + v["metal"].astype(float) + v["load"] + (v["metal"] == 1)
+
+    res = gx.minimize(fun, box, generations=30)
+    assert res.named["metal"] == "zinc" and res.fun == pytest.approx(2.1, abs=0.1)

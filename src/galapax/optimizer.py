@@ -18,6 +18,7 @@ from galapax.core.algorithm import Algorithm, Budget
 from galapax.core.checks import flag, reals, short, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape
+from galapax.core.names import counted
 from galapax.core.problem import EQ_TOLERANCE, Problem, as_bounds, check_tolerance
 from galapax.core.record import Record
 from galapax.core.restarts import FOUND, Leg, Past, Restarts, found
@@ -340,7 +341,7 @@ class Optimizer:
 
     @property
     def best(self) -> Result:
-        """The best point told so far.
+        """The best point told so far. `success` is True once searches that began anew have agreed on it.
 
         With several objectives X, F and CV are the survivors' front and x, fun its knee, as in the result of
         `minimize`; without G and H, as the values of constraints are not kept.
@@ -355,9 +356,11 @@ class Optimizer:
         result = copy(before)
         past = self._course.past
         if past:
-            result.message = f"Told {self.generation} generations of {len(past) + 1} searches."
+            told = counted(self.generation, "generation")
+            result.message = f"Told {told} of {counted(len(past) + 1, 'search', 'searches')}."
         result.update(nit=self.generation, nfev=self.nfev, n_failed=self.n_failed)
         result.stop = Stop.TOLERANCE if found(past) >= FOUND else Stop.BUDGET
+        result.success = result.stop is Stop.TOLERANCE and result.feasible
         return result
 
     def _worth(self, result: Result) -> tuple[float, float]:
@@ -377,8 +380,8 @@ class Optimizer:
         result = Result(
             x=x,
             fun=float(parents.fitness[row]) if sound else math.nan,
-            success=sound and violation <= 0,
-            message=f"Told {self.generation} generations." if sound else "No point has a finite value.",
+            success=False,
+            message=f"Told {counted(self.generation, 'generation')}." if sound else "No point has a finite value.",
             stop=Stop.BUDGET,
             nit=self.generation,
             nfev=self.nfev,

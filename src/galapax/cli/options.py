@@ -51,7 +51,14 @@ GagpuConfig = Annotated[
 ]
 
 # how long, how often, from where
-Generations = Annotated[int | None, typer.Option("--generations", "-g", help="Maximum number of generations (1000).")]
+Generations = Annotated[
+    int | None,
+    typer.Option(
+        "--generations",
+        "-g",
+        help="Maximum number of generations (1000; the default algorithm is limited by evaluations).",
+    ),
+]
 Runs = Annotated[int | None, typer.Option("--runs", "-r", help="Independent runs, computed together (1).")]
 RunsOfEach = Annotated[int, typer.Option("--runs", "-r", help="Runs of each setting, or of each pair.")]
 Seed = Annotated[int, typer.Option(help="Random seed; the same seed gives the same run.")]

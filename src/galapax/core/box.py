@@ -107,7 +107,8 @@ def as_bounds(bounds: Any, argument: str = "bounds") -> Bounds:
     for i, (low, high) in enumerate(zip(lower.tolist(), upper.tolist(), strict=True)):
         if np.isnan(low) or np.isnan(high):
             raise InputError(
-                f"{argument} of variable {i} are ({low}, {high}): NaN is not a valid limit; give finite numbers."
+                f"{argument} of variable {i} need a finite lower and upper limit; None or NaN is not one: give the "
+                "widest range that makes sense."
             )
         if np.isinf(low) or np.isinf(high):
             raise InputError(

@@ -50,3 +50,8 @@ def headings(names: Iterable[str]) -> list[str]:
 def for_mathtext(text: str) -> str:
     """Text for a picture: a dollar sign is one, and does not begin a formula."""
     return text.replace("$", r"\$")
+
+
+def counted(count: int, one: str, several: str | None = None) -> str:
+    """ "1 generation", "2 generations"."""
+    return f"{count} {one if count == 1 else several or one + 's'}"

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from galapax.core.names import counted
+
 NEVER = 2**31 - 1
 
 
@@ -51,7 +53,8 @@ class Stop(StrEnum):
             missed = " The target was not reached." if np.isfinite(rules.target) else ""
             generations, evaluations = limits
             if evaluations is not None and generation != generations:
-                return f"Stopped: evaluation limit ({evaluations}) reached after {generation} generations.{missed}"
+                made = counted(generation, "generation")
+                return f"Stopped: evaluation limit ({evaluations}) reached after {made}.{missed}"
             return f"Stopped: generation limit ({generation}) reached.{missed}"
         if self is Stop.STALL and generation < int(rules.stall):
             return f"Stopped: no further progress possible after generation {generation}."

@@ -19,12 +19,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from galapax.core.box import Bounds, Grid, as_bounds
 from galapax.core.checks import finite, reals, short
 from galapax.core.errors import InputError
+from galapax.core.labels import refuse_labels
 from galapax.core.names import one_line
 
 LARGEST = 2**53  # whole numbers up to it are exact in float64
@@ -386,7 +388,11 @@ class Coded(Declared):
     """A user's function as one of genes."""
 
     def __call__(self, x: Any) -> Any:
-        return self.function(self.space.given(self.space.decode(x)))
+        given = self.space.given(self.space.decode(x))
+        if isinstance(given, Mapping) and isinstance(x, jax.core.Tracer):
+            texts = {str(v.name): v.labels for v in self.space.variables if v.kind == "choice" and not v.numeric}
+            refuse_labels(self.function, given, texts)
+        return self.function(given)
 
 
 def is_variables(bounds: Any) -> bool:

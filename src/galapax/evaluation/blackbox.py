@@ -74,6 +74,7 @@ class BlackBox:
         self.missed = np.zeros(0, bool)  # points of the last call that were not reached
         self.n_cached = 0  # points whose values were known
         self.calling = False  # inside the user's code, where Ctrl-C is raised at once
+        self.interrupted = False  # whether it was, or the user's code raised it by itself
         self.first: dict[bytes, Answer] = {}  # what came of the first points, or with `cache` of all
         self._again: dict[bytes, Answer] = {}  # of the generation in which a run ended that goes on now
         self._under_way: tuple[np.ndarray, list[int], list[Answer | None]] | None = None  # points, rows and answers
@@ -203,7 +204,7 @@ class BlackBox:
                     self._tries[row] = 0
                     out[row] = {name: values[0] for name, values in self._raw(points[row][None], answers).items()}
         except KeyboardInterrupt:
-            pass
+            self.interrupted = True
         finally:
             self.calling = False
         return out
@@ -277,6 +278,7 @@ class BlackBox:
                 self._one_by_one(points, rows, made)
             self.calling = False
         except KeyboardInterrupt:
+            self.interrupted = True
             made[:] = self.remote.answers if self.remote is not None else made
         finally:
             self.calling = False

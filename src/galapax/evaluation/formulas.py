@@ -151,7 +151,7 @@ def trace(problem: Problem, dtype: Any, *, maximize: bool = False, vectorized: i
     except Unsure:
         return _traced(problem, dtype, maximize, vectorized)
     sizes = (problem.dim, str(dtype), problem.eq_tolerance, maximize, vectorized)
-    read = (*functions, sizes, settings(), CONFIG.jax_default_matmul_precision)
+    read = (*functions, sizes, settings(), CONFIG.jax_default_matmul_precision, VECTOR_TRIGONOMETRY)
     found = _read.get(read)
     if found is None:
         found = _traced(problem, dtype, maximize, vectorized)

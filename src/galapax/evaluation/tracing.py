@@ -16,6 +16,7 @@ from galapax.core.errors import InputError
 from galapax.core.problem import Function
 from galapax.core.values import Values
 from galapax.evaluation.fit import check_arity
+from galapax.evaluation.indices import check_indices
 from galapax.numerics.devices import CONFIG
 from galapax.numerics.equations import ClosedJaxpr, Jaxpr
 
@@ -60,12 +61,16 @@ def trace_one(name: str, function: Function, dim: int, dtype: Any, vectorized: i
             f"{name} returned a dict, which only a black box may do (blackbox=True); for functions that JAX "
             "compiles give fun, ineq and eq as functions: shared computations are still done only once."
         )
+    if not vectorized:
+        check_indices(name, traced, dim)
     outputs = traced.out_avals
     if not outputs:
         raise InputError(f"{name} returned nothing; it must return a number (is the `return` missing?).")
     for out in outputs:
         if jnp.issubdtype(out.dtype, jnp.complexfloating) or out.dtype == jnp.bool_:
-            raise InputError(f"{name} must return real numbers, got {out.dtype}; convert the value to a float.")
+            what = "the value to be minimised" if name == "fun" else "what must be 0" if name == "eq" else ""
+            what = what or "what must be at most 0 (1 - x[0] for x[0] >= 1)"
+            raise InputError(f"{name} must return real numbers, got {out.dtype}: return {what}.")
     return traced, _count(name, [tuple(o.shape) for o in outputs], vectorized)
 
 

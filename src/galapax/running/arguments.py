@@ -132,8 +132,7 @@ def spread_of(given: Any, blackbox: bool, vectorized: Any, runs: int, islands: A
     ):
         if wrong:
             raise InputError(f"spread=True lets all devices evaluate one population, and {instead}: leave spread out.")
-    count = len(devices.several())
-    return count if count > 1 else 0
+    return len(devices.several())
 
 
 def engine_named(given: Any) -> str:

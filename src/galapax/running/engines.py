@@ -34,7 +34,8 @@ def choice(task: Task, clock: Clock) -> Choice:
     if asked == "xla":
         return Choice("xla", "as asked")
     if task.spread:
-        return Choice("xla", f"{task.spread} devices share the population")
+        several = f"{task.spread} devices share the population" if task.spread > 1 else "one device: nothing to spread"
+        return Choice("xla", several)
     if task.islands is not None:
         if asked != "auto":
             raise InputError(

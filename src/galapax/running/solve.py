@@ -268,6 +268,8 @@ def _notifier(
             raise EvaluationError(
                 f"fun or a constraint returned NaN or inf at {failed} of the {state.nfev} points evaluated so far."
             )
+        if box is not None and box.interrupted:
+            return Stop.INTERRUPT
         if box is not None and box.halted:
             return Stop.WORKERS
         if task.on_failure is None and failed and not np.isfinite(track.best).any():

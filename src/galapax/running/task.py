@@ -140,7 +140,7 @@ class Task:
             with_x=self.history == "x",
             resamples=RESAMPLES if self.on_failure == "resample" else 0,
             only_codes=self.problem.space is not None and bool(self.problem.space.discrete.all()),
-            spread=self.spread,
+            spread=self.spread if self.spread > 1 else 0,
         )
 
 
@@ -314,9 +314,10 @@ def assembled(
     if restarts is not None or not bound[0].steady:  # without a limit, too, so that the same program serves
         rules = rules._replace(evaluations=math.inf if most is None else most)
     if most is not None and rules.evaluations is not None:
-        whole(most, "max_evaluations", evaluations, f"the first generation needs {evaluations} evaluations")
+        least = f"the first generation needs {evaluations} evaluations; a smaller population needs fewer"
+        whole(most, "max_evaluations", evaluations, least)
     elif most is not None:
-        least = f"one generation evaluates the population of {population}"
+        least = f"one generation evaluates the population of {population}; a smaller population needs fewer"
         if repairs:
             least = f"one generation needs {evaluations} evaluations for the population of {population}"
         limit = min(limit, whole(max_evaluations, "max_evaluations", evaluations, least) // evaluations)
