@@ -22,7 +22,7 @@ def two(x):
     return jnp.stack([jnp.sum(x**2), jnp.sum((x - 1) ** 2)])
 
 out = {"devices": len(jax.local_devices())}
-for name, fun, population in (("de", bumpy, 50), ("cmaes", bumpy, 13), ("nsga2", two, 24)):
+for name, fun, population in (CASE,):
     call = {"algorithm": name, "population": population, "generations": 12, "polish": False}
     programs.clear()
     by_all = gx.minimize(fun, [(-4.0, 5.5)] * 6, spread=True, **call)
@@ -39,10 +39,20 @@ print(json.dumps(out))
 """
 
 
-def test_each_device_evaluates_its_part_and_the_run_is_the_same():
+@pytest.mark.parametrize(
+    "case",
+    [
+        '"de", bumpy, 50',
+        pytest.param('"cmaes", bumpy, 13', marks=pytest.mark.slow),
+        pytest.param('"nsga2", two, 24', marks=pytest.mark.slow),
+    ],
+    ids=["de", "cmaes", "nsga2"],
+)
+def test_each_device_evaluates_its_part_and_the_run_is_the_same(case):
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
     environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, check=True, capture_output=True, text=True)
+    code = SCRIPT.replace("CASE", f"({case})")
+    done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
     out = json.loads(done.stdout.splitlines()[-1])
     assert out.pop("devices") == 4
     for name, found in out.items():

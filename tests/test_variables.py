@@ -363,3 +363,20 @@ def test_a_place_is_a_number_that_traced_functions_use_as_they_like():
 
     res = gx.minimize(fun, box, generations=30)
     assert res.named["metal"] == "zinc" and res.fun == pytest.approx(2.1, abs=0.1)
+
+
+def test_a_black_box_with_few_points_is_called_once_with_each():
+    """Where all points can be remembered, unless the user wants them again."""
+    points = []
+
+    def fun(v):
+        points.append((v["n"], v["metal"], v["on"]))
+        return -float(v["n"]) + 2.0 * (v["metal"] == "zinc") + v["on"]
+
+    box = {"n": gx.integer(0, 3), "metal": gx.choice("steel", "zinc"), "on": gx.flag()}
+    res = gx.minimize(fun, box, blackbox=True, generations=20)
+    assert len(points) == len(set(points)) <= 16 and res.fun == -3.0 and res.n_cached > 0
+    assert gx.problems.get("gear_train").space.combinations == 49**4
+    points.clear()
+    gx.minimize(fun, box, "de", population=8, blackbox=True, generations=5, cache=False)
+    assert len(points) == 40

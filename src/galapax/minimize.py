@@ -60,7 +60,7 @@ def minimize(
     workers: int | None = None,
     timeout: float | None = None,
     retries: int = 0,
-    cache: bool = False,
+    cache: bool | None = None,
     asynchronous: bool = False,
     threads: int | None = None,
     spread: bool = False,
@@ -126,7 +126,8 @@ def minimize(
         executor (a pool, Dask's client.get_executor(), mpi4py.futures), or a function that creates one. Both imply
         blackbox=True; the run is the same as without them.
     timeout: seconds for one evaluation, with workers or executor. retries: how many times to retry a failed one.
-    cache: never evaluate the same point twice; `result.n_cached` counts the points found in the cache.
+    cache: never call a black box twice with the same point; `result.n_cached` counts the points found in the cache. By
+        default where there are at most 100 000 points: integers, choices and switches alone.
     asynchronous: with DE and workers or executor, create the next candidate as soon as one is evaluated, so that no
         worker waits for the slowest. Such a run cannot be repeated.
     threads: number of threads that compute the runs of an ensemble on a CPU; by default one per core that the process

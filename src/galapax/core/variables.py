@@ -203,6 +203,12 @@ class Space:
         return np.array([v.discrete for v in self.variables])
 
     @property
+    def combinations(self) -> float:
+        """How many points there are; inf with a real variable."""
+        first, last = self._codes
+        return float(np.prod(last - first + 1.0)) if self.discrete.all() else math.inf
+
+    @property
     def plain(self) -> bool:
         """Whether genes, x and what functions get are all the same."""
         return not self.named and not any(v.discrete or v.log for v in self.variables)

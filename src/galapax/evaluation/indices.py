@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from galapax.core.errors import InputError
@@ -16,7 +17,7 @@ def check_indices(name: str, program: ClosedJaxpr, dim: int) -> None:
     known = {
         var: np.asarray(const)
         for var, const in zip(program.jaxpr.constvars, program.consts, strict=True)
-        if np.issubdtype(getattr(const, "dtype", object), np.integer) or getattr(const, "dtype", None) == np.bool_
+        if jnp.issubdtype(const.dtype, jnp.integer) or const.dtype == bool
     }
     (x,) = program.jaxpr.invars
 

@@ -57,6 +57,8 @@ def _check_calls(task: Task) -> int:
     _check_host(f"the calls of one generation of {task.population} points take", each, "a smaller population")
     if task.calls.cache and task.rules.generations != NEVER and task.max_seconds is None:
         points = task.total * task.population * int(task.rules.generations)
+        if task.problem.space is not None:
+            points = int(min(points, task.problem.space.combinations))
         needed = points * (CACHED + 8 * task.problem.dim)
         _check_host(f"a cache of {points} points takes", needed, "cache=False, or fewer runs or generations")
     return max(1, devices.host_memory() // (2 * each))

@@ -47,6 +47,7 @@ from galapax.running.arguments import (
 from galapax.running.calls import check_asynchronous, checked_calls, is_called
 from galapax.running.memory import check_memory, check_population
 
+REMEMBERED = 100_000  # points, if there are no more: a black box is not called twice with one
 MOST_EVALUATIONS = 1_000_000  # of a run that nothing limits, unless that are fewer generations than these
 FEWEST_GENERATIONS = 1000
 
@@ -206,7 +207,7 @@ def prepare(
     workers: Any = None,
     timeout: Any = None,
     retries: Any = 0,
-    cache: Any = False,
+    cache: Any = None,
     asynchronous: Any = False,
     **options: Any,
 ) -> Task:
@@ -219,6 +220,9 @@ def prepare(
         solver.check()
     check_policy(on_failure)
     blackbox = is_called(blackbox, executor, workers)
+    if cache is None:
+        few = problem.space is not None and problem.space.combinations <= REMEMBERED
+        cache = blackbox and few and asynchronous is False
     calls = checked_calls(blackbox, executor, workers, timeout, retries, cache, asynchronous)
     if calls.asynchronous:
         check_asynchronous(solvers, on_failure, vectorized, cache, options)
