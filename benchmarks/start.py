@@ -13,8 +13,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from typing import Any
+
+from cores import least
 
 IMPORTS = """
 from time import perf_counter
@@ -24,17 +25,6 @@ between = perf_counter()
 import galapax
 print(between - start, perf_counter() - between)
 """
-
-
-def least(call: Callable[[], Any], rounds: int) -> float:
-    """Milliseconds."""
-    call()
-    taken = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        call()
-        taken.append(time.perf_counter() - start)
-    return 1e3 * min(taken)
 
 
 def started(command: list[str], folder: str) -> tuple[float, str]:
@@ -84,7 +74,7 @@ def calling(rounds: int) -> None:
     ):
         if times == 1 and jax.default_backend() == "cpu":  # minutes there
             continue
-        print(f"{what:<44}{least(call, times):>8.1f} ms", flush=True)
+        print(f"{what:<44}{1e3 * least(call, times):>8.1f} ms", flush=True)
 
 
 def main() -> None:
