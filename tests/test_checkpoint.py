@@ -413,7 +413,7 @@ def test_what_a_callback_raises_comes_with_the_result_so_far(tmp_path):
 def test_what_a_callback_raises_in_a_sweep_comes_with_the_whole_study_so_far():
     def callback(progress):
         done.append(progress)
-        if done[-1].generation < done[max(0, len(done) - 2)].generation:  # the second population has begun
+        if len(done) > 1 and done[-1].generation <= done[-2].generation:  # the second population has begun
             raise RuntimeError("no more paper")
 
     done = []

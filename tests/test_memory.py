@@ -52,7 +52,8 @@ def test_snapshots_and_black_boxes_that_do_not_fit_are_refused_before_the_run(mo
     monkeypatch.setattr(devices, "host_memory", lambda: 10**7)
     monkeypatch.setattr(devices, "free_memory", lambda: 10**7)
     with pytest.raises(gx.InputError, match=r"snapshots of 1 x 1000 individuals take 29.8 GiB and 9.5 MiB"):
-        gx.minimize(bowl, BOX, "de", population=1000, generations=10**6, snapshots=range(1, 10**6))
+        gx.minimize(bowl, BOX, "de", population=1000, generations=10**6, snapshots=range(1, 10**6),
+                    dtype="float64")  # fmt: skip
     with pytest.raises(gx.InputError, match="one run with a population of 1000000 needs"):
         gx.minimize(calls.append, BOX, "de", population=10**6, generations=2, blackbox=True)
     with pytest.raises(gx.InputError, match=r"calls of one generation of 30000 points take 29.2 MiB .*smaller pop"):
