@@ -208,7 +208,7 @@ def black_box(task: Task, known: BlackBox | None = None) -> Iterator[BlackBox | 
         remote=None if known is None else known.remote,
     )
     if known is not None:
-        box.first = known.first
+        box.first, box.given, box.interrupted = dict(known.first), dict(known.first), known.interrupted
     try:
         yield box
     except Discovered:  # its workers serve the next attempt
