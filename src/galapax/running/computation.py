@@ -121,7 +121,7 @@ class Computation:
         """
         runs, before = min(self.together, self.task.total), self.width
         if begun or processes.together() or self.task.blackbox or runs == 1:
-            raise InputError(too_large(before, self.task.population, error)) from error
+            raise InputError(too_large(min(runs, before), self.task.population, error, begun)) from error
         if runs > before and not isinstance(error, OutOfMemory):
             self.fit = runs // 2
         else:
