@@ -161,7 +161,9 @@ def cubin_of(source: str, capability: tuple[int, int]) -> bytes:
     library = _nvrtc()
     major, minor = ctypes.c_int(), ctypes.c_int()
     library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
-    options = [f"--gpu-architecture=sm_{capability[0]}{capability[1]}", "--std=c++17", "-default-device"]
+    options = [f"--gpu-architecture=sm_{capability[0]}{capability[1]}", "--std=c++17", "-default-device",
+               # quotients and roots to two units in the last place, as XLA's
+               "--prec-div=false", "--prec-sqrt=false"]  # fmt: skip
     about = f"{major.value}.{minor.value} {options} {source}"
     folder = default_folder()
     file = None if folder is None else folder / "kernels" / f"{hashlib.sha256(about.encode()).hexdigest()}.cubin"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from galapax.engines.fused.graph import Node, Region, reach
-from galapax.engines.fused.rules import ELEMENTWISE, HEAVY, REDUCTIONS, RUNNING
+from galapax.engines.fused.rules import ELEMENTWISE, HEAVY, LONG, REDUCTIONS, RUNNING
 
 SMALL = 6  # numbers that every thread keeps for itself, in registers
 SEVERAL = 20  # sums over many elements that all threads make in one pass
@@ -388,7 +388,7 @@ def effort(roots: list[Node], stored: set[int]) -> float:
     """About how many operations a loop over these roots takes in all."""
     cone = _cone(roots, stored)
     steps = max((reduced_length(n) for n in cone if not reduces(n)), default=1)
-    own = sum(8.0 if n.op in HEAVY else 1.0 for n in cone if n.op in ELEMENTWISE and n.size > 1)
+    own = sum(max(1.0, _weight(n)) for n in cone if n.op in ELEMENTWISE and n.size > 1)
     outputs = max((r.size for r in roots if reduces(r)), default=1)
     size = max(r.inputs[0].size // r.size if reduces(r) else r.size for r in roots)
     return size * own * steps * outputs
@@ -428,6 +428,8 @@ def _costs(order: list[Node], stored: set[int], wanted: set[int] | None = None) 
 def _weight(node: Node) -> float:
     if node.op in HEAVY:
         return 8.0
+    if node.op in LONG:
+        return float(LONG[node.op])
     return 0.0 if node.op in SHAPING or node.op in ("slice", "literal") or node.size <= 1 else 1.0
 
 

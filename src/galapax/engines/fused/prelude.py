@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from galapax.engines.fused.drawn import DRAWN
+
 HEAD = r"""
 #ifdef __CUDACC__
 #define FN static __device__ __forceinline__
@@ -384,6 +386,7 @@ PRELUDE = "".join(
         _whole("u64", "u64", "u64", 0, "0.0", "18446744073709551615.0", "0", "18446744073709551615ULL"),
         _FLOAT.replace("_S(", "_f32(").replace("T ", "float "),
         _FLOAT.replace("_S(", "_f64(").replace("T ", "double "),
+        DRAWN,
         _HOST_ERF_INV,
         _REDUCE,
         _BEST,
