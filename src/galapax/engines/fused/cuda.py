@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from galapax.engines.fused.graph import NotFusible
-from galapax.engines.fused.program import COUNTER, Form, Text
+from galapax.engines.fused.program import Form, Text
 from galapax.engines.fused.regions import CLUSTER
 from galapax.numerics import devices
 from galapax.numerics.cache import default_folder
@@ -234,7 +234,7 @@ class CudaKernel:
         with self._lock:
             start = None if times is None else self.cuda.event(context.stream)
             if self.text.team > CLUSTER:
-                self.cuda.clear(memory, COUNTER, context.stream)
+                self.cuda.clear(memory, self.text.cleared, context.stream)
             self.cuda.launch(
                 self._function, runs * self.text.team, self.text, context.stream,
                 packed, ctypes.c_int(runs), ctypes.c_void_p(memory),

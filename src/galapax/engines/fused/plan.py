@@ -378,6 +378,11 @@ def _cone(roots: list[Node], stored: set[int]) -> list[Node]:
     return [n for n in reach(roots, inputs_of) if n in roots or n.number not in stored]
 
 
+def needs(root: Node, other: Node, stored: set[int]) -> bool:
+    """Whether a loop over a root computes another one on the way."""
+    return other in _cone([root], stored)
+
+
 def inner_length(roots: list[Node], stored: set[int], least: int) -> int:
     """The longest sum, of at least so many steps, that a loop over these roots makes on the way."""
     lengths = [reduced_length(n) for n in _cone(roots, stored) if n.op in REDUCTIONS and not reduces(n)]
