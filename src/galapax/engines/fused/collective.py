@@ -9,93 +9,25 @@ from galapax.engines.fused.graph import Node, NotFusible
 from galapax.engines.fused.moves import clamped
 from galapax.engines.fused.places import Index, Ref
 from galapax.engines.fused.plan import domain
-from galapax.engines.fused.ranges import span
-from galapax.engines.fused.rules import RUNNING, SHORT, STORED, combine, ctype, neutral
+from galapax.engines.fused.rules import RUNNING, SHORT, STORED
+from galapax.engines.fused.running import write_running
 
 if TYPE_CHECKING:
     from galapax.engines.fused.regions import Regions
 
 LOCAL = 2**17  # comparisons that every block of a team rather makes itself
 SORTED = 4096  # more are not ranked by comparing all pairs
-AT_ONCE = 4  # numbers of a running sum that a thread reads before it goes on
-ROWS = 4  # running sums that are made in one pass
 
 
 def write_collective(e: Regions, node: Node) -> None:
     if node.op in RUNNING:
-        _scanned(e, node)
+        write_running(e, node)
     elif node.op == "sort":
         _sorted(e, node)
     elif node.op == "cholesky":
         _factored(e, node)
     else:
         _scattered(e, node)
-
-
-def _scanned(e: Regions, node: Node) -> None:
-    """Running sums: each warp adds up a piece, learns what comes before it, and adds up again."""
-    axis = node.params["axis"]
-    if node.kind == "bool":
-        raise NotFusible(f"{node.op} of truth values")
-    local = node.size <= e.own
-    target = e.buffer(node.size, node.kind, local)
-    e.unseen = True
-    n, rest = node.shape[axis], (*node.shape[:axis], *node.shape[axis + 1 :])
-    e.widest = max(e.widest, n * e.team if local else n)
-    if math.prod(rest) <= ROWS:
-        _pieces(e, node, target, [e.spread(i, rest) for i in range(math.prod(rest))], local)
-    else:
-        i = e.name("o")
-        with e.scope(f"for (int {i} = 0; {i} < {math.prod(rest)}; {i}++)"):
-            _pieces(e, node, target, [e.spread(Ref(i, len(e.scopes) - 1), rest)], local)
-    e.barrier(local)
-    e.know(node, target)
-
-
-def _pieces(e: Regions, node: Node, target: str, rows: list[tuple[Index, ...]], local: bool) -> None:
-    given, axis, n = node.inputs[0], node.params["axis"], node.shape[node.params["axis"]]
-    operation, kind = RUNNING[node.op], ctype(node.kind)
-    what, none, alone = f"{operation}_{SHORT[node.kind]}", neutral(operation, node.kind), int(local)
-    slots = [e.part() for _ in rows]
-    sums, befores = ([e.name("s") for _ in rows] for _ in range(2))
-    bounds = span(given)
-    run = "run_bit_i32" if node.kind == "int32" and operation == "add" and bounds == (0, 1) else f"run_{what}"
-    if len(rows) == 1 and math.prod(node.shape) > n:  # the next row must not meet what this one still reads
-        e.line("BLOCK_BARRIER" if local or e.team == 1 else "BARRIER")
-
-    def values(here: str) -> list[tuple[tuple[Index, ...], Ref]]:
-        """The elements at a place of each row, in the present scope."""
-        place = e.variable("int32", f"{n - 1} - {here}" if node.params["reverse"] else here, len(e.scopes) - 1)
-        index = [(*r[:axis], place, *r[axis:]) for r in rows]
-        return [(i, e.at(given, i)) for i in index]
-
-    for total in sums:
-        e.line(f"{kind} {total} = {none};")
-    k = e.name("k")
-    with e.scope(f"for (int {k} = PIECE({n}, {alone}) + OWN; {k} < PIECE_END({n}, {alone}); {k} += STEP)"):
-        for total, (_, value) in zip(sums, values(k), strict=True):
-            e.line(f"{total} = {combine(operation, node.kind, total, value.text)};")
-    for total, slot in zip(sums, slots, strict=True):
-        e.line(f"PIECE_GIVE({what}, {total}, {slot});")
-    e.line("BLOCK_BARRIER")
-    if e.team > 1 and not local:
-        for number, slot in enumerate(slots):
-            e.line(f"PASS({what}, {none}, {slot}, {number});")
-        e.barrier()
-    for before, slot in zip(befores, slots, strict=True):
-        e.line(f"{kind} {before} = PIECE_BEFORE({what}, {none}, {slot}, {alone});")
-    k, times = e.name("k"), AT_ONCE if n > AT_ONCE * 1024 else 1
-    with e.scope(f"for (int {k} = PIECE({n}, {alone}); {k} < PIECE_END({n}, {alone}); {k} += {times} * STEP)"):
-        found = []
-        for more in range(times):  # read first, and written afterwards, as the compiler keeps their order
-            place = e.name("k")
-            e.line(f"const int {place} = {k} + {more} * STEP + OWN;")
-            found.append((place, values(f"({place} < {n} ? {place} : {n - 1})")))
-        for place, row in found:
-            for before, (index, value) in zip(befores, row, strict=True):
-                total = e.name("s")
-                e.line(f"const {kind} {total} = {run}(&{before}, {place} < {n} ? {value.text} : {none});")
-                e.store(target, node, index, Ref(total, len(e.scopes) - 1), f"if ({place} < PIECE_END({n}, {alone})) ")
 
 
 def _sorted(e: Regions, node: Node) -> None:

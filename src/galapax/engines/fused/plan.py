@@ -234,7 +234,7 @@ def _level(root: Node, roots: set[int], level: dict[int, int], done: set[int]) -
     own, axes = loop_shape(root), axes_of(root)
     found = 0
     seen: set[tuple[int, tuple[int, ...] | None]] = set()
-    stack = [(n, None if apart else axes if reduces(root) else _through(root, n, axes)) for n in inputs(root)]
+    stack = [(n, None if apart else axes if reduces(root) else through(root, n, axes)) for n in inputs(root)]
     while stack:
         node, along = stack.pop()
         if (node.number, along) in seen or node.number in done:
@@ -247,11 +247,11 @@ def _level(root: Node, roots: set[int], level: dict[int, int], done: set[int]) -
             same = along == axes_of(node) and loop_shape(node) == own and not (collective(node) or reduces(node))
             found = max(found, level[node.number] + (0 if apart or same else 1))
             continue
-        stack.extend((n, None if along is None else _through(node, n, along)) for n in inputs(node))
+        stack.extend((n, None if along is None else through(node, n, along)) for n in inputs(node))
     return found
 
 
-def _through(node: Node, given: Node, axes: tuple[int, ...]) -> tuple[int, ...] | None:
+def through(node: Node, given: Node, axes: tuple[int, ...]) -> tuple[int, ...] | None:
     """The axes of an input along which an element's place is the same as along these axes of the node."""
     op, params, found = node.op, node.params, None
     if op in ELEMENTWISE:

@@ -6,6 +6,10 @@ from galapax.engines.fused.drawn import DRAWN
 from galapax.engines.fused.together import TOGETHER
 
 HEAD = r"""
+/* elements that threads share out: how often is known when it is compiled, so that a short loop is none */
+#define TURNS(n, step) (((n) + (step) - 1) / (step))
+#define SHARED_OUT(i, n, first, step) for (int i = (first), turn_##i = 0; \
+    turn_##i < TURNS(n, step) && ((n) % (step) == 0 || i < (n)); turn_##i++, i += (step))
 #ifdef __CUDACC__
 #define FN static __device__ __forceinline__
 typedef unsigned int u32;
@@ -44,10 +48,6 @@ FN void team_barrier() {
 #define BARRIER team_barrier();
 #endif
 #define GROUP(g) (g)
-/* how often is known when it is compiled, so that a short loop is none */
-#define TURNS(n, step) (((n) + (step) - 1) / (step))
-#define SHARED_OUT(i, n, first, step) for (int i = (first), turn_##i = 0; \
-    turn_##i < TURNS(n, step) && ((n) % (step) == 0 || i < (n)); turn_##i++, i += (step))
 #define LOOP(i, n) SHARED_OUT(i, n, THREAD, THREADS)
 #define LOOP_BACK(i, n) SHARED_OUT(i, n, THREADS - 1 - THREAD, THREADS)
 #define LOOP_BY(i, n, k) for (int i = THREAD; i < (n); i += (k) * THREADS)

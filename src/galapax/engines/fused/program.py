@@ -168,7 +168,7 @@ def _generations(
         writer.rounds = graph.top
         if columns <= 4 * SMALL:
             writer.late = {n.number for n in reach([row], inputs_of)} - {n.number for n in reach(outputs, inputs_of)}
-        writer.write(graph.top, [*outputs, row], loop.targets(outputs))
+        writer.write(graph.top, [*outputs, row], loop.targets(outputs), loop.turning(outputs))
         if columns <= 4 * SMALL:
             values = [writer.at(row, writer.spread(c, row.shape)).text for c in range(columns)]
             stores = " ".join(f"history[{c}LL * RUNS] = {v};" for c, v in enumerate(values))
@@ -234,7 +234,8 @@ def _read(writer: Regions) -> list[str]:
         if found and line.count(found[1]) == 1:
             stores.setdefault(found[1], []).append(number)
     unread = {name for name, places in stores.items() if words[name] == len(places)}
-    gone = {number for name in unread for number in stores[name]}
+    unread |= {b.name for b in writer.buffers if not words[b.name]}
+    gone = {number for name in unread for number in stores.get(name, ())}
     writer.buffers = [b for b in writer.buffers if b.name not in unread]
     return [line for number, line in enumerate(lines) if number not in gone]
 

@@ -11,6 +11,7 @@ from galapax.engines.fused.collective import write_collective
 from galapax.engines.fused.control import write_control
 from galapax.engines.fused.emit import Buffer, Emitter, known_by
 from galapax.engines.fused.graph import Node, Region
+from galapax.engines.fused.inplace import last_reader
 from galapax.engines.fused.places import Index, Ref
 from galapax.engines.fused.plan import (
     CONTROL,
@@ -69,6 +70,7 @@ class Regions(Emitter):
         self.rounds: Region | None = None  # the region of a generation, whose number in this chunk is `g`
         self.met = 0  # reductions, by their places, that meet at a number in memory
         self.late: set[int] = set()  # what only a generation's row of history needs
+        self.stays: dict[str, Node] = {}  # arrays that are changed where they are, and what they were
         self._done: set[int] = set()
         self._written: set[tuple[int, str]] = set()
 
@@ -95,9 +97,20 @@ class Regions(Emitter):
         self.places[node.number] = place
         self._done.add(node.number)
 
-    def write(self, region: Region, outputs: list[Node], targets: dict[int, list[str]]) -> None:
-        """Write what it takes to know these outputs. targets: arrays for some of them, {number of the node: names}."""
+    def write(
+        self,
+        region: Region,
+        outputs: list[Node],
+        targets: dict[int, list[str]],
+        turning: Sequence[tuple[Node, str, Node]] = (),
+    ) -> None:
+        """Write what it takes to know these outputs. targets: arrays for some of them, {number of the node: names}.
+
+        turning: what a round changes, as it was, where that lies, and as it becomes: where it can, it is changed there.
+        """
         plan = planned(region, outputs, set(targets) - self._done, self._done, self.team)
+        turns = {new.number: (old, place, last_reader(plan, outputs, old, new)) for old, place, new in turning}
+        waited: list[int] = []  # barriers before the end of each level
         if self.team > 1 or self.many > SEVERAL:  # a few threads that wait for each other lose more by branches
             self.rare |= plan.rare
         for level in plan.levels:
@@ -108,10 +121,12 @@ class Regions(Emitter):
             local = [self._apart(roots[0]) or self._local(roots) for roots in loops]
             alone = [r for roots, own in zip(loops, local, strict=True) if own for r in roots if reduces(r)]
             for number, roots in enumerate(loops):
+                self._in_place(roots, local[number], turns, waited, targets)
                 self._loop(loop_shape(roots[0]), roots, targets, totals, local[number], back=number % 2 == 1)
             ways = {r.number: self._way(r, region, r in alone) for r in reductions}
             give(self, reductions, slots, totals)
             pass_on(self, reductions, slots, ways)
+            waited.append(self.barriers)
             if loops:
                 self.barrier(all(local))
             take(self, reductions, slots, totals, ways)
@@ -122,6 +137,24 @@ class Regions(Emitter):
             for name in targets.get(node.number, ()):
                 if (node.number, name) not in self._written:
                     self.copy(node, name)
+
+    def _in_place(
+        self,
+        roots: list[Node],
+        local: bool,
+        turns: dict[int, tuple[Node, str, int | None]],
+        waited: list[int],
+        targets: dict[int, list[str]],
+    ) -> None:
+        """Have a loop change what it can where it is."""
+        if local or self._group(loop_shape(roots[0]), roots, local) > 1:
+            return
+        for root in roots:
+            old, place, last = turns.get(root.number, (None, "", None))
+            if old is None or last is None or (last >= 0 and waited[last] >= self.barriers):
+                continue
+            targets[root.number] = [place]
+            self.stays[place] = old
 
     def _way(self, root: Node, region: Region, alone: bool) -> str:
         """How the threads of a team learn a reduction, see reductions.py."""
@@ -161,6 +194,15 @@ class Regions(Emitter):
         flat = self.flat(index, node.shape)
         place = flat if isinstance(flat, int) else flat.text
         self.line(f"{test}{name}[{place}] = ({STORED[node.kind]}){value.text};")
+
+    def _changes(self, name: str, root: Node, index: Sequence[Index]) -> str:
+        """When an element has to be written: not where it stays what it was."""
+        old = self.stays.get(name)
+        if old is None or root.op != "select_n" or len(root.inputs) != 3 or old not in root.inputs[1:]:
+            return ""
+        which = root.inputs[0]
+        test = self.at(which, tuple(index) if which.shape else ())
+        return f"if ({'' if root.inputs[1] is old else '!'}{test.text}) "
 
     def _local(self, roots: list[Node]) -> bool:
         """Whether every block of a team rather does all of a loop itself than wait for the others."""
@@ -267,7 +309,7 @@ class Regions(Emitter):
                     self.scopes[-1].known[known_by(root, here)] = value
             # at the end, so that the compiler may read ahead: it cannot tell which arrays are others
             for name, root, here, value in stores:
-                self.store(name, root, here, value, first)
+                self.store(name, root, here, value, first or self._changes(name, root, here))
         for root, names in written.values():
             self._written.update((root.number, name) for name in names)
             self.know(root, names[0])

@@ -179,12 +179,14 @@ FN int take_##N(const char *at) { return *(const int *)at; }
 _SCAN = r"""
 /* running sums: each warp has a piece of a row, 32 numbers at a time; alone: each block makes all of it for itself */
 #ifdef __CUDACC__
-#define PIECES(n, alone) ((((n) - 1) / ((alone) ? BLOCK : THREADS) + 1) * 32)
-#define PIECE(n, alone) (((alone) ? WARP : MEMBER * WARPS + WARP) * PIECES(n, alone))
-#define PIECE_END(n, alone) min((n), PIECE(n, alone) + PIECES(n, alone))
-#define STEP 32
-#define OWN LANE
+#define PIECE_TURNS(n, alone) (((n) - 1) / ((alone) ? BLOCK : THREADS) + 1)
+#define OVER_PIECE(turn, k, n, alone) for (int turn = 0, k = \
+    (((alone) ? WARP : MEMBER * WARPS + WARP) * PIECE_TURNS(n, alone)) * 32 + LANE; \
+    turn < PIECE_TURNS(n, alone); turn++, k += 32)
+#define HOLDS(n, alone) (PIECE_TURNS(n, alone) <= 16)
+#define HELD(n, alone) (HOLDS(n, alone) ? PIECE_TURNS(n, alone) : 1)
 #define PIECE_GIVE(N, x, n) give_##N(x, ROOM(n))
+#define PIECE_GIVE_BITS(N, x, n) if (LANE == 0) ((int *)ROOM(n))[WARP] = x
 #define PIECE_BEFORE(N, none, n, alone) before_##N(none, ROOM(n), TEAM_ROOM(n), alone)
 #define SCAN(T, OP, N) \
 FN T run_##N(T *before, T x) { \
@@ -197,21 +199,21 @@ FN T before_##N(T none, const char *at, const char *team_at, int alone) { \
     if (TEAM > 1 && !alone && MEMBER) before = gather_##N(none, team_at, MEMBER); \
     T ahead = LANE < WARP ? ((const T *)at)[LANE] : none; \
     return WARPS > 1 ? OP(before, whole_##N(ahead)) : before; }
-/* of zeros and ones */
-FN int run_bit_i32(int *before, int x) {
-    u32 all = __ballot_sync(0xffffffffu, x);
+FN u32 ballot(int x) { return __ballot_sync(0xffffffffu, x); }
+FN int run_bits(int *before, u32 all) {
     int here = *before + __popc(all & (0xffffffffu >> (31 - LANE)));
     *before += __popc(all);
     return here; }
 #else
-#define PIECE(n, alone) 0
-#define PIECE_END(n, alone) (n)
-#define STEP 1
-#define OWN 0
+#define OVER_PIECE(turn, k, n, alone) for (int turn = 0, k = 0; k < (n); k++)
+#define HOLDS(n, alone) 0
+#define HELD(n, alone) 1
 #define PIECE_GIVE(N, x, n)
+#define PIECE_GIVE_BITS(N, x, n)
 #define PIECE_BEFORE(N, none, n, alone) none
 #define SCAN(T, OP, N) FN T run_##N(T *before, T x) { *before = OP(*before, x); return *before; }
-FN int run_bit_i32(int *before, int x) { *before += x; return *before; }
+FN u32 ballot(int x) { return (u32)x; }
+FN int run_bits(int *before, u32 all) { *before += (int)all; return *before; }
 #endif
 """
 
