@@ -340,7 +340,9 @@ def _stored(order: list[Node], stored: set[int]) -> set[int]:
             or reduced_length(node) > ROW
         ):
             stored.add(node.number)
-    _costs(order, stored, wanted)
+    # what a loop or a branch reads is worth it, however little it takes
+    inside = {n.number for n in order if n.op not in SHAPING and any(u.op in CONTROL for u in users[n.number])}
+    _costs(order, stored, wanted | inside)
     return stored
 
 

@@ -131,6 +131,4 @@ def take(e: Regions, reductions: list[Node], slots: Slots, totals: dict[int, Tot
                 text = f"{way}TAKE_BEST({_name(root)}, {slot}, {place})"
             e.line(f"const {ctype(root.kind)} {names[-1]} = {text};")
         e.know(root, names)
-    met = [slot for r in reductions if ways[r.number] == MET for slot in slots[r.number]]
-    if met:  # for the next generation, in the other of its two places, which all have read
-        e.line("FIRST { " + " ".join(f"UNMEET({slot});" for slot in met) + " }")
+    e.unmet += [slot for r in reductions if ways[r.number] == MET for slot in slots[r.number]]

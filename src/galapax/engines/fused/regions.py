@@ -47,7 +47,6 @@ LOCAL_SIZE = (2**12, 2**15)  # and numbers that it rather adds up or moves itsel
 GROUPED = 1024  # threads that loops with sums are spread over
 THREADS = 1024  # of a block at most
 SPLIT = 8  # steps of a sum that threads of a team share
-LINE = 8  # numbers side by side that memory gives at once
 SEVERAL = 8  # runs that share a processor; more keep it busy, so that less work is less time
 CLUSTER = 16  # blocks that have a barrier of their own; more meet at a counter in memory
 
@@ -69,6 +68,7 @@ class Regions(Emitter):
         self.unseen = False  # whether something was written since the last one
         self.rounds: Region | None = None  # the region of a generation, whose number in this chunk is `g`
         self.met = 0  # reductions, by their places, that meet at a number in memory
+        self.unmet: list[int] = []  # those of them to be cleared before the next barrier
         self.late: set[int] = set()  # what only a generation's row of history needs
         self.stays: dict[str, Node] = {}  # arrays that are changed where they are, and what they were
         self._done: set[int] = set()
@@ -82,6 +82,9 @@ class Regions(Emitter):
 
     def barrier(self, local: bool = False) -> None:
         """All threads of a run, or of a block, wait for each other."""
+        if not local and self.unmet:  # for the next generation, in the other of two places, which all have read
+            self.line("FIRST { " + " ".join(f"UNMEET({slot});" for slot in self.unmet) + " }")
+            self.unmet = []
         self.line("BLOCK_BARRIER" if local and self.team > 1 else "BARRIER")
         if not local or self.team == 1:
             self.barriers += 1
@@ -256,11 +259,9 @@ class Regions(Emitter):
     def _group(self, shape: tuple[int, ...], roots: list[Node], local: bool) -> int:
         """How many threads share an element of a loop that makes sums."""
         length, size = inner_length(roots, self._done, self.split), math.prod(shape)
-        group, room = 1, GROUPED * (1 if local else self.team)
-        least = 1 if local or self.team == 1 else LINE  # threads that read a piece of memory together
-        while 2 * group <= min(32, length if self.team > 1 else length // 2) and (
-            2 * group * size <= room or 2 * group <= min(least, length // 2)
-        ):
+        wide = any(root.kind == "float64" for root in roots)  # a thread of a large block has too few registers for these
+        group, room = 1, GROUPED // (2 if wide else 1) // self.many * (1 if local else self.team)
+        while 2 * group <= min(32, length if self.team > 1 else length // 2) and 2 * group * size <= room:
             group *= 2
         return group
 
