@@ -286,6 +286,8 @@ WHOLE_RUNS = [
     *((name, problem, "float64") for name in CONSTRAINED for problem in ("g05", "g07", "g11")),
     ("de", "g07", "float32"),
     ("lsrtde", "ackley", "float64"),
+    ("lshade", "rastrigin", "float64"),
+    ("jso", "g07", "float64"),
 ]
 QUICK = {("fep", "rastrigin", "float32")}
 
@@ -353,7 +355,7 @@ def test_fused_says_why_it_cannot_be():
 
 
 def test_an_engine_that_does_not_exist_is_refused():
-    with pytest.raises(gx.InputError, match="engine must be one of 'auto', 'xla', 'fused'"):
+    with pytest.raises(gx.InputError, match="engine must be one of 'auto', 'fast', 'xla', 'fused'"):
         run("warp")
 
 
@@ -370,7 +372,7 @@ def test_islands_are_not_fused():
 @needs_cc
 def test_a_primitive_without_a_rule_is_named_to_the_user():
     with pytest.raises(
-        gx.InputError, match=r'engine="native" cannot make this run: the primitive fft.*engine="auto" can'
+        gx.InputError, match=r'engine="native" cannot make this run: the primitive fft.*engine="fast" or "auto" can'
     ):
         run("native", fun=lambda x: jnp.abs(jnp.fft.fft(x))[0])
 

@@ -83,7 +83,7 @@ def bits(key: Array, shape: tuple[int, ...]) -> Array:
     if math.prod(shape) > 2**32:
         raise InputError(f"one draw gives at most 2**32 random words; shape {shape} needs more.")
     x = _positions(shape) * _U32(0x9E3779B9) + key[0]
-    return drawn_word(x, jnp.broadcast_to(key[1], shape))
+    return drawn_word(x, jnp.broadcast_to(key[1], shape) if devices.whole() else key[1])
 
 
 @named

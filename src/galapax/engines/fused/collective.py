@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from galapax.engines.fused.graph import Node, NotFusible
 from galapax.engines.fused.moves import clamped
-from galapax.engines.fused.places import Index, Ref
+from galapax.engines.fused.places import Index
 from galapax.engines.fused.plan import domain
 from galapax.engines.fused.rules import RUNNING, SHORT, STORED
 from galapax.engines.fused.running import write_running
@@ -108,10 +108,10 @@ def _scattered(e: Regions, node: Node) -> None:
         where = f"{target}[{flat if isinstance(flat, int) else flat.text}]"
         if node.op == "scatter":
             action = f"{where} = ({STORED[node.kind]}){value.text};"
-        elif node.kind in ("float32", "float64", "int32", "uint32"):
-            action = f"ATOMIC_ADD(&{where}, {value.text});"
+        elif node.kind in ("int32", "uint32") or (node.op == "scatter-add" and node.kind in ("float32", "float64")):
+            action = f"ATOMIC_{node.op.removeprefix('scatter-').upper()}(&{where}, {value.text});"
         else:
-            raise NotFusible(f"scatter-add of {node.kind}")
+            raise NotFusible(f"{node.op} of {node.kind}")
         e.line(f"if ({' && '.join(tests) or '1'}) {action}")
     e.barrier(local)
     e.know(node, target)

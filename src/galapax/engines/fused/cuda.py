@@ -49,7 +49,8 @@ class Cuda:
         self.capability = (self._attribute(_MAJOR), self._attribute(_MINOR))
         self.shared, self.processors = self._attribute(_SHARED), self._attribute(_PROCESSORS)
         if self.capability < OLDEST:
-            raise NotFusible(f"the GPU has compute capability {self.capability}, and fused kernels need {OLDEST}")
+            own, oldest = (".".join(map(str, version)) for version in (self.capability, OLDEST))
+            raise NotFusible(f"the GPU has compute capability {own}, and fused kernels need {oldest}")
 
     def _check(self, code: int) -> None:
         if code:

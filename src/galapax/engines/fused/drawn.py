@@ -1,7 +1,7 @@
 """C of the library's own random numbers, and sines and cosines in single precision, written by hand.
 
-What a program says step by step (numerics/random.py) is here one function, with the device's quick logarithm, square root
-and quotient where their error is below that of the result: normal numbers have seven digits in either.
+What a program says step by step (numerics/random.py) is here one function, with the device's quick logarithm, square
+root and quotient where their error is below that of the result: normal numbers have seven digits in either.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ from galapax.engines.fused.places import Index, Ref
 from galapax.engines.fused.plan import WRITTEN_OUT, reduced_length
 from galapax.engines.fused.rules import ELEMENTWISE, REDUCTIONS, RUNNING, SHORT, combine, ctype, literal, neutral
 
-
 MOVED = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "slice", "gather", "rev"}
 
 
@@ -232,7 +231,9 @@ class Emitter:
 
     def _base(self, node: Node) -> str | None:
         """The array in memory whose elements a node only moves."""
-        while node.number not in self.places and node.op in MOVED and "FILL" not in str(node.params.get("mode")).upper():
+        while node.number not in self.places and node.op in MOVED:
+            if "FILL" in str(node.params.get("mode")).upper():
+                return None
             node = node.inputs[0]
         place = self.places.get(node.number)
         return place if isinstance(place, str) and node.op != "given" else None

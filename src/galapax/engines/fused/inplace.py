@@ -1,8 +1,8 @@
 """Which arrays a round of a loop may change where they are, instead of writing the next ones beside them.
 
 That holds where nobody reads an element any more once it is written: earlier readers are on the other side of a
-barrier, and in the loop that writes it only the thread that does so reads it. Then a half of the memory suffices, and an
-element that stays as it was need not be written at all.
+barrier, and in the loop that writes it only the thread that does so reads it. Then a half of the memory suffices, and
+an element that stays as it was need not be written at all.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from galapax.engines.fused.plan import Plan, axes_of, collective, inputs, length
 
 
 def last_reader(plan: Plan, outputs: list[Node], old: Node, new: Node) -> int | None:
-    """The last level before the one that writes `new` that reads `old`, -1 if none does; None if it must stay beside."""
+    """The last level that reads `old` before the one that writes `new`, -1 if none; None if they must lie apart."""
     roots = {root.number: level for level, every in enumerate(plan.levels) for root in every}
     if new.number not in roots or collective(new) or reduces(new) or new.op == "fresh":
         return None

@@ -28,6 +28,7 @@ TOGETHER = 12  # arrays that one thread puts side by side
 # operations that all threads of a block make while it waits once for itself, and for other blocks
 WAIT = (2**12, 2**16)
 CONTROL = {"while", "scan", "cond"}
+SCATTERS = {"scatter", "scatter-add", "scatter-max", "scatter-min"}
 BASE = {"given", "carried", "counter", "literal"}
 SHAPING = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose"}
 
@@ -64,11 +65,7 @@ def collective(node: Node) -> bool:
     """Whether making it takes barriers of its own."""
     if node.op in RUNNING:
         return node.shape[node.params["axis"]] > SCANNED
-    return (
-        node.op in CONTROL
-        or node.op in ("sort", "cholesky")
-        or (node.op in ("scatter", "scatter-add") and not single(node))
-    )
+    return node.op in CONTROL or node.op in ("sort", "cholesky") or (node.op in SCATTERS and not single(node))
 
 
 def domain(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -203,9 +200,7 @@ def _levels(order: list[Node], stored: set[int], done: set[int]) -> list[list[No
 
 def _barriers(levels: list[list[Node]]) -> int:
     """How often all threads wait for each other."""
-    each = [
-        {"sort": 2, "scatter": 1, "scatter-add": 1}.get(n.op, 2) for level in levels for n in level if collective(n)
-    ]
+    each = [1 if n.op in SCATTERS else 2 for level in levels for n in level if collective(n)]
     return sum(each) + sum(any(not collective(n) for n in level) for level in levels)
 
 

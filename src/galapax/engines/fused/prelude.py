@@ -73,6 +73,8 @@ FN double ninv_f64(double x) { return erfinv(x); }
 FN int clz_u32(u32 x) { return __clz((int)x); }
 FN int popcount_u32(u32 x) { return __popc(x); }
 #define ATOMIC_ADD(p, v) atomicAdd(p, v)
+#define ATOMIC_MAX(p, v) atomicMax(p, v)
+#define ATOMIC_MIN(p, v) atomicMin(p, v)
 #else
 #include <math.h>
 #include <string.h>
@@ -102,6 +104,8 @@ FN double from_bits_f64(u64 x) { double y; memcpy(&y, &x, 8); return y; }
 FN u32 clz_u32(u32 x) { return x ? (u32)__builtin_clz(x) : 32; }
 FN u32 popcount_u32(u32 x) { return (u32)__builtin_popcount(x); }
 #define ATOMIC_ADD(p, v) (*(p) += (v))
+#define ATOMIC_MAX(p, v) (*(p) = *(p) > (v) ? *(p) : (v))
+#define ATOMIC_MIN(p, v) (*(p) = *(p) < (v) ? *(p) : (v))
 #endif
 #define LEAST_i32 (-2147483647 - 1)
 #define MOST_i32 2147483647
@@ -154,6 +158,7 @@ FN float ninv_f32(float y) { return (float)ninv_f64(y); }
 FN float erf_inv_f32(float x) { return ninv_f32(x); }
 FN double erf_inv_f64(double x) { return ninv_f64(x); }
 """
+
 
 def _whole(kind: str, short: str, unsigned: str, signed: int, low: str, high: str, lowest: str, highest: str) -> str:
     text = _WHOLE.replace("LOWEST", lowest).replace("HIGHEST", highest).replace("SIGNED", str(signed))

@@ -225,7 +225,7 @@ def _threads(writer: Regions) -> tuple[int, int]:
 
 
 def _read(writer: Regions) -> list[str]:
-    """The lines without what writes arrays that nobody reads: a loop's own values were at hand where they were needed."""
+    """The lines without those that write arrays which nobody reads: a loop's own values were at hand in it."""
     lines = writer.scopes[0].lines
     words = Counter(re.findall(r"\bb\d+\b", "\n".join(lines)))
     stores: dict[str, list[int]] = {}

@@ -20,8 +20,6 @@ from galapax.engines.fused.plan import (
     domain,
     effort,
     inner_length,
-    lengths,
-    loop_axes,
     loop_shape,
     needs,
     planned,
@@ -183,9 +181,8 @@ class Regions(Emitter):
         """Roots whose sums threads share, and others: all threads that share a sum would compute these again."""
         sums = [inner_length([r], self._done, self.split) > 1 for r in roots]
         parts = [[r for r, s in zip(roots, sums, strict=True) if s == which] for which in (True, False)]
-        if not all(parts) or any(needs(a, b, self._done) or needs(b, a, self._done) for a, b in itertools.product(*parts)):
-            return [roots]
-        return parts
+        tied = any(needs(a, b, self._done) or needs(b, a, self._done) for a, b in itertools.product(*parts))
+        return parts if all(parts) and not tied else [roots]
 
     def copy(self, node: Node, name: str) -> None:
         with self.over(domain(node.shape)) as index:
@@ -259,7 +256,7 @@ class Regions(Emitter):
     def _group(self, shape: tuple[int, ...], roots: list[Node], local: bool) -> int:
         """How many threads share an element of a loop that makes sums."""
         length, size = inner_length(roots, self._done, self.split), math.prod(shape)
-        wide = any(root.kind == "float64" for root in roots)  # a thread of a large block has too few registers for these
+        wide = any(root.kind == "float64" for root in roots)  # for which a large block has too few registers
         group, room = 1, GROUPED // (2 if wide else 1) // self.many * (1 if local else self.team)
         while 2 * group <= min(32, length if self.team > 1 else length // 2) and 2 * group * size <= room:
             group *= 2

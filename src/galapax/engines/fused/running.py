@@ -6,6 +6,7 @@ A short piece is kept in registers. Of zeros and ones a warp knows 32 at once, a
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from galapax.engines.fused.graph import Node, NotFusible
@@ -72,11 +73,11 @@ class _Rows:
             e.line(f"{kind} {before} = PIECE_BEFORE({self.what}, {self.none}, {slot}, {int(self.local)});")
         self._over(self._again)
 
-    def _over(self, each: object) -> None:
+    def _over(self, each: Callable[[str, str], None]) -> None:
         """A loop of each warp over its piece, 32 numbers in a turn; those beyond the end are `none`."""
         e, k, turn = self.e, self.e.name("k"), self.e.name("q")
         with e.scope(f"OVER_PIECE({turn}, {k}, {self.about})"):
-            each(k, turn)  # type: ignore[operator]
+            each(k, turn)
 
     def _values(self, k: str) -> tuple[list[tuple[Index, ...]], list[str]]:
         """The elements at a place of each row: where, and what."""

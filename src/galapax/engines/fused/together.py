@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 _REDUCE = r"""
-/* a reduction: each warp gives its part; in a team a block adds up its parts and passes them on; then every thread takes
-   the whole. A block of one warp knows it at once. reductions.py says which way is taken when. */
+/* a reduction: each warp gives its part; in a team a block adds up its parts and passes them on; then every thread
+   takes the whole. A block of one warp knows it at once. reductions.py says which way is taken when. */
 #define PART (16 * WARPS)
 #define TEAM_PART (16 * TEAM)
 #define ROOM(n) (parts + (n) * PART)
