@@ -4,6 +4,8 @@
 What is generated for a GPU and for the host is the same text but for a few macros, so most can be tested without one.
 """
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -307,6 +309,41 @@ def test_every_algorithm_makes_the_run_that_xla_makes(name, problem, dtype):
     np.testing.assert_allclose(native.runs.x, xla.runs.x, rtol=close, atol=close * scale)
     np.testing.assert_allclose(native.runs.history.best, xla.runs.history.best, rtol=close, atol=1e-6)
     np.testing.assert_allclose(native.runs.history.mean, xla.runs.history.mean, rtol=close, atol=1e-6)
+
+
+def rounds(step):
+    """What five rounds make of two arrays."""
+    return lambda a, b: jax.lax.scan(lambda both, _: (step(*both), both[0][3]), (a, b), None, length=5)
+
+
+CHANGES = {
+    "its own elements": lambda a, b: (jnp.where(b > 0, a, b + 1), b * 0.5 - a),
+    "others of itself": lambda a, b: (a[::-1] * 0.5 + a, b),
+    "others that are changed besides": lambda a, b: (jnp.where(b > 0, a, b), a[::-1] + b),
+    "sums": lambda a, b: (a - jnp.mean(a) + b, jnp.minimum(b, jnp.max(a))),
+    "both in turn": lambda a, b: (b, a + 0.5),
+    "drawn ones": lambda a, b: (a[jnp.argsort(b)] + 0.1, jnp.where(a > b, a, b)),
+}
+
+
+@needs_cc
+@pytest.mark.parametrize("step", CHANGES.values(), ids=CHANGES)
+def test_what_is_changed_where_it_is_was_read_before(step):
+    agree(rounds(step), *(DRAWS.normal(size=(2, 50)).astype(np.float32)))
+
+
+@needs_cc
+def test_numbers_at_which_blocks_meet_are_cleared_in_each_generation(monkeypatch):
+    """On the host no blocks meet, so it is the text that tells."""
+    texts, kernel_of = [], engine.kernel_of
+    monkeypatch.setattr(engine, "kernel_of", lambda *about: texts.append(about[1]) or kernel_of(*about))
+    monkeypatch.setattr(engine, "Form", lambda: program.Form(132))
+    run("native", "fep", gx.problems.get("rastrigin"), dtype="float32", generations=1, population=5000)
+    body = texts[-1].body
+    loop = body[body.index("for (; g < count") : body.index("for (; g < rows")]
+    met = re.findall(r"\bMEET\(.*, (\d+), \d+\);", loop)
+    assert len(met) > 15  # how many reach each score, among others
+    assert sorted(met) == sorted(re.findall(r"\bUNMEET\((\d+)\);", loop))
 
 
 FORMS = {"cluster": (16, 1), "grid": (132, 1), "many": (1, 32)}

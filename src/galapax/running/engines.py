@@ -13,7 +13,7 @@ from galapax.engines.search import Search
 from galapax.engines.xla import Xla
 from galapax.running.task import Task
 
-PAYS = 2**21  # numbers, individuals by variables, of a run up to which one kernel is faster (docs/fused.md)
+PAYS = 2**22  # numbers, individuals by variables, of a run up to which one kernel is faster (docs/fused.md)
 
 
 class Choice(NamedTuple):

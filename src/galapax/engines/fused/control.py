@@ -93,6 +93,7 @@ class Carried:
             if isinstance(place, str) and out is not node and place not in e.stays:
                 t = e.name("p")
                 e.line(f"{{ {STORED[node.kind]} *{t} = {place}; {place} = {other}; {other} = {t}; }}")
+        e.clear_met()
         # what a round wrote is seen already, and no array is written again before all have read it
         if e.unseen or e.looked or e.barriers < 2:
             e.barrier()

@@ -80,13 +80,18 @@ class Regions(Emitter):
 
     def barrier(self, local: bool = False) -> None:
         """All threads of a run, or of a block, wait for each other."""
-        if not local and self.unmet:  # for the next generation, in the other of two places, which all have read
-            self.line("FIRST { " + " ".join(f"UNMEET({slot});" for slot in self.unmet) + " }")
-            self.unmet = []
+        if not local:
+            self.clear_met()
         self.line("BLOCK_BARRIER" if local and self.team > 1 else "BARRIER")
         if not local or self.team == 1:
             self.barriers += 1
             self.unseen = self.looked = False
+
+    def clear_met(self) -> None:
+        """For the next generation: the other of two places of each reduction, which all have read."""
+        if self.unmet:
+            self.line("FIRST { " + " ".join(f"UNMEET({slot});" for slot in self.unmet) + " }")
+        self.unmet = []
 
     def part(self) -> int:
         """Where the warps leave their parts of a reduction: the number of a place."""
