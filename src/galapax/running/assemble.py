@@ -30,6 +30,8 @@ from galapax.results.result import History, Result, Runs
 from galapax.running.task import Task
 from galapax.version import __version__
 
+LOOKED_AT = 20  # points, from which it is odd that all have the same value
+
 
 class Answers:
     """What is worked out about the answers of a task after its runs: constraints, in float64, and derived quantities.
@@ -179,7 +181,7 @@ def result_of(
         x=task.decoded(answer.x),
         fun=answer.fun,
         success=bool(success[best] and len(x) == task.runs),
-        message=_message(task, total, best, stop, float(violation[best]), answer.front),
+        message=_message(task, total, best, stop, float(violation[best]), answer.front) + _flat(history),
         stop=stop,
         nit=int(track.generations[best]),
         nfev=int(runs.nfev.sum()),
@@ -363,6 +365,17 @@ def _message(task: Task, total: Outcome, best: int, stop: Stop, violation: float
                 "hypervolume."
             )
     return why
+
+
+def _flat(history: History | None) -> str:
+    """What to say where no value differs from another."""
+    if history is None or history.best.ndim > 2 or int(np.max(history.nfev)) < LOOKED_AT:
+        return ""
+    found = np.isfinite(history.worst)
+    values = np.concatenate([history.best[found], history.worst[found]])
+    if not len(values) or (values != values[0]).any():
+        return ""
+    return f" All values found are {values[0]:g}: check that the objective depends on x."
 
 
 def settings_of(task: Task) -> dict[str, Any]:
