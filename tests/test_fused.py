@@ -332,14 +332,20 @@ def test_what_is_changed_where_it_is_was_read_before(step):
     agree(rounds(step), *(DRAWS.normal(size=(2, 50)).astype(np.float32)))
 
 
+def text_of_fep(monkeypatch, *form):
+    """The text of a large population, spread over blocks so."""
+    texts, kernel_of = [], engine.kernel_of
+    with monkeypatch.context() as patched:
+        patched.setattr(engine, "kernel_of", lambda *about: texts.append(about[1]) or kernel_of(*about))
+        patched.setattr(engine, "Form", lambda: program.Form(*form))
+        run("native", "fep", gx.problems.get("rastrigin"), dtype="float32", generations=1, population=5000)
+    return texts[-1]
+
+
 @needs_cc
 def test_numbers_at_which_blocks_meet_are_cleared_in_each_generation(monkeypatch):
     """On the host no blocks meet, so it is the text that tells."""
-    texts, kernel_of = [], engine.kernel_of
-    monkeypatch.setattr(engine, "kernel_of", lambda *about: texts.append(about[1]) or kernel_of(*about))
-    monkeypatch.setattr(engine, "Form", lambda: program.Form(132))
-    run("native", "fep", gx.problems.get("rastrigin"), dtype="float32", generations=1, population=5000)
-    body = texts[-1].body
+    body = text_of_fep(monkeypatch, 132).body
     loop = body[body.index("for (; g < count") : body.index("for (; g < rows")]
     met = re.findall(r"\bMEET\(.*, (\d+), \d+\);", loop)
     assert len(met) > 15  # how many reach each score, among others
@@ -432,11 +438,14 @@ def test_on_a_gpu_the_fused_run_is_the_one_that_xla_makes(name):
     np.testing.assert_allclose(fused.runs.history.best[:, :5], xla.runs.history.best[:, :5], rtol=1e-3)
 
 
-def test_kernels_compile_for_gpus_old_and_new():
+@needs_cc
+def test_kernels_compile_for_gpus_old_and_new(monkeypatch):
     try:
         cuda._nvrtc()
     except NotFusible as error:
         pytest.skip(str(error))
+    for form, capability in (((132,), (7, 5)), ((132,), (9, 0)), ((16,), (9, 0)), ((1, 32), (8, 0))):
+        assert cuda.cubin_of(text_of_fep(monkeypatch, *form).source, capability)[:4] == b"\x7fELF"
     text = program.of_function(jax.make_jaxpr(crossing)(TABLE.astype("f"), WHOLE))
     for capability in ((7, 5), (8, 0), (9, 0)):
         assert cuda.cubin_of(text.source, capability)[:4] == b"\x7fELF"
