@@ -387,6 +387,29 @@ def test_over_many_runs_the_outcomes_are_distributed_alike():
     assert abs(ranks.sum() - 200 * 401 / 2) < 3 * deviation
 
 
+@needs_cc
+def test_a_function_of_the_user_is_not_taken_for_one_of_the_library_s():
+    @jax.jit
+    def mixed(x):
+        return x + jnp.uint32(1)
+
+    agree(mixed, np.arange(5, dtype=np.uint32))
+
+
+@needs_cc
+def test_what_is_drawn_is_one_operation():
+    def drawn(key):
+        numbers = [random.normal(key, (40,), "float32"), random.cauchy(key, (40,), "float32")]
+        return [*numbers, random.integers(key, (40,), 7), random.integers(key, (40,), 70_000), random.fold(key, 3)]
+
+    key = random.run_keys(5, 0, 1)[0]
+    with devices.written_for("gpu"):
+        text = program.of_function(jax.make_jaxpr(drawn)(key))
+        agree(drawn, key)
+    for name in ("drawn_word(", "normal_number(", "cauchy_number(", "high_product(", "mixed("):
+        assert f" = {name}" in text.body
+
+
 # which engine
 
 

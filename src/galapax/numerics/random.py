@@ -35,12 +35,21 @@ SINE = (-0.5893668625312104, 2.549796991096748, -5.167708662234951, 3.1415926489
 COSINE = (0.2314160538443768, -1.3350561237814162, 4.058707765386778, -4.934802170217705, 0.9999999999785565)
 
 
+NAMED = "galapax: "
+
+
 def named(function: Callable[..., Array]) -> Callable[..., Array]:
     """A function of numbers, element by element, that keeps its name in the program of a fused kernel.
 
-    There it is one operation, written by hand (engines/fused/drawn.py); elsewhere nothing is changed.
+    There it is one operation, written by hand (engines/fused/drawn.py); elsewhere nothing is changed. No function of a
+    user can have that name.
     """
-    whole = jax.jit(function)
+
+    def own(*arguments: Array) -> Array:
+        return function(*arguments)
+
+    own.__name__ = own.__qualname__ = NAMED + function.__name__
+    whole = jax.jit(own)
 
     @wraps(function)
     def called(*arguments: Array) -> Array:

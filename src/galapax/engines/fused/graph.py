@@ -12,10 +12,10 @@ import numpy as np
 
 from galapax.engines.fused import ranges
 from galapax.numerics.equations import ClosedJaxpr, Jaxpr, Literal
+from galapax.numerics.random import NAMED
 
 INLINED = {"jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "custom_jvp_call", "custom_vjp_call",
            "custom_vjp_call_jaxpr"}  # fmt: skip
-DRAWN = {"drawn_word", "mixed", "high_product", "normal_number", "cauchy_number"}  # as numerics/random.py names them
 SAME = {"copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision"}
 PLAIN_REDUCTIONS = {"reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor"}
 FRESH = {"while", "scan", "cond", "carried", "counter", "given", "fresh"}  # never the same as another
@@ -148,8 +148,8 @@ class Graph:
     def _equation(self, equation: Any, given: list[Node]) -> list[Node]:
         name, params = equation.primitive.name, equation.params
         avals = [v.aval for v in equation.outvars]
-        if params.get("name") in DRAWN and all(n.shape == avals[0].shape for n in given):
-            return [self.node(params["name"], given, avals[0].shape, avals[0].dtype)]
+        if str(params.get("name")).startswith(NAMED) and all(n.shape == avals[0].shape for n in given):
+            return [self.node(params["name"].removeprefix(NAMED), given, avals[0].shape, avals[0].dtype)]
         if name in INLINED:
             nested = params.get("jaxpr") or params.get("call_jaxpr") or params.get("fun_jaxpr")
             if isinstance(nested, ClosedJaxpr):
