@@ -224,10 +224,11 @@ def test_fresh_functions_with_fresh_numbers_leave_no_more_files(folder):
         where = jnp.full(3, shift)
         return gx.minimize(lambda x: shift * jnp.sum((x - where) ** 2), BOX, "de", generations=2, polish=False)
 
+    programs.clear()
     call(0.25), call(0.5)
     files = kept(folder)
     assert files
-    for shift in (0.75, 1.0, 1.25):
+    for shift in (0.75, 1.5, 1.25):  # a factor of 1 would be another formula
         call(shift)
         programs.clear()
     assert kept(folder) == files
