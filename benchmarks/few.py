@@ -3,8 +3,9 @@
     python benchmarks/few.py [--dim 5] [--instances 1 2 3]
 
 Prints the mean over the 24 functions of log10(f - f_opt) after so many evaluations, and in how many of the runs the
-default was ahead of and behind each other method: `cmaes` that restarts, pycma's BIPOP, and scipy's Nelder-Mead from
-random starts with a first simplex of a fifth of the box. Needs pycma, on whose functions all run (pip install cma).
+default was ahead of and behind each other method: `cmaes` that restarts, pycma's BIPOP, and from random starts scipy's
+Nelder-Mead with a first simplex of a fifth of the box, Powell, and L-BFGS-B, whose finite differences count as
+evaluations. Needs pycma, on whose functions all run (pip install cma).
 """
 
 from __future__ import annotations
@@ -52,7 +53,23 @@ def nelder_mead(fun: Any, dim: int, seed: int) -> None:
         minimize(fun, x, method="Nelder-Mead", bounds=[(-5, 5)] * dim, options=options | {"fatol": 1e-8})
 
 
-METHODS = {"default": ours(None), "cmaes": ours("cmaes"), "pycma": pycma, "Nelder-Mead": nelder_mead}
+def scipys(method: str) -> Callable[..., None]:
+    def run(fun: Any, dim: int, seed: int) -> None:
+        random = np.random.default_rng(seed)
+        while True:
+            minimize(fun, random.uniform(-4, 4, dim), method=method, bounds=[(-5, 5)] * dim)
+
+    return run
+
+
+METHODS = {
+    "default": ours(None),
+    "cmaes": ours("cmaes"),
+    "pycma": pycma,
+    "Nelder-Mead": nelder_mead,
+    "Powell": scipys("Powell"),
+    "L-BFGS-B": scipys("L-BFGS-B"),
+}
 
 
 def precisions(method: Callable[..., None], function: int, instance: int, dim: int) -> list[float]:

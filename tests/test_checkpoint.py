@@ -179,7 +179,7 @@ def process(name, file, slow=0.0):
 
 
 def ended(process):
-    _, said = process.communicate(timeout=300)
+    _, said = process.communicate(timeout=3600)
     assert process.returncode == 0, said
 
 

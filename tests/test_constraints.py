@@ -427,3 +427,23 @@ def test_the_front_of_a_float32_run_tells_its_violation_in_float64():
     exact = np.maximum([float(large_scale(x)) for x in res.X], 0)
     np.testing.assert_allclose(res.CV, exact, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(res.G[:, 0], [float(large_scale(x)) for x in res.X], rtol=1e-9)
+
+
+def test_few_evaluations_get_a_smaller_population():
+    """Of the default alone; 64 individuals have no time to evolve in two hundred evaluations."""
+
+    def population(**options):
+        found = gx.minimize(gx.problems.get("g06"), polish=False, tolerance=0, **options)
+        return found.settings["hyperparameters"]["population"]
+
+    assert population(max_evaluations=200) == 8 and population(max_evaluations=800) == 20
+    assert population(max_evaluations=200, population=30) == 30
+    assert population(generations=2) == population(generations=2, max_evaluations=10**6) == 64
+    assert population(algorithm="epsilon_de", max_evaluations=200) == 64
+
+
+@pytest.mark.slow
+def test_few_evaluations_come_further_with_it():
+    few = {"runs": 30, "max_evaluations": 200, "polish": False}
+    own, other = (gx.minimize(gx.problems.get("g06"), a, **few).runs for a in (None, "epsilon_de"))
+    assert own.feasible.sum() >= 20 > 5 >= other.feasible.sum()

@@ -220,6 +220,21 @@ def test_the_files_used_last_are_kept(folder, monkeypatch):
     assert [file.name for file in kept(folder)] == ["2.program", "3.program"]
 
 
+def test_fresh_functions_with_fresh_numbers_leave_no_more_files(folder):
+    def call(shift):
+        where = jnp.full(3, shift)
+        return gx.minimize(lambda x: shift * jnp.sum((x - where) ** 2), BOX, "de", generations=2, polish=False)
+
+    programs.clear()
+    call(0.25), call(0.5)
+    files = kept(folder)
+    assert files
+    for shift in (0.75, 1.5, 1.25):  # a factor of 1 would be another formula
+        call(shift)
+        programs.clear()
+    assert kept(folder) == files
+
+
 def test_switched_off(folder):
     cache.disable()
     assert [evaluated()[1], evaluated()[1]] == [False, False] and not folder.exists()
