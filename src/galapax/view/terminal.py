@@ -73,9 +73,8 @@ def _answer(result: Result) -> Table:
         table.add_row("best known", f"{known:.10g}", "", "")
     table.add_section()
     for i, name in list(enumerate(problem.variable_names()))[:SHOWN]:
-        table.add_row(
-            escape(problem.with_unit(name)), escape(problem.show(i, result.x[i])), *map(escape, problem.limits(i))
-        )
+        ends = ("", "") if problem.choices(i) else problem.limits(i)  # choices without an order have no bounds
+        table.add_row(escape(problem.with_unit(name)), escape(problem.show(i, result.x[i])), *map(escape, ends))
     if problem.dim > SHOWN:
         table.add_row("…", f"{problem.dim - SHOWN} more", "", "")
     for name, value in result.get("derived", {}).items() if np.ndim(result.fun) == 0 else ():
