@@ -118,6 +118,8 @@ def test_a_forgotten_sum_is_asked_about():
     box = [(-1, 1)] * 3
     with pytest.warns(UserWarning, match="returns 3 numbers, as many as there are variables.*Was a sum forgotten"):
         gx.minimize(lambda x: x**2, box, **QUICK)
+    with pytest.warns(UserWarning, match="Was a sum forgotten"):
+        gx.minimize(lambda x: np.asarray(x) ** 2, box, blackbox=True, **QUICK)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         gx.minimize(gx.Problem(lambda x: x**2, box, objectives=["a", "b", "c"]), **QUICK)

@@ -41,5 +41,5 @@ class Entries(griffe.Extension):
 
     def on_instance(self, *, obj: Any, **_: Any) -> None:
         if not obj.is_alias and obj.docstring is not None:
-            names = {name for name in getattr(obj, "members", {})} | {p.name for p in getattr(obj, "parameters", ())}
+            names = set(getattr(obj, "members", {})) | {p.name for p in getattr(obj, "parameters", ())}
             obj.docstring.value = listed(single(obj.docstring.value, names))

@@ -153,9 +153,10 @@ def result_of(
         answer = _single(task, answers, x[best], fun[best], nothing)
     violation[best] = violation[best] if answer.violation is None else answer.violation
     feasible = found & (violation <= 0)
-    success = _success(task, total, feasible)
-    stop = total.stopped or of_code(int(track.reason[best]))
     history = _history(task, total)
+    flat = _flat(history, len(x))
+    success = _success(task, total, feasible & ~flat | (track.reason == CODES[Stop.TARGET]) & feasible)
+    stop = total.stopped or of_code(int(track.reason[best]))
     runs = Runs(
         number=task.first_run + np.arange(len(x)),
         x=task.decoded(x),
@@ -179,7 +180,7 @@ def result_of(
         x=task.decoded(answer.x),
         fun=answer.fun,
         success=bool(success[best] and len(x) == task.runs),
-        message=_message(task, total, best, stop, float(violation[best]), answer.front),
+        message=_message(task, total, best, stop, float(violation[best]), answer.front) + _said_of(flat, best, fun),
         stop=stop,
         nit=int(track.generations[best]),
         nfev=int(runs.nfev.sum()),
@@ -284,6 +285,19 @@ def _success(task: Task, total: Outcome, feasible: np.ndarray) -> np.ndarray:
     """Which runs ended because they had found what they were to find: the target, or without one, convergence."""
     wanted = Stop.TARGET if task.rules.target > -math.inf else Stop.TOLERANCE
     return (total.track.reason == CODES[wanted]) & feasible
+
+
+def _flat(history: History | None, runs: int) -> np.ndarray:
+    """Which runs (R,) saw one and the same value everywhere, as far as their history tells: so they chose nothing."""
+    if history is None or history.best.ndim > 2 or not history.best.shape[-1]:
+        return np.zeros(runs, bool)
+    first = history.best[:, :1]
+    return np.all((history.best == first) & (history.worst == first), axis=1) & np.isfinite(first[:, 0])
+
+
+def _said_of(flat: np.ndarray, best: int, fun: np.ndarray) -> str:
+    value = f" Every point has the same value ({float(fun[best]):g})" if flat[best] else ""
+    return value and f"{value}: does the objective depend on x?"
 
 
 def _knees(x: np.ndarray, fronts: list[Front], sign: float) -> tuple[np.ndarray, np.ndarray]:

@@ -129,8 +129,9 @@ def _runs(result: Result) -> Table:
     return table
 
 
-def study_tables(study: Study) -> RenderableType:
-    """The tables of a sweep or a comparison."""
+def study_tables(study: Study, bold: bool = True) -> RenderableType:
+    """The tables of a sweep or a comparison. bold: whether there are bold letters; a star marks the best else."""
+    star, where = ("", "in bold") if bold else (" *", "marked *")
     parts: list[RenderableType] = []
     for grid in grids(study):
         table = Table(title=grid.title, title_justify="left", title_style="bold", header_style="bold", box=SIMPLE_HEAD)
@@ -138,8 +139,9 @@ def study_tables(study: Study) -> RenderableType:
         for i, name in enumerate(grid.header):
             table.add_column(name, justify="right" if i else "left")
         for row in grid.rows:
-            table.add_row(*(Text(cell.text, style="bold green" if cell.bold else "") for cell in row))
-        parts += [table, Text(grid.note, style="dim")]
+            best = ((f"{cell.text}{star}", "bold green") if cell.bold else (cell.text, "") for cell in row)
+            table.add_row(*(Text(*cell) for cell in best))
+        parts += [table, Text(grid.note.replace("in bold", where), style="dim")]
     whole = all(len(all_runs(r)) == r.settings["runs"] for r in study.results) and "Stopped" not in study.message
     return Group(*parts, Text.assemble(("✓ ", "green") if whole else ("✗ ", "red"), study.message))
 
