@@ -156,7 +156,9 @@ def algorithm_facts() -> list[dict[str, Any]]:
                 "name": name,
                 "objectives": "several" if kind.several_objectives else "one",
                 "description": (kind.__doc__ or "").strip().splitlines()[0],
-                "hyper-parameters": ", ".join(f"{k}={v}" for k, v in defaults.items()),
+                "hyper-parameters": ", ".join(
+                    f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in defaults.items()
+                ),
             }
         )
     return facts
