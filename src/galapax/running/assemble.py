@@ -30,6 +30,8 @@ from galapax.results.result import History, Result, Runs
 from galapax.running.task import Task
 from galapax.version import __version__
 
+LOOKED_AT = 20  # points, from which it is odd that all have the same value
+
 
 class Answers:
     """What is worked out about the answers of a task after its runs: constraints, in float64, and derived quantities.
@@ -155,7 +157,7 @@ def result_of(
     feasible = found & (violation <= 0)
     history = _history(task, total)
     flat = _flat(history, len(x))
-    success = _success(task, total, feasible & ~flat | (track.reason == CODES[Stop.TARGET]) & feasible)
+    success = _success(task, total, feasible & (~flat | (track.reason == CODES[Stop.TARGET])))
     stop = total.stopped or of_code(int(track.reason[best]))
     runs = Runs(
         number=task.first_run + np.arange(len(x)),
@@ -175,12 +177,15 @@ def result_of(
         if history is not None and history.hypervolume_error is not None:
             answer.extra["hypervolume_error"] = float(history.hypervolume_error[best, -1])
     reached = int(track.generations.max())
+    message = _message(task, total, best, stop, float(violation[best]), answer.front)
+    if flat[best]:
+        message += f" All values found are {float(fun[best]):g}: check that the objective depends on x."
     result = Result(
         problem=task.declared,
         x=task.decoded(answer.x),
         fun=answer.fun,
         success=bool(success[best] and len(x) == task.runs),
-        message=_message(task, total, best, stop, float(violation[best]), answer.front) + _said_of(flat, best, fun),
+        message=message,
         stop=stop,
         nit=int(track.generations[best]),
         nfev=int(runs.nfev.sum()),
@@ -287,19 +292,6 @@ def _success(task: Task, total: Outcome, feasible: np.ndarray) -> np.ndarray:
     return (total.track.reason == CODES[wanted]) & feasible
 
 
-def _flat(history: History | None, runs: int) -> np.ndarray:
-    """Which runs (R,) saw one and the same value everywhere, as far as their history tells: so they chose nothing."""
-    if history is None or history.best.ndim > 2 or not history.best.shape[-1]:
-        return np.zeros(runs, bool)
-    first = history.best[:, :1]
-    return np.all((history.best == first) & (history.worst == first), axis=1) & np.isfinite(first[:, 0])
-
-
-def _said_of(flat: np.ndarray, best: int, fun: np.ndarray) -> str:
-    value = f" Every point has the same value ({float(fun[best]):g})" if flat[best] else ""
-    return value and f"{value}: does the objective depend on x?"
-
-
 def _knees(x: np.ndarray, fronts: list[Front], sign: float) -> tuple[np.ndarray, np.ndarray]:
     """x (R, d) and objectives (R, m) at the knee of each run's front; of an empty one the least bad x and NaN."""
     x, fun = x.copy(), np.full((len(x), fronts[0].F.shape[1]), np.nan)
@@ -377,6 +369,15 @@ def _message(task: Task, total: Outcome, best: int, stop: Stop, violation: float
                 "hypervolume."
             )
     return why
+
+
+def _flat(history: History | None, runs: int) -> np.ndarray:
+    """Which runs (R,) found one and the same value everywhere, as far as their history tells."""
+    if history is None or history.best.ndim > 2 or int(np.max(history.nfev)) < LOOKED_AT:
+        return np.zeros(runs, bool)
+    found = np.isfinite(history.worst)
+    first = np.take_along_axis(history.worst, found.argmax(axis=1)[:, None], axis=1)
+    return found.any(axis=1) & np.all(~found | (history.best == first) & (history.worst == first), axis=1)
 
 
 def settings_of(task: Task) -> dict[str, Any]:

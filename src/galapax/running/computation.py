@@ -121,7 +121,7 @@ class Computation:
         """
         runs, before = min(self.together, self.task.total), self.width
         if begun or processes.together() or self.task.blackbox or runs == 1:
-            raise InputError(too_large(before, self.task.population, error)) from error
+            raise InputError(too_large(min(runs, before), self.task.population, error, begun)) from error
         if runs > before and not isinstance(error, OutOfMemory):
             self.fit = runs // 2
         else:
@@ -208,7 +208,7 @@ def black_box(task: Task, known: BlackBox | None = None) -> Iterator[BlackBox | 
         remote=None if known is None else known.remote,
     )
     if known is not None:
-        box.first = known.first
+        box.first, box.given, box.interrupted = dict(known.first), dict(known.first), known.interrupted
     try:
         yield box
     except Discovered:  # its workers serve the next attempt

@@ -37,6 +37,8 @@ from galapax.running.searches import searches
 from galapax.running.task import Task
 from galapax.running.together import of_this_process
 
+FAILURES = 20  # points of a black box, all of them failed, from which there is a mistake in it
+
 
 def solve(
     task: Task,
@@ -275,7 +277,8 @@ def _notifier(
             return Stop.INTERRUPT
         if box is not None and box.halted:
             return Stop.WORKERS
-        if task.on_failure is None and failed and not np.isfinite(track.best).any():
+        # what is traced was tried before, and had a value somewhere
+        if task.on_failure is None and task.blackbox and not np.isfinite(track.best).any() and failed >= FAILURES:
             return Stop.FAILURES
         try:
             answer = observers.callback(state) if observers.callback is not None else None
