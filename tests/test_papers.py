@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from galapax.papers import moea
+from galapax.cli.app import app
+from galapax.papers import gagpu, moea
 
 # printed beside the times in tables 2 to 6: over NSGA-II and over NPGA, by population
 PRINTED_SPEEDUPS = {
@@ -56,3 +58,23 @@ def test_a_trial_of_the_moea_paper_is_measured(monkeypatch):
     assert 0 < cell["igd_plus"] <= cell["igd"] < 0.2
     assert cell["seconds"] > 0 and cell["trials"] == 2
     assert 1 < len(found["fronts"]["ZDT1 MOEA"]) <= 60
+
+
+def test_tests_of_the_gagpu_manual_are_measured(monkeypatch):
+    monkeypatch.setattr(gagpu, "PROBLEMS", {"Ackley, 2 variables": 2})
+    monkeypatch.setattr(gagpu, "PAIRS", gagpu.PAIRS[:2])
+    monkeypatch.setattr(gagpu, "KIDS", 64)
+    monkeypatch.setattr(gagpu, "GENERATIONS", 6)
+    found = gagpu.measure(quick=True)
+    assert len(found["cells"]) == 2 and found["tests"] == 100
+    for cell in found["cells"].values():
+        assert len(cell["mean"]) == 6 and (np.diff(cell["mean"]) <= 0).all() and cell["device"] > 0
+    assert found["alone"]["Ackley, 2 variables"]["run"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("paper", ["fep", "gagpu", "cde", "moea"])
+def test_every_paper_is_reproduced(paper, tmp_path):
+    done = CliRunner().invoke(app, ["reproduce", paper, "--quick", "--out", str(tmp_path / paper)])
+    assert done.exit_code == 0, done.output
+    assert list((tmp_path / paper).iterdir()) and "CPU" in done.output

@@ -44,7 +44,8 @@ def measure(quick: bool, say: Say = lambda line: None) -> dict[str, Any]:
         bounds = problem.bounds
         first = bounds.lower + bounds.span * np.random.default_rng(0).random((KIDS, bounds.dim))
         solvers = tuple(GA(KIDS, fr, sigma, bounds_at_start_only=True) for fr, sigma in PAIRS)
-        settings: dict[str, Any] = {"generations": GENERATIONS, "dtype": "float32", "progress": False, "initial": first}
+        settings: dict[str, Any] = {"generations": GENERATIONS, "dtype": "float32", "initial": first}
+        settings |= {"tolerance": 0, "polish": False}  # as many generations as the manual's
         job = prepare(problem, solvers, runs=tests, **settings)
         results, _ = solve(job)
         timings = results[0].timings

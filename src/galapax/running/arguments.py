@@ -22,7 +22,7 @@ from galapax.evaluation.executors import Calls
 from galapax.evaluation.fit import differentiable
 from galapax.numerics import devices
 
-ENGINES = ("auto", "xla", "fused", "native")
+ENGINES = ("auto", "fast", "xla", "fused", "native")
 TOLERANCE = {"float64": 1e-11, "float32": 1e-6}  # as a share of the box
 ROUNDS = 10  # generations that a budget should last for
 FEWEST = 10  # individuals that a population then has at least
@@ -156,7 +156,7 @@ def spread_of(given: Any, blackbox: bool, vectorized: Any, runs: int, islands: A
         (vectorized, "a function with vectorized=True takes the whole population at once"),
         (runs > 1, "the runs of an ensemble are spread over the devices anyway"),
         (islands is not None, "islands are spread over the devices anyway"),
-        (engine not in ("auto", "xla"), f"engine={engine!r} uses one device"),
+        (engine not in ("auto", "fast", "xla"), f"engine={engine!r} uses one device"),
     ):
         if wrong:
             raise InputError(f"spread=True lets all devices evaluate one population, and {instead}: leave spread out.")

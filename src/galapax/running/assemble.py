@@ -19,6 +19,7 @@ from galapax.core.evaluation import Evaluation, Population
 from galapax.core.problem import Problem
 from galapax.core.record import KEPT, Record
 from galapax.core.stop import CODES, NEVER, Stop, of_code
+from galapax.engines.histories import fetched, of_run
 from galapax.engines.outcome import Outcome, Polish, Track
 from galapax.engines.points import PROBES, evaluate_points
 from galapax.evaluation.blackbox import BlackBox
@@ -155,10 +156,9 @@ def result_of(
         answer = _single(task, answers, x[best], fun[best], nothing)
     violation[best] = violation[best] if answer.violation is None else answer.violation
     feasible = found & (violation <= 0)
-    history = _history(task, total)
-    flat = _flat(history, len(x))
-    success = _success(task, total, feasible & (~flat | (track.reason == CODES[Stop.TARGET])))
+    success = _success(task, total, feasible)
     stop = total.stopped or of_code(int(track.reason[best]))
+    history = None if total.history is None else _history(task, total, of_run(total.history, best)).of_run(0)
     runs = Runs(
         number=task.first_run + np.arange(len(x)),
         x=task.decoded(x),
@@ -168,24 +168,24 @@ def result_of(
         nfev=track.evaluations - track.skipped,
         n_failed=track.failed - track.skipped,
         success=success,
-        history=history,
+        history=None if total.history is None else lambda: _history(task, total, fetched(total.history)),
         fronts=None if fronts is None else [replace(front, X=task.decoded(front.X)) for front in fronts],
         hypervolume=track.hypervolume.astype(np.float64) if task.rules.reference is not None else None,
     )
     if fronts is not None and runs.hypervolume is not None:
         answer.extra["hypervolume"] = float(runs.hypervolume[best])
         if history is not None and history.hypervolume_error is not None:
-            answer.extra["hypervolume_error"] = float(history.hypervolume_error[best, -1])
+            answer.extra["hypervolume_error"] = float(history.hypervolume_error[-1])
     reached = int(track.generations.max())
-    message = _message(task, total, best, stop, float(violation[best]), answer.front)
-    if flat[best]:
-        message += f" All values found are {float(fun[best]):g}: check that the objective depends on x."
+    flat = _flat(history, runs)
+    if flat and task.rules.target == -math.inf:
+        success[:] = False  # nothing was chosen, whatever converged
     result = Result(
         problem=task.declared,
         x=task.decoded(answer.x),
         fun=answer.fun,
         success=bool(success[best] and len(x) == task.runs),
-        message=message,
+        message=_message(task, total, best, stop, float(violation[best]), answer.front) + flat,
         stop=stop,
         nit=int(track.generations[best]),
         nfev=int(runs.nfev.sum()),
@@ -197,7 +197,7 @@ def result_of(
         eq=answer.constraints.get("eq"),
         population=task.decoded(np.asarray(population.x)),
         population_fitness=sign * (population.fitness if fronts is None else population.objectives),
-        history=history.of_run(best) if history else None,
+        history=history,
         runs=runs if task.runs > 1 else None,
         timings={},
         settings=settings_of(task),
@@ -302,11 +302,9 @@ def _knees(x: np.ndarray, fronts: list[Front], sign: float) -> tuple[np.ndarray,
     return x, fun
 
 
-def _history(task: Task, total: Outcome) -> History | None:
+def _history(task: Task, total: Outcome, rows: Any) -> History:
     """History (R, G) from the engine's rows (R, G, columns)."""
-    if total.history is None:
-        return None
-    record = Record.unpack(total.history, task.columns._replace(shape=_shape_of(task, total)), KEPT)
+    record = Record.unpack(rows, task.columns._replace(shape=_shape_of(task, total)), KEPT)
     best, mean, worst = (task.sign * part for part in (record.best, record.mean, record.worst))
     if best.shape[-1] == 1:
         best, mean, worst = best[..., 0], mean[..., 0], worst[..., 0]
@@ -314,7 +312,7 @@ def _history(task: Task, total: Outcome) -> History | None:
     alike = bool((spent == spent[:1]).all())
     nfev = np.cumsum(np.asarray(spent[:1] if alike else spent, np.int64), axis=1)
     return History(
-        generation=np.arange(1, total.history.shape[1] + 1),
+        generation=np.arange(1, rows.shape[1] + 1),
         nfev=nfev[0] if alike else nfev,
         best=best,
         mean=mean,
@@ -371,13 +369,15 @@ def _message(task: Task, total: Outcome, best: int, stop: Stop, violation: float
     return why
 
 
-def _flat(history: History | None, runs: int) -> np.ndarray:
-    """Which runs (R,) found one and the same value everywhere, as far as their history tells."""
-    if history is None or history.best.ndim > 2 or int(np.max(history.nfev)) < LOOKED_AT:
-        return np.zeros(runs, bool)
+def _flat(history: History | None, runs: Runs) -> str:
+    """What to say where no value differs from another. history: of the best run."""
+    if history is None or history.best.ndim > 1 or int(np.max(history.nfev)) < LOOKED_AT:
+        return ""
     found = np.isfinite(history.worst)
-    first = np.take_along_axis(history.worst, found.argmax(axis=1)[:, None], axis=1)
-    return found.any(axis=1) & np.all(~found | (history.best == first) & (history.worst == first), axis=1)
+    values = np.concatenate([history.best[found], history.worst[found], runs.fun[np.isfinite(runs.fun)]])
+    if not len(values) or (values != values[0]).any():
+        return ""
+    return f" All values found are {values[0]:g}: check that the objective depends on x."
 
 
 def settings_of(task: Task) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from galapax.core.errors import InputError, OutOfMemory
 from galapax.core.evaluation import Shape
 from galapax.core.problem import Problem
 from galapax.engines.drive import Between, Engine, Slice, Watch, drive
+from galapax.engines.histories import fetched
 from galapax.engines.host import Host
 from galapax.engines.interrupts import Interrupts
 from galapax.engines.journal import Journal
@@ -172,6 +173,8 @@ class Computation:
             )
         if own is not None and not share.shared:
             return own
+        if own is not None:
+            own = replace(own, history=fetched(own.history))
         told: list[tuple[Outcome | None, Any]] = processes.tell_all((own, watch.taken))
         watch.taken = _joined([taken for _, taken in told])
         return Outcome.join([found for found, _ in told if found is not None])

@@ -90,7 +90,8 @@ def solve(
             total, answers = _every_run(run, watch, notifier), run.answers
         total = polish(task, clock, total, lambda: not (noted.seen or watch.late))
         done = time.perf_counter()
-        cells = [total.of_runs(slice(first, first + task.runs)) for first in range(0, len(total.x), task.runs)]
+        starts = range(0, len(total.x), task.runs)
+        cells = [total] if len(starts) == 1 else [total.of_runs(slice(k, k + task.runs)) for k in starts]
         compiled = clock.compile_seconds
         timings = {"compile": compiled, "run": done - ready - compiled - watch.held, "device": total.device_seconds}
         results = []
