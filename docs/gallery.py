@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ def main() -> None:
             words = command.split()
             words = words[1:] if words[0] == "python" else ["-m", *words]
             subprocess.run([sys.executable, *words], check=True, stdout=subprocess.DEVNULL)
+    shutil.rmtree("runs")  # what was saved on the way; its tables would be taken for pages of the site
 
 
 if __name__ == "__main__":

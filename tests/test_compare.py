@@ -3,18 +3,20 @@
 import csv
 import dataclasses
 import importlib
+import io
 import math
 import re
 from functools import cache
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy import stats
 
 import galapax as gx
 from galapax.core.stop import Stop
 from galapax.measures import statistics
-from galapax.view import tables
+from galapax.view import tables, terminal
 
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
 RUNS, BUDGET, SEED, NEAR = 5, 100, 4, 0.5
@@ -317,6 +319,15 @@ def test_the_best_is_bold_and_what_cannot_be_told_from_it_is_marked():
     assert bolds(table.rows[0]) == [False, False, True, False]
     assert texts(table.rows[1]) == ["seconds in all", "1.5", "1.5", "1.5"] and len(table.rows) == 2
     assert "Median of 10 runs" in table.note and "Mann-Whitney, Holm's correction, level 0.05" in table.note
+
+
+@pytest.mark.parametrize("bold", [True, False])
+def test_where_nothing_is_bold_a_star_marks_the_best(bold):
+    study = of({"p": {"b": made(TEN + 0.5), "a": made(TEN)}})
+    console = Console(record=True, width=200, file=io.StringIO(), force_terminal=bold)
+    console.print(terminal.study_tables(study, bold=bold))
+    text = console.export_text()
+    assert ("4.5 *" in text and "The best is marked *;" in text) != bold == ("The best is in bold;" in text)
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,9 @@ def test_the_reference_has_every_public_name():
 
 def test_docstrings_become_lists_of_their_entries():
     pytest.importorskip("griffe")
-    listed = loaded(ROOT / "docs/site/docstrings.py").listed
+    site = loaded(ROOT / "docs/site/docstrings.py")
+    assert site.single("c: second. d: third. (Note. e: none.)", {"c", "d"}) == "c: second.\nd: third. (Note. e: none.)"
+    listed = site.listed
     assert listed("What.\n\na, b: first\n    goes on\nc: second. d: third\nThe end.") == (
         "What.\n\n\n- `a`, `b`: first\n  goes on\n- `c`: second. d: third\n\nThe end."
     )

@@ -276,7 +276,7 @@ def test_a_saved_comparison_of_fronts_is_loaded_as_it_was(tmp_path):
 
 def test_pictures_of_a_comparison_say_what_is_measured():
     labels = [axes.get_ylabel() for axes in plots.study_convergence(study()).axes]
-    assert labels[0] == "hypervolume missing to the best found"  # the twin has no known one
+    assert labels[0] == "hypervolume below the best found"  # the twin has no known one
     assert plots.running_times(study()).axes[0].get_title(loc="left") == "2 problems, 51 targets each"
 
 

@@ -1,6 +1,7 @@
 """What people bring from other libraries: accepted, or answered with the word it has here."""
 
 import inspect
+import re
 import warnings
 
 import jax.numpy as jnp
@@ -114,10 +115,22 @@ def test_seed_none_is_drawn_recorded_and_repeats():
     assert gx.Optimizer("de", BOX, seed=None).seed >= 0
 
 
+def test_names_of_other_libraries_are_answered():
+    with pytest.raises(AttributeError, match=r"galapax\.compat\.scipy\.differential_evolution"):
+        gx.differential_evolution  # noqa: B018
+    with pytest.raises(AttributeError, match=r"has no attribute 'nothing'$"):
+        gx.nothing  # noqa: B018
+    for word in gx._ELSEWHERE.values():
+        for name in re.findall(r"gx\.(\w+)", word):
+            assert hasattr(gx, name)
+
+
 def test_a_forgotten_sum_is_asked_about():
     box = [(-1, 1)] * 3
     with pytest.warns(UserWarning, match="returns 3 numbers, as many as there are variables.*Was a sum forgotten"):
         gx.minimize(lambda x: x**2, box, **QUICK)
+    with pytest.warns(UserWarning, match="Was a sum forgotten"):
+        gx.minimize(lambda x: np.asarray(x) ** 2, box, blackbox=True, **QUICK)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         gx.minimize(gx.Problem(lambda x: x**2, box, objectives=["a", "b", "c"]), **QUICK)

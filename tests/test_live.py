@@ -177,6 +177,17 @@ def test_a_run_is_watched_paused_stepped_resumed_and_stopped(visit):
         assert page.is_disabled("#stop")
 
 
+def test_on_paper_the_page_is_light_and_has_no_controls(visit):
+    with running(gx.problems.get("branin"), DE, generations=ALL, paused=True) as run:
+        light, page = visit(run.url), visit(run.url, scheme="dark")
+        until(lambda: painted(page, "curve") > 5 and painted(light, "curve") > 5)
+        ink = light.evaluate("colour.ink")
+        assert page.evaluate("colour.ink") != ink and page.is_visible(".bar")
+        page.emulate_media(media="print", color_scheme="dark")
+        until(lambda: page.evaluate("colour.ink") == ink)
+        assert page.is_hidden(".bar") and painted(page, "curve") > 5
+
+
 def test_late_and_second_viewers_get_everything_so_far(visit):
     run = Run(gx.problems.get("sphere", dim=3), DE, generations=120, seed=5)
     run.thread.join(60)
@@ -362,7 +373,7 @@ def test_contours_of_a_black_box_are_not_asked_for():
     run = Run(lambda x: float((x**2).sum()), [(-1, 1)] * 2, DE, generations=5, blackbox=True)
     run.thread.join(60)
     assert run.result.nit == 5 and run.session.message(-1, 0)[0]["points"][-1][0] == 5
-    assert "cannot be called during the run" in run.session.contours(0, 1, 0, False)["why"]
+    assert "cannot be called here" in run.session.contours(0, 1, 0, False)["why"]
 
 
 def test_other_sites_and_wrong_commands_are_refused():
@@ -744,6 +755,7 @@ def test_a_saved_run_is_replayed_on_the_same_page_with_its_report_and_its_neighb
     assert generation(page) == 6 and "Replay of a finished run." in page.inner_text("#note")
     until(lambda: page.locator("#past-rows tr").count() == 3 and page.is_visible("#report"))
     until(lambda: painted(page, "curve") > 5 and painted(page, "genome") > 3)
+    assert page.is_hidden("#rate") and page.inner_text("#past-rows .shown").startswith("shown (this one)")
     status, text = ask(url, "/report?run=earlier")
     assert status == 200 and b"<!doctype html>" in text
     assert ask(url, "/report?run=../shown")[0] == 404 == ask(url, "/report?run=other")[0]

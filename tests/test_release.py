@@ -49,6 +49,22 @@ def test_the_workflow_tests_the_oldest_python_and_jax_that_are_allowed():
     assert pythons[-1][1] == f"{major}.{minor - 1}"
 
 
+def test_every_command_of_the_workflow_is_there():
+    """It cannot be run here, but it can be read: its targets, variables and versions are those of the tree."""
+    yaml = pytest.importorskip("yaml")
+    workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text(encoding="utf-8"))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    sources = "".join(p.read_text(encoding="utf-8") for p in (ROOT / "tests").glob("*.py"))
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    called = {found for step in steps for found in re.findall(r"^make ([a-z-]+)", step.get("run", ""), re.MULTILINE)}
+    assert called == {"test", "test-slow", "docs"} <= targets
+    assert {name for step in steps for name in step.get("env", {})} <= set(re.findall(r"GALAPAX_[A-Z_]+", sources))
+    assert all(("uses" in step) != ("run" in step) for step in steps)
+    assert all(re.fullmatch(r"actions/[a-z-]+@v\d+", step["uses"]) for step in steps if "uses" in step)
+    matrix = workflow["jobs"]["test"]["strategy"]["matrix"]
+    assert matrix["python"] == [pair["python"] for pair in matrix["include"]] and len(matrix["os"]) == 3
+
+
 @pytest.mark.slow
 def test_a_wheel_works_in_an_empty_environment(wheel, tmp_path):
     """Installed with its dependencies alone, it solves a problem, saves it, and names the extra that is missing."""

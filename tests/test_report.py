@@ -485,6 +485,8 @@ def test_dark_and_print(browser, pages):
         assert (page.evaluate(paper), page.evaluate(curve)) == light  # ink on white paper
         assert page.evaluate("[...document.querySelectorAll('.wide')].every(w => w.scrollHeight <= w.clientHeight + 1)")
         assert page.locator(".tools").first.is_hidden() and page.locator("nav").is_hidden()
+        assert page.locator(".hint").count() and not any(page.locator(".hint").evaluate_all(
+            "all => all.map(h => h.checkVisibility())"))  # nobody clicks on paper  # fmt: skip
         rows = page.locator("[data-table=runs] .paper tbody tr")
         assert rows.count() == 40 and rows.last.is_visible() and page.locator("tr[data-row='50']").is_hidden()
 
@@ -500,6 +502,21 @@ def test_on_paper_no_column_is_lost(browser, tmp_path):
         shown = [text for block in blocks.all() for text in block.locator("th").all_inner_texts()]
         assert blocks.count() == 3 and [text for text in shown if text != "no."] == ["f1", "f2", *names]
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1")
+
+
+def test_choices_have_their_words_in_every_table_and_figure(browser, tmp_path):
+    variables = {"bolts": gx.integer(4, 12), "alloy": gx.choice("steel", "bronze"), "coated": gx.flag()}
+    result = gx.minimize(lambda v: (v["bolts"] + v["alloy"], 9 - v["bolts"] - v["coated"]), variables, generations=2)
+    with opened(browser, written(report.page(result), tmp_path)) as page:
+        box = page.locator("[data-table=front]")
+        cells = box.locator("tbody tr").first.locator("td").all_inner_texts()
+        assert {"steel", "bronze"} & set(cells) and {"yes", "no"} & set(cells)
+        box.get_by_label("Filter alloy").fill("steel")
+        assert box.locator("tbody tr").count() == (result.X[:, 1] == 0).sum()
+        page.locator("select[data-axis=y]").first.select_option(label="alloy")
+        assert set(result.X[:, 1]) <= {0, 1} and "steel" in page.locator(".plot > svg text").all_text_contents()
+        answer = page.locator("table", has_text="within its bounds").inner_text()
+        assert "one of steel, bronze" in answer
 
 
 def test_a_problem_of_two_variables_has_its_landscape_behind_the_population(browser, tmp_path):

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import re
 import signal
 
 import jax.numpy as jnp
@@ -115,3 +116,38 @@ def test_a_comparison_s_rows_say_who_reached_the_target():
         assert np.mean(own) == study.success(i)["success"]
     assert not all(row["success"] for row in rows)
     np.testing.assert_array_equal(study.values("success").ravel(), [row["success"] for row in rows])
+
+
+BUDGETS = [("de", 1, 60, 10), ("de", 1, 2000, 100), ("nsga2", 2, 60, 10), (None, 1, 5, 5), (None, 1, 6, 6)]
+
+
+@pytest.mark.parametrize(("algorithm", "objectives", "budget", "population"), BUDGETS)
+def test_a_population_left_to_us_fits_a_small_budget(algorithm, objectives, budget, population):
+    one = lambda x: ((x - 0.3) ** 2).sum()  # noqa: E731
+    fun = (lambda x: (x[0] ** 2, (x[0] - 1) ** 2)) if objectives == 2 else one
+    result = gx.minimize(fun, [(-1, 2)] * 2, algorithm, max_evaluations=budget, polish="auto" if budget < 7 else False)
+    assert len(result.population) == population and result.nfev == budget // population * population
+
+
+def test_a_population_that_was_chosen_stays_as_it_is():
+    for choice in ({"algorithm": gx.DE()}, {"algorithm": "de", "population": 100}):
+        with pytest.raises(gx.InputError, match="one generation evaluates the population of 100"):
+            gx.minimize(lambda x: (x**2).sum(), [(-1, 2)] * 2, **choice, max_evaluations=60)
+
+
+@pytest.mark.parametrize("options", [{}, {"runs": 2}, {"blackbox": True}, {"maximize": True}])
+def test_a_constant_objective_is_told_apart(options):
+    result = gx.minimize(lambda x: 3.0 + 0 * x[0], [(-1, 2)] * 2, gx.DE(population=8), generations=3, **options)
+    assert not result.success and result.message.endswith(
+        "All values found are 3: check that the objective depends on x."
+    )
+    if result.runs is not None:
+        assert not result.runs.success.any()
+    varied = gx.minimize(lambda x: x[0], [(-1, 2)] * 2, gx.DE(population=8), generations=3, **options)
+    assert "All values" not in varied.message
+
+
+def test_time_that_went_into_compiling_is_named():
+    """A limit that compiling alone has used up."""
+    result = gx.minimize(lambda x: jnp.cos(x).sum(), [(-1, 2)] * 3, gx.FEP(population=31), max_seconds=1e-3)
+    assert result.stop == "time" and re.search(r"reached after generation \d+\. Compiling alone took", result.message)

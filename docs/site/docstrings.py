@@ -6,6 +6,12 @@ from typing import Any
 import griffe
 
 ENTRY = re.compile(r"^([a-zA-Z_][\w]*(?:, [a-zA-Z_]\w*)*): (?=\S)")
+NEXT = re.compile(r"(?<=[.)]) (?=([a-z_]\w*): \S)")
+
+
+def single(text: str, names: set[str]) -> str:
+    """The docstring with every entry on a line of its own, where a line has several: `seed: ... first_run: ...`."""
+    return NEXT.sub(lambda found: "\n" if found[1] in names else " ", text)
 
 
 def listed(text: str) -> str:
@@ -35,4 +41,5 @@ class Entries(griffe.Extension):
 
     def on_instance(self, *, obj: Any, **_: Any) -> None:
         if not obj.is_alias and obj.docstring is not None:
-            obj.docstring.value = listed(obj.docstring.value)
+            names = set(getattr(obj, "members", {})) | {p.name for p in getattr(obj, "parameters", ())}
+            obj.docstring.value = listed(single(obj.docstring.value, names))

@@ -103,13 +103,26 @@ __all__ = [
 ]
 
 
+# what other libraries call it
+_ELSEWHERE = {
+    "differential_evolution": "galapax.compat.scipy.differential_evolution, or gx.minimize(f, bounds, 'de')",
+    "create_study": "gx.minimize, or gx.Optimizer for ask and tell",
+    "optimize": "gx.minimize",
+    "fmin": "gx.minimize",
+    "NSGAII": "gx.NSGA2",
+    "NSGAIII": "gx.NSGA3",
+    "CMA": "gx.CMAES",
+}
+
+
 def __getattr__(name: str) -> Any:
     """Files of saved runs are read by few programs, and by none before its first run."""
     if name == "load":
         return import_module("galapax.storage.folders").load
     if name == "gagpu":
         return import_module("galapax.storage.gagpu")
-    raise AttributeError(f"module 'galapax' has no attribute {name!r}")
+    word = _ELSEWHERE.get(name)
+    raise AttributeError(f"module 'galapax' has no attribute {name!r}" + (f": use {word}" if word else ""))
 
 
 def __dir__() -> list[str]:

@@ -22,7 +22,7 @@ from galapax.running.calls import is_called
 from galapax.running.habits import described, starting, welcoming
 from galapax.running.observers import Progress, observers
 from galapax.running.solve import solve
-from galapax.running.task import archived, fitting, mixed, prepare, problem_of
+from galapax.running.task import archived, ask_for_sum, fitting, mixed, prepare, problem_of
 
 
 @welcoming
@@ -83,7 +83,8 @@ def minimize(
     ineq, eq: constraints, a function or a list of them; x is feasible when every ineq(x) <= 0 and every eq(x) = 0 (to
         1e-4).
     algorithm: a name (`galapax list`), an instance such as DE(weight=0.7), or None for a good default.
-    population: number of individuals, if not the algorithm's default.
+    population: number of individuals, if not the algorithm's default. Unless the algorithm is an instance, the default
+        is smaller where max_evaluations would otherwise allow fewer than 10 generations.
     generations: the maximum number. If nothing limits a run: 1000; with restarts 10 000 evaluations per variable, at
         least 20 000 and at most a million; for the default with constraints 6000 or a million evaluations.
     target: stop a run once its best feasible value is at least this good.
@@ -200,7 +201,8 @@ def minimize(
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
         if archive is not None:
             solver = archived(solver, archive)
-        task = prepare(problem, (solver,), guessed=guessed, **options)
+        sized = population is not None or isinstance(algorithm, Algorithm)
+        task = prepare(problem, (solver,), guessed=guessed, sized=sized, **options)
         results, _ = solve(task, watchers.about(task), began, known)
         return results[0]
 
@@ -211,6 +213,8 @@ def minimize(
                 return run(problem, algorithms.resolve(algorithm))
             return run(problem, fitting(problem, blackbox, vectorized, dtype, population), guessed)
         except Discovered as found:  # a black box, which only calling it could show
+            if problem.objectives is None and problem.reference_point is None and not vectorized:
+                ask_for_sum(problem, found.box.shape.objectives)
             problem = problem.with_(**found.box.found)
             solver = algorithms.resolve(algorithm, problem.constrained, found.box.shape.objectives, mixed(problem))
             return run(problem, solver, known=found.box)

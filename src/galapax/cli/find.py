@@ -123,14 +123,14 @@ def load_file(path: Path) -> Problem | MinMaxProblem:
 
 def find_algorithm(
     name: str | None, settings: list[str], default: Callable[[], Algorithm], population: int | None = None
-) -> Algorithm | None:
-    """The algorithm by name, or the problem's default one, with the values of `--set`; None where neither is given.
+) -> Algorithm | str | None:
+    """The name of the algorithm, or the one by that name or by default with the values of `--set`; None for neither.
 
     default: gives the algorithm that the problem gets by default, whose hyper-parameters `--set` then means.
     population: what --population says, which `--set population=` may not say again.
     """
-    if name is None and not settings:
-        return None
+    if not settings:
+        return name
     algorithm = default() if name is None else algorithms.resolve(name)
     values = parse_settings(algorithm, settings)
     if "population" in values and population is not None:
@@ -138,7 +138,7 @@ def find_algorithm(
     return dataclasses.replace(algorithm, **values)  # type: ignore[type-var]
 
 
-def find_restarts(given: str, name: str | None, chosen: Algorithm | None) -> Any:
+def find_restarts(given: str, name: str | None, chosen: Algorithm | str | None) -> Any:
     """What --restarts means. The default algorithm restarts by default, with the values of `--set` too."""
     if given == "auto" and name is None and isinstance(chosen, algorithms.CMAES):
         return "portfolio"

@@ -118,7 +118,9 @@ def show(outcome: Result | Study, out: Path | None, quiet: bool, as_json: bool) 
 
 def table_of(outcome: Result | Study) -> RenderableType:
     """The tables of a result or a study."""
-    return terminal.study_tables(outcome) if isinstance(outcome, Study) else terminal.result_table(outcome)
+    if isinstance(outcome, Study):
+        return terminal.study_tables(outcome, bold=console.is_terminal)
+    return terminal.result_table(outcome)
 
 
 def command_line(context: typer.Context) -> str:

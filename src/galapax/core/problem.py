@@ -92,6 +92,11 @@ class Described(Shown):
             return self.space.variables[i].range()
         return f"{self.bounds.lower[i]:g}", f"{self.bounds.upper[i]:g}"
 
+    def choices(self, i: int) -> list[str]:
+        """The choices of variable i as text, where they have no order, so that no bounds make sense; else none."""
+        variable = None if self.space is None else self.space.variables[i]
+        return [] if variable is None or variable.ordered else [str(label) for label in variable.labels]
+
     def without_functions(self) -> Self:
         """A copy that describes the problem but cannot evaluate it; unlike most functions it can be pickled."""
         raise NotImplementedError

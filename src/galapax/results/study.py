@@ -192,10 +192,15 @@ class Study(Shown):
         path: Path = offered("save_study")(self, folder)
         return path
 
+    @property
+    def extent(self) -> str:
+        """How many cells there are along each axis, in words."""
+        plural = "s" if self.kind == "comparison" else ""  # a hyper-parameter keeps its name
+        return " × ".join(f"{len(v)} {name}{plural * (len(v) != 1)}" for name, v in self.axes.items())
+
     def __repr__(self) -> str:
-        axes = " × ".join(f"{len(v)} {name}" for name, v in self.axes.items())
         runs = len(all_runs(self.results[0])) if self.results else 0
-        return f"Study({self.kind}: {axes}, {runs} runs each. {self.message})"
+        return f"Study({self.kind}: {self.extent}, {runs} runs each. {self.message})"
 
 
 def value_name(result: Result) -> str:

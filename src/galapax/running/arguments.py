@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from galapax.core.algorithm import Algorithm
+from galapax.algorithms.archive import Archived
+from galapax.core.algorithm import Algorithm, Budget
 from galapax.core.checks import finite, items, number, reals, short, whole
 from galapax.core.errors import InputError
+from galapax.core.evaluation import Shape
 from galapax.core.islands import Islands
 from galapax.core.problem import Described, Problem
 from galapax.core.restarts import Restarts
@@ -21,6 +24,8 @@ from galapax.numerics import devices
 
 ENGINES = ("auto", "fast", "xla", "fused", "native")
 TOLERANCE = {"float64": 1e-11, "float32": 1e-6}  # as a share of the box
+ROUNDS = 10  # generations that a budget should last for
+FEWEST = 10  # individuals that a population then has at least
 FEWEST_REPAIRED = 20  # generations that a budget must allow for repairs by differences
 
 
@@ -72,6 +77,29 @@ def tolerance_of(given: Any, dtype: str) -> float:
     if not 0 <= value < 1:
         raise InputError(f"tolerance is a fraction of the box, at least 0 and below 1; got {value:g}. 0 disables it.")
     return value
+
+
+def afforded(solver: Algorithm, dim: int, shape: Shape, budget: Budget) -> Algorithm:
+    """The algorithm with a population small enough for the evaluations it has to last some generations.
+
+    For those whose size the user has left to us. Where not even the smallest population can be paid, it stays as it
+    was, and the budget is refused.
+    """
+    if isinstance(solver, Archived):
+        return replace(solver, inner=afforded(solver.inner, dim, shape, budget))
+    if budget.evaluations is None:
+        return solver
+    usual = solver.bind(dim, shape, budget).population
+    size = min(usual, max(FEWEST, budget.evaluations // ROUNDS), budget.evaluations)
+    if size == usual:
+        return solver
+    try:
+        smaller = replace(solver, population=size)  # type: ignore[type-var]
+        smaller.check()
+        smaller.bind(dim, shape, budget)
+    except InputError:
+        return solver
+    return smaller
 
 
 def repairs_of(

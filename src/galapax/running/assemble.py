@@ -177,12 +177,15 @@ def result_of(
         if history is not None and history.hypervolume_error is not None:
             answer.extra["hypervolume_error"] = float(history.hypervolume_error[-1])
     reached = int(track.generations.max())
+    flat = _flat(history, runs)
+    if flat and task.rules.target == -math.inf:
+        success[:] = False  # nothing was chosen, whatever converged
     result = Result(
         problem=task.declared,
         x=task.decoded(answer.x),
         fun=answer.fun,
         success=bool(success[best] and len(x) == task.runs),
-        message=_message(task, total, best, stop, float(violation[best]), answer.front) + _flat(history, runs),
+        message=_message(task, total, best, stop, float(violation[best]), answer.front) + flat,
         stop=stop,
         nit=int(track.generations[best]),
         nfev=int(runs.nfev.sum()),

@@ -146,7 +146,8 @@ def _with_gradients(task: Task) -> Task:
     assert task.restarts is not None
     rules, most = task.rules, _limit(task)
     if math.isfinite(most):
-        rules = rules._replace(evaluations=most - min(RESERVED * task.problem.dim, 0.05 * most))
+        first = task.population + task.repairs * (1 + task.problem.dim)
+        rules = rules._replace(evaluations=max(first, most - min(RESERVED * task.problem.dim, 0.05 * most)))
     return replace(task, rules=rules, restarts=task.restarts.with_gradients(task.problem.dim))
 
 

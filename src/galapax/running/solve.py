@@ -103,6 +103,9 @@ def solve(
             results.append(result_of(own, cell, total.populations[i].population, kept, answers, replay))
         timings["host"] = time.perf_counter() - began - compiled - timings["run"] - watch.held
         timings |= {"held": watch.held} if watch.held else {}
+        if total.stopped is Stop.TIME and task.max_seconds is not None and compiled > task.max_seconds / 2:
+            for result in results:
+                result["message"] = f"{result.message} Compiling alone took {compiled:.2g} s."
         for result in results:
             result["timings"] = dict(timings)
             result["engine"] = str(engine)

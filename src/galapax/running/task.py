@@ -31,6 +31,7 @@ from galapax.evaluation.formulas import trace
 from galapax.measures import indicators
 from galapax.numerics import devices, random
 from galapax.running.arguments import (
+    afforded,
     check_islands,
     engine_named,
     goals_of,
@@ -167,14 +168,20 @@ def fitting(problem: Problem, blackbox: Any, vectorized: Any, dtype: Any, popula
         together = (population or 1) if vectorized else 0
         objectives = objective_count(problem, precision_of(dtype, problem.constrained, blackbox), together)
         named = problem.objectives is not None or problem.reference_point is not None
-        if objectives == problem.dim >= 3 and not named and not vectorized:
-            warnings.warn(
-                f"fun of {problem.name!r} returns {objectives} numbers, as many as there are variables, and they are "
-                "taken as objectives. Was a sum forgotten? If so return one number, such as jnp.sum(...); if not, name "
-                "them by Problem(..., objectives=[...]).",
-                stacklevel=3,
-            )
+        if not named and not vectorized:
+            ask_for_sum(problem, objectives)
     return algorithms.resolve(None, problem.constrained, objectives, mixed(problem))
+
+
+def ask_for_sum(problem: Problem, objectives: int) -> None:
+    """Ask whether as many objectives as there are variables are meant."""
+    if objectives == problem.dim >= 3:
+        warnings.warn(
+            f"fun of {problem.name!r} returns {objectives} numbers, as many as there are variables, and they are "
+            "taken as objectives. Was a sum forgotten? If so return one number, such as jnp.sum(...); if not, name "
+            "them by Problem(..., objectives=[...]).",
+            stacklevel=4,
+        )
 
 
 def mixed(problem: Problem) -> int:
@@ -280,8 +287,12 @@ def assembled(
     threads: Any = None,
     spread: Any = False,
     islands: Islands | None = None,
+    sized: bool = True,
 ) -> Task:
-    """A Task that no function is in yet, from arguments that are checked here."""
+    """A Task that no function is in yet, from arguments that are checked here.
+
+    sized: whether the user has chosen the population; else a small budget makes it smaller.
+    """
     declared = problem
     if isinstance(problem, Problem) and problem.space is not None:
         problem.space.check(dtype)
@@ -308,6 +319,8 @@ def assembled(
     budget = Budget(None if limit == NEVER else limit, most)
     for solver in solvers:
         check_population(solver.population, problem.dim)
+    if not sized:
+        solvers = tuple(afforded(solver, problem.dim, shape, budget) for solver in solvers)
     bound = tuple(solver.bind(problem.dim, shape, budget) for solver in solvers)
     check_population(bound[0].population, problem.dim)
     population = bound[0].population

@@ -83,7 +83,7 @@ def cell_name(labels: dict[str, Any]) -> str:
 def distance_name(value: str, known: bool) -> str:
     """What `gap` gives. value: as `Study.value` has it. known: whether the reference is the best known value."""
     if value == "hypervolume":
-        return "hypervolume missing to " + ("the true front's" if known else "the best found")
+        return "hypervolume below " + ("the true front's" if known else "the best found")
     return f"distance to the best {'known value' if known else 'value found'}"
 
 

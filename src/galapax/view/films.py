@@ -94,7 +94,7 @@ class MapScale:
             axes.set(xticks=[], yticks=[])
         else:
             names = self.result.problem.variable_names()
-            at = maps.thinned(self.d, 8 if max(map(len, names)) < 4 else 4)
+            at = maps.thinned(self.d, 5 if max(map(len, names)) < 4 else 3 if self.d > 4 else 4)
             axes.set_xticks(at, [for_mathtext(names[i]) for i in at] if self.d > 4 else labels(self.result.problem))
             if max(map(len, names)) > 4 and self.d <= 12:
                 axes.set_xticks(range(self.d), labels(self.result.problem), rotation=90, fontsize=8)

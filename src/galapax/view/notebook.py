@@ -118,8 +118,7 @@ def _followed(history: History) -> np.ndarray:
 
 
 def _study(study: Study) -> str:
-    axes = " × ".join(f"{len(values)} {name}" for name, values in study.axes.items())
-    head = f"<b>{study.kind.capitalize()}</b>: {escape(axes)}<br>{escape(study.message)}"
+    head = f"<b>{study.kind.capitalize()}</b>: {escape(study.extent)}<br>{escape(study.message)}"
     if not study.results:
         return _box(_line(head))
     grid = grids(study)[0]

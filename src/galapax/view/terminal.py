@@ -73,9 +73,8 @@ def _answer(result: Result) -> Table:
         table.add_row("best known", f"{known:.10g}", "", "")
     table.add_section()
     for i, name in list(enumerate(problem.variable_names()))[:SHOWN]:
-        table.add_row(
-            escape(problem.with_unit(name)), escape(problem.show(i, result.x[i])), *map(escape, problem.limits(i))
-        )
+        ends = ("", "") if problem.choices(i) else problem.limits(i)  # choices without an order have no bounds
+        table.add_row(escape(problem.with_unit(name)), escape(problem.show(i, result.x[i])), *map(escape, ends))
     if problem.dim > SHOWN:
         table.add_row("…", f"{problem.dim - SHOWN} more", "", "")
     for name, value in result.get("derived", {}).items() if np.ndim(result.fun) == 0 else ():
@@ -130,8 +129,9 @@ def _runs(result: Result) -> Table:
     return table
 
 
-def study_tables(study: Study) -> RenderableType:
-    """The tables of a sweep or a comparison."""
+def study_tables(study: Study, bold: bool = True) -> RenderableType:
+    """The tables of a sweep or a comparison. bold: whether there are bold letters; a star marks the best else."""
+    star, where = ("", "in bold") if bold else (" *", "marked *")
     parts: list[RenderableType] = []
     for grid in grids(study):
         table = Table(title=grid.title, title_justify="left", title_style="bold", header_style="bold", box=SIMPLE_HEAD)
@@ -139,8 +139,9 @@ def study_tables(study: Study) -> RenderableType:
         for i, name in enumerate(grid.header):
             table.add_column(name, justify="right" if i else "left")
         for row in grid.rows:
-            table.add_row(*(Text(cell.text, style="bold green" if cell.bold else "") for cell in row))
-        parts += [table, Text(grid.note, style="dim")]
+            best = ((f"{cell.text}{star}", "bold green") if cell.bold else (cell.text, "") for cell in row)
+            table.add_row(*(Text(*cell) for cell in best))
+        parts += [table, Text(grid.note.replace("in bold", where), style="dim")]
     whole = all(len(all_runs(r)) == r.settings["runs"] for r in study.results) and "Stopped" not in study.message
     return Group(*parts, Text.assemble(("✓ ", "green") if whole else ("✗ ", "red"), study.message))
 
@@ -155,7 +156,9 @@ def algorithm_facts() -> list[dict[str, Any]]:
                 "name": name,
                 "objectives": "several" if kind.several_objectives else "one",
                 "description": (kind.__doc__ or "").strip().splitlines()[0],
-                "hyper-parameters": ", ".join(f"{k}={v}" for k, v in defaults.items()),
+                "hyper-parameters": ", ".join(
+                    f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in defaults.items()
+                ),
             }
         )
     return facts

@@ -55,7 +55,7 @@ class Contours:
         if not (0 <= first < shown and 0 <= second < shown and first != second and objective >= 0):
             return {"why": "Choose two different variables."}
         if not self.facts.contours:
-            return {"why": "No contours: the objective cannot be called during the run."}
+            return {"why": "No contours: the objective cannot be called here."}
         with _contouring:  # one grid at a time, whatever pages ask for
             if which in self._known and not (anew and problem.dim > 2):
                 return self._known[which]

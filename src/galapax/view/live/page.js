@@ -79,6 +79,7 @@ function prepareObjectives(m) {
   $("card-spread").hidden = m > 1 || facts.settings.runs === 1;
   const cards = [...document.querySelectorAll("main > article")].filter((card) => !card.hidden && !card.classList.contains("whole"));
   document.querySelector("main").dataset.cards = cards.length;
+  if (news) showNews();
 }
 
 async function fetchFrame() {
@@ -176,6 +177,7 @@ function showNews() {
   put("share", news.share === undefined ? "–" : `${(100 * news.share).toFixed(news.share < 0.1 ? 1 : 0)} %`);
   put("runs", news.runs_done === undefined ? "–" : `${count(news.runs_done)} of ${count(news.batch_runs)}`);
   put("nfev", count(news.nfev));
+  $("rate").parentNode.hidden = $("left").parentNode.hidden = $("footer").hidden = !!news.replay;
   put("rate", news.replay ? "–" : news.evaluations_per_second === undefined ? "–" : short(news.evaluations_per_second));
   put("seconds", duration(news.seconds));
   put("in-all", ended || news.in_all === undefined || news.in_all < 10 ? "" : ` of about ${roughly(news.in_all)}`);
@@ -208,8 +210,8 @@ async function fetchPast() {  // the report, and the runs that were saved beside
   const line = (kind, list) => { const out = document.createElement("tr"); out.append(...list.map((words) => { const c = cell(kind, ""); c.append(words); return c; })); return out; };
   const value = (run) => Array.isArray(run.fun) ? run.fun.map(short).join(", ") : text(run.fun, 7);
   $("past-rows").replaceChildren(line("th", ["run", "problem", "algorithm", "best", "feasible", "evaluations", "runs", "seed", ""]),
-    ...past.map((run) => line("td", [run.name + (run.shown ? " (this one)" : ""), run.problem, run.algorithm, value(run), run.feasible ? "yes" : "no", count(run.nfev),
-      count(run.runs), String(run.seed), run.report && !run.shown ? link(run.name, "report") : ""])));
+    ...past.map((run) => Object.assign(line("td", [run.name + (run.shown ? " (this one)" : ""), run.problem, run.algorithm, value(run), run.feasible ? "yes" : "no", count(run.nfev),
+      count(run.runs), String(run.seed), run.report && !run.shown ? link(run.name, "report") : ""]), { className: run.shown ? "shown" : "" })));
 }
 $("pause").onclick = () => command(news && (news.held || ((news.replay || news.again) && news.state === "finished")) ? "resume" : "pause");
 $("step").onclick = () => command("step");
@@ -232,11 +234,13 @@ document.addEventListener("keydown", (event) => {
 });
 window.addEventListener("resize", everything);
 document.addEventListener("visibilitychange", () => { if (document.visibilityState === "visible") { fetchFrame(); everything(); } });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+function recolour() {
   readColours();
   if (contours && contours.values) contours.picture = contourPicture(contours, contours.first, contours.second);
   everything();
-});
+}
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+matchMedia("print").addEventListener("change", () => { recolour(); paint(); });  // at once: no frame comes before the print
 readColours();
 const source = new EventSource(address("events"));
 let hearing = Promise.resolve();

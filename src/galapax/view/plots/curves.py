@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from galapax.core.errors import InputError
 from galapax.core.names import for_mathtext
@@ -139,6 +140,8 @@ def _draw_panel(axes: Axes, study: Study, panel: data.Panel) -> None:
     if any((curve.y > 0).any() for curve in panel.curves):
         axes.set_yscale("log")
     axes.set_xlabel(panel.across)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.grid(alpha=0.25)
     _say_if_empty(axes, study)
 

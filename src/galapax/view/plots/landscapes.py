@@ -29,6 +29,7 @@ from galapax.view.plots.style import (
     outside_legend,
     set_title,
 )
+from galapax.view.tables import apart
 
 DOTS = 2000  # individuals drawn at most
 
@@ -169,8 +170,8 @@ def _draw_contours(axes: Axes, across: np.ndarray, up: np.ndarray, values: np.nd
         across, up, np.ma.masked_invalid(values), levels=edges[1:-1:2], colors="white", linewidths=0.4, alpha=0.6
     )
     bar = axes.figure.colorbar(shown, ax=axes, pad=0.02, spacing="uniform")
-    bar.set_ticks(list(edges[:: max(1, len(edges) // 6)]))
-    bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
+    marked = edges[:: max(1, len(edges) // 6)].tolist()
+    bar.set_ticks(marked, labels=apart(marked, 3))
     bar.set_label(name)
 
 

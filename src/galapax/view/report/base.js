@@ -30,6 +30,9 @@ const fmt = (v, digits = 6) => {
   const text = size >= 1e7 || size < 1e-4 ? v.toExponential(Math.min(digits - 1, 4)) : v.toPrecision(digits);
   return text.replace(/(\.\d*?)0+(e|$)/, "$1$2").replace(/\.(e|$)/, "$1").replaceAll("-", "−");
 };
+// a value of a table: the word that it stands for, of variables that are choices
+const said = (table, c, v, digits) => (table.words && table.words[c] ? table.words[c][v] ?? fmt(v) : fmt(v, digits));
+const wordTicks = (words, low, high) => words.map((w, i) => [i, w.length > 14 ? w.slice(0, 13) + "…" : w]).filter(([v]) => v >= low && v <= high);
 // digits that tell numbers from low to high apart, at least so many
 const telling = (low, high, least) => (high > low
   ? clamp(Math.ceil(Math.log10(Math.max(Math.abs(low), Math.abs(high)) / (high - low))) + 3, least, 15) : least);
@@ -141,10 +144,12 @@ function frame(figure, spec) {
   new ResizeObserver(() => { if (Math.abs(plot.clientWidth - chart.width) > 1 && plot.clientWidth) chart.draw(); }).observe(plot);
   return chart;
 }
-function axes(chart, xs, ys, names) {
-  const { svg, width, height } = chart, rough = ticksOf(ys, height);
+function axes(chart, xs, ys, names, words = []) {
+  const { svg, width, height } = chart, rough = words[1] ? wordTicks(words[1], ys[0], ys[1]) : ticksOf(ys, height);
   const left = 30 + 7 * Math.max(2, ...rough.map((t) => t[1].length)), right = 14, top = 10, bottom = 46;
   const x = scale(...xs, left, width - right), y = scale(...ys, height - bottom, top);
+  if (words[0]) x.ticks = wordTicks(words[0], xs[0], xs[1]);
+  if (words[1]) y.ticks = rough;
   for (const [v, text] of y.ticks) {
     put(svg, "line", { class: "grid", x1: left, x2: width - right, y1: y.at(v), y2: y.at(v) });
     put(svg, "text", { x: left - 6, y: y.at(v) + 4, "text-anchor": "end" }, text);

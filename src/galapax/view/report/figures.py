@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from galapax.core.algorithm import Population
+from galapax.core.problem import Described
 from galapax.results.result import History, Result, all_runs
 from galapax.view import data, films, maps, tables
 from galapax.view.report.charts import STEPS, banded, bands_note, curves, thinned
 from galapax.view.report.ground import landscape
-from galapax.view.report.page import Page
+from galapax.view.report.page import Page, hint_text
 from galapax.view.report.parts import numbers, pair_table, picture, plain_table
 
 NUMBERS = 150_000  # in a table of points at most; what is left out is in the CSV files
@@ -33,7 +34,9 @@ def front(out: Page, result: Result) -> None:
     wide = min(len(names), COLUMNS)
     most = min(POINTS, max(50, NUMBERS // wide))
     kept = np.union1d(maps.thinned(len(F), most), list(points.values())).astype(int)
-    out.chart(*_front_chart(result, names, points, kept))
+    rotate = " Drag to rotate." if F.shape[1] == 3 else ""
+    hint = f"Click a point to see its whole recipe beside the figure, and its row in the table below.{rotate}"
+    out.chart(_front_chart(result, names, points, kept), hint=hint)
     if F.shape[1] > 2:
         _many_charts(out, result, names, points, kept)
     if len(kept) > 1:
@@ -56,12 +59,13 @@ def front(out: Page, result: Result) -> None:
             "names": names[:wide], "data": [numbers(column[kept], 7) for column in table[:wide]], "labels": texts,
             "number": (kept + 1).tolist(), "total": len(F), "what": "points", "file": "front",
             "title": "The solutions of the front", "objectives": F.shape[1], "sign": result.sign,
+            "words": _words(result.problem, F.shape[1], wide),
         },
     )  # fmt: skip
     left = [f"{len(F) - len(kept):,} points"] * (len(kept) < len(F))
     left += [f"{len(names) - wide:,} columns"] * (wide < len(names))
     out.add(
-        '<p class="note">Click a heading to sort; below it, filter with &lt;&nbsp;3, &gt;=&nbsp;2 or 1..2.'
+        f'<p class="note">{hint_text("Click a heading to sort; below it, filter with < 3, >= 2 or 1..2.")}'
         + (f" Not shown here, but in front.csv: {' and '.join(left)}." if left else "")
         + "</p>"
     )
@@ -76,10 +80,19 @@ def _front_columns(result: Result) -> tuple[list[str], list[np.ndarray]]:
     return [problem.with_unit(name) for name in names], columns
 
 
-def _front_chart(
-    result: Result, names: list[str], points: dict[str, int], kept: np.ndarray
-) -> tuple[dict[str, Any], str]:
-    """The front as points, and what is said under it. kept: the rows that the page has."""
+def _words(problem: Described, before: int, columns: int) -> dict[int, list[str]]:
+    """The words that numbers stand for, by column: of choices that are no numbers, and of switches."""
+    if problem.space is None:
+        return {}
+    return {
+        before + i: [variable.show(code) for code in range(int(variable.upper) + 1)]
+        for i, variable in enumerate(problem.space.variables[: columns - before])
+        if variable.kind in ("choice", "flag") and not variable.numeric
+    }
+
+
+def _front_chart(result: Result, names: list[str], points: dict[str, int], kept: np.ndarray) -> dict[str, Any]:
+    """The front as points. kept: the rows that the page has."""
     m, wide = result.F.shape[1], min(len(names), COLUMNS)
     at = {int(row): i for i, row in enumerate(kept)}
     marks = [
@@ -97,8 +110,7 @@ def _front_chart(
     truth = data.true_front(result.problem, 400 if m == 2 else 600)
     if truth is not None:
         spec["truth"] = {"columns": list(range(m)), "data": [numbers(column, 5) for column in truth.T]}
-    hint = "Click a point to see its whole recipe beside the figure, and its row in the table below."
-    return spec, hint + (" Drag to rotate." if m == 3 else "")
+    return spec
 
 
 def _many_charts(out: Page, result: Result, names: list[str], points: dict[str, int], kept: np.ndarray) -> None:
@@ -107,10 +119,11 @@ def _many_charts(out: Page, result: Result, names: list[str], points: dict[str, 
     more = list(range(m, min(len(names), COLUMNS)))[:AXES]
     spec: dict[str, Any] = {
         "kind": "parallel", "file": "front", "table": "front", "axes": list(range(m)), "more": more, "tall": 0.5,
-        "alt": f"The front on parallel axes, {m} objectives, a line a point; the table below has the numbers.",
+        "alt": f"The front on parallel axes, {m} objectives, one line per point; the table below has the numbers.",
     }  # fmt: skip
-    note = "A line a point, coloured by the first objective. Drag along an axis to keep a range of it, double-click to "
-    out.chart(spec, note + "let go; the figures and the table below keep the same points.", title="All objectives")
+    note = "One line per point, coloured by the first objective."
+    hint = "Drag along an axis to keep a range of it, double-click to keep all again; figures and table follow."
+    out.chart(spec, note, title="All objectives", hint=hint)
     marks = [
         {"row": at[row], "kind": "knee" if text == "knee" else "end"}
         for text, row in points.items()
@@ -118,10 +131,12 @@ def _many_charts(out: Page, result: Result, names: list[str], points: dict[str, 
     ]
     spec = {
         "kind": "matrix", "file": "front", "table": "front", "axes": list(range(min(m, PAIRED))), "marks": marks,
-        "tall": 0.9, "alt": f"Every pair of {min(m, PAIRED)} objectives, a dot a point.",
+        "tall": 0.9, "alt": f"Every pair of {min(m, PAIRED)} objectives, one dot per point.",
     }  # fmt: skip
-    left = f" The first {PAIRED} of {m} objectives." if m > PAIRED else ""
-    out.chart(spec, f"Point at a dot to see where it is in the other pairs.{left}", title="Every pair of objectives")
+    left = f"The first {PAIRED} of {m} objectives." if m > PAIRED else ""
+    out.chart(
+        spec, left, title="Every pair of objectives", hint="Point at a dot to see where it is in the other pairs."
+    )
 
 
 def _short_mark(text: str) -> str:
@@ -261,7 +276,7 @@ def maps_of(out: Page, result: Result) -> None:
             f"{infeasible}{', on a logarithmic scale' if genome.log else ''}."
         )
     if not result.get("snapshots"):
-        lines.append("To see earlier populations here, keep them with snapshots=[1, 10, 100].")
+        lines.append(hint_text("To see earlier populations here, keep them with snapshots=[1, 10, 100]."))
     out.add(f"<p>{' '.join(lines)}</p>")
     columns = []
     for generation, population in kept.items():
@@ -305,6 +320,7 @@ def population(out: Page, result: Result) -> None:
     out.tables["population"] = {
         "names": shown, "data": [numbers(column, 6) for column in columns], "labels": {}, "total": len(x),
         "number": (kept + 1).tolist(), "file": "population", "what": "individuals", "title": "The last population",
+        "words": _words(result.problem, 0, d),
     }  # fmt: skip
     spec = {
         "kind": "scatter", "file": "population", "table": "population", "tall": 0.5, "one": "individual",
@@ -313,9 +329,9 @@ def population(out: Page, result: Result) -> None:
         "tip": [d, *range(min(d, IN_TIP - 1))], "more": f"… {d + 1 - IN_TIP} more" * (d + 1 > IN_TIP),
         "alt": "The last population over two variables",
     }  # fmt: skip
-    hint = "Choose the variables above; the colour shows the value of the individual."
+    note = "The colour shows the value of the individual."
     if ground:
         spec |= {"ground": ground}
         striped = " Infeasible regions are striped." if result.ineq is not None else ""
-        hint += f" Behind the points is the objective: darker is better.{striped}"
-    out.chart(spec, hint)
+        note += f" Behind the points is the objective: darker is better.{striped}"
+    out.chart(spec, note, hint="Choose the variables above.")

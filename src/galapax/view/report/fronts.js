@@ -48,8 +48,8 @@ function parallel(figure, spec) {
       const letters = Math.max(4, Math.floor((columns.length > 1 ? gap : width) / 7) - 1), words = table.names[c];
       const named = put(svg, "text", { class: "axis-name", x: at, y: k % 2 && gap < 110 ? 30 : 14, "text-anchor": anchor }, words.length > letters ? words.slice(0, letters - 1) + "…" : words);
       put(named, "title", {}, words);
-      put(svg, "text", { x: at, y: top - 3, "text-anchor": anchor }, fmt(spans[k][1], digits));
-      put(svg, "text", { x: at, y: bottom + 14, "text-anchor": anchor }, fmt(spans[k][0], digits));
+      put(svg, "text", { x: at, y: top - 3, "text-anchor": anchor }, said(table, c, spans[k][1], digits));
+      put(svg, "text", { x: at, y: bottom + 14, "text-anchor": anchor }, said(table, c, spans[k][0], digits));
       if (limits[c]) {
         const [a, b] = limits[c].map(up);
         put(svg, "rect", { class: "brush", x: xs[k] - 7, width: 14, y: Math.min(a, b), height: Math.max(3, Math.abs(a - b)), style: "fill: var(--link); opacity: 0.45" });
@@ -99,7 +99,7 @@ function parallel(figure, spec) {
     strong(row);
     if (row < 0) { chart.tip.hidden = true; return; }
     chart.show(...at, [`point ${table.number ? table.number[row] : row + 1}`, ...(table.labels[row] ? [table.labels[row]] : [])].join(": "),
-      columns.map((c) => [table.names[c], fmt(table.data[c][row], telling(...spanOf(table.data[c]), 5))]));
+      columns.map((c) => [table.names[c], said(table, c, table.data[c][row], telling(...spanOf(table.data[c]), 5))]));
   };
   (pickers[spec.table] ||= []).push((row, from) => { if (from !== chart) strong(row); });
   brushOf(spec.table).told.push(() => chart.draw());

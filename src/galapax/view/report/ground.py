@@ -12,7 +12,8 @@ from galapax.results.result import Result
 from galapax.view import data
 from galapax.view.report.parts import data_address
 
-SIDE = 120  # pixels along each variable
+SIDE = 360  # pixels along each variable: ripples of a hundred periods show as ripples
+STRIPE = 9  # pixels that a stripe of infeasible points is wide
 BANDS = 16  # colours between the least and the largest value
 DARK, LIGHT = np.array([11, 74, 134]), np.array([235, 243, 250])
 
@@ -58,6 +59,6 @@ def _coloured(values: np.ndarray, broken: np.ndarray) -> np.ndarray:
     band = np.searchsorted(edges, np.where(np.isfinite(values), values, np.inf)) / max(1, len(edges))
     pixels = DARK + (LIGHT - DARK) * band[:, None]
     rows, columns = np.divmod(np.arange(len(values)), SIDE)
-    striped = broken & ((rows + columns) % 6 < 3)
+    striped = broken & ((rows + columns) % (2 * STRIPE) < STRIPE)
     pixels[striped] = 0.45 * pixels[striped] + 0.55 * np.array([150, 150, 150])
     return pixels.reshape(SIDE, SIDE, 3)[::-1].round().astype(np.uint8)

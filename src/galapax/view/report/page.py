@@ -31,11 +31,13 @@ class Page:
         self.sections.append((name, title))
         self.add(f'<h2 id="{name}">{escape(title)}</h2>')
 
-    def chart(self, spec: dict[str, Any], note: str = "", title: str = "") -> None:
+    def chart(self, spec: dict[str, Any], note: str = "", title: str = "", hint: str = "") -> None:
+        """A figure. note: what is said under it; hint: what a reader can do with it, which paper leaves out."""
         name = f"c{len(self.charts)}"
         self.charts[name] = spec
         head = f"<h3>{escape(title)}</h3>" if title else ""
-        under = f"<figcaption>{escape(note)}</figcaption>" if note else ""
+        words = [escape(note)] * bool(note) + [hint_text(hint)] * bool(hint)
+        under = f"<figcaption>{' '.join(words)}</figcaption>" if words else ""
         self.add(f'<figure data-chart="{name}">{head}<div class="chart"></div>{under}</figure>')
 
     def table(self, name: str, spec: dict[str, Any]) -> None:
@@ -66,6 +68,11 @@ class Page:
                 f"<script>{script}</script>\n</body></html>\n",
             ]
         )
+
+
+def hint_text(words: str) -> str:
+    """What a reader can do with a figure or a table: on a screen only."""
+    return f'<span class="hint">{escape(words)}</span>'
 
 
 def script_text() -> str:

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from galapax.view.report.page import Page
+from galapax.view.report.page import Page, hint_text
 
 WITHIN = "within its bounds"  # a column that a phone has no room for
+SHORT = 16  # rows of a table that are all shown; a longer one scrolls
 PLACES = 1e4  # along an axis that a figure tells apart, which is many more than a screen has
 
 
@@ -28,6 +29,7 @@ def fact_list(facts: Iterable[tuple[str, str]]) -> str:
 def setting_rows(settings: dict[str, Any]) -> list[tuple[str, str]]:
     rows = []
     for name, value in settings.items():
+        name = name.replace("hyperparameters", "hyper-parameters").replace("_", " ")
         if isinstance(value, dict):
             rows.append((name, ", ".join(f"{k} {v}" for k, v in value.items())))
         elif value is not None:
@@ -37,9 +39,14 @@ def setting_rows(settings: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def pair_table(rows: Sequence[tuple[str, str]]) -> str:
-    lines = [f'<th scope="row">{escape(a)}</th><td class="setting">{escape(b)}</td>' for a, b in rows]
+    lines = [f'<th scope="row">{escape(a)}</th><td class="setting">{_words(b)}</td>' for a, b in rows]
     body = "".join(f"<tr>{line}</tr>" for line in lines)
     return f'<div class="wide pairs"><table><tbody>{body}</tbody></table></div>'
+
+
+def _words(text: str) -> str:
+    """Text whose options (`--runs`) are not broken at their hyphens, where a line ends."""
+    return " ".join(f"<span>{escape(w)}</span>" if w.startswith("--") else escape(w) for w in text.split(" "))
 
 
 class Html(str):
@@ -59,7 +66,13 @@ def plain_table(head: Sequence[str], rows: list[list[str]], numeric: Iterable[in
     body = "".join(f"<tr>{line}</tr>" for line in lines)
     options = ' class="recipes" data-sort' if sort else ""
     table = f"<table{options}><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
-    return f'<div class="wide" tabindex="0">{table}</div>'
+    long = " long" if len(rows) > SHORT else ""
+    return f'<div class="wide{long}" tabindex="0">{table}</div>'
+
+
+def words(text: str) -> Html:
+    """A cell of several words, which keeps its width on a phone."""
+    return Html(f'<span class="words">{escape(text)}</span>')
 
 
 def _markup(text: str) -> str:
@@ -70,8 +83,8 @@ def file_section(out: Page, files: dict[str, str]) -> None:
     out.section("Data")
     links = "".join(f'<li><a href="{name}">{name}</a>: {escape(text)}</li>' for name, text in files.items())
     out.add(
-        "<p>“CSV ↓” downloads the numbers of a figure or table, thinned if there are "
-        f"very many. The complete data are in the folder this page was written to:</p><ul>{links}</ul>"
+        f"<p>{hint_text('“CSV ↓” downloads the numbers of a figure or table, thinned if there are very many.')} "
+        f"The complete data are in the folder this page was written to:</p><ul>{links}</ul>"
         '<p class="note">Written by galapax. In Python, gx.load(folder) reads everything back.</p>'
     )
 

@@ -24,6 +24,8 @@ from galapax.view.report.parts import (
     setting_rows,
 )
 
+TIMES = {"compile": "compiling", "run": "running", "device": "of it waiting for the device", "host": "everything else",
+         "held": "held by the live page"}  # fmt: skip
 LISTED = 300  # variables or constraints in a table at most
 
 
@@ -151,7 +153,9 @@ def _answer(out: Page, result: Result) -> None:
         mark = f'<i style="left: calc({share:.2f}% - 0.17rem)"></i>'
         bar = Html(f'<span class="bar" title="{share:.1f} % of the way">{mark}</span>')
         own = result.x[i] if problem.space is None else problem.show(i, result.x[i])
-        line(name, own, *problem.limits(i), bar)
+        choices = problem.choices(i)
+        low, high = ("", "") if choices else problem.limits(i)
+        line(name, own, low, high, f"one of {', '.join(choices)}" if choices else bar)
     for name, value in result.get("derived", {}).items():
         at = np.ravel(value)
         if len(at):  # one number, or of several objectives one for each point of the front
@@ -194,7 +198,7 @@ def _cost_rows(result: Result) -> list[tuple[str, str]]:
     times = result.timings
     if times.get("run"):
         rows.append(("evaluations per second", f"{result.nfev / times['run']:,.0f}"))
-    return rows + [(f"seconds, {name}", f"{value:.4g}") for name, value in times.items()]
+    return rows + [(TIMES.get(name, name), f"{value:.4g} s") for name, value in times.items()]
 
 
 def _result_files(result: Result) -> dict[str, str]:

@@ -7,8 +7,9 @@ function dot(parent, kind, x, y, c, size) {
   return put(parent, "path", { d: shapes[kind], style: `fill: ${c}; stroke: var(--text); stroke-width: 1` });
 }
 const round = (parent, points, width, c, extra = "") => points.length && put(parent, "path", {
-  d: points.map(([x, y]) => `M${x.toFixed(1)} ${y.toFixed(1)}h0`).join(""), class: "dots",
-  style: `stroke: ${c}; stroke-width: ${width}; stroke-linecap: round; fill: none; ${extra}` });
+  // whole circles: a line of no length with round ends is drawn as an oval, or not at all, by what shows PDF
+  d: points.map(([x, y]) => `M${(x - width / 2).toFixed(1)} ${y.toFixed(1)}a${width / 2} ${width / 2} 0 1 0 ${width} 0a${width / 2} ${width / 2} 0 1 0 ${-width} 0`).join(""),
+  class: "dots", style: `fill: ${c}; ${extra}` });
 const key = (chart, text, paint) => { const entry = put(chart.legend, "span"); paint(put(entry, "svg", { viewBox: "0 0 26 12", "aria-hidden": "true" })); put(entry, "span", {}, text); };
 function range(column, truth) {  // with a margin
   let low = Infinity, high = -Infinity;
@@ -31,9 +32,9 @@ function paintPoints(chart, drawn, table, by, size) {  // all in one colour, or 
     round(chart.svg, valueless, size, "var(--line)");
     bins.forEach((points, k) => round(chart.svg, points, size, `rgb(${VIRIDIS[k].join(" ")})`));
     const entry = put(chart.legend, "span"), digits = telling(low, high, 4);
-    put(entry, "span", {}, `${table.names[by]}: ${fmt(low, digits)}`);
+    put(entry, "span", {}, `${table.names[by]}: ${said(table, by, low, digits)}`);
     put(entry, "span", { class: "key colours" });
-    put(entry, "span", {}, fmt(high, digits));
+    put(entry, "span", {}, said(table, by, high, digits));
   } else {
     round(chart.svg, there, size, "var(--c0)", n > 1500 ? "opacity: 0.7" : "");
     key(chart, chart.spec.what, (s) => round(s, [[13, 6]], 8, "var(--c0)"));
@@ -72,7 +73,7 @@ function scatter(figure, spec) {
     const where = solid ? space(chart, spans, cols.map((c) => names[c]), turn) : (() => {
       const ground = spec.ground && cols[0] === 0 && cols[1] === 1 ? spec.ground : null;
       const ends = ground ? [ground.x, ground.y] : spans;
-      const place = axes(chart, [...ends[0], false], [...ends[1], false], cols.map((c) => names[c]));
+      const place = axes(chart, [...ends[0], false], [...ends[1], false], cols.map((c) => names[c]), cols.map((c) => table.words && table.words[c]));
       if (ground) {
         const [left, right, top, bottom] = [place.x.at(ground.x[0]), place.x.at(ground.x[1]), place.y.at(ground.y[1]), place.y.at(ground.y[0])];
         put(svg, "image", { href: ground.image, x: left, y: top, width: right - left, height: bottom - top, preserveAspectRatio: "none" });
@@ -126,7 +127,7 @@ function scatter(figure, spec) {
     const row = nearest(at);
     ring(row);
     if (row < 0) { chart.tip.hidden = true; return; }
-    const rows = spec.tip.map((c) => [names[c], fmt(table.data[c][row], telling(...range(table.data[c]), 5))]);
+    const rows = spec.tip.map((c) => [names[c], said(table, c, table.data[c][row], telling(...range(table.data[c]), 5))]);
     if (spec.more) rows.push([spec.more, ""]);
     chart.show(...drawn[row], [`${spec.one} ${table.number ? table.number[row] : row + 1}`, ...(table.labels[row] ? [table.labels[row]] : [])].join(": "), rows);
   };
@@ -140,7 +141,7 @@ function scatter(figure, spec) {
     names.forEach((name, c) => {
       const line = put(list, "tr");
       put(line, "th", { scope: "row" }, name);
-      put(line, "td", { class: "n" }, fmt(table.data[c][row], telling(...range(table.data[c]), 5)));
+      put(line, "td", { class: "n" }, said(table, c, table.data[c][row], telling(...range(table.data[c]), 5)));
     });
   };
   (pickers[spec.table] ||= []).push((row, from) => { if (from !== chart) ring(row); });

@@ -12,8 +12,8 @@ from galapax.results.result import all_runs
 from galapax.results.study import SIGNIFICANT, Study, scores
 from galapax.view import data, maps, tables
 from galapax.view.report.charts import steps
-from galapax.view.report.page import Page
-from galapax.view.report.parts import fact_list, file_section, numbers, pair_table, plain_table, setting_rows
+from galapax.view.report.page import Page, hint_text
+from galapax.view.report.parts import fact_list, file_section, numbers, pair_table, plain_table, setting_rows, words
 
 
 def study_page(study: Study) -> str:
@@ -71,10 +71,10 @@ def _study_settings(out: Page, study: Study) -> None:
         own = ", ".join(f"{name}={_label(value)}" for name, value in result.settings.get("hyperparameters", {}).items())
         found = scores(result)[~np.isnan(scores(result))]
         spread = f"{np.subtract(*np.quantile(found, (0.75, 0.25))):.3g}" if len(found) else "–"
-        rows.append([labels["problem"], labels["algorithm"], f"{int(np.max(spent)):,}", aim, spread, own])
-    heads = ["problem", "algorithm", "evaluations per run, at most", "target", "spread", "hyper-parameters"]
+        rows.append([labels["problem"], labels["algorithm"], f"{int(np.max(spent)):,}", aim, spread, words(own)])
+    heads = ["problem", "algorithm", "evaluations", "target", "spread", "hyper-parameters"]
     out.add(plain_table(heads, rows, (2, 3, 4)))
-    out.add('<p class="note">spread: between the quartiles of the final values.</p>')
+    out.add('<p class="note">evaluations: of one run, at most; spread: between the quartiles of the final values.</p>')
 
 
 def _study_cells(out: Page, study: Study) -> None:
@@ -97,11 +97,12 @@ def _study_cells(out: Page, study: Study) -> None:
         },
     )  # fmt: skip
     out.add(
-        '<p class="note">Over the runs of each setting. success: the fraction of runs that reached the target; ert: '
-        "evaluations per success; low and high: their 95 % intervals. Click a heading to sort; filter in "
-        "the row below it.</p>"
-        if any(target is not None for target in study.targets)
-        else '<p class="note">Over the runs of each setting. Click a heading to sort; filter in the row below it.</p>'
+        '<p class="note">Over the runs of each setting. '
+        + "success: the fraction of runs that reached the target; ert: evaluations per success; low and high: their "
+        "95 % intervals. "
+        * any(target is not None for target in study.targets)
+        + hint_text("Click a heading to sort; filter in the row below it.")
+        + "</p>"
     )
 
 
@@ -121,9 +122,9 @@ def _heat_map(out: Page, study: Study) -> None:
     out.section(f"{drawn.up} and {drawn.across}")
     texts = np.array(tables.apart(drawn.values.ravel().tolist(), 3)).reshape(drawn.values.shape)
     rows = []
-    for name, values, places, words in zip(drawn.rows, drawn.values, shown, texts, strict=True):
+    for name, values, places, told in zip(drawn.rows, drawn.values, shown, texts, strict=True):
         cells = []
-        for value, place, text in zip(values, places, words, strict=True):
+        for value, place, text in zip(values, places, told, strict=True):
             share = 0.0 if high == low else (place - low) / (high - low)
             style = f"background: {_shade(share)}; color: {'#fff' if share > 0.55 else '#111'}"
             cells.append("<td>–</td>" if np.isnan(value) else f'<td style="{style}">{text}</td>')
@@ -152,7 +153,7 @@ def _study_convergence(out: Page, study: Study) -> None:
     panels = data.study_convergence(study)
     banded = all(curve.lower is not None for panel in panels for curve in panel.curves)
     what = "Median and middle half" if banded else "Median"
-    out.add(f"<p>{what} of the runs by {panels[0].across}. Click a name to hide it.</p>")
+    out.add(f"<p class='lead'>{what} of the runs by {panels[0].across}. {hint_text('Click a name to hide it.')}</p>")
     out.add('<div class="small-multiples">' if len(panels) > 1 else "<div>")
     for number, panel in enumerate(panels, 1):
         if not panel.curves:
@@ -212,7 +213,7 @@ def _study_times(out: Page, study: Study) -> None:
 
 def _study_ends(out: Page, study: Study) -> None:
     out.section("Distribution of final values")
-    out.add("<p>The share of runs that ended at least as close.</p>")
+    out.add("<p class='lead'>The share of runs that ended at least as close.</p>")
     panels = data.study_ends(study)
     out.add('<div class="small-multiples">' if len(panels) > 1 else "<div>")
     for number, panel in enumerate(panels, 1):

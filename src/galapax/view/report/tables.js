@@ -1,7 +1,7 @@
 // Tables that are sorted and filtered here.
 function csvOf(table) {
   const labels = table.labels || {}, marked = Object.keys(labels).length > 0;
-  return [[...(marked ? ["mark"] : []), ...table.names], ...table.data[0].map((_, i) => [...(marked ? [labels[i] || ""] : []), ...table.data.map((c) => c[i])])];
+  return [[...(marked ? ["mark"] : []), ...table.names], ...table.data[0].map((_, i) => [...(marked ? [labels[i] || ""] : []), ...table.data.map((own, c) => (table.words && table.words[c] ? said(table, c, own[i]) : own[i]))])];
 }
 function accepts(text) {  // "<3", ">= 2", "1..2", or how the value begins
   const wanted = text.trim().replaceAll("−", "-"), sides = wanted.match(/^(<=?|>=?)\s*(-?[\d.]+(?:e[-+]?\d+)?)$/i);
@@ -27,6 +27,7 @@ function recipes(box, id) {
   const grid = put(scroll, "table", { class: "recipes" }), head = put(grid, "thead"), body = put(grid, "tbody");
   const columns = [...(marked ? [-1] : []), ...table.names.keys()];
   const value = (c, i) => (c < 0 ? labels[i] || "" : table.data[c][i]);
+  const worded = (c) => c < 0 || (table.words && table.words[c]), asked = (c, i) => (c >= 0 && worded(c) ? said(table, c, value(c, i)) : value(c, i));
   const top = put(head, "tr"), below = put(head, "tr", { class: "filters" });
   const heads = columns.map((c) => {
     const cell = put(top, "th", { scope: "col", class: c < 0 ? "" : "n" });
@@ -34,7 +35,7 @@ function recipes(box, id) {
       sorted = [c, sorted && sorted[0] === c ? -sorted[1] : c < 0 ? -1 : 1];
       arrange();
     });
-    const input = put(put(below, "th", { class: c < 0 ? "" : "n" }), "input", { placeholder: c < 0 || typeof value(c, 0) === "string" ? "filter" : "< > a..b" });
+    const input = put(put(below, "th", { class: c < 0 ? "" : "n" }), "input", { placeholder: "filter" });
     input.setAttribute("aria-label", `Filter ${c < 0 ? "mark" : table.names[c]}`);
     input.addEventListener("input", () => { filters[c] = accepts(input.value); arrange(); });
     return cell;
@@ -43,12 +44,12 @@ function recipes(box, id) {
     const until = Math.min(order.length, shown + rows), part = document.createDocumentFragment();
     for (; shown < until; shown++) {
       const i = order[shown], row = put(part, "tr", { "data-row": i });
-      for (const c of columns) put(row, "td", c < 0 ? {} : { class: "n" }, c < 0 ? value(c, i) : fmt(value(c, i), table.digits));
+      for (const c of columns) put(row, "td", c < 0 ? {} : { class: "n" }, c < 0 ? value(c, i) : said(table, c, value(c, i), table.digits));
     }
     body.append(part);
   };
   const arrange = () => {
-    order = [...Array(n).keys()].filter((i) => kept(id, i) && columns.every((c) => !filters[c] || filters[c](value(c, i))));
+    order = [...Array(n).keys()].filter((i) => kept(id, i) && columns.every((c) => !filters[c] || filters[c](asked(c, i))));
     if (sorted) {
       const [c, way] = sorted;
       order.sort((a, b) => {
@@ -87,16 +88,16 @@ function recipes(box, id) {
   const paper = put(box, "div", { class: "paper" });
   const onPaper = () => {  // all columns, a few at a time, so that none is lost at the edge of the page
     paper.replaceChildren();
-    const rows = order.slice(0, PRINTED), numbered = columns.filter((c) => c >= 0);
+    const rows = order.slice(0, PRINTED), numbered = columns.filter((c) => c >= 0), own = table.names[0] === "run";
     const wide = Math.ceil(numbered.length / Math.ceil(numbered.length / ACROSS));
     for (let from = 0; from < numbered.length; from += wide) {
       const part = numbered.slice(from, from + wide), block = put(paper, "table"), top = put(put(block, "thead"), "tr"), lines = put(block, "tbody");
-      put(top, "th", {}, "no.");
+      if (!own) put(top, "th", {}, "no.");
       for (const c of part) put(top, "th", { class: "n" }, table.names[c]);
       for (const i of rows) {
         const line = put(lines, "tr"), mark = labels[i] ? ` ${labels[i]}` : "";
-        put(line, "td", {}, `${table.number ? table.number[i] : i + 1}${mark}`);
-        for (const c of part) put(line, "td", { class: "n" }, fmt(value(c, i), table.digits));
+        if (!own) put(line, "td", {}, `${table.number ? table.number[i] : i + 1}${mark}`);
+        for (const c of part) put(line, "td", { class: "n" }, said(table, c, value(c, i), table.digits));
       }
     }
     if (order.length > rows.length) put(paper, "p", { class: "note" }, `The first ${rows.length} of ${order.length} rows; ${table.file}.csv has all of them.`);
