@@ -23,7 +23,10 @@ EVERY_ALGORITHM = pytest.mark.parametrize("name", NAMES)
 # compiled runs of NPGA are compared with those around a black box in test_engines_agree.py
 COMPILED = pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.slow if name in ("npga", "moead", "sharing_moea") else ()) for name in NAMES],
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in ("npga", "moead", "sharing_moea", "sms_emoa") else ())
+        for name in NAMES
+    ],
 )
 ELITISTS = pytest.mark.parametrize("name", [name for name in NAMES if name != "npga"])
 

@@ -25,6 +25,7 @@ from galapax.algorithms.portfolio import FEW, Portfolio
 from galapax.algorithms.pso import PSO
 from galapax.algorithms.random_search import RandomSearch
 from galapax.algorithms.sharing_moea import SharingMOEA
+from galapax.algorithms.sms_emoa import SMSEMOA
 from galapax.core.algorithm import Algorithm, Shared
 from galapax.core.errors import InputError, unknown_name
 from galapax.core.restarts import BIPOP, IPOP, Plain, Restarts
@@ -47,6 +48,7 @@ ALGORITHMS: dict[str, Any] = {
     "pso": PSO,
     "random": RandomSearch,
     "sharing_moea": SharingMOEA,
+    "sms_emoa": SMSEMOA,
 }
 
 

@@ -37,12 +37,11 @@ from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import stored
 from galapax.operators.dominance import best_rows, ranks_and_crowding
-from galapax.operators.duplicates import repeated
-from galapax.operators.mutation import add_difference
+from galapax.operators.duplicates import copies_fail
 from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import binary_tournament, join, take, take_from_both
 from galapax.operators.tournaments import domination_tournament
-from galapax.operators.variation import breed, check_variation, even
+from galapax.operators.variation import breed, check_variation, even, some_by_differences
 
 
 class NSGA2State(NamedTuple):
@@ -109,10 +108,8 @@ class NSGA2(Algorithm):
         key_choose, key_breed = random.split(key)
         old, new = state.parents, evaluated(state.candidates, evaluation)
         objectives, violation = jnp.concatenate([old.objectives, new.objectives]), join(old.violation, new.violation)
-        if not self.published:  # a copy ranks as if it had failed: it stays only where there is nobody else
-            known = jnp.all(jnp.isfinite(objectives), axis=1)
-            copy = stored(repeated(jnp.concatenate([old.x, new.x]), known))
-            objectives = jnp.where(copy[:, None], jnp.inf, objectives)
+        if not self.published:
+            objectives = copies_fail(objectives, jnp.concatenate([old.x, new.x]))
         rank, crowding = ranks_and_crowding(objectives, violation)
         rows = best_rows(rank, crowding, self.population)
         parents, rank, crowding = stored((take_from_both(rows, old, new), take(rows, rank), take(rows, crowding)))
@@ -135,7 +132,6 @@ class NSGA2(Algorithm):
         if self.differences is not None:
             # `breed` draws from children 0 and 1 of its key; that the published form draws from 1 again is a slip kept,
             # so that `galapax reproduce moea` prints what it printed
-            key_which, key_move = random.split(random.fold(key_breed, 1 if self.published else 2))
-            moved = stored(add_difference(key_move, stored(x), state.bounds))
-            children = jnp.where(random.bernoulli(key_which, self.differences, (x.shape[0], 1)), moved, children)
+            key_differ = random.fold(key_breed, 1 if self.published else 2)
+            children = some_by_differences(key_differ, children, x, state.bounds, self.differences)
         return NSGA2State(children[: self.population], parents, state.bounds)
