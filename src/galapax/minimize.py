@@ -209,5 +209,6 @@ def minimize(
             return run(problem, fitting(problem, blackbox, vectorized, dtype, population), guessed)
         except Discovered as found:  # a black box, which only calling it could show
             problem = problem.with_(**found.box.found)
-            solver = algorithms.resolve(algorithm, problem.constrained, found.box.shape.objectives, mixed(problem))
+            objectives = found.box.shape.objectives
+            solver = algorithms.resolve(algorithm, problem.constrained, objectives, mixed(problem), population)
             return run(problem, solver, known=found.box)

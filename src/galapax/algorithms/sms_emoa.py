@@ -8,11 +8,13 @@ Differs from the paper:
 - Not one child a generation but as many as there are parents, so that a device has something to do. The last front
   loses its least contributors one after another all the same: several leave in one round, but only those who would
   leave anyway (`operators/contributions.py`).
-- Volumes reach to twice the front's range beyond its best values in every objective, not to its worst values plus 1,
+- Volumes reach half the range of the front beyond its worst values (`corner`), not 1 in units of the objectives,
   so that units do not matter. The paper keeps the ends of a front of two objectives in any case.
 - A front that others dominate is cut by hypervolume, too, and not by the number of those who dominate each point.
-- Parents are found by tournaments in which who dominates the other wins, not by chance alone. A copy of another
-  individual loses to everybody else, and a child that crossover left as it was mutates in one gene.
+- Parents are found by tournaments in which who dominates the other wins, and else who is less crowded, as in our
+  NSGA-II; the paper's are drawn by chance. With what they add in place of crowding, or without either, the median run
+  on DTLZ4 ends on an edge of the front, and those on ZDT4 lose 0.02 and 0.13 of the hypervolume.
+- A copy of another individual loses to everybody else, and a child that crossover left as it was mutates in one gene.
 - With constraints, unless `differences` says otherwise, half of the children are parents moved by half the difference
   of two others, as in our NSGA-II.
 """
@@ -34,7 +36,7 @@ from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import stored
 from galapax.operators.contributions import MOST, best_by_volume
-from galapax.operators.dominance import ranks
+from galapax.operators.dominance import crowding_distance, ranks
 from galapax.operators.duplicates import copies_fail
 from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import join, take, take_from_both
@@ -68,7 +70,7 @@ class SMSEMOA(Algorithm):
     mutation_rate: float | None = None
     mutation_index: float = 20.0
     differences: float | None = None
-    corner: float = 2.0
+    corner: float = 1.5
 
     several_objectives: ClassVar[bool] = True
 
@@ -100,8 +102,8 @@ class SMSEMOA(Algorithm):
         rank = stored(ranks(objectives, violation))
         rows = stored(best_by_volume(objectives, rank, self.population, self.corner))
         parents = stored(take_from_both(rows, old, new))
-        nothing = jnp.zeros(self.population, parents.x.dtype)
-        x = take(stored(domination_tournament(key_choose, parents, nothing, even(self.population))), parents.x)
+        crowding = stored(take(rows, crowding_distance(objectives, rank)))
+        x = take(stored(domination_tournament(key_choose, parents, crowding, even(self.population))), parents.x)
         children = breed(
             key_breed,
             x,

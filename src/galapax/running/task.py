@@ -174,7 +174,7 @@ def fitting(problem: Problem, blackbox: Any, vectorized: Any, dtype: Any, popula
                 "them by Problem(..., objectives=[...]).",
                 stacklevel=3,
             )
-    return algorithms.resolve(None, problem.constrained, objectives, mixed(problem))
+    return algorithms.resolve(None, problem.constrained, objectives, mixed(problem), population)
 
 
 def mixed(problem: Problem) -> int:
