@@ -13,7 +13,7 @@ Differs from the paper:
 - A front that others dominate is cut by hypervolume, too, and not by the number of those who dominate each point.
 - Parents are found by tournaments in which who dominates the other wins, and else who is less crowded, as in our
   NSGA-II; the paper's are drawn by chance. With what they add in place of crowding, or without either, the median run
-  on DTLZ4 ends on an edge of the front, and those on ZDT4 lose 0.02 and 0.13 of the hypervolume.
+  on DTLZ4 ends on an edge of the front, and that on ZDT4 has less of the hypervolume.
 - A copy of another individual loses to everybody else, and a child that crossover left as it was mutates in one gene.
 - With constraints, unless `differences` says otherwise, half of the children are parents moved by half the difference
   of two others, as in our NSGA-II.
