@@ -413,7 +413,7 @@ def test_what_a_callback_raises_comes_with_the_result_so_far(tmp_path):
 def test_what_a_callback_raises_in_a_sweep_comes_with_the_whole_study_so_far():
     def callback(progress):
         done.append(progress)
-        if done[-1].generation < done[max(0, len(done) - 2)].generation:  # the second population has begun
+        if len(done) > 1 and done[-1].generation <= done[-2].generation:  # the second population has begun
             raise RuntimeError("no more paper")
 
     done = []
@@ -532,3 +532,25 @@ def test_constraints_and_restarts_of_a_black_box_go_on(tmp_path):
 def test_asynchronous_runs_are_refused(tmp_path):
     with pytest.raises(gx.InputError, match="remove checkpoint"):
         gx.minimize(waves, BOX, "de", workers=2, asynchronous=True, checkpoint=tmp_path / "a")
+
+
+@pytest.mark.parametrize("last", [3, 12, 25, 64], ids=["first points", "later ones", "differences", "a generation"])
+def test_a_simulator_with_constraints_is_never_called_twice_for_a_point(tmp_path, last):
+    """Its constraints are found by calling it, and points are tried for their differences: each stage may be cut."""
+
+    def call(limit, **options):
+        calls = []
+
+        def fun(x):
+            calls.append(x)
+            if len(calls) > limit:
+                raise KeyboardInterrupt
+            return {"fun": float(x[0]), "eq": float(x[0] ** 2 + x[1] ** 2 - 1)}
+
+        given = {"population": 20, "generations": 3, "blackbox": True, "tolerance": 0}
+        return gx.minimize(fun, [(-2.0, 3.0)] * 2, "epsilon_de", **given, **options), len(calls)
+
+    whole, count = call(10**9)
+    call(last, checkpoint=tmp_path / "a")
+    result, rest = call(10**9, resume=tmp_path / "a")
+    assert same(result, whole) and last + rest == count == whole.nfev

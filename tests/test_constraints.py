@@ -304,6 +304,50 @@ def test_a_black_box_is_called_as_often_as_is_counted():
     assert on_the_circle(generations=5, eq=counted, blackbox=True).nfev == len(calls) == 5 * 35
 
 
+def test_points_tried_for_differences_that_fail_are_counted():
+    failed = []
+
+    def moody(x):
+        if x[0] > 1.0:
+            failed.append(x)
+            raise RuntimeError("no mesh")
+        return numpy_circle(x)
+
+    told = on_the_circle(generations=5, eq=moody, blackbox=True)
+    assert told.n_failed == len(failed) > 5
+
+    def traced(x):
+        return jax.vmap(lambda one: jnp.where(one[0] > 1.0, jnp.nan, circle(one)))(x)
+
+    same = on_the_circle(generations=5, fun=lambda x: x[:, 0], eq=traced, vectorized=True, polish=False)
+    assert same.n_failed == told.n_failed
+
+
+@pytest.mark.parametrize("last", [3, 40, 64], ids=["among the first", "in a generation", "before a generation"])
+def test_an_interrupt_among_points_tried_for_differences_ends_the_run_at_once(last):
+    calls = []
+
+    def fun(x):
+        calls.append(x)
+        if len(calls) > last:
+            raise KeyboardInterrupt
+        return {"fun": x[0], "eq": numpy_circle(x)}
+
+    told = on_the_circle(generations=5, fun=fun, eq=None, blackbox=True)
+    assert told.stop == "interrupt" and len(calls) == last + 1  # nor is one called for the result
+    assert told.n_failed == 0 and told.nfev == last
+
+
+def test_constraints_that_come_with_the_objective_cost_no_call_twice():
+    calls = []
+
+    def fun(x):
+        calls.append(x)
+        return {"fun": x[0], "eq": numpy_circle(x)}
+
+    assert on_the_circle(generations=5, fun=fun, eq=None, blackbox=True).nfev == len(calls) == 5 * 35
+
+
 def test_few_evaluations_of_a_black_box_are_not_spent_on_differences():
     assert on_the_circle(generations=None, max_evaluations=19 * 35, blackbox=True, eq=numpy_circle).nit == 19 * 35 // 20
     assert on_the_circle(generations=None, max_evaluations=20 * 35, blackbox=True, eq=numpy_circle).nit == 20

@@ -4,6 +4,8 @@
 What is generated for a GPU and for the host is the same text but for a few macros, so most can be tested without one.
 """
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -286,6 +288,8 @@ WHOLE_RUNS = [
     *((name, problem, "float64") for name in CONSTRAINED for problem in ("g05", "g07", "g11")),
     ("de", "g07", "float32"),
     ("lsrtde", "ackley", "float64"),
+    ("lshade", "rastrigin", "float64"),
+    ("jso", "g07", "float64"),
 ]
 QUICK = {("fep", "rastrigin", "float32")}
 
@@ -305,6 +309,47 @@ def test_every_algorithm_makes_the_run_that_xla_makes(name, problem, dtype):
     np.testing.assert_allclose(native.runs.x, xla.runs.x, rtol=close, atol=close * scale)
     np.testing.assert_allclose(native.runs.history.best, xla.runs.history.best, rtol=close, atol=1e-6)
     np.testing.assert_allclose(native.runs.history.mean, xla.runs.history.mean, rtol=close, atol=1e-6)
+
+
+def rounds(step):
+    """What five rounds make of two arrays."""
+    return lambda a, b: jax.lax.scan(lambda both, _: (step(*both), both[0][3]), (a, b), None, length=5)
+
+
+CHANGES = {
+    "its own elements": lambda a, b: (jnp.where(b > 0, a, b + 1), b * 0.5 - a),
+    "others of itself": lambda a, b: (a[::-1] * 0.5 + a, b),
+    "others that are changed besides": lambda a, b: (jnp.where(b > 0, a, b), a[::-1] + b),
+    "sums": lambda a, b: (a - jnp.mean(a) + b, jnp.minimum(b, jnp.max(a))),
+    "both in turn": lambda a, b: (b, a + 0.5),
+    "drawn ones": lambda a, b: (a[jnp.argsort(b)] + 0.1, jnp.where(a > b, a, b)),
+}
+
+
+@needs_cc
+@pytest.mark.parametrize("step", CHANGES.values(), ids=CHANGES)
+def test_what_is_changed_where_it_is_was_read_before(step):
+    agree(rounds(step), *(DRAWS.normal(size=(2, 50)).astype(np.float32)))
+
+
+def text_of_fep(monkeypatch, *form):
+    """The text of a large population, spread over blocks so."""
+    texts, kernel_of = [], engine.kernel_of
+    with monkeypatch.context() as patched:
+        patched.setattr(engine, "kernel_of", lambda *about: texts.append(about[1]) or kernel_of(*about))
+        patched.setattr(engine, "Form", lambda: program.Form(*form))
+        run("native", "fep", gx.problems.get("rastrigin"), dtype="float32", generations=1, population=5000)
+    return texts[-1]
+
+
+@needs_cc
+def test_numbers_at_which_blocks_meet_are_cleared_in_each_generation(monkeypatch):
+    """On the host no blocks meet, so it is the text that tells."""
+    body = text_of_fep(monkeypatch, 132).body
+    loop = body[body.index("for (; g < count") : body.index("for (; g < rows")]
+    met = re.findall(r"\bMEET\(.*, (\d+), \d+\);", loop)
+    assert len(met) > 15  # how many reach each score, among others
+    assert sorted(met) == sorted(re.findall(r"\bUNMEET\((\d+)\);", loop))
 
 
 FORMS = {"cluster": (16, 1), "grid": (132, 1), "many": (1, 32)}
@@ -342,6 +387,29 @@ def test_over_many_runs_the_outcomes_are_distributed_alike():
     assert abs(ranks.sum() - 200 * 401 / 2) < 3 * deviation
 
 
+@needs_cc
+def test_a_function_of_the_user_is_not_taken_for_one_of_the_library_s():
+    @jax.jit
+    def mixed(x):
+        return x + jnp.uint32(1)
+
+    agree(mixed, np.arange(5, dtype=np.uint32))
+
+
+@needs_cc
+def test_what_is_drawn_is_one_operation():
+    def drawn(key):
+        numbers = [random.normal(key, (40,), "float32"), random.cauchy(key, (40,), "float32")]
+        return [*numbers, random.integers(key, (40,), 7), random.integers(key, (40,), 70_000), random.fold(key, 3)]
+
+    key = random.run_keys(5, 0, 1)[0]
+    with devices.written_for("gpu"):
+        text = program.of_function(jax.make_jaxpr(drawn)(key))
+        agree(drawn, key)
+    for name in ("drawn_word(", "normal_number(", "cauchy_number(", "high_product(", "mixed("):
+        assert f" = {name}" in text.body
+
+
 # which engine
 
 
@@ -353,7 +421,7 @@ def test_fused_says_why_it_cannot_be():
 
 
 def test_an_engine_that_does_not_exist_is_refused():
-    with pytest.raises(gx.InputError, match="engine must be one of 'auto', 'xla', 'fused'"):
+    with pytest.raises(gx.InputError, match="engine must be one of 'auto', 'fast', 'xla', 'fused'"):
         run("warp")
 
 
@@ -370,7 +438,7 @@ def test_islands_are_not_fused():
 @needs_cc
 def test_a_primitive_without_a_rule_is_named_to_the_user():
     with pytest.raises(
-        gx.InputError, match=r'engine="native" cannot make this run: the primitive fft.*engine="auto" can'
+        gx.InputError, match=r'engine="native" cannot make this run: the primitive fft.*engine="fast" or "auto" can'
     ):
         run("native", fun=lambda x: jnp.abs(jnp.fft.fft(x))[0])
 
@@ -393,11 +461,14 @@ def test_on_a_gpu_the_fused_run_is_the_one_that_xla_makes(name):
     np.testing.assert_allclose(fused.runs.history.best[:, :5], xla.runs.history.best[:, :5], rtol=1e-3)
 
 
-def test_kernels_compile_for_gpus_old_and_new():
+@needs_cc
+def test_kernels_compile_for_gpus_old_and_new(monkeypatch):
     try:
         cuda._nvrtc()
     except NotFusible as error:
         pytest.skip(str(error))
+    for form, capability in (((132,), (7, 5)), ((132,), (9, 0)), ((16,), (9, 0)), ((1, 32), (8, 0))):
+        assert cuda.cubin_of(text_of_fep(monkeypatch, *form).source, capability)[:4] == b"\x7fELF"
     text = program.of_function(jax.make_jaxpr(crossing)(TABLE.astype("f"), WHOLE))
     for capability in ((7, 5), (8, 0), (9, 0)):
         assert cuda.cubin_of(text.source, capability)[:4] == b"\x7fELF"

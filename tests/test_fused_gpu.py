@@ -42,7 +42,7 @@ def test_the_first_generations_are_those_of_xla(algorithm, population):
     assert (fused.nfev, fused.nit) == (xla.nfev, xla.nit)
 
 
-@pytest.mark.parametrize("algorithm", ["de", "fep", "ga"])
+@pytest.mark.parametrize("algorithm", ["de", "fep", "ga", "lshade"])
 def test_an_ensemble_of_many_runs_is_that_of_xla(algorithm):
     xla, fused = (run(e, algorithm, runs=700, generations=6) for e in ("xla", "fused"))
     np.testing.assert_allclose(fused.runs.history.mean, xla.runs.history.mean, rtol=1e-2, atol=1e-6)
@@ -52,6 +52,37 @@ def test_the_same_call_gives_the_same_result():
     first, second = run(runs=40), run(runs=40)
     np.testing.assert_array_equal(first.runs.x, second.runs.x)
     np.testing.assert_array_equal(first.runs.history.mean, second.runs.history.mean)
+
+
+@pytest.mark.parametrize("population", [24, 900, 60_000], ids=["block", "cluster", "grid"])
+@pytest.mark.parametrize("algorithm", ["de", "fep", "ga"])
+def test_threads_that_race_would_show(algorithm, population):
+    """An element that is written before all have read it, or read before it is written, differs from time to time."""
+    options = {"algorithm": algorithm, "population": population, "generations": 60}
+    first, second = run(**options), run(**options)
+    np.testing.assert_array_equal(first.history.mean, second.history.mean)
+    np.testing.assert_array_equal(first.x, second.x)
+
+
+def test_fast_takes_the_kernel():
+    fast, fused = run("fast"), run("fused")
+    assert fast.engine == "fused: one kernel is faster"
+    np.testing.assert_array_equal(fast.x, fused.x)
+
+
+def test_a_run_of_an_ensemble_made_again_is_the_same():
+    for engine in ("fast", "fused"):
+        several = run(engine, runs=700)
+        again = several.run(13)
+        np.testing.assert_array_equal(again.x, several.runs.x[13])
+        np.testing.assert_array_equal(again.history.mean, several.runs.history.mean[13])
+
+
+def test_the_default_search_is_made_by_kernels():
+    """CMA-ES that restarts, and L-SHADE between."""
+    found = gx.minimize(bowl, [(-1.0, 2.0), (-3.0, 1.0), (-2.0, 2.0)], engine="fast", max_evaluations=3000, seed=1)
+    assert found.engine == "fused: one kernel is faster"
+    assert found.fun < 1e-6
 
 
 def test_a_run_of_an_ensemble_is_the_one_made_alone():

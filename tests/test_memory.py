@@ -7,6 +7,7 @@ import pytest
 
 import galapax as gx
 from galapax.engines import programs, slices, xla
+from galapax.engines.host import Host
 from galapax.engines.xla import Xla
 from galapax.numerics import devices
 from galapax.running import computation, memory
@@ -52,7 +53,8 @@ def test_snapshots_and_black_boxes_that_do_not_fit_are_refused_before_the_run(mo
     monkeypatch.setattr(devices, "host_memory", lambda: 10**7)
     monkeypatch.setattr(devices, "free_memory", lambda: 10**7)
     with pytest.raises(gx.InputError, match=r"snapshots of 1 x 1000 individuals take 29.8 GiB and 9.5 MiB"):
-        gx.minimize(bowl, BOX, "de", population=1000, generations=10**6, snapshots=range(1, 10**6))
+        gx.minimize(bowl, BOX, "de", population=1000, generations=10**6, snapshots=range(1, 10**6),
+                    dtype="float64")  # fmt: skip
     with pytest.raises(gx.InputError, match="one run with a population of 1000000 needs"):
         gx.minimize(calls.append, BOX, "de", population=10**6, generations=2, blackbox=True)
     with pytest.raises(gx.InputError, match=r"calls of one generation of 30000 points take 29.2 MiB .*smaller pop"):
@@ -202,6 +204,32 @@ def test_a_single_slice_that_does_not_fit_is_told_with_numbers(monkeypatch):
     Small(monkeypatch, 0)
     with pytest.raises(gx.InputError, match=r"does not fit into the .* GiB that are free on the .*use a smaller"):
         gx.minimize(bowl, BOX, "de", generations=5)
+
+
+def exhausted(*given):
+    raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 81 GiB.")
+
+
+def test_what_cannot_be_split_says_with_numbers_what_to_reduce(monkeypatch, tmp_path):
+    """Black boxes, runs that go on from a checkpoint, and runs that several processes share."""
+    free = r"with a population of 10 does not fit into the .*B that are free on the .*"
+    called = {"blackbox": True, "runs": 3, **LITTLE}
+    with monkeypatch.context() as patch:
+        patch.setattr(Host, "advance", exhausted)
+        with pytest.raises(gx.InputError, match=f"a slice of 3 runs {free}fewer runs than 3 at a time .*81 GiB"):
+            gx.minimize(lambda x: float(x @ x), BOX, "de", **called)
+
+    def call(**options):
+        return gx.minimize(bowl, BOX, "de", runs=3, **LITTLE | {"generations": 9}, **options)
+
+    monkeypatch.setattr(Xla, "plan", lambda engine, length, seconds: 4)
+    call(checkpoint=tmp_path / "a", callback=lambda p: p.generation >= 4)
+    monkeypatch.setattr(Xla, "advance", exhausted)
+    with pytest.raises(gx.InputError, match=f"a slice of 3 runs {free}slices as large as they were, so end other"):
+        call(resume=tmp_path / "a")
+    monkeypatch.setattr(computation.processes, "together", lambda: True)
+    with pytest.raises(gx.InputError, match=f"a slice of 3 runs {free}fewer runs than 3"):
+        call()
 
 
 def test_a_forked_process_is_told_not_to_hang(monkeypatch):

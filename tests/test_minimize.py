@@ -563,12 +563,23 @@ def test_history_of_no_finite_value_claims_no_mean():
 
 
 @pytest.mark.parametrize("vectorized", [False, True])
-def test_a_black_box_that_always_fails_ends_after_one_generation(vectorized):
+def test_a_black_box_whose_first_twenty_points_fail_ends_there(vectorized):
     fun = recording(lambda x: np.full(len(x) if vectorized else (), np.nan))
     res = solve(fun, blackbox=True, vectorized=vectorized, generations=100_000)
-    assert not res.success and np.isnan(res.fun) and res.nit == 1
-    assert res.nfev == res.n_failed == N == sum(np.atleast_2d(x).shape[0] for x in fun.points)
-    assert "every evaluation failed (NaN, inf or an exception)" in res.message
+    assert not res.success and np.isnan(res.fun) and res.nit == 2
+    assert res.nfev == res.n_failed == 2 * N == sum(np.atleast_2d(x).shape[0] for x in fun.points)
+    assert "every evaluation failed (NaN, inf or an exception)" in res.message and "worst" in res.message
+
+
+def test_a_first_generation_that_fails_is_no_end_where_there_are_values():
+    """A sixteenth of the box is defined, and the first eight points of the default are often outside."""
+
+    def root(x):
+        return jnp.sum(jnp.sqrt(x) + (x - 1.0) ** 2)
+
+    res = gx.minimize(root, [(-5.0, 5.0)] * 4, "cmaes", population=8, restarts="plain", max_evaluations=4000)
+    first = np.asarray(res.history.best)[0]
+    assert not np.isfinite(first) and res.n_failed > 8 and abs(res.fun - 3.70663287) < 1e-3
 
 
 def test_a_black_box_that_always_raises_tells_the_exception():
@@ -576,7 +587,7 @@ def test_a_black_box_that_always_raises_tells_the_exception():
         raise OSError("solver not found")
 
     res = solve(fun, blackbox=True)
-    assert not res.success and res.nit == 1 and "OSError: solver not found" in res.message
+    assert not res.success and res.nit == 2 and "OSError: solver not found" in res.message
 
 
 # --- constraints ------------------------------------------------------------------------------------------------------

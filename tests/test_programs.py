@@ -150,7 +150,8 @@ def test_a_lifted_program_gives_what_the_function_does(name):
         got = jax.jit(jax.vmap(lambda k, x: call(program, k, x), in_axes=(None, 0)))(consts, points)
         for one, other in zip(wanted, got, strict=True):
             assert one.dtype == other.dtype
-            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-300)
+            # a GPU may add float32 numbers in another order
+            np.testing.assert_allclose(one, other, rtol=1e-5 if name == "single precision" else 1e-12, atol=1e-300)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ import galapax as gx
 from galapax.engines import programs, stored
 from galapax.engines.programs import Programs
 from galapax.engines.search import Search
-from galapax.numerics import cache
+from galapax.numerics import cache, devices
 
 BOX = [(-2.0, 3.0)] * 3
 SCRIPT = """
@@ -59,7 +59,8 @@ def test_another_process_finds_every_program_and_gets_the_same_answer(tmp_path):
     assert first[1] == first[0] > 2 and second[0] == first[0] and second[1] == 0
     assert second[2] == first[2]
     other = fresh(tmp_path, valley(0.75), call)
-    assert other[1] == 0 and other[2] != first[2]
+    # on an accelerator the clock chooses how many generations a program makes: another number of them may be new
+    assert other[1] <= (devices.platform() != "cpu") and other[2] != first[2]
 
 
 @pytest.mark.slow
@@ -113,7 +114,7 @@ def test_names_are_the_same_for_the_same_and_differ_where_programs_do(names):
         names(fun=lambda x: jnp.sum(x**4)),
         names(box=[(0.0, 1.0)] * 2),
         names(population=9),
-        names(dtype="float32"),
+        names(dtype="float32" if devices.platform() == "cpu" else "float64"),
         names(algorithm=gx.DE(population=8, mutation=gx.best_1)),
         names(algorithm="pso"),
         names(ineq=lambda x: x[0]),

@@ -144,9 +144,9 @@ def test_many_slices_make_long_calls():
     engine = xla.Xla.__new__(xla.Xla)
     engine.on_cpu, engine.rows, engine.slices, engine.threads = True, 1000, 250, 1
     assert engine.plan(0, 0.0) == 1
-    assert engine.plan(10, 0.1) == 50  # half a second, 250 calls of 2 ms each
+    assert engine.plan(10, 0.1) == 50  # half a second, although 250 calls of 8 ms would take two
     engine.threads = 16
-    assert engine.plan(10, 0.1) == 10  # sixteen at once: 0.03 s would do
+    assert engine.plan(10, 0.1) == 12  # sixteen at once: 0.125 s
     engine.slices = 1
     assert engine.plan(10, 0.1) == 10
     assert engine.plan(10, 1e-6) == 80

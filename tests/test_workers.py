@@ -48,6 +48,8 @@ def threads():
 class Elsewhere(Executor):
     """An executor of a kind that galapax does not know; it does a task at once."""
 
+    _max_workers = 2
+
     def __init__(self):
         self.tasks = []
         self.closed = False
@@ -193,8 +195,6 @@ def test_tasks_are_as_large_as_pays_and_smaller_in_the_end():
 
 class Far(Elsewhere):
     """An executor to which the way is long."""
-
-    _max_workers = 2
 
     def submit(self, function, /, *arguments):
         time.sleep(0.002)

@@ -110,7 +110,7 @@ Maximize = Annotated[bool, typer.Option("--maximize", help="Maximize instead of 
 Vectorized = Annotated[bool, typer.Option("--vectorized", help="The functions take the whole population as one array.")]
 Blackbox = Annotated[bool, typer.Option("--blackbox", help="The functions are plain Python or NumPy, not JAX.")]
 Dtype = Annotated[str | None, typer.Option(help="float32 or float64.")]
-Engine = Annotated[str, typer.Option(help="auto, xla, or fused: one GPU kernel for the whole run.")]
+Engine = Annotated[str, typer.Option(help="auto, xla, fused: one GPU kernel for the run, or fast: that if it pays.")]
 OnFailure = Annotated[str | None, typer.Option(help="How to treat NaN, inf and exceptions: worst, raise or resample.")]
 Workers = Annotated[
     int | None, typer.Option(help="Call the functions, as plain Python, in this many processes; -1 for one per core.")

@@ -29,7 +29,7 @@ class Evaluation(NamedTuple):
     ineq: Array | None = None  # (n, p)
     eq: Array | None = None  # (n, q)
     again: Array | None = None  # (n,), evaluations of points that failed, in whose place this candidate came
-    lost: Array | None = None  # (n,), how many of those evaluations failed
+    lost: Array | None = None  # (n,), how many evaluations failed of those, and of others made for this candidate
 
     @property
     def fitness(self) -> Array:

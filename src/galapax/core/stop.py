@@ -81,7 +81,8 @@ _SENTENCES = {
     Stop.TIME: "Stopped: time limit ({seconds:g} s) reached after generation {generation}.",
     Stop.CALLBACK: "Stopped by the callback after generation {generation}.",
     Stop.PAGE: "Stopped from the live page after generation {generation}; this is the best result so far.",
-    Stop.FAILURES: "Stopped: every evaluation failed (NaN, inf or an exception), so there is no best point.",
+    Stop.FAILURES: "Stopped: every evaluation failed (NaN, inf or an exception), so there is no best point. If only a "
+    'small part of the box can be evaluated, pass on_failure="worst" to search for it.',
     Stop.WORKERS: "Stopped after generation {generation}: no workers are left; this is the best result so far.",
 }
 

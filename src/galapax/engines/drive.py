@@ -21,6 +21,7 @@ from galapax.core.evaluation import Population
 from galapax.core.record import Columns
 from galapax.core.stop import RUNNING, Stop
 from galapax.engines.glimpse import Glance
+from galapax.engines.histories import Chunk, chunks_of, fetched, joined
 from galapax.engines.interrupts import Interrupts
 from galapax.engines.journal import Done, Journal, Standing, arrays_of
 from galapax.engines.outcome import Outcome, Track, outcome
@@ -43,7 +44,7 @@ class Slice:
     place: jax.Device | jax.sharding.Sharding | None = None  # the device, or devices, that compute it
     carry: Carry | None = None
     track: Track = field(default_factory=lambda: Track.start(0))
-    history: list[np.ndarray] = field(default_factory=list)  # chunks of rows (g, columns, S)
+    history: list[Chunk] = field(default_factory=list)  # rows (g, columns, S)
     latest: list[Any] = field(default_factory=list)  # the last chunk's rows, in pieces, on the device
 
     @property
@@ -222,9 +223,8 @@ def drive(
         made += length
         ended = made >= limit or bool((track.reason != RUNNING).all())
         if keep_history:
-            rows = jax.device_get([part.latest for part in going])  # together, which is faster than one by one
-            for part, pieces in zip(going, rows, strict=True):
-                part.history.append(pieces[0][:length].copy() if len(pieces) == 1 else np.concatenate(pieces)[:length])
+            for part, rows in zip(going, chunks_of([part.latest for part in going], length), strict=True):
+                part.history.append(rows)
         stopped = _look(watch, made, before, track, parts, ended)
         if between is not None:
             stopped = between.agree(stopped)
@@ -284,7 +284,7 @@ def _before(
     """Where a batch stood before the chunk that is under way, or was cut short."""
     if not made:
         return _standing(engine, parts, 0, {})
-    history = [_one(part.history[: was.chunks]) for part, was in zip(parts, ahead, strict=True)]
+    history = [joined(part.history[: was.chunks]) for part, was in zip(parts, ahead, strict=True)]
     carries, tracks = [arrays_of(was.carry) for was in ahead], [was.track for was in ahead]
     return Standing(made, carries, tracks, history, taken, engine.memory(), *_sizes(parts))
 
@@ -293,20 +293,16 @@ def _standing(engine: Engine, parts: list[Slice], made: int, taken: dict[int, li
     """Where a batch stands, in memory of the host; before its first generation nothing but its sizes is needed."""
     if not made:
         return Standing(0, [], [], [], {}, engine.memory(), *_sizes(parts))
-    for part in parts:
-        part.history = [np.concatenate(part.history)] if len(part.history) > 1 else part.history
+    history = [joined(part.history) for part in parts]
+    for part, rows in zip(parts, history, strict=True):
+        part.history = [] if rows is None else [rows]
     carries, tracks = [arrays_of(part.carry) for part in parts], [replace(part.track) for part in parts]
-    history = [_one(part.history) for part in parts]
     return Standing(made, carries, tracks, history, dict(taken), engine.memory(), *_sizes(parts))
 
 
 def _sizes(parts: list[Slice]) -> tuple[int, int]:
     """How many runs slices have together, and how many one has."""
     return sum(len(part.wanted) for part in parts), len(parts[0].cells)
-
-
-def _one(chunks: list[np.ndarray]) -> np.ndarray | None:
-    return np.concatenate(chunks) if len(chunks) > 1 else chunks[0] if chunks else None
 
 
 def _finished(
@@ -326,6 +322,7 @@ def _finished(
     _merge(watch.taken, taken)
     total = Outcome.join(done, stopped=stopped, device_seconds=waited)
     if watch.journal is not None and stopped is None:
+        total = replace(total, history=fetched(total.history))
         watch.journal.leave(Done(total, taken))
     return total
 

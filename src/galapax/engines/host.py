@@ -16,7 +16,7 @@ from galapax.engines import search as searching
 from galapax.engines.drive import Slice
 from galapax.engines.interrupts import Interrupts
 from galapax.engines.journal import with_arrays
-from galapax.engines.mending import mended, probes
+from galapax.engines.mending import losses, mended, probes
 from galapax.engines.programs import Clock
 from galapax.engines.resample import fresh
 from galapax.engines.search import REASON, Carry, Finished, Search
@@ -41,8 +41,8 @@ class Host:
         # the first candidates do not depend on how many numbers the objective gives: evaluate them, then begin for real
         first = [self.clock.call(Search.begin, (), part.search, part.keys, part.initial) for part in parts]
         self.box.check_workers(sum(len(part.wanted) for part in parts) * first[0].state.candidates.shape[1])
-        first = self._mended(parts, first, np.int32(1))
-        self._waiting = self._measure(parts, first, np.int32(1))
+        first, lost = self._mended(parts, first, np.int32(1))
+        self._waiting = self._measure(parts, first, np.int32(1), lost)
         self.check(self.box.shape)
         for part, measured, raw in zip(parts, first, self._waiting, strict=True):
             part.search = replace(part.search, shape=self.box.shape)
@@ -72,8 +72,8 @@ class Host:
         waiting, self._waiting = self._waiting, []
         if not waiting:
             asked = [self.clock.call(Search.ask, (), part.search, part.carry, number) for part in parts]
-            asked = self._mended(parts, asked, number)
-            waiting = self._measure(parts, asked, number)
+            asked, lost = self._mended(parts, asked, number)
+            waiting = self._measure(parts, asked, number, lost)
         tallies, tolerance = [], (self.box.problem.eq_tolerance,)
         for part, own, raw in zip(parts, asked, waiting, strict=True):
             arguments = (part.search, part.keys, own, number, raw)
@@ -90,10 +90,12 @@ class Host:
     def survivors(self, part: Slice) -> Population:
         return self.clock.call(searching.survivors, (), part.carry)
 
-    def _mended(self, parts: list[Slice], asked: list[Carry], number: Any) -> list[Carry]:
-        """The carries with some candidates moved onto the constraints, where the search does so."""
+    def _mended(self, parts: list[Slice], asked: list[Carry], number: Any) -> tuple[list[Carry], list[Any]]:
+        """The carries with some candidates moved onto the constraints, where the search does so; and of each slice how
+        many of the points tried for it failed, (S, n).
+        """
         if not parts[0].search.differences:
-            return asked
+            return asked, []
         points = [
             np.array(self.clock.call(probes, (), part.search, carry, number), np.float64)
             for part, carry in zip(parts, asked, strict=True)
@@ -101,18 +103,23 @@ class Host:
         chosen = [np.zeros(own.shape[:2], bool) for own in points]
         for part, carry, rows in zip(parts, asked, chosen, strict=True):
             rows[_going(part, carry)] = True
-        out, tolerance = [], self.box.problem.eq_tolerance
-        for part, carry, raw in zip(parts, asked, self._values(parts, points, chosen), strict=True):
+        out, lost, tolerance = [], [], self.box.problem.eq_tolerance
+        tried = self._values(parts, points, chosen, more=True)
+        for part, carry, raw, rows in zip(parts, asked, tried, chosen, strict=True):
             known = [raw[name] for name in ("ineq", "eq") if name in raw]
             values = np.concatenate(known, axis=2).astype(carry.state.candidates.dtype)
             search = replace(part.search, shape=self.box.shape)
             out.append(self.clock.call(_mend, (tolerance,), search, carry, number, values))
-        return out
+            failed = self._failed(raw, rows).astype(values.dtype)
+            lost.append(self.clock.call(_losses, (carry.state.candidates.shape[1],), search, number, failed))
+        return out, lost
 
-    def _measure(self, parts: list[Slice], asked: list[Carry], number: Any) -> list[dict[str, np.ndarray]]:
+    def _measure(
+        self, parts: list[Slice], asked: list[Carry], number: Any, lost: list[Any]
+    ) -> list[dict[str, np.ndarray]]:
         """Raw values {name: (S, n, width)} of each slice's candidates; NaN for runs that are finished or not wanted and
         for candidates that are not to be evaluated, which cost no calls. Where fresh points took the place of failed
-        ones, they do so in `asked`, too, and "again" (S, n) tells how often.
+        ones, they do so in `asked`, too, and "again" (S, n) tells how often. lost: of `_mended`, kept as "lost".
         """
         chosen = [self._chosen(part, carry, number) for part, carry in zip(parts, asked, strict=True)]
         points = [np.array(carry.state.candidates, np.float64) for carry in asked]
@@ -136,13 +143,15 @@ class Host:
             if parts[0].search.resamples:
                 out[i].setdefault("again", np.zeros(chosen[i].shape, kind))
                 asked[i] = _with_candidates(carry, points[i].astype(kind))
+            if lost:
+                out[i]["lost"] = np.asarray(lost[i])
         return out
 
     def _values(
-        self, parts: list[Slice], points: list[np.ndarray], chosen: list[np.ndarray]
+        self, parts: list[Slice], points: list[np.ndarray], chosen: list[np.ndarray], more: bool = False
     ) -> list[dict[str, np.ndarray]]:
-        """Raw values of the chosen candidates, {name: (S, n, width)} of each slice."""
-        raw = self.box(np.concatenate([own[rows] for own, rows in zip(points, chosen, strict=True)]))
+        """Raw values of the chosen candidates, {name: (S, n, width)} of each slice. more: see `BlackBox`."""
+        raw = self.box(np.concatenate([own[rows] for own, rows in zip(points, chosen, strict=True)]), more)
         at, out = 0, []  # in order, one run after the other
         for part, rows in zip(parts, chosen, strict=True):
             here = slice(at, at + int(rows.sum()))
@@ -183,7 +192,9 @@ def _going(part: Slice, asked: Carry) -> np.ndarray:
 
 def _evaluation(eq_tolerance: float, raw: Any) -> Evaluation:
     evaluation = jax.vmap(lambda v: summarise(v["fun"], v.get("ineq"), v.get("eq"), eq_tolerance))(raw)
-    return evaluation._replace(again=raw.get("again"), lost=raw.get("again"))
+    again, lost = raw.get("again"), raw.get("lost")
+    failed = [each for each in (again, lost) if each is not None]  # whatever was tried again had failed
+    return evaluation._replace(again=again, lost=sum(failed) if failed else None)
 
 
 def _with_candidates(asked: Carry, candidates: Any) -> Carry:
@@ -196,6 +207,10 @@ def _fresh(count: int, search: Search, keys: Array, number: Array, attempt: Arra
 
 def _mend(eq_tolerance: float, search: Search, asked: Carry, number: Array, values: Array) -> Carry:
     return mended(search, asked, number, values, eq_tolerance)
+
+
+def _losses(count: int, search: Search, number: Array, failed: Array) -> Array:
+    return losses(search, count, number, failed)
 
 
 def _start(eq_tolerance: float, search: Search, asked: Carry, raw: Any) -> Carry:

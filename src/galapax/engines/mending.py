@@ -49,8 +49,17 @@ def mended(search: Search, asked: Carry, number: Any, values: Array, eq_toleranc
     return asked._replace(state=asked.state._replace(candidates=moved))
 
 
-def mended_alone(search: Search, asked: Carry, number: Any) -> Carry:
-    """`mended` for a traced objective, which says by itself what the constraints are."""
+def losses(search: Search, count: int, number: Any, failed: Array) -> Array:
+    """How many of the probes of each of `count` candidates failed, (R, count), from `failed` (R, repairs * (1 + d))."""
+    each = jnp.sum(failed.reshape(failed.shape[0], search.repairs, -1), axis=2)
+    return jnp.zeros((failed.shape[0], count), each.dtype).at[:, turns(search, count, number)].add(each)
+
+
+def mended_alone(search: Search, asked: Carry, number: Any) -> tuple[Carry, Array]:
+    """`mended` for a traced objective, which says by itself what the constraints are; and `losses`."""
     objective: Any = search.objective  # formulas: a game has no constraints
     values = jax.vmap(lambda x: objective.constraints(search.consts, x))(probes(search, asked, number))
-    return mended(search, asked, number, values, objective.eq_tolerance)
+    failed = ~jnp.all(jnp.isfinite(values), axis=2)
+    candidates = asked.state.candidates
+    lost = losses(search, candidates.shape[1], number, failed.astype(candidates.dtype))
+    return mended(search, asked, number, values, objective.eq_tolerance), lost

@@ -10,6 +10,7 @@ import numpy as np
 
 from galapax.core.evaluation import Population
 from galapax.core.stop import Stop
+from galapax.engines.histories import Left, fetched, history_of
 from galapax.engines.search import Finished
 from galapax.engines.tally import Tally
 
@@ -101,7 +102,7 @@ class Outcome:
     """What a batch of runs gives."""
 
     track: Track
-    history: np.ndarray | None  # (R, G, columns), from the column KEPT of a Record on
+    history: np.ndarray | Left | None  # (R, G, columns), from the column KEPT of a Record on
     x: np.ndarray  # (R, d), best of each run
     populations: dict[int, Survivors]  # of each cell's best run
     fronts: list[Population]  # of several objectives: of each run the feasible non-dominated individuals, (k, ...)
@@ -119,7 +120,8 @@ class Outcome:
         polish, rows = self.polish, int(track.generations.max(initial=0))
         if isinstance(polish, Polish):
             polish, rows = polish.rows(chosen), rows + 1
-        history = None if self.history is None else self.history[chosen, :rows]
+        every = fetched(self.history)
+        history = None if every is None else every[chosen, :rows]
         opponents = None if self.opponents is None else self.opponents[chosen]
         parts: dict[str, Any] = {"x": self.x[chosen], "fronts": fronts, "opponents": opponents, "polish": polish}
         for name in ("sizes", "searches"):
@@ -141,7 +143,7 @@ class Outcome:
         opponents = [b.opponents for b in batches if b.opponents is not None]
         return Outcome(
             track=Track.join([b.track for b in batches]),
-            history=_side_by_side([b.history for b in batches if b.history is not None]),
+            history=_side_by_side([own for b in batches if (own := fetched(b.history)) is not None]),
             x=np.concatenate([b.x for b in batches]),
             populations=populations,
             fronts=[front for b in batches for front in b.fronts],
@@ -181,17 +183,7 @@ def outcome(part: Slice, finished: Finished) -> Outcome:
     if finished.found is not None and finished.belongs is not None:
         individuals, belongs = finished.found, finished.belongs
         fronts = [jax.tree.map(lambda a: a[r][belongs[r]], individuals) for r in range(len(cells))]  # noqa: B023
-    history = _history_of(part.history, track) if part.history else None
+    history = history_of(part.history, track.generations) if part.history else None
     x, opponents = np.asarray(finished.x), None if finished.opponents is None else np.asarray(finished.opponents)
     every = Outcome(track, history, x, best, fronts, opponents, sizes=[[len(cells)]] * len(cells))
     return every.of_runs(part.wanted) if len(part.wanted) < len(cells) else every
-
-
-def _history_of(rows: list[np.ndarray], track: Track) -> np.ndarray:
-    """History (R, G, columns) from chunks of rows (g, columns, R); a finished run's last row is repeated."""
-    every = rows[0] if len(rows) == 1 else np.concatenate(rows)
-    history = every.transpose(2, 0, 1)[:, : int(track.generations.max())]
-    if int(track.generations.min()) == history.shape[1]:
-        return history
-    last = np.minimum(np.arange(history.shape[1])[None, :], track.generations[:, None] - 1)
-    return np.take_along_axis(history, last[:, :, None], axis=1)

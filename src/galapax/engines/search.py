@@ -227,12 +227,14 @@ class Search:
 
     def generation(self, carry: Carry, keys: Array, number: Any, ends: bool | None = None) -> tuple[Carry, Array]:
         """Ask, evaluate and tell at once, for a traced objective. keys: of the generation."""
-        asked = self.ask(carry, number)
+        asked, lost = self.ask(carry, number), None
         if self.differences:
-            asked = mended_alone(self, asked, number)
+            asked, lost = mended_alone(self, asked, number)
         evaluation = self.evaluate(asked)
         if self.resamples:
             asked, evaluation = resampled(self, asked, keys, number, evaluation)
+        if lost is not None:
+            evaluation = evaluation._replace(lost=lost if evaluation.lost is None else lost + evaluation.lost)
         return self.tell(asked, keys, number, evaluation, ends)
 
     def finish(self, carry: Carry, cells: Array, count: int) -> Finished:

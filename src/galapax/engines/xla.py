@@ -30,7 +30,7 @@ from galapax.engines.threads import on_threads
 from galapax.numerics import devices, random
 
 CHUNK_SECONDS = 0.1  # on a CPU the host looks about this often,
-CALL_SECONDS = 2e-3  # but a slice's part of a chunk should take this long, as calling it takes a few percent of that,
+CALL_SECONDS = 8e-3  # but a slice's part of a chunk should take this long, as its state must come into the cache again,
 MOST_SECONDS = 0.5  # unless the host would look less often than this
 LENGTHS = (500, 100, 50, 10, 1)  # of chunks on a GPU, in generations or in periods of an algorithm
 LOOK = 1000  # generations between two looks on a GPU, at most

@@ -76,7 +76,10 @@ class BlackBox:
         self.calling = False  # inside the user's code, where Ctrl-C is raised at once
         self.interrupted = False  # whether it was, or the user's code raised it by itself
         self.first: dict[bytes, Answer] = {}  # what came of the first points, or with `cache` of all
+        self.given: dict[bytes, Answer] = {}  # what an earlier attempt at the first points brought, each for one call
+        self._opening = True  # the first points are still being asked for, and remembered
         self._again: dict[bytes, Answer] = {}  # of the generation in which a run ended that goes on now
+        self._before: dict[bytes, Answer] = {}  # of this generation, from calls before the last
         self._under_way: tuple[np.ndarray, list[int], list[Answer | None]] | None = None  # points, rows and answers
         self._tries: list[int] = []  # of each row of a flow, that failed
         self._best: tuple[float, float] = (np.inf, np.inf)  # violation and value of the best so far
@@ -108,7 +111,7 @@ class BlackBox:
 
     def memory(self) -> dict[str, Any]:
         """What it remembers, as plain data; and the answers of the generation under way."""
-        last: dict[bytes, Answer] = dict(self._again)
+        last: dict[bytes, Answer] = self._again | self._before
         if self._under_way is not None:
             points, rows, made = self._under_way
             made = made if self.remote is None else self.remote.answers
@@ -118,6 +121,7 @@ class BlackBox:
             "failures": list(self.failures),
             "n_cached": self.n_cached,
             "best": self._best,
+            "opening": self._opening,
             "first": memory.kept(self.first),
             "known": memory.kept(dict(self._known)),
             "last": memory.kept(last),
@@ -128,9 +132,10 @@ class BlackBox:
         if kept is None:
             return
         self.widths, self.failures, self.n_cached = dict(kept["widths"]), list(kept["failures"]), kept["n_cached"]
-        self._best, self.first = kept["best"], memory.recalled(kept["first"])
+        self._best, self.first = kept["best"], self.first | memory.recalled(kept["first"])
+        self.given |= self.first  # a run that ended among the first points begins with them
         self._known = {p: a for p, a in memory.recalled(kept["known"]).items() if isinstance(a, dict)}
-        self._again = memory.recalled(kept["last"])
+        self._again, self._opening = memory.recalled(kept["last"]), kept.get("opening", not self.widths)
 
     def check_workers(self, rows: int) -> None:
         """Once it is known how many points a generation has: say so where workers have nothing to do."""
@@ -141,27 +146,33 @@ class BlackBox:
         if self.remote is not None:
             self.remote.close()
 
-    def __call__(self, candidates: np.ndarray) -> dict[str, np.ndarray]:
-        """Raw values {name: (N, width)} at candidates (N, d), NaN where a call failed or was not made."""
+    def __call__(self, candidates: np.ndarray, more: bool = False) -> dict[str, np.ndarray]:
+        """Raw values {name: (N, width)} at candidates (N, d), NaN where a call failed or was not made.
+
+        more: others of the same generation follow.
+        """
         candidates = self._known_by(candidates)
         self.missed = np.zeros(len(candidates), bool)
         if not len(candidates):
             return {name: np.zeros((0, self.widths.get(name, 1))) for name in self.widths or self.functions.calls}
         answers = self._answers(candidates)
         self.missed = np.array([answer is None for answer in answers])
-        if not self.missed.any():
-            self._again, self._under_way = {}, None
-        return self._raw(candidates, answers)
+        if more:
+            made = zip(candidates, answers, strict=True)
+            self._before = {x.tobytes(): answer for x, answer in made if answer is not None}
+        elif not self.missed.any():
+            self._again, self._before, self.given, self._under_way, self._opening = {}, {}, {}, None, False
+        return self._raw(candidates, answers, may_win=not more)
 
-    def _raw(self, candidates: np.ndarray, answers: list[Answer | None]) -> dict[str, np.ndarray]:
-        """Answers as arrays {name: (N, width)}; failures are noted."""
+    def _raw(self, candidates: np.ndarray, answers: list[Answer | None], may_win: bool = True) -> dict[str, np.ndarray]:
+        """Answers as arrays {name: (N, width)}; failures are noted. may_win: one of the points may be the answer."""
         for x, answer in zip(candidates, answers, strict=True):
             if isinstance(answer, Failure):
                 self._note(x, answer)
         raw = {name: self._column(name, answers) for name in self.widths}
         if self.maximize:
             raw["fun"] = -raw["fun"]
-        if self.problem.constrained:
+        if self.problem.constrained and may_win:
             self._remember(candidates, raw)
         return raw
 
@@ -229,9 +240,11 @@ class BlackBox:
 
     def _answers(self, points: np.ndarray) -> list[Answer | None]:
         """What came of each point, from memory or by calling; None for those that were not reached."""
-        remembers = self.calls.cache or not self.widths
-        keys = [x.tobytes() for x in points] if remembers else []
-        answers: list[Answer | None] = [self.first.get(key) for key in keys] if keys else [None] * len(points)
+        remembers = self.calls.cache or self._opening
+        keys = [x.tobytes() for x in points] if remembers or self.given else []
+        answers: list[Answer | None] = [None] * len(points)
+        if keys:
+            answers = [self.first.get(key) if self.calls.cache else self.given.pop(key, None) for key in keys]
         fresh = len({key for key in keys if key not in self.first})  # also those that an earlier process has called
         if self._again:
             answers = [self._again.get(x.tobytes(), known) for x, known in zip(points, answers, strict=True)]
@@ -252,8 +265,10 @@ class BlackBox:
                 answers[i] = failure if answers[i] is None else answers[i]
         if remembers:
             known = {key: answer for key, answer in zip(keys, answers, strict=True) if answer is not None}
-            if all(answers[i] is not None for i in rows):  # else it is asked for once more when the run goes on
+            whole = all(answers[i] is not None for i in rows)  # else it is asked for once more when the run goes on
+            if whole or not self.calls.cache:
                 self.first |= known
+            if whole:
                 self.n_cached += len(points) - fresh if self.calls.cache else 0
             if self.calls.cache:
                 answers = [known.get(key) for key in keys]
@@ -264,6 +279,8 @@ class BlackBox:
         for i in rows:
             answers[i] = None
         made: list[Answer | None] = []
+        if self.interrupted:
+            return
         if rows:
             self._under_way = (points, rows, made)
         try:

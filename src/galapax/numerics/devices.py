@@ -61,6 +61,11 @@ def written_for(kind: str) -> Iterator[None]:
         _written.reset(token)
 
 
+def whole() -> bool:
+    """Whether a whole run becomes one kernel, which has C text of its own for what is drawn."""
+    return _written.get() is not None
+
+
 def on_cpu() -> bool:
     return platform() == "cpu"
 

@@ -11,24 +11,51 @@ from __future__ import annotations
 
 import math
 import secrets
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
 from galapax.core.errors import InputError
+from galapax.numerics import devices
 from galapax.numerics.trigonometry import horner
 
 _U32 = np.uint32
 _ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
-_ERFINV_CENTRE = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
-                  -0.00417768164, 0.246640727, 1.50140941)  # fmt: skip
-_ERFINV_TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613,
-                0.00943887047, 1.00167406, 2.83297682)  # fmt: skip
+ERFINV_CENTRE = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
+                 -0.00417768164, 0.246640727, 1.50140941)  # fmt: skip
+ERFINV_TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613,
+               0.00943887047, 1.00167406, 2.83297682)  # fmt: skip
 # sin(pi r) / r and cos(pi r) in powers of r^2 for r in [0, 1/4], fitted at Chebyshev nodes, relative error 4e-9
-_SINE = (-0.5893668625312104, 2.549796991096748, -5.167708662234951, 3.1415926489365766)
-_COSINE = (0.2314160538443768, -1.3350561237814162, 4.058707765386778, -4.934802170217705, 0.9999999999785565)
+SINE = (-0.5893668625312104, 2.549796991096748, -5.167708662234951, 3.1415926489365766)
+COSINE = (0.2314160538443768, -1.3350561237814162, 4.058707765386778, -4.934802170217705, 0.9999999999785565)
+
+
+NAMED = "galapax: "
+
+
+def named(function: Callable[..., Array]) -> Callable[..., Array]:
+    """A function of numbers, element by element, that keeps its name in the program of a fused kernel.
+
+    There it is one operation, written by hand (engines/fused/drawn.py); elsewhere nothing is changed. No function of a
+    user can have that name.
+    """
+
+    def own(*arguments: Array) -> Array:
+        return function(*arguments)
+
+    own.__name__ = own.__qualname__ = NAMED + function.__name__
+    whole = jax.jit(own)
+
+    @wraps(function)
+    def called(*arguments: Array) -> Array:
+        return whole(*arguments) if devices.whole() else function(*arguments)
+
+    return called
 
 
 def key(seed: int) -> np.ndarray:
@@ -65,7 +92,12 @@ def bits(key: Array, shape: tuple[int, ...]) -> Array:
     if math.prod(shape) > 2**32:
         raise InputError(f"one draw gives at most 2**32 random words; shape {shape} needs more.")
     x = _positions(shape) * _U32(0x9E3779B9) + key[0]
-    x = (x ^ (x >> 16)) * _U32(0x21F0AAAD) + key[1]  # between two rounds: another second word, another permutation
+    return drawn_word(x, jnp.broadcast_to(key[1], shape) if devices.whole() else key[1])
+
+
+@named
+def drawn_word(x: Array, second: Array) -> Array:
+    x = (x ^ (x >> 16)) * _U32(0x21F0AAAD) + second  # between two rounds: another second word, another permutation
     x = (x ^ (x >> 15)) * _U32(0x735A2D97)
     x = (x ^ (x >> 15)) * _U32(0x846CA68B)
     return x ^ (x >> 16)
@@ -95,16 +127,24 @@ def scale_to(words: Array, limit: Any) -> Array:
 
     limit: a number, or an array of whole numbers that only the device knows, one for each word or for all.
     """
-    high, low = words >> 16, words & 0xFFFF
     known = isinstance(limit, int)
     whole = _U32(limit) if known else limit.astype(jnp.uint32)
-    limit_high, limit_low = whole >> _U32(16), whole & _U32(0xFFFF)
-    if known and limit < 2**16:
-        return ((high * limit_low + ((low * limit_low) >> 16)) >> 16).astype(jnp.int32)
-    # 32 x 32 -> upper 32 bits by halves, since 64-bit integers are switched off in a float32 run
+    if devices.whole():
+        whole = jnp.broadcast_to(whole, words.shape)
+    elif known and limit < 2**16:
+        high, low = words >> 16, words & 0xFFFF
+        return ((high * whole + ((low * whole) >> 16)) >> 16).astype(jnp.int32)
+    return high_product(words, whole).astype(jnp.int32)
+
+
+@named
+def high_product(words: Array, limit: Array) -> Array:
+    """32 x 32 -> upper 32 bits by halves, since 64-bit integers are switched off in a float32 run."""
+    high, low = words >> 16, words & 0xFFFF
+    limit_high, limit_low = limit >> _U32(16), limit & _U32(0xFFFF)
     middle = high * limit_low + ((low * limit_low) >> 16)
     carry = (middle & 0xFFFF) + low * limit_high
-    return (high * limit_high + (middle >> 16) + (carry >> 16)).astype(jnp.int32)
+    return high * limit_high + (middle >> 16) + (carry >> 16)
 
 
 def normal(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -112,17 +152,27 @@ def normal(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
 
     Giles (2010), Approximating the erfinv function, table 5 (single precision). XLA's own takes a third longer.
     """
-    p, negative = _tail(key, shape)
+    return normal_number(bits(key, shape)).astype(dtype)
+
+
+@named
+def normal_number(words: Array) -> Array:
+    p, negative = _tail(words)
     w = -jnp.log(p * (2 - p))
-    z = jnp.where(w < 5, horner(_ERFINV_CENTRE, w - 2.5), horner(_ERFINV_TAIL, jnp.sqrt(w) - 3)) * (1 - p)
-    return (jnp.where(negative, -z, z) * math.sqrt(2)).astype(dtype)
+    z = jnp.where(w < 5, horner(ERFINV_CENTRE, w - 2.5), horner(ERFINV_TAIL, jnp.sqrt(w) - 3)) * (1 - p)
+    return jnp.where(negative, -z, z) * math.sqrt(2)
 
 
 def cauchy(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
     """Standard Cauchy numbers, 1 / tan(pi p / 2) for the tail probability p, with sine and cosine as polynomials."""
-    p, negative = _tail(key, shape)
+    return cauchy_number(bits(key, shape)).astype(dtype)
+
+
+@named
+def cauchy_number(words: Array) -> Array:
+    p, negative = _tail(words)
     t = _cotangent(p * 0.5)
-    return jnp.where(negative, -t, t).astype(dtype)
+    return jnp.where(negative, -t, t)
 
 
 def positive_cauchy(key: Array, centre: Array, scale: float) -> Array:
@@ -143,10 +193,11 @@ def _cotangent(half: Array) -> Array:
     """1 / tan(pi x) for x in (0, 1/2]."""
     far = half < 0.25  # beyond the quartile, where the tangent is taken upside down
     r = jnp.where(far, half, 0.5 - half)
-    sine, cosine = r * horner(_SINE, r * r), horner(_COSINE, r * r)
+    sine, cosine = r * horner(SINE, r * r), horner(COSINE, r * r)
     return jnp.where(far, cosine, sine) / jnp.where(far, sine, cosine)
 
 
+@named
 def mixed(x: Array) -> Array:
     """A bijection of 32-bit words in which every input bit moves every output bit."""
     x = (x ^ (x >> 16)) * _U32(0x21F0AAAD)
@@ -154,9 +205,8 @@ def mixed(x: Array) -> Array:
     return x ^ (x >> 15)
 
 
-def _tail(key: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
+def _tail(words: Array) -> tuple[Array, Array]:
     """A two-sided tail probability in (0, 1), fine where it is small, and a sign; both from one word."""
-    words = bits(key, shape)
     magnitude = (words & 0x7FFFFFFF).astype(jnp.int32).astype(jnp.float32)
     return (magnitude + 0.5) * 2.0**-31, (words >> 31).astype(bool)
 

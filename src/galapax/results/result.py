@@ -77,6 +77,24 @@ class History(Shown):
         return replace(self, **{name: change(part) for name, part in parts.items() if part is not None})
 
 
+class Deferred:
+    """A history, or a function that makes it once somebody asks: that of many runs takes long to fetch."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, runs: Any, owner: Any = None) -> History | None:
+        if runs is None:
+            raise AttributeError(self.name)  # a dataclass asks for a default: there is none
+        held = vars(runs)[self.name]
+        if callable(held):
+            held = vars(runs)[self.name] = held()
+        return held
+
+    def __set__(self, runs: Any, value: History | Callable[[], History] | None) -> None:
+        vars(runs)[self.name] = value
+
+
 @dataclass(frozen=True, repr=False)
 class Runs(Shown):
     """The runs of an ensemble, one entry each."""
@@ -89,12 +107,15 @@ class Runs(Shown):
     nfev: np.ndarray  # (R,)
     n_failed: np.ndarray  # (R,)
     success: np.ndarray  # (R,) bool
-    history: History | None
+    history: Deferred = Deferred()
     fronts: list[Front] | None = None  # of several objectives; without the values of the constraints
     hypervolume: np.ndarray | None = None  # (R,), of several objectives with a reference point
 
     def __len__(self) -> int:
         return len(self.fun)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"history": self.history}
 
     @property
     def feasible(self) -> np.ndarray:

@@ -14,6 +14,7 @@ from galapax.core.evaluation import Population
 from galapax.core.record import KEPT, Record
 from galapax.core.stop import CODES, RUNNING, Stop
 from galapax.engines.drive import Watch
+from galapax.engines.histories import fetched
 from galapax.engines.interrupts import Interrupts
 from galapax.engines.islands import Exchange
 from galapax.engines.outcome import Outcome, Track
@@ -161,13 +162,13 @@ def _of_runs(task: Task, islands: Outcome, count: int) -> Outcome:
     """The outcome of runs from that of their islands."""
     best = _best_islands(islands.track, count)
     runs = np.arange(len(best))
-    track = _track(islands.track, count)
+    track, rows = _track(islands.track, count), fetched(islands.history)
     fronts = []
     if islands.fronts:
         fronts = [_front([islands.fronts[island * len(runs) + run] for island in range(count)]) for run in runs]
     return Outcome(
         track=track,
-        history=None if islands.history is None else _history(task, islands.history, islands.track.generations, count),
+        history=None if rows is None else _history(task, rows, islands.track.generations, count),
         x=islands.x.reshape(count, len(runs), -1)[best, runs],
         populations=islands.populations,
         fronts=fronts,

@@ -19,6 +19,7 @@ from galapax.core.evaluation import Evaluation, Population
 from galapax.core.problem import Problem
 from galapax.core.record import KEPT, Record
 from galapax.core.stop import CODES, NEVER, Stop, of_code
+from galapax.engines.histories import fetched, of_run
 from galapax.engines.outcome import Outcome, Polish, Track
 from galapax.engines.points import PROBES, evaluate_points
 from galapax.evaluation.blackbox import BlackBox
@@ -29,6 +30,8 @@ from galapax.results.front import Front, front_of, knee, union
 from galapax.results.result import History, Result, Runs
 from galapax.running.task import Task
 from galapax.version import __version__
+
+LOOKED_AT = 20  # points, from which it is odd that all have the same value
 
 
 class Answers:
@@ -155,7 +158,7 @@ def result_of(
     feasible = found & (violation <= 0)
     success = _success(task, total, feasible)
     stop = total.stopped or of_code(int(track.reason[best]))
-    history = _history(task, total)
+    history = None if total.history is None else _history(task, total, of_run(total.history, best)).of_run(0)
     runs = Runs(
         number=task.first_run + np.arange(len(x)),
         x=task.decoded(x),
@@ -165,21 +168,21 @@ def result_of(
         nfev=track.evaluations - track.skipped,
         n_failed=track.failed - track.skipped,
         success=success,
-        history=history,
+        history=None if total.history is None else lambda: _history(task, total, fetched(total.history)),
         fronts=None if fronts is None else [replace(front, X=task.decoded(front.X)) for front in fronts],
         hypervolume=track.hypervolume.astype(np.float64) if task.rules.reference is not None else None,
     )
     if fronts is not None and runs.hypervolume is not None:
         answer.extra["hypervolume"] = float(runs.hypervolume[best])
         if history is not None and history.hypervolume_error is not None:
-            answer.extra["hypervolume_error"] = float(history.hypervolume_error[best, -1])
+            answer.extra["hypervolume_error"] = float(history.hypervolume_error[-1])
     reached = int(track.generations.max())
     result = Result(
         problem=task.declared,
         x=task.decoded(answer.x),
         fun=answer.fun,
         success=bool(success[best] and len(x) == task.runs),
-        message=_message(task, total, best, stop, float(violation[best]), answer.front),
+        message=_message(task, total, best, stop, float(violation[best]), answer.front) + _flat(history, runs),
         stop=stop,
         nit=int(track.generations[best]),
         nfev=int(runs.nfev.sum()),
@@ -191,7 +194,7 @@ def result_of(
         eq=answer.constraints.get("eq"),
         population=task.decoded(np.asarray(population.x)),
         population_fitness=sign * (population.fitness if fronts is None else population.objectives),
-        history=history.of_run(best) if history else None,
+        history=history,
         runs=runs if task.runs > 1 else None,
         timings={},
         settings=settings_of(task),
@@ -296,11 +299,9 @@ def _knees(x: np.ndarray, fronts: list[Front], sign: float) -> tuple[np.ndarray,
     return x, fun
 
 
-def _history(task: Task, total: Outcome) -> History | None:
+def _history(task: Task, total: Outcome, rows: Any) -> History:
     """History (R, G) from the engine's rows (R, G, columns)."""
-    if total.history is None:
-        return None
-    record = Record.unpack(total.history, task.columns._replace(shape=_shape_of(task, total)), KEPT)
+    record = Record.unpack(rows, task.columns._replace(shape=_shape_of(task, total)), KEPT)
     best, mean, worst = (task.sign * part for part in (record.best, record.mean, record.worst))
     if best.shape[-1] == 1:
         best, mean, worst = best[..., 0], mean[..., 0], worst[..., 0]
@@ -308,7 +309,7 @@ def _history(task: Task, total: Outcome) -> History | None:
     alike = bool((spent == spent[:1]).all())
     nfev = np.cumsum(np.asarray(spent[:1] if alike else spent, np.int64), axis=1)
     return History(
-        generation=np.arange(1, total.history.shape[1] + 1),
+        generation=np.arange(1, rows.shape[1] + 1),
         nfev=nfev[0] if alike else nfev,
         best=best,
         mean=mean,
@@ -363,6 +364,17 @@ def _message(task: Task, total: Outcome, best: int, stop: Stop, violation: float
                 "hypervolume."
             )
     return why
+
+
+def _flat(history: History | None, runs: Runs) -> str:
+    """What to say where no value differs from another. history: of the best run."""
+    if history is None or history.best.ndim > 1 or int(np.max(history.nfev)) < LOOKED_AT:
+        return ""
+    found = np.isfinite(history.worst)
+    values = np.concatenate([history.best[found], history.worst[found], runs.fun[np.isfinite(runs.fun)]])
+    if not len(values) or (values != values[0]).any():
+        return ""
+    return f" All values found are {values[0]:g}: check that the objective depends on x."
 
 
 def settings_of(task: Task) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from galapax.core.errors import InputError, OutOfMemory
 from galapax.core.evaluation import Shape
 from galapax.core.problem import Problem
 from galapax.engines.drive import Between, Engine, Slice, Watch, drive
+from galapax.engines.histories import fetched
 from galapax.engines.host import Host
 from galapax.engines.interrupts import Interrupts
 from galapax.engines.journal import Journal
@@ -121,7 +122,7 @@ class Computation:
         """
         runs, before = min(self.together, self.task.total), self.width
         if begun or processes.together() or self.task.blackbox or runs == 1:
-            raise InputError(too_large(before, self.task.population, error)) from error
+            raise InputError(too_large(min(runs, before), self.task.population, error, begun)) from error
         if runs > before and not isinstance(error, OutOfMemory):
             self.fit = runs // 2
         else:
@@ -172,6 +173,8 @@ class Computation:
             )
         if own is not None and not share.shared:
             return own
+        if own is not None:
+            own = replace(own, history=fetched(own.history))
         told: list[tuple[Outcome | None, Any]] = processes.tell_all((own, watch.taken))
         watch.taken = _joined([taken for _, taken in told])
         return Outcome.join([found for found, _ in told if found is not None])
@@ -208,7 +211,7 @@ def black_box(task: Task, known: BlackBox | None = None) -> Iterator[BlackBox | 
         remote=None if known is None else known.remote,
     )
     if known is not None:
-        box.first = known.first
+        box.first, box.given, box.interrupted = dict(known.first), dict(known.first), known.interrupted
     try:
         yield box
     except Discovered:  # its workers serve the next attempt

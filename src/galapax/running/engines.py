@@ -13,6 +13,8 @@ from galapax.engines.search import Search
 from galapax.engines.xla import Xla
 from galapax.running.task import Task
 
+PAYS = 2**22  # numbers, individuals by variables, of a run up to which one kernel is faster (docs/fused.md)
+
 
 class Choice(NamedTuple):
     name: str  # "xla", "fused", "native", or "host" for functions that are called
@@ -37,20 +39,25 @@ def choice(task: Task, clock: Clock) -> Choice:
         several = f"{task.spread} devices share the population" if task.spread > 1 else "one device: nothing to spread"
         return Choice("xla", several)
     if task.islands is not None:
-        if asked != "auto":
+        if asked not in ("auto", "fast"):
             raise InputError(
                 f'engine="{asked}" makes each run by itself, and islands exchange individuals: leave engine out.'
             )
         return Choice("xla", "islands exchange individuals")
-    if asked == "auto":  # fused kernels are new: until the whole test suite has passed with them, they are asked for
-        return Choice("xla", 'the default; engine="fused" asks for one GPU kernel')
+    if asked == "auto":  # a run is the same to the bit alone, among others and stepped by hand, which kernels are not
+        return Choice("xla", 'the default; engine="fast" takes one GPU kernel where it can')
     from galapax.engines.fused.graph import NotFusible
 
+    work = task.population * task.problem.dim
+    if asked == "fast" and work > PAYS:
+        return Choice("xla", f"for {work} numbers a generation one kernel is no faster")
     try:
-        _fusible(task, asked, clock)
+        _fusible(task, "native" if asked == "native" else "fused", clock)
     except (NotFusible, RuntimeError) as error:
-        raise InputError(f'engine="{asked}" cannot make this run: {error}. engine="auto" can.') from None
-    return Choice(asked, "as asked")
+        if asked == "fast":
+            return Choice("xla", str(error))
+        raise InputError(f'engine="{asked}" cannot make this run: {error}. engine="fast" or "auto" can.') from None
+    return Choice("fused", "one kernel is faster") if asked == "fast" else Choice(asked, "as asked")
 
 
 def _fusible(task: Task, engine: str, clock: Clock) -> None:

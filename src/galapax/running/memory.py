@@ -96,13 +96,18 @@ def exhausted(error: Exception) -> bool:
     return isinstance(error, OutOfMemory) or "RESOURCE_EXHAUSTED" in str(error)
 
 
-def too_large(width: int, population: int, error: Exception) -> str:
-    """What to say when slices of so many runs do not fit."""
+def too_large(width: int, population: int, error: Exception, begun: bool = False) -> str:
+    """What to say when slices of so many runs do not fit. begun: they go on from a checkpoint, as they were."""
     what = "one run" if width == 1 else f"a slice of {width} runs"
     why, free = f" ({str(error).splitlines()[0][:200]})", devices.free_memory()
     if isinstance(error, OutOfMemory):
         why, free = f" It needs {amount(error.needed)}.", error.free
+    instead = "use a smaller population, or an objective that needs less memory"
+    if width > 1:
+        instead = f"use fewer runs than {width} at a time (runs=, first_run=), or a smaller population"
+    if begun:  # in other slices its last bits would be others
+        instead = "a checkpoint continues in slices as large as they were, so end other programs, or start again"
     return (
         f"{what} with a population of {population} does not fit into the {amount(free)} that are free on the "
-        f"{devices.device().device_kind}: use a smaller population, or an objective that needs less memory.{why}"
+        f"{devices.device().device_kind}: {instead}.{why}"
     )

@@ -16,6 +16,7 @@ from galapax.core.errors import InputError, OutOfMemory
 from galapax.core.problem import Problem
 from galapax.core.record import KEPT, Record
 from galapax.core.stop import CODES, Stop
+from galapax.engines.histories import fetched
 from galapax.engines.outcome import Outcome, Polish
 from galapax.engines.programs import Clock
 from galapax.engines.refine import Refined, least_evaluations, refine
@@ -130,7 +131,8 @@ def with_polished(task: Task, total: Outcome, found: Polished) -> Outcome:
         evaluations=track.evaluations + about.evaluations,
         reason=np.where(hit, CODES[Stop.TARGET], track.reason),
     )
-    history = None if total.history is None else _with_row(task, total.history, track.generations, found)
+    rows = fetched(total.history)
+    history = None if rows is None else _with_row(task, rows, track.generations, found)
     return replace(total, track=after, x=found.x, history=history, polish=about)
 
 

@@ -20,6 +20,7 @@ from galapax.core.restarts import FOUND, Leg, Past, found
 from galapax.core.stop import CODES, NEVER, RUNNING, Stop, of_code
 from galapax.engines.drive import Viewer, Watch
 from galapax.engines.glimpse import Glance
+from galapax.engines.histories import fetched
 from galapax.engines.interrupts import Interrupts
 from galapax.engines.outcome import Outcome, Survivors, Track
 from galapax.engines.programs import Clock
@@ -396,8 +397,9 @@ def _history(task: Task, course: Course) -> np.ndarray:
     columns: Columns = task.columns
     done: list[np.ndarray] = []
     for part in course.parts:
-        assert part.history is not None
-        rows = part.history[0].copy()
+        every = fetched(part.history)
+        assert every is not None
+        rows = every[0].copy()
         if done:
             last, own = (Record.unpack(r, columns, KEPT) for r in (done[-1][-1:], rows))
             worse = own.best[:, 0] >= last.best[:, 0]  # of equals the earlier is the answer

@@ -37,6 +37,8 @@ from galapax.running.searches import searches
 from galapax.running.task import Task
 from galapax.running.together import of_this_process
 
+FAILURES = 20  # points of a black box, all of them failed, from which there is a mistake in it
+
 
 def solve(
     task: Task,
@@ -88,7 +90,8 @@ def solve(
             total, answers = _every_run(run, watch, notifier), run.answers
         total = polish(task, clock, total, lambda: not (noted.seen or watch.late))
         done = time.perf_counter()
-        cells = [total.of_runs(slice(first, first + task.runs)) for first in range(0, len(total.x), task.runs)]
+        starts = range(0, len(total.x), task.runs)
+        cells = [total] if len(starts) == 1 else [total.of_runs(slice(k, k + task.runs)) for k in starts]
         compiled = clock.compile_seconds
         timings = {"compile": compiled, "run": done - ready - compiled - watch.held, "device": total.device_seconds}
         results = []
@@ -272,7 +275,8 @@ def _notifier(
             return Stop.INTERRUPT
         if box is not None and box.halted:
             return Stop.WORKERS
-        if task.on_failure is None and failed and not np.isfinite(track.best).any():
+        # what is traced was tried before, and had a value somewhere
+        if task.on_failure is None and task.blackbox and not np.isfinite(track.best).any() and failed >= FAILURES:
             return Stop.FAILURES
         try:
             answer = observers.callback(state) if observers.callback is not None else None

@@ -7,82 +7,27 @@ from typing import TYPE_CHECKING
 
 from galapax.engines.fused.graph import Node, NotFusible
 from galapax.engines.fused.moves import clamped
-from galapax.engines.fused.places import Index, Ref
+from galapax.engines.fused.places import Index
 from galapax.engines.fused.plan import domain
-from galapax.engines.fused.rules import RUNNING, SHORT, STORED, combine, ctype, neutral
+from galapax.engines.fused.rules import RUNNING, SHORT, STORED
+from galapax.engines.fused.running import write_running
 
 if TYPE_CHECKING:
     from galapax.engines.fused.regions import Regions
 
 LOCAL = 2**17  # comparisons that every block of a team rather makes itself
 SORTED = 4096  # more are not ranked by comparing all pairs
-ROWS = 4  # running sums that are made in one pass
 
 
 def write_collective(e: Regions, node: Node) -> None:
     if node.op in RUNNING:
-        _scanned(e, node)
+        write_running(e, node)
     elif node.op == "sort":
         _sorted(e, node)
     elif node.op == "cholesky":
         _factored(e, node)
     else:
         _scattered(e, node)
-
-
-def _scanned(e: Regions, node: Node) -> None:
-    """Running sums: each thread adds up a piece, learns what comes before it, and adds up again."""
-    axis = node.params["axis"]
-    if node.kind == "bool":
-        raise NotFusible(f"{node.op} of truth values")
-    local = node.size <= e.own
-    target = e.buffer(node.size, node.kind, local)
-    e.unseen = True
-    n, rest = node.shape[axis], (*node.shape[:axis], *node.shape[axis + 1 :])
-    e.widest = max(e.widest, n * e.team if local else n)
-    if math.prod(rest) <= ROWS:
-        _pieces(e, node, target, [e.spread(i, rest) for i in range(math.prod(rest))], local)
-    else:
-        i = e.name("o")
-        with e.scope(f"for (int {i} = 0; {i} < {math.prod(rest)}; {i}++)"):
-            _pieces(e, node, target, [e.spread(Ref(i, len(e.scopes) - 1), rest)], local)
-    e.barrier(local)
-    e.know(node, target)
-
-
-def _pieces(e: Regions, node: Node, target: str, rows: list[tuple[Index, ...]], local: bool) -> None:
-    given, axis, n = node.inputs[0], node.params["axis"], node.shape[node.params["axis"]]
-    operation, kind = RUNNING[node.op], ctype(node.kind)
-    what, none, alone = f"{operation}_{SHORT[node.kind]}", neutral(operation, node.kind), int(local)
-    slots = [e.part() for _ in rows]
-    sums, befores = ([e.name("s") for _ in rows] for _ in range(2))
-    if len(rows) == 1 and math.prod(node.shape) > n:  # the next row must not meet what this one still reads
-        e.line("BLOCK_BARRIER" if local or e.team == 1 else "BARRIER")
-
-    def pass_over(totals: list[str], write: bool) -> None:
-        k, p = e.name("k"), e.name("i")
-        with e.scope(f"for (int {k} = PIECE({n}, {alone}); {k} < PIECE_END({n}, {alone}); {k}++)"):
-            depth = len(e.scopes) - 1
-            e.line(f"const int {p} = {f'{n - 1} - {k}' if node.params['reverse'] else k};")
-            values = [e.at(given, (*r[:axis], Ref(p, depth), *r[axis:])) for r in rows]
-            for total, value in zip(totals, values, strict=True):
-                e.line(f"{total} = {combine(operation, node.kind, total, value.text)};")
-            for r, total in zip(rows if write else (), totals, strict=False):
-                e.store(target, node, (*r[:axis], Ref(p, depth), *r[axis:]), Ref(total, depth))
-
-    for total in sums:
-        e.line(f"{kind} {total} = {none};")
-    pass_over(sums, write=False)
-    for total, slot in zip(sums, slots, strict=True):
-        e.line(f"PIECE_GIVE({what}, {total}, {slot});")
-    e.line("BLOCK_BARRIER")
-    if e.team > 1 and not local:
-        for number, slot in enumerate(slots):
-            e.line(f"PASS({what}, {none}, {slot}, {number});")
-        e.barrier()
-    for total, before, slot in zip(sums, befores, slots, strict=True):
-        e.line(f"{kind} {before} = PIECE_BEFORE({what}, {none}, {total}, {slot}, {alone});")
-    pass_over(befores, write=True)
 
 
 def _sorted(e: Regions, node: Node) -> None:
@@ -163,10 +108,10 @@ def _scattered(e: Regions, node: Node) -> None:
         where = f"{target}[{flat if isinstance(flat, int) else flat.text}]"
         if node.op == "scatter":
             action = f"{where} = ({STORED[node.kind]}){value.text};"
-        elif node.kind in ("float32", "float64", "int32", "uint32"):
-            action = f"ATOMIC_ADD(&{where}, {value.text});"
+        elif node.kind in ("int32", "uint32") or (node.op == "scatter-add" and node.kind in ("float32", "float64")):
+            action = f"ATOMIC_{node.op.removeprefix('scatter-').upper()}(&{where}, {value.text});"
         else:
-            raise NotFusible(f"scatter-add of {node.kind}")
+            raise NotFusible(f"{node.op} of {node.kind}")
         e.line(f"if ({' && '.join(tests) or '1'}) {action}")
     e.barrier(local)
     e.know(node, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,15 @@ class Carried:
                 found.setdefault(out.number, []).append(place)
         return found
 
+    def turning(self, outputs: Sequence[Node]) -> list[tuple[Node, str, Node]]:
+        """What may be changed where it is: as it was, where it lies, as it becomes. Not what becomes several others."""
+        numbers = Counter(out.number for out in outputs)
+        return [
+            (node, place, out)
+            for node, place, out in zip(self.nodes, self.places, outputs, strict=True)
+            if isinstance(place, str) and out is not node and numbers[out.number] == 1
+        ]
+
     def turn(self, outputs: Sequence[Node]) -> None:
         """The end of a round."""
         e = self.e
@@ -80,9 +90,10 @@ class Carried:
         for text in news:
             e.line(text)
         for node, place, other, out in zip(self.nodes, self.places, self.following, outputs, strict=True):
-            if isinstance(place, str) and out is not node:
+            if isinstance(place, str) and out is not node and place not in e.stays:
                 t = e.name("p")
                 e.line(f"{{ {STORED[node.kind]} *{t} = {place}; {place} = {other}; {other} = {t}; }}")
+        e.clear_met()
         # what a round wrote is seen already, and no array is written again before all have read it
         if e.unseen or e.looked or e.barriers < 2:
             e.barrier()
@@ -130,7 +141,7 @@ def _scan(e: Regions, node: Node) -> list[Place]:
         if region.counter is not None:
             e.know(region.counter, [c])
         outputs = region.outputs[:count]
-        e.write(region, region.outputs, carried.targets(outputs))
+        e.write(region, region.outputs, carried.targets(outputs), carried.turning(outputs))
         for out, name in rows:
             place = f"{length - 1} - {c}" if node.params["reverse"] else c
             with e.over(domain(out.shape)) as index:

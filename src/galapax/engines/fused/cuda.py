@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from galapax.engines.fused.graph import NotFusible
-from galapax.engines.fused.program import COUNTER, Form, Text
+from galapax.engines.fused.program import Form, Text
 from galapax.engines.fused.regions import CLUSTER
 from galapax.numerics import devices
 from galapax.numerics.cache import default_folder
@@ -49,7 +49,8 @@ class Cuda:
         self.capability = (self._attribute(_MAJOR), self._attribute(_MINOR))
         self.shared, self.processors = self._attribute(_SHARED), self._attribute(_PROCESSORS)
         if self.capability < OLDEST:
-            raise NotFusible(f"the GPU has compute capability {self.capability}, and fused kernels need {OLDEST}")
+            own, oldest = (".".join(map(str, version)) for version in (self.capability, OLDEST))
+            raise NotFusible(f"the GPU has compute capability {own}, and fused kernels need {oldest}")
 
     def _check(self, code: int) -> None:
         if code:
@@ -161,7 +162,9 @@ def cubin_of(source: str, capability: tuple[int, int]) -> bytes:
     library = _nvrtc()
     major, minor = ctypes.c_int(), ctypes.c_int()
     library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
-    options = [f"--gpu-architecture=sm_{capability[0]}{capability[1]}", "--std=c++17", "-default-device"]
+    options = [f"--gpu-architecture=sm_{capability[0]}{capability[1]}", "--std=c++17", "-default-device",
+               # quotients and roots to two units in the last place, as XLA's
+               "--prec-div=false", "--prec-sqrt=false"]  # fmt: skip
     about = f"{major.value}.{minor.value} {options} {source}"
     folder = default_folder()
     file = None if folder is None else folder / "kernels" / f"{hashlib.sha256(about.encode()).hexdigest()}.cubin"
@@ -232,7 +235,7 @@ class CudaKernel:
         with self._lock:
             start = None if times is None else self.cuda.event(context.stream)
             if self.text.team > CLUSTER:
-                self.cuda.clear(memory, COUNTER, context.stream)
+                self.cuda.clear(memory, self.text.cleared, context.stream)
             self.cuda.launch(
                 self._function, runs * self.text.team, self.text, context.stream,
                 packed, ctypes.c_int(runs), ctypes.c_void_p(memory),

@@ -18,6 +18,8 @@ from galapax.engines.fused.places import Index, Ref
 from galapax.engines.fused.plan import WRITTEN_OUT, reduced_length
 from galapax.engines.fused.rules import ELEMENTWISE, REDUCTIONS, RUNNING, SHORT, combine, ctype, literal, neutral
 
+MOVED = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "slice", "gather", "rev"}
+
 
 @dataclass
 class Scope:
@@ -88,7 +90,7 @@ class Emitter:
         self.scopes.extend(inner)
 
     def variable(self, kind: str, text: str, depth: int) -> Ref:
-        made, depth = self.name(), max(depth, self.floor)
+        made, depth = self.name(), min(max(depth, self.floor), len(self.scopes) - 1)
         self.line(f"const {ctype(kind)} {made} = {text};", depth)
         return Ref(made, depth)
 
@@ -145,6 +147,8 @@ class Emitter:
         index = tuple(0 if n == 1 else i for i, n in zip(index, node.shape, strict=True))
         if node.op == "literal":
             return Ref(literal(node.params["value"], node.kind), 0)
+        if node.number in self.chain:
+            return self._element(node, index)
         key = known_by(node, index)
         for scope in reversed(self.scopes):
             if key in scope.known:
@@ -168,6 +172,8 @@ class Emitter:
                 raise NotFusible(f"the primitive {node.op} from one shape to another")
             if node.op == "select_n" and any(n.number in self.rare for n in node.inputs[1:]):
                 return self._choice(node, index)
+            if node.op == "select_n" and len(node.inputs) == 3 and (found := self._one_read(node, index)):
+                return found
             given = [self.at(n, _of(index, n.shape)) for n in node.inputs]
             text = ELEMENTWISE[node.op](node, *(g.text for g in given))
             return self.variable(node.kind, text, max(g.depth for g in given))
@@ -204,6 +210,45 @@ class Emitter:
             self.branches(written)
         return Ref(made, depth)
 
+    def _one_read(self, node: Node, index: tuple[Index, ...]) -> Ref | None:
+        """One of two elements that both lie in memory: only the chosen one is read."""
+        which, *cases = node.inputs
+        if node.size <= 1 or any(self._known(n, _of(index, n.shape)) for n in cases):
+            return None
+        bases = [self._base(n) for n in cases]
+        if any(base is None for base in bases):
+            return None
+        test = self.at(which, _of(index, which.shape))
+        places = []
+        for case in cases:
+            self.chain = self._chain(case)
+            places.append(self._element(case, _of(index, case.shape)))
+            self.chain = frozenset()
+        text = f"*({test.text} ? &{places[1].text} : &{places[0].text})"
+        return self.variable(node.kind, text, max(test.depth, *(p.depth for p in places)))
+
+    chain: frozenset[int] = frozenset()  # nodes that are to be told as places in memory
+
+    def _base(self, node: Node) -> str | None:
+        """The array in memory whose elements a node only moves."""
+        while node.number not in self.places and node.op in MOVED:
+            if "FILL" in str(node.params.get("mode")).upper():
+                return None
+            node = node.inputs[0]
+        place = self.places.get(node.number)
+        return place if isinstance(place, str) and node.op != "given" else None
+
+    def _chain(self, node: Node) -> frozenset[int]:
+        found = {node.number}
+        while node.number not in self.places:
+            node = node.inputs[0]
+            found.add(node.number)
+        return frozenset(found)
+
+    def _known(self, node: Node, index: tuple[Index, ...]) -> bool:
+        key = known_by(node, tuple(0 if n == 1 else i for i, n in zip(index, node.shape, strict=True)))
+        return any(key in scope.known for scope in self.scopes)
+
     def _read(self, node: Node, place: str | list[str], index: tuple[Index, ...]) -> Ref:
         flat = self.flat(index, node.shape)
         if isinstance(place, str):
@@ -211,6 +256,8 @@ class Emitter:
             if node.op == "given" and isinstance(flat, int):  # it never changes
                 return self.variable(node.kind, f"{place}[{flat}]", 0)
             self.looked = self.looked or node.op != "given"
+            if node.number in self.chain:
+                return Ref(f"{place}[{where.text}]", max(where.depth, self.base))
             return self.variable(node.kind, f"{place}[{where.text}]", max(where.depth, self.base))
         if isinstance(flat, int):
             return Ref(place[flat], self.base)
@@ -236,10 +283,10 @@ class Emitter:
         opened = []
         split = lengths.index(max(lengths)) if shared else -1
         for place, (name, n) in enumerate(zip(names, lengths, strict=True)):
-            start, step = "0", f"{name}++"
+            head = f"for (int {name} = 0; {name} < {n}; {name}++)"
             if place == split and self.group is not None:
-                start, step = "lane", f"{name} += GROUP({self.group[0]})"
-            manager = self.scope(f"for (int {name} = {start}; {name} < {n}; {step})")
+                head = f"SHARED_OUT({name}, {n}, lane, GROUP({self.group[0]}))"
+            manager = self.scope(head)
             manager.__enter__()
             opened.append((manager, len(self.scopes) - 1))
         yield [Ref(name, depth) for name, (_, depth) in zip(names, opened, strict=True)]

@@ -12,6 +12,7 @@ import numpy as np
 
 from galapax.engines.fused import ranges
 from galapax.numerics.equations import ClosedJaxpr, Jaxpr, Literal
+from galapax.numerics.random import NAMED
 
 INLINED = {"jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "custom_jvp_call", "custom_vjp_call",
            "custom_vjp_call_jaxpr"}  # fmt: skip
@@ -147,6 +148,8 @@ class Graph:
     def _equation(self, equation: Any, given: list[Node]) -> list[Node]:
         name, params = equation.primitive.name, equation.params
         avals = [v.aval for v in equation.outvars]
+        if str(params.get("name")).startswith(NAMED) and all(n.shape == avals[0].shape for n in given):
+            return [self.node(params["name"].removeprefix(NAMED), given, avals[0].shape, avals[0].dtype)]
         if name in INLINED:
             nested = params.get("jaxpr") or params.get("call_jaxpr") or params.get("fun_jaxpr")
             if isinstance(nested, ClosedJaxpr):

@@ -10,7 +10,7 @@ from galapax.engines.fused.graph import Node, NotFusible
 from galapax.engines.fused.places import Index, Ref
 from galapax.engines.fused.plan import single
 from galapax.engines.fused.ranges import span
-from galapax.engines.fused.rules import ctype, literal
+from galapax.engines.fused.rules import combine, ctype, literal
 
 if TYPE_CHECKING:
     from galapax.engines.fused.emit import Emitter
@@ -232,9 +232,9 @@ def _window(
     def inside(depth: int) -> Ref:
         own = [d if isinstance(d, int) else e.variable("int32", d.text, depth) for d in differences]
         value = read(own)
-        if node.op == "scatter-add":
-            before = e.at(node.inputs[0], index)
-            return e.variable(node.kind, f"{before.text} + {value.text}", depth)
+        if node.op != "scatter" and node.op.startswith("scatter"):
+            before, operation = e.at(node.inputs[0], index), node.op.removeprefix("scatter-")
+            return e.variable(node.kind, combine(operation, node.kind, before.text, value.text), depth)
         return value
 
     return _either(
@@ -342,4 +342,6 @@ MOVES: dict[str, Rule] = {
     "gather": gather,
     "scatter": scatter,
     "scatter-add": scatter,
+    "scatter-max": scatter,
+    "scatter-min": scatter,
 }

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from galapax.engines.fused.graph import Node, Region, reach
-from galapax.engines.fused.rules import ELEMENTWISE, HEAVY, REDUCTIONS, RUNNING
+from galapax.engines.fused.rules import ELEMENTWISE, HEAVY, LONG, REDUCTIONS, RUNNING
 
 SMALL = 6  # numbers that every thread keeps for itself, in registers
 SEVERAL = 20  # sums over many elements that all threads make in one pass
@@ -28,6 +28,7 @@ TOGETHER = 12  # arrays that one thread puts side by side
 # operations that all threads of a block make while it waits once for itself, and for other blocks
 WAIT = (2**12, 2**16)
 CONTROL = {"while", "scan", "cond"}
+SCATTERS = {"scatter", "scatter-add", "scatter-max", "scatter-min"}
 BASE = {"given", "carried", "counter", "literal"}
 SHAPING = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose"}
 
@@ -64,11 +65,7 @@ def collective(node: Node) -> bool:
     """Whether making it takes barriers of its own."""
     if node.op in RUNNING:
         return node.shape[node.params["axis"]] > SCANNED
-    return (
-        node.op in CONTROL
-        or node.op in ("sort", "cholesky")
-        or (node.op in ("scatter", "scatter-add") and not single(node))
-    )
+    return node.op in CONTROL or node.op in ("sort", "cholesky") or (node.op in SCATTERS and not single(node))
 
 
 def domain(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -203,9 +200,7 @@ def _levels(order: list[Node], stored: set[int], done: set[int]) -> list[list[No
 
 def _barriers(levels: list[list[Node]]) -> int:
     """How often all threads wait for each other."""
-    each = [
-        {"sort": 2, "scatter": 1, "scatter-add": 1}.get(n.op, 2) for level in levels for n in level if collective(n)
-    ]
+    each = [1 if n.op in SCATTERS else 2 for level in levels for n in level if collective(n)]
     return sum(each) + sum(any(not collective(n) for n in level) for level in levels)
 
 
@@ -234,7 +229,7 @@ def _level(root: Node, roots: set[int], level: dict[int, int], done: set[int]) -
     own, axes = loop_shape(root), axes_of(root)
     found = 0
     seen: set[tuple[int, tuple[int, ...] | None]] = set()
-    stack = [(n, None if apart else axes if reduces(root) else _through(root, n, axes)) for n in inputs(root)]
+    stack = [(n, None if apart else axes if reduces(root) else through(root, n, axes)) for n in inputs(root)]
     while stack:
         node, along = stack.pop()
         if (node.number, along) in seen or node.number in done:
@@ -247,11 +242,11 @@ def _level(root: Node, roots: set[int], level: dict[int, int], done: set[int]) -
             same = along == axes_of(node) and loop_shape(node) == own and not (collective(node) or reduces(node))
             found = max(found, level[node.number] + (0 if apart or same else 1))
             continue
-        stack.extend((n, None if along is None else _through(node, n, along)) for n in inputs(node))
+        stack.extend((n, None if along is None else through(node, n, along)) for n in inputs(node))
     return found
 
 
-def _through(node: Node, given: Node, axes: tuple[int, ...]) -> tuple[int, ...] | None:
+def through(node: Node, given: Node, axes: tuple[int, ...]) -> tuple[int, ...] | None:
     """The axes of an input along which an element's place is the same as along these axes of the node."""
     op, params, found = node.op, node.params, None
     if op in ELEMENTWISE:
@@ -340,7 +335,9 @@ def _stored(order: list[Node], stored: set[int]) -> set[int]:
             or reduced_length(node) > ROW
         ):
             stored.add(node.number)
-    _costs(order, stored, wanted)
+    # what a loop or a branch reads is worth it, however little it takes
+    inside = {n.number for n in order if n.op not in SHAPING and any(u.op in CONTROL for u in users[n.number])}
+    _costs(order, stored, wanted | inside)
     return stored
 
 
@@ -378,6 +375,11 @@ def _cone(roots: list[Node], stored: set[int]) -> list[Node]:
     return [n for n in reach(roots, inputs_of) if n in roots or n.number not in stored]
 
 
+def needs(root: Node, other: Node, stored: set[int]) -> bool:
+    """Whether a loop over a root computes another one on the way."""
+    return other in _cone([root], stored)
+
+
 def inner_length(roots: list[Node], stored: set[int], least: int) -> int:
     """The longest sum, of at least so many steps, that a loop over these roots makes on the way."""
     lengths = [reduced_length(n) for n in _cone(roots, stored) if n.op in REDUCTIONS and not reduces(n)]
@@ -388,7 +390,7 @@ def effort(roots: list[Node], stored: set[int]) -> float:
     """About how many operations a loop over these roots takes in all."""
     cone = _cone(roots, stored)
     steps = max((reduced_length(n) for n in cone if not reduces(n)), default=1)
-    own = sum(8.0 if n.op in HEAVY else 1.0 for n in cone if n.op in ELEMENTWISE and n.size > 1)
+    own = sum(max(1.0, _weight(n)) for n in cone if n.op in ELEMENTWISE and n.size > 1)
     outputs = max((r.size for r in roots if reduces(r)), default=1)
     size = max(r.inputs[0].size // r.size if reduces(r) else r.size for r in roots)
     return size * own * steps * outputs
@@ -428,6 +430,8 @@ def _costs(order: list[Node], stored: set[int], wanted: set[int] | None = None) 
 def _weight(node: Node) -> float:
     if node.op in HEAVY:
         return 8.0
+    if node.op in LONG:
+        return float(LONG[node.op])
     return 0.0 if node.op in SHAPING or node.op in ("slice", "literal") or node.size <= 1 else 1.0
 
 

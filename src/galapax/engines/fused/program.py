@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,15 +16,17 @@ import numpy as np
 
 from galapax.engines.fused.ahead import Ahead
 from galapax.engines.fused.control import Carried, Inside
-from galapax.engines.fused.graph import Graph, Node
+from galapax.engines.fused.graph import Graph, Node, reach
 from galapax.engines.fused.plan import SMALL, domain
+from galapax.engines.fused.plan import inputs as inputs_of
 from galapax.engines.fused.prelude import PRELUDE
-from galapax.engines.fused.regions import THREADS, Regions
+from galapax.engines.fused.regions import CLUSTER, THREADS, Regions
 from galapax.engines.fused.rules import BYTES, STORED
 from galapax.numerics.equations import ClosedJaxpr
 
 SHARED = 200 * 1024  # bytes of memory that a block on a GPU shares, at most; the rest of its arrays lie in scratch
 COUNTER = 256  # bytes for it, at the start of a team's scratch
+MEETING = 256  # bytes from one number at which blocks meet to the next: each in another part of the memory
 
 
 class Form(NamedTuple):
@@ -48,10 +52,12 @@ class Text:
     team: int  # blocks that make a run together
     inputs: int
     outputs: int
+    cleared: int  # bytes of scratch that are to be 0 at the start, where blocks meet in memory
 
     @cached_property
     def source(self) -> str:
-        return f"#define BLOCK {self.threads}\n#define TEAM {self.team}\n{PRELUDE}{self.body}"
+        sizes = {"BLOCK": self.threads, "TEAM": self.team, "COUNTER": COUNTER, "MEETING": MEETING}
+        return "".join(f"#define {name} {size}\n" for name, size in sizes.items()) + PRELUDE + self.body
 
     @cached_property
     def digest(self) -> str:
@@ -159,11 +165,14 @@ def _generations(
             marks = loop.places[moving.index(reason)]
             writer.line(f"if ({marks[running]} != 0) break;")
         outputs = [after[i] for i in moving]
-        writer.write(graph.top, [*outputs, row], loop.targets(outputs))
+        writer.rounds = graph.top
+        if columns <= 4 * SMALL:
+            writer.late = {n.number for n in reach([row], inputs_of)} - {n.number for n in reach(outputs, inputs_of)}
+        writer.write(graph.top, [*outputs, row], loop.targets(outputs), loop.turning(outputs))
         if columns <= 4 * SMALL:
             values = [writer.at(row, writer.spread(c, row.shape)).text for c in range(columns)]
             stores = " ".join(f"history[{c}LL * RUNS] = {v};" for c, v in enumerate(values))
-            writer.line(f"FIRST {{ {stores} }}")
+            writer.line(f"{'LAST' if writer.late else 'FIRST'} {{ {stores} }}")
         else:
             with writer.over(domain(row.shape)) as index:
                 full = writer.full(row.shape, index)
@@ -172,6 +181,7 @@ def _generations(
                 writer.line(f"history[(long long){here} * RUNS] = {value.text};")
         writer.line("history += row;")
         loop.turn(outputs)
+        writer.rounds = None
         scope.lines[:0] = writer.ahead.write(writer)
         writer.table, writer.ahead = writer.ahead.size, None
     with writer.scope("for (; g < rows; g++)"):
@@ -214,7 +224,24 @@ def _threads(writer: Regions) -> tuple[int, int]:
     return threads, min(writer.many, room // threads)
 
 
+def _read(writer: Regions) -> list[str]:
+    """The lines without those that write arrays which nobody reads: a loop's own values were at hand in it."""
+    lines = writer.scopes[0].lines
+    words = Counter(re.findall(r"\bb\d+\b", "\n".join(lines)))
+    stores: dict[str, list[int]] = {}
+    for number, line in enumerate(lines):
+        found = re.match(r"\s*(?:if \(lane == 0\) )?(b\d+)\[[^;]*\] = \(", line)
+        if found and line.count(found[1]) == 1:
+            stores.setdefault(found[1], []).append(number)
+    unread = {name for name, places in stores.items() if words[name] == len(places)}
+    unread |= {b.name for b in writer.buffers if not words[b.name]}
+    gone = {number for name in unread for number in stores.get(name, ())}
+    writer.buffers = [b for b in writer.buffers if b.name not in unread]
+    return [line for number, line in enumerate(lines) if number not in gone]
+
+
 def _text(writer: Regions, graph: Graph, inputs: int, outputs: int) -> Text:
+    code = _read(writer)
     threads, blocks = _threads(writer)
     lines = []
     for i, array in enumerate(graph.arrays):
@@ -222,10 +249,13 @@ def _text(writer: Regions, graph: Graph, inputs: int, outputs: int) -> Text:
         lines.append(f"const {kind} *k{i} = (const {kind} *)p[{inputs + i}];")
     parts = 16 * (threads // 32) * writer.parts  # prelude.py: PART and TEAM_PART
     shared, scratch = parts + writer.table, 0
-    lines.append(f"char *parts = shared, *ahead = shared + {parts}, *team_parts = scratch + {COUNTER};")
+    others, cleared = 16 * writer.team * writer.parts, COUNTER + 2 * MEETING * writer.met
+    if 1 < writer.team <= CLUSTER:
+        place, shared = f"shared + {shared}", shared + others
+    else:
+        place, scratch = f"scratch + {cleared}", cleared + others if writer.team > 1 else 0
+    lines.append(f"char *parts = shared, *ahead = shared + {parts}, *team_parts = {place};")
     lines.append("(void)parts; (void)ahead; (void)team_parts;")
-    if writer.team > 1:
-        scratch = COUNTER + 16 * writer.team * writer.parts
     for buffer in sorted(writer.buffers, key=lambda b: b.size * BYTES[b.kind]):
         size = -(-max(1, buffer.size) * BYTES[buffer.kind] // 16) * 16
         kind = STORED[buffer.kind]
@@ -235,12 +265,12 @@ def _text(writer: Regions, graph: Graph, inputs: int, outputs: int) -> Text:
         else:  # where it was to be each block's own, all blocks write the same there
             lines.append(f"{kind} *{buffer.name} = ({kind} *)(scratch + {scratch});")
             scratch += size
-    own = "\n".join("  " + line for line in (*lines, *writer.scopes[0].lines))
+    own = "\n".join("  " + line for line in (*lines, *code))
     count = inputs + len(graph.arrays) + outputs
     scratch = -(-scratch // 256) * 256
     body = _FRAME.replace("POINTERS", str(count)).replace("CODE", own).replace("SCRATCH", str(scratch))
     body = body.replace("RESIDENT", str(blocks))
-    return Text(body, tuple(graph.arrays), shared, scratch, threads, writer.team, inputs, outputs)
+    return Text(body, tuple(graph.arrays), shared, scratch, threads, writer.team, inputs, outputs, cleared)
 
 
 _FRAME = """

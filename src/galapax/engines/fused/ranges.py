@@ -63,8 +63,10 @@ def of(op: str, inputs: Sequence[Node], shape: tuple[int, ...], kind: str, param
         found = 0, max(0, inputs[0].shape[params["axes"][0]] - 1)
     elif any(s is None for s in spans):
         return None
-    elif op in _SAME or op == "convert_element_type":
+    elif op in _SAME or op == "convert_element_type" or (op == "gather" and "FILL" not in str(params["mode"]).upper()):
         found = spans[0]
+    elif op == "scatter" and spans[0] is not None and spans[2] is not None:
+        found = min(spans[0][0], spans[2][0]), max(spans[0][1], spans[2][1])
     elif op in _UNION or op == "select_n":
         cases = [s for s in (spans[1:] if op == "select_n" else spans) if s is not None]
         found = min(s[0] for s in cases), max(s[1] for s in cases)

@@ -11,6 +11,7 @@ from galapax.engines.fused.collective import write_collective
 from galapax.engines.fused.control import write_control
 from galapax.engines.fused.emit import Buffer, Emitter, known_by
 from galapax.engines.fused.graph import Node, Region
+from galapax.engines.fused.inplace import last_reader
 from galapax.engines.fused.places import Index, Ref
 from galapax.engines.fused.plan import (
     CONTROL,
@@ -19,13 +20,25 @@ from galapax.engines.fused.plan import (
     domain,
     effort,
     inner_length,
-    lengths,
-    loop_axes,
     loop_shape,
+    needs,
     planned,
     reduces,
 )
-from galapax.engines.fused.rules import REDUCTIONS, SHORT, STORED, combine, ctype, neutral
+from galapax.engines.fused.reductions import (
+    FETCHED,
+    LATE,
+    MET,
+    OWN,
+    SPREAD,
+    accumulate,
+    begun,
+    give,
+    meets,
+    pass_on,
+    take,
+)
+from galapax.engines.fused.rules import STORED, ctype
 
 LOCAL = 2**17  # operations that every block of a team rather makes itself
 LOCAL_SIZE = (2**12, 2**15)  # and numbers that it rather adds up or moves itself, in a cluster and in a grid
@@ -51,6 +64,11 @@ class Regions(Emitter):
         self.table = 0  # bytes of what is computed ahead
         self.barriers = 0  # of the present round of a loop
         self.unseen = False  # whether something was written since the last one
+        self.rounds: Region | None = None  # the region of a generation, whose number in this chunk is `g`
+        self.met = 0  # reductions, by their places, that meet at a number in memory
+        self.unmet: list[int] = []  # those of them to be cleared before the next barrier
+        self.late: set[int] = set()  # what only a generation's row of history needs
+        self.stays: dict[str, Node] = {}  # arrays that are changed where they are, and what they were
         self._done: set[int] = set()
         self._written: set[tuple[int, str]] = set()
 
@@ -62,10 +80,18 @@ class Regions(Emitter):
 
     def barrier(self, local: bool = False) -> None:
         """All threads of a run, or of a block, wait for each other."""
+        if not local:
+            self.clear_met()
         self.line("BLOCK_BARRIER" if local and self.team > 1 else "BARRIER")
         if not local or self.team == 1:
             self.barriers += 1
             self.unseen = self.looked = False
+
+    def clear_met(self) -> None:
+        """For the next generation: the other of two places of each reduction, which all have read."""
+        if self.unmet:
+            self.line("FIRST { " + " ".join(f"UNMEET({slot});" for slot in self.unmet) + " }")
+        self.unmet = []
 
     def part(self) -> int:
         """Where the warps leave their parts of a reduction: the number of a place."""
@@ -77,29 +103,39 @@ class Regions(Emitter):
         self.places[node.number] = place
         self._done.add(node.number)
 
-    def write(self, region: Region, outputs: list[Node], targets: dict[int, list[str]]) -> None:
-        """Write what it takes to know these outputs. targets: arrays for some of them, {number of the node: names}."""
+    def write(
+        self,
+        region: Region,
+        outputs: list[Node],
+        targets: dict[int, list[str]],
+        turning: Sequence[tuple[Node, str, Node]] = (),
+    ) -> None:
+        """Write what it takes to know these outputs. targets: arrays for some of them, {number of the node: names}.
+
+        turning: what a round changes, as it was, where that lies, and as it becomes: where it can, it is changed there.
+        """
         plan = planned(region, outputs, set(targets) - self._done, self._done, self.team)
+        turns = {new.number: (old, place, last_reader(plan, outputs, old, new)) for old, place, new in turning}
+        waited: list[int] = []  # barriers before the end of each level
         if self.team > 1 or self.many > SEVERAL:  # a few threads that wait for each other lose more by branches
             self.rare |= plan.rare
         for level in plan.levels:
-            together: dict[tuple[tuple[int, ...], bool], list[Node]] = {}
-            for root in level:
-                if not collective(root):
-                    together.setdefault((loop_shape(root), self._apart(root)), []).append(root)
+            loops = self._loops([root for root in level if not collective(root)])
             reductions = [r for r in level if reduces(r)]
             slots = {r.number: [self.part() for _ in range(r.size)] for r in reductions}
-            totals = {r.number: self._totals(r) for r in reductions}
-            local = {key: key[1] or self._local(roots) for key, roots in together.items()}
-            for key, roots in together.items():
-                self._loop(key[0], roots, targets, totals, local[key])
-            for root in reductions:
-                self._give(root, totals[root.number], slots[root.number])
-            alone = [r for r in reductions if local[loop_shape(r), False]]
-            self._shared("PASS", [r for r in reductions if r not in alone], slots)
-            if together:
-                self.barrier(all(local.values()))
-            self._take(reductions, slots, totals, alone)
+            totals = {r.number: begun(self, r) for r in reductions}
+            local = [self._apart(roots[0]) or self._local(roots) for roots in loops]
+            alone = [r for roots, own in zip(loops, local, strict=True) if own for r in roots if reduces(r)]
+            for number, roots in enumerate(loops):
+                self._in_place(roots, local[number], turns, waited, targets)
+                self._loop(loop_shape(roots[0]), roots, targets, totals, local[number], back=number % 2 == 1)
+            ways = {r.number: self._way(r, region, r in alone) for r in reductions}
+            give(self, reductions, slots, totals)
+            pass_on(self, reductions, slots, ways)
+            waited.append(self.barriers)
+            if loops:
+                self.barrier(all(local))
+            take(self, reductions, slots, totals, ways)
             for root in level:
                 if collective(root):
                     self._collective(root)
@@ -107,6 +143,51 @@ class Regions(Emitter):
             for name in targets.get(node.number, ()):
                 if (node.number, name) not in self._written:
                     self.copy(node, name)
+
+    def _in_place(
+        self,
+        roots: list[Node],
+        local: bool,
+        turns: dict[int, tuple[Node, str, int | None]],
+        waited: list[int],
+        targets: dict[int, list[str]],
+    ) -> None:
+        """Have a loop change what it can where it is."""
+        if local or self._group(loop_shape(roots[0]), roots, local) > 1:
+            return
+        for root in roots:
+            old, place, last = turns.get(root.number, (None, "", None))
+            if old is None or last is None or (last >= 0 and waited[last] >= self.barriers):
+                continue
+            targets[root.number] = [place]
+            self.stays[place] = old
+
+    def _way(self, root: Node, region: Region, alone: bool) -> str:
+        """How the threads of a team learn a reduction, see reductions.py."""
+        if self.team == 1 or alone:
+            return OWN
+        if self.team <= CLUSTER:
+            return SPREAD
+        if region is self.rounds and meets(root):
+            return MET
+        return LATE if region is self.rounds and root.number in self.late else FETCHED
+
+    def _loops(self, roots: list[Node]) -> list[list[Node]]:
+        """Roots of one level, those together that one loop makes."""
+        together: dict[tuple[tuple[int, ...], bool], list[Node]] = {}
+        for root in roots:
+            together.setdefault((loop_shape(root), self._apart(root)), []).append(root)
+        found = []
+        for same in together.values():
+            found += [same] if self.team == 1 else self._summing(same)
+        return found
+
+    def _summing(self, roots: list[Node]) -> list[list[Node]]:
+        """Roots whose sums threads share, and others: all threads that share a sum would compute these again."""
+        sums = [inner_length([r], self._done, self.split) > 1 for r in roots]
+        parts = [[r for r, s in zip(roots, sums, strict=True) if s == which] for which in (True, False)]
+        tied = any(needs(a, b, self._done) or needs(b, a, self._done) for a, b in itertools.product(*parts))
+        return parts if all(parts) and not tied else [roots]
 
     def copy(self, node: Node, name: str) -> None:
         with self.over(domain(node.shape)) as index:
@@ -119,6 +200,15 @@ class Regions(Emitter):
         place = flat if isinstance(flat, int) else flat.text
         self.line(f"{test}{name}[{place}] = ({STORED[node.kind]}){value.text};")
 
+    def _changes(self, name: str, root: Node, index: Sequence[Index]) -> str:
+        """When an element has to be written: not where it stays what it was."""
+        old = self.stays.get(name)
+        if old is None or root.op != "select_n" or len(root.inputs) != 3 or old not in root.inputs[1:]:
+            return ""
+        which = root.inputs[0]
+        test = self.at(which, tuple(index) if which.shape else ())
+        return f"if ({'' if root.inputs[1] is old else '!'}{test.text}) "
+
     def _local(self, roots: list[Node]) -> bool:
         """Whether every block of a team rather does all of a loop itself than wait for the others."""
         small = math.prod(loop_shape(roots[0])) <= LOCAL_SIZE[0]
@@ -130,14 +220,21 @@ class Regions(Emitter):
 
     @contextmanager
     def over(
-        self, shape: tuple[int, ...], group: int = 1, local: bool = False, often: bool = True, times: int = 1
+        self,
+        shape: tuple[int, ...],
+        group: int = 1,
+        local: bool = False,
+        often: bool = True,
+        times: int = 1,
+        back: bool = False,
     ) -> Iterator[tuple[Index, ...]]:
         """A loop of all threads over the elements of an array; gives the index.
 
         group: so many threads share an element, and split its sums among them. local: each block makes all of it.
-        often: threads are worth having for it. times: so many elements in one turn of a thread, see `_more`.
+        often: threads are worth having for it. times: so many elements in one turn of a thread, see `_times`. back: the
+        last threads have the first elements, as those have less to do in the loop before.
         """
-        size, loop = math.prod(shape), "BLOCK_LOOP" if local else "LOOP"
+        size, loop = math.prod(shape), "BLOCK_LOOP" if local else "LOOP_BACK" if back else "LOOP"
         self.unseen = True
         width = size if group == 1 else min(size * group, 256 * (1 if local else self.team))
         if often:
@@ -164,8 +261,9 @@ class Regions(Emitter):
     def _group(self, shape: tuple[int, ...], roots: list[Node], local: bool) -> int:
         """How many threads share an element of a loop that makes sums."""
         length, size = inner_length(roots, self._done, self.split), math.prod(shape)
-        group, room = 1, GROUPED * (1 if local else self.team)
-        while 2 * group <= min(32, length // 2) and 2 * group * size <= room:
+        wide = any(root.kind == "float64" for root in roots)  # for which a large block has too few registers
+        group, room = 1, GROUPED // (2 if wide else 1) // self.many * (1 if local else self.team)
+        while 2 * group <= min(32, length if self.team > 1 else length // 2) and 2 * group * size <= room:
             group *= 2
         return group
 
@@ -187,6 +285,7 @@ class Regions(Emitter):
         targets: dict[int, list[str]],
         totals: dict[int, list[tuple[str, str]]],
         local: bool,
+        back: bool,
     ) -> None:
         group = self._group(shape, roots, local)
         first = "" if group == 1 else "if (lane == 0) "
@@ -196,14 +295,14 @@ class Regions(Emitter):
             if not reduces(root):
                 names = targets.get(root.number) or [self.buffer(root.size, root.kind, local)]
                 written[root.number] = root, names
-        with self.over(shape, group, local, times=times) as index:
+        with self.over(shape, group, local, times=times, back=back and times == 1) as index:
             depth, stores, places = len(self.scopes) - 1, [], [(index, first)]
             for more in range(1, times):  # the last ones may be made twice, but are not to be added twice
                 i = self.variable("int32", f"NEXT({self.here}, {more}, {math.prod(shape)})", depth)
                 places.append((self.spread(i, shape), f"if ({i.text} != {self.here}) "))
             for (index, guard), root in itertools.product(places, roots):
                 if reduces(root):
-                    self._accumulate(root, index, totals[root.number], guard)
+                    accumulate(self, root, index, totals[root.number], guard)
                     continue
                 for here in self.each(root.shape, axes_of(root), index):
                     value = self._element(root, tuple(here))
@@ -213,99 +312,10 @@ class Regions(Emitter):
                     self.scopes[-1].known[known_by(root, here)] = value
             # at the end, so that the compiler may read ahead: it cannot tell which arrays are others
             for name, root, here, value in stores:
-                self.store(name, root, here, value, first)
+                self.store(name, root, here, value, first or self._changes(name, root, here))
         for root, names in written.values():
             self._written.update((root.number, name) for name in names)
             self.know(root, names[0])
-
-    # reductions
-
-    def _totals(self, root: Node) -> list[tuple[str, str]]:
-        """Variables for what a thread has seen: the value, and for argmin the place."""
-        kind = root.inputs[0].kind
-        made = []
-        for _ in range(root.size):
-            value, place = self.name("s"), self.name("s")
-            if root.op in REDUCTIONS:
-                self.line(f"{ctype(kind)} {value} = {neutral(REDUCTIONS[root.op], kind)};")
-            else:
-                none = neutral("min" if root.op == "argmin" else "max", kind)
-                self.line(f"{ctype(kind)} {value} = {none}; int {place} = 2147483647;")
-            made.append((value, place))
-        return made
-
-    def _accumulate(self, root: Node, index: Sequence[Index], totals: list[tuple[str, str]], guard: str) -> None:
-        given, axes = root.inputs[0], [int(a) for a in root.params["axes"]]
-        if root.size == 1:
-            for full in self.each(given.shape, axes_of(root), index):
-                self._add(root, full, axes, guard, *totals[0])
-            return
-        free = [a for a in range(len(given.shape)) if a not in axes]
-        reduced = lengths(given.shape, tuple(axes))
-        for inner in self.each(reduced, loop_axes(reduced), index):
-            for number, total in enumerate(totals):
-                place: list[Index] = [0] * len(given.shape)
-                for a, i in zip([*axes, *free], [*inner, *self.spread(number, root.shape)], strict=True):
-                    place[a] = i
-                self._add(root, place, axes, guard, *total)
-
-    def _add(self, root: Node, full: list[Index], axes: list[int], guard: str, value: str, place: str) -> None:
-        given = root.inputs[0]
-        part = self.at(given, full)
-        if root.op in REDUCTIONS:
-            self.line(f"{guard}{value} = {combine(REDUCTIONS[root.op], given.kind, value, part.text)};")
-            return
-        here = full[axes[0]]
-        assert isinstance(here, Ref)
-        test = f"ahead_{self._best_name(root)}({part.text}, {here.text}, {value}, {place})"
-        self.line(f"{guard}if ({test}) {{ {value} = {part.text}; {place} = {here.text}; }}")
-
-    def _best_name(self, root: Node) -> str:
-        return f"{'least' if root.op == 'argmin' else 'most'}_{SHORT[root.inputs[0].kind]}"
-
-    def _give(self, root: Node, totals: list[tuple[str, str]], slots: list[int]) -> None:
-        for (value, place), slot in zip(totals, slots, strict=True):
-            if root.op in REDUCTIONS:
-                self.line(f"GIVE({REDUCTIONS[root.op]}_{SHORT[root.inputs[0].kind]}, {value}, {slot});")
-            else:
-                self.line(f"GIVE_BEST({self._best_name(root)}, {value}, {place}, {slot});")
-
-    def _shared(self, action: str, reductions: list[Node], slots: dict[int, list[int]]) -> None:
-        """In a team the warps of a block share out what it does with its parts: PASS on to others, or FETCH theirs."""
-        if not reductions or self.team == 1:
-            return
-        if action == "PASS":
-            self.line("BLOCK_BARRIER")
-        every = [(root, slot) for root in reductions for slot in slots[root.number]]
-        for number, (root, slot) in enumerate(every):
-            if root.op in REDUCTIONS:
-                operation, kind = REDUCTIONS[root.op], root.inputs[0].kind
-                self.line(f"{action}({operation}_{SHORT[kind]}, {neutral(operation, kind)}, {slot}, {number});")
-            else:
-                self.line(f"{action}_BEST({self._best_name(root)}, {slot}, {number});")
-        if action == "FETCH":
-            self.line("BLOCK_BARRIER")
-
-    def _take(
-        self,
-        reductions: list[Node],
-        slots: dict[int, list[int]],
-        totals: dict[int, list[tuple[str, str]]],
-        local: list[Node],
-    ) -> None:
-        self._shared("FETCH", [r for r in reductions if r not in local], slots)
-        for root in reductions:
-            names = []
-            kind, own = root.inputs[0].kind, "OWN_" if root in local else ""
-            for slot, (value, place) in zip(slots[root.number], totals[root.number], strict=True):
-                names.append(self.name("r"))
-                if root.op in REDUCTIONS:
-                    none = neutral(REDUCTIONS[root.op], kind)
-                    text = f"{own}TAKE({REDUCTIONS[root.op]}_{SHORT[kind]}, {none}, {slot}, {value})"
-                else:
-                    text = f"{own}TAKE_BEST({self._best_name(root)}, {slot}, {place})"
-                self.line(f"const {ctype(root.kind)} {names[-1]} = {text};")
-            self.know(root, names)
 
     def _collective(self, node: Node) -> None:
         """What takes barriers of its own."""

@@ -1,0 +1,81 @@
+"""C of the library's own random numbers, and sines and cosines in single precision, written by hand.
+
+What a program says step by step (numerics/random.py) is here one function, with the device's quick logarithm, square
+root and quotient where their error is below that of the result: normal numbers have seven digits in either.
+"""
+
+from __future__ import annotations
+
+from galapax.engines.fused.rules import literal
+from galapax.numerics import random
+
+
+def _horner(coefficients: tuple[float, ...], x: str) -> str:
+    text = literal(coefficients[0], "float32")
+    for c in coefficients[1:]:
+        text = f"fmaf({text}, {x}, {literal(c, 'float32')})"
+    return text
+
+
+_QUICK = r"""
+#ifdef __CUDACC__
+FN float log2_quick(float x) { float y; asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+FN float sqrt_quick(float x) { float y; asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+FN float over_quick(float a, float b) { return __fdividef(a, b); }
+FN u32 high_product(u32 a, u32 b) { return __umulhi(a, b); }
+static __device__ __noinline__ float sin_far(float x) { return sinf(x); }
+static __device__ __noinline__ float cos_far(float x) { return cosf(x); }
+#else
+FN float log2_quick(float x) { return log2f(x); }
+FN float sqrt_quick(float x) { return sqrtf(x); }
+FN float over_quick(float a, float b) { return a / b; }
+FN u32 high_product(u32 a, u32 b) { return (u32)((u64)a * b >> 32); }
+#define sin_far sinf
+#define cos_far cosf
+#endif
+FN u32 drawn_word(u32 x, u32 second) {
+    x = (x ^ (x >> 16)) * 0x21F0AAADu + second;
+    x = (x ^ (x >> 15)) * 0x735A2D97u;
+    x = (x ^ (x >> 15)) * 0x846CA68Bu;
+    return x ^ (x >> 16); }
+FN u32 mixed(u32 x) {
+    x = (x ^ (x >> 16)) * 0x21F0AAADu;
+    x = (x ^ (x >> 15)) * 0x735A2D97u;
+    return x ^ (x >> 15); }
+FN float signed_as(float x, u32 word) { return from_bits_f32(bits_f32(x) ^ (word & 0x80000000u)); }
+FN float tail_of(u32 word) { return ((float)(int)(word & 0x7fffffffu) + 0.5f) * 4.65661287e-10f; }
+FN float normal_number(u32 word) {
+    float p = tail_of(word), w = -0.693147181f * log2_quick(p * (2 - p)), c = w - 2.5f;
+    float z = CENTRE;
+    if (w >= 5) { c = sqrt_quick(w) - 3; z = TAIL; }
+    return signed_as(z * (1 - p) * 1.41421354f, word); }
+FN float cauchy_number(u32 word) {
+    float half = tail_of(word) * 0.5f;
+    int far = half < 0.25f;
+    float r = far ? half : 0.5f - half, q = r * r, sine = r * (SINE), cosine = COSINE;
+    return signed_as(over_quick(far ? cosine : sine, far ? sine : cosine), word); }
+"""
+# sin(r) / r in powers of r^2 for r in [-pi/2, pi/2], fitted at Chebyshev nodes, relative error 4e-9; pi in two parts,
+# of which a multiple of the first is exact
+_WAVES = r"""
+FN float wave(float r) { float q = r * r; return fmaf(r * q, WAVE, r); }
+FN float turned(float r, float n) { return signed_as(wave(r), bits_f32(n) << 31); }
+FN float sin_f32(float x) {
+    if (!(fabsf(x) < 8192)) return sin_far(x);
+    float n = fmaf(x, 0.318309886f, 12582912.0f), k = n - 12582912.0f;
+    return turned(fmaf(k, 8.74227766e-08f, fmaf(k, -3.14159274f, x)), n); }
+FN float cos_f32(float x) {
+    if (!(fabsf(x) < 8192)) return cos_far(x);
+    float n = fmaf(x, 0.318309886f, -0.5f) + 12582912.0f, k = n - 12582912.0f + 0.5f;
+    return -turned(fmaf(k, 8.74227766e-08f, fmaf(k, -3.14159274f, x)), n); }
+"""
+_WAVE = (2.60893148e-06, -0.000198111122, 0.00833308816, -0.166666605)
+
+DRAWN = (
+    (_QUICK + _WAVES)
+    .replace("CENTRE", _horner(random.ERFINV_CENTRE, "c"))
+    .replace("TAIL", _horner(random.ERFINV_TAIL, "c"))
+    .replace("COSINE", _horner(random.COSINE, "q"))
+    .replace("SINE", _horner(random.SINE, "q"))
+    .replace("WAVE", _horner(_WAVE, "q"))
+)

@@ -1,0 +1,276 @@
+"""C of what threads do together: reductions, running sums, Cholesky factors."""
+
+from __future__ import annotations
+
+_REDUCE = r"""
+/* a reduction: each warp gives its part; in a team a block adds up its parts and passes them on; then every thread
+   takes the whole. A block of one warp knows it at once. reductions.py says which way is taken when. */
+#define PART (16 * WARPS)
+#define TEAM_PART (16 * TEAM)
+#define ROOM(n) (parts + (n) * PART)
+#define TEAM_ROOM(n) (team_parts + (n) * TEAM_PART)
+#ifdef __CUDACC__
+#if TEAM == 1 && BLOCK == 32
+#define GIVE(N, x, n) x = whole_##N(x)
+#define GIVE_BEST(N, x, i, n) i = whole_##N(&x, i)
+#define OWN_TAKE(N, none, n, x) x
+#define OWN_TAKE_BEST(N, n, i) i
+#else
+#define GIVE(N, x, n) give_##N(x, ROOM(n))
+#define GIVE_BEST(N, x, i, n) give_##N(x, i, ROOM(n))
+#define OWN_TAKE(N, none, n, x) gather_##N(none, ROOM(n), WARPS)
+#define OWN_TAKE_BEST(N, n, i) gather_##N(ROOM(n), WARPS, 8 * WARPS)
+#if TEAM <= 16
+#define TAKE LATE_TAKE
+#define TAKE_BEST LATE_TAKE_BEST
+#else
+#define TAKE(N, none, n, x) first_##N(ROOM(n))
+#define TAKE_BEST(N, n, i) (*(const int *)ROOM(n))
+#endif
+#define LATE (TEAM <= 16 || THE_LAST)
+#define LATE_TAKE(N, none, n, x) (LATE ? gather_##N(none, TEAM_ROOM(n), TEAM) : none)
+#define LATE_TAKE_BEST(N, n, i) (LATE ? gather_##N(TEAM_ROOM(n), TEAM, 8 * TEAM) : 0)
+#endif
+#if TEAM > 1 && TEAM <= 16
+/* the same place in the shared memory of another block of the cluster */
+FN char *in_block(const char *at, int block) {
+    char *there; asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(at), "r"(block)); return there; }
+#define TO_OTHERS(at, place, x) if (LANE < TEAM) ((decltype(x) *)in_block(at, LANE))[place] = x
+#else
+#define TO_OTHERS(at, place, x) if (LANE == 0) ((decltype(x) *)(at))[place] = x
+#endif
+#define PASS(N, none, n, k) \
+    if (WARP == (k) % WARPS) spread_##N(gather_##N(none, ROOM(n), WARPS), TEAM_ROOM(n))
+#define PASS_BEST(N, n, k) if (WARP == (k) % WARPS) spread_##N(ROOM(n), TEAM_ROOM(n))
+/* parts that meet in any order: at one number in memory, two of which take turns; 0 is less than all */
+#define MEET_ROOM(n, g) (scratch + COUNTER + ((n) * 2 + ((g) & 1)) * MEETING)
+#define MEET(N, none, n, k) \
+    if (WARP == (k) % WARPS) meet_##N(gather_##N(none, ROOM(n), WARPS), MEET_ROOM(n, g))
+#define MET(N, n) met_##N(MEET_ROOM(n, g))
+#define UNMEET(n) *(u64 *)MEET_ROOM(n, (g) + 1) = 0
+#define MEET_SUM(T, U, N) \
+FN void meet_##N(T x, char *at) { if (LANE == 0) atomicAdd((U *)at, (U)x); } \
+FN T met_##N(const char *at) { return *(const T *)at; }
+#define MEET_MOST(T, N) \
+FN void meet_##N(T x, char *at) { auto key = MOST_KEY(x); if (LANE == 0) atomicMax((decltype(key) *)at, ~key); } \
+FN T met_##N(const char *at) { T x; of_key(*(const decltype(key_of(x)) *)at, &x); return x; }
+#define MEET_LEAST(T, N) \
+FN void meet_##N(T x, char *at) { auto key = LEAST_KEY(x); if (LANE == 0) atomicMax((decltype(key) *)at, ~key); } \
+FN T met_##N(const char *at) { T x; of_key(~*(const decltype(key_of(x)) *)at, &x); return x; }
+#define FETCH(N, none, n, k) \
+    if (WARP == (k) % WARPS) pass_##N(gather_##N(none, TEAM_ROOM(n), TEAM), ROOM(n), 0)
+#define FETCH_BEST(N, n, k) \
+    if (WARP == (k) % WARPS) { int i = gather_##N(TEAM_ROOM(n), TEAM, 8 * TEAM); if (LANE == 0) *(int *)ROOM(n) = i; }
+#if __CUDA_ARCH__ >= 800
+FN u32 least_key(u32 x) { return __reduce_min_sync(0xffffffffu, x); }
+#else
+FN u32 least_key(u32 x) {
+    for (int k = 16; k; k >>= 1) { u32 y = __shfl_xor_sync(0xffffffffu, x, k); x = x < y ? x : y; }
+    return x; }
+#endif
+FN u64 least_key(u64 x) {
+    u32 high = (u32)(x >> 32), most = least_key(high);
+    return (u64)most << 32 | least_key(high == most ? (u32)x : 0xffffffffu); }
+/* numbers as whole ones without a sign, in the same order */
+FN u32 key_of(int x) { return (u32)x ^ 0x80000000u; }
+FN u32 key_of(u32 x) { return x; }
+FN u64 key_of(long long x) { return (u64)x ^ 0x8000000000000000ULL; }
+FN u64 key_of(u64 x) { return x; }
+FN u32 key_of(float x) { u32 b = __float_as_uint(x); return b ^ ((u32)((int)b >> 31) | 0x80000000u); }
+FN u64 key_of(double x) {
+    u64 b = (u64)__double_as_longlong(x);
+    return b ^ ((u64)((long long)b >> 63) | 0x8000000000000000ULL); }
+FN void of_key(u32 k, int *x) { *x = (int)(k ^ 0x80000000u); }
+FN void of_key(u32 k, u32 *x) { *x = k; }
+FN void of_key(u64 k, long long *x) { *x = (long long)(k ^ 0x8000000000000000ULL); }
+FN void of_key(u64 k, u64 *x) { *x = k; }
+FN void of_key(u32 k, float *x) { *x = __uint_as_float(k ^ (k >> 31 ? 0x80000000u : 0xffffffffu)); }
+FN void of_key(u64 k, double *x) {
+    *x = __longlong_as_double((long long)(k ^ (k >> 63 ? 0x8000000000000000ULL : 0xffffffffffffffffULL))); }
+/* what is not a number comes before all others */
+#define LEAST_KEY(x) ((x) != (x) ? 0 : key_of(x))
+#define MOST_KEY(x) ((x) != (x) ? 0 : ~key_of(x))
+#define SHUFFLED(T, OP, N) FN T whole_##N(T x) { \
+    for (int k = 16; k; k >>= 1) x = OP(x, __shfl_xor_sync(0xffffffffu, x, k)); \
+    return x; }
+#define LEAST_OF(T, N) FN T whole_##N(T x) { T y; of_key(least_key(LEAST_KEY(x)), &y); return y; }
+#define MOST_OF(T, N) FN T whole_##N(T x) { T y; of_key(~least_key(MOST_KEY(x)), &y); return y; }
+#if __CUDA_ARCH__ >= 800
+#define ADDED(T, OP, N) FN T whole_##N(T x) { return (T)__reduce_add_sync(0xffffffffu, x); }
+#else
+#define ADDED SHUFFLED
+#endif
+#define PARTS(T, OP, N, HOW) HOW \
+FN T group_##N(T x, int g) { \
+    u32 mask = g == 32 ? 0xffffffffu : ((1u << g) - 1) << (LANE & ~(g - 1)); \
+    for (int k = g >> 1; k; k >>= 1) x = OP(x, __shfl_xor_sync(mask, x, k)); \
+    return x; } \
+FN void give_##N(T x, char *at) { x = whole_##N(x); if (LANE == 0) ((T *)at)[WARP] = x; } \
+FN void pass_##N(T x, char *at, int place) { if (LANE == 0) ((T *)at)[place] = x; } \
+FN void spread_##N(T x, char *at) { TO_OTHERS(at, MEMBER, x); } \
+FN T first_##N(const char *at) { return *(const T *)at; } \
+FN T gather_##N(T none, const char *at, int count) { \
+    T x = ((const T *)at)[0]; \
+    if (count <= 4) { for (int k = 1; k < count; k++) x = OP(x, ((const T *)at)[k]); return x; } \
+    x = none; \
+    for (int k = LANE; k < count; k += 32) x = OP(x, ((const T *)at)[k]); \
+    return whole_##N(x); }
+#else
+#define GIVE(N, x, n) give_##N(x, ROOM(n))
+#define GIVE_BEST(N, x, i, n) give_##N(x, i, ROOM(n))
+#define PASS(N, none, n, k)
+#define PASS_BEST(N, n, k)
+#define FETCH(N, none, n, k)
+#define FETCH_BEST(N, n, k)
+#define MEET(N, none, n, k)
+#define MET(N, n) take_##N(ROOM(n))
+#define UNMEET(n)
+#define LATE_TAKE TAKE
+#define LATE_TAKE_BEST TAKE_BEST
+#define MEET_SUM(T, U, N)
+#define MEET_MOST(T, N)
+#define MEET_LEAST(T, N)
+#define TAKE(N, none, n, x) take_##N(ROOM(n))
+#define TAKE_BEST(N, n, i) take_##N(ROOM(n))
+#define OWN_TAKE TAKE
+#define OWN_TAKE_BEST TAKE_BEST
+#define PARTS(T, OP, N, HOW) \
+FN T group_##N(T x, int g) { (void)g; return x; } \
+FN void give_##N(T x, char *at) { *(T *)at = x; } \
+FN T take_##N(const char *at) { return *(const T *)at; }
+#endif
+"""
+
+_BEST = r"""
+#define AHEAD(T, N, SIGN) \
+FN int ahead_##N(T a, int i, T b, int j) { \
+    return a SIGN b || (a != a && b == b) || ((a == b || (a != a && b != b)) && i < j); }
+#ifdef __CUDACC__
+/* zeros of either sign are equal: 0 is added */
+#define FIRST_LEAST(T, N) FN int whole_##N(T *value, int i) { \
+    auto own = LEAST_KEY(*value + (T)0), best = least_key(own); of_key(best, value); \
+    return (int)least_key(own == best ? (u32)i : 0xffffffffu); }
+#define FIRST_MOST(T, N) FN int whole_##N(T *value, int i) { \
+    auto own = MOST_KEY(*value + (T)0), best = least_key(own); of_key(~best, value); \
+    return (int)least_key(own == best ? (u32)i : 0xffffffffu); }
+#define BEST(T, N, SIGN, HOW) AHEAD(T, N, SIGN) HOW \
+FN void keep_##N(T x, int i, char *at, int place, int room) { \
+    if (LANE == 0) { ((T *)at)[place] = x; ((int *)(at + room))[place] = i; } } \
+FN void give_##N(T x, int i, char *at) { i = whole_##N(&x, i); keep_##N(x, i, at, WARP, 8 * WARPS); } \
+FN int best_##N(T *value, const char *at, int count, int room) { \
+    int first = LANE < count ? LANE : 0; \
+    T x = ((const T *)at)[first]; int i = ((const int *)(at + room))[first]; \
+    for (int k = LANE + 32; k < count; k += 32) { \
+        T y = ((const T *)at)[k]; int j = ((const int *)(at + room))[k]; \
+        if (ahead_##N(y, j, x, i)) { x = y; i = j; } } \
+    *value = x; return whole_##N(value, i); } \
+FN void spread_##N(const char *at, char *to) { \
+    T x; int i = best_##N(&x, at, WARPS, 8 * WARPS); \
+    TO_OTHERS(to, MEMBER, x); \
+    TO_OTHERS(to + 8 * TEAM, MEMBER, i); } \
+FN int gather_##N(const char *at, int count, int room) { T x; return best_##N(&x, at, count, room); }
+#else
+#define BEST(T, N, SIGN, HOW) AHEAD(T, N, SIGN) \
+FN void give_##N(T x, int i, char *at) { (void)x; *(int *)at = i; } \
+FN int take_##N(const char *at) { return *(const int *)at; }
+#endif
+"""
+
+_SCAN = r"""
+/* running sums: each warp has a piece of a row, 32 numbers at a time; alone: each block makes all of it for itself */
+#ifdef __CUDACC__
+#define PIECE_TURNS(n, alone) (((n) - 1) / ((alone) ? BLOCK : THREADS) + 1)
+#define OVER_PIECE(turn, k, n, alone) for (int turn = 0, k = \
+    (((alone) ? WARP : MEMBER * WARPS + WARP) * PIECE_TURNS(n, alone)) * 32 + LANE; \
+    turn < PIECE_TURNS(n, alone); turn++, k += 32)
+#define HOLDS(n, alone) (PIECE_TURNS(n, alone) <= 16)
+#define HELD(n, alone) (HOLDS(n, alone) ? PIECE_TURNS(n, alone) : 1)
+#define PIECE_GIVE(N, x, n) give_##N(x, ROOM(n))
+#define PIECE_GIVE_BITS(N, x, n) if (LANE == 0) ((int *)ROOM(n))[WARP] = x
+#define PIECE_BEFORE(N, none, n, alone) before_##N(none, ROOM(n), TEAM_ROOM(n), alone)
+#define SCAN(T, OP, N) \
+FN T run_##N(T *before, T x) { \
+    for (int k = 1; k < 32; k <<= 1) { T y = __shfl_up_sync(0xffffffffu, x, k); if (LANE >= k) x = OP(y, x); } \
+    T here = OP(*before, x); \
+    *before = OP(*before, __shfl_sync(0xffffffffu, x, 31)); \
+    return here; } \
+FN T before_##N(T none, const char *at, const char *team_at, int alone) { \
+    T before = none; \
+    if (TEAM > 1 && !alone && MEMBER) before = gather_##N(none, team_at, MEMBER); \
+    T ahead = LANE < WARP ? ((const T *)at)[LANE] : none; \
+    return WARPS > 1 ? OP(before, whole_##N(ahead)) : before; }
+FN u32 ballot(int x) { return __ballot_sync(0xffffffffu, x); }
+FN int run_bits(int *before, u32 all) {
+    int here = *before + __popc(all & (0xffffffffu >> (31 - LANE)));
+    *before += __popc(all);
+    return here; }
+#else
+#define OVER_PIECE(turn, k, n, alone) for (int turn = 0, k = 0; k < (n); k++)
+#define HOLDS(n, alone) 0
+#define HELD(n, alone) 1
+#define PIECE_GIVE(N, x, n)
+#define PIECE_GIVE_BITS(N, x, n)
+#define PIECE_BEFORE(N, none, n, alone) none
+#define SCAN(T, OP, N) FN T run_##N(T *before, T x) { *before = OP(*before, x); return *before; }
+FN u32 ballot(int x) { return (u32)x; }
+FN int run_bits(int *before, u32 all) { *before += (int)all; return *before; }
+#endif
+"""
+
+_CHOLESKY = r"""
+/* matrices d x d become their lower factors, what is above the diagonal stays; NaN where not positive definite */
+#ifdef __CUDACC__
+#define CHOLESKY(T, N, ROOT) \
+FN void cholesky_##N(T *all, int count, int d) { \
+    for (int m = MEMBER * WARPS + WARP; m < count; m += TEAM * WARPS) { \
+        T *a = all + m * d * d, pivot = 0; \
+        for (int k = 0; k < d; k++) { \
+            for (int first = k; first < d; first += 32) { \
+                int i = first + LANE; \
+                T s = i < d ? a[i * d + k] : 0; \
+                if (i < d) for (int j = 0; j < k; j++) s -= a[i * d + j] * a[k * d + j]; \
+                if (first == k) pivot = ROOT(__shfl_sync(0xffffffffu, s, 0)); \
+                if (i < d) a[i * d + k] = i == k ? pivot : s / pivot; } \
+            __syncwarp(); } \
+        if (!(pivot > 0)) for (int i = LANE; i < d * d; i += 32) a[i] = ROOT((T)-1); } }
+#else
+#define CHOLESKY(T, N, ROOT) \
+FN void cholesky_##N(T *all, int count, int d) { \
+    for (T *a = all; a < all + count * d * d; a += d * d) { \
+        T pivot = 0; \
+        for (int k = 0; k < d; k++) \
+            for (int i = k; i < d; i++) { \
+                T s = a[i * d + k]; \
+                for (int j = 0; j < k; j++) s -= a[i * d + j] * a[k * d + j]; \
+                if (i == k) pivot = ROOT(s); \
+                a[i * d + k] = i == k ? pivot : s / pivot; } \
+        if (!(pivot > 0)) for (int i = 0; i < d * d; i++) a[i] = ROOT((T)-1); } }
+#endif
+CHOLESKY(float, f32, sqrtf)
+CHOLESKY(double, f64, sqrt)
+"""
+
+
+def _parts() -> str:
+    lines = []
+    types = {"f32": "float", "f64": "double", "i32": "int", "u32": "u32", "i64": "long long", "u64": "u64"}
+    for short, kind in types.items():
+        operations = ["add", "mul", "max", "min"] + (["and", "or", "xor"] if short[0] != "f" else [])
+        for op in operations:
+            name = f"{op}_{short}"
+            how = {"max": f"MOST_OF({kind}, {name})", "min": f"LEAST_OF({kind}, {name})"}.get(op)
+            if op == "add" and short in ("i32", "u32"):
+                how = f"ADDED({kind}, {name}, {name})"
+            lines.append(f"PARTS({kind}, {name}, {name}, {how or f'SHUFFLED({kind}, {name}, {name})'})")
+            if op in ("add", "mul", "max", "min"):
+                lines.append(f"SCAN({kind}, {name}, {name})")
+            if op == "add" and short[0] != "f":
+                lines.append(f"MEET_SUM({kind}, {'u32' if short[1:] == '32' else 'u64'}, {name})")
+            elif op in ("max", "min"):
+                lines.append(f"MEET_{'MOST' if op == 'max' else 'LEAST'}({kind}, {name})")
+        lines.append(f"BEST({kind}, least_{short}, <, FIRST_LEAST({kind}, least_{short}))")
+        lines.append(f"BEST({kind}, most_{short}, >, FIRST_MOST({kind}, most_{short}))")
+    return "\n".join(lines)
+
+
+TOGETHER = "".join((_REDUCE, _BEST, _SCAN, _parts(), _CHOLESKY))

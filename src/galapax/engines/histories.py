@@ -1,0 +1,105 @@
+"""The history of runs, chunk by chunk. That of very many runs stays on an accelerator until somebody asks for it: most
+users of a hundred thousand runs never do, and fetching it takes several times as long as the runs.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array, lax
+
+from galapax.engines import programs
+from galapax.numerics import devices
+
+LARGE = 2**24  # bytes of a chunk that are not fetched at once
+SHARE = 1 / 16  # of the memory that is free, which such chunks may take
+
+
+class Kept(NamedTuple):
+    """A chunk that is still on the device."""
+
+    pieces: list[Any]  # rows (g, columns, R), one piece after another
+    length: int  # so many rows of them count
+
+    @property
+    def rows(self) -> np.ndarray:
+        return np.concatenate(jax.device_get(self.pieces))[: self.length]
+
+
+Chunk = np.ndarray | Kept  # rows (g, columns, R)
+
+
+def chunks_of(latest: list[list[Any]], length: int) -> list[Chunk]:
+    """The last chunk of each slice, from pieces on the device; `length` rows of them count."""
+    size = sum(piece.nbytes for pieces in latest for piece in pieces)
+    if size > LARGE and not devices.on_cpu() and size < SHARE * devices.free_memory():
+        return [Kept(pieces, length) for pieces in latest]
+    rows = jax.device_get(latest)  # together, which is faster than one by one
+    return [own[0][:length].copy() if len(own) == 1 else np.concatenate(own)[:length] for own in rows]
+
+
+def joined(chunks: list[Chunk]) -> np.ndarray | None:
+    """All rows, fetched."""
+    rows = [chunk.rows if isinstance(chunk, Kept) else chunk for chunk in chunks]
+    return np.concatenate(rows) if len(rows) > 1 else rows[0] if rows else None
+
+
+class Left:
+    """A history (R, G, columns) that was left on the device."""
+
+    def __init__(self, chunks: list[Chunk], generations: np.ndarray) -> None:
+        self._chunks, self._generations = chunks, generations
+
+    @cached_property
+    def whole(self) -> np.ndarray:
+        rows = joined(self._chunks)
+        assert rows is not None
+        self._chunks = [rows]
+        return _by_run(rows, self._generations)
+
+    def of_run(self, run: int) -> np.ndarray:
+        """That of one run, (1, G, columns)."""
+        number = np.int32(run)
+        pieces = []
+        for chunk in self._chunks:
+            if isinstance(chunk, Kept):
+                own = [programs.call(_one_run, (), piece, number) for piece in chunk.pieces]
+                pieces.append(np.concatenate(jax.device_get(own))[: chunk.length])
+            else:
+                pieces.append(chunk[:, :, run : run + 1])
+        rows = np.concatenate(pieces)[: int(self._generations.max())]
+        return _by_run(rows, self._generations[run : run + 1], len(rows))
+
+
+def _one_run(rows: Array, run: Array) -> Array:
+    return lax.dynamic_slice_in_dim(rows, run, 1, axis=2)
+
+
+def of_run(history: np.ndarray | Left, run: int) -> np.ndarray:
+    """That of one run, (1, G, columns)."""
+    return history.of_run(run) if isinstance(history, Left) else history[run : run + 1]
+
+
+def fetched(history: np.ndarray | Left | None) -> np.ndarray | None:
+    return history.whole if isinstance(history, Left) else history
+
+
+def history_of(chunks: list[Chunk], generations: np.ndarray) -> np.ndarray | Left:
+    """The history (R, G, columns) of runs that made so many generations; a finished run's last row is repeated."""
+    if any(isinstance(chunk, Kept) for chunk in chunks):
+        return Left(chunks, generations)
+    rows = joined(chunks)
+    assert rows is not None
+    return _by_run(rows, generations)
+
+
+def _by_run(rows: np.ndarray, generations: np.ndarray, most: int | None = None) -> np.ndarray:
+    """Rows (g, columns, R) as (R, G, columns). most: G, if not what the longest of these runs made."""
+    history = rows.transpose(2, 0, 1)[:, : int(generations.max()) if most is None else most]
+    if int(generations.min()) == history.shape[1]:
+        return history
+    last = np.minimum(np.arange(history.shape[1])[None, :], generations[:, None] - 1)
+    return np.take_along_axis(history, last[:, :, None], axis=1)

@@ -1,0 +1,138 @@
+"""Where a fused kernel cannot be made the reason is said, and engine="fast" makes the run with XLA.
+
+The machine that lacks something is pretended: what is asked of it answers as it would there.
+"""
+
+import ctypes
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import galapax as gx
+from galapax.engines.fused import cuda, host
+from galapax.engines.fused.program import Text
+from galapax.running import engines
+
+CENTRE = np.array([0.3, -0.2])
+
+
+def bowl(x):
+    return jnp.sum((x - CENTRE) ** 2)
+
+
+def run(engine, fun=bowl, **options):
+    common = {"population": 8, "generations": 3, "seed": 1, "polish": False, "progress": False}
+    return gx.minimize(fun, [(-1.0, 2.0)] * 2, "de", engine=engine, **(common | options))
+
+
+class Driver:
+    """A CUDA driver of a device with these attributes."""
+
+    def __init__(self, **attributes):
+        self.attributes = attributes
+
+    def cuDeviceGetAttribute(self, value, which, device):
+        names = {75: "major", 76: "minor", 97: "shared", 16: "processors"}
+        value._obj.value = self.attributes.get(names[which], 1)
+        return 0
+
+    def __getattr__(self, name):
+        return lambda *arguments: 0
+
+
+def machine(monkeypatch, driver=None, nvrtc=True):
+    """A machine with a GPU, and these libraries."""
+
+    def load(name):
+        if "nvrtc" in name and nvrtc:
+            return SimpleNamespace()
+        if "libcuda" in name and driver is not None:
+            return driver
+        raise OSError(name)
+
+    here = SimpleNamespace(platform="gpu", device_kind="a GPU", local_hardware_id=0)
+    monkeypatch.setattr(cuda, "devices", SimpleNamespace(device=lambda: here))
+    monkeypatch.setattr(cuda.sys, "platform", "linux")
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    cuda._nvrtc.cache_clear()
+    cuda.cuda.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    yield
+    cuda._nvrtc.cache_clear()
+    cuda.cuda.cache_clear()
+
+
+TROUBLE = {
+    "no NVRTC": ({"nvrtc": False}, "NVRTC was not found: install jax[cuda13], which brings it"),
+    "no driver": ({}, "the CUDA driver (libcuda.so.1) was not found"),
+    "an old GPU": (
+        {"driver": Driver(major=6, minor=1)},
+        "the GPU has compute capability 6.1, and fused kernels need 7.0",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TROUBLE)
+def test_what_a_machine_lacks_is_said_and_xla_makes_the_run(name, monkeypatch):
+    lacking, reason = TROUBLE[name]
+    plain = run("xla")
+    machine(monkeypatch, **lacking)
+    with pytest.raises(gx.InputError) as refused:
+        run("fused")
+    assert reason in str(refused.value)
+    found = run("fast")
+    assert found.engine == f"xla: {reason}"
+    np.testing.assert_array_equal(found.x, plain.x)
+
+
+def test_a_run_that_needs_more_shared_memory_than_there_is(monkeypatch):
+    machine(monkeypatch, Driver(major=8, minor=0, shared=48 * 1024, processors=100))
+    text = Text("", (), 100 * 1024, 0, 32, 1, 0, 0, 0)
+    with pytest.raises(cuda.NotFusible, match="a run needs 100 KiB of memory that a block shares, and the GPU has 48"):
+        cuda.CudaKernel(text)
+
+
+def test_an_objective_that_calls_the_host(monkeypatch):
+    def called(x):
+        like = jax.ShapeDtypeStruct((), jnp.float32)
+        return jax.pure_callback(lambda x: np.float32(np.sum(x**2)), like, x, vmap_method="sequential")
+
+    with pytest.raises(gx.InputError, match='engine="native" cannot make this run: the primitive pure_callback'):
+        run("native", called, blackbox=False, dtype="float32")
+    machine(monkeypatch, Driver(major=9, minor=0, shared=227 * 1024, processors=132))
+    found = run("fast", called, blackbox=False, dtype="float32")
+    assert found.engine == "xla: the primitive pure_callback"
+
+
+def test_a_large_population_is_not_worth_one_kernel(monkeypatch):
+    monkeypatch.setattr(engines, "PAYS", 15)  # less than 8 individuals of 2 variables
+    assert run("fast").engine == "xla: for 16 numbers a generation one kernel is no faster"
+
+
+def test_fast_takes_the_kernel_where_it_can(monkeypatch):
+    """The kernel itself is compiled where there is a GPU: tests/test_fused_gpu.py."""
+    asked = []
+    monkeypatch.setattr(engines, "_fusible", lambda task, engine, clock: asked.append(engine))
+    monkeypatch.setattr(engines, "_kernel", lambda *about: None)
+    task = SimpleNamespace(
+        engine="fast", blackbox=False, spread=0, islands=None, population=8, problem=SimpleNamespace(dim=2)
+    )
+    assert str(engines.choice(task, None)) == "fused: one kernel is faster"
+    assert asked == ["fused"]
+
+
+def test_fast_calls_black_boxes_and_lets_islands_exchange():
+    assert run("fast", lambda x: float(np.sum(x)), blackbox=True).engine.startswith("host: ")
+    assert run("fast", islands=2).engine == "xla: islands exchange individuals"
+
+
+def test_no_compiler_no_native_engine(monkeypatch):
+    monkeypatch.setattr(host, "compiler", lambda: None)
+    with pytest.raises(gx.InputError, match="no C compiler was found on this machine"):
+        run("native")
