@@ -1,12 +1,13 @@
-"""Which method for how many objectives, with and without constraints: NSGA-II, NSGA-III and MOEA/D on 39 problems.
+"""Which method for how many objectives, with and without constraints: four methods on 39 problems.
 
     python benchmarks/front_methods.py                      all problems, 11 seeds of ours and 5 of pymoo's
-    python benchmarks/front_methods.py wfg4 mw8 --alone     some, without pymoo
+    python benchmarks/front_methods.py wfg4 mw8 --alone     some, without pymoo; --methods sms_emoa: one method of ours
 
 Median share of the front's hypervolume (exact, moocore; 0 for a run without a feasible point), from seed 1000 on: no
 setting was chosen by these seeds. All methods evaluate the same number of points: populations of 100 with two
-objectives, else 92 with three and 212 with five; MOEA/D has one individual less for each of its directions, and as many
-generations more. pymoo's is its NSGA-II with two objectives and its NSGA-III with more, on the same compiled functions.
+objectives, else 92 with three and 212 with five, where SMS-EMOA has no number; MOEA/D has one individual less for each
+of its directions, and as many generations more. pymoo's is its NSGA-II with two objectives and its NSGA-III with more,
+on the same compiled functions.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from fronts import as_pymoo
 
 import galapax as gx
 from galapax.measures import indicators
+from galapax.operators.contributions import MOST
 from galapax.operators.directions import DIVISIONS, layers
 
 ZDT = ("zdt1", "zdt2", "zdt3", "zdt4", "zdt6")
@@ -34,6 +36,7 @@ PROBLEMS = {  # name: number of objectives where it can be chosen
     **dict.fromkeys(("c1_dtlz1", "c1_dtlz3", "c2_dtlz2", "c3_dtlz1", "c3_dtlz4", "mw4", "mw8", "car_side_impact")),
     "water_resources": None,
 }  # fmt: skip
+METHODS = {"nsga2": "NSGA-II", "nsga3": "NSGA-III", "moead": "MOEA/D", "sms_emoa": "SMS-EMOA"}
 SEED = 1000
 
 
@@ -76,23 +79,28 @@ def median_share(problem: Any, fronts: Iterator[np.ndarray]) -> float:
     return float(np.median([indicators.volume(front, corner) / problem.hypervolume for front in fronts]))
 
 
-def row(name: str, runs: int, peers: int) -> str:
+def row(name: str, methods: list[str], runs: int, peers: int) -> str:
     """One line of the table."""
     problem, began = problem_of(name), time.perf_counter()
     m = len(problem.reference_point)
     population, generations = sizes(m)
     directions = layers(m, DIVISIONS[m])
-    solvers = {
-        gx.NSGA2(population=population): generations,
-        gx.NSGA3(population=population, divisions=DIVISIONS[m]): generations,
-        gx.MOEAD(population=len(directions)): round(generations * population / len(directions)),
+    solvers: dict[str, tuple[Any, int]] = {
+        "nsga2": (gx.NSGA2(population=population), generations),
+        "nsga3": (gx.NSGA3(population=population, divisions=DIVISIONS[m]), generations),
+        "moead": (gx.MOEAD(population=len(directions)), round(generations * population / len(directions))),
+        "sms_emoa": (gx.SMSEMOA(population=population), generations),
     }
-    shares = [median_share(problem, ours(problem, solver, count, runs)) for solver, count in solvers.items()]
-    shares += [median_share(problem, pymoo(problem, m, peers))] if peers else []
-    best = max(shares[:3])
-    cells = " | ".join(f"{'**' * (s > best - 5e-4)}{s:.3f}{'**' * (s > best - 5e-4)}" for s in shares)
+    asked = [method for method in methods if m <= MOST or method != "sms_emoa"]
+    found = {method: median_share(problem, ours(problem, *solvers[method], runs)) for method in asked}
+    best = max(found.values())
+    if peers:
+        found["pymoo"] = median_share(problem, pymoo(problem, m, peers))
+    bold = {method: "**" * (share > best - 5e-4) for method, share in found.items()}
+    columns = [*methods, "pymoo"] if peers else methods
+    cells = [f"{bold[c]}{found[c]:.3f}{bold[c]}" if c in found else "" for c in columns]
     kind = "yes" if problem.constrained else "no"
-    return f"| {name.split()[0]} | {m} | {kind} | {cells} | {time.perf_counter() - began:.0f}"
+    return f"| {name.split()[0]} | {m} | {kind} | {' | '.join(cells)} | {time.perf_counter() - began:.0f}"
 
 
 def main() -> None:
@@ -100,14 +108,14 @@ def main() -> None:
     parser.add_argument("problems", nargs="*", default=list(PROBLEMS))
     parser.add_argument("--runs", type=int, default=11)
     parser.add_argument("--peer-runs", type=int, default=5)
+    parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
     parser.add_argument("--alone", action="store_true", help="without pymoo")
     given = parser.parse_args()
     peers = given.peer_runs if not given.alone and importlib.util.find_spec("pymoo") else 0
-    print(
-        "| problem | objectives | constraints | NSGA-II | NSGA-III | MOEA/D |" + " pymoo |" * bool(peers) + " seconds"
-    )
+    heads = [METHODS[method] for method in given.methods] + ["pymoo"] * bool(peers)
+    print(f"| problem | objectives | constraints | {' | '.join(heads)} | seconds")
     for name in given.problems:
-        print(row(name, given.runs, peers), flush=True)
+        print(row(name, given.methods, given.runs, peers), flush=True)
 
 
 if __name__ == "__main__":

@@ -65,17 +65,17 @@ def distances(name: str, m: int, algorithm: Algorithm, runs: int) -> np.ndarray:
 
 
 def shares(runs: int) -> None:
-    """Of three objectives the share of the true front's hypervolume, NSGA-II and NSGA-III."""
+    """Of three objectives the share of the true front's hypervolume, NSGA-II, NSGA-III and SMS-EMOA."""
     budgets = {"dtlz1": 400, "dtlz2": 250, "dtlz3": 500, "dtlz4": 300, "dtlz7": 250, "c2_dtlz2": 250}
     print(f"hypervolume, worst / median / best of {runs} runs, populations of 92")
     for name, generations in budgets.items():
         problem = front_problems.get(name)
-        for solver in (gx.NSGA2(population=92), gx.NSGA3()):
+        for solver in (gx.NSGA2(population=92), gx.NSGA3(), gx.SMSEMOA(population=92)):
             result = gx.minimize(problem, solver, generations=generations, runs=runs, dtype="float64", progress=False)
             fronts = [result] if result.runs is None else result.runs.fronts
             found = [indicators.volume(f.F, np.array(problem.reference_point)) / problem.hypervolume for f in fronts]
             line = " / ".join(f"{v:.4f}" for v in (np.min(found), np.median(found), np.max(found)))
-            print(f"{name:>8} {generations:>5}  {type(solver).__name__:>6} {line}", flush=True)
+            print(f"{name:>8} {generations:>5}  {type(solver).__name__:>7} {line}", flush=True)
 
 
 def cell(values: tuple[float, ...] | None) -> str:

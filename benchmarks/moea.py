@@ -25,6 +25,7 @@ from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.nsga3 import NSGA3
 from galapax.algorithms.sharing_moea import SharingMOEA
+from galapax.algorithms.sms_emoa import SMSEMOA
 from galapax.core.algorithm import Budget
 from galapax.evaluation.formulas import trace
 from galapax.numerics import random
@@ -185,7 +186,7 @@ def main() -> None:
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, float32; ZDT1 or DTLZ2")
     print(f"{'algorithm':>12} {'m':>2} {'N':>7} {'us/generation':>14} {'CPU us':>10} {'compile s':>10}")
     kinds = [] if arguments.three else [(kind, "zdt1", 2) for kind in (SharingMOEA, NSGA2, NPGA)]
-    kinds += [(kind, "dtlz2", 3) for kind in (NSGA2, NSGA3, MOEAD)]
+    kinds += [(kind, "dtlz2", 3) for kind in (NSGA2, NSGA3, MOEAD, SMSEMOA)]
     for algorithm, problem, m in kinds:
         for n in arguments.sizes:
             run = generations(algorithm(population=n), gx.problems.get(problem), arguments.generations)

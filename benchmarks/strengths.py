@@ -30,7 +30,7 @@ BBOB = {
 }
 ONE = ("cmaes", "de", "lshade", "jso", "lsrtde", "epsilon_de", "pso", "ep", "fep", "ga", "random")
 CONSTRAINED = ("epsilon_de", "cde", "lshade", "lsrtde", "cmaes", "de", "pso", "ga")
-FRONTS = ("nsga2", "nsga3", "moead", "sharing_moea", "npga")
+FRONTS = ("nsga2", "nsga3", "moead", "sms_emoa", "sharing_moea", "npga")
 
 
 def one_objective():

@@ -39,6 +39,7 @@ FRONTS = {
     "nsga2": ("zdt1", gx.NSGA2(population=60), 150),
     "nsga3": ("dtlz2", gx.NSGA3(), 150),
     "moead": ("dtlz2", gx.MOEAD(), 150),
+    "sms_emoa": ("dtlz2", gx.SMSEMOA(population=92), 150),
     "sharing_moea": ("moea_zdt1", gx.SharingMOEA(population=60), 100),
     "npga": ("zdt1", gx.NPGA(population=60), 150),
 }

@@ -64,6 +64,7 @@ LATER = {
     "pso",
     "random",
     "sharing_moea",
+    "sms_emoa",
 }  # relatives of others, and the simplest
 
 

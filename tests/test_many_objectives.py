@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 import galapax as gx
+from galapax import algorithms
 from galapax.algorithms.moead import boundary_intersection, tchebycheff
 from galapax.core.algorithm import Budget
 from galapax.core.evaluation import Evaluation, Population, Shape
@@ -235,13 +236,22 @@ def test_the_forms_for_a_cpu_and_for_a_gpu_make_the_same_run(kind, monkeypatch):
     np.testing.assert_allclose(one, other, rtol=1e-9)
 
 
-def test_three_objectives_take_nsga3_whether_traced_or_called():
+def test_three_objectives_take_sms_emoa_whether_traced_or_called():
     problem = gx.problems.get("dtlz2", dim=5)
     traced = gx.minimize(problem, generations=3)
-    assert traced.settings["algorithm"] == "nsga3" and traced.nfev == 3 * 92
+    assert traced.settings["algorithm"] == "sms_emoa" and traced.nfev == 3 * 100
 
     def called(x):
         return np.stack([x[0], x[1], 3 - x[0] - x[1] + x[2] ** 2])
 
     found = gx.minimize(called, [(0, 1)] * 3, generations=3, blackbox=True)
-    assert found.settings["algorithm"] == "nsga3" and found.F.shape[1] == 3
+    assert found.settings["algorithm"] == "sms_emoa" and found.F.shape[1] == 3
+
+
+def test_more_objectives_or_individuals_take_nsga3():
+    def chosen(objectives, population=None):
+        return type(algorithms.resolve(None, objectives=objectives, population=population))
+
+    assert [chosen(m) for m in (2, 3, 4, 10)] == [gx.NSGA2, gx.SMSEMOA, gx.NSGA3, gx.NSGA3]
+    assert [chosen(3, n) for n in (92, 500, 501, 65_536)] == [gx.SMSEMOA, gx.SMSEMOA, gx.NSGA3, gx.NSGA3]
+    assert chosen(2, 65_536) is gx.NSGA2

@@ -23,6 +23,7 @@ from galapax.algorithms.nsga3 import NSGA3
 from galapax.algorithms.pso import PSO
 from galapax.algorithms.random_search import RandomSearch
 from galapax.algorithms.sharing_moea import SharingMOEA
+from galapax.algorithms.sms_emoa import SMSEMOA
 from galapax.compare import compare
 from galapax.core.errors import EvaluationError, InputError
 from galapax.core.islands import Islands
@@ -64,6 +65,7 @@ __all__ = [
     "NSGA3",
     "PROBLEMS",
     "PSO",
+    "SMSEMOA",
     "Bounds",
     "Checkpoint",
     "EpsilonDE",

@@ -216,5 +216,6 @@ def minimize(
             if problem.objectives is None and problem.reference_point is None and not vectorized:
                 ask_for_sum(problem, found.box.shape.objectives)
             problem = problem.with_(**found.box.found)
-            solver = algorithms.resolve(algorithm, problem.constrained, found.box.shape.objectives, mixed(problem))
+            objectives = found.box.shape.objectives
+            solver = algorithms.resolve(algorithm, problem.constrained, objectives, mixed(problem), population)
             return run(problem, solver, known=found.box)

@@ -25,6 +25,7 @@ from galapax.algorithms.portfolio import FEW, Portfolio
 from galapax.algorithms.pso import PSO
 from galapax.algorithms.random_search import RandomSearch
 from galapax.algorithms.sharing_moea import SharingMOEA
+from galapax.algorithms.sms_emoa import SMSEMOA
 from galapax.core.algorithm import Algorithm, Shared
 from galapax.core.errors import InputError, unknown_name
 from galapax.core.restarts import BIPOP, IPOP, Plain, Restarts
@@ -49,8 +50,11 @@ ALGORITHMS: dict[str, Any] = {
     "pso": PSO,
     "random": RandomSearch,
     "sharing_moea": SharingMOEA,
+    "sms_emoa": SMSEMOA,
 }
 
+
+SMALL = 500  # individuals, up to which SMS-EMOA is the default for three objectives
 
 RESTARTS: dict[str, Restarts] = {policy.name: policy for policy in (Plain(), IPOP(), BIPOP(), Portfolio())}
 
@@ -78,15 +82,19 @@ def name_of(algorithm: Algorithm) -> str:
 
 
 def resolve(
-    algorithm: str | Algorithm | None, constrained: bool = False, objectives: int = 1, mixed: int = 0
+    algorithm: str | Algorithm | None,
+    constrained: bool = False,
+    objectives: int = 1,
+    mixed: int = 0,
+    population: int | None = None,
 ) -> Algorithm:
     """An algorithm from what a user gave: a name, an instance, or None for the default.
 
-    mixed: the number of variables, if some of them are integers or choices.
+    mixed: the number of variables, if some of them are integers or choices. population: if the user gave one.
     """
     if algorithm is None:
         if objectives > 1:
-            return NSGA2() if objectives == 2 else NSGA3()
+            return _for_fronts(objectives, population)
         if mixed:  # by measurement, see benchmarks/mixed.py
             return EpsilonDE(population=min(100, max(40, 6 * mixed)))
         return EpsilonDE() if constrained else CMAES()
@@ -109,6 +117,15 @@ def for_evaluations(default: Algorithm, most: Any) -> Algorithm:
     if not isinstance(default, EpsilonDE) or isinstance(most, bool) or not isinstance(most, int | np.integer):
         return default
     return dataclasses.replace(default, population=min(default.population, max(LEAST, int(most) // GENERATIONS)))
+
+
+def _for_fronts(objectives: int, population: int | None) -> Algorithm:
+    """The default for several objectives, by measurement: benchmarks/front_methods.py."""
+    if objectives == 2:
+        return NSGA2()
+    # a generation of SMS-EMOA takes O(n^2) work ten times over, and large populations cover a front in any case
+    small = not isinstance(population, int) or population <= SMALL
+    return SMSEMOA() if objectives == 3 and small else NSGA3()
 
 
 def for_islands(default: Algorithm) -> Algorithm:

@@ -32,7 +32,7 @@ from galapax.numerics import random
 from galapax.numerics.materialise import stored
 from galapax.operators import directions
 from galapax.operators.dominance import ranks
-from galapax.operators.duplicates import repeated
+from galapax.operators.duplicates import copies_fail
 from galapax.operators.niching import Frame, first_frame, nearest_line, next_frame, normalised, survivors
 from galapax.operators.reductions import rows_by
 from galapax.operators.sampling import uniform_in
@@ -112,9 +112,7 @@ class NSGA3(Algorithm):
         key_cut, key_choose, key_breed = random.split(key, 3)
         old, new = state.parents, evaluated(state.candidates, evaluation)
         objectives, violation = jnp.concatenate([old.objectives, new.objectives]), join(old.violation, new.violation)
-        known = jnp.all(jnp.isfinite(objectives), axis=1)
-        copy = stored(repeated(jnp.concatenate([old.x, new.x]), known))
-        rank = stored(ranks(jnp.where(copy[:, None], jnp.inf, objectives), violation))
+        rank = stored(ranks(copies_fail(objectives, jnp.concatenate([old.x, new.x])), violation))
         sound = feasible(objectives, violation)
         frame = stored(next_frame(state.frame, objectives, sound, sound & (rank == 0)))
         points = normalised(frame, objectives, sound)

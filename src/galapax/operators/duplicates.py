@@ -7,6 +7,7 @@ import numpy as np
 from jax import Array, lax
 
 from galapax.numerics import random
+from galapax.numerics.materialise import stored
 from galapax.operators.reductions import rows_by
 
 _U32 = np.uint32
@@ -28,6 +29,15 @@ def repeated(x: Array, counted: Array) -> Array:
     a, b = first[order], second[order]
     same = jnp.concatenate([jnp.zeros(1, bool), (a[1:] == a[:-1]) & (b[1:] == b[:-1])])
     return jnp.zeros(n, bool).at[order].set(same, unique_indices=True, mode="promise_in_bounds") & counted
+
+
+def copies_fail(objectives: Array, x: Array) -> Array:
+    """The objectives (n, m) with those of a copy of an earlier row of x (n, d) as if it had failed.
+
+    So that it stays only where there is nobody else.
+    """
+    known = jnp.all(jnp.isfinite(objectives), axis=1)
+    return jnp.where(stored(repeated(x, known))[:, None], jnp.inf, objectives)
 
 
 def _hash(x: Array, seed: int) -> Array:

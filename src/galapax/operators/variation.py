@@ -12,7 +12,7 @@ from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import stored
 from galapax.operators.crossover import simulated_binary_crossover
-from galapax.operators.mutation import polynomial_mutation
+from galapax.operators.mutation import add_difference, polynomial_mutation
 
 
 def even(count: int) -> int:
@@ -42,6 +42,13 @@ def breed(
     crossed = jnp.concatenate(children)
     same = None if copies else jnp.all(crossed == x, axis=1)
     return polynomial_mutation(key_mutate, crossed, bounds, mutation_index, rate, same)
+
+
+def some_by_differences(key: Array, children: Array, x: Array, bounds: Bounds, share: Any) -> Array:
+    """The children (n, d), a share of them replaced by their parents x (n, d) moved by differences of others."""
+    key_which, key_move = random.split(key)
+    moved = stored(add_difference(key_move, stored(x), bounds))
+    return jnp.where(random.bernoulli(key_which, share, (x.shape[0], 1)), moved, children)
 
 
 def check_variation(crossover_rate: Any, crossover_index: Any, mutation_rate: Any, mutation_index: Any) -> None:

@@ -170,7 +170,7 @@ def fitting(problem: Problem, blackbox: Any, vectorized: Any, dtype: Any, popula
         named = problem.objectives is not None or problem.reference_point is not None
         if not named and not vectorized:
             ask_for_sum(problem, objectives)
-    return algorithms.resolve(None, problem.constrained, objectives, mixed(problem))
+    return algorithms.resolve(None, problem.constrained, objectives, mixed(problem), population)
 
 
 def ask_for_sum(problem: Problem, objectives: int) -> None:

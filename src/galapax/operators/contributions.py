@@ -1,0 +1,253 @@
+"""How much hypervolume each point of a front adds to that of the others, and which to leave out one after another.
+
+For two and three objectives, exactly. Points lie in [0, 1], and volumes reach to `corner` > 1 in every objective.
+Memory stays O(n). As elsewhere `devices.on_cpu()` chooses the form: rows of a grid one after another, or many at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from galapax.numerics import devices, random
+from galapax.numerics.materialise import stored
+from galapax.operators.reductions import rows_by
+
+MOST = 3  # objectives
+CELLS_AT_ONCE = 2**22  # of the grid, on a GPU
+
+
+def best_by_volume(objectives: Array, rank: Array, count: int, corner: Any) -> Array:
+    """The `count` rows of the first fronts, of the last one those who add most hypervolume, (count,) int32.
+
+    objectives: (n, m), m of two or three. rank: (n,) int32, each one's front. corner: where
+    volumes end, in units of the last front's range from its least values on. Earlier rows come first.
+    """
+    last = jnp.sort(rank)[count - 1]
+    front = rank == last
+    drop = jnp.sum(rank <= last, dtype=jnp.int32) - count
+    sound = front & jnp.all(jnp.isfinite(objectives), axis=1)
+    kept = without_least(stored(in_unit_box(objectives, sound)), front, drop, corner)
+    return rows_by(jnp.where((rank < last) | kept, 0, 1))[:count]
+
+
+def in_unit_box(objectives: Array, counted: Array) -> Array:
+    """The objectives (n, m) in units of their range among the rows that count (n,), which end in [0, 1]; the
+    others, and objectives without a range, become 0.
+    """
+    inside = counted[:, None]
+    low = jnp.min(jnp.where(inside, objectives, jnp.inf), axis=0)
+    span = jnp.max(jnp.where(inside, objectives, -jnp.inf), axis=0) - low
+    usable = inside & (span > 0) & jnp.isfinite(span)
+    return jnp.where(usable, (objectives - low) / jnp.where(span > 0, span, 1), 0)
+
+
+def without_least(points: Array, front: Array, drop: Array, corner: Any) -> Array:
+    """Who of a front stays when `drop` members have left, each time who adds the least hypervolume, (n,) bool.
+
+    points: (n, m) in [0, 1]. front: (n,) bool, of whom none dominates another. drop: int32, how many leave.
+    Several leave in one round: those who add less than all whose own share their leaving would change, and who are
+    among the `drop` least. What a point adds never falls when others leave, so that with two objectives the same stay
+    as one at a time. With three, a point may become somebody's neighbour within a round, which is seen in the next.
+    """
+    corner = jnp.asarray(corner, points.dtype)
+    measured = {2: _along_a_curve, 3: _on_a_grid}[points.shape[1]](points, corner)
+
+    def leave(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        stays, left = state
+        rank, least = measured(stays)  # of each by what it adds, and the least among its neighbours'
+        goes = stays & (rank < least) & (rank < left)
+        return stays & ~goes, left - jnp.sum(goes, dtype=jnp.int32)
+
+    return lax.while_loop(lambda state: state[1] > 0, leave, (front, jnp.asarray(drop, jnp.int32)))[0]
+
+
+def contributions(points: Array, front: Array, corner: Any) -> Array:
+    """What each member of the front (n,) adds to the hypervolume of the others, (n,); 0 for those outside it."""
+    corner = jnp.asarray(corner, points.dtype)
+    if points.shape[1] == 2:
+        order = rows_by(points[:, 0], points[:, 1])
+        added = _gaps(points[order], front[order], corner)[0]
+    else:
+        grid, order = _grid(points, corner)
+        added = _volumes(grid, jnp.where(front[order], points[order, 2], corner))
+    return jnp.zeros_like(added).at[order].set(added, unique_indices=True)
+
+
+def _rank(added: Array, stays: Array) -> Array:
+    """The place of each of those who stay by what they add, (n,) int32; the others come last.
+
+    Equals come in no order: in that of their rows only one of many equal points beside each other would leave a round.
+    """
+    rows = jnp.arange(added.shape[0], dtype=jnp.int32)
+    order = rows_by(jnp.where(stays, added, jnp.inf), random.mixed(rows.astype(jnp.uint32)))
+    return jnp.zeros_like(order).at[order].set(rows, unique_indices=True)
+
+
+def _in_rows(order: Array, measure: Callable[[Array], tuple[Array, Array]]) -> Callable[[Array], tuple[Array, Array]]:
+    """A measure of points in some order, as one of rows."""
+    place = jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0], dtype=jnp.int32), unique_indices=True)
+
+    def measured(stays: Array) -> tuple[Array, Array]:
+        rank, least = measure(stays[order])
+        return rank[place], least[place]
+
+    return measured
+
+
+def _along_a_curve(points: Array, corner: Array) -> Callable[[Array], tuple[Array, Array]]:
+    """Two objectives: neighbours are those before and after in the order of the first."""
+    order = rows_by(points[:, 0], points[:, 1])
+    ordered, n = points[order], points.shape[0]
+
+    def measure(stays: Array) -> tuple[Array, Array]:
+        added, before, after = _gaps(ordered, stays, corner)
+        rank = _rank(added, stays)
+        beside = [jnp.where((at >= 0) & (at < n), rank.at[at].get(mode="clip"), n) for at in (before, after)]
+        return rank, jnp.minimum(*beside)
+
+    return _in_rows(order, measure)
+
+
+def _gaps(ordered: Array, stays: Array, corner: Array) -> tuple[Array, Array, Array]:
+    """What points (n, 2) in order add, and the row before and after of those who stay, -1 and n where there is none."""
+    n = ordered.shape[0]
+    rows = jnp.arange(n, dtype=jnp.int32)
+    none = jnp.full(1, -1, jnp.int32), jnp.full(1, n, jnp.int32)
+    before = jnp.concatenate([none[0], lax.cummax(jnp.where(stays, rows, -1))[:-1]])
+    after = jnp.concatenate([lax.cummin(jnp.where(stays, rows, n), reverse=True)[1:], none[1]])
+    above = jnp.where(before < 0, corner, ordered[:, 1].at[before].get(mode="clip"))
+    right = jnp.where(after >= n, corner, ordered[:, 0].at[after].get(mode="clip"))
+    return jnp.where(stays, (right - ordered[:, 0]) * (above - ordered[:, 1]), 0), before, after
+
+
+class _Grid(NamedTuple):
+    """Cells between the values of f1 and f2 of n points. Points go by their place in the order of f2."""
+
+    place: Array  # (n,) of the point at which each interval of f1 begins
+    widths: Array  # (n,) of the intervals of f1
+    heights: Array  # (n,) of the intervals of f2
+    corner: Array
+
+
+class _Lowest(NamedTuple):
+    """Of the points that reach over each cell, those of the least and second least f3: n for none, at the corner."""
+
+    first: Array
+    second: Array
+    low: Array
+    high: Array
+
+
+def _grid(points: Array, corner: Array) -> tuple[_Grid, Array]:
+    order = rows_by(points[:, 1])
+    x, y = points[order, 0], points[order, 1]
+    place = rows_by(x)
+    widths, heights = (jnp.diff(values, append=corner[None]) for values in (x[place], y))
+    return _Grid(place, widths, heights, corner), order
+
+
+def _on_a_grid(points: Array, corner: Array) -> Callable[[Array], tuple[Array, Array]]:
+    """Three objectives: neighbours are two between whom nobody lies over some cell of f1 and f2."""
+    grid, order = _grid(points, corner)
+    z = points[order, 2]
+
+    def measure(stays: Array) -> tuple[Array, Array]:
+        f3 = jnp.where(stays, z, corner)
+        rank = _rank(_volumes(grid, f3), stays)
+        return rank, _least_beside(grid, f3, rank)
+
+    return _in_rows(order, measure)
+
+
+def _volumes(grid: _Grid, f3: Array) -> Array:
+    """What points with these f3 (n,) add: over each cell the lowest has what lies below the second to itself."""
+    n = f3.shape[0]
+
+    def visit(total: Array, cells: _Lowest, widths: Array) -> Array:
+        own = widths * grid.heights * (cells.high - cells.low)
+        if own.ndim == 1:
+            return total.at[cells.first].add(own, mode="drop")
+        return total + jnp.sum(_from_own_place(own, cells.first), axis=0)
+
+    return _sweep(grid, f3, visit, jnp.zeros(n, f3.dtype))
+
+
+def _from_own_place(own: Array, first: Array) -> Array:
+    """The sums of own (k, n) along rows over the cells of each point, at its own place, where they begin.
+
+    Not by adding to an address: on a GPU the order of such sums is left to chance, and the last bits with it.
+    """
+    n = own.shape[1]
+    ends = jnp.concatenate([first[:, 1:] != first[:, :-1], jnp.ones((own.shape[0], 1), bool)], axis=1)
+
+    def join(right: tuple[Array, Array], left: tuple[Array, Array]) -> tuple[Array, Array]:
+        return jnp.where(left[1], left[0], left[0] + right[0]), left[1] | right[1]
+
+    sums, _ = lax.associative_scan(join, (own, ends), reverse=True, axis=1)
+    return jnp.where(first == jnp.arange(n, dtype=jnp.int32), sums, 0)
+
+
+def _least_beside(grid: _Grid, f3: Array, rank: Array) -> Array:
+    """The least rank among the neighbours of each point, (n,) int32; n where there is none."""
+    n = f3.shape[0]
+
+    def visit(least: Array, cells: _Lowest, _: Array) -> Array:
+        first, second = (rank.at[rows].get(mode="fill", fill_value=n) for rows in (cells.first, cells.second))
+        both = jnp.stack([cells.first, cells.second]), jnp.stack([second, first])
+        return least.at[both[0].ravel()].min(both[1].ravel(), mode="drop")
+
+    return _sweep(grid, f3, visit, jnp.full(n, n, jnp.int32))
+
+
+def _sweep(grid: _Grid, f3: Array, visit: Callable[[Any, _Lowest, Array], Any], start: Any) -> Any:
+    """Visit all cells, interval after interval of f1, on a GPU many at once: visit(found, cells, widths)."""
+    n = f3.shape[0]
+    rows = jnp.arange(n, dtype=jnp.int32)
+    nobody = jnp.full(n, n, jnp.int32), jnp.broadcast_to(grid.corner, n)
+    state = (_Lowest(nobody[0], nobody[0], nobody[1], nobody[1]), start)
+    if devices.on_cpu():
+
+        def one(k: Any, state: tuple[_Lowest, Any]) -> tuple[_Lowest, Any]:
+            lowest, found = state
+            place = grid.place[k]
+            value = jnp.where(rows >= place, f3[place], grid.corner)
+            lowest = _merged(lowest, _Lowest(place, n, value, grid.corner))  # type: ignore[arg-type]
+            return lowest, visit(found, lowest, grid.widths[k])
+
+        return lax.fori_loop(0, n, one, state)[1]
+    tile = max(1, min(n, CELLS_AT_ONCE // n))
+    # what is padded has no width, and reaches over no cell
+    place = jnp.pad(grid.place, (0, -n % tile), constant_values=n).reshape(-1, tile)
+    widths = jnp.pad(grid.widths, (0, -n % tile)).reshape(-1, tile)
+
+    def many(state: tuple[_Lowest, Any], part: tuple[Array, Array]) -> tuple[tuple[_Lowest, Any], None]:
+        lowest, found = state
+        at, wide = part[0][:, None], part[1][:, None]
+        over = rows >= at
+        value = jnp.where(over, f3[at], grid.corner)
+        here = _Lowest(
+            jnp.where(over, at, n),
+            jnp.full(value.shape, n, jnp.int32),
+            value,
+            jnp.broadcast_to(grid.corner, value.shape),
+        )
+        cells = lax.associative_scan(_merged, here, axis=0)
+        cells = _merged(_Lowest(*(jnp.broadcast_to(a, value.shape) for a in lowest)), cells)
+        return (_Lowest(*(a[-1] for a in cells)), visit(found, cells, wide)), None
+
+    return lax.scan(many, state, (place, widths))[0][1]
+
+
+def _merged(a: _Lowest, b: _Lowest) -> _Lowest:
+    """The two lowest of four; of equals those of `a`, which come first."""
+    lower, next_b, next_a = b.low < a.low, b.high < a.low, b.low < a.high
+    return _Lowest(
+        first=jnp.where(lower, b.first, a.first),
+        second=jnp.where(lower, jnp.where(next_b, b.second, a.first), jnp.where(next_a, b.first, a.second)),
+        low=jnp.minimum(a.low, b.low),
+        high=jnp.where(lower, jnp.minimum(a.low, b.high), jnp.minimum(a.high, b.low)),
+    )
