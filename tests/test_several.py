@@ -201,7 +201,7 @@ def test_all_failing_leaves_an_empty_front(name):
     with pytest.raises(gx.InputError, match="front is empty"):
         result.choose()
     stopped, _ = record(name, lambda x: np.full((len(x), 2), np.nan))
-    assert stopped.nit == 1 and "every evaluation" in stopped.message
+    assert 20 <= stopped.nfev < 20 + stopped.nfev // stopped.nit and "every evaluation" in stopped.message
 
 
 def test_a_compiled_objective_that_fails_everywhere_is_refused_before_compiling():

@@ -118,7 +118,7 @@ def test_a_comparison_s_rows_say_who_reached_the_target():
     np.testing.assert_array_equal(study.values("success").ravel(), [row["success"] for row in rows])
 
 
-BUDGETS = [("de", 1, 60, 10), ("de", 1, 2000, 100), ("nsga2", 2, 60, 10), (None, 1, 5, 5), (None, 1, 6, 6)]
+BUDGETS = [("de", 1, 60, 8), ("de", 1, 2000, 100), ("nsga2", 2, 60, 8), (None, 1, 5, 5), (None, 1, 6, 6)]
 
 
 @pytest.mark.parametrize(("algorithm", "objectives", "budget", "population"), BUDGETS)

@@ -194,8 +194,6 @@ def minimize(
     def run(problem: Problem, solver: Algorithm, guessed: bool = False, known: BlackBox | None = None) -> Result:
         if islands is not None and algorithm is None:
             solver = algorithms.for_islands(solver)
-        if algorithm is None:
-            solver = algorithms.for_evaluations(solver, options["max_evaluations"])
         options["restarts"] = algorithms.restarts_of(restarts, None if algorithm is not None else solver)
         if population is not None:
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]

@@ -30,8 +30,6 @@ from galapax.core.algorithm import Algorithm, Shared
 from galapax.core.errors import InputError, unknown_name
 from galapax.core.restarts import BIPOP, IPOP, Plain, Restarts
 
-LEAST, GENERATIONS = 8, 40  # individuals, and generations that a population should have, of EpsilonDE by default
-
 ALGORITHMS: dict[str, Any] = {
     "cde": CDE,
     "cmaes": CMAES,
@@ -108,15 +106,6 @@ def resolve(
             f"got {type(algorithm).__name__}."
         )
     return algorithm
-
-
-def for_evaluations(default: Algorithm, most: Any) -> Algorithm:
-    """The default for runs of so many evaluations, if that is known: a smaller population, where few would leave it too
-    few generations. By measurement, see benchmarks/mixed.py --few.
-    """
-    if not isinstance(default, EpsilonDE) or isinstance(most, bool) or not isinstance(most, int | np.integer):
-        return default
-    return dataclasses.replace(default, population=min(default.population, max(LEAST, int(most) // GENERATIONS)))
 
 
 def _for_fronts(objectives: int, population: int | None) -> Algorithm:

@@ -84,6 +84,7 @@ class EpsilonDE(Algorithm):
     """
 
     generations: ClassVar[int] = 6000  # two searches that agree take 1500 to 5000
+    rounds: ClassVar[int] = 40  # by measurement, see benchmarks/mixed.py --few
 
     population: int = static(64)
     repaired: float = static(0.25)

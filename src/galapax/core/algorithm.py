@@ -84,6 +84,7 @@ class Algorithm:
     looks: ClassVar[int] = 50  # after every so many generations `rests` is asked, if it has no period
 
     generations: ClassVar[int] = 1000  # that a run makes if nothing limits it
+    rounds: ClassVar[int] = 10  # generations that few evaluations should last for: they make the population smaller
 
     @property
     def population(self) -> int:

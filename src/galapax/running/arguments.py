@@ -24,8 +24,7 @@ from galapax.numerics import devices
 
 ENGINES = ("auto", "fast", "xla", "fused", "native")
 TOLERANCE = {"float64": 1e-11, "float32": 1e-6}  # as a share of the box
-ROUNDS = 10  # generations that a budget should last for
-FEWEST = 10  # individuals that a population then has at least
+FEWEST = 8  # individuals that a population has at least where few evaluations make it smaller
 FEWEST_REPAIRED = 20  # generations that a budget must allow for repairs by differences
 
 
@@ -90,7 +89,7 @@ def afforded(solver: Algorithm, dim: int, shape: Shape, budget: Budget) -> Algor
     if budget.evaluations is None:
         return solver
     usual = solver.bind(dim, shape, budget).population
-    size = min(usual, max(FEWEST, budget.evaluations // ROUNDS), budget.evaluations)
+    size = min(usual, max(FEWEST, budget.evaluations // solver.rounds), budget.evaluations)
     if size == usual:
         return solver
     try:
