@@ -430,7 +430,7 @@ def test_the_front_of_a_float32_run_tells_its_violation_in_float64():
 
 
 def test_few_evaluations_get_a_smaller_population():
-    """Of the default alone; 64 individuals have no time to evolve in two hundred evaluations."""
+    """Unless it was chosen; 64 individuals have no time to evolve in two hundred evaluations."""
 
     def population(**options):
         found = gx.minimize(gx.problems.get("g06"), polish=False, tolerance=0, **options)
@@ -439,11 +439,12 @@ def test_few_evaluations_get_a_smaller_population():
     assert population(max_evaluations=200) == 8 and population(max_evaluations=800) == 20
     assert population(max_evaluations=200, population=30) == 30
     assert population(generations=2) == population(generations=2, max_evaluations=10**6) == 64
-    assert population(algorithm="epsilon_de", max_evaluations=200) == 64
+    assert population(algorithm="epsilon_de", max_evaluations=200) == 8
+    assert population(algorithm=gx.EpsilonDE(), max_evaluations=200) == 64
 
 
 @pytest.mark.slow
 def test_few_evaluations_come_further_with_it():
     few = {"runs": 30, "max_evaluations": 200, "polish": False}
-    own, other = (gx.minimize(gx.problems.get("g06"), a, **few).runs for a in (None, "epsilon_de"))
+    own, other = (gx.minimize(gx.problems.get("g06"), a, **few).runs for a in (None, gx.EpsilonDE()))
     assert own.feasible.sum() >= 20 > 5 >= other.feasible.sum()
