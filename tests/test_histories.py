@@ -33,7 +33,7 @@ def left(monkeypatch):
 
     monkeypatch.setattr(histories.Kept, "rows", property(noted))
     monkeypatch.setattr(
-        drive, "chunks_of", lambda latest, length: [histories.Kept(pieces, length) for pieces in latest]
+        drive, "chunks_of", lambda latest, length, earlier: [histories.Kept(pieces, length) for pieces in latest]
     )
     return fetched
 
@@ -75,9 +75,10 @@ def test_little_is_fetched_at_once_and_much_where_there_is_no_room(monkeypatch):
     chunk = [[jnp.zeros((4, 3, 10))]]
     monkeypatch.setattr(devices, "on_cpu", lambda: False)
     monkeypatch.setattr(devices, "free_memory", lambda: 10**9)
-    assert isinstance(histories.chunks_of(chunk, 3)[0], np.ndarray)
+    assert isinstance(histories.chunks_of(chunk, 3, [])[0], np.ndarray)
     monkeypatch.setattr(histories, "LARGE", 100)
-    (kept,) = histories.chunks_of(chunk, 3)
+    (kept,) = histories.chunks_of(chunk, 3, [])
     assert isinstance(kept, histories.Kept) and kept.rows.shape == (3, 3, 10)
+    assert isinstance(histories.chunks_of(chunk, 3, [[kept] * 10**6])[0], np.ndarray)  # with those before, too much
     monkeypatch.setattr(devices, "free_memory", lambda: 10**3)
-    assert isinstance(histories.chunks_of(chunk, 3)[0], np.ndarray)
+    assert isinstance(histories.chunks_of(chunk, 3, [])[0], np.ndarray)

@@ -223,7 +223,8 @@ def drive(
         made += length
         ended = made >= limit or bool((track.reason != RUNNING).all())
         if keep_history:
-            for part, rows in zip(going, chunks_of([part.latest for part in going], length), strict=True):
+            earlier = [part.history for part in parts]
+            for part, rows in zip(going, chunks_of([part.latest for part in going], length, earlier), strict=True):
                 part.history.append(rows)
         stopped = _look(watch, made, before, track, parts, ended)
         if between is not None:

@@ -15,7 +15,7 @@ from galapax.engines import programs
 from galapax.numerics import devices
 
 LARGE = 2**24  # bytes of a chunk that are not fetched at once
-SHARE = 1 / 16  # of the memory that is free, which such chunks may take
+SHARE = 1 / 16  # of the memory that is free, which all such chunks of a batch may take
 
 
 class Kept(NamedTuple):
@@ -25,6 +25,11 @@ class Kept(NamedTuple):
     length: int  # so many rows of them count
 
     @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(piece.nbytes for piece in self.pieces)
+
+    @property
     def rows(self) -> np.ndarray:
         return np.concatenate(jax.device_get(self.pieces))[: self.length]
 
@@ -32,11 +37,13 @@ class Kept(NamedTuple):
 Chunk = np.ndarray | Kept  # rows (g, columns, R)
 
 
-def chunks_of(latest: list[list[Any]], length: int) -> list[Chunk]:
-    """The last chunk of each slice, from pieces on the device; `length` rows of them count."""
-    size = sum(piece.nbytes for pieces in latest for piece in pieces)
-    if size > LARGE and not devices.on_cpu() and size < SHARE * devices.free_memory():
-        return [Kept(pieces, length) for pieces in latest]
+def chunks_of(latest: list[list[Any]], length: int, earlier: list[list[Chunk]]) -> list[Chunk]:
+    """The last chunk of each slice, from pieces on the device; `length` rows of them count. earlier: those before."""
+    chunks = [Kept(pieces, length) for pieces in latest]
+    if not devices.on_cpu() and sum(chunk.size for chunk in chunks) > LARGE:
+        every = [*chunks, *(chunk for own in earlier for chunk in own if isinstance(chunk, Kept))]
+        if sum(chunk.size for chunk in every) < SHARE * devices.free_memory():
+            return list(chunks)
     rows = jax.device_get(latest)  # together, which is faster than one by one
     return [own[0][:length].copy() if len(own) == 1 else np.concatenate(own)[:length] for own in rows]
 
