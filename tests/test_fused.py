@@ -463,6 +463,13 @@ def test_another_process_finds_the_text_or_why_there_is_none(monkeypatch, tmp_pa
 
 
 @needs_cc
+def test_the_seconds_of_its_compiler_are_counted_once():
+    told = []
+    result = run("native", fun=lambda x: jnp.sum((x - 0.123) ** 2), callback=told.append)
+    assert 0 < result.timings["compile"] <= told[-1].overhead < told[-1].seconds and result.timings["run"] > 0
+
+
+@needs_cc
 def test_a_formula_with_a_random_key_is_refused_in_words():
     key = jax.random.key(1)
     with pytest.raises(gx.InputError, match=r'engine="native" cannot make this run: .*engine="auto" can'):
