@@ -291,8 +291,9 @@ WHOLE_RUNS = [
     ("lsrtde", "ackley", "float64"),
     ("lshade", "rastrigin", "float64"),
     ("jso", "g07", "float64"),
+    *((name, problem, "float64") for name in ("epsilon_de", "ga") for problem in ("gear_train", "pressure_vessel")),
 ]
-QUICK = {("fep", "rastrigin", "float32")}
+QUICK = {("fep", "rastrigin", "float32"), ("ga", "gear_train", "float64")}
 
 
 @needs_cc
@@ -310,6 +311,18 @@ def test_every_algorithm_makes_the_run_that_xla_makes(name, problem, dtype):
     np.testing.assert_allclose(native.runs.x, xla.runs.x, rtol=close, atol=close * scale)
     np.testing.assert_allclose(native.runs.history.best, xla.runs.history.best, rtol=close, atol=1e-6)
     np.testing.assert_allclose(native.runs.history.mean, xla.runs.history.mean, rtol=close, atol=1e-6)
+
+
+@needs_cc
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", CLOSE)
+@pytest.mark.parametrize("name", ["nsga2", "moead", "sms_emoa"])
+def test_a_front_is_the_one_that_xla_finds(name, dtype):
+    options = {"algorithm": gx.ALGORITHMS[name](population=24), "fun": gx.problems.get("zdt1"), "dtype": dtype}
+    xla, native = (run(e, population=None, **options, generations=7, runs=2) for e in ("xla", "native"))
+    close = 2e-3 if dtype == "float32" else 1e-5
+    np.testing.assert_allclose(native.population, xla.population, rtol=close, atol=close)
+    np.testing.assert_allclose(native.runs.history.hypervolume, xla.runs.history.hypervolume, rtol=close)
 
 
 def rounds(step):

@@ -127,7 +127,14 @@ def test_the_default_takes_the_kernel_where_it_can(monkeypatch):
     monkeypatch.setattr(engines, "_fusible", lambda task, engine, clock: asked.append(engine))
     monkeypatch.setattr(engines, "_kernel", lambda *about: None)
     task = SimpleNamespace(
-        engine="auto", blackbox=False, spread=0, islands=None, population=8, total=1, problem=SimpleNamespace(dim=2)
+        engine="auto",
+        blackbox=False,
+        spread=0,
+        islands=None,
+        population=8,
+        total=1,
+        problem=SimpleNamespace(dim=2),
+        solvers=[gx.DE()],
     )
     assert str(engines.choice(task, None)) == "fused: one kernel is faster"
     assert asked == ["fused"]
@@ -137,6 +144,12 @@ def test_black_boxes_are_called_and_islands_exchange(monkeypatch):
     machine(monkeypatch)
     assert run("auto", lambda x: float(np.sum(x)), blackbox=True).engine.startswith("host: ")
     assert run("auto", islands=2).engine == "xla: islands exchange individuals"
+
+
+def test_a_front_is_left_to_xla(monkeypatch):
+    machine(monkeypatch)
+    found = gx.minimize(lambda x: jnp.stack([x[0] ** 2, (x[0] - 1) ** 2]), [(-1, 2)], "nsga2", generations=2)
+    assert found.engine == "xla: a front is ranked faster by many kernels"
 
 
 def test_several_gpus_share_the_runs(monkeypatch):

@@ -62,6 +62,8 @@ def _does_not_pay(task: Task) -> str:
     """Why not even to try one kernel; "" where it may be faster. Nothing of its compiler is imported for that."""
     if devices.platform() != "gpu":
         return f"runs on the {devices.platform().upper()}"
+    if task.solvers[0].several_objectives:  # benchmarks/gpu.py --only fronts
+        return "a front is ranked faster by many kernels"
     work = task.population * task.problem.dim
     if work > PAYS:
         return f"for {work} numbers a generation one kernel is no faster"
@@ -74,8 +76,6 @@ def _fusible(task: Task, engine: str, clock: Clock) -> None:
     from galapax.engines.fused import cuda, host
     from galapax.engines.fused.graph import NotFusible
 
-    if task.problem.space is not None and task.problem.space.discrete.any():
-        raise NotFusible("fused kernels were not tested with integers and choices")
     if engine == "fused":
         cuda.present()
     elif host.compiler() is None:
