@@ -35,6 +35,7 @@ from galapax.running.arguments import (
     check_islands,
     engine_named,
     goals_of,
+    kept_for_polish,
     limit_of,
     polish_of,
     precision_of,
@@ -337,7 +338,9 @@ def assembled(
         least = f"one generation evaluates the population of {population}; a smaller population needs fewer"
         if repairs:
             least = f"one generation needs {evaluations} evaluations for the population of {population}"
-        limit = min(limit, whole(max_evaluations, "max_evaluations", evaluations, least) // evaluations)
+        whole(most, "max_evaluations", evaluations, least)
+        kept = 0 if blackbox or polish is False else kept_for_polish(most, problem, solvers[0], dtype)
+        limit = min(limit, max(evaluations, most - kept) // evaluations)
     elif generations is None and max_seconds is None:
         limit = min(limit, max(FEWEST_GENERATIONS, MOST_EVALUATIONS // evaluations))
     return Task(
