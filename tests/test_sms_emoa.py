@@ -40,7 +40,7 @@ def alone(points, rows):
 def form(request, monkeypatch):
     """Both forms of the same work, the one for a GPU in several tiles."""
     monkeypatch.setattr(devices, "on_cpu", lambda: request.param == "turns")
-    monkeypatch.setattr(cells, "BLOCK", 2)
+    monkeypatch.setattr(cells, "block_for", lambda n: 2)
     monkeypatch.setattr(cells, "CELLS_AT_ONCE", 8 * 30)
     return request.param
 
