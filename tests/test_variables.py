@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.core.variables import as_space
+from galapax.core.space import as_space
 from galapax.operators.discrete import nearest, onto_grid, step_one
 
 VARIABLES = {
