@@ -8,10 +8,12 @@ workers whole, the dearest first. Set GALAPAX_TESTS_XLA=full for programs as a u
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -108,7 +110,16 @@ def forget_programs():
     """Drop every compiled program, JAX's and galapax's own."""
     programs.clear()
     jax.clear_caches()
+    give_back()
+
+
+def give_back():
+    """Memory that nothing refers to any more, to the system: C's library would keep it, and it would seem in use."""
     gc.collect()
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc alone has it
+        if trim is not None:
+            trim(0)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -140,7 +151,13 @@ def ctrl_c_raises():
 
 @pytest.fixture(autouse=True, scope="module")
 def _little_memory():
+    """Programs of runs go first: they are most of it, and modules share few. What JAX knows of its own functions goes
+    where that is not enough, since each module would trace them again.
+    """
     yield
+    if resident() > MEMORY:
+        programs.clear()
+        give_back()
     if resident() > MEMORY:
         forget_programs()
 

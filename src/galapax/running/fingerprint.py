@@ -14,7 +14,7 @@ from galapax.algorithms.archive import Archived
 from galapax.algorithms.game import Payoff
 from galapax.core.algorithm import Algorithm, Shared
 from galapax.core.problem import MinMaxProblem
-from galapax.core.variables import Declared
+from galapax.core.space import Declared
 from galapax.numerics import devices
 from galapax.running.task import Task
 from galapax.version import __version__
