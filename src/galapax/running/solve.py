@@ -70,6 +70,7 @@ def solve(
         try_derived(task)
         ready = time.perf_counter()
         watch = Watch(noted, snapshots=task.snapshots, viewer=session, journal=journal)
+        watch.callback = observers.callback is not None
         raised: list[Exception] = []
         if session is not None:
             watch.starts = session.start

@@ -29,6 +29,7 @@ from galapax.engines.programs import Clock
 from galapax.engines.search import Carry, Finished, Search
 from galapax.engines.tally import told
 from galapax.numerics import devices
+from galapax.numerics.transfers import put
 
 CHUNK_SECONDS = 0.1  # the host looks about so often
 ROWS = (10, 100, 1000, 10_000)  # generations that programs have room for
@@ -77,7 +78,7 @@ class Fused:
     def begin(self, parts: list[Slice]) -> None:
         first = parts[0].search  # what the slices share, and each one's own, in one transfer
         own = [(part.search.algorithm, part.keys, part.initial, part.search.rules.evaluations) for part in parts]
-        (bounds, rules, consts), own = jax.device_put(((first.bounds, first.rules, first.consts), own))
+        (bounds, rules, consts), own = put(((first.bounds, first.rules, first.consts), own))
         for part, (algorithm, keys, initial, evaluations) in zip(parts, own, strict=True):
             part.keys, part.initial = keys, initial
             part.search = replace(
@@ -99,6 +100,9 @@ class Fused:
         for part, kept in zip(parts, carries, strict=True):
             part.carry = with_arrays(part.carry, kept)
 
+    def pace(self, parts: list[Slice]) -> tuple[int, float]:
+        return 0, 0.0
+
     def plan(self, length: int, seconds: float) -> int:
         if length == 0:
             return max(1, min(self.most, int(CHUNK_SECONDS / 4 / self.guess)))
@@ -110,9 +114,9 @@ class Fused:
         for part in parts:
             assert part.carry is not None
             made, layout = self._kernels[id(part)]
-            span = np.array([first, count, rows], np.int32)
+            span, arrays = put((np.array([first, count, rows], np.int32), list(made.text.arrays)))
             fixed = (made, layout, rows)
-            arguments = (part.search, part.keys, part.carry, span, list(made.text.arrays))
+            arguments = (part.search, part.keys, part.carry, span, arrays)
             part.carry, history, tally = self.clock.call(_chunk, fixed, *arguments)
             part.latest = [history]
             tallies.append([tally])

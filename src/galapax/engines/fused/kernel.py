@@ -22,6 +22,7 @@ from galapax.numerics import devices, random
 
 KEPT = 32  # texts that are remembered
 _texts: OrderedDict[Hashable, Text | str] = OrderedDict()
+_seen: OrderedDict[Hashable, Hashable] = OrderedDict()  # what those of so many runs are known by, for a quick look
 _shapes: OrderedDict[Hashable, Carry] = OrderedDict()
 
 
@@ -36,12 +37,14 @@ class Layout:
 def text_of(search: Search, carry: Carry, form: Form = Form()) -> Text:
     """The text for the runs of a slice, or NotFusible. Remembered, as making it takes a second."""
     leaves, tree = jax.tree.flatten((search, carry))
-    flags = [*_own_settings(search), *_own_parts(carry)]
-    kinds = tuple(
-        (own, np.shape(leaf)[1 if own else 0 :], np.dtype(leaf.dtype).name)
-        for leaf, own in zip(leaves, flags, strict=True)
-    )
-    key = (tree, kinds, form, devices.settings())
+    exact = (tree, tuple((np.shape(leaf), leaf.dtype) for leaf in leaves), form, devices.settings())
+    key = _seen.get(exact)
+    if key is None:
+        flags = [*_own_settings(search), *_own_parts(carry)]
+        kinds = ((own, np.shape(leaf)[int(own) :], leaf.dtype) for leaf, own in zip(leaves, flags, strict=True))
+        key = _seen[exact] = (tree, tuple(kinds), form, devices.settings())
+        while len(_seen) > KEPT:
+            _seen.popitem(last=False)
     if key not in _texts:
         try:
             _texts[key] = _written(search, carry, form)
@@ -62,7 +65,7 @@ def text_of(search: Search, carry: Carry, form: Form = Form()) -> Text:
 def shapes_of(search: Search, runs: int) -> Carry:
     """The shapes of the carry of so many runs. Remembered, as finding them takes longer than a short run."""
     leaves, tree = jax.tree.flatten(search)
-    key = (tree, tuple((np.shape(leaf), np.dtype(leaf.dtype).name) for leaf in leaves), runs, devices.settings())
+    key = (tree, tuple((np.shape(leaf), leaf.dtype) for leaf in leaves), runs, devices.settings())
     if key not in _shapes:
         keys = jax.ShapeDtypeStruct((runs, 2), np.uint32)
         _shapes[key] = settled(jax.eval_shape(Search.begun, search, keys))
