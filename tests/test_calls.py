@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compilations import ON_CPU
 
 import galapax as gx
-from galapax.engines import programs, xla
+from galapax.engines import outcome, programs, xla
 from galapax.engines.outcome import Track, first_best
 from galapax.numerics import devices, transfers
 
@@ -46,6 +47,7 @@ def test_a_second_call_is_three_programs_and_one_transfer(counted):
     assert np.array_equal(first.x, again.x) and np.array_equal(first.history.best, again.history.best)
 
 
+@ON_CPU
 def test_a_callback_hears_of_the_first_generation_whenever_it_is_asked():
     heard = []
     for _ in range(2):
@@ -71,8 +73,9 @@ def test_the_best_run_is_the_first_that_sorting_would_find():
         assert first_best(violation, merit) == np.lexsort((merit, violation))[0]
 
 
-def test_tracks_of_runs_that_agree_and_of_those_that_do_not():
-    """Where all runs have the same number it is kept once; what is told is the same."""
+def test_tracks_of_runs_that_agree_and_of_those_that_do_not(monkeypatch):
+    """Where all of many runs have the same number it is kept once; what is told is the same."""
+    monkeypatch.setattr(outcome, "MANY", 3)
     tally = np.zeros((8, 3))
     tally[:4].view(np.int64)[:] = [[5, 5, 5], [0, 1, 0], [50, 50, 50], [0, 0, 0]]
     tally[4:] = [[3.0, 1.0, 2.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [np.nan] * 3]

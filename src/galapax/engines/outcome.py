@@ -81,16 +81,22 @@ class Track:
         return Track(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Track)))
 
 
+MANY = 1000  # runs from which memory counts
+
+
 def _for_all(value: float, runs: int) -> np.ndarray:
     """One number for each of so many runs, in the memory of one: touching new memory is most of what a hundred thousand
     runs cost between two chunks. Not to be written to.
     """
-    return np.broadcast_to(np.asarray(value, np.int64 if isinstance(value, int) else np.float64), runs)
+    kind = np.int64 if isinstance(value, int) else np.float64
+    return np.full(runs, value, kind) if runs < MANY else np.broadcast_to(kind(value), runs)
 
 
 def _compact(values: np.ndarray) -> np.ndarray:
     """Whole numbers or floats (R,) in 64 bits; those of runs that all agree as one."""
     wide = np.int64 if values.dtype.kind == "i" else np.float64
+    if len(values) < MANY:
+        return values.astype(wide)
     first = values[0]
     alike = np.isnan(values) if np.isnan(first) else values == first
     return np.broadcast_to(first.astype(wide), len(values)) if alike.all() else values.astype(wide)

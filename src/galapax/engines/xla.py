@@ -130,7 +130,7 @@ class Xla:
         options = GPU_OPTIONS if devices.platform() == "gpu" else None
         pieces, tallies = [], []
         for start, length in _cut(first, count, part.search.algorithm.period, part.search.round, self.longest):
-            arguments = (part.search, part.keys, part.carry, np.int32(start))
+            arguments = (part.search, part.keys, part.carry, put(np.int32(start), part.place))
             part.carry, rows, tally = self.clock.call(
                 _static_chunk, (length,), *arguments, donate=(2,), options=options
             )
@@ -140,13 +140,14 @@ class Xla:
         return tallies
 
     def finish(self, parts: list[Slice]) -> list[Finished]:
+        cells = {id(part): put(part.relative, part.place) for part in parts}
         programs = {
-            key: self.clock.program(searching.finish, (part.span,), (part.search, part.carry, part.relative))
+            key: self.clock.program(searching.finish, (part.span,), (part.search, part.carry, cells[id(part)]))
             for key, part in {(part.span, part.place): part for part in parts}.items()
         }
 
         def finish(part: Slice) -> Finished:
-            return programs[part.span, part.place](part.search, part.carry, part.relative)
+            return programs[part.span, part.place](part.search, part.carry, cells[id(part)])
 
         return on_threads(self.threads, finish, parts)
 

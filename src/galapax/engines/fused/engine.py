@@ -124,7 +124,8 @@ class Fused:
 
     def finish(self, parts: list[Slice]) -> list[Finished]:
         return [
-            self.clock.call(searching.finish, (part.span,), part.search, part.carry, part.relative) for part in parts
+            self.clock.call(searching.finish, (part.span,), part.search, part.carry, put(part.relative))
+            for part in parts
         ]
 
     def survivors(self, part: Slice) -> Population:
