@@ -98,7 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the generations, and no million individuals")
     parser.add_argument("--only", choices=("de", "fep", "ga", "cde"), help="one of the tables")
-    parser.add_argument("--engine", choices=("auto", "fast", "xla", "fused", "both"), default="auto")
+    parser.add_argument("--engine", choices=("auto", "xla", "fused", "both"), default="auto")
     given = parser.parse_args()
     engines = ["xla", "fused"] if given.engine == "both" else [given.engine]
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}")

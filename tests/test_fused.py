@@ -5,6 +5,7 @@ What is generated for a GPU and for the host is the same text but for a few macr
 """
 
 import re
+from functools import wraps
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import galapax as gx
-from galapax.engines.fused import cuda, engine, host, program
+from galapax.engines.fused import cuda, engine, host, kernel, program
 from galapax.engines.fused.graph import NotFusible
-from galapax.numerics import devices, random
+from galapax.numerics import cache, devices, random
 
 needs_cc = pytest.mark.skipif(
     host.compiler() is None or not devices.on_cpu(), reason="needs a C compiler and JAX on a CPU"
@@ -421,7 +422,7 @@ def test_fused_says_why_it_cannot_be():
 
 
 def test_an_engine_that_does_not_exist_is_refused():
-    with pytest.raises(gx.InputError, match="engine must be one of 'auto', 'fast', 'xla', 'fused'"):
+    with pytest.raises(gx.InputError, match="engine must be one of 'auto', 'xla', 'fused'"):
         run("warp")
 
 
@@ -438,9 +439,41 @@ def test_islands_are_not_fused():
 @needs_cc
 def test_a_primitive_without_a_rule_is_named_to_the_user():
     with pytest.raises(
-        gx.InputError, match=r'engine="native" cannot make this run: the primitive fft.*engine="fast" or "auto" can'
+        gx.InputError, match=r'engine="native" cannot make this run: the primitive fft.*engine="auto" can'
     ):
         run("native", fun=lambda x: jnp.abs(jnp.fft.fft(x))[0])
+
+
+@needs_cc
+@pytest.mark.parametrize(
+    "fun", [lambda x: jnp.sum(x**2), lambda x: jnp.abs(jnp.fft.fft(x))[0]], ids=["made", "refused"]
+)
+def test_another_process_finds_the_text_or_why_there_is_none(monkeypatch, tmp_path, fun):
+    made, written = [], kernel._written
+    monkeypatch.setattr(cache, "_chosen", tmp_path)
+    monkeypatch.setattr(kernel, "_written", wraps(written)(lambda *given: made.append(1) or written(*given)))
+    answers = []
+    for _ in range(2):
+        engine._known.clear()  # as in a process that begins
+        try:
+            answers.append(run("native", fun=fun).x.tobytes())
+        except gx.InputError as error:
+            answers.append(str(error))
+    assert made == [1] and answers[0] == answers[1]
+
+
+@needs_cc
+def test_the_seconds_of_its_compiler_are_counted_once():
+    told = []
+    result = run("native", fun=lambda x: jnp.sum((x - 0.123) ** 2), callback=told.append)
+    assert 0 < told[-1].overhead < told[-1].seconds and result.timings["run"] > 0
+
+
+@needs_cc
+def test_a_formula_with_a_random_key_is_refused_in_words():
+    key = jax.random.key(1)
+    with pytest.raises(gx.InputError, match=r'engine="native" cannot make this run: .*engine="auto" can'):
+        run("native", fun=lambda x: jnp.sum(x**2) + jax.random.normal(key))
 
 
 def on_a_gpu():

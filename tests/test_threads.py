@@ -94,7 +94,7 @@ def test_how_many_is_asked_for_set_or_the_cores(monkeypatch):
     seen = []
     monkeypatch.setattr(xla, "on_threads", lambda count, work, items: seen.append(count) or [work(i) for i in items])
     monkeypatch.setattr(devices, "cores", lambda: 5)
-    few = {"generations": 2, "runs": 2, "population": 4, "algorithm": "de"}
+    few = {"generations": 2, "runs": 2, "population": 4, "algorithm": "de", "engine": "xla"}
     gx.minimize(bumpy, BOX, **few)
     monkeypatch.setenv("GALAPAX_THREADS", "3")
     gx.minimize(bumpy, BOX, **few)

@@ -6,6 +6,8 @@ has room for come from a small set. A run that has ended leaves the kernel: noth
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Hashable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol
@@ -21,6 +23,7 @@ from galapax.engines import search as searching
 from galapax.engines.drive import Slice
 from galapax.engines.fused import kernel as kernels
 from galapax.engines.fused.cuda import CudaKernel, present
+from galapax.engines.fused.graph import NotFusible
 from galapax.engines.fused.host import HostKernel
 from galapax.engines.fused.kernel import Layout, settled
 from galapax.engines.fused.program import Form, Text
@@ -31,7 +34,9 @@ from galapax.engines.tally import told
 from galapax.numerics import devices
 from galapax.numerics.transfers import put
 
-CHUNK_SECONDS = 0.1  # the host looks about so often
+CHUNK_SECONDS = 0.1  # the host looks about so often,
+FIRST = 1000  # the first time after as many generations at most, so that what watches a short run sees some of it
+KEPT = 32  # kernels that are remembered, by what they were made of
 ROWS = (10, 100, 1000, 10_000)  # generations that programs have room for
 HISTORY = 2**29  # bytes of a chunk's history on the device, at most
 
@@ -49,10 +54,28 @@ def kernel_of(source: str, text: Text, host: bool) -> Kernel:
     return HostKernel(text) if host else CudaKernel(text)
 
 
-def compiled(search: Search, carry: Carry, runs: int, host: bool) -> Kernel:
-    """The kernel of so many runs; carry: or its shapes. NotFusible where there is none."""
-    text = kernels.text_of(search, carry, Form() if host else present().form(_work(search), runs))
-    return kernel_of(text.digest, text, host)
+_known: OrderedDict[Hashable, Kernel | str] = OrderedDict()  # or why there is none
+
+
+def compiled(search: Search, runs: int, host: bool, clock: Clock) -> Kernel:
+    """The kernel of so many runs, or NotFusible. clock: is told how long it took, unless it was made before."""
+    form = Form() if host else present().form(_work(search), runs)
+    key = kernels.key_of(search), form, host, devices.settings()
+    if key not in _known:
+        start = clock.begin()
+        try:
+            text = kernels.text_of(search, runs, form)
+            _known[key] = kernel_of(text.digest, text, host)
+        except NotFusible as error:
+            _known[key] = str(error)
+        clock.end(start)
+        while len(_known) > KEPT:
+            _known.popitem(last=False)
+    _known.move_to_end(key)
+    found = _known[key]
+    if isinstance(found, str):
+        raise NotFusible(found)
+    return found
 
 
 def _work(search: Search) -> int:
@@ -89,7 +112,7 @@ class Fused:
                 consts=consts,
             )
             part.carry = self.clock.call(_begun, (), part.search, part.keys, part.initial)
-            made = compiled(part.search, part.carry, len(part.cells), self.host)
+            made = compiled(part.search, len(part.cells), self.host, self.clock)
             self._kernels[id(part)] = made, kernels.layout_of(part.search, part.carry)
 
     def memory(self) -> Any:
@@ -105,7 +128,7 @@ class Fused:
 
     def plan(self, length: int, seconds: float) -> int:
         if length == 0:
-            return max(1, min(self.most, int(CHUNK_SECONDS / 4 / self.guess)))
+            return max(1, min(self.most, FIRST, int(CHUNK_SECONDS / 4 / self.guess)))
         return max(1, min(self.most, int(length * min(8.0, CHUNK_SECONDS / max(seconds, 1e-9)))))
 
     def advance(self, parts: list[Slice], first: int, count: int) -> list[list[Any]]:
