@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.core import Tracer
 
 from galapax import algorithms
 from galapax.algorithms.archive import Archived
@@ -416,7 +415,7 @@ def check_outside() -> None:
         )
     if devices.CONFIG.jax_disable_jit:
         raise InputError("jax_disable_jit is on, but galapax needs to compile: switch it off for this call.")
-    if isinstance(jax.device_put(np.float32(0)), Tracer):
+    if devices.tracing():
         raise InputError(
             "galapax was called inside jax.jit or another transformation of JAX: it compiles its runs itself; call it "
             "from plain Python."

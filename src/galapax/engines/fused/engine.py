@@ -32,6 +32,7 @@ from galapax.engines.programs import Clock
 from galapax.engines.search import Carry, Finished, Search
 from galapax.engines.tally import told
 from galapax.numerics import devices
+from galapax.numerics.transfers import put
 
 CHUNK_SECONDS = 0.1  # the host looks about so often,
 FIRST = 1000  # the first time after as many generations at most, so that what watches a short run sees some of it
@@ -100,7 +101,7 @@ class Fused:
     def begin(self, parts: list[Slice]) -> None:
         first = parts[0].search  # what the slices share, and each one's own, in one transfer
         own = [(part.search.algorithm, part.keys, part.initial, part.search.rules.evaluations) for part in parts]
-        (bounds, rules, consts), own = jax.device_put(((first.bounds, first.rules, first.consts), own))
+        (bounds, rules, consts), own = put(((first.bounds, first.rules, first.consts), own))
         for part, (algorithm, keys, initial, evaluations) in zip(parts, own, strict=True):
             part.keys, part.initial = keys, initial
             part.search = replace(
@@ -122,6 +123,9 @@ class Fused:
         for part, kept in zip(parts, carries, strict=True):
             part.carry = with_arrays(part.carry, kept)
 
+    def pace(self, parts: list[Slice]) -> tuple[int, float]:
+        return 0, 0.0
+
     def plan(self, length: int, seconds: float) -> int:
         if length == 0:
             return max(1, min(self.most, FIRST, int(CHUNK_SECONDS / 4 / self.guess)))
@@ -133,9 +137,9 @@ class Fused:
         for part in parts:
             assert part.carry is not None
             made, layout = self._kernels[id(part)]
-            span = np.array([first, count, rows], np.int32)
+            span, arrays = put((np.array([first, count, rows], np.int32), list(made.text.arrays)))
             fixed = (made, layout, rows)
-            arguments = (part.search, part.keys, part.carry, span, list(made.text.arrays))
+            arguments = (part.search, part.keys, part.carry, span, arrays)
             part.carry, history, tally = self.clock.call(_chunk, fixed, *arguments)
             part.latest = [history]
             tallies.append([tally])
@@ -143,7 +147,8 @@ class Fused:
 
     def finish(self, parts: list[Slice]) -> list[Finished]:
         return [
-            self.clock.call(searching.finish, (part.span,), part.search, part.carry, part.relative) for part in parts
+            self.clock.call(searching.finish, (part.span,), part.search, part.carry, put(part.relative))
+            for part in parts
         ]
 
     def survivors(self, part: Slice) -> Population:
