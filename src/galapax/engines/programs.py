@@ -57,6 +57,7 @@ class Programs:
         self._kept: OrderedDict[Hashable, Program] = OrderedDict()
         self._coming: dict[Hashable, Future[Program]] = {}
         self._size = self._compiled = 0
+        self._helper: threading.Thread | None = None
 
     @property
     def limit(self) -> int:
@@ -125,10 +126,12 @@ class Programs:
         return program
 
     def ahead(self, function: Callable[..., Any], fixed: tuple[Any, ...], arguments: tuple[Any, ...]) -> None:
-        """Have another thread make what `call` will call, while this one does something else. If that fails, `call`
-        tries again and says so. A process waits for such a thread before it ends, as XLA cannot be left in the midst.
+        """Have another thread make what `call` will call, while this one does something else; there is one such thread
+        at a time. If that fails, `call` tries again and says so. A process waits for the thread before it ends, as XLA
+        cannot be left in the midst.
         """
-        if not AHEAD or devices.cores() < 2 or self._has(_key(function, fixed, arguments, (), None)):
+        busy = self._helper is not None and self._helper.is_alive()
+        if not AHEAD or busy or devices.cores() < 2 or self._has(_key(function, fixed, arguments, (), None)):
             return
         settings = devices.surroundings()
 
@@ -136,7 +139,8 @@ class Programs:
             with settings(), contextlib.suppress(Exception):
                 self.program(function, fixed, arguments)
 
-        threading.Thread(target=make, name="galapax ahead", daemon=False).start()
+        self._helper = threading.Thread(target=make, name="galapax ahead", daemon=False)
+        self._helper.start()
 
     def _has(self, key: Hashable) -> bool:
         with self._lock:
