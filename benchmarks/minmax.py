@@ -204,7 +204,9 @@ def main() -> None:
     unknown = set(given.games) - set(every)
     if unknown:
         parser.error(f"no game {', '.join(sorted(unknown))}; there are {', '.join(every)}.")
-    print(f"gx.minimax, {given.runs} runs of each game, seed {given.seed}; gap: true worst case of x - value of the game")
+    print(
+        f"gx.minimax, {given.runs} runs of each game, seed {given.seed}; gap: true worst case of x - value of the game"
+    )
     print("| game | x, y | asymmetric | median gap | largest gap | evaluations, mean | at most | CPU seconds a run |")
     print("| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |")
     reached = 0

@@ -141,7 +141,12 @@ def _minimum(model: Model, equalities: int) -> tuple[Array, Array]:
             pressure + reach * pressure_by,
         )
 
-    start = (jnp.zeros(n, kind), jnp.zeros(equalities, kind), jnp.maximum(soft_at, 1e-2), jnp.full(len(soft), 0.1, kind))
+    start = (
+        jnp.zeros(n, kind),
+        jnp.zeros(equalities, kind),
+        jnp.maximum(soft_at, 1e-2),
+        jnp.full(len(soft), 0.1, kind),
+    )
     step, forces, _, pressure = lax.fori_loop(0, INSIDE, inside, start)
     return step, jnp.concatenate([forces, pressure[: model.facts.shape[0] - 1 - equalities]])
 
