@@ -16,14 +16,14 @@ best point ever seen and takes no part in breeding the others, so that a new sea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.core.algorithm import Algorithm, static
+from galapax.core.algorithm import Algorithm, Budget, static
 from galapax.core.checks import in_range, positive, whole
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
@@ -37,6 +37,7 @@ from galapax.operators.repair import bounce_back
 from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import best_index, choose, keep_best, no_worse, row_of, with_first
 
+USUAL, LARGER, MANY = 64, 96, 15  # individuals, and the variables from which on there are more of them
 MEMORIES = 5  # H of Tanabe & Fukunaga
 SPREAD = 0.1  # of weights and crossover rates around a remembered one, as there
 LEAST_WEIGHT = 0.05
@@ -71,7 +72,8 @@ class EpsilonDEState(NamedTuple):
 class EpsilonDE(Algorithm):
     """Adaptive differential evolution for one objective, made for constraints.
 
-    population: number of individuals n, at least 4.
+    population: number of individuals n, at least 4; None for 64, and 96 where more than 15 variables have inequalities
+        only: in that many, smaller populations come to rest at lesser optima.
     repaired: with equalities, share of the candidates that are moved onto the constraints they violate before they are
         evaluated: by derivatives, or where JAX cannot derive the constraints as functions of one solution, by
         differences of values. Each counts as 1 + d evaluations.
@@ -86,7 +88,7 @@ class EpsilonDE(Algorithm):
     generations: ClassVar[int] = 6000  # two searches that agree take 1500 to 5000
     rounds: ClassVar[int] = 40  # by measurement, see benchmarks/mixed.py --few
 
-    population: int = static(64)
+    population: int = static(None)
     repaired: float = static(0.25)
     rivals: int = static(4)
     relaxed: float = 400.0
@@ -101,7 +103,8 @@ class EpsilonDE(Algorithm):
         return round(self.repaired * self.population)
 
     def check(self) -> None:
-        whole(self.population, "population", 4, "each individual needs two partners as well as the best")
+        if self.population is not None:
+            whole(self.population, "population", 4, "each individual needs two partners as well as the best")
         whole(self.rivals, "rivals", 1, "a tournament needs at least one")
         in_range(self.repaired, "repaired", 0.0, 1.0)
         positive(self.relaxed, "relaxed")
@@ -109,6 +112,10 @@ class EpsilonDE(Algorithm):
         positive(self.patience, "patience")
         in_range(self.weight, "weight", 0.0, 1.0)
         in_range(self.crossover_rate, "crossover_rate", 0.0, 1.0)
+
+    def bind(self, dim: int, shape: Shape, budget: Budget) -> EpsilonDE:
+        many = dim > MANY and shape.ineq > 0 and not shape.eq
+        return replace(self, population=self.population or (LARGER if many else USUAL))
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> EpsilonDEState:
         x = uniform_in(key, bounds, self.population)

@@ -32,7 +32,6 @@ NEARLY = 1e-7  # of the value: changes below it count as none
 ROUNDS = 9  # searches for y, each followed by a descent of x; fewer where QUIET of them in a row bring nothing
 QUIET = 2
 NOTHING = 1e-9  # of the value, or of all that was gained
-SPENT = 900_000  # evaluations after which no further round begins
 KEPT = 12  # local maxima over y that x is judged by
 FRESH = 12  # y that are sought anew in each round, half of them from the worst of a cloud of points
 CLOUD = 256  # of which half have some variables at a wall: the worst case is often at one
@@ -166,7 +165,7 @@ def _one(game: Game, consts: Any, x: Array, met: Array, x_box: Bounds, y_box: Bo
     start = Exchanged(x, zero + jnp.inf, judges, zero, zero, zero, zero + met.shape[0], x, judges)
 
     def going(both: tuple[Array, Exchanged]) -> Array:
-        return (both[0] < ROUNDS) & (both[1].quiet < QUIET) & (both[1].pairs < SPENT)
+        return (both[0] < ROUNDS) & (both[1].quiet < QUIET)
 
     return lax.while_loop(going, lambda both: (both[0] + 1, again(*both)), (jnp.int32(0), start))[1]
 

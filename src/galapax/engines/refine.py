@@ -52,7 +52,7 @@ def _overhead(shape: Shape) -> int:
     count = shape.ineq + shape.eq
     if not count:
         return 3 * (1 + GRADIENT) + 1
-    return 1 + GRADIENT * (1 + count) + 2 * (1 + GRADIENT) + ONTO * (1 + GRADIENT * count) + 2
+    return 1 + GRADIENT * (1 + count) + 2 * (1 + GRADIENT) + ONTO * (1 + GRADIENT * count) + 3
 
 
 def refine(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limit: Array, target: Array) -> Refined:
@@ -121,12 +121,21 @@ def _constrained(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limi
     state, spent = _until_done(step, lambda s: ~s.ended, start, spent, limit, smooth)
     end = state.descent.x
     onto = _onto_binding(formulas, consts, bounds, end, state.multipliers != 0, units)
-    both = lax.map(lambda points: formulas(consts, points), jnp.stack([end, onto]))
-    value, violation = both.fitness, both.violation
-    assert violation is not None
-    better = (violation[1] < violation[0]) | ((violation[1] == violation[0]) & (value[1] < value[0]))
-    value, violation = (jnp.where(better, part[1], part[0]) for part in (value, violation))
-    return Refined(jnp.where(better[:, None], onto, end), value, violation, spent, smooth)
+    found, value, violation = _best_of(formulas, consts, jnp.stack([x, end, onto]))
+    return Refined(found, value, violation, spent, smooth)
+
+
+def _best_of(formulas: Formulas, consts: Any, points: Array) -> tuple[Array, Array, Array]:
+    """Of points (k, R, d) the best of each run, the earlier one of two alike; with its value and violation."""
+    each = lax.map(lambda some: formulas(consts, some), points)
+    assert each.violation is not None
+    x, value, violation = points[0], each.fitness[0], each.violation[0]
+    for i in range(1, points.shape[0]):
+        new, broken = each.fitness[i], each.violation[i]
+        better = (broken < violation) | ((broken == violation) & (new < value))
+        x, value = jnp.where(better[:, None], points[i], x), jnp.where(better, new, value)
+        violation = jnp.where(better, broken, violation)
+    return x, value, violation
 
 
 def _by_models(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limit: Array) -> tuple[Array, Array]:
@@ -156,10 +165,10 @@ def _by_models(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limit:
         new, trials = jax.vmap(lambda model: sqp.ask(model, shape.eq))(was)
         found = [(trials, facts_at(trials))]
         for _ in range(CORRECTIONS):
-            trials = jax.vmap(lambda model, at, there: sqp.correct(model, at, there, shape.eq))(new, *found[-1])
+            trials = jax.vmap(lambda m, t, f: sqp.correct(m, t, f, shape.eq))(new, *found[-1])
             found.append((trials, facts_at(trials)))
         trials, facts = (jnp.concatenate(parts, axis=1) for parts in zip(*found, strict=True))
-        there, gained = jax.vmap(lambda model, at, there: sqp.choose(model, at, there, shape.eq))(new, trials, facts)
+        there, gained = jax.vmap(lambda m, t, f: sqp.choose(m, t, f, shape.eq))(new, trials, facts)
         facts, slopes = look(bounds.lower + bounds.span * there)
         new = jax.vmap(sqp.tell)(new, there, gained, facts / units, slopes / units[..., None])
         kept = jax.tree.map(lambda a, b: jnp.where(active.reshape((-1,) + (1,) * (a.ndim - 1)), a, b), new, was)
@@ -172,11 +181,7 @@ def _by_models(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limit:
     spent = jnp.where(limit >= each, each, 0).astype(jnp.int32)  # the first look, and what judges the answer
     model, spent, _ = lax.while_loop(lambda b: jnp.any(going(*b)), body, (start, spent, jnp.int32(0)))
     end = jnp.clip(bounds.lower + bounds.span * model.x, bounds.lower, bounds.upper)
-    both = lax.map(lambda points: formulas(consts, points), jnp.stack([x, end]))
-    violation = both.violation
-    assert violation is not None
-    better = (violation[1] < violation[0]) | ((violation[1] == violation[0]) & (both.fitness[1] < both.fitness[0]))
-    return jnp.where(better[:, None], end, x), spent
+    return _best_of(formulas, consts, jnp.stack([x, end]))[0], spent
 
 
 def _summed(function: Callable[[Array], Array]) -> Callable[[Array], tuple[Array, Array]]:
