@@ -9,7 +9,9 @@ STAMP := $(VENV)/installed
 run: $(STAMP)  ## design a spring, a thousand times at once, and save the run
 	$(BIN)/galapax solve examples/spring.py --runs 1000 --generations 500 --out runs/spring --force
 
-test: lint types unit  ## lint, types and tests
+# together, as types take one core for half a minute when they are checked for the first time
+test: $(STAMP)  ## lint, types and tests
+	$(MAKE) --jobs=3 lint types unit
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

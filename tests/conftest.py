@@ -46,8 +46,8 @@ if os.environ.get("GALAPAX_TESTS_PRETEND") == "accelerator":  # its defaults and
     devices.platform = lambda: "accelerator"
 
 # the files that take longest begin, so that two workers end together
-LONGEST = ["contract", "minimize", "several", "minimax", "engines_agree", "plots", "coevolution", "examples", "live",
-           "checkpoint", "workers", "blackbox"]  # fmt: skip
+LONGEST = ["contract", "minimize", "several", "examples", "checkpoint", "problems", "dominance", "constraints", "live",
+           "random", "fused", "ga", "report", "workers", "lshade"]  # fmt: skip
 
 # more of the same at greater cost: they run with the slow tests
 LATER = tuple(
