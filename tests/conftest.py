@@ -8,10 +8,12 @@ workers whole, the dearest first. Set GALAPAX_TESTS_XLA=full for programs as a u
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -37,6 +39,8 @@ if not FULL:
     if jax.__version_info__[:2] == (0, 10) and "fusion_emitters" not in os.environ.get("XLA_FLAGS", ""):
         quickly = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {quickly}".strip()
+
+programs.AHEAD = False  # tests count what is compiled
 
 if os.environ.get("GALAPAX_TESTS_PRETEND") == "accelerator":  # its defaults and programs, on a CPU
     devices.platform = lambda: "accelerator"
@@ -108,7 +112,16 @@ def forget_programs():
     """Drop every compiled program, JAX's and galapax's own."""
     programs.clear()
     jax.clear_caches()
+    give_back()
+
+
+def give_back():
+    """Memory that nothing refers to any more, to the system: C's library would keep it, and it would seem in use."""
     gc.collect()
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc alone has it
+        if trim is not None:
+            trim(0)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -140,7 +153,13 @@ def ctrl_c_raises():
 
 @pytest.fixture(autouse=True, scope="module")
 def _little_memory():
+    """Programs of runs go first: they are most of it, and modules share few. What JAX knows of its own functions goes
+    where that is not enough, since each module would trace them again.
+    """
     yield
+    if resident() > MEMORY:
+        programs.clear()
+        give_back()
     if resident() > MEMORY:
         forget_programs()
 

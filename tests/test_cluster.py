@@ -79,6 +79,15 @@ def solve(fun, **settings):
     return gx.minimize(fun, BOX, "de", **{"population": N, "generations": 3, "seed": 4, **settings})
 
 
+def test_a_cluster_of_threads_makes_the_run_that_this_process_makes():
+    """The cheapest cluster that there is, with all of Dask's ways between client and worker but the network."""
+    alone = solve(by_value(0.0), blackbox=True)
+    with distributed.Client(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None) as client:
+        for executor in (client, client.get_executor(), client.get_executor):
+            there = solve(by_value(0.0), executor=executor)
+            assert np.array_equal(there.population, alone.population) and there.n_failed == 0
+
+
 def test_a_cluster_makes_the_run_that_this_process_makes(cluster):
     alone = solve(by_value(0.0), blackbox=True)
     for executor in (cluster.client, cluster.client.get_executor(), cluster.client.get_executor):

@@ -1,7 +1,7 @@
 """The examples and the code in README and docs run, and say what they claim.
 
-Quickly with fewer runs where they make a thousand, and compiled quickly rather than well; `make test-slow` runs them as
-they stand.
+Quickly with fewer runs where they make a thousand, pages without the polish, and compiled quickly rather than well;
+`make test-slow` runs them as they stand.
 """
 
 import ast
@@ -70,6 +70,9 @@ def test_example_runs_and_says_what_it_should(example, smaller, capsys):
 def test_code_on_a_page_runs_from_top_to_bottom(page, smaller, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("webbrowser.open", lambda url: True)  # on a desktop the live page would open one
+    if smaller:
+        for verb in (gx.minimize, gx.minimax):
+            monkeypatch.setitem(verb.__wrapped__.__kwdefaults__, "polish", False)
     code = blocks(page)
     assert code, f"{page.name} shows no code"
     names: dict[str, object] = {"__name__": "__main__"}  # as in a script, for what is guarded by it

@@ -28,7 +28,7 @@ from galapax.results.asking import Walk
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
 from galapax.storage import folders
-from galapax.view import data, plots, report, tables
+from galapax.view import data, plots, report, study_data, tables
 from galapax.view.report import parts
 from galapax.view.report.ground import landscape
 
@@ -577,7 +577,7 @@ def test_a_sweep_of_two_hyper_parameters_has_a_heat_map(browser, tmp_path):
         shown = page.locator("table.heat td")
         assert shown.count() == 6
         values = [float(text) for text in shown.all_inner_texts()]
-        assert values == pytest.approx(data.heat_map(swept).values.ravel().tolist(), rel=5e-3)
+        assert values == pytest.approx(study_data.heat_map(swept).values.ravel().tolist(), rel=5e-3)
 
 
 def test_names_cannot_break_the_page(browser, tmp_path):

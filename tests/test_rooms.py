@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import galapax as gx
@@ -46,15 +47,27 @@ def imported(node):
     return [name.split(".")[1:] for name in names if name.split(".")[0] == "galapax"]
 
 
+@cache
+def parsed(file):
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+@cache
 def imports(file):
     """(node, whether it stands inside a function) of each import statement that runs."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    branches = [n for n in ast.walk(tree) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.dump(n.test)]
-    typing_only = {id(n) for branch in branches for n in ast.walk(branch)}
-    inside = {id(n) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) for n in ast.walk(f)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in typing_only:
-            yield node, id(node) in inside
+    found = []
+
+    def look(node, inside):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            return
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found.append((node, inside))
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):  # no expression holds an import
+                look(child, inside or isinstance(node, ast.FunctionDef))
+
+    look(parsed(file), False)
+    return found
 
 
 def test_a_room_imports_only_from_rooms_above_it():
@@ -96,7 +109,7 @@ def test_files_and_functions_are_of_a_size_to_read():
         if room_of(file) == "problems":
             continue
         assert len(text.splitlines()) <= 560, file
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(parsed(file)):
             if isinstance(node, ast.FunctionDef) and node.name not in ("minimize", "minimax", "solve", "page"):
                 body = node.body[-1].end_lineno - node.body[0].lineno
                 assert body <= 100, (file, node.name)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.core.variables import as_space
+from galapax.core.space import as_space
 from galapax.operators.discrete import nearest, onto_grid, step_one
 
 VARIABLES = {
@@ -374,9 +374,10 @@ def test_a_black_box_with_few_points_is_called_once_with_each():
         return -float(v["n"]) + 2.0 * (v["metal"] == "zinc") + v["on"]
 
     box = {"n": gx.integer(0, 3), "metal": gx.choice("steel", "zinc"), "on": gx.flag()}
-    res = gx.minimize(fun, box, blackbox=True, generations=20)
+    few = {"algorithm": "de", "population": 8, "blackbox": True}
+    res = gx.minimize(fun, box, **few, generations=20)
     assert len(points) == len(set(points)) <= 16 and res.fun == -3.0 and res.n_cached > 0
     assert gx.problems.get("gear_train").space.combinations == 49**4
     points.clear()
-    gx.minimize(fun, box, "de", population=8, blackbox=True, generations=5, cache=False)
+    gx.minimize(fun, box, **few, generations=5, cache=False)
     assert len(points) == 40

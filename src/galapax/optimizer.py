@@ -22,8 +22,8 @@ from galapax.core.names import counted
 from galapax.core.problem import EQ_TOLERANCE, Problem, as_bounds, check_tolerance
 from galapax.core.record import Record
 from galapax.core.restarts import FOUND, Leg, Past, Restarts, found
+from galapax.core.space import Space, as_space, is_variables
 from galapax.core.stop import NEVER, RUNNING, Rules, Stop, of_code
-from galapax.core.variables import Space, as_space, is_variables
 from galapax.engines import programs
 from galapax.engines.search import Carry, Finished, Search
 from galapax.evaluation.failures import summarise

@@ -1,33 +1,20 @@
-"""The command line: parse, call the library, print."""
+"""The command line: parse, call the library, print. The commands that compute are here, those that show in `look`."""
 
 from __future__ import annotations
 
-import importlib
-import json
-import sys
-import time
 from typing import Any
 
-import jax
 import typer
 
 from galapax import algorithms
-from galapax.cli import find, options, show
-from galapax.cli.selftest import checks as run_checks
+from galapax.cli import find, look, options, show
 from galapax.compare import compare as run_compare
 from galapax.core.errors import InputError
 from galapax.core.problem import MinMaxProblem
 from galapax.minimax import minimax
 from galapax.minimize import minimize
-from galapax.numerics import cache, devices, processes
-from galapax.results.result import Result
-from galapax.results.study import Study
-from galapax.storage import gagpu
-from galapax.storage.export import to_csv, to_one_json
-from galapax.storage.folders import load
+from galapax.numerics import cache, processes
 from galapax.sweep import sweep as run_sweep
-from galapax.version import __version__
-from galapax.view import terminal
 
 app = typer.Typer(
     help="Evolutionary optimisation that lives on the accelerator.",
@@ -349,108 +336,7 @@ def compare(
         raise typer.Exit(show.exit_code(study))
 
 
-@app.command()
-def view(
-    folder: options.SavedFolder,
-    open_page: options.OpenReport = False,
-    png: options.Png = False,
-    gif: options.Gif = False,
-    form: options.Form = "genome",
-    export: options.Export = None,
-    out: options.WriteTo = None,
-    live: options.Replayed = False,
-    port: options.Port = None,
-    host: options.Host = None,
-) -> None:
-    """Show a saved run, open its report, replay it in the browser, draw its figures, or export it to files."""
-    with show.clear_errors():
-        if export not in (None, "csv", "json", "gagpu"):
-            raise InputError(f"--export takes csv, json or gagpu; got {export!r}.")
-        saved = load(folder)
-        if isinstance(saved, Study) and (gif or export == "gagpu"):
-            what = "moving maps show one run" if gif else "GAGPU's files describe the runs of one setting"
-            raise InputError(f"{folder} holds a {saved.kind}; {what}.")
-        files = []
-        if open_page:
-            show.open_report(folder)
-        if png:
-            drawn, missing = show.draw_pictures(saved, out or folder / "pictures")
-            files += drawn
-            for name, why in missing.items():
-                show.say(f"No {name}.png: {why}", style="dim")
-        if gif and isinstance(saved, Result):
-            target = out or folder
-            files.append(saved.plot.gif(target if target.suffix == ".gif" else target / "maps.gif", form=form))
-        if export == "csv":
-            tables = to_csv(folder, out)
-            show.say(f"Tables saved in {tables[0].parent}: {', '.join(t.name for t in tables)}")
-        elif export == "json":
-            files.append(to_one_json(folder, out))
-        elif export == "gagpu" and isinstance(saved, Result):
-            files += gagpu.export(saved, out or folder)
-        show.say_written(files)
-        page = show.find_page(live, port, host, True, False, False)
-        if page is not None:
-            if isinstance(saved, Study):
-                raise InputError(f"{folder} holds a {saved.kind}; --live replays a single result.")
-            show.replay(page, saved, folder)
-            return
-        if not (open_page or png or gif or export):
-            show.console.print(show.table_of(saved))
-
-
-@app.command("list")
-def list_(what: options.Listed = "all", as_json: options.AsJson = False) -> None:
-    """Show the algorithms and the built-in problems, with their key facts."""
-    with show.clear_errors():
-        if what not in ("all", "algorithms", "problems"):
-            raise InputError(f"list takes algorithms, problems or all; got {what!r}.")
-        facts = {
-            name: table
-            for name, table in (("algorithms", terminal.algorithm_facts), ("problems", terminal.problem_facts))
-            if what in ("all", name)
-        }
-        for name, table in facts.items():
-            if as_json:
-                print(json.dumps({name: table()}, indent=1))
-            else:
-                show.console.print(terminal.fact_table(name, table()))
-
-
-@app.command()
-def selftest(as_json: options.AsJson = False, quiet: options.Quiet = False) -> None:
-    """Check galapax on this machine: known optima, operators, CPU against device, resume after a kill, speed."""
-    with show.clear_errors():
-        cache.enable()
-        done, began = [], time.perf_counter()
-        for check in run_checks():
-            done.append(check)
-            if not (as_json or quiet):
-                mark = "[green]✓[/]" if check.passed else "[red]✗[/]"
-                show.console.print(f"{mark} {check.what}: {check.found}", highlight=False)
-        failed = sum(not check.passed for check in done)
-        if as_json:
-            print(json.dumps({"device": devices.name(), "checks": [check._asdict() for check in done]}, indent=1))
-        elif not quiet:
-            told = "all checks passed" if not failed else f"{failed} of {len(done)} failed"
-            where = f"{devices.name()}, jax {jax.__version__}, galapax {__version__}"
-            show.console.print(f"{told} ({where}, {time.perf_counter() - began:.0f} s)", highlight=False)
-        raise typer.Exit(1 if failed else 0)
-
-
-PAPERS = ("fep", "gagpu", "cde", "moea")
-
-
-@app.command()
-def reproduce(paper: options.PaperName, quick: options.Quick = False, out: options.PaperOut = None) -> None:
-    """Reproduce published results and print our tables next to the published ones."""
-    with show.clear_errors():
-        if paper not in (*PAPERS, "all"):
-            raise InputError(f"reproduce takes {', '.join(PAPERS)} or all; got {paper!r}.")
-        show.check_folder(out, force=True)
-        cache.enable()
-        run_paper = importlib.import_module("galapax.papers.common").reproduce  # by name: papers build on the rest
-        for name in PAPERS if paper == "all" else (paper,):
-            module = importlib.import_module(f"galapax.papers.{name}")
-            folder = out / name if out is not None and paper == "all" else out
-            print(run_paper(module.PAPER, quick, folder, lambda line: print(line, file=sys.stderr)))
+app.command()(look.view)
+app.command("list")(look.list_)
+app.command()(look.selftest)
+app.command()(look.reproduce)

@@ -34,7 +34,8 @@ from galapax.core.checks import finite, positive, reals, short, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.core.problem import EQ_TOLERANCE
-from galapax.core.variables import Variable, real, with_integers
+from galapax.core.space import with_integers
+from galapax.core.variables import Variable, real
 from galapax.numerics import random
 from galapax.operators.mutation import best_1, rand_1
 from galapax.optimizer import Optimizer

@@ -15,8 +15,8 @@ from galapax.core.checks import number, short
 from galapax.core.errors import InputError
 from galapax.core.hooks import Shown
 from galapax.core.names import RESERVED, one_line
+from galapax.core.space import Coded, Declared, Space, as_space, is_variables
 from galapax.core.values import from_fun
-from galapax.core.variables import Coded, Declared, Space, as_space, is_variables
 
 Function = Callable[..., Any]
 

@@ -14,7 +14,7 @@ from galapax.algorithms.archive import Archived
 from galapax.algorithms.game import Payoff
 from galapax.core.algorithm import Algorithm, Shared
 from galapax.core.problem import MinMaxProblem
-from galapax.core.variables import Declared
+from galapax.core.space import Declared
 from galapax.numerics import devices
 from galapax.running.task import Task
 from galapax.version import __version__
@@ -52,7 +52,7 @@ def fingerprint(task: Task) -> dict[str, str]:
     }
     if task.islands is not None:
         own["islands"] = str(task.islands)
-    if task.engine in ("fast", "fused", "native"):  # the others round alike
+    if task.engine in ("fused", "native"):  # where it was left to us, the file may go to another machine
         own["engine"] = task.engine
     if task.restarts is not None:
         own["restarts"] = task.restarts.name

@@ -15,7 +15,7 @@ import numpy as np
 from galapax.core.checks import short
 from galapax.core.errors import InputError, UnknownArgument, unknown_name
 from galapax.core.problem import Function, Problem
-from galapax.core.variables import is_variables, with_integers
+from galapax.core.space import is_variables, with_integers
 
 P = ParamSpec("P")
 R = TypeVar("R")

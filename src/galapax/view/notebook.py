@@ -14,7 +14,7 @@ import numpy as np
 from galapax.core.problem import Described, MinMaxProblem, Problem
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
-from galapax.view import data
+from galapax.view import data, study_data
 from galapax.view.maps import thinned
 from galapax.view.tables import apart, constraint_rows, grids, run_rows
 
@@ -138,7 +138,7 @@ def _strong(text: str, bold: bool) -> str:
 
 def _medians(study: Study) -> str:
     """The median of each cell's runs by evaluations, on the first problem."""
-    panel = data.study_convergence(study)[0]
+    panel = study_data.study_convergence(study)[0]
     with np.errstate(divide="ignore", invalid="ignore"):
         drawn = [(np.asarray(c.x, np.float64), np.log10(c.y), c.colour) for c in panel.curves[: len(COLOURS)]]
     drawn = [(x[np.isfinite(y)], y[np.isfinite(y)], c) for x, y, c in drawn if x.ndim == 1 and np.isfinite(y).any()]

@@ -13,7 +13,7 @@ from galapax.core.errors import InputError
 from galapax.core.names import for_mathtext
 from galapax.results.result import Result, all_runs
 from galapax.results.study import Study
-from galapax.view import data
+from galapax.view import data, study_data
 from galapax.view.plots.style import BLUE, GREY, STROKES, Picture, canvas, outside_legend, paint, set_title
 
 
@@ -87,11 +87,11 @@ def study_convergence(study: Study, ax: Any = None) -> Figure:
 
     A comparison has a panel for each problem, by evaluations; a sweep has a curve for each setting, by generation.
     """
-    panels = data.study_convergence(study)
+    panels = study_data.study_convergence(study)
     return _one_panel(study, panels[0], ax) if study.kind == "sweep" else _small_multiples(study, panels, ax)
 
 
-def _small_multiples(study: Study, panels: list[data.Panel], ax: Any) -> Figure:
+def _small_multiples(study: Study, panels: list[study_data.Panel], ax: Any) -> Figure:
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
     if ax is None:
@@ -119,7 +119,7 @@ def _small_multiples(study: Study, panels: list[data.Panel], ax: Any) -> Figure:
     return figure
 
 
-def _one_panel(study: Study, panel: data.Panel, ax: Any) -> Figure:
+def _one_panel(study: Study, panel: study_data.Panel, ax: Any) -> Figure:
     figure, axes = canvas(ax, (8.5, 4.8))
     _draw_panel(axes, study, panel)
     axes.set_ylabel(for_mathtext(panel.name))
@@ -131,7 +131,7 @@ def _one_panel(study: Study, panel: data.Panel, ax: Any) -> Figure:
     return figure
 
 
-def _draw_panel(axes: Axes, study: Study, panel: data.Panel) -> None:
+def _draw_panel(axes: Axes, study: Study, panel: study_data.Panel) -> None:
     for curve in panel.curves:
         own = paint(curve.colour)
         axes.plot(curve.x, curve.y, label=for_mathtext(curve.label), lw=1.7, color=own, ls=STROKES[curve.stroke])
@@ -147,8 +147,8 @@ def _draw_panel(axes: Axes, study: Study, panel: data.Panel) -> None:
 
 
 def running_times(study: Study, ax: Any = None) -> Figure:
-    """By evaluations, the share of targets reached, see `data.target_shares`."""
-    panel = data.running_times(study)
+    """By evaluations, the share of targets reached, see `study_data.target_shares`."""
+    panel = study_data.running_times(study)
     figure, axes = canvas(ax, (8, 4.5))
     for curve in panel.curves:
         axes.step(

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from galapax.core.names import for_mathtext
 from galapax.results.study import Study
-from galapax.view import data
+from galapax.view import data, study_data
 from galapax.view.plots.curves import given_axes
 from galapax.view.plots.style import STROKES, Picture, canvas, paint
 from galapax.view.tables import apart
@@ -17,7 +17,7 @@ from galapax.view.tables import apart
 
 def final_values(study: Study, ax: Any = None) -> Figure:
     """For each problem, the share of runs that ended at least as close to the best value."""
-    panels = data.study_ends(study)
+    panels = study_data.study_ends(study)
     if ax is None:
         figure: Any = Picture(figsize=(max(6.5, 4.6 * len(panels)), 4.2), layout="constrained")
         grid = list(figure.subplots(1, len(panels), squeeze=False)[0])
@@ -41,7 +41,7 @@ def final_values(study: Study, ax: Any = None) -> Figure:
 
 def heatmap(study: Study, ax: Any = None) -> Figure:
     """The median of the runs over two swept hyper-parameters, a cell for each pair of values."""
-    drawn = data.heat_map(study)
+    drawn = study_data.heat_map(study)
     figure, axes = canvas(ax, (1.8 + 0.9 * max(4, len(drawn.columns)), 1.6 + 0.7 * max(3, len(drawn.rows))))
     shown = axes.imshow(np.log10(drawn.values) if drawn.log else drawn.values, cmap="viridis_r", aspect="auto")
     axes.set_xticks(range(len(drawn.columns)), drawn.columns)

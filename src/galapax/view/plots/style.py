@@ -47,7 +47,7 @@ def outside_legend(figure: Any, axes: Axes, ax: Axes | None, **options: Any) -> 
 
 
 def paint(place: float) -> Any:
-    """The colour of a curve, see `data.Curve`."""
+    """The colour of a curve, see `study_data.Curve`."""
     return COLOURS[int(place)] if place == int(place) else colormaps[SEQUENCE](0.95 * place)
 
 

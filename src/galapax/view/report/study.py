@@ -10,7 +10,7 @@ import numpy as np
 from galapax.measures.statistics import describe
 from galapax.results.result import all_runs
 from galapax.results.study import SIGNIFICANT, Study, scores
-from galapax.view import data, maps, tables
+from galapax.view import data, maps, study_data, tables
 from galapax.view.report.charts import steps
 from galapax.view.report.page import Page, hint_text
 from galapax.view.report.parts import fact_list, file_section, numbers, pair_table, plain_table, setting_rows, words
@@ -114,7 +114,7 @@ def _heat_map(out: Page, study: Study) -> None:
     """The medians over the first two hyper-parameters, each cell in the colour of its value."""
     if len(study.axes) < 2:
         return
-    drawn = data.heat_map(study)
+    drawn = study_data.heat_map(study)
     shown = np.log10(drawn.values) if drawn.log else drawn.values
     if not np.isfinite(shown).any():
         return
@@ -150,7 +150,7 @@ def _shade(share: float) -> str:
 
 def _study_convergence(out: Page, study: Study) -> None:
     out.section("Convergence")
-    panels = data.study_convergence(study)
+    panels = study_data.study_convergence(study)
     banded = all(curve.lower is not None for panel in panels for curve in panel.curves)
     what = "Median and middle half" if banded else "Median"
     out.add(f"<p class='lead'>{what} of the runs by {panels[0].across}. {hint_text('Click a name to hide it.')}</p>")
@@ -171,7 +171,7 @@ def _study_convergence(out: Page, study: Study) -> None:
     out.add("</div>")
 
 
-def _series(panel: data.Panel, most: int) -> tuple[list[list[Any]], list[dict[str, Any]]]:
+def _series(panel: study_data.Panel, most: int) -> tuple[list[list[Any]], list[dict[str, Any]]]:
     """The curves of a panel as the script draws them, thinned to about `most` points each, after the x they share."""
     xs: list[list[Any]] = []
     series = []
@@ -190,7 +190,7 @@ def _series(panel: data.Panel, most: int) -> tuple[list[list[Any]], list[dict[st
 
 
 def _study_times(out: Page, study: Study) -> None:
-    panel = data.running_times(study)
+    panel = study_data.running_times(study)
     if not panel.curves:
         return
     out.section("Share of targets reached")
@@ -214,7 +214,7 @@ def _study_times(out: Page, study: Study) -> None:
 def _study_ends(out: Page, study: Study) -> None:
     out.section("Distribution of final values")
     out.add("<p class='lead'>The share of runs that ended at least as close.</p>")
-    panels = data.study_ends(study)
+    panels = study_data.study_ends(study)
     out.add('<div class="small-multiples">' if len(panels) > 1 else "<div>")
     for number, panel in enumerate(panels, 1):
         if not panel.curves:
