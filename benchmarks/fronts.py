@@ -30,10 +30,16 @@ BUDGETS |= dict.fromkeys(("tnk", "osy", "wfg1", "wfg4", "mw1", "mw2", "mw13"), (
 
 
 def ours(
-    problem: gx.Problem, population: int, generations: int, runs: int, seed: int = 0, published: bool = False
+    problem: gx.Problem,
+    population: int,
+    generations: int,
+    runs: int,
+    seed: int = 0,
+    published: bool = False,
+    differences: float | None = None,
 ) -> Iterator[np.ndarray]:
     """The front of each run (k, m)."""
-    solver = gx.NSGA2(population=population, published=published)
+    solver = gx.NSGA2(population=population, published=published, differences=differences)
     result = gx.minimize(
         problem, solver, generations=generations, runs=runs, seed=seed, dtype="float64", progress=False
     )
@@ -90,10 +96,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1000, help="the first; the rates were chosen by seeds below 1000")
     parser.add_argument("--generations", type=int, help="in place of the problem's own number")
     parser.add_argument("--published", action="store_true", help="ours as in the paper, with copies")
+    parser.add_argument("--differences", type=float, help="ours with this share of children made by differences")
     parser.add_argument("--alone", action="store_true", help="without pymoo")
     given = parser.parse_args()
     peer = not given.alone and importlib.util.find_spec("pymoo") is not None
-    own = partial(ours, published=given.published)
+    own = partial(ours, published=given.published, differences=given.differences)
     print(f"NSGA-II, median (least to greatest) of {given.runs} runs, share of the exact hypervolume")
     if not peer and not given.alone:
         print("pymoo is not installed")

@@ -17,6 +17,7 @@ from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.numerics import devices, random
 from galapax.operators import directions, niching
 from galapax.operators.niching import first_frame, nearest_line, next_frame, normalised, survivors
+from galapax.operators.tournaments import least_of_two
 
 BOTH = pytest.mark.parametrize("kind", [gx.NSGA3, gx.MOEAD])
 
@@ -246,6 +247,13 @@ def test_three_objectives_take_sms_emoa_whether_traced_or_called():
 
     found = gx.minimize(called, [(0, 1)] * 3, generations=3, blackbox=True)
     assert found.settings["algorithm"] == "sms_emoa" and found.F.shape[1] == 3
+
+
+def test_everybody_takes_part_in_two_tournaments_and_the_least_wins_both():
+    for seed in range(20):
+        violation = jnp.asarray(np.random.default_rng(seed).permutation(12) * 0.1)
+        won = np.bincount(least_of_two(random.run_keys(seed, 0, 1)[0], violation, 12), minlength=12)
+        assert won[np.argmin(violation)] == 2 and won[np.argmax(violation)] == 0 and won.max() == 2
 
 
 def test_more_objectives_or_individuals_take_nsga3():

@@ -23,6 +23,7 @@ from galapax.operators.dominance import first_front
 from galapax.operators.duplicates import repeated
 from galapax.operators.mutation import polynomial_mutation
 from galapax.operators.tournaments import domination_tournament
+from galapax.operators.variation import share_by_survival
 
 SIGNIFICANCE = 1e-4
 MOEAS = pytest.mark.parametrize("kind", [NSGA2, SharingMOEA, NPGA])
@@ -80,6 +81,26 @@ def test_nsga2_reaches_the_front(name):
     problem = gx.problems.get(name)
     shares = [volume(evolve(NSGA2(), problem, 250, seed).parents, problem) / problem.hypervolume for seed in range(3)]
     assert np.median(shares) > 0.97
+
+
+def test_children_made_as_those_who_survive_become_more():
+    moved = jnp.arange(40) < 20
+    grown, shrunk, same = (
+        float(share_by_survival(jnp.asarray(0.5), moved, stays)) for stays in (moved, ~moved, jnp.arange(40) % 2 == 0)
+    )
+    assert grown > 0.54 and shrunk < 0.46 and same == pytest.approx(0.5)
+    share = jnp.asarray(0.5)
+    for _ in range(200):
+        share = share_by_survival(share, moved, ~moved)
+    assert float(share) == pytest.approx(0.05)
+
+
+def test_the_share_of_differences_is_learned_unless_it_is_given():
+    learned = evolve(NSGA2(population=20), BLENDING, 30)
+    assert 0.05 <= learned.share <= 0.95 and learned.share != 0.5 and 0 < learned.moved.sum() < 20
+    for fixed in (NSGA2(population=20, differences=0.3), NSGA2(population=20, published=True)):
+        assert evolve(fixed, BLENDING, 2).share is None
+    assert evolve(NSGA2(population=20), ZDT1, 2).share is None
 
 
 @pytest.mark.slow

@@ -432,13 +432,15 @@ def test_brushing_an_axis_keeps_the_same_points_everywhere(browser, pages):
         assert 0 < inside.sum() < len(f2) and figure.locator(".brushed").inner_text() == told
         assert page.locator("[data-table=front] tbody tr").count() == inside.sum()
         assert pairs.locator("path.dots").count() == 6  # those kept and the others, in each of three pairs
+        off = page.locator("figure", has_text="across").first.locator("path.dots[style*='--line']")
+        assert off.get_attribute("d").count("M") == (~inside).sum()  # in space, too
         asked, chosen = asked_of(page, "abab")
         assert inside[[row for pair in asked for row in pair]].all() and inside[chosen]
         figure.get_by_role("button", name="with variables").click()
         assert figure.locator("svg > line.frame").count() == 3 + 12
         figure.get_by_role("button", name="Clear brushes").click()
         assert page.locator("[data-table=front] tbody tr").count() == len(f2)
-        assert pairs.locator("path.dots").count() == 3
+        assert pairs.locator("path.dots").count() == 3 and off.count() == 0
 
 
 def test_recipes_are_sorted_filtered_and_downloaded(browser, pages):

@@ -12,10 +12,12 @@ Differs from the paper, unless `published` is set, in what measured better on ZD
 - Every pair is crossed, and two thirds of a gene mutate on average, with constraints half a gene: one gene is worse on
   ZDT4 and WFG4, half a gene on ZDT6.
 
-With constraints, unless `differences` says otherwise, half of the children are parents moved by half the difference of
+With constraints, unless `differences` says otherwise, some of the children are parents moved by half the difference of
 two others, as in differential evolution (Kukkonen & Lampinen 2005, GDE3, CEC 2005:443-450). Crossover and mutation gene
 by gene cannot follow an edge of the feasible set that does not run along an axis: on `blending`, where a component can
-only grow at the cost of others, they end at three quarters of the front's hypervolume and with differences at 99 %.
+only grow at the cost of others, they end at three quarters of the front's hypervolume and with differences at 99 %. At
+first half of the children are made so, then more or fewer, as they survive: on MW2, whose variables have minima of
+their own each, crossover alone finds more.
 
 Where the paper is silent: opponents in its tournament for parents are drawn with replacement; crowding distances are
 those in the fronts of parents and offspring together, before the last front is cut; of an odd population's last pair
@@ -25,7 +27,7 @@ one child is dropped.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -42,13 +44,15 @@ from galapax.operators.duplicates import copies_fail
 from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import binary_tournament, join, take, take_from_both
 from galapax.operators.tournaments import domination_tournament
-from galapax.operators.variation import breed, check_variation, even, some_by_differences
+from galapax.operators.variation import breed, check_variation, even, share_by_survival, some_by_differences
 
 
 class NSGA2State(NamedTuple):
     candidates: Array  # (n, d) offspring, waiting for their evaluation
     parents: Population
     bounds: Bounds
+    moved: Array | None = None  # (n,) bool, which candidates were made by differences, where their share is learned
+    share: Array | None = None  # of them
 
 
 @jax.tree_util.register_dataclass
@@ -64,7 +68,7 @@ class NSGA2(Algorithm):
         paper's 1/d where `published` is set.
     mutation_index: how small mutations are, eta_m in the paper.
     differences: share of the children made by differences of parents; 0 for the paper's; None for 0 without constraints
-        and 0.5 with them.
+        and, with them, 0.5 at first and then as those children survive; where `published` is set, always 0.5.
     published: whether copies are kept and parents found as in the paper.
     """
 
@@ -92,17 +96,20 @@ class NSGA2(Algorithm):
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
         crossover, genes = (0.9, 1.0) if self.published else (1.0, 1 / 2 if shape.constrained else 2 / 3)
-        differences = 0.5 if self.differences is None and shape.constrained else self.differences
+        fixed = self.differences is None and shape.constrained and self.published
         return replace(
             self,
             crossover_rate=crossover if self.crossover_rate is None else self.crossover_rate,
             mutation_rate=genes / dim if self.mutation_rate is None else self.mutation_rate,
-            differences=differences,
+            differences=0.5 if fixed else self.differences,
         )
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> NSGA2State:
         x = uniform_in(key, bounds, self.population)
-        return NSGA2State(candidates=x, parents=unevaluated(x, shape), bounds=bounds)
+        state = NSGA2State(candidates=x, parents=unevaluated(x, shape), bounds=bounds)
+        if self.differences is not None or not shape.constrained:
+            return state
+        return state._replace(moved=jnp.zeros(self.population, bool), share=jnp.asarray(0.5, x.dtype))
 
     def step(self, key: Array, state: NSGA2State, evaluation: Evaluation) -> NSGA2State:
         """Keep the better half of parents and offspring by front, then by crowding; tournaments choose who breeds."""
@@ -130,9 +137,19 @@ class NSGA2(Algorithm):
             self.mutation_index,
             copies=self.published,
         )
-        if self.differences is not None:
-            # `breed` draws from children 0 and 1 of its key; that the published form draws from 1 again is a slip kept,
-            # so that `galapax reproduce moea` prints what it printed
-            key_differ = random.fold(key_breed, 1 if self.published else 2)
-            children = some_by_differences(key_differ, children, x, state.bounds, self.differences)
-        return NSGA2State(children[: self.population], parents, state.bounds)
+        share = self._share(state, rows)
+        if share is None:
+            return NSGA2State(children[: self.population], parents, state.bounds)
+        # `breed` draws from children 0 and 1 of its key; that the published form draws from 1 again is a slip kept,
+        # so that `galapax reproduce moea` prints what it printed
+        key_differ = random.fold(key_breed, 1 if self.published else 2)
+        children, moved = some_by_differences(key_differ, children, x, state.bounds, share)
+        learned = (moved[: self.population], share) if state.moved is not None else (None, None)
+        return NSGA2State(children[: self.population], parents, state.bounds, *learned)
+
+    def _share(self, state: NSGA2State, rows: Array) -> Any:
+        """Of the children to be made by differences, when these rows of parents and candidates have survived."""
+        if state.moved is None or state.share is None:
+            return self.differences
+        stays = jnp.zeros(2 * self.population, bool).at[stored(rows)].set(True, unique_indices=True)
+        return stored(share_by_survival(state.share, state.moved, stays[self.population :]))

@@ -115,5 +115,6 @@ class SMSEMOA(Algorithm):
             copies=False,
         )
         if self.differences is not None:
-            children = some_by_differences(random.fold(key_breed, 2), children, x, state.bounds, self.differences)
+            key_differ = random.fold(key_breed, 2)
+            children, _ = some_by_differences(key_differ, children, x, state.bounds, self.differences)
         return SMSEMOAState(children[: self.population], parents, state.bounds)

@@ -44,11 +44,27 @@ def breed(
     return polynomial_mutation(key_mutate, crossed, bounds, mutation_index, rate, same)
 
 
-def some_by_differences(key: Array, children: Array, x: Array, bounds: Bounds, share: Any) -> Array:
-    """The children (n, d), a share of them replaced by their parents x (n, d) moved by differences of others."""
+def some_by_differences(key: Array, children: Array, x: Array, bounds: Bounds, share: Any) -> tuple[Array, Array]:
+    """The children (n, d), a share of them replaced by their parents x (n, d) moved by differences of others.
+
+    And which they are, (n,) bool.
+    """
     key_which, key_move = random.split(key)
     moved = stored(add_difference(key_move, stored(x), bounds))
-    return jnp.where(random.bernoulli(key_which, share, (x.shape[0], 1)), moved, children)
+    which = random.bernoulli(key_which, share, (x.shape[0], 1))
+    return jnp.where(which, moved, children), which[:, 0]
+
+
+def share_by_survival(share: Array, moved: Array, stays: Array) -> Array:
+    """The share of children to make by differences next, as they survive more or less often than the others.
+
+    share: of late. moved, stays: (n,) bool, which children of this generation were made so, and which survived.
+    A tenth of the way to the fourth power of the two chances beside each other; the power makes a difference of chances
+    count. Neither kind is given up.
+    """
+    chances = [(jnp.sum(stays & made) + 1) / (jnp.sum(made) + 2) for made in (moved, ~moved)]
+    ours, others = (chance.astype(share.dtype) ** 4 for chance in chances)
+    return jnp.clip(share + (ours / (ours + others) - share) / 10, 0.05, 0.95)
 
 
 def check_variation(crossover_rate: Any, crossover_index: Any, mutation_rate: Any, mutation_index: Any) -> None:

@@ -89,7 +89,9 @@ function scatter(figure, spec) {
     if (truth) round(svg, truth[0].map((_, i) => where(...truth.map((t) => t[i]))), solid ? 2 : 3, "var(--soft)", solid ? "opacity: 0.55" : "opacity: 0.8");
     const size = n > 1500 ? 4.5 : n > 300 ? 6 : 7.5;
     chart.legend.replaceChildren();
-    paintPoints(chart, drawn, table, use.colour, size);
+    const off = drawn.filter((p, i) => p && !kept(spec.table, i));
+    round(svg, off, size, "var(--line)", "opacity: 0.6");
+    paintPoints(chart, drawn.map((p, i) => (kept(spec.table, i) ? p : null)), table, use.colour, size);
     paintMarks(chart, drawn, truth !== null);
     marks = put(svg, "g");
     chart.tip.hidden = true;
@@ -116,7 +118,7 @@ function scatter(figure, spec) {
   addEventListener("pointercancel", () => { held = null; });
   const nearest = ([px, py]) => {
     let best = -1, least = NEAR * NEAR;
-    drawn.forEach((p, i) => { if (p) { const far = (p[0] - px) ** 2 + (p[1] - py) ** 2; if (far < least) { least = far; best = i; } } });
+    drawn.forEach((p, i) => { if (p && kept(spec.table, i)) { const far = (p[0] - px) ** 2 + (p[1] - py) ** 2; if (far < least) { least = far; best = i; } } });
     return best;
   };
   const ring = (row) => {
@@ -145,6 +147,7 @@ function scatter(figure, spec) {
     });
   };
   (pickers[spec.table] ||= []).push((row, from) => { if (from !== chart) ring(row); });
+  brushOf(spec.table).told.push(() => chart.draw());
   if (spec.marks.length) recipe((spec.marks.find((mark) => mark.kind === "knee") || spec.marks[0]).row);
   chart.draw();
 }
