@@ -196,7 +196,7 @@ def main() -> None:
     every = games()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("games", nargs="*", default=list(every), help=", ".join(every))
-    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--runs", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--generations", type=int, help="of x; default: minimax's own")
     parser.add_argument("--no-polish", action="store_true", help="without gradients, as it was before they were used")

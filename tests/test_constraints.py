@@ -434,7 +434,7 @@ def test_few_evaluations_get_a_smaller_population():
 
     def population(**options):
         found = gx.minimize(gx.problems.get("g06"), polish=False, tolerance=0, **options)
-        return found.settings["hyperparameters"]["population"]
+        return len(found.population)
 
     assert population(max_evaluations=200) == population(algorithm="epsilon_de", max_evaluations=200) == 8
     assert population(generations=2, max_evaluations=10**6) == 64

@@ -117,6 +117,19 @@ def test_near_answers_of_constrained_problems_come_to_nine_digits(name):
     assert np.all((out.x >= box.lower) & (out.x <= box.upper))
 
 
+def test_quadratic_models_come_to_the_answer_from_anywhere():
+    problem = gx.problems.get("g10")
+    box = problem.bounds
+    out = refined(problem, box.lower + box.span * np.random.default_rng(0).random((4, problem.dim)))
+    assert np.all(out.violation == 0) and np.all(abs(out.value / problem.optimum - 1) <= 1e-9)
+
+
+def test_a_search_under_constraints_leaves_evaluations_for_the_polish():
+    few = {"max_evaluations": 2000, "algorithm": gx.EpsilonDE(population=20), "tolerance": 0}
+    result, plain = (gx.minimize(gx.problems.get("g06"), polish=polish, **few) for polish in ("auto", False))
+    assert plain.nit == 100 and result.nit == 95 and result.nfev <= 2000 and result.fun < plain.fun
+
+
 def test_constraints_bind_in_the_end_and_feasible_stays_feasible():
     problem = gx.problems.get("g06")
     plain = gx.minimize(problem, generations=60, runs=3, polish=False)
