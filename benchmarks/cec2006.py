@@ -49,7 +49,8 @@ def solve(
     error = res.runs.fun - problem.optimum
     history = res.runs.history
     reached = (history.best - problem.optimum <= CLOSE) & (history.violation <= 0)
-    first = history.nfev[np.argmax(reached, axis=1)][reached.any(axis=1)]
+    counts = np.broadcast_to(history.nfev, reached.shape)  # of every run, or for all of them
+    first = np.take_along_axis(counts, np.argmax(reached, axis=1)[:, None], axis=1)[reached.any(axis=1)]
     return {
         "problem": name,
         "d": problem.dim,

@@ -1,9 +1,10 @@
-"""Time DE, FEP, ensembles of the GA and CDE on an accelerator: `python benchmarks/gpu.py [--engine both]`.
+"""Time algorithms on an accelerator, by either engine: `python benchmarks/gpu.py [--engine both]`.
 
 DE and FEP (Rastrigin in 32 variables, float32): each size is run twice with the same shapes; the second run is timed,
 from the call of `minimize` to its Result, so that everything a user waits for is in it, divided by the number of
 generations. The GA (Ackley in 2 variables, float32) and CDE (g07, float64, 200 cycles of 20 + 20 generations):
 milliseconds of an ensemble, from call to Result, in the engine, and waiting for the device, the best of several calls.
+Fronts (ZDT1, float32; "best" is the hypervolume) and mixed variables (float64): as DE, 200 generations.
 "kernel" is the time of the fused kernels alone, by the device's own clock. "differs" compares the mean value over the
 population in the first generations with those of the other engine, relative to it.
 """
@@ -32,6 +33,19 @@ GA_SIZES = (
 )
 SIZES = {50: 20_000, 1_000: 20_000, 10_000: 10_000, 100_000: 4_000, 1_000_000: 500}
 CDE_RUNS = (1, 20, 1_000)
+FRONTS = (
+    (gx.NSGA2, 100, 1),
+    (gx.NSGA2, 1024, 1),
+    (gx.NSGA2, 4096, 1),
+    (gx.NSGA2, 100, 100),
+    (gx.MOEAD, 100, 1),
+    (gx.MOEAD, 1024, 1),
+    (gx.MOEAD, 100, 100),
+    (gx.NPGA, 1024, 1),
+    (gx.SMSEMOA, 100, 1),
+    (gx.SMSEMOA, 100, 100),
+)
+MIXED = (("gear_train", 1), ("gear_train", 100), ("pressure_vessel", 1), ("pressure_vessel", 100))
 FIRST = 5  # generations that are compared; later ones differ by rounding that has grown
 
 
@@ -51,15 +65,16 @@ def timed(engine: str, times: int, **options: Any) -> dict[str, Any]:
 
     cold = solve()[1]
     best = min((solve() for _ in range(times)), key=lambda all_of: all_of[0])
-    history = cold.history
+    several = None if cold.runs is None else cold.runs.history
+    means = (None if cold.history is None else cold.history.mean) if several is None else several.mean[0]
     return {
         "call": best[0],
         "engine": best[1].timings["run"],
         "device": best[1].timings["device"],
         "kernel": best[2],
         "compile": cold.timings["compile"],
-        "best": cold.fun,
-        "first": None if history is None else np.asarray(history.mean)[:FIRST],
+        "best": cold.fun if np.ndim(cold.fun) == 0 else float(cold.history.hypervolume[-1]),
+        "first": None if means is None else np.asarray(means)[:FIRST],
     }
 
 
@@ -97,8 +112,8 @@ class Table:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the generations, and no million individuals")
-    parser.add_argument("--only", choices=("de", "fep", "ga", "cde"), help="one of the tables")
-    parser.add_argument("--engine", choices=("auto", "fast", "xla", "fused", "both"), default="auto")
+    parser.add_argument("--only", choices=("de", "fep", "ga", "cde", "fronts", "mixed"), help="one of the tables")
+    parser.add_argument("--engine", choices=("auto", "xla", "fused", "both"), default="auto")
     given = parser.parse_args()
     engines = ["xla", "fused"] if given.engine == "both" else [given.engine]
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}")
@@ -125,6 +140,15 @@ def main() -> None:
         table = Table("CDE on g07, runs", engines, generations=False)
         for runs in CDE_RUNS if jax.default_backend() != "cpu" else CDE_RUNS[:2]:
             table.row(str(runs), 2, 4_000, fun=gx.problems.get("g07"), algorithm="cde", runs=runs, history=False)
+    if given.only in (None, "fronts"):
+        table = Table("fronts, runs x population", engines, generations=True)
+        for kind, n, runs in FRONTS:
+            title, zdt1 = f"{kind.__name__} {runs} x {n}", gx.problems.get("zdt1")
+            table.row(title, 2, 200, fun=zdt1, algorithm=kind(population=n), runs=runs, dtype="float32")
+    if given.only in (None, "mixed"):
+        table = Table("mixed variables, runs", engines, generations=True)
+        for name, runs in MIXED:
+            table.row(f"{name} {runs}", 2, 200, fun=gx.problems.get(name), runs=runs, dtype="float64")
 
 
 if __name__ == "__main__":

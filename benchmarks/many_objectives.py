@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--problems", nargs="*", default=list(GENERATIONS))
     parser.add_argument("--objectives", nargs="*", type=int, default=[3, 5, 8])
     parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--nsga2", action="store_true", help="NSGA-II, too")
+    parser.add_argument("--nsga2", action="store_true", help="NSGA-II instead")
     parser.add_argument("--hypervolume", action="store_true", help="of three objectives, beside NSGA-II, instead")
     given = parser.parse_args()
     if given.hypervolume:
@@ -100,7 +100,7 @@ def main() -> None:
         for name in given.problems:
             solvers: dict[str, Algorithm] = {label: kind() for label, kind in kinds.items()}
             if given.nsga2:
-                solvers["NSGA2"] = gx.NSGA2(population=-(-len(layers(m, DIVISIONS[m])) // 4) * 4)
+                solvers = {"NSGA2": gx.NSGA2(population=-(-len(layers(m, DIVISIONS[m])) // 4) * 4)}
             for label, solver in solvers.items():
                 began = time.perf_counter()
                 found = 1000 * distances(name, m, solver, given.runs)

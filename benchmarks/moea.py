@@ -4,7 +4,7 @@ Two objectives: ZDT1 in 30 variables; three: DTLZ2 in 12; float32. A loop of 100
 and run; the best of three runs is divided by 100, by the clock and in CPU time, which a busy machine changes less.
 Parts of a generation are timed the same way with --parts. With --peers the algorithms of pygmo and pymoo, those that
 are installed, run the same problems beside ours, in float64 as they do; `taskset -c 0` keeps all of them on one core.
---three has three objectives alone.
+--three has three objectives alone, --only names the methods of ours, as `--only SMSEMOA`, and their like.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from galapax.operators import dominance
 from galapax.operators.directions import filled
 
 SIZES = (100, 1024, 4096, 16384)
+MOST_OF_SMSEMOA = 1024  # individuals; ours measures every cell of a grid of twice as many rows and columns
 
 
 def generations(algorithm: Any, problem: gx.Problem, count: int) -> Callable[[Any], Any]:
@@ -124,6 +125,7 @@ def pymoo_seconds(kind: str, m: int, n: int, count: int) -> float:
     from pymoo.algorithms.moo.moead import MOEAD as PymooMOEAD
     from pymoo.algorithms.moo.nsga2 import NSGA2 as PymooNSGA2
     from pymoo.algorithms.moo.nsga3 import NSGA3 as PymooNSGA3
+    from pymoo.algorithms.moo.sms import SMSEMOA as PymooSMSEMOA
     from pymoo.core.problem import Problem
     from pymoo.optimize import minimize
 
@@ -141,6 +143,7 @@ def pymoo_seconds(kind: str, m: int, n: int, count: int) -> float:
         "NSGA2": lambda: PymooNSGA2(pop_size=n),
         "NSGA3": lambda: PymooNSGA3(ref_dirs=directions, pop_size=n),
         "MOEAD": lambda: PymooMOEAD(directions),
+        "SMSEMOA": lambda: PymooSMSEMOA(pop_size=n),
     }[kind]()
     start = time.process_time()
     minimize(Same(), solver, ("n_gen", count), seed=1)
@@ -158,17 +161,20 @@ def pygmo_seconds(n: int, count: int) -> float:
     return (time.process_time() - start) / count
 
 
-def peers(sizes: list[int], two: bool) -> None:
+def peers(sizes: list[int], two: bool, kinds: list[str]) -> None:
     """The algorithms of other libraries, milliseconds a generation."""
     sizes = [n + -n % 4 for n in sizes if n <= 4096]  # pygmo takes multiples of 4
     rows: dict[str, Callable[[int, int], float]] = {}
-    if two:
+    if two and "NSGA2" in kinds:
         rows |= {"pygmo NSGA2, 2": pygmo_seconds, "pymoo NSGA2, 2": partial(pymoo_seconds, "NSGA2", 2)}
-    rows |= {f"pymoo {kind}, 3": partial(pymoo_seconds, kind, 3) for kind in ("NSGA2", "NSGA3", "MOEAD")}
+    known = ("NSGA2", "NSGA3", "MOEAD", "SMSEMOA")
+    rows |= {f"pymoo {kind}, 3": partial(pymoo_seconds, kind, 3) for kind in known if kind in kinds}
     print(f"{'objectives':>16} " + " ".join(f"{'N=' + str(n):>10}" for n in sizes) + "   CPU ms/generation, float64")
     for name, measure in rows.items():
         try:
-            cells = [f"{measure(n, max(3, 4000 // n)) * 1e3:>10.2f}" for n in sizes]
+            # pymoo's SMS-EMOA takes minutes a generation beyond that
+            timed = {n: measure(n, max(3, 4000 // n)) for n in sizes if "SMSEMOA" not in name or n <= MOST_OF_SMSEMOA}
+            cells = [f"{timed[n] * 1e3:>10.2f}" if n in timed else " " * 10 for n in sizes]
         except ImportError:
             print(f"{name:>16} is not installed")
             continue
@@ -182,19 +188,25 @@ def main() -> None:
     parser.add_argument("--parts", action="store_true", help="also time the parts of a generation")
     parser.add_argument("--peers", action="store_true", help="also time the algorithms of pygmo and pymoo")
     parser.add_argument("--three", action="store_true", help="three objectives alone")
+    parser.add_argument("--only", nargs="+", help="these methods alone")
     arguments = parser.parse_args()
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, float32; ZDT1 or DTLZ2")
     print(f"{'algorithm':>12} {'m':>2} {'N':>7} {'us/generation':>14} {'CPU us':>10} {'compile s':>10}")
     kinds = [] if arguments.three else [(kind, "zdt1", 2) for kind in (SharingMOEA, NSGA2, NPGA)]
     kinds += [(kind, "dtlz2", 3) for kind in (NSGA2, NSGA3, MOEAD, SMSEMOA)]
+    named = arguments.only or [kind.__name__ for kind, _, _ in kinds]
     for algorithm, problem, m in kinds:
+        if algorithm.__name__ not in named:
+            continue
         for n in arguments.sizes:
+            if algorithm is SMSEMOA and n > MOST_OF_SMSEMOA:
+                continue
             run = generations(algorithm(population=n), gx.problems.get(problem), arguments.generations)
             took, cpu, compiling = seconds(run, random.run_keys(0, 0, 1)[0])
             each = [f"{t / arguments.generations * 1e6:.1f}" for t in (took, cpu)]
             print(f"{algorithm.__name__:>12} {m:>2} {n:>7} {each[0]:>14} {each[1]:>10} {compiling:>10.2f}", flush=True)
     if arguments.peers:
-        peers(arguments.sizes, not arguments.three)
+        peers(arguments.sizes, not arguments.three, named)
     if arguments.parts:
         parts(20, tuple(arguments.sizes))
 

@@ -20,6 +20,7 @@ import galapax as gx
 from galapax.cli.app import app
 from galapax.core.stop import Stop
 from galapax.engines import xla
+from galapax.engines.fused import engine as fused
 from galapax.numerics import devices
 from galapax.storage import capsule, checkpoint
 
@@ -58,7 +59,8 @@ def interrupted(file, stops, call, **options):
     """The result of a call that its callback stops at these generations, each time to go on from the file."""
     for number, stop in enumerate(stops):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(xla.Xla, "plan", lambda engine, length, seconds: 4)  # a GPU would look a thousand later
+            for engine in (xla.Xla, fused.Fused):  # a GPU would look a thousand generations later
+                patch.setattr(engine, "plan", lambda engine, length, seconds: 4)
             how = {"checkpoint": file} if not number else {"resume": file}
             result = call(**options, **how, callback=lambda p: p.generation >= stop)  # noqa: B023 (used at once)
         assert result.stop is Stop.CALLBACK

@@ -1,5 +1,6 @@
 """Choosing from a front: by a point to be near, by levels to reach, by answers; what a step to a neighbour costs."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from rich.console import Console
@@ -149,6 +150,20 @@ def test_the_neighbour_is_the_nearest_better_one_and_the_change_what_it_costs():
     assert changes[1, 1].tolist() == [1.0, -3.0] and np.isnan(changes[0, 0]).all()
     turned, other = trade_offs(-values, -1.0, range(4))
     assert (turned == neighbours).all() and other[1, 1].tolist() == [-1.0, 3.0]
+
+
+def test_a_point_that_is_best_in_several_objectives_is_marked_once():
+    front = np.array([[0.0, 0.0, 0.0, 0.0, 9.0], [5.0, 5.0, 5.0, 5.0, 0.0], [1.0, 2.0, 1.0, 1.0, 8.0]])
+    result = gx.minimize(lambda x: jnp.stack([*[x[0]] * 4, -x[0]]), [(0.0, 1.0)], generations=2, progress=False)
+    result.update(F=front, X=np.zeros((3, 1)))
+    heads, values, _ = tables.front_rows(result)
+    assert heads == ["least f1, f2 and 2 more", "least f5", "knee"]
+    assert values[1] == ["f2", "", "0", "5", "2"]
+    _, steps = tables.step_rows(result)
+    # from the second point the third is the nearest better one in all of the first four
+    assert [row[1:] for row in steps if row[0].startswith("least f5")] == [
+        ["better f1, f2 and 2 more", "-4", "-3", "-4", "-4", "+8"]
+    ]
 
 
 def test_the_command_line_asks_and_keeps_what_was_chosen(tmp_path):

@@ -504,7 +504,8 @@ def test_history_best_is_the_running_minimum_of_everything_evaluated(name):
     assert np.all(np.diff(res.history.best) <= 0)
     assert res.fun == running[-1] and bowl_in_numpy(res.x) == running[-1]
     compiled = solve(name, seed=3)
-    np.testing.assert_allclose(compiled.history.best, running, rtol=ROUNDING)
+    # one kernel of a GPU draws normal numbers to seven digits, as XLA does, but not to the same last one
+    np.testing.assert_allclose(compiled.history.best, running, rtol=ROUNDING if devices.on_cpu() else 1e-5)
     assert np.all(np.diff(compiled.history.best) <= 0)
 
 

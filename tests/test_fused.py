@@ -5,6 +5,7 @@ What is generated for a GPU and for the host is the same text but for a few macr
 """
 
 import re
+from functools import wraps
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import galapax as gx
-from galapax.engines.fused import cuda, engine, host, program
+from galapax.engines.fused import cuda, engine, host, kernel, program
 from galapax.engines.fused.graph import NotFusible
-from galapax.numerics import devices, random
+from galapax.numerics import cache, devices, random
 
 needs_cc = pytest.mark.skipif(
     host.compiler() is None or not devices.on_cpu(), reason="needs a C compiler and JAX on a CPU"
@@ -290,8 +291,9 @@ WHOLE_RUNS = [
     ("lsrtde", "ackley", "float64"),
     ("lshade", "rastrigin", "float64"),
     ("jso", "g07", "float64"),
+    *((name, problem, "float64") for name in ("epsilon_de", "ga") for problem in ("gear_train", "pressure_vessel")),
 ]
-QUICK = {("fep", "rastrigin", "float32")}
+QUICK = {("fep", "rastrigin", "float32"), ("ga", "gear_train", "float64")}
 
 
 @needs_cc
@@ -309,6 +311,18 @@ def test_every_algorithm_makes_the_run_that_xla_makes(name, problem, dtype):
     np.testing.assert_allclose(native.runs.x, xla.runs.x, rtol=close, atol=close * scale)
     np.testing.assert_allclose(native.runs.history.best, xla.runs.history.best, rtol=close, atol=1e-6)
     np.testing.assert_allclose(native.runs.history.mean, xla.runs.history.mean, rtol=close, atol=1e-6)
+
+
+@needs_cc
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", CLOSE)
+@pytest.mark.parametrize("name", ["nsga2", "moead", "sms_emoa"])
+def test_a_front_is_the_one_that_xla_finds(name, dtype):
+    options = {"algorithm": gx.ALGORITHMS[name](population=24), "fun": gx.problems.get("zdt1"), "dtype": dtype}
+    xla, native = (run(e, population=None, **options, generations=7, runs=2) for e in ("xla", "native"))
+    close = 2e-3 if dtype == "float32" else 1e-5
+    np.testing.assert_allclose(native.population, xla.population, rtol=close, atol=close)
+    np.testing.assert_allclose(native.runs.history.hypervolume, xla.runs.history.hypervolume, rtol=close)
 
 
 def rounds(step):
@@ -421,7 +435,7 @@ def test_fused_says_why_it_cannot_be():
 
 
 def test_an_engine_that_does_not_exist_is_refused():
-    with pytest.raises(gx.InputError, match="engine must be one of 'auto', 'fast', 'xla', 'fused'"):
+    with pytest.raises(gx.InputError, match="engine must be one of 'auto', 'xla', 'fused'"):
         run("warp")
 
 
@@ -438,9 +452,41 @@ def test_islands_are_not_fused():
 @needs_cc
 def test_a_primitive_without_a_rule_is_named_to_the_user():
     with pytest.raises(
-        gx.InputError, match=r'engine="native" cannot make this run: the primitive fft.*engine="fast" or "auto" can'
+        gx.InputError, match=r'engine="native" cannot make this run: the primitive fft.*engine="auto" can'
     ):
         run("native", fun=lambda x: jnp.abs(jnp.fft.fft(x))[0])
+
+
+@needs_cc
+@pytest.mark.parametrize(
+    "fun", [lambda x: jnp.sum(x**2), lambda x: jnp.abs(jnp.fft.fft(x))[0]], ids=["made", "refused"]
+)
+def test_another_process_finds_the_text_or_why_there_is_none(monkeypatch, tmp_path, fun):
+    made, written = [], kernel._written
+    monkeypatch.setattr(cache, "_chosen", tmp_path)
+    monkeypatch.setattr(kernel, "_written", wraps(written)(lambda *given: made.append(1) or written(*given)))
+    answers = []
+    for _ in range(2):
+        engine._known.clear()  # as in a process that begins
+        try:
+            answers.append(run("native", fun=fun).x.tobytes())
+        except gx.InputError as error:
+            answers.append(str(error))
+    assert made == [1] and answers[0] == answers[1]
+
+
+@needs_cc
+def test_the_seconds_of_its_compiler_are_counted_once():
+    told = []
+    result = run("native", fun=lambda x: jnp.sum((x - 0.123) ** 2), callback=told.append)
+    assert 0 < told[-1].overhead < told[-1].seconds and result.timings["run"] > 0
+
+
+@needs_cc
+def test_a_formula_with_a_random_key_is_refused_in_words():
+    key = jax.random.key(1)
+    with pytest.raises(gx.InputError, match=r'engine="native" cannot make this run: .*engine="auto" can'):
+        run("native", fun=lambda x: jnp.sum(x**2) + jax.random.normal(key))
 
 
 def on_a_gpu():

@@ -64,14 +64,14 @@ def test_threads_that_race_would_show(algorithm, population):
     np.testing.assert_array_equal(first.x, second.x)
 
 
-def test_fast_takes_the_kernel():
-    fast, fused = run("fast"), run("fused")
-    assert fast.engine == "fused: one kernel is faster"
-    np.testing.assert_array_equal(fast.x, fused.x)
+def test_the_default_takes_the_kernel():
+    auto, fused = run("auto"), run("fused")
+    assert auto.engine == "fused: one kernel is faster"
+    np.testing.assert_array_equal(auto.x, fused.x)
 
 
 def test_a_run_of_an_ensemble_made_again_is_the_same():
-    for engine in ("fast", "fused"):
+    for engine in ("auto", "fused"):
         several = run(engine, runs=700)
         again = several.run(13)
         np.testing.assert_array_equal(again.x, several.runs.x[13])
@@ -80,7 +80,7 @@ def test_a_run_of_an_ensemble_made_again_is_the_same():
 
 def test_the_default_search_is_made_by_kernels():
     """CMA-ES that restarts, and L-SHADE between."""
-    found = gx.minimize(bowl, [(-1.0, 2.0), (-3.0, 1.0), (-2.0, 2.0)], engine="fast", max_evaluations=3000, seed=1)
+    found = gx.minimize(bowl, [(-1.0, 2.0), (-3.0, 1.0), (-2.0, 2.0)], max_evaluations=3000, seed=1)
     assert found.engine == "fused: one kernel is faster"
     assert found.fun < 1e-6
 

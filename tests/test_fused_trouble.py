@@ -1,9 +1,12 @@
-"""Where a fused kernel cannot be made the reason is said, and engine="fast" makes the run with XLA.
+"""Where a fused kernel cannot be made the reason is said, and the default makes the run with XLA.
 
 The machine that lacks something is pretended: what is asked of it answers as it would there.
 """
 
 import ctypes
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import jax
@@ -43,8 +46,8 @@ class Driver:
         return lambda *arguments: 0
 
 
-def machine(monkeypatch, driver=None, nvrtc=True):
-    """A machine with a GPU, and these libraries."""
+def machine(monkeypatch, driver=None, nvrtc=True, gpus=1):
+    """A machine with GPUs, and these libraries."""
 
     def load(name):
         if "nvrtc" in name and nvrtc:
@@ -55,6 +58,7 @@ def machine(monkeypatch, driver=None, nvrtc=True):
 
     here = SimpleNamespace(platform="gpu", device_kind="a GPU", local_hardware_id=0)
     monkeypatch.setattr(cuda, "devices", SimpleNamespace(device=lambda: here))
+    monkeypatch.setattr(engines, "devices", SimpleNamespace(platform=lambda: "gpu", several=lambda: [here] * gpus))
     monkeypatch.setattr(cuda.sys, "platform", "linux")
     monkeypatch.setattr(ctypes, "CDLL", load)
     cuda._nvrtc.cache_clear()
@@ -86,7 +90,7 @@ def test_what_a_machine_lacks_is_said_and_xla_makes_the_run(name, monkeypatch):
     with pytest.raises(gx.InputError) as refused:
         run("fused")
     assert reason in str(refused.value)
-    found = run("fast")
+    found = run("auto")
     assert found.engine == f"xla: {reason}"
     np.testing.assert_array_equal(found.x, plain.x)
 
@@ -106,30 +110,61 @@ def test_an_objective_that_calls_the_host(monkeypatch):
     with pytest.raises(gx.InputError, match='engine="native" cannot make this run: the primitive pure_callback'):
         run("native", called, blackbox=False, dtype="float32")
     machine(monkeypatch, Driver(major=9, minor=0, shared=227 * 1024, processors=132))
-    found = run("fast", called, blackbox=False, dtype="float32")
+    found = run("auto", called, blackbox=False, dtype="float32")
     assert found.engine == "xla: the primitive pure_callback"
 
 
 def test_a_large_population_is_not_worth_one_kernel(monkeypatch):
+    machine(monkeypatch)
     monkeypatch.setattr(engines, "PAYS", 15)  # less than 8 individuals of 2 variables
-    assert run("fast").engine == "xla: for 16 numbers a generation one kernel is no faster"
+    assert run("auto").engine == "xla: for 16 numbers a generation one kernel is no faster"
 
 
-def test_fast_takes_the_kernel_where_it_can(monkeypatch):
+def test_the_default_takes_the_kernel_where_it_can(monkeypatch):
     """The kernel itself is compiled where there is a GPU: tests/test_fused_gpu.py."""
     asked = []
+    machine(monkeypatch)
     monkeypatch.setattr(engines, "_fusible", lambda task, engine, clock: asked.append(engine))
     monkeypatch.setattr(engines, "_kernel", lambda *about: None)
     task = SimpleNamespace(
-        engine="fast", blackbox=False, spread=0, islands=None, population=8, problem=SimpleNamespace(dim=2)
+        engine="auto",
+        blackbox=False,
+        spread=0,
+        islands=None,
+        population=8,
+        total=1,
+        problem=SimpleNamespace(dim=2),
+        solvers=[gx.DE()],
     )
     assert str(engines.choice(task, None)) == "fused: one kernel is faster"
     assert asked == ["fused"]
 
 
-def test_fast_calls_black_boxes_and_lets_islands_exchange():
-    assert run("fast", lambda x: float(np.sum(x)), blackbox=True).engine.startswith("host: ")
-    assert run("fast", islands=2).engine == "xla: islands exchange individuals"
+def test_black_boxes_are_called_and_islands_exchange(monkeypatch):
+    machine(monkeypatch)
+    assert run("auto", lambda x: float(np.sum(x)), blackbox=True).engine.startswith("host: ")
+    assert run("auto", islands=2).engine == "xla: islands exchange individuals"
+
+
+def test_a_front_is_left_to_xla(monkeypatch):
+    machine(monkeypatch)
+    found = gx.minimize(lambda x: jnp.stack([x[0] ** 2, (x[0] - 1) ** 2]), [(-1, 2)], "nsga2", generations=2)
+    assert found.engine == "xla: a front is ranked faster by many kernels"
+
+
+def test_several_gpus_share_the_runs(monkeypatch):
+    machine(monkeypatch, gpus=2)
+    assert run("auto", runs=3).engine == "xla: 2 devices share the runs"
+
+
+def test_on_a_cpu_the_compiler_of_kernels_is_not_even_imported():
+    text = (
+        "import sys, galapax as gx; r = gx.minimize(lambda x: (x**2).sum(), [(-1, 1)], 'de', generations=2);"
+        "print(r.engine, 'galapax.engines.fused' in sys.modules)"
+    )
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+    out = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True, env=environment)
+    assert out.stdout.strip() == "xla: runs on the CPU False"
 
 
 def test_no_compiler_no_native_engine(monkeypatch):

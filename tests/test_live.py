@@ -775,3 +775,14 @@ def test_a_run_that_is_over_is_played_again_on_its_page(visit):
     until(lambda: page.inner_text("#state") == "running" and generation(page) < 30)
     page.click("#stop")
     until(lambda: "Replay of a finished run." in page.inner_text("#note"))
+
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_a_long_run_is_not_cut_into_ever_so_many_chunks(monkeypatch, on_cpu):
+    monkeypatch.setattr(session.devices, "on_cpu", lambda: on_cpu)
+    made, lengths = 0, []
+    while made < 500_000:
+        lengths.append(session._next_chunk(made))
+        made += lengths[-1]
+    assert len(lengths) < 100 and lengths[0] <= 100
+    assert on_cpu or {n % 100 for n in lengths} == {0}  # of 100s and 500s, for which there are programs

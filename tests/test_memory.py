@@ -166,7 +166,7 @@ def test_a_slice_on_an_accelerator_is_halved(monkeypatch):
 
     monkeypatch.setattr(Xla, "advance", limited)
     with pytest.warns(UserWarning, match="Not enough memory: continuing with 3 runs at once"):
-        result = gx.minimize(bowl, BOX, "de", **options)
+        result = gx.minimize(bowl, BOX, "de", engine="xla", **options)
     assert tried[:3] == [12, 6, 3] and len(result.runs) == 12
 
 
@@ -203,7 +203,7 @@ def test_a_checkpoint_goes_on_in_slices_as_wide_as_they_were(monkeypatch, tmp_pa
 def test_a_single_slice_that_does_not_fit_is_told_with_numbers(monkeypatch):
     Small(monkeypatch, 0)
     with pytest.raises(gx.InputError, match=r"does not fit into the .* GiB that are free on the .*use a smaller"):
-        gx.minimize(bowl, BOX, "de", generations=5)
+        gx.minimize(bowl, BOX, "de", generations=5, engine="xla")
 
 
 def exhausted(*given):
@@ -220,7 +220,7 @@ def test_what_cannot_be_split_says_with_numbers_what_to_reduce(monkeypatch, tmp_
             gx.minimize(lambda x: float(x @ x), BOX, "de", **called)
 
     def call(**options):
-        return gx.minimize(bowl, BOX, "de", runs=3, **LITTLE | {"generations": 9}, **options)
+        return gx.minimize(bowl, BOX, "de", runs=3, engine="xla", **LITTLE | {"generations": 9}, **options)
 
     monkeypatch.setattr(Xla, "plan", lambda engine, length, seconds: 4)
     call(checkpoint=tmp_path / "a", callback=lambda p: p.generation >= 4)

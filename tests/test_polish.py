@@ -1,5 +1,7 @@
 """The polish: the best of each run refined by its gradient."""
 
+import threading
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,7 @@ import galapax as gx
 from galapax.core.problem import Bounds
 from galapax.engines import programs, refine
 from galapax.evaluation.formulas import trace
+from galapax.numerics import devices
 from galapax.operators import quasi_newton
 from galapax.results.result import all_runs
 from galapax.running import polish
@@ -257,3 +260,27 @@ def test_formulas_of_smooth_operations_are_differentiable_indeed():
         gx.Problem(lambda x: jax.lax.while_loop(lambda v: v < 3, lambda v: v + 1, x[0]), [(0.0, 1.0)]), "float32"
     )
     assert not loop.formulas.primitives <= polish.SMOOTH
+
+
+def test_its_program_is_made_while_the_generations_are(monkeypatch):
+    """By another thread, once: the polish finds it there."""
+    made, finished = [], threading.Event()
+    compiled = programs._compiled
+
+    def noted(function, *rest):
+        made.append((function.__name__, threading.current_thread().name))
+        try:
+            return compiled(function, *rest)
+        finally:
+            if function.__name__ == "refine":
+                finished.set()
+
+    monkeypatch.setattr(programs, "AHEAD", True)
+    monkeypatch.setattr(programs, "_compiled", noted)
+    monkeypatch.setattr(devices, "cores", lambda: 2)
+    result = gx.minimize(lambda x: jnp.sum((x - 0.7531) ** 4), BOX, "de", generations=5, tolerance=0)
+    assert "1 of 1 runs refined" in result.polish and finished.is_set()
+    assert [thread for name, thread in made if name == "refine"] == ["galapax ahead"]
+    made.clear()
+    gx.minimize(lambda x: jnp.sum(jnp.cosh(x)), BOX, "de", generations=5, target=1e-30)  # may never need it
+    assert "galapax ahead" not in [thread for _, thread in made]

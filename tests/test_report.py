@@ -499,6 +499,7 @@ def test_on_paper_no_column_is_lost(browser, tmp_path):
         page.set_viewport_size({"width": 700, "height": 1000})
         page.emulate_media(media="print")
         blocks = page.locator("[data-table=front] .paper table")
+        blocks.first.wait_for(state="attached")  # made when the page hears that it is printed
         shown = [text for block in blocks.all() for text in block.locator("th").all_inner_texts()]
         assert blocks.count() == 3 and [text for text in shown if text != "no."] == ["f1", "f2", *names]
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1")

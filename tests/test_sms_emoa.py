@@ -12,7 +12,7 @@ from galapax.core.algorithm import Budget
 from galapax.core.evaluation import Evaluation, Shape
 from galapax.measures import indicators
 from galapax.numerics import devices, random
-from galapax.operators import contributions
+from galapax.operators import cells, contributions
 
 CORNER = 1.3
 TWO_AND_THREE = pytest.mark.parametrize("m", [2, 3])
@@ -40,7 +40,8 @@ def alone(points, rows):
 def form(request, monkeypatch):
     """Both forms of the same work, the one for a GPU in several tiles."""
     monkeypatch.setattr(devices, "on_cpu", lambda: request.param == "turns")
-    monkeypatch.setattr(contributions, "CELLS_AT_ONCE", 8 * 30)
+    monkeypatch.setattr(cells, "block_for", lambda n: 2)
+    monkeypatch.setattr(cells, "CELLS_AT_ONCE", 8 * 30)
     return request.param
 
 

@@ -54,7 +54,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_another_process_finds_every_program_and_gets_the_same_answer(tmp_path):
     """The default: CMA-ES, which calls LAPACK, restarts and a polish. Another number in the formula is data."""
-    call = {"generations": 60}
+    call = {"generations": 60, "engine": "xla"}
     first, second = fresh(tmp_path, valley(0.5), call), fresh(tmp_path, valley(0.5), call)
     assert first[1] == first[0] > 2 and second[0] == first[0] and second[1] == 0
     assert second[2] == first[2]
@@ -67,7 +67,7 @@ def test_another_process_finds_every_program_and_gets_the_same_answer(tmp_path):
 @pytest.mark.parametrize("algorithm", sorted(gx.ALGORITHMS))
 def test_programs_of_every_algorithm_work_from_disk(tmp_path, algorithm):
     name = "zdt1" if gx.ALGORITHMS[algorithm].several_objectives else "g06" if algorithm == "cde" else "ackley"
-    call = {"algorithm": algorithm, "generations": 30, "runs": 3}
+    call = {"algorithm": algorithm, "generations": 30, "runs": 3, "engine": "xla"}
     first, second = (fresh(tmp_path, f"gx.problems.get({name!r})", call) for _ in range(2))
     assert first[1] == first[0] > 2 and (second[0], second[1]) == (first[0], 0)
     assert second[2] == first[2]
@@ -93,7 +93,7 @@ def names(folder, monkeypatch):
             if function is Search.begun:
                 raise Enough
 
-        given = {"algorithm": "de", "generations": 2, "population": 8} | call
+        given = {"algorithm": "de", "generations": 2, "population": 8, "engine": "xla"} | call
         named = stored.name_of
         programs.clear()
         with monkeypatch.context() as patch:

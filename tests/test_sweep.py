@@ -146,11 +146,12 @@ def test_a_black_box_is_swept_in_one_go():
         recording, BOX, gx.GA(population=N), fr=FR, sigma=SIGMA[:1], blackbox=True, vectorized=True, **ASKED
     )  # fmt: skip
     assert seen == [(len(FR) * R * N, 3)] * GENERATIONS
+    close = ROUNDING if devices.on_cpu() else 1e-5  # the last digit of a GPU kernel's normal numbers
     for fr in FR:
         ours, compiled = study.cell(fr=fr, sigma=SIGMA[0]), grid().cell(fr=fr, sigma=SIGMA[0])
-        np.testing.assert_allclose(ours.runs.fun, compiled.runs.fun, rtol=ROUNDING)
-        np.testing.assert_allclose(ours.population, compiled.population, rtol=ROUNDING)
-        np.testing.assert_allclose(ours.runs.history.mean, compiled.runs.history.mean, rtol=ROUNDING)
+        np.testing.assert_allclose(ours.runs.fun, compiled.runs.fun, rtol=close)
+        np.testing.assert_allclose(ours.population, compiled.population, rtol=close)
+        np.testing.assert_allclose(ours.runs.history.mean, compiled.runs.history.mean, rtol=close)
 
 
 def test_maximize_keeps_the_signs():
@@ -244,8 +245,7 @@ def test_a_grid_is_one_program_and_other_values_compile_nothing():
 
     with compilations() as compiled:
         gx.sweep(unlike_any_other, BOX, gx.GA(population=N), fr=FR, sigma=SIGMA, **ASKED)
-    lengths = 1 if devices.on_cpu() else 2  # of chunks: 12 generations are 10, 1 and 1 on a GPU
-    assert sum("_chunk" in name for name in compiled) == lengths
+    assert sum("_chunk" in name for name in compiled) == 1
     with compilations() as compiled:
         gx.sweep(unlike_any_other, BOX, gx.GA(population=N), fr=[0.7, 0.9], sigma=[0.1, 0.3, 0.5], **ASKED)
     assert compiled == []

@@ -94,7 +94,7 @@ def test_how_many_is_asked_for_set_or_the_cores(monkeypatch):
     seen = []
     monkeypatch.setattr(xla, "on_threads", lambda count, work, items: seen.append(count) or [work(i) for i in items])
     monkeypatch.setattr(devices, "cores", lambda: 5)
-    few = {"generations": 2, "runs": 2, "population": 4, "algorithm": "de"}
+    few = {"generations": 2, "runs": 2, "population": 4, "algorithm": "de", "engine": "xla"}
     gx.minimize(bumpy, BOX, **few)
     monkeypatch.setenv("GALAPAX_THREADS", "3")
     gx.minimize(bumpy, BOX, **few)
@@ -142,7 +142,7 @@ def test_cores_are_those_that_control_groups_allow(tmp_path, files, groups, expe
 def test_many_slices_make_long_calls():
     """What calling a slice takes must not weigh: with few generations in a chunk it would."""
     engine = xla.Xla.__new__(xla.Xla)
-    engine.on_cpu, engine.rows, engine.slices, engine.threads = True, 1000, 250, 1
+    engine.on_cpu, engine.rows, engine.slices, engine.threads, engine.known = True, 1000, 250, 1, None
     assert engine.plan(0, 0.0) == 1
     assert engine.plan(10, 0.1) == 50  # half a second, although 250 calls of 8 ms would take two
     engine.threads = 16

@@ -35,7 +35,7 @@ from galapax.running.observers import Progress, observers
 from galapax.running.solve import solve
 from galapax.running.task import Task, assembled, check_outside
 
-SHORT, LONG = 400, 4000  # generations, with the polish and without
+SHORT, LONG = 200, 4000  # generations, with the polish and without
 SCENARIO_GENERATIONS = 4000
 MEMORY = 50  # worst y of earlier cycles that x goes on to be judged by
 

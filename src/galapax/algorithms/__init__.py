@@ -141,5 +141,11 @@ def settings_of(algorithm: Algorithm) -> dict[str, Any]:
     """Its hyper-parameters as plain values: numbers, and functions by name."""
     algorithm = unwrapped(algorithm)
     values = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithm)}  # type: ignore[arg-type]
-    own = {name: v for name, v in values.items() if v is not None and not isinstance(v, Shared | Payoff | Constants)}
+    # a number is told from a Payoff, which is whatever has its methods, in a hundredth of the time
+    plain = (int, float, str, np.ndarray)
+    own = {
+        name: v
+        for name, v in values.items()
+        if isinstance(v, plain) or (v is not None and not isinstance(v, Shared | Payoff | Constants))
+    }
     return {name: v.__name__ if callable(v) else np.asarray(v).tolist() for name, v in own.items()}

@@ -11,6 +11,8 @@ Differs from the paper:
   at equal levels chance decides. That is the same distribution, by one sort.
 - Values below 1e-3 that count as 0 in the search for extreme points, and the extreme points themselves, are in units
   of the range found so far and not absolute, so that units of the objectives do not matter.
+- With constraints everybody takes part in two tournaments: of equals a quarter is left without children, and not 37 %
+  as with opponents drawn by chance, with whom the median run on MW8 ends with less of the hypervolume.
 - A copy of another individual loses to everybody else, and a child that crossover left as it was mutates in one gene.
 """
 
@@ -36,7 +38,8 @@ from galapax.operators.duplicates import copies_fail
 from galapax.operators.niching import Frame, first_frame, nearest_line, next_frame, normalised, survivors
 from galapax.operators.reductions import rows_by
 from galapax.operators.sampling import uniform_in
-from galapax.operators.selection import binary_tournament, feasible, join, take, take_from_both
+from galapax.operators.selection import feasible, join, take, take_from_both
+from galapax.operators.tournaments import least_of_two
 from galapax.operators.variation import breed, check_variation, even
 
 
@@ -136,6 +139,6 @@ class NSGA3(Algorithm):
         """Who breeds: everybody once, in random order; with constraints the winners of tournaments by violation."""
         count = even(self.population)
         if parents.violation is not None:
-            return stored(binary_tournament(key, parents.violation, jnp.zeros_like(parents.violation), count))
+            return stored(least_of_two(key, parents.violation, count))
         order = rows_by(random.bits(key, (self.population,)))
         return stored(jnp.concatenate([order, order[: count - self.population]]))

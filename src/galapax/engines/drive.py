@@ -21,7 +21,7 @@ from galapax.core.evaluation import Population
 from galapax.core.record import Columns
 from galapax.core.stop import RUNNING, Stop
 from galapax.engines.glimpse import Glance
-from galapax.engines.histories import Chunk, chunks_of, fetched, joined
+from galapax.engines.histories import Chunk, Kept, fetched, joined, stays, trimmed
 from galapax.engines.interrupts import Interrupts
 from galapax.engines.journal import Done, Journal, Standing, arrays_of
 from galapax.engines.outcome import Outcome, Track, outcome
@@ -59,8 +59,11 @@ class Slice:
     @property
     def relative(self) -> np.ndarray:
         """The cells of its runs, from 0; -1 for those that are not wanted."""
-        chosen = np.full(len(self.cells), -1, np.int32)
-        chosen[self.wanted] = self.cells[self.wanted] - self.cells[0]
+        cells = (self.cells - self.cells[0]).astype(np.int32)
+        if len(self.wanted) == len(cells):
+            return cells
+        chosen = np.full(len(cells), -1, np.int32)
+        chosen[self.wanted] = cells[self.wanted]
         return chosen
 
     @property
@@ -83,6 +86,9 @@ class Engine(Protocol):
 
     def restore(self, parts: list[Slice], carries: list[list[np.ndarray]]) -> None:
         """Set their carries to those that were kept, see engines/journal.py."""
+
+    def pace(self, parts: list[Slice]) -> tuple[int, float]:
+        """Generations of a chunk, and the seconds that it took, where the same program has run before; else (0, 0)."""
 
     def plan(self, length: int, seconds: float) -> int:
         """How many generations the next chunk has, from those of the last one and the seconds that it took."""
@@ -122,6 +128,7 @@ class Watch:
     deadline: float | None = None  # by time.perf_counter
     starts: Callable[[int], None] = lambda first_run: None  # told when a batch begins, with its first run's number
     notify: Callable[[int, Track], Stop | None] | None = None  # told (generation, track); an answer stops the run
+    callback: bool = False  # the user's function is told, too: the first time after one generation where one is timed
     snapshots: tuple[int, ...] = ()  # generations after which whole populations are kept
     taken: dict[int, list[Population]] = field(default_factory=dict)  # those kept, (R, n, ...), one per slice
     viewer: Viewer | None = None
@@ -196,9 +203,9 @@ def drive(
     taken: dict[int, list[Population]] = {} if known is None else dict(known.taken)
     track = Track.join([part.known for part in parts])
     track = track if between is None else between.whole(track)
-    length, took, waited = 0, 0.0, 0.0
+    waited, (length, took) = 0.0, (0, 0.0) if watch.callback else engine.pace(parts)
     if made >= limit or bool((track.reason != RUNNING).all()):  # it was over when it was kept
-        return _finished(engine, parts, watch, taken, made, None, waited)
+        return _finished(engine, parts, watch, taken, made, None, waited, None)
     while True:
         at = bisect_right(watch.snapshots, made)  # they are in order
         until = watch.snapshots[at] if at < len(watch.snapshots) else limit
@@ -214,18 +221,14 @@ def drive(
         start = time.perf_counter()
         going = [part for part in parts if (part.known.reason == RUNNING).any()]
         compiled = engine.clock.compile_seconds
-        _advance(engine, going, made + 1, length)
+        left = _advance(engine, parts, going, made + 1, length, keep_history, made + length >= limit)
         before, track = track, Track.join([part.known for part in parts])
         if between is not None:
             track = between.whole(track)
-        took = time.perf_counter() - start
-        waited += took - (engine.clock.compile_seconds - compiled)
+        took = time.perf_counter() - start - (engine.clock.compile_seconds - compiled)
+        waited += took
         made += length
         ended = made >= limit or bool((track.reason != RUNNING).all())
-        if keep_history:
-            earlier = [part.history for part in parts]
-            for part, rows in zip(going, chunks_of([part.latest for part in going], length, earlier), strict=True):
-                part.history.append(rows)
         stopped = _look(watch, made, before, track, parts, ended)
         if between is not None:
             stopped = between.agree(stopped)
@@ -235,7 +238,7 @@ def drive(
             cut = any(part.track.skipped.any() for part in parts)  # by Ctrl-C or the clock, within the generation
             watch.journal.note(watch.pending() if cut else _standing(engine, parts, made, taken))
         if last:
-            return _finished(engine, parts, watch, taken, made, stopped, waited)
+            return _finished(engine, parts, watch, taken, made, stopped, waited, left)
 
 
 def _check_whole(track: Track, limit: int) -> None:
@@ -314,12 +317,13 @@ def _finished(
     made: int,
     stopped: Stop | None,
     waited: float,
+    left: list[Finished] | None,
 ) -> Outcome:
-    """The outcome of a batch that is over."""
+    """The outcome of a batch that is over. left: of its runs, if that has come with the last chunk."""
     # a batch that ends before a snapshot shows its last survivors there, beside others that go on
     _take_snapshots(engine, parts, taken, {g for g in watch.snapshots if g > made})
-    finished = jax.device_get(engine.finish(parts))
-    done = [outcome(part, left) for part, left in zip(parts, finished, strict=True)]
+    left = jax.device_get(engine.finish(parts)) if left is None else left
+    done = [outcome(part, own) for part, own in zip(parts, left, strict=True)]
     _merge(watch.taken, taken)
     total = Outcome.join(done, stopped=stopped, device_seconds=waited)
     if watch.journal is not None and stopped is None:
@@ -333,14 +337,25 @@ def _merge(every: dict[int, list[Population]], own: dict[int, list[Population]])
         every.setdefault(g, []).extend(kept)
 
 
-def _advance(engine: Engine, parts: list[Slice], first: int, count: int) -> None:
-    """A chunk of every slice."""
-    told = jax.device_get(engine.advance(parts, first, count))  # waits for the device
-    ends = np.cumsum([len(part.cells) for part in parts])
-    for tallies in zip(*told, strict=True):  # of all slices at once, as each small operation takes its time
-        whole = Track.join([part.track for part in parts]).add(np.concatenate(tallies, axis=1))
-        for part, end in zip(parts, ends, strict=True):
+def _advance(
+    engine: Engine, parts: list[Slice], going: list[Slice], first: int, count: int, keep: bool, last: bool
+) -> list[Finished] | None:
+    """A chunk of every slice that goes on; all that the host needs of it comes in one transfer. keep: the history.
+    last: no generation may follow, so that what is left of the runs comes with it.
+    """
+    tallies: Any = engine.advance(going, first, count)
+    latest = [part.latest for part in going]
+    away = keep and not stays(latest, [part.history for part in parts])
+    left = engine.finish(parts) if last else None
+    tallies, rows, left = jax.device_get((tallies, latest if away else None, left))  # waits for the device
+    ends = np.cumsum([len(part.cells) for part in going])
+    for own in zip(*tallies, strict=True):  # of all slices at once, as each small operation takes its time
+        whole = Track.join([part.track for part in going]).add(own[0] if len(own) == 1 else np.concatenate(own, axis=1))
+        for part, end in zip(going, ends, strict=True):
             part.track = whole.rows(slice(end - len(part.cells), end))
+    for i, part in enumerate(going if keep else []):
+        part.history.append(trimmed(rows[i], count) if away else Kept(part.latest, count))
+    return left
 
 
 def _look(watch: Watch, made: int, before: Track, now: Track, parts: list[Slice], ended: bool) -> Stop | None:

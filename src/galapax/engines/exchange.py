@@ -29,7 +29,10 @@ from galapax.operators.sampling import uniform_in
 
 ATTEMPTS = 3  # to refine an x whose check finds a worse case than all that were met
 NEARLY = 1e-7  # of the value: changes below it count as none
-ROUNDS = 9  # searches for y, each followed by a descent of x
+ROUNDS = 9  # searches for y, each followed by a descent of x; fewer where QUIET of them in a row bring nothing
+QUIET = 2
+NOTHING = 1e-9  # of the value, or of all that was gained
+SPENT = 900_000  # evaluations after which no further round begins
 KEPT = 12  # local maxima over y that x is judged by
 FRESH = 12  # y that are sought anew in each round, half of them from the worst of a cloud of points
 CLOUD = 256  # of which half have some variables at a wall: the worst case is often at one
@@ -49,6 +52,7 @@ class Exchanged(NamedTuple):
     y: Array  # (KEPT, dy) the worst y for x, worst first
     before: Array  # the worst value that was met by the x that it began with
     gain: Array  # by how much the last round was better than those before it
+    quiet: Array  # rounds in a row that brought nothing
     pairs: Array  # evaluations
     here: Array  # (dx,) where x is to be looked at next
     judges: Array  # (KEPT, dy) y by which the next descent is judged
@@ -141,6 +145,7 @@ def _one(game: Game, consts: Any, x: Array, met: Array, x_box: Bounds, y_box: Bo
         better = values[0] < best.value
         gain = jnp.where(jnp.isfinite(best.value), best.value - values[0], 0)
         x, value = jnp.where(better, here, best.x), jnp.where(better, values[0], best.value)
+        first = jnp.where(i == 0, values[0], best.before)
         both = jnp.concatenate([found, best.judges])
         judges, _ = _apart(both, jnp.maximum(worth(x, both), worth(here, both)), y_box)
         ahead, taken = _descend(game, consts, x, judges, x_box, y_box)
@@ -148,8 +153,9 @@ def _one(game: Game, consts: Any, x: Array, met: Array, x_box: Bounds, y_box: Bo
             x=x,
             value=value,
             y=jnp.where(better, found, best.y),
-            before=jnp.where(i == 0, values[0], best.before),
+            before=first,
             gain=gain,
+            quiet=jnp.where(gain > NOTHING * jnp.maximum(jnp.abs(value), first - value), 0, best.quiet + (i > 0)),
             pairs=best.pairs + of_round + taken * KEPT * (FOLLOW + 1) * each,
             here=ahead,
             judges=judges,
@@ -157,8 +163,12 @@ def _one(game: Game, consts: Any, x: Array, met: Array, x_box: Bounds, y_box: Bo
 
     judges = met[jnp.argsort(-worth(x, met))[:KEPT]]
     zero = jnp.zeros((), x.dtype)
-    start = Exchanged(x, zero + jnp.inf, judges, zero, zero, zero + met.shape[0], x, judges)
-    return lax.fori_loop(0, ROUNDS, again, start)
+    start = Exchanged(x, zero + jnp.inf, judges, zero, zero, zero, zero + met.shape[0], x, judges)
+
+    def going(both: tuple[Array, Exchanged]) -> Array:
+        return (both[0] < ROUNDS) & (both[1].quiet < QUIET) & (both[1].pairs < SPENT)
+
+    return lax.while_loop(going, lambda both: (both[0] + 1, again(*both)), (jnp.int32(0), start))[1]
 
 
 def _climb(game: Game, consts: Any, x: Array, y: Array, box: Bounds, trials: int) -> Array:

@@ -37,15 +37,19 @@ class Kept(NamedTuple):
 Chunk = np.ndarray | Kept  # rows (g, columns, R)
 
 
-def chunks_of(latest: list[list[Any]], length: int, earlier: list[list[Chunk]]) -> list[Chunk]:
-    """The last chunk of each slice, from pieces on the device; `length` rows of them count. earlier: those before."""
-    chunks = [Kept(pieces, length) for pieces in latest]
-    if not devices.on_cpu() and sum(chunk.size for chunk in chunks) > LARGE:
-        every = [*chunks, *(chunk for own in earlier for chunk in own if isinstance(chunk, Kept))]
-        if sum(chunk.size for chunk in every) < SHARE * devices.free_memory():
-            return list(chunks)
-    rows = jax.device_get(latest)  # together, which is faster than one by one
-    return [own[0][:length].copy() if len(own) == 1 else np.concatenate(own)[:length] for own in rows]
+def stays(latest: list[list[Any]], earlier: list[list[Chunk]]) -> bool:
+    """Whether the last chunks of slices, as pieces on the device, are to stay there. earlier: those before."""
+    if devices.on_cpu() or (size := sum(piece.nbytes for own in latest for piece in own)) <= LARGE:
+        return False
+    before = sum(chunk.size for own in earlier for chunk in own if isinstance(chunk, Kept))
+    return before + size < SHARE * devices.free_memory()
+
+
+def trimmed(pieces: list[np.ndarray], length: int) -> np.ndarray:
+    """A chunk that was fetched, of which so many rows count."""
+    rows = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+    # no view of a larger array, which would keep all of it
+    return rows if len(rows) == length else rows[:length].copy()
 
 
 def joined(chunks: list[Chunk]) -> np.ndarray | None:

@@ -62,6 +62,9 @@ class Host:
             part.search = replace(part.search, shape=self.box.shape)
             part.carry = with_arrays(jax.eval_shape(part.search.begin, part.keys, part.initial), kept)
 
+    def pace(self, parts: list[Slice]) -> tuple[int, float]:
+        return 0, 0.0
+
     def plan(self, length: int, seconds: float) -> int:
         return 1
 

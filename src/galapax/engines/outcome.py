@@ -34,33 +34,41 @@ class Track:
 
     @staticmethod
     def start(runs: int) -> Track:
-        zeros, worst = np.zeros(runs, np.int64), np.full(runs, np.inf)
-        return Track(zeros, zeros, worst, worst, zeros, zeros, zeros, np.ones(runs), np.full(runs, np.nan))
+        zeros, worst = _for_all(0, runs), _for_all(np.inf, runs)
+        return Track(
+            zeros, zeros, worst, worst, zeros, zeros, zeros, _for_all(1.0, runs), _for_all(np.nan, runs)
+        )  # fmt: skip
 
     @property
     def merit(self) -> np.ndarray:
         """What the runs of a batch are compared by at equal violation, the less the better."""
-        return np.where(np.isnan(self.hypervolume), self.best, -self.hypervolume)
+        without = np.isnan(self.hypervolume)
+        return self.best if without.all() else np.where(without, self.best, -self.hypervolume)
 
     @property
     def best_run(self) -> int:
         """Which run has the best value, feasible ones first."""
-        return int(np.lexsort((self.merit, self.violation))[0])
+        return first_best(self.violation, self.merit)
 
     def add(self, tally: np.ndarray) -> Track:
         """After a chunk with this packed Tally."""
         new = Tally.unpack(tally)
         moved = new.made > 0
+        every = bool(moved.all())
+
+        def latest(new: np.ndarray, old: np.ndarray) -> np.ndarray:
+            return _compact(new) if every else np.where(moved, new, old)
+
         return Track(
             generations=self.generations + new.made,
             evaluations=self.evaluations + new.evaluations,
-            best=np.where(moved, new.best, self.best),
-            violation=np.where(moved, new.violation, self.violation),
+            best=latest(new.best, self.best),
+            violation=latest(new.violation, self.violation),
             failed=self.failed + new.failed,
-            reason=new.reason,
+            reason=_compact(new.reason),
             skipped=self.skipped,
-            feasible_share=np.where(moved, new.feasible_share, self.feasible_share),
-            hypervolume=np.where(moved, new.hypervolume, self.hypervolume),
+            feasible_share=latest(new.feasible_share, self.feasible_share),
+            hypervolume=latest(new.hypervolume, self.hypervolume),
         )
 
     def rows(self, chosen: slice | np.ndarray) -> Track:
@@ -71,6 +79,42 @@ class Track:
         if len(parts) == 1:
             return parts[0]
         return Track(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Track)))
+
+
+MANY = 1000  # runs from which memory counts
+
+
+def _for_all(value: float, runs: int) -> np.ndarray:
+    """One number for each of so many runs, in the memory of one: touching new memory is most of what a hundred thousand
+    runs cost between two chunks. Not to be written to.
+    """
+    kind = np.int64 if isinstance(value, int) else np.float64
+    return np.full(runs, value, kind) if runs < MANY else np.broadcast_to(kind(value), runs)
+
+
+def _compact(values: np.ndarray) -> np.ndarray:
+    """Whole numbers or floats (R,) in 64 bits; those of runs that all agree as one."""
+    wide = np.int64 if values.dtype.kind == "i" else np.float64
+    if len(values) < MANY:
+        return values.astype(wide)
+    first = values[0]
+    alike = np.isnan(values) if np.isnan(first) else values == first
+    return np.broadcast_to(first.astype(wide), len(values)) if alike.all() else values.astype(wide)
+
+
+def first_best(violation: np.ndarray, merit: np.ndarray) -> int:
+    """Which of R runs has the least violation and, among those, the least merit; the first of several. What is not a
+    number comes last. A hundred thousand of them take long to sort.
+    """
+    among = _least(violation, np.ones(len(violation), bool))
+    return int(np.argmax(_least(merit, among)))
+
+
+def _least(values: np.ndarray, among: np.ndarray) -> np.ndarray:
+    """Where the least of these values (R,) is, among some of them."""
+    least = np.fmin.reduce(values, where=among, initial=np.nan)
+    found: np.ndarray = among & (values == least)
+    return among if np.isnan(least) else found
 
 
 class Survivors(NamedTuple):
@@ -172,7 +216,7 @@ def outcome(part: Slice, finished: Finished) -> Outcome:
         own = part.wanted[cells[part.wanted] == cell]
         if not len(own):
             continue
-        row = own[track.rows(own).best_run]
+        row = track.best_run if len(own) == len(cells) else own[track.rows(own).best_run]
         rank = (float(track.violation[row]), float(track.merit[row]))
         where = i if finished.found is None else row
         left = jax.tree.map(lambda a: a[where], finished.survivors)  # noqa: B023 (used at once)

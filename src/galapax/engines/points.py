@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -37,11 +38,17 @@ REMEMBERED = 256
 _passed: set[Any] = set()  # formulas of numbers alone, with the points at which they gave a value
 
 
+@lru_cache(maxsize=16)
+def _spread(dim: int) -> np.ndarray:
+    """The points tried, in shares of the box."""
+    share = np.random.default_rng(0).random((PROBES, dim))
+    share[0] = 0.5
+    return share
+
+
 def probe(traced: Traced, bounds: Bounds, dtype: Any) -> None:
     """Refuse a problem that fails at each of a few points: the middle of the box and some spread over it."""
-    share = np.random.default_rng(0).random((PROBES, bounds.dim))
-    share[0] = 0.5
-    points = np.asarray(bounds.lower) + share * np.asarray(bounds.span)
+    points = np.asarray(bounds.lower) + _spread(bounds.dim) * np.asarray(bounds.span)
     numbers = tuple(values.tobytes() for values in traced.consts.numbers.values())
     tried = (traced.formulas.digest, numbers, points.tobytes(), str(dtype))
     if not traced.consts.arrays and tried in _passed:

@@ -7,6 +7,7 @@ GALAPAX_PROGRAMS_MIB is the limit in MiB.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -25,6 +26,7 @@ from galapax.numerics.devices import CONFIG, on_cpu, settings
 
 LIMIT_MIB = 512.0
 BYTES_A_LETTER = 25
+AHEAD = True  # whether other threads make programs before they are asked for
 SMALL = 2**24  # bytes of working memory that nobody asks about
 Options = Mapping[str, str | bool]
 
@@ -121,6 +123,24 @@ class Programs:
         if program.needs > SMALL and program.needs > (free := devices.free_memory()):
             raise OutOfMemory(program.needs, free)
         return program
+
+    def ahead(self, function: Callable[..., Any], fixed: tuple[Any, ...], arguments: tuple[Any, ...]) -> None:
+        """Have another thread make what `call` will call, while this one does something else. If that fails, `call`
+        tries again and says so. A process waits for such a thread before it ends, as XLA cannot be left in the midst.
+        """
+        if not AHEAD or devices.cores() < 2 or self._has(_key(function, fixed, arguments, (), None)):
+            return
+        settings = devices.surroundings()
+
+        def make() -> None:
+            with settings(), contextlib.suppress(Exception):
+                self.program(function, fixed, arguments)
+
+        threading.Thread(target=make, name="galapax ahead", daemon=False).start()
+
+    def _has(self, key: Hashable) -> bool:
+        with self._lock:
+            return key in self._kept or key in self._coming
 
     def _compile(self, coming: Future[Program], key: Hashable, make: Callable[[], Program]) -> None:
         """Compile a program for which other threads may be waiting."""

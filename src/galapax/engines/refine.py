@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from galapax.core.evaluation import Shape
 from galapax.core.problem import Bounds
 from galapax.evaluation.formulas import Formulas
-from galapax.operators import lagrangian, quasi_newton
+from galapax.operators import lagrangian, quasi_newton, sqp
 from galapax.operators.constraints import shortest_step
 from galapax.operators.lagrangian import Interval
 from galapax.operators.quasi_newton import ENDED
@@ -25,6 +26,9 @@ from galapax.operators.quasi_newton import ENDED
 GRADIENT = 4  # evaluations that a gradient counts for, besides the one of the value
 ASIDE = {8: 1e-5, 4: 1e-3}  # of the box: how far the points lie that the gradient is checked at, by bytes of a number
 ONTO = 4  # Newton steps onto the constraints that bind, in the end
+MODELS = 100  # steps by quadratic models, at most
+FULL = 128  # variables and equalities, up to which there is such a model: it has matrices in full
+CORRECTIONS = 2
 BINDING = 1e-4  # in units of the box: a constraint with a multiplier and this close to its limit is one of them
 
 
@@ -81,6 +85,12 @@ def _unconstrained(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, li
 
 
 def _constrained(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limit: Array, target: Array) -> Refined:
+    """First by quadratic models, which come far but hold equalities exactly; then by the augmented Lagrangian, which
+    also makes use of what their tolerance allows.
+    """
+    taken = jnp.zeros(x.shape[0], jnp.int32)
+    if x.shape[1] + formulas.shape.eq <= FULL:
+        x, taken = _by_models(formulas, consts, bounds, x, limit - _overhead(formulas.shape))
     raw, jacobian = _facts_and_slopes(formulas, consts, bounds, x)
     size = jnp.sqrt(jnp.sum(jacobian**2, axis=2))
     units = jnp.where((size > 0) & jnp.isfinite(size), size, 1)  # (R, 1 + m)
@@ -107,7 +117,7 @@ def _constrained(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limi
     slope = jnp.sum(own[..., None] * slopes, axis=1)
     smooth, steps, turns = _checked(lambda points: look(points, start)[:2], x, slope, bounds)
     start = start._replace(descent=jax.vmap(quasi_newton.remember)(start.descent, steps, turns))
-    spent = jnp.where(limit > 0, _overhead(formulas.shape), 0).astype(jnp.int32)
+    spent = taken + jnp.where(limit > 0, _overhead(formulas.shape), 0).astype(jnp.int32)
     state, spent = _until_done(step, lambda s: ~s.ended, start, spent, limit, smooth)
     end = state.descent.x
     onto = _onto_binding(formulas, consts, bounds, end, state.multipliers != 0, units)
@@ -117,6 +127,56 @@ def _constrained(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limi
     better = (violation[1] < violation[0]) | ((violation[1] == violation[0]) & (value[1] < value[0]))
     value, violation = (jnp.where(better, part[1], part[0]) for part in (value, violation))
     return Refined(jnp.where(better[:, None], onto, end), value, violation, spent, smooth)
+
+
+def _by_models(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limit: Array) -> tuple[Array, Array]:
+    """x (R, d) after steps by quadratic models, where that is better than it was; and the evaluations (R,) of it."""
+    shape = formulas.shape
+    count = 1 + shape.ineq + shape.eq
+    order = np.r_[0, 1 + shape.ineq : count, 1 : 1 + shape.ineq]  # equalities first
+    each = 1 + GRADIENT * count + (1 + CORRECTIONS) * len(sqp.SHARES)
+
+    def look(x: Array) -> tuple[Array, Array]:
+        facts, slopes = _facts_and_slopes(formulas, consts, bounds, x)
+        return facts[:, order], slopes[:, order]
+
+    raw, slopes = look(x)
+    size = jnp.sqrt(jnp.sum(slopes**2, axis=2))
+    units = jnp.where((size > 0) & jnp.isfinite(size), size, 1)
+
+    def facts_at(trials: Array) -> Array:
+        """(R, k, 1 + m) of trials (R, k, d)."""
+        points = jnp.swapaxes(bounds.lower + bounds.span * trials, 0, 1)
+        facts = lax.map(lambda some: formulas.facts(consts, some)[:, order] / units, points)
+        return jnp.swapaxes(facts, 0, 1)
+
+    def body(both: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
+        was, spent, number = both
+        active = going(was, spent, number)
+        new, trials = jax.vmap(lambda model: sqp.ask(model, shape.eq))(was)
+        found = [(trials, facts_at(trials))]
+        for _ in range(CORRECTIONS):
+            trials = jax.vmap(lambda *given: sqp.correct(*given, shape.eq))(new, *found[-1])
+            found.append((trials, facts_at(trials)))
+        trials, facts = (jnp.concatenate(parts, axis=1) for parts in zip(*found, strict=True))
+        there, gained = jax.vmap(lambda *given: sqp.choose(*given, shape.eq))(new, trials, facts)
+        facts, slopes = look(bounds.lower + bounds.span * there)
+        new = jax.vmap(sqp.tell)(new, there, gained, facts / units, slopes / units[..., None])
+        kept = jax.tree.map(lambda a, b: jnp.where(active.reshape((-1,) + (1,) * (a.ndim - 1)), a, b), new, was)
+        return kept, spent + jnp.where(active, each, 0).astype(spent.dtype), number + 1
+
+    def going(model: Any, spent: Array, number: Array) -> Array:
+        return ~jax.vmap(sqp.ended)(model) & (spent + each <= limit) & (number < MODELS)
+
+    start = jax.vmap(sqp.begin)((x - bounds.lower) / bounds.span, raw / units, slopes / units[..., None])
+    spent = jnp.where(limit >= each, each, 0).astype(jnp.int32)  # the first look, and what judges the answer
+    model, spent, _ = lax.while_loop(lambda b: jnp.any(going(*b)), body, (start, spent, jnp.int32(0)))
+    end = jnp.clip(bounds.lower + bounds.span * model.x, bounds.lower, bounds.upper)
+    both = lax.map(lambda points: formulas(consts, points), jnp.stack([x, end]))
+    violation = both.violation
+    assert violation is not None
+    better = (violation[1] < violation[0]) | ((violation[1] == violation[0]) & (both.fitness[1] < both.fitness[0]))
+    return jnp.where(better[:, None], end, x), spent
 
 
 def _summed(function: Callable[[Array], Array]) -> Callable[[Array], tuple[Array, Array]]:

@@ -21,7 +21,7 @@ import platform
 import secrets
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -91,21 +91,53 @@ def load(name: str, arguments: Any) -> tuple[jax.stages.Compiled, tuple[int, int
     folder = _folder()
     if folder is None:
         return None
-    path = folder / f"{name}{SUFFIX}"
     try:
-        content = path.read_bytes()
-        head, body = content[: len(MARK) + 32], content[len(MARK) + 32 :]
-        if head != MARK + hashlib.sha256(body).digest():
-            return None
-        payload, out_tree, sizes, lapack = pickle.loads(body)
+        payload, out_tree, sizes, lapack = _read(folder, name)
         if lapack:
             _ready_lapack()
         in_tree = jax.tree.structure((arguments, {}))
         compiled = serialize_executable.deserialize_and_load(payload, in_tree, out_tree)
-        os.utime(path)
     except Exception:  # whatever is wrong with it, compiling mends it
         return None
     return compiled, sizes
+
+
+def noted(name: str) -> Any:
+    """What was kept under a name besides programs; None if there is nothing."""
+    folder = _folder()
+    try:
+        return None if folder is None else _read(folder, name)
+    except Exception:
+        return None
+
+
+def note(name: str, value: Any) -> None:
+    """Keep a plain value for other processes, where that is possible."""
+    folder = _folder()
+    if folder is not None:
+        _write(folder, name, lambda: value)
+
+
+def _read(folder: Path, name: str) -> Any:
+    path = folder / f"{name}{SUFFIX}"
+    content = path.read_bytes()
+    head, body = content[: len(MARK) + 32], content[len(MARK) + 32 :]
+    if head != MARK + hashlib.sha256(body).digest():
+        raise ValueError("damaged")
+    os.utime(path)
+    return pickle.loads(body)
+
+
+def _write(folder: Path, name: str, value: Callable[[], Any]) -> None:
+    part = folder / f"{secrets.token_hex(8)}.part"
+    try:
+        body = pickle.dumps(value())
+        part.write_bytes(MARK + hashlib.sha256(body).digest() + body)
+        part.replace(folder / f"{name}{SUFFIX}")
+        _make_room(folder)
+    except Exception:  # a full disk, a program that cannot be written
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def save(name: str, compiled: jax.stages.Compiled, sizes: tuple[int, int]) -> None:
@@ -115,16 +147,12 @@ def save(name: str, compiled: jax.stages.Compiled, sizes: tuple[int, int]) -> No
     folder = _folder()
     if folder is None:
         return
-    part = folder / f"{secrets.token_hex(8)}.part"
-    try:
+
+    def content() -> Any:
         payload, _, out_tree = serialize_executable.serialize(compiled)
-        body = pickle.dumps((payload, out_tree, sizes, "lapack_" in (compiled.as_text() or "")))
-        part.write_bytes(MARK + hashlib.sha256(body).digest() + body)
-        part.replace(folder / f"{name}{SUFFIX}")
-        _make_room(folder)
-    except Exception:  # a full disk, a program that cannot be written
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
+        return payload, out_tree, sizes, "lapack_" in (compiled.as_text() or "")
+
+    _write(folder, name, content)
 
 
 @lru_cache(maxsize=1)

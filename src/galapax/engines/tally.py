@@ -34,7 +34,7 @@ class Tally(NamedTuple):
     @staticmethod
     def unpack(rows: Any) -> Tally:
         """In NumPy, from what was packed (8, R)."""
-        counts = rows[:COUNTS].view(f"int{8 * rows.itemsize}").astype("int64")
+        counts = rows[:COUNTS].view(f"int{8 * rows.itemsize}")
         return Tally(*counts, *rows[COUNTS:])
 
 

@@ -7,7 +7,7 @@ from a small set, and a second call with other generations compiles nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -28,6 +28,7 @@ from galapax.engines.search import Carry, Finished, Search
 from galapax.engines.tally import told
 from galapax.engines.threads import on_threads
 from galapax.numerics import devices, random
+from galapax.numerics.transfers import put
 
 CHUNK_SECONDS = 0.1  # on a CPU the host looks about this often,
 CALL_SECONDS = 8e-3  # but a slice's part of a chunk should take this long, as its state must come into the cache again,
@@ -50,6 +51,7 @@ class Xla:
     def __init__(self, search: Search, clock: Clock, width: int, steps: int, threads: int = 1) -> None:
         self.clock, self.threads = clock, threads
         self.slices = 1  # in the last chunk
+        self.known: Hashable = None  # what its pace is remembered by
         self.on_cpu = devices.on_cpu()
         population, dim = search.algorithm.population, search.bounds.dim
         self.rows = _cpu_rows(width, population)
@@ -81,11 +83,18 @@ class Xla:
         for part, kept in zip(parts, carries, strict=True):
             part.carry = with_arrays(part.carry, kept, part.place)
 
+    def pace(self, parts: list[Slice]) -> tuple[int, float]:
+        search, self.slices = parts[0].search, len(parts)
+        shape = len(parts), self.threads, len(parts[0].cells), search.bounds.dim, search.bounds.lower.dtype
+        self.known = (jax.tree.structure(search), *shape)
+        return _paces.get(self.known, (0, 0.0))
+
     def plan(self, length: int, seconds: float) -> int:
         if not self.on_cpu:
             return self.most
         if length == 0:
             return 1  # a generation may take long: time the first before asking for more
+        _remember(self.known, length, seconds)
         call = CALL_SECONDS * self.slices / min(self.slices, self.threads)
         wanted = max(CHUNK_SECONDS, min(call, MOST_SECONDS))
         return max(1, min(self.rows, int(length * min(8.0, wanted / max(seconds, 1e-9)))))
@@ -121,7 +130,7 @@ class Xla:
         options = GPU_OPTIONS if devices.platform() == "gpu" else None
         pieces, tallies = [], []
         for start, length in _cut(first, count, part.search.algorithm.period, part.search.round, self.longest):
-            arguments = (part.search, part.keys, part.carry, np.int32(start))
+            arguments = (part.search, part.keys, part.carry, put(np.int32(start), part.place))
             part.carry, rows, tally = self.clock.call(
                 _static_chunk, (length,), *arguments, donate=(2,), options=options
             )
@@ -131,18 +140,32 @@ class Xla:
         return tallies
 
     def finish(self, parts: list[Slice]) -> list[Finished]:
+        cells = {id(part): put(part.relative, part.place) for part in parts}
         programs = {
-            key: self.clock.program(searching.finish, (part.span,), (part.search, part.carry, part.relative))
+            key: self.clock.program(searching.finish, (part.span,), (part.search, part.carry, cells[id(part)]))
             for key, part in {(part.span, part.place): part for part in parts}.items()
         }
 
         def finish(part: Slice) -> Finished:
-            return programs[part.span, part.place](part.search, part.carry, part.relative)
+            return programs[part.span, part.place](part.search, part.carry, cells[id(part)])
 
         return on_threads(self.threads, finish, parts)
 
     def survivors(self, part: Slice) -> Population:
         return self.clock.call(searching.survivors, (), part.carry)
+
+
+_paces: dict[Hashable, tuple[int, float]] = {}  # generations of a chunk and its seconds, of programs that have run
+PACES = 256  # of them, at most
+
+
+def _remember(known: Hashable, length: int, seconds: float) -> None:
+    """The quickest of a program's chunks: others were held up."""
+    count, taken = _paces.get(known, (0, 0.0))
+    if known is not None and (not count or seconds * count < taken * length):
+        if len(_paces) >= PACES:
+            _paces.clear()
+        _paces[known] = length, seconds
 
 
 def _that_fit(threads: int, needs: int) -> int:
@@ -164,7 +187,7 @@ def _put(parts: list[Slice]) -> None:
     """What slices share, and each one's own, onto their device in one transfer."""
     first = parts[0].search
     own = [(part.search.algorithm, part.keys, part.initial) for part in parts]
-    (bounds, rules, consts), own = jax.device_put(((first.bounds, first.rules, first.consts), own), parts[0].place)
+    (bounds, rules, consts), own = put(((first.bounds, first.rules, first.consts), own), parts[0].place)
     for part, (algorithm, keys, initial) in zip(parts, own, strict=True):
         part.keys, part.initial = keys, initial
         part.search = replace(part.search, algorithm=algorithm, bounds=bounds, rules=rules, consts=consts)

@@ -12,7 +12,8 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import xla_bridge  # JAX has no public way to ask whether it has begun
+from jax._src import core, xla_bridge  # JAX has no public way to ask whether it has begun, or is tracing
+from jax.core import Tracer
 
 CONFIG: Any = jax.config  # its settings have no types
 GPUS = {"cuda", "rocm", "gpu"}
@@ -64,6 +65,14 @@ def written_for(kind: str) -> Iterator[None]:
 def whole() -> bool:
     """Whether a whole run becomes one kernel, which has C text of its own for what is drawn."""
     return _written.get() is not None
+
+
+def tracing() -> bool:
+    """Whether this is called by a function that JAX is tracing."""
+    clean = getattr(core, "trace_state_clean", None)
+    if clean is not None and clean():  # quick; the other way sends a number to the device
+        return False
+    return isinstance(jax.device_put(np.float32(0)), Tracer)
 
 
 def on_cpu() -> bool:

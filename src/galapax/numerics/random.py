@@ -251,6 +251,5 @@ def run_keys(seed: int, first: int, count: int) -> np.ndarray:
 
     In NumPy, which spares compiling a program for them.
     """
-    root = np.broadcast_to(key(seed), (count, 2))
     numbers = np.arange(first, first + count).astype(_U32)
-    return np.stack(_threefry(root, numbers, np.zeros(count, _U32)), axis=-1)
+    return np.stack(_threefry(key(seed)[None], numbers, np.zeros(count, _U32)), axis=-1)

@@ -1,7 +1,8 @@
 """How much hypervolume each point of a front adds to that of the others, and which to leave out one after another.
 
 For two and three objectives, exactly. Points lie in [0, 1], and volumes reach to `corner` > 1 in every objective.
-Memory stays O(n). As elsewhere `devices.on_cpu()` chooses the form: rows of a grid one after another, or many at once.
+Memory stays O(n). As elsewhere `devices.on_cpu()` chooses the form: rows of a grid one after another, or many at once
+(`cells.py`).
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from jax import Array, lax
 
 from galapax.numerics import devices, random
 from galapax.numerics.materialise import stored
+from galapax.operators import cells
 from galapax.operators.reductions import rows_by
 
 MOST = 3  # objectives
-CELLS_AT_ONCE = 2**22  # of the grid, on a GPU
 
 
 def best_by_volume(objectives: Array, rank: Array, count: int, corner: Any) -> Array:
@@ -58,7 +59,7 @@ def without_least(points: Array, front: Array, drop: Array, corner: Any) -> Arra
 
     def leave(state: tuple[Array, Array]) -> tuple[Array, Array]:
         stays, left = state
-        rank, least = measured(stays)  # of each by what it adds, and the least among its neighbours'
+        rank, least = measured(stays, left)  # of each by what it adds, and the least among its neighbours'
         goes = stays & (rank < least) & (rank < left)
         return stays & ~goes, left - jnp.sum(goes, dtype=jnp.int32)
 
@@ -73,7 +74,8 @@ def contributions(points: Array, front: Array, corner: Any) -> Array:
         added = _gaps(points[order], front[order], corner)[0]
     else:
         grid, order = _grid(points, corner)
-        added = _volumes(grid, jnp.where(front[order], points[order, 2], corner))
+        f3 = jnp.where(front[order], points[order, 2], corner)
+        added = _volumes(grid, f3) if devices.on_cpu() else cells.volumes(_cells(grid, f3))
     return jnp.zeros_like(added).at[order].set(added, unique_indices=True)
 
 
@@ -87,23 +89,27 @@ def _rank(added: Array, stays: Array) -> Array:
     return jnp.zeros_like(order).at[order].set(rows, unique_indices=True)
 
 
-def _in_rows(order: Array, measure: Callable[[Array], tuple[Array, Array]]) -> Callable[[Array], tuple[Array, Array]]:
+# ranks by what points add, and the least among their neighbours, of those who stay when so many have yet to leave
+Measure = Callable[[Array, Array], tuple[Array, Array]]
+
+
+def _in_rows(order: Array, measure: Measure) -> Measure:
     """A measure of points in some order, as one of rows."""
     place = jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0], dtype=jnp.int32), unique_indices=True)
 
-    def measured(stays: Array) -> tuple[Array, Array]:
-        rank, least = measure(stays[order])
+    def measured(stays: Array, left: Array) -> tuple[Array, Array]:
+        rank, least = measure(stays[order], left)
         return rank[place], least[place]
 
     return measured
 
 
-def _along_a_curve(points: Array, corner: Array) -> Callable[[Array], tuple[Array, Array]]:
+def _along_a_curve(points: Array, corner: Array) -> Measure:
     """Two objectives: neighbours are those before and after in the order of the first."""
     order = rows_by(points[:, 0], points[:, 1])
     ordered, n = points[order], points.shape[0]
 
-    def measure(stays: Array) -> tuple[Array, Array]:
+    def measure(stays: Array, _: Array) -> tuple[Array, Array]:
         added, before, after = _gaps(ordered, stays, corner)
         rank = _rank(added, stays)
         beside = [jnp.where((at >= 0) & (at < n), rank.at[at].get(mode="clip"), n) for at in (before, after)]
@@ -150,104 +156,71 @@ def _grid(points: Array, corner: Array) -> tuple[_Grid, Array]:
     return _Grid(place, widths, heights, corner), order
 
 
-def _on_a_grid(points: Array, corner: Array) -> Callable[[Array], tuple[Array, Array]]:
+def _on_a_grid(points: Array, corner: Array) -> Measure:
     """Three objectives: neighbours are two between whom nobody lies over some cell of f1 and f2."""
     grid, order = _grid(points, corner)
     z = points[order, 2]
 
-    def measure(stays: Array) -> tuple[Array, Array]:
+    def one_by_one(stays: Array, _: Array) -> tuple[Array, Array]:
         f3 = jnp.where(stays, z, corner)
         rank = _rank(_volumes(grid, f3), stays)
         return rank, _least_beside(grid, f3, rank)
 
-    return _in_rows(order, measure)
+    def at_once(stays: Array, left: Array) -> tuple[Array, Array]:
+        found = _cells(grid, jnp.where(stays, z, corner))
+        rank = _rank(cells.volumes(found), stays)
+        return rank, cells.least_beside(found, rank, left)
+
+    return _in_rows(order, one_by_one if devices.on_cpu() else at_once)
+
+
+def _cells(grid: _Grid, f3: Array) -> cells.Cells:
+    return cells.cells_of(grid.place, grid.widths, grid.heights, f3, grid.corner)
 
 
 def _volumes(grid: _Grid, f3: Array) -> Array:
     """What points with these f3 (n,) add: over each cell the lowest has what lies below the second to itself."""
-    n = f3.shape[0]
 
-    def visit(total: Array, cells: _Lowest, widths: Array) -> Array:
-        own = widths * grid.heights * (cells.high - cells.low)
-        if own.ndim == 1:
-            return total.at[cells.first].add(own, mode="drop")
-        return total + jnp.sum(_from_own_place(own, cells.first), axis=0)
+    def visit(total: Array, lowest: _Lowest, width: Array) -> Array:
+        return total.at[lowest.first].add(width * grid.heights * (lowest.high - lowest.low), mode="drop")
 
-    return _sweep(grid, f3, visit, jnp.zeros(n, f3.dtype))
-
-
-def _from_own_place(own: Array, first: Array) -> Array:
-    """The sums of own (k, n) along rows over the cells of each point, at its own place, where they begin.
-
-    Not by adding to an address: on a GPU the order of such sums is left to chance, and the last bits with it.
-    """
-    n = own.shape[1]
-    ends = jnp.concatenate([first[:, 1:] != first[:, :-1], jnp.ones((own.shape[0], 1), bool)], axis=1)
-
-    def join(right: tuple[Array, Array], left: tuple[Array, Array]) -> tuple[Array, Array]:
-        return jnp.where(left[1], left[0], left[0] + right[0]), left[1] | right[1]
-
-    sums, _ = lax.associative_scan(join, (own, ends), reverse=True, axis=1)
-    return jnp.where(first == jnp.arange(n, dtype=jnp.int32), sums, 0)
+    return _sweep(grid, f3, visit, jnp.zeros_like(f3))
 
 
 def _least_beside(grid: _Grid, f3: Array, rank: Array) -> Array:
     """The least rank among the neighbours of each point, (n,) int32; n where there is none."""
     n = f3.shape[0]
 
-    def visit(least: Array, cells: _Lowest, _: Array) -> Array:
-        first, second = (rank.at[rows].get(mode="fill", fill_value=n) for rows in (cells.first, cells.second))
-        both = jnp.stack([cells.first, cells.second]), jnp.stack([second, first])
-        return least.at[both[0].ravel()].min(both[1].ravel(), mode="drop")
+    def visit(least: Array, lowest: _Lowest, _: Array) -> Array:
+        first, second = (rank.at[rows].get(mode="fill", fill_value=n) for rows in (lowest.first, lowest.second))
+        both = jnp.concatenate([lowest.first, lowest.second]), jnp.concatenate([second, first])
+        return least.at[both[0]].min(both[1], mode="drop")
 
     return _sweep(grid, f3, visit, jnp.full(n, n, jnp.int32))
 
 
 def _sweep(grid: _Grid, f3: Array, visit: Callable[[Any, _Lowest, Array], Any], start: Any) -> Any:
-    """Visit all cells, interval after interval of f1, on a GPU many at once: visit(found, cells, widths)."""
+    """Visit all cells, interval after interval of f1: visit(found, lowest, width)."""
     n = f3.shape[0]
     rows = jnp.arange(n, dtype=jnp.int32)
-    nobody = jnp.full(n, n, jnp.int32), jnp.broadcast_to(grid.corner, n)
-    state = (_Lowest(nobody[0], nobody[0], nobody[1], nobody[1]), start)
-    if devices.on_cpu():
+    nobody, far = jnp.full(n, n, jnp.int32), jnp.broadcast_to(grid.corner, n)
 
-        def one(k: Any, state: tuple[_Lowest, Any]) -> tuple[_Lowest, Any]:
-            lowest, found = state
-            place = grid.place[k]
-            value = jnp.where(rows >= place, f3[place], grid.corner)
-            lowest = _merged(lowest, _Lowest(place, n, value, grid.corner))  # type: ignore[arg-type]
-            return lowest, visit(found, lowest, grid.widths[k])
-
-        return lax.fori_loop(0, n, one, state)[1]
-    tile = max(1, min(n, CELLS_AT_ONCE // n))
-    # what is padded has no width, and reaches over no cell
-    place = jnp.pad(grid.place, (0, -n % tile), constant_values=n).reshape(-1, tile)
-    widths = jnp.pad(grid.widths, (0, -n % tile)).reshape(-1, tile)
-
-    def many(state: tuple[_Lowest, Any], part: tuple[Array, Array]) -> tuple[tuple[_Lowest, Any], None]:
+    def one(k: Any, state: tuple[_Lowest, Any]) -> tuple[_Lowest, Any]:
         lowest, found = state
-        at, wide = part[0][:, None], part[1][:, None]
-        over = rows >= at
-        value = jnp.where(over, f3[at], grid.corner)
-        here = _Lowest(
-            jnp.where(over, at, n),
-            jnp.full(value.shape, n, jnp.int32),
-            value,
-            jnp.broadcast_to(grid.corner, value.shape),
-        )
-        cells = lax.associative_scan(_merged, here, axis=0)
-        cells = _merged(_Lowest(*(jnp.broadcast_to(a, value.shape) for a in lowest)), cells)
-        return (_Lowest(*(a[-1] for a in cells)), visit(found, cells, wide)), None
+        place = grid.place[k]
+        value = jnp.where(rows >= place, f3[place], grid.corner)
+        lowest = _lower(lowest, place, value)
+        return lowest, visit(found, lowest, grid.widths[k])
 
-    return lax.scan(many, state, (place, widths))[0][1]
+    return lax.fori_loop(0, n, one, (_Lowest(nobody, nobody, far, far), start))[1]
 
 
-def _merged(a: _Lowest, b: _Lowest) -> _Lowest:
-    """The two lowest of four; of equals those of `a`, which come first."""
-    lower, next_b, next_a = b.low < a.low, b.high < a.low, b.low < a.high
+def _lower(a: _Lowest, place: Array, value: Array) -> _Lowest:
+    """The two lowest of those and of a point with these values (n,) of f3; of equals those who were there."""
+    lower, between = value < a.low, value < a.high
     return _Lowest(
-        first=jnp.where(lower, b.first, a.first),
-        second=jnp.where(lower, jnp.where(next_b, b.second, a.first), jnp.where(next_a, b.first, a.second)),
-        low=jnp.minimum(a.low, b.low),
-        high=jnp.where(lower, jnp.minimum(a.low, b.high), jnp.minimum(a.high, b.low)),
+        first=jnp.where(lower, place, a.first),
+        second=jnp.where(lower, a.first, jnp.where(between, place, a.second)),
+        low=jnp.minimum(a.low, value),
+        high=jnp.minimum(a.high, jnp.maximum(a.low, value)),
     )

@@ -102,6 +102,7 @@ def _exchange(task: Task) -> Any:
 def _watch(watch: Watch, task: Task, earlier: list[Outcome], total: int, count: int) -> Watch:
     """What looks at the islands, and tells of whole runs."""
     inner = Watch(watch.interrupts, watch.deadline, snapshots=watch.snapshots, viewer=watch.viewer, held=watch.held)
+    inner.callback = watch.callback
     inner.journal = watch.journal
     before = [outcome.track for outcome in earlier]
 

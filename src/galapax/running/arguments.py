@@ -22,9 +22,10 @@ from galapax.evaluation.executors import Calls
 from galapax.evaluation.fit import differentiable
 from galapax.numerics import devices
 
-ENGINES = ("auto", "fast", "xla", "fused", "native")
+ENGINES = ("auto", "xla", "fused", "native")
 TOLERANCE = {"float64": 1e-11, "float32": 1e-6}  # as a share of the box
 FEWEST = 8  # individuals that a population has at least where few evaluations make it smaller
+RESERVED = 600  # evaluations a variable that are left for a polish under constraints, if that is not much
 FEWEST_REPAIRED = 20  # generations that a budget must allow for repairs by differences
 
 
@@ -76,6 +77,13 @@ def tolerance_of(given: Any, dtype: str) -> float:
     if not 0 <= value < 1:
         raise InputError(f"tolerance is a fraction of the box, at least 0 and below 1; got {value:g}. 0 disables it.")
     return value
+
+
+def kept_for_polish(most: int, problem: Described, solver: Algorithm, dtype: str) -> int:
+    """Evaluations that a search under constraints leaves for the polish, which may be what makes its answer feasible."""
+    if not isinstance(problem, Problem) or not problem.constrained or solver.several_objectives or dtype != "float64":
+        return 0
+    return int(min(RESERVED * problem.dim, 0.05 * most))
 
 
 def afforded(solver: Algorithm, dim: int, shape: Shape, budget: Budget) -> Algorithm:
@@ -155,7 +163,7 @@ def spread_of(given: Any, blackbox: bool, vectorized: Any, runs: int, islands: A
         (vectorized, "a function with vectorized=True takes the whole population at once"),
         (runs > 1, "the runs of an ensemble are spread over the devices anyway"),
         (islands is not None, "islands are spread over the devices anyway"),
-        (engine not in ("auto", "fast", "xla"), f"engine={engine!r} uses one device"),
+        (engine not in ("auto", "xla"), f"engine={engine!r} uses one device"),
     ):
         if wrong:
             raise InputError(f"spread=True lets all devices evaluate one population, and {instead}: leave spread out.")

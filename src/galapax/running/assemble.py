@@ -20,7 +20,7 @@ from galapax.core.problem import Problem
 from galapax.core.record import KEPT, Record
 from galapax.core.stop import CODES, NEVER, Stop, of_code
 from galapax.engines.histories import fetched, of_run
-from galapax.engines.outcome import Outcome, Polish, Track
+from galapax.engines.outcome import Outcome, Polish, Track, first_best
 from galapax.engines.points import PROBES, evaluate_points
 from galapax.evaluation.blackbox import BlackBox
 from galapax.evaluation.failures import Failed, summarise
@@ -149,7 +149,7 @@ def result_of(
     if fronts is not None:
         x, fun = _knees(x, fronts, sign)
     violation = answers.violation(x, track)
-    best = int(np.lexsort((track.merit, violation))[0])
+    best = first_best(violation, track.merit)
     answer = _single(task, answers, x[best], fun[best]) if fronts is None else _of_front(task, total, answers)
     if answer is None:
         nothing = front_of(union(total.fronts), sign, answers.of_front)
@@ -304,6 +304,7 @@ def _knees(x: np.ndarray, fronts: list[Front], sign: float) -> tuple[np.ndarray,
 
 def _history(task: Task, total: Outcome, rows: Any) -> History:
     """History (R, G) from the engine's rows (R, G, columns)."""
+    rows = rows if rows.flags.writeable else rows.copy()  # what is fetched from a device is not the user's to change
     record = Record.unpack(rows, task.columns._replace(shape=_shape_of(task, total)), KEPT)
     best, mean, worst = (task.sign * part for part in (record.best, record.mean, record.worst))
     if best.shape[-1] == 1:

@@ -56,10 +56,12 @@ class Computation:
     ) -> None:
         self.task, self.clock = task, clock
         self.search = task.search() if search is None else search
-        runs = np.arange(task.total) % task.runs
-        self.keys = random.run_keys(task.seed, task.first_run, task.runs)[runs] if keys is None else keys
-        self.cells = np.arange(task.total) // task.runs if cells is None else cells
-        self.runs = runs
+        count = task.total // task.runs
+        self.runs = np.tile(np.arange(task.runs), count)
+        if keys is None:
+            keys = np.tile(random.run_keys(task.seed, task.first_run, task.runs), (count, 1))
+        self.keys = keys
+        self.cells = np.repeat(np.arange(count), task.runs) if cells is None else cells
         self.fit = check_memory(task)
         self.width = 1 if task.alone else width(task.bound[0], task.problem.dim, task.total, self.fit)
         if size is not None:
@@ -181,7 +183,9 @@ class Computation:
 
     def _slice(self, rows: np.ndarray) -> Slice:
         task, count = self.task, len(rows)
-        rows = np.concatenate([rows, np.repeat(rows[-1:], self.width - count)])
+        if count < self.width:
+            rows = np.concatenate([rows, np.repeat(rows[-1:], self.width - count)])
+        rows = _span(rows)
         initial, kind = task.initial, np.dtype(task.dtype)
         if initial is not None:
             box = self.search.bounds
@@ -228,7 +232,12 @@ def _joined(taken: list[dict[int, list[Any]]]) -> dict[int, list[Any]]:
     return {g: [part for own in taken for part in own.get(g, [])] for g in known}
 
 
-def _of_rows(algorithm: Any, rows: np.ndarray) -> Any:
+def _span(rows: np.ndarray) -> Any:
+    """The same rows, as a slice where they follow one another: of a hundred thousand no copy is made."""
+    return slice(int(rows[0]), int(rows[-1]) + 1) if (np.diff(rows) == 1).all() else rows
+
+
+def _of_rows(algorithm: Any, rows: Any) -> Any:
     """The hyper-parameters of these runs."""
 
     def pick(leaf: Any) -> Any:

@@ -11,6 +11,7 @@ from galapax.engines.drive import Engine
 from galapax.engines.programs import Clock
 from galapax.engines.search import Search
 from galapax.engines.xla import Xla
+from galapax.numerics import devices
 from galapax.running.task import Task
 
 PAYS = 2**22  # numbers, individuals by variables, of a run up to which one kernel is faster (docs/fused.md)
@@ -39,25 +40,35 @@ def choice(task: Task, clock: Clock) -> Choice:
         several = f"{task.spread} devices share the population" if task.spread > 1 else "one device: nothing to spread"
         return Choice("xla", several)
     if task.islands is not None:
-        if asked not in ("auto", "fast"):
+        if asked != "auto":
             raise InputError(
                 f'engine="{asked}" makes each run by itself, and islands exchange individuals: leave engine out.'
             )
         return Choice("xla", "islands exchange individuals")
-    if asked == "auto":  # a run is the same to the bit alone, among others and stepped by hand, which kernels are not
-        return Choice("xla", 'the default; engine="fast" takes one GPU kernel where it can')
+    if asked == "auto" and (why := _does_not_pay(task)):
+        return Choice("xla", why)
     from galapax.engines.fused.graph import NotFusible
 
-    work = task.population * task.problem.dim
-    if asked == "fast" and work > PAYS:
-        return Choice("xla", f"for {work} numbers a generation one kernel is no faster")
     try:
         _fusible(task, "native" if asked == "native" else "fused", clock)
     except (NotFusible, RuntimeError) as error:
-        if asked == "fast":
+        if asked == "auto":
             return Choice("xla", str(error))
-        raise InputError(f'engine="{asked}" cannot make this run: {error}. engine="fast" or "auto" can.') from None
-    return Choice("fused", "one kernel is faster") if asked == "fast" else Choice(asked, "as asked")
+        raise InputError(f'engine="{asked}" cannot make this run: {error}. engine="auto" can.') from None
+    return Choice("fused", "one kernel is faster") if asked == "auto" else Choice(asked, "as asked")
+
+
+def _does_not_pay(task: Task) -> str:
+    """Why not even to try one kernel; "" where it may be faster. Nothing of its compiler is imported for that."""
+    if devices.platform() != "gpu":
+        return f"runs on the {devices.platform().upper()}"
+    if task.solvers[0].several_objectives:  # benchmarks/gpu.py --only fronts
+        return "a front is ranked faster by many kernels"
+    work = task.population * task.problem.dim
+    if work > PAYS:
+        return f"for {work} numbers a generation one kernel is no faster"
+    count = len(devices.several())
+    return f"{count} devices share the runs" if count > 1 and task.total > 1 else ""
 
 
 def _fusible(task: Task, engine: str, clock: Clock) -> None:
@@ -65,8 +76,6 @@ def _fusible(task: Task, engine: str, clock: Clock) -> None:
     from galapax.engines.fused import cuda, host
     from galapax.engines.fused.graph import NotFusible
 
-    if task.problem.space is not None and task.problem.space.discrete.any():
-        raise NotFusible("fused kernels were not tested with integers and choices")
     if engine == "fused":
         cuda.present()
     elif host.compiler() is None:
@@ -77,11 +86,8 @@ def _fusible(task: Task, engine: str, clock: Clock) -> None:
 
 def _kernel(search: Search, runs: int, engine: str, clock: Clock) -> None:
     from galapax.engines.fused.engine import compiled
-    from galapax.engines.fused.kernel import shapes_of
 
-    start = clock.begin()
-    compiled(search, shapes_of(search, runs), runs, engine == "native")
-    clock.end(start)
+    compiled(search, runs, engine == "native", clock)
 
 
 def engine_of(task: Task, search: Search, clock: Clock, width: int, runs: int) -> Engine:

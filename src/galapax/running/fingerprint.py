@@ -52,7 +52,7 @@ def fingerprint(task: Task) -> dict[str, str]:
     }
     if task.islands is not None:
         own["islands"] = str(task.islands)
-    if task.engine in ("fast", "fused", "native"):  # the others round alike
+    if task.engine in ("fused", "native"):  # where it was left to us, the file may go to another machine
         own["engine"] = task.engine
     if task.restarts is not None:
         own["restarts"] = task.restarts.name

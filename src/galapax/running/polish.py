@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from galapax.core.record import KEPT, Record
 from galapax.core.stop import CODES, Stop
 from galapax.engines.histories import fetched
 from galapax.engines.outcome import Outcome, Polish
-from galapax.engines.programs import Clock
+from galapax.engines.programs import PROGRAMS, Clock
 from galapax.engines.refine import Refined, least_evaluations, refine
 from galapax.engines.slices import CACHED, MOST
 from galapax.evaluation.formulas import Formulas
@@ -54,9 +54,7 @@ def polished(
     They are computed in slices of one size, whatever R is, so that each comes out the same to the last bit in any
     company. goes_on: asked before every slice; once it says no, what is left stays as it is.
     """
-    runs, kind = len(x), np.dtype(task.dtype)
-    formulas, box = task.objective, task.problem.bounds.rounded(kind)
-    assert isinstance(formulas, Formulas)
+    runs = len(x)
     about = Polish(np.zeros(runs, np.int64), np.zeros(runs, bool), np.ones(runs, bool))
     out = Polished(x.copy(), best.copy(), violation.copy(), about)
     usable = np.isfinite(best) & (left >= least_evaluations(task.shape))
@@ -65,11 +63,8 @@ def polished(
         if not goes_on():
             break
         filled = np.concatenate([some, np.repeat(some[:1], size - len(some))])
-        limit = np.minimum(left[filled], 2**31 - 1).astype(np.int32)
-        target = np.asarray(task.rules.target, kind)
-        start = x[filled].astype(kind)
         try:
-            found: Refined = clock.call(refine, (formulas,), task.consts, box, start, limit, target)
+            found: Refined = clock.call(refine, (task.objective,), *_arguments(task, x[filled], left[filled]))
         except (jax.errors.JaxRuntimeError, OutOfMemory) as error:
             if not exhausted(error):
                 raise
@@ -82,6 +77,25 @@ def polished(
         out.violation[some] = np.where(better, new.violation, violation[some])
         about.evaluations[some], about.better[some], about.smooth[some] = new.evaluations, better, new.smooth
     return out
+
+
+def _arguments(task: Task, x: np.ndarray, left: np.ndarray) -> tuple[Any, ...]:
+    """What `refine` is called with."""
+    kind = np.dtype(task.dtype)
+    box, limit = task.problem.bounds.rounded(kind), np.minimum(left, 2**31 - 1).astype(np.int32)
+    return task.consts, box, x.astype(kind), limit, np.asarray(task.rules.target, kind)
+
+
+def compile_ahead(task: Task) -> None:
+    """Have the polish compiled while the generations are, where it is to be expected: who gives a target hopes that the
+    run ends with it.
+    """
+    if task.polish is False or task.rules.target > -math.inf or cannot(task) is not None:
+        return
+    size = _width(task)
+    PROGRAMS.ahead(
+        refine, (task.objective,), _arguments(task, np.zeros((size, task.problem.dim)), np.zeros(size, np.int64))
+    )
 
 
 def polish(task: Task, clock: Clock, total: Outcome, goes_on: Callable[[], bool] = lambda: True) -> Outcome:

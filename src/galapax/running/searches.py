@@ -315,6 +315,7 @@ def _watch(watch: Watch, task: Task, courses: list[Course], group: list[Course])
     if not group[0].past or len(courses) > 1:
         watch.starts(task.first_run + group[0].row % task.runs)
     inner = Watch(watch.interrupts, watch.deadline, snapshots=shifted, viewer=viewer, held=watch.held)
+    inner.callback = watch.callback
     inner.journal = watch.journal
     inner.notify = notify if watch.notify is not None else None
     return inner

@@ -32,7 +32,7 @@ from galapax.running.computation import Computation, black_box
 from galapax.running.engines import choice
 from galapax.running.fingerprint import fingerprint
 from galapax.running.observers import Facts, Keeper, Observers, Progress, watching
-from galapax.running.polish import check_polish, polish
+from galapax.running.polish import check_polish, compile_ahead, polish
 from galapax.running.searches import searches
 from galapax.running.task import Task
 from galapax.running.together import of_this_process
@@ -67,9 +67,11 @@ def solve(
         engine = choice(task, clock)
         task = replace(task, engine=engine.name)
         check_polish(task)
+        compile_ahead(task)
         try_derived(task)
-        ready = time.perf_counter()
+        ready = time.perf_counter() - clock.compile_seconds  # as if a kernel, which is tried first, were compiled later
         watch = Watch(noted, snapshots=task.snapshots, viewer=session, journal=journal)
+        watch.callback = observers.callback is not None
         raised: list[Exception] = []
         if session is not None:
             watch.starts = session.start

@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.core import Tracer
 
 from galapax import algorithms
 from galapax.algorithms.archive import Archived
@@ -35,6 +34,7 @@ from galapax.running.arguments import (
     check_islands,
     engine_named,
     goals_of,
+    kept_for_polish,
     limit_of,
     polish_of,
     precision_of,
@@ -337,7 +337,9 @@ def assembled(
         least = f"one generation evaluates the population of {population}; a smaller population needs fewer"
         if repairs:
             least = f"one generation needs {evaluations} evaluations for the population of {population}"
-        limit = min(limit, whole(max_evaluations, "max_evaluations", evaluations, least) // evaluations)
+        whole(most, "max_evaluations", evaluations, least)
+        kept = 0 if blackbox or polish is False else kept_for_polish(most, problem, solvers[0], dtype)
+        limit = min(limit, max(evaluations, most - kept) // evaluations)
     elif generations is None and max_seconds is None:
         limit = min(limit, max(FEWEST_GENERATIONS, MOST_EVALUATIONS // evaluations))
     return Task(
@@ -413,7 +415,7 @@ def check_outside() -> None:
         )
     if devices.CONFIG.jax_disable_jit:
         raise InputError("jax_disable_jit is on, but galapax needs to compile: switch it off for this call.")
-    if isinstance(jax.device_put(np.float32(0)), Tracer):
+    if devices.tracing():
         raise InputError(
             "galapax was called inside jax.jit or another transformation of JAX: it compiles its runs itself; call it "
             "from plain Python."

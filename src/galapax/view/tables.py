@@ -222,6 +222,25 @@ def front_points(result: Result) -> dict[str, int]:
     return points
 
 
+def _marked(result: Result) -> dict[int, str]:
+    """Each of those rows once, {row: labels}: with many objectives one point is often the best in several."""
+    word = "least" if result.sign > 0 else "most"
+    found: dict[int, list[str]] = {}
+    for label, row in front_points(result).items():
+        found.setdefault(row, []).append(label)
+    marked = {}
+    for row, labels in found.items():
+        best = [label.removeprefix(f"{word} ") for label in labels if label.startswith(f"{word} ")]
+        others = [label for label in labels if not label.startswith(f"{word} ")]
+        marked[row] = ", ".join([f"{word} {_some(best)}"] * bool(best) + others)
+    return marked
+
+
+def _some(names: list[str]) -> str:
+    """Names in a heading, not more than fit there."""
+    return ", ".join(names) if len(names) < 4 else f"{names[0]}, {names[1]} and {len(names) - 2} more"
+
+
 def _chosen(result: Result) -> tuple[str, int]:
     """How the user chose, in words, and the row."""
     how: Any = result.chosen
@@ -238,8 +257,8 @@ def _chosen(result: Result) -> tuple[str, int]:
 
 def front_rows(result: Result) -> tuple[list[str], list[list[str]], list[list[str]]]:
     """Headings, one for each of `front_points`; then objectives and recipe as rows: name, unit, and a cell a point."""
-    problem, points = result.problem, front_points(result)
-    rows = list(points.values())
+    problem, points = result.problem, _marked(result)
+    rows = list(points)
 
     def line(name: str, values: np.ndarray, i: int | None = None) -> list[str]:
         declared = i is not None and problem.space is not None and problem.space.discrete[i]
@@ -253,7 +272,7 @@ def front_rows(result: Result) -> tuple[list[str], list[list[str]], list[list[st
     if problem.dim > SHOWN:
         recipe.append([f"… {problem.dim - SHOWN} more variables", "", *[""] * len(rows)])
     recipe += [line(name, column) for name, column in result.get("derived", {}).items()]
-    return list(points), values, recipe
+    return list(points.values()), values, recipe
 
 
 STEP_NOTE = (
@@ -263,16 +282,16 @@ STEP_NOTE = (
 
 
 def step_rows(result: Result) -> tuple[list[str], list[list[str]]]:
-    """Headings; and for each of `front_points` and each objective the changes of all objectives to that neighbour."""
-    problem, m = result.problem, result.F.shape[1]
+    """Headings; and for each point of `front_points` and each neighbour the changes of all objectives on the way."""
+    problem, m, points = result.problem, result.F.shape[1], _marked(result)
     names = problem.objective_names(m)
-    neighbours, changes = trade_offs(np.asarray(result.F, np.float64), result.sign, list(front_points(result).values()))
-    rows = [
-        [point, f"better {names[j]}", *(f"{changes[i, j, k]:+.4g}" for k in range(m))]
-        for i, point in enumerate(front_points(result))
-        for j in range(m)
-        if neighbours[i, j] >= 0
-    ]
+    neighbours, changes = trade_offs(np.asarray(result.F, np.float64), result.sign, list(points))
+    rows = []
+    for i, point in enumerate(points.values()):
+        for row in dict.fromkeys(neighbours[i][neighbours[i] >= 0].tolist()):
+            towards = np.flatnonzero(neighbours[i] == row)
+            cells = [f"{changes[i, towards[0], k]:+.4g}" for k in range(m)]
+            rows.append([point, f"better {_some([names[j] for j in towards])}", *cells])
     return ["from", "towards", *(problem.with_unit(name) for name in names)], rows
 
 

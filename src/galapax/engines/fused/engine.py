@@ -6,6 +6,8 @@ has room for come from a small set. A run that has ended leaves the kernel: noth
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Hashable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol
@@ -21,6 +23,7 @@ from galapax.engines import search as searching
 from galapax.engines.drive import Slice
 from galapax.engines.fused import kernel as kernels
 from galapax.engines.fused.cuda import CudaKernel, present
+from galapax.engines.fused.graph import NotFusible
 from galapax.engines.fused.host import HostKernel
 from galapax.engines.fused.kernel import Layout, settled
 from galapax.engines.fused.program import Form, Text
@@ -29,8 +32,11 @@ from galapax.engines.programs import Clock
 from galapax.engines.search import Carry, Finished, Search
 from galapax.engines.tally import told
 from galapax.numerics import devices
+from galapax.numerics.transfers import put
 
-CHUNK_SECONDS = 0.1  # the host looks about so often
+CHUNK_SECONDS = 0.1  # the host looks about so often,
+FIRST = 1000  # the first time after as many generations at most, so that what watches a short run sees some of it
+KEPT = 32  # kernels that are remembered, by what they were made of
 ROWS = (10, 100, 1000, 10_000)  # generations that programs have room for
 HISTORY = 2**29  # bytes of a chunk's history on the device, at most
 
@@ -48,10 +54,28 @@ def kernel_of(source: str, text: Text, host: bool) -> Kernel:
     return HostKernel(text) if host else CudaKernel(text)
 
 
-def compiled(search: Search, carry: Carry, runs: int, host: bool) -> Kernel:
-    """The kernel of so many runs; carry: or its shapes. NotFusible where there is none."""
-    text = kernels.text_of(search, carry, Form() if host else present().form(_work(search), runs))
-    return kernel_of(text.digest, text, host)
+_known: OrderedDict[Hashable, Kernel | str] = OrderedDict()  # or why there is none
+
+
+def compiled(search: Search, runs: int, host: bool, clock: Clock) -> Kernel:
+    """The kernel of so many runs, or NotFusible. clock: is told how long it took, unless it was made before."""
+    form = Form() if host else present().form(_work(search), runs)
+    key = kernels.key_of(search), form, host, devices.settings()
+    if key not in _known:
+        start = clock.begin()
+        try:
+            text = kernels.text_of(search, runs, form)
+            _known[key] = kernel_of(text.digest, text, host)
+        except NotFusible as error:
+            _known[key] = str(error)
+        clock.end(start)
+        while len(_known) > KEPT:
+            _known.popitem(last=False)
+    _known.move_to_end(key)
+    found = _known[key]
+    if isinstance(found, str):
+        raise NotFusible(found)
+    return found
 
 
 def _work(search: Search) -> int:
@@ -77,7 +101,7 @@ class Fused:
     def begin(self, parts: list[Slice]) -> None:
         first = parts[0].search  # what the slices share, and each one's own, in one transfer
         own = [(part.search.algorithm, part.keys, part.initial, part.search.rules.evaluations) for part in parts]
-        (bounds, rules, consts), own = jax.device_put(((first.bounds, first.rules, first.consts), own))
+        (bounds, rules, consts), own = put(((first.bounds, first.rules, first.consts), own))
         for part, (algorithm, keys, initial, evaluations) in zip(parts, own, strict=True):
             part.keys, part.initial = keys, initial
             part.search = replace(
@@ -88,7 +112,7 @@ class Fused:
                 consts=consts,
             )
             part.carry = self.clock.call(_begun, (), part.search, part.keys, part.initial)
-            made = compiled(part.search, part.carry, len(part.cells), self.host)
+            made = compiled(part.search, len(part.cells), self.host, self.clock)
             self._kernels[id(part)] = made, kernels.layout_of(part.search, part.carry)
 
     def memory(self) -> Any:
@@ -99,9 +123,12 @@ class Fused:
         for part, kept in zip(parts, carries, strict=True):
             part.carry = with_arrays(part.carry, kept)
 
+    def pace(self, parts: list[Slice]) -> tuple[int, float]:
+        return 0, 0.0
+
     def plan(self, length: int, seconds: float) -> int:
         if length == 0:
-            return max(1, min(self.most, int(CHUNK_SECONDS / 4 / self.guess)))
+            return max(1, min(self.most, FIRST, int(CHUNK_SECONDS / 4 / self.guess)))
         return max(1, min(self.most, int(length * min(8.0, CHUNK_SECONDS / max(seconds, 1e-9)))))
 
     def advance(self, parts: list[Slice], first: int, count: int) -> list[list[Any]]:
@@ -110,9 +137,9 @@ class Fused:
         for part in parts:
             assert part.carry is not None
             made, layout = self._kernels[id(part)]
-            span = np.array([first, count, rows], np.int32)
+            span, arrays = put((np.array([first, count, rows], np.int32), list(made.text.arrays)))
             fixed = (made, layout, rows)
-            arguments = (part.search, part.keys, part.carry, span, list(made.text.arrays))
+            arguments = (part.search, part.keys, part.carry, span, arrays)
             part.carry, history, tally = self.clock.call(_chunk, fixed, *arguments)
             part.latest = [history]
             tallies.append([tally])
@@ -120,7 +147,8 @@ class Fused:
 
     def finish(self, parts: list[Slice]) -> list[Finished]:
         return [
-            self.clock.call(searching.finish, (part.span,), part.search, part.carry, part.relative) for part in parts
+            self.clock.call(searching.finish, (part.span,), part.search, part.carry, put(part.relative))
+            for part in parts
         ]
 
     def survivors(self, part: Slice) -> Population:

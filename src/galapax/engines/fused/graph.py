@@ -179,6 +179,8 @@ class Graph:
                 self.node("squeeze", (p,), a.shape, p.kind, dimensions=(axis,))
                 for p, a in zip(pieces, avals, strict=True)
             ]
+        if name == "bitcast_convert_type" and avals[0].shape != given[0].shape:
+            return [self._words(given[0], avals[0])]
         if name != "sort" and len(avals) != 1:
             _unknown(name)
         if name.startswith("scatter") and math.prod(given[1].shape[:-1]) > 1:
@@ -206,6 +208,17 @@ class Graph:
             count = self.node(name, (ones,), shape, "int32", axes=axes)
             return self.node("convert_element_type", (count,), shape, given.kind, new_dtype=np.dtype(given.kind))
         return self.node(name, (given,), shape, given.kind, axes=axes)
+
+    def _words(self, x: Node, aval: Any) -> Node:
+        """The bits of numbers of 64 bits, as two words each, the lower one first."""
+        if aval.shape != (*x.shape, 2) or aval.dtype.itemsize != 4:
+            raise NotFusible("the primitive bitcast_convert_type from one shape to another")
+        bits = self.node("bitcast_convert_type", (x,), x.shape, np.uint64)
+        upper = self.node(
+            "shift_right_logical", (bits, self.constant(np.full(x.shape, 32), np.uint64)), x.shape, bits.kind
+        )
+        words = [self.node("convert_element_type", (b,), x.shape, aval.dtype) for b in (bits, upper)]
+        return self.node("stack", words, aval.shape, aval.dtype, axis=len(x.shape))
 
     def _slice(self, x: Node, axis: int, start: int, stop: int, shape: tuple[int, ...]) -> Node:
         starts = [start if i == axis else 0 for i in range(len(shape))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,15 +13,12 @@ from jax import Array
 
 from galapax.core.algorithm import is_shared
 from galapax.core.stop import RUNNING
+from galapax.engines import stored
 from galapax.engines.fused.graph import NotFusible
 from galapax.engines.fused.program import Form, Text, of_generation
 from galapax.engines.search import REASON, Carry, Frozen, Search
 from galapax.evaluation.formulas import Formulas
 from galapax.numerics import devices, random
-
-KEPT = 32  # texts that are remembered
-_texts: OrderedDict[Hashable, Text | str] = OrderedDict()
-_shapes: OrderedDict[Hashable, Carry] = OrderedDict()
 
 
 @dataclass(frozen=True)
@@ -33,42 +29,43 @@ class Layout:
     carried: tuple[bool, ...]
 
 
-def text_of(search: Search, carry: Carry, form: Form = Form()) -> Text:
-    """The text for the runs of a slice, or NotFusible. Remembered, as making it takes a second."""
-    leaves, tree = jax.tree.flatten((search, carry))
-    flags = [*_own_settings(search), *_own_parts(carry)]
-    kinds = tuple(
-        (own, np.shape(leaf)[1 if own else 0 :], np.dtype(leaf.dtype).name)
-        for leaf, own in zip(leaves, flags, strict=True)
+def key_of(search: Search) -> Hashable:
+    """What the text depends on: all but numbers and how many runs there are."""
+    leaves, tree = jax.tree.flatten(search)
+    return tree, _kinds(search, leaves)
+
+
+def _kinds(search: Search, leaves: list[Any]) -> tuple[tuple[bool, tuple[int, ...], str], ...]:
+    flags = _own_settings(search)
+    return tuple(
+        (own, np.shape(leaf)[1 if own else 0 :], str(leaf.dtype)) for leaf, own in zip(leaves, flags, strict=True)
     )
-    key = (tree, kinds, form, devices.settings())
-    if key not in _texts:
+
+
+def text_of(search: Search, runs: int, form: Form = Form()) -> Text:
+    """The text for the runs of a slice, or NotFusible. Either is kept on disk, as tracing takes a second."""
+    leaves, tree = jax.tree.flatten(search)
+    structure = jax.tree.unflatten(tree, [0] * len(leaves))
+    name = stored.name_of(_written, form, structure, _kinds(search, leaves))
+    found = None if name is None else stored.noted(name)
+    if found is None:
         try:
-            _texts[key] = _written(search, carry, form)
+            found = _written(search, _shapes_of(search, runs), form)
         except NotFusible as error:
-            _texts[key] = str(error)
+            found = str(error)
         except (AssertionError, KeyError, IndexError, RecursionError, TypeError, ValueError) as error:
             # a program of a kind that nobody has tried: the other engine makes the run
-            _texts[key] = f"the kernel's text could not be written ({type(error).__name__}: {error})"
-        while len(_texts) > KEPT:
-            _texts.popitem(last=False)
-    _texts.move_to_end(key)
-    found = _texts[key]
+            found = f"the kernel's text could not be written ({type(error).__name__}: {error})"
+        if name is not None:
+            stored.note(name, found)
     if isinstance(found, str):
         raise NotFusible(found)
     return found
 
 
-def shapes_of(search: Search, runs: int) -> Carry:
-    """The shapes of the carry of so many runs. Remembered, as finding them takes longer than a short run."""
-    leaves, tree = jax.tree.flatten(search)
-    key = (tree, tuple((np.shape(leaf), np.dtype(leaf.dtype).name) for leaf in leaves), runs, devices.settings())
-    if key not in _shapes:
-        keys = jax.ShapeDtypeStruct((runs, 2), np.uint32)
-        _shapes[key] = settled(jax.eval_shape(Search.begun, search, keys))
-        while len(_shapes) > KEPT:
-            _shapes.popitem(last=False)
-    return _shapes[key]
+def _shapes_of(search: Search, runs: int) -> Carry:
+    """The shapes of the carry of so many runs."""
+    return settled(jax.eval_shape(Search.begun, search, jax.ShapeDtypeStruct((runs, 2), np.uint32)))
 
 
 def _written(search: Search, carry: Carry, form: Form) -> Text:

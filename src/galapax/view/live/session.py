@@ -40,6 +40,13 @@ PATIENCE = 10.0  # seconds after which a run that is held up goes on, once nobod
 COMMANDS = ("pause", "resume", "step", "stop", "speed", "run")
 
 
+def _next_chunk(made: int) -> int:
+    """Generations until the page looks again: few at first, where most happens, and a quarter more each time. A GPU has
+    programs for some lengths only.
+    """
+    return max(1, made // 4) if devices.on_cpu() else max(100, made // 4 // 500 * 500)
+
+
 class Page(Protocol):
     """The server, as a session sees it."""
 
@@ -178,8 +185,7 @@ class Session:
                 wait, speed = 0.1, self._pace()
                 if not self._paused:
                     if speed is None:
-                        # short chunks at first, where most happens; a GPU has programs for some lengths only
-                        self.most = max(1, self._made // 4) if devices.on_cpu() else 100
+                        self.most = _next_chunk(self._made)
                         return None
                     self.most = max(1, int(speed * BETWEEN_FRAMES))
                     # a chunk begun before the speed was chosen may be longer, and is not waited for

@@ -47,6 +47,8 @@ def front(out: Page, result: Result) -> None:
     out.add("<h3>A step to a neighbour</h3>")
     out.add(f"<p>{escape(tables.STEP_NOTE)}</p>")
     heads, steps = tables.step_rows(result)
+    # words stay on one line: the table scrolls
+    steps = [[cell.replace(" ", "\u00a0") if i < 2 else cell for i, cell in enumerate(row)] for row in steps]
     out.add(plain_table(heads, steps, range(2, len(heads))))
     out.add("<h3>All recipes</h3>")
     at = {int(row): i for i, row in enumerate(kept)}

@@ -43,13 +43,16 @@ function parallel(figure, spec) {
       style: `fill: none; stroke: color-mix(in oklab, rgb(${VIRIDIS[k].join(" ")}) 80%, var(--text)); stroke-width: 1.3; opacity: ${thin}` }));
     columns.forEach((c, k) => {
       put(svg, "line", { class: "frame", x1: xs[k], x2: xs[k], y1: top, y2: bottom });
-      const digits = telling(...spans[k], 4), anchor = k === 0 && columns.length > 1 ? "start" : k === columns.length - 1 ? "end" : "middle";
-      const at = k === 0 ? Math.max(4, xs[k] - edge + 4) : k === columns.length - 1 ? Math.min(width - 4, xs[k] + edge - 4) : xs[k];
-      const letters = Math.max(4, Math.floor((columns.length > 1 ? gap : width) / 7) - 1), words = table.names[c];
-      const named = put(svg, "text", { class: "axis-name", x: at, y: k % 2 && gap < 110 ? 30 : 14, "text-anchor": anchor }, words.length > letters ? words.slice(0, letters - 1) + "…" : words);
+      const digits = telling(...spans[k], 4), words = table.names[c];
+      const letters = Math.max(4, Math.floor((columns.length > 1 ? gap : width) / 7) - 1);
+      const label = (text, y, more) => {  // in the middle of its axis, unless it would leave the figure there
+        const first = k === 0 && columns.length > 1, outer = (first || k === columns.length - 1) && text.length * 3.6 > edge - 4;
+        return put(svg, "text", { ...more, x: !outer ? xs[k] : first ? 4 : width - 4, y, "text-anchor": !outer ? "middle" : first ? "start" : "end" }, text);
+      };
+      const named = label(words.length > letters ? words.slice(0, letters - 1) + "…" : words, k % 2 && gap < 110 ? 30 : 14, { class: "axis-name" });
       put(named, "title", {}, words);
-      put(svg, "text", { x: at, y: top - 3, "text-anchor": anchor }, said(table, c, spans[k][1], digits));
-      put(svg, "text", { x: at, y: bottom + 14, "text-anchor": anchor }, said(table, c, spans[k][0], digits));
+      label(said(table, c, spans[k][1], digits), top - 3);
+      label(said(table, c, spans[k][0], digits), bottom + 14);
       if (limits[c]) {
         const [a, b] = limits[c].map(up);
         put(svg, "rect", { class: "brush", x: xs[k] - 7, width: 14, y: Math.min(a, b), height: Math.max(3, Math.abs(a - b)), style: "fill: var(--link); opacity: 0.45" });
