@@ -156,10 +156,10 @@ def _by_models(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limit:
         new, trials = jax.vmap(lambda model: sqp.ask(model, shape.eq))(was)
         found = [(trials, facts_at(trials))]
         for _ in range(CORRECTIONS):
-            trials = jax.vmap(lambda *given: sqp.correct(*given, shape.eq))(new, *found[-1])
+            trials = jax.vmap(lambda m, x, f: sqp.correct(m, x, f, shape.eq))(new, *found[-1])
             found.append((trials, facts_at(trials)))
         trials, facts = (jnp.concatenate(parts, axis=1) for parts in zip(*found, strict=True))
-        there, gained = jax.vmap(lambda *given: sqp.choose(*given, shape.eq))(new, trials, facts)
+        there, gained = jax.vmap(lambda m, x, f: sqp.choose(m, x, f, shape.eq))(new, trials, facts)
         facts, slopes = look(bounds.lower + bounds.span * there)
         new = jax.vmap(sqp.tell)(new, there, gained, facts / units, slopes / units[..., None])
         kept = jax.tree.map(lambda a, b: jnp.where(active.reshape((-1,) + (1,) * (a.ndim - 1)), a, b), new, was)

@@ -80,7 +80,7 @@ def tolerance_of(given: Any, dtype: str) -> float:
 
 
 def kept_for_polish(most: int, problem: Described, solver: Algorithm, dtype: str) -> int:
-    """Evaluations that a search under constraints leaves for the polish, which may be what makes its answer feasible."""
+    """Evaluations that a search under constraints leaves for the polish, which may be what makes it feasible."""
     if not isinstance(problem, Problem) or not problem.constrained or solver.several_objectives or dtype != "float64":
         return 0
     return int(min(RESERVED * problem.dim, 0.05 * most))
