@@ -22,7 +22,7 @@ from galapax.evaluation.executors import Calls
 from galapax.evaluation.fit import differentiable
 from galapax.numerics import devices
 
-ENGINES = ("auto", "fast", "xla", "fused", "native")
+ENGINES = ("auto", "xla", "fused", "native")
 TOLERANCE = {"float64": 1e-11, "float32": 1e-6}  # as a share of the box
 FEWEST = 8  # individuals that a population has at least where few evaluations make it smaller
 RESERVED = 600  # evaluations a variable that are left for a polish under constraints, if that is not much
@@ -163,7 +163,7 @@ def spread_of(given: Any, blackbox: bool, vectorized: Any, runs: int, islands: A
         (vectorized, "a function with vectorized=True takes the whole population at once"),
         (runs > 1, "the runs of an ensemble are spread over the devices anyway"),
         (islands is not None, "islands are spread over the devices anyway"),
-        (engine not in ("auto", "fast", "xla"), f"engine={engine!r} uses one device"),
+        (engine not in ("auto", "xla"), f"engine={engine!r} uses one device"),
     ):
         if wrong:
             raise InputError(f"spread=True lets all devices evaluate one population, and {instead}: leave spread out.")
