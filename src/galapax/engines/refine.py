@@ -27,7 +27,8 @@ GRADIENT = 4  # evaluations that a gradient counts for, besides the one of the v
 ASIDE = {8: 1e-5, 4: 1e-3}  # of the box: how far the points lie that the gradient is checked at, by bytes of a number
 ONTO = 4  # Newton steps onto the constraints that bind, in the end
 MODELS = 100  # steps by quadratic models, at most
-FULL = 128  # variables and equalities, up to which there is such a model: it has matrices in full
+FULL = 128  # variables and equalities, up to which there is such a model: it has matrices in full,
+FEW = 8  # and from which on: for fewer the rest suffices, and compiling takes half as long
 CORRECTIONS = 2
 BINDING = 1e-4  # in units of the box: a constraint with a multiplier and this close to its limit is one of them
 
@@ -89,7 +90,7 @@ def _constrained(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limi
     also makes use of what their tolerance allows.
     """
     taken = jnp.zeros(x.shape[0], jnp.int32)
-    if x.shape[1] + formulas.shape.eq <= FULL:
+    if FEW <= x.shape[1] + formulas.shape.eq <= FULL:
         x, taken = _by_models(formulas, consts, bounds, x, limit - _overhead(formulas.shape))
     raw, jacobian = _facts_and_slopes(formulas, consts, bounds, x)
     size = jnp.sqrt(jnp.sum(jacobian**2, axis=2))

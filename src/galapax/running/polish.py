@@ -15,7 +15,7 @@ import numpy as np
 from galapax.core.errors import InputError, OutOfMemory
 from galapax.core.problem import Problem
 from galapax.core.record import KEPT, Record
-from galapax.core.stop import CODES, Stop
+from galapax.core.stop import CODES, NEVER, Stop
 from galapax.engines.histories import fetched
 from galapax.engines.outcome import Outcome, Polish
 from galapax.engines.programs import PROGRAMS, Clock
@@ -87,10 +87,12 @@ def _arguments(task: Task, x: np.ndarray, left: np.ndarray) -> tuple[Any, ...]:
 
 
 def compile_ahead(task: Task) -> None:
-    """Have the polish compiled while the generations are, where it is to be expected: who gives a target hopes that the
-    run ends with it.
+    """Have the polish compiled while the generations are, where it is to be expected: generations are limited, so that
+    the run may not converge, and no target is given, with which it would end. Elsewhere a helper would only be in the
+    way of compiling what is needed first.
     """
-    if task.polish is False or task.rules.target > -math.inf or cannot(task) is not None:
+    limited = task.rules.generations != NEVER and task.rules.target == -math.inf
+    if task.polish is False or not limited or task.problem.constrained or cannot(task) is not None:
         return
     size = _width(task)
     PROGRAMS.ahead(
