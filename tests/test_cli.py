@@ -199,19 +199,21 @@ def asked(monkeypatch):
 
 
 def test_compare_takes_a_suite(monkeypatch):
-    calls = []
+    calls, names = [], []
 
     def note(chosen, algorithms, **given):
+        names.append([type(algorithm).__name__ for algorithm in algorithms])
         calls.append(([problem.name for problem in chosen], {problem.dim for problem in chosen}, given["target"]))
         raise gx.InputError("noted")
 
     monkeypatch.setattr(cli, "run_compare", note)
-    call("compare", "--suite", "bbob", "-a", "de,ga")
+    call("compare", "--suite", "bbob")
     call("compare", "--suite", "bbob", "--dim", "3", "--instance", "2", "-a", "de", "--within", "0.1")
     assert calls == [
         ([f"bbob_f{i}_i1" for i in range(1, 25)], {10}, 1e-8),
         ([f"bbob_f{i}_i2" for i in range(1, 25)], {3}, 0.1),
     ]
+    assert names == [["CMAES", "LSHADE", "EpsilonDE", "DE"], ["DE"]]
 
 
 @pytest.mark.parametrize(
@@ -228,6 +230,11 @@ def test_compare_takes_a_suite(monkeypatch):
 def test_a_suite_that_cannot_be_had_is_refused(not_run, arguments, message):
     code, said = call("compare", "-a", "de", *arguments)
     assert code == 2 and message in " ".join(said.split())
+
+
+def test_named_problems_are_not_compared_without_algorithms(not_run):
+    code, said = call("compare", "-p", "ackley")
+    assert code == 2 and "compare needs algorithms: --algorithms de,ga." in said
 
 
 @pytest.mark.slow

@@ -16,7 +16,8 @@ from scipy import stats
 import galapax as gx
 from galapax.core.stop import Stop
 from galapax.measures import statistics
-from galapax.view import tables, terminal
+from galapax.results.study import curve_rows
+from galapax.view import study_data, tables, terminal
 
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
 RUNS, BUDGET, SEED, NEAR = 5, 100, 4, 0.5
@@ -605,3 +606,30 @@ def test_saved_files_are_what_other_tools_read(folder):
     assert page.count("<figure data-chart") == 5 and "edge_case" in page and "p, Holm" in page
     for picture in ("convergence.png", "ecdf.png"):
         assert (folder / picture).read_bytes()[:4] == b"\x89PNG"
+
+
+def test_runs_may_each_count_evaluations_of_their_own(tmp_path):
+    """As those do whose populations shrink at times of their own: tables and figures are as if they shared the count."""
+    study = gx.compare(["branin"], ["de", "ga"], runs=4, max_evaluations=600, target=1e-2)
+    before = study.summary(), curve_rows(study)
+    panels, shares = study_data.study_convergence(study), study_data.target_shares(study)
+    for result in study.results:
+        history = result.runs.history
+        vars(history)["nfev"] = np.tile(history.nfev, (4, 1))
+    assert (study.summary(), curve_rows(study)) == before
+    for label, (steps, share) in study_data.target_shares(study).items():
+        np.testing.assert_array_equal(steps, shares[label][0])
+        np.testing.assert_allclose(share, shares[label][1])
+    for new, old in zip(study_data.study_convergence(study)[0].curves, panels[0].curves, strict=True):
+        np.testing.assert_array_equal(new.x, old.x)
+        np.testing.assert_allclose(new.y, old.y)
+    assert (study.save(tmp_path / "study") / "runs.csv").is_file()
+
+
+def test_hits_and_steps_of_runs_with_their_own_counts():
+    histories, nfev = [[3.0, 1.0, 0.5], [2.0, 2.0, 0.1]], [[10, 20, 40], [5, 30, 40]]
+    assert statistics.hits(histories, nfev, 1.0).tolist() == [20, 40]
+    steps, best = statistics.by_evaluations(histories, nfev)
+    assert steps.tolist() == [5, 22, 40] and best.tolist() == [[np.inf, 1.0, 0.5], [2.0, 2.0, 0.1]]
+    with pytest.raises(gx.InputError, match="nfev must have the shape of histories"):
+        statistics.hits(histories, [[10, 20]], 1.0)

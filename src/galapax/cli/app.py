@@ -289,7 +289,7 @@ def sweep(
 
 @app.command(epilog=options.EXIT_CODES)
 def compare(
-    algorithm: options.AlgorithmNames,
+    algorithm: options.AlgorithmNames = None,
     problem: options.ProblemNames = None,
     suite: options.Suite = None,
     dim: options.SuiteDim = None,
@@ -310,7 +310,7 @@ def compare(
     """Run several algorithms on several problems with the same number of evaluations, and test which differ.
 
     For example: galapax compare -p ackley,rastrigin,g06 -a de,fep,ga --runs 30 --within 1e-3
-    Or the BBOB suite, with its usual target 1e-8: galapax compare --suite bbob --dim 10 -a de,ga
+    Or the BBOB suite, with its usual target 1e-8: galapax compare --suite bbob --dim 10
     """
     cache.enable()
     with show.clear_errors():
@@ -322,7 +322,7 @@ def compare(
             within = find.SUITE_TARGET
         study = run_compare(
             chosen,
-            [find.named_algorithm(name) for text in algorithm for name in text.split(",") if name],
+            find.named_algorithms(algorithm, suite),
             max_evaluations=max_evaluations,
             runs=runs,
             target=within,

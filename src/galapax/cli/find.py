@@ -41,6 +41,7 @@ FUNCTIONS = {f.__name__: f for f in (mutation.rand_1, mutation.best_1)}  # that 
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", Callable: " or ".join(FUNCTIONS)}
 SWITCHES = {"true": True, "false": False}
 SUITE_TARGET = 1e-8  # distance to the best value at which a run on a suite's problem succeeds, unless it is given
+SUITE_ALGORITHMS = ["cmaes,lshade,epsilon_de,de"]  # what is compared on a suite, unless it is given
 MOST_VARIABLES = 10**7  # beyond it the box alone would fill the memory, before anything could be refused
 
 
@@ -143,6 +144,14 @@ def find_restarts(given: str, name: str | None, chosen: Algorithm | str | None) 
     if given == "auto" and name is None and isinstance(chosen, algorithms.CMAES):
         return "portfolio"
     return None if given == "none" else given
+
+
+def named_algorithms(names: list[str] | None, suite: str | None) -> list[Algorithm]:
+    """The algorithms that `compare` names, separated by commas, or those that a suite usually has."""
+    if names is None and suite is None:
+        raise InputError("compare needs algorithms: --algorithms de,ga.")
+    texts = SUITE_ALGORITHMS if names is None else names
+    return [named_algorithm(name) for text in texts for name in text.split(",") if name]
 
 
 def named_algorithm(text: str) -> Algorithm:

@@ -24,11 +24,12 @@ AlgorithmName = Annotated[
 ]
 SweptAlgorithm = Annotated[str, typer.Option("--algorithm", "-a", help="Its name.")]
 AlgorithmNames = Annotated[
-    list[str],
+    list[str] | None,
     typer.Option(
         "--algorithms",
         "-a",
-        help="Algorithms, separated by commas; hyper-parameters after a colon: de:weight=0.7:population=50.",
+        help="Algorithms, separated by commas; hyper-parameters after a colon: de:weight=0.7:population=50. "
+        "A suite has cmaes,lshade,epsilon_de,de unless you name others.",
     ),
 ]
 Settings = Annotated[

@@ -69,12 +69,23 @@ def quantile_curves(histories: ArrayLike, q: ArrayLike = (0.0, 0.25, 0.5, 0.75, 
 def hits(histories: ArrayLike, nfev: ArrayLike, target: float) -> np.ndarray:
     """The evaluations after which each run first had a value of at most `target`, (R,); inf for a run that never had.
 
-    nfev: (G,) evaluations of one run up to each generation's end.
+    nfev: (G,) evaluations of one run up to each generation's end, or (R, G) where runs differ in them.
     """
     best = _histories(histories)
-    spent = _nfev(nfev, best.shape[1])
     reached = best <= _finite(target, "target")
-    return np.where(reached.any(axis=1), spent[reached.argmax(axis=1)], np.inf)
+    spent = _each_nfev(nfev, best)[np.arange(len(best)), reached.argmax(axis=1)]
+    return np.where(reached.any(axis=1), spent, np.inf)
+
+
+def by_evaluations(histories: ArrayLike, nfev: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Histories (R, G) whose runs count evaluations (R, G) of their own, at numbers of evaluations that all share:
+    those (K,), and what each run had by then (R, K), inf before its first generation.
+    """
+    best = _histories(histories)
+    spent = _each_nfev(nfev, best)
+    steps = np.unique(np.linspace(spent.min(), spent.max(), best.shape[1]).round())
+    at = np.stack([np.searchsorted(own, steps, side="right") - 1 for own in spent])
+    return steps, np.where(at >= 0, np.take_along_axis(best, np.maximum(at, 0), axis=1), np.inf)
 
 
 def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -103,7 +114,7 @@ def ert_to(histories: ArrayLike, nfev: ArrayLike, target: float, spent: ArrayLik
     histories only repeat their last row; without it a run that missed counts `nfev[-1]`.
     """
     at = hits(histories, nfev, target)
-    total = np.full(len(at), _nfev(nfev, np.shape(histories)[1])[-1]) if spent is None else _vector(spent, "spent")
+    total = _each_nfev(nfev, _histories(histories))[:, -1] if spent is None else _vector(spent, "spent")
     if total.shape != at.shape or not np.all((total >= 0) & (total < np.inf)):
         raise InputError(f"spent must hold the evaluations of each of the {len(at)} runs, got {short(spent)}.")
     success = np.isfinite(at)
@@ -361,6 +372,15 @@ def _histories(histories: ArrayLike) -> np.ndarray:
             f"histories must be (runs, generations), got shape {array.shape}; wrap a single run in a list."
         )
     return _worst_for_nan(array)
+
+
+def _each_nfev(nfev: ArrayLike, best: np.ndarray) -> np.ndarray:
+    """Those of each run (R, G)."""
+    if np.ndim(nfev) == 2:
+        if np.shape(nfev) != best.shape:
+            raise InputError(f"nfev must have the shape of histories, {best.shape}, got {np.shape(nfev)}.")
+        return np.stack([_nfev(own, best.shape[1]) for own in np.asarray(nfev)])
+    return np.broadcast_to(_nfev(nfev, best.shape[1]), best.shape)
 
 
 def _nfev(nfev: ArrayLike, generations: int) -> np.ndarray:

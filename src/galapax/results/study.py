@@ -297,6 +297,7 @@ def curve_rows(study: Study) -> list[dict[str, Any]]:
         sign = sign_of(result)
         table = sign * np.vstack([best.mean(axis=0), statistics.quantile_curves(best)]) + 0.0  # no -0.0
         names = ("mean", "best", "lower_quartile", "median", "upper_quartile", "worst")
-        for g, nfev, column in zip(history.generation.tolist(), history.nfev.tolist(), table.T.tolist(), strict=True):
+        spent = np.median(np.atleast_2d(history.nfev), axis=0).astype(int)  # runs may differ in it
+        for g, nfev, column in zip(history.generation.tolist(), spent.tolist(), table.T.tolist(), strict=True):
             out.append({**labels, "generation": g, "nfev": nfev, **dict(zip(names, column, strict=True))})
     return out

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from galapax.core.errors import InputError
-from galapax.measures.statistics import describe, ecdf, ecdf_over_targets, quantile_curves
+from galapax.measures.statistics import by_evaluations, describe, ecdf, ecdf_over_targets, quantile_curves
 from galapax.results.result import Result, all_runs
 from galapax.results.study import Study, curves, has_curves, scores
 from galapax.view.data import TARGETS, cell_name, distance_name, gap, reference_of, targets_of, wants_log
@@ -74,9 +74,12 @@ def study_convergence(study: Study) -> list[Panel]:
             history = all_runs(result).history
             if history is None or not has_curves(result):
                 continue
-            distances = gap(curves(result), reference)
+            distances, x = gap(curves(result), reference), history.generation
+            if study.kind == "comparison":
+                x = history.nfev
+                if x.ndim > 1:
+                    x, distances = by_evaluations(distances, x)
             lower, middle, upper = (_finite(c) for c in quantile_curves(distances, (0.25, 0.5, 0.75)))
-            x = history.nfev if study.kind == "comparison" else history.generation
             few = len(found) <= BANDED
             band = {"lower": lower if few else None, "upper": upper if few else None}
             colour, stroke = _style(study, label, place)
@@ -155,8 +158,10 @@ def target_shares(study: Study) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         for label, result in found.items():
             history = all_runs(result).history
             assert history is not None
-            share = ecdf_over_targets(curves(result), history.nfev, targets)
-            shares.setdefault(label, []).append((history.nfev, share))
+            nfev, best = history.nfev, curves(result)
+            if nfev.ndim > 1:
+                nfev, best = by_evaluations(best, nfev)
+            shares.setdefault(label, []).append((nfev, ecdf_over_targets(best, nfev, targets)))
     return {label: _averaged(parts) for label, parts in shares.items()}
 
 
