@@ -237,6 +237,15 @@ def test_named_problems_are_not_compared_without_algorithms(not_run):
     assert code == 2 and "compare needs algorithms: --algorithms de,ga." in said
 
 
+def test_what_cannot_be_printed_is_saved(monkeypatch, tmp_path):
+    def broken(outcome, **_):
+        raise gx.InputError("no table")
+
+    monkeypatch.setattr(show.terminal, "result_table", broken)
+    code, said = call("solve", "branin", "-a", "de", "-g", "2", "--out", str(tmp_path / "run"))
+    assert code == 2 and "no table" in said and gx.load(tmp_path / "run").nit == 2
+
+
 @pytest.mark.slow
 def test_compare_runs_a_suite():
     code, said = call("compare", "--suite", "bbob", "--dim", "2", "-a", "random", "-r", "2", "--max-evaluations", "200")

@@ -609,7 +609,7 @@ def test_saved_files_are_what_other_tools_read(folder):
 
 
 def test_runs_may_each_count_evaluations_of_their_own(tmp_path):
-    """As those do whose populations shrink at times of their own: tables and figures are as if they shared the count."""
+    """As those whose populations shrink at times of their own: tables and figures are as if they shared the count."""
     study = gx.compare(["branin"], ["de", "ga"], runs=4, max_evaluations=600, target=1e-2)
     before = study.summary(), curve_rows(study)
     panels, shares = study_data.study_convergence(study), study_data.target_shares(study)

@@ -100,20 +100,21 @@ def exit_code(outcome: Result | Study) -> int:
 
 
 def show(outcome: Result | Study, out: Path | None, quiet: bool, as_json: bool) -> None:
-    """Print a result or a study, and save it."""
-    if as_json:
-        print(json.dumps(plain_study(outcome) if isinstance(outcome, Study) else plain(outcome), indent=1))
-    elif not quiet:
-        console.print(table_of(outcome))
+    """Save a result or a study, if it is to be saved, and print it: what prints nothing is not lost."""
+    folder, told = None, []
     if out is not None:
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             folder = outcome.save(out)
-        for warning in told:
-            complain(str(warning.message), style="bold yellow")
-        if not (quiet or as_json):
-            names = sorted(f.name for f in folder.iterdir() if not f.name.startswith("."))
-            say(f"Saved to {folder}: {', '.join(names)}")
+    if as_json:
+        print(json.dumps(plain_study(outcome) if isinstance(outcome, Study) else plain(outcome), indent=1))
+    elif not quiet:
+        console.print(table_of(outcome))
+    for warning in told:
+        complain(str(warning.message), style="bold yellow")
+    if folder is not None and not (quiet or as_json):
+        names = sorted(f.name for f in folder.iterdir() if not f.name.startswith("."))
+        say(f"Saved to {folder}: {', '.join(names)}")
 
 
 def table_of(outcome: Result | Study) -> RenderableType:
