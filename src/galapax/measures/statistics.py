@@ -78,10 +78,12 @@ def hits(histories: ArrayLike, nfev: ArrayLike, target: float) -> np.ndarray:
 
 
 def by_evaluations(histories: ArrayLike, nfev: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Histories (R, G) whose runs count evaluations (R, G) of their own, at numbers of evaluations that all share:
-    those (K,), and what each run had by then (R, K), inf before its first generation.
+    """Histories (R, G) at numbers of evaluations that all runs share: those (K,), and what each run had by then (R, K),
+    inf before its first generation. nfev: as `hits` takes it; where it is shared already, nothing changes.
     """
     best = _histories(histories)
+    if np.ndim(nfev) == 1:
+        return _nfev(nfev, best.shape[1]), best
     spent = _each_nfev(nfev, best)
     steps = np.unique(np.linspace(spent.min(), spent.max(), best.shape[1]).round())
     at = np.stack([np.searchsorted(own, steps, side="right") - 1 for own in spent])

@@ -76,9 +76,7 @@ def study_convergence(study: Study) -> list[Panel]:
                 continue
             distances, x = gap(curves(result), reference), history.generation
             if study.kind == "comparison":
-                x = history.nfev
-                if x.ndim > 1:
-                    x, distances = by_evaluations(distances, x)
+                x, distances = by_evaluations(distances, history.nfev)
             lower, middle, upper = (_finite(c) for c in quantile_curves(distances, (0.25, 0.5, 0.75)))
             few = len(found) <= BANDED
             band = {"lower": lower if few else None, "upper": upper if few else None}
@@ -158,9 +156,7 @@ def target_shares(study: Study) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         for label, result in found.items():
             history = all_runs(result).history
             assert history is not None
-            nfev, best = history.nfev, curves(result)
-            if nfev.ndim > 1:
-                nfev, best = by_evaluations(best, nfev)
+            nfev, best = by_evaluations(curves(result), history.nfev)
             shares.setdefault(label, []).append((nfev, ecdf_over_targets(best, nfev, targets)))
     return {label: _averaged(parts) for label, parts in shares.items()}
 
