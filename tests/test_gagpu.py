@@ -416,7 +416,7 @@ def test_compare_does_what_the_library_does(tmp_path):
         (("sweep", "sphere", "-a", "de", "-s", "mutation=rand_1,none"), "takes rand_1 or best_1; got 'none'"),
         (("sweep", "sphere", "-s", "bounds_at_start_only=true,perhaps"), "takes true or false; got 'perhaps'"),
         (("sweep", "sphere", "-s", "fr=1,2", "-r", "0"), "runs must be at least 1"),
-        (("compare", "-p", "sphere"), "Missing option '--algorithms'"),
+        (("compare", "-p", "sphere"), "compare needs algorithms: --algorithms de,ga"),
         (("compare", "-p", "shpere", "-a", "de"), "no problem called 'shpere'"),
         (("compare", "-p", "sphere,sphere", "-a", "de"), "'sphere' is given twice"),
         (("compare", "-p", "sphere", "-a", "de,ed"), "no algorithm called 'ed'"),
