@@ -34,6 +34,9 @@ FULL = os.environ.get("GALAPAX_TESTS_XLA") == "full"
 if not FULL:
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # for the processes that tests start
     jax.config.update("jax_disable_most_optimizations", True)
+    # programs remember the lines of source that each operation came from; to write that down took a tenth of it all
+    os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"
+    jax.config.update("jax_traceback_in_locations_limit", 0)
     # XLA ends a process whose flags it does not know, so these are given where they were tried. One part for a compiler
     # instead of many takes a sixth less work in all, and workers keep the cores busy anyway.
     if jax.__version_info__[:2] == (0, 10) and "fusion_emitters" not in os.environ.get("XLA_FLAGS", ""):
@@ -59,7 +62,7 @@ gc.collect()
 gc.freeze()
 gc.set_threshold(100_000, 20, 50)
 
-MEMORY = 1.0 * 2**30  # a process that holds more forgets its programs when a module ends
+MEMORY = 1.25 * 2**30  # a process that holds more forgets its programs when a module ends
 
 
 def pytest_configure(config):

@@ -2,6 +2,7 @@
 
 import warnings
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -66,7 +67,7 @@ def test_weights_of_any_number_of_samples_leave_the_matrix_positive(dim):
         warnings.simplefilter("error")
         for count in (4, 5, 12, 100, 1000, 5000):
             k = constants(dim, count)
-            weights = np.asarray(k.weight(np.arange(1.0, count + 1)))
+            weights = np.asarray(jax.jit(k.weight)(np.arange(1.0, count + 1)))
             assert weights[: count // 2].sum() == pytest.approx(1, rel=1e-5) and np.all(weights[count // 2 :] <= 0)
             assert weights.sum() == pytest.approx(k.total, abs=1e-4)
             assert 1 - k.c_1 - k.c_mu * weights[weights > 0].sum() >= -1e-6

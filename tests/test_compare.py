@@ -40,9 +40,11 @@ PROBLEMS = [
 SOLVERS = {"ga": gx.GA(population=10), "random": gx.RandomSearch(population=13)}
 
 
-@cache
-def study():
+def solved():
     return gx.compare(PROBLEMS, SOLVERS, max_evaluations=BUDGET, runs=RUNS, seed=SEED, dtype="float64", target=NEAR)
+
+
+study = cache(solved)
 
 
 # --- what is run ------------------------------------------------------------------------------------------------------
@@ -610,12 +612,12 @@ def test_saved_files_are_what_other_tools_read(folder):
 
 def test_runs_may_each_count_evaluations_of_their_own(tmp_path):
     """As those whose populations shrink at times of their own: tables and figures are as if they shared the count."""
-    study = gx.compare(["branin"], ["de", "ga"], runs=4, max_evaluations=600, target=1e-2)
+    study = solved()
     before = study.summary(), curve_rows(study)
     panels, shares = study_data.study_convergence(study), study_data.target_shares(study)
     for result in study.results:
         history = result.runs.history
-        vars(history)["nfev"] = np.tile(history.nfev, (4, 1))
+        vars(history)["nfev"] = np.tile(history.nfev, (RUNS, 1))
     assert (study.summary(), curve_rows(study)) == before
     for label, (steps, share) in study_data.target_shares(study).items():
         np.testing.assert_array_equal(steps, shares[label][0])

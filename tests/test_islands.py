@@ -89,17 +89,19 @@ def test_the_best_leave_feasible_ones_first():
 
 def test_any_may_leave_but_those_that_failed():
     own = population([3.0, jnp.inf, 0.0, 2.0])
-    seen = [int(migration.emigrants(random.key(seed), own, 1, False)[0, 0]) for seed in range(120)]
+    emigrants = jax.jit(migration.emigrants, static_argnums=(2, 3))
+    seen = [int(emigrants(random.key(seed), own, 1, False)[0, 0]) for seed in range(120)]
     assert set(seen) == {0, 2, 3}
     assert min(seen.count(i) for i in (0, 2, 3)) > 20
 
 
 def test_the_worst_in_use_make_room():
     own = population([3.0, 9.0, 0.0, 2.0, 99.0])
-    assert set(migration.places(random.key(0), own, 5, 4, 2, True).tolist()) == {0, 1}
-    chosen = {int(p) for seed in range(60) for p in migration.places(random.key(seed), own, 5, 4, 2, False)}
+    places = jax.jit(migration.places, static_argnums=(2, 3, 4, 5))
+    assert set(places(random.key(0), own, 5, 4, 2, True).tolist()) == {0, 1}
+    chosen = {int(p) for seed in range(60) for p in places(random.key(seed), own, 5, 4, 2, False)}
     assert chosen == {0, 1, 2, 3}
-    other = migration.places(random.key(1), own, 8, 8, 3, True)  # not as many parents as candidates: any place
+    other = places(random.key(1), own, 8, 8, 3, True)  # not as many parents as candidates: any place
     assert len(set(other.tolist())) == 3
 
 

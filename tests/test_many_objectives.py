@@ -129,8 +129,13 @@ def test_a_plane_through_the_extreme_points_gives_the_intercepts():
 def test_fronts_that_span_no_plane_leave_finite_numbers(points):
     objectives = jnp.asarray(points)
     sound = jnp.all(jnp.isfinite(objectives), axis=1)
-    frame = next_frame(first_frame(3, jnp.float32), objectives, sound, sound)
-    assert np.isfinite(normalised(frame, objectives, sound)).all()
+
+    @jax.jit
+    def in_the_next_frame(objectives, sound):
+        frame = next_frame(first_frame(3, jnp.float32), objectives, sound, sound)
+        return normalised(frame, objectives, sound)
+
+    assert np.isfinite(in_the_next_frame(objectives, sound)).all()
 
 
 # --- subproblems ------------------------------------------------------------------------------------------------------
@@ -250,9 +255,10 @@ def test_three_objectives_take_sms_emoa_whether_traced_or_called():
 
 
 def test_everybody_takes_part_in_two_tournaments_and_the_least_wins_both():
+    winners = jax.jit(least_of_two, static_argnums=2)
     for seed in range(20):
         violation = jnp.asarray(np.random.default_rng(seed).permutation(12) * 0.1)
-        won = np.bincount(least_of_two(random.run_keys(seed, 0, 1)[0], violation, 12), minlength=12)
+        won = np.bincount(winners(random.run_keys(seed, 0, 1)[0], violation, 12), minlength=12)
         assert won[np.argmin(violation)] == 2 and won[np.argmax(violation)] == 0 and won.max() == 2
 
 

@@ -193,9 +193,8 @@ def test_crossover_takes_one_gene_and_each_other_at_its_rate(rate, d):
 
 def test_every_pattern_of_genes_comes_as_often_as_it_should():
     d, rate, count = 3, 0.4, 60_000
-    both = jax.vmap(binomial_crossover, in_axes=(0, None, None, None))(
-        keys(count), np.zeros((2, d)), np.ones((2, d)), rate
-    )
+    cross = jax.jit(jax.vmap(binomial_crossover, in_axes=(0, None, None, None)))
+    both = cross(keys(count), np.zeros((2, d)), np.ones((2, d)), rate)
     codes = np.asarray(both).astype(int) @ [4, 2, 1]  # of the two rows, (count, 2)
     genes = np.array(list(product((0, 1), repeat=d)))
     taken_by_chance = rate**genes * (1 - rate) ** (1 - genes)

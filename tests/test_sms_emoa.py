@@ -15,6 +15,8 @@ from galapax.numerics import devices, random
 from galapax.operators import cells, contributions
 
 CORNER = 1.3
+without_least = jax.jit(partial(contributions.without_least, corner=CORNER), static_argnums=2)
+best_by_volume = jax.jit(partial(contributions.best_by_volume, corner=CORNER), static_argnums=2)
 TWO_AND_THREE = pytest.mark.parametrize("m", [2, 3])
 
 
@@ -74,10 +76,10 @@ def test_those_who_stay_are_those_of_leaving_one_at_a_time(m, form):
 def test_of_copies_one_stays(m):
     points = fronts(m)["copies"]
     with jax.enable_x64(True):
-        stays = np.asarray(contributions.without_least(jnp.asarray(points), jnp.ones(30, bool), 15, CORNER))
+        stays = np.asarray(without_least(jnp.asarray(points), jnp.ones(30, bool), 15))
     assert len(np.unique(points[stays], axis=0)) == 15
     # equal in everything: so many as wanted stay, whoever they are
-    equal = contributions.best_by_volume(jnp.ones((30, m)), jnp.zeros(30, jnp.int32), 10, CORNER)
+    equal = best_by_volume(jnp.ones((30, m)), jnp.zeros(30, jnp.int32), 10)
     assert len(set(equal.tolist())) == 10
 
 
@@ -86,7 +88,7 @@ def test_earlier_fronts_stay_whole_and_units_do_not_matter():
     rank = jnp.asarray(np.repeat([0, 1], [12, 18]), jnp.int32)
     with jax.enable_x64(True):
         rows, scaled = (
-            np.asarray(contributions.best_by_volume(jnp.asarray(f), rank, 20, CORNER))
+            np.asarray(best_by_volume(jnp.asarray(f), rank, 20))
             for f in (points, points * [1e-3, 1.0, 1e6] - 5)
         )
     assert set(range(12)) <= set(rows) and sorted(rows) == sorted(scaled)

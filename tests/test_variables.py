@@ -98,7 +98,7 @@ def test_every_answer_is_on_the_grid(algorithm):
     points = [made.x, made.population, made.runs.x, made.history.x, made.snapshots[3].x]
     assert all(on_grid(np.asarray(x)) for x in points)
     with jax.enable_x64(True):
-        again = jax.vmap(made.problem.fun)(jnp.asarray(made.runs.x))
+        again = jax.jit(jax.vmap(made.problem.fun))(jnp.asarray(made.runs.x))
     np.testing.assert_allclose(again, made.runs.fun, rtol=1e-12)
 
 
