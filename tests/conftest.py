@@ -49,8 +49,10 @@ if os.environ.get("GALAPAX_TESTS_PRETEND") == "accelerator":  # its defaults and
     devices.platform = lambda: "accelerator"
 
 # the files that take longest begin, so that two workers end together
-LONGEST = ["contract", "minimize", "several", "examples", "checkpoint", "problems", "dominance", "constraints", "live",
-           "random", "fused", "ga", "report", "workers", "lshade"]  # fmt: skip
+LONGEST = ["contract", "minimize", "several", "examples", "dominance", "problems", "polish", "live", "checkpoint",
+           "cli", "constraints", "workers", "fused", "random", "report", "nsga2", "coevolution", "blackbox", "ga",
+           "islands", "lshade", "optimizer", "de", "memory", "errors", "sweep", "plots", "stopping",
+           "storage"]  # fmt: skip
 
 # more of the same at greater cost: they run with the slow tests
 LATER = tuple(

@@ -154,7 +154,7 @@ def test_the_neighbour_is_the_nearest_better_one_and_the_change_what_it_costs():
 
 def test_a_point_that_is_best_in_several_objectives_is_marked_once():
     front = np.array([[0.0, 0.0, 0.0, 0.0, 9.0], [5.0, 5.0, 5.0, 5.0, 0.0], [1.0, 2.0, 1.0, 1.0, 8.0]])
-    result = gx.minimize(lambda x: jnp.stack([*[x[0]] * 4, -x[0]]), [(0.0, 1.0)], generations=2, progress=False)
+    result = gx.minimize(lambda x: jnp.stack([*[x[0]] * 4, -x[0]]), [(0.0, 1.0)], "nsga2", population=8, generations=2)
     result.update(F=front, X=np.zeros((3, 1)))
     heads, values, _ = tables.front_rows(result)
     assert heads == ["least f1, f2 and 2 more", "least f5", "knee"]

@@ -152,7 +152,7 @@ def test_repair_stays_in_the_box_and_leaves_feasible_points_alone():
 
 def test_repair_step_that_is_not_finite_is_not_made():
     x, box = jnp.asarray([0.5, 0.5]), gx.Bounds(np.zeros(2), np.ones(2))
-    moved = onto_constraints(x, jnp.asarray([1.0]), jnp.asarray([[jnp.nan, 1.0]]), jnp.asarray([0.0]), box)
+    moved = jax.jit(onto_constraints)(x, np.array([1.0]), np.array([[np.nan, 1.0]]), np.array([0.0]), box)
     np.testing.assert_array_equal(moved, x)
 
 
@@ -162,10 +162,11 @@ def test_repair_step_that_is_not_finite_is_not_made():
 def test_memory_keeps_the_mean_of_what_worked_in_front_and_is_left_alone_without_success():
     memory = jnp.asarray([[0.5, 0.4], [0.9, 0.8]])
     tried = jnp.asarray([[0.2, 0.6, 0.9], [1.0, 0.0, 0.3]])
-    after = remember(memory, tried, jnp.asarray([True, True, False]))
+    kept = jax.jit(remember)
+    after = kept(memory, tried, jnp.asarray([True, True, False]))
     lehmer = (0.2**3 + 0.6**3) / (0.2**2 + 0.6**2)
     np.testing.assert_allclose(after, [[lehmer, 0.5], [1.0, 0.9]], rtol=1e-6)
-    np.testing.assert_array_equal(remember(memory, tried, jnp.zeros(3, bool)), memory)
+    np.testing.assert_array_equal(kept(memory, tried, jnp.zeros(3, bool)), memory)
 
 
 def circle(x):
@@ -243,7 +244,7 @@ def individual(x, value, violation=0.0):
 )
 def test_searches_agree_that_came_to_rest_at_the_best_feasible_point(before, best, rested, agreed):
     bounds = gx.Bounds(np.array([0.0, 0.0]), np.array([10.0, 100.0]))
-    assert agreement(jnp.array(1.0), before, best, rested, bounds) == agreed
+    assert jax.jit(agreement)(jnp.array(1.0), before, best, rested, bounds) == agreed
 
 
 REPAIRING = gx.EpsilonDE(population=20, repaired=0.25, relaxed=20.0)
@@ -358,10 +359,12 @@ def test_differences_are_derivatives_and_stay_in_the_box():
     with jax.enable_x64(True):
         box = gx.Bounds(np.array([0.0, -1.0, 2.0]), np.array([4.0, 1.0, 2.0]))
         x = jnp.asarray([4.0, -1.0, 2.0])
-        points = nearby(x, box)
+        points = jax.jit(nearby)(x, box)
         assert points.shape == (4, 3) and jnp.all((points >= box.lower) & (points <= box.upper))
         values = jax.vmap(lambda x: jnp.stack([x[0] ** 2 * x[1], x[2] + x[0]]))(points)
-        np.testing.assert_allclose(differences(points, values), [[-8.0, 16.0, 0.0], [1.0, 0.0, 0.0]], rtol=1e-5)
+        np.testing.assert_allclose(
+            jax.jit(differences)(points, values), [[-8.0, 16.0, 0.0], [1.0, 0.0, 0.0]], rtol=1e-5
+        )
 
 
 def test_runs_of_an_ensemble_repair_as_they_do_alone():

@@ -29,6 +29,7 @@ LATER = (
     "fep",
     "ep",
     "pso",
+    "epsilon_de",
 )  # relatives of what is tested at once, or tested by a file of their own as well
 EVERY_ALGORITHM = pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow if n in LATER else ()) for n in SINGLE]

@@ -368,9 +368,10 @@ def test_mean_distance_is_over_pairs_of_different_points():
 
 def test_scaled_points_fill_the_unit_box_and_ignore_the_rest():
     points = np.array([[10.0, -1.0], [30.0, 1.0], [20.0, 0.0], [1e9, INF]], np.float32)
-    scaled = np.asarray(dominance.scaled(points, np.array([True, True, True, False])))
+    fill = jax.jit(dominance.scaled)
+    scaled = np.asarray(fill(points, np.array([True, True, True, False])))
     assert np.allclose(scaled[:3], [[0, 0], [1, 1], [0.5, 0.5]]) and np.isfinite(scaled).all()
-    flat = np.asarray(dominance.scaled(np.full((3, 2), 7.0, np.float32), np.ones(3, bool)))
+    flat = np.asarray(fill(np.full((3, 2), 7.0, np.float32), np.ones(3, bool)))
     assert np.isfinite(flat).all() and np.all(flat == flat[0])
 
 
@@ -401,7 +402,7 @@ def test_the_best_rows_are_the_first_by_rank_then_by_spread(count):
     rng = np.random.default_rng(count)
     rank = rng.integers(0, 4, N).astype(np.int32)
     spread = np.where(rng.random(N) < 0.3, INF, rng.integers(0, 3, N)).astype(np.float32)
-    rows = np.asarray(dominance.best_rows(rank, spread, count))
+    rows = np.asarray(jax.jit(partial(dominance.best_rows, count=count))(rank, spread))
     order = np.lexsort((np.arange(N), -spread, rank))
     assert len(set(rows.tolist())) == count
     assert sorted(zip(rank[rows], -spread[rows], strict=True)) == sorted(zip(rank, -spread, strict=True))[:count]
@@ -464,4 +465,4 @@ def test_a_tournament_goes_to_the_lower_rank_then_to_the_greater_spread():
 def test_rows_of_two_populations_come_as_if_they_were_one():
     a, b = {"x": jnp.arange(6.0).reshape(3, 2)}, {"x": jnp.arange(6.0, 12.0).reshape(3, 2)}
     rows = jnp.array([5, 0, 3, 3, 2])
-    assert np.array_equal(take_from_both(rows, a, b)["x"], np.arange(12.0).reshape(6, 2)[rows])
+    assert np.array_equal(jax.jit(take_from_both)(rows, a, b)["x"], np.arange(12.0).reshape(6, 2)[rows])

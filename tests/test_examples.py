@@ -1,7 +1,7 @@
 """The examples and the code in README and docs run, and say what they claim.
 
-Quickly with fewer runs where they make a thousand, pages without the polish, and compiled quickly rather than well;
-`make test-slow` runs them as they stand.
+Quickly with fewer runs where they make a thousand, pages without the polish and with a hundred generations where they
+name no number, and compiled quickly rather than well; `make test-slow` runs them as they stand.
 """
 
 import ast
@@ -73,6 +73,7 @@ def test_code_on_a_page_runs_from_top_to_bottom(page, smaller, tmp_path, monkeyp
     if smaller:
         for verb in (gx.minimize, gx.minimax):
             monkeypatch.setitem(verb.__wrapped__.__kwdefaults__, "polish", False)
+        monkeypatch.setitem(gx.minimize.__wrapped__.__kwdefaults__, "generations", 100)
     code = blocks(page)
     assert code, f"{page.name} shows no code"
     names: dict[str, object] = {"__name__": "__main__"}  # as in a script, for what is guarded by it

@@ -144,7 +144,7 @@ def test_maps_are_side_by_side_and_labelled(single, ensemble):
     assert titles == ["generation 1", "generation 5", "generation 20", "generation 40"]
     assert [a.get_title() for a in single.plot.maps([5]).axes if a.get_title()] == ["generation 5"]
     assert "run 2" in words(ensemble.plot.maps(run=2))
-    many = gx.minimize(crescent(), gx.DE(population=10), generations=60, snapshots=range(1, 61))
+    many = gx.minimize(crescent(), gx.DE(population=20), generations=60, snapshots=range(1, 61))
     assert [a.get_title().split()[-1] for a in many.plot.maps().axes if a.get_title()] == [
         "1",
         "2",
@@ -248,7 +248,7 @@ def test_snapshots_are_saved_and_loaded(single, ensemble, tmp_path):
     file.write_bytes(file.read_bytes()[:200])
     with pytest.raises(gx.InputError, match=r"snapshots\.npz is damaged"):
         gx.load(tmp_path / "one")
-    without = gx.minimize(crescent(), gx.DE(population=8), generations=3)
+    without = gx.minimize(crescent(), gx.DE(population=20), generations=3)
     with pytest.warns(UserWarning, match=r"kept as snapshots\.changed"):
         without.save(tmp_path / "one")
     assert gx.load(tmp_path / "one").snapshots == {}  # what the earlier run left there is gone
@@ -297,7 +297,7 @@ def test_view_draws_all_pictures(saved, tmp_path):
     names = {"convergence", "maps", "maps-variables", "parallel", "landscape"}
     assert {f.stem for f in tmp_path.glob("*.png")} == names and len(list((tmp_path / "maps").iterdir())) == 12
     bare = tmp_path / "bare"
-    gx.minimize(crescent(), gx.DE(population=8), generations=3).save(bare)
+    gx.minimize(crescent(), gx.DE(population=20), generations=3).save(bare)
     code, text = call("view", bare, "--png", "-o", tmp_path)  # over the pictures of the other run
     assert code == 0 and "No maps.png" in text and "No landscape.png" in text
     assert {f.stem for f in tmp_path.glob("*.png")} == {"convergence", "parallel"}
@@ -352,7 +352,7 @@ def test_view_opens_the_report_or_says_where_it_is(saved, monkeypatch, tmp_path)
     assert code == 0 and opened == [(saved / "report.html").as_uri()] and str(saved / "report.html") in said
     monkeypatch.setattr(webbrowser, "open", lambda address: False)
     assert "no browser was found" in call("view", saved, "--open")[1]
-    gx.minimize(crescent(), gx.DE(population=8), generations=3).save(tmp_path)
+    gx.minimize(crescent(), gx.DE(population=20), generations=3).save(tmp_path)
     (tmp_path / "report.html").unlink()
     code, said = call("view", tmp_path, "--open")
     assert code == 2 and "has no report.html" in said

@@ -29,6 +29,9 @@ EVERY_PROBLEM = pytest.mark.parametrize(
 )
 
 
+NUMBERED = list(enumerate(PROBLEMS))  # in float32, which all keep, every fifth has its values compared at once
+
+
 @cache
 def compiled(fun, ineq, eq):
     """f, g and h of many solutions at once; `fun` may be a min-max function of the two halves of x."""
@@ -45,14 +48,16 @@ def halves(fun):
     return lambda x: fun(*jnp.split(x, 2))
 
 
+def function_of(problem):
+    if isinstance(problem, MinMaxProblem):
+        return compiled(halves(problem.fun), None, None)
+    return compiled(problem.fun, problem.ineq, problem.eq)
+
+
 def evaluate(problem, x, dtype=np.float64):
     """f (n, m), g (n, p) and h (n, q) of the rows of x, computed in `dtype`."""
-    if isinstance(problem, MinMaxProblem):
-        function = compiled(halves(problem.fun), None, None)
-    else:
-        function = compiled(problem.fun, problem.ineq, problem.eq)
     with jax.enable_x64(True):  # for float32 too: a float64 constant in a formula would show
-        values = function(np.asarray(x, dtype))
+        values = function_of(problem)(np.asarray(x, dtype))
         if isinstance(problem, MinMaxProblem) or problem.space is None:  # quotients of integers are float64
             assert all(value.dtype == dtype for value in values)
         return [np.asarray(value, np.float64) for value in values]
@@ -126,6 +131,16 @@ def test_float64_values_at_stored_points(name):
 
 
 @EVERY_PROBLEM
+def test_float32_stays_float32(name):
+    problem = get(name)
+    if isinstance(problem, Problem) and problem.space is not None:
+        pytest.skip("quotients of integers are float64")
+    with jax.enable_x64(True):
+        x = jax.ShapeDtypeStruct((1, limits(problem)[0].size), np.float32)
+        assert {value.dtype for value in jax.eval_shape(function_of(problem), x)} == {np.dtype(np.float32)}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if i % 5 == 0 else pytest.mark.slow) for i, n in NUMBERED])
 def test_float32_values_at_stored_points(name):
     points = np.array([point["x"] for point in DATA[name]["points"]])
     for key, computed in zip("fgh", evaluate(get(name), points, np.float32), strict=True):

@@ -19,14 +19,14 @@ import galapax as gx
 from galapax.measures import indicators
 
 NAMES = [name for name, kind in gx.ALGORITHMS.items() if kind.several_objectives]
-EVERY_ALGORITHM = pytest.mark.parametrize("name", NAMES)
+LATER = ("npga", "moead", "sharing_moea", "sms_emoa")  # each is tested by itself in a file for a few methods
+EVERY_ALGORITHM = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in LATER else ()) for name in NAMES]
+)
 # compiled runs of NPGA are compared with those around a black box in test_engines_agree.py
 COMPILED = pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name in ("npga", "moead", "sharing_moea", "sms_emoa") else ())
-        for name in NAMES
-    ],
+    [pytest.param(name, marks=pytest.mark.slow if name in LATER else ()) for name in NAMES],
 )
 ELITISTS = pytest.mark.parametrize("name", [name for name in NAMES if name != "npga"])
 

@@ -88,8 +88,7 @@ def test_earlier_fronts_stay_whole_and_units_do_not_matter():
     rank = jnp.asarray(np.repeat([0, 1], [12, 18]), jnp.int32)
     with jax.enable_x64(True):
         rows, scaled = (
-            np.asarray(best_by_volume(jnp.asarray(f), rank, 20))
-            for f in (points, points * [1e-3, 1.0, 1e6] - 5)
+            np.asarray(best_by_volume(jnp.asarray(f), rank, 20)) for f in (points, points * [1e-3, 1.0, 1e6] - 5)
         )
     assert set(range(12)) <= set(rows) and sorted(rows) == sorted(scaled)
 
