@@ -1,5 +1,6 @@
 """Claims about constraints: the comparison at a level, its schedule, the repair step, and EpsilonDE which uses them."""
 
+import sys
 from functools import cache, partial
 
 import jax
@@ -433,16 +434,30 @@ def test_the_front_of_a_float32_run_tells_its_violation_in_float64():
     np.testing.assert_allclose(res.G[:, 0], [float(large_scale(x)) for x in res.X], rtol=1e-9)
 
 
-def test_few_evaluations_get_a_smaller_population():
+def test_few_evaluations_get_a_smaller_population(monkeypatch):
     """Unless it was chosen; 64 individuals have no time to evolve in two hundred evaluations."""
 
-    def population(**options):
-        found = gx.minimize(gx.problems.get("g06"), polish=False, tolerance=0, **options)
-        return len(found.population)
+    def solve(**options):
+        return gx.minimize(gx.problems.get("g06"), polish=False, tolerance=0, **options)
 
+    def population(**options):
+        """Of what is to be run; to compile it takes seconds."""
+        with pytest.raises(Prepared) as told:
+            solve(**options)
+        return told.value.args[0].population
+
+    def raised(task, *_):
+        raise Prepared(task)
+
+    assert len(solve(max_evaluations=200).population) == 8
+    monkeypatch.setattr(sys.modules["galapax.minimize"], "solve", raised)
     assert population(max_evaluations=200) == population(algorithm="epsilon_de", max_evaluations=200) == 8
     assert population(generations=2, max_evaluations=10**6) == 64
     assert population(algorithm=gx.EpsilonDE(), max_evaluations=200) == 64
+
+
+class Prepared(Exception):
+    """With the task that would have been run."""
 
 
 @pytest.mark.slow

@@ -30,6 +30,7 @@ LATER = (
     "ep",
     "pso",
     "epsilon_de",
+    "lshade",
 )  # relatives of what is tested at once, or tested by a file of their own as well
 EVERY_ALGORITHM = pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow if n in LATER else ()) for n in SINGLE]

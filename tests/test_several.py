@@ -16,17 +16,16 @@ import pytest
 from compilations import compilations
 
 import galapax as gx
+from galapax.core.algorithm import Budget
+from galapax.core.evaluation import Evaluation, Shape
 from galapax.measures import indicators
+from galapax.numerics import random
 
 NAMES = [name for name, kind in gx.ALGORITHMS.items() if kind.several_objectives]
-LATER = ("npga", "moead", "sharing_moea", "sms_emoa")  # each is tested by itself in a file for a few methods
+# a generation of each is traced at once, and each is tested by itself too, in a file for a few methods
+LATER = ("npga", "moead", "sharing_moea", "sms_emoa")
 EVERY_ALGORITHM = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name in LATER else ()) for name in NAMES]
-)
-# compiled runs of NPGA are compared with those around a black box in test_engines_agree.py
-COMPILED = pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.slow if name in LATER else ()) for name in NAMES],
 )
 ELITISTS = pytest.mark.parametrize("name", [name for name in NAMES if name != "npga"])
 
@@ -108,7 +107,7 @@ def rows_of(x):
 # --- draws and engines ------------------------------------------------------------------------------------------------
 
 
-@COMPILED
+@EVERY_ALGORITHM
 def test_the_same_seed_gives_the_same_run_and_compiles_nothing_again(name):
     first = usual(name)
     with compilations() as compiled:
@@ -124,7 +123,7 @@ def test_the_same_seed_gives_the_same_run_and_compiles_nothing_again(name):
         assert not np.any(one.population == first.population)
 
 
-@COMPILED
+@EVERY_ALGORITHM
 def test_a_black_box_makes_the_same_run(name):
     result, points = recorded(name)
     assert_same_run(result, usual(name))
@@ -165,6 +164,27 @@ def test_ask_and_tell_with_objectives_that_do_not_fit_or_that_fail():
     opt = gx.Optimizer("nsga2", BOX, population=N)
     opt.tell(opt.ask(), np.full((N, 2), np.nan))
     assert opt.best.X.shape == (0, 3) and np.isnan(opt.best.fun).all() and not opt.best.success
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_a_generation_has_the_shapes_of_the_one_before(name):
+    """Traced and not compiled."""
+    algorithm, bounds, shape = solver(name).bind(3, Shape(2), Budget()), gx.Bounds(LOWER, UPPER), Shape(2)
+
+    def first(key):
+        state = algorithm.init(key, bounds, shape)
+        return algorithm.start(state, told(state), shape)
+
+    def told(state):
+        objectives = jax.vmap(two)(state.candidates)
+        return Evaluation(objectives, None, jnp.zeros(len(objectives), bool))
+
+    with jax.enable_x64(True):
+        before = jax.eval_shape(first, random.key(0))
+        after = jax.eval_shape(lambda key, state: algorithm.step(key, state, told(state)), random.key(1), before)
+    assert before.candidates.shape == (N, 3) and before.parents.objectives.shape[1] == 2
+    alike = jax.tree.map(lambda a, b: (a.shape, a.dtype) == (b.shape, b.dtype), before, after)
+    assert all(jax.tree.leaves(alike))
 
 
 @EVERY_ALGORITHM
@@ -371,7 +391,7 @@ def test_a_run_starts_from_the_points_given(name):
 # --- ensembles --------------------------------------------------------------------------------------------------------
 
 
-@COMPILED
+@EVERY_ALGORITHM
 def test_runs_of_an_ensemble_in_batches_are_the_single_runs(name, in_batches):
     in_batches(2)
     ensemble = usual(name, runs=3, first_run=1)
