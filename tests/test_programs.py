@@ -340,6 +340,59 @@ def test_two_threads_compile_a_program_once():
     assert all(clock.compile_seconds > 0.1 for clock in clocks)  # both had to wait
 
 
+def test_other_threads_make_programs_step_by_step_until_they_are_left(monkeypatch):
+    monkeypatch.setattr(programs, "AHEAD", True)
+    monkeypatch.setattr(devices, "cores", lambda: 2)
+    own, made, begun, may = Programs(), [], threading.Event(), threading.Event()
+
+    def steps(name, count):
+        for i in range(count):
+            begun.set()
+            may.wait()
+            own.call(lambda i, x: x + i, (i,), 1.0)
+            made.append((name, i, threading.current_thread().name))
+            yield
+
+    def fails():
+        raise ValueError("nobody hears of it")
+        yield
+
+    own.ahead(fails)
+    own.ahead(partial(steps, "first", 2))
+    own.ahead(partial(steps, "second", 1))
+    assert begun.wait(60)
+    own.leave()  # the step that has begun is done, and no other
+    may.set()
+    for helper in list(own._helpers):
+        helper.join()
+    assert made == [("first", 0, "galapax ahead")]
+    own.ahead(partial(steps, "third", 2))
+    for helper in list(own._helpers):
+        helper.join()
+    assert [step[:2] for step in made[1:]] == [("third", 0), ("third", 1)]
+    monkeypatch.setattr(devices, "cores", lambda: 1)  # nothing can be made meanwhile
+    own.ahead(partial(steps, "fourth", 1))
+    assert not own._helpers and len(made) == 3
+
+
+def test_a_thread_that_does_not_wait_leaves_programs_to_others(monkeypatch):
+    begun, may = threading.Event(), threading.Event()
+
+    def slow(x):
+        begun.set()
+        may.wait()
+        return x + 1.0
+
+    thread = threading.Thread(target=programs.call, args=(slow, (), 1.0))
+    thread.start()
+    assert begun.wait(60)
+    with pytest.raises(programs.Taken):
+        Clock(waits=False).program(slow, (), (1.0,))
+    may.set()
+    thread.join()
+    assert Clock(waits=False).program(slow, (), (1.0,))(2.0) == 3.0
+
+
 def test_a_function_that_cannot_be_compiled_raises_each_time():
     def broken(x):
         raise ValueError("no")

@@ -23,7 +23,7 @@ from galapax.core.stop import NEVER, RUNNING, Stop
 from galapax.engines.drive import Watch
 from galapax.engines.interrupts import Interrupts, interrupts
 from galapax.engines.outcome import Outcome, Polish, Track
-from galapax.engines.programs import Clock
+from galapax.engines.programs import PROGRAMS, Clock
 from galapax.evaluation.blackbox import BlackBox
 from galapax.results.result import Result
 from galapax.running.archipelago import archipelago
@@ -91,6 +91,7 @@ def solve(
             run = Computation(task, noted, clock, box)
             total, answers = _every_run(run, watch, notifier), run.answers
         total = polish(task, clock, total, lambda: not (noted.seen or watch.late))
+        PROGRAMS.leave()
         done = time.perf_counter()
         starts = range(0, len(total.x), task.runs)
         cells = [total] if len(starts) == 1 else [total.of_runs(slice(k, k + task.runs)) for k in starts]
