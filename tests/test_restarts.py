@@ -190,7 +190,8 @@ def test_once_searches_disagree_evolution_and_the_next_size_are_expected():
     assert Plain().expected(own, [here, there], large, 44_000.0) == []
 
 
-def test_programs_that_are_made_ahead_are_those_that_searches_need(monkeypatch):
+@pytest.mark.parametrize(("library", "generations"), [(jnp, "_chunk"), (np, "_tell")], ids=["traced", "blackbox"])
+def test_programs_that_are_made_ahead_are_those_that_searches_need(library, generations, monkeypatch):
     """Made from shapes alone: nobody compiles them again."""
     made, expected = [], []
     compiled = programs._compiled
@@ -205,12 +206,15 @@ def test_programs_that_are_made_ahead_are_those_that_searches_need(monkeypatch):
         list(steps())
         expected.extend(made[before:])
 
+    def waves(x):
+        return library.sum(x * x - 9.7 * library.cos(6.1 * x))
+
     monkeypatch.setattr(programs, "_compiled", noted)
     monkeypatch.setattr(programs.PROGRAMS, "ahead", at_once)
     monkeypatch.setattr(searches, "COLD", -1.0)
-    wavy = gx.minimize(lambda x: jnp.sum(x * x - 9.7 * jnp.cos(6.1 * x)), BOX, max_evaluations=30_000, polish="auto")
+    wavy = gx.minimize(waves, BOX, max_evaluations=30_000, polish="auto", blackbox=library is np)
     assert wavy.stop is Stop.BUDGET
-    assert {("_chunk", "LSHADE", 18), ("begun", "LSHADE", 18), ("finish", "LSHADE", 18)} < set(expected)
-    assert {kind for name, kind, _ in expected if name == "_chunk"} == {"LSHADE", "CMAES"}
-    assert ("refine", "NoneType", 0) in expected
+    assert {(generations, "LSHADE", 18), ("finish", "LSHADE", 18)} < set(expected)
+    assert {kind for name, kind, _ in expected if name == generations} == {"LSHADE", "CMAES"}
+    assert (("refine", "NoneType", 0) in expected) == (library is jnp)
     assert len(set(made)) == len(made), "a program was made twice"

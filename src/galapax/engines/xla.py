@@ -130,9 +130,6 @@ class Xla:
         return _chunk, (self.rows,), arguments, (2,), part.search.algorithm.compiles_quickly
 
     def ahead(self, part: Slice) -> Iterator[None]:
-        """Make the programs that a slice will need, one after the other, on a CPU; nothing is computed. Ends where
-        another thread is making them.
-        """
         if self.on_cpu and not part.search.spread and len(devices.several()) == 1:
             _put([part])
             begun = Clock(waits=False).program(*_begun(part))
@@ -140,7 +137,7 @@ class Xla:
             yield from self._rest(part, begun.compiled.out_info)
 
     def _rest(self, part: Slice, shapes: Any = None) -> Iterator[None]:
-        """The same of the programs that follow the first. shapes: of the carry, as far as they are known."""
+        """Make the programs that follow the first. shapes: of the carry, where they are known."""
         if not self.on_cpu:
             return
         function, _, arguments = _begun(part)

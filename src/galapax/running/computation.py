@@ -26,7 +26,6 @@ from galapax.engines.programs import Clock
 from galapax.engines.search import Search
 from galapax.engines.slices import width
 from galapax.engines.steady import Steady
-from galapax.engines.xla import Xla
 from galapax.evaluation.blackbox import BlackBox, Discovered
 from galapax.numerics import devices, processes, random
 from galapax.running.assemble import Answers
@@ -183,9 +182,8 @@ class Computation:
         return Outcome.join([found for found, _ in told if found is not None])
 
     def ahead(self) -> Iterator[None]:
-        """Make the programs of its slices, one after the other, where the engine can do so before it has them."""
-        if isinstance(self.engine, Xla):
-            yield from self.engine.ahead(self._slice(np.arange(min(self.width, len(self.keys)))))
+        """Make the programs of its slices, one after the other."""
+        return self.engine.ahead(self._slice(np.arange(min(self.width, len(self.keys)))))
 
     def _slice(self, rows: np.ndarray) -> Slice:
         task, count = self.task, len(rows)

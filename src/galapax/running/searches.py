@@ -72,8 +72,8 @@ def searches(
     sent: set[Hashable] = set()
     while stopped is None and any(course.stop is None for course in courses):
         for group in _groups(task, box, [course for course in courses if course.stop is None]):
-            if clock.compile_seconds > COLD and box is None:
-                _make_ready(task, group, noted, sent)
+            if clock.compile_seconds > COLD:
+                _make_ready(task, group, noted, box, sent)
             size = None if sizes is None else sizes[len(group.courses[0].past)]
             outcome = _go_on(task, group, courses, noted, clock, box, watch, size)
             seconds += outcome.device_seconds
@@ -92,13 +92,12 @@ def searches(
 def _groups(task: Task, box: BlackBox | None, courses: list[Course]) -> list[Group]:
     """The next searches of runs, those that are alike together; runs that are done are told why."""
     groups: dict[Hashable, Group] = {}
-    shape = task.shape if box is None or not box.widths else box.shape
     for course in courses:
         leg = _next(task, course)
         if isinstance(leg, Stop):
             course.stop = leg
             continue
-        bound, most = _bound(task, course, leg, shape)
+        bound, most = _bound(task, course, leg, _shape(task, box))
         if bound.population + task.repairs * (1 + task.problem.dim) > most:
             course.stop = Stop.BUDGET
             continue
@@ -118,7 +117,7 @@ def _bound(task: Task, course: Course, leg: Leg, shape: Shape) -> tuple[Algorith
     return leg.algorithm.bind(task.problem.dim, shape, budget), most
 
 
-def _make_ready(task: Task, group: Group, noted: Interrupts, sent: set[Hashable]) -> None:
+def _make_ready(task: Task, group: Group, noted: Interrupts, box: BlackBox | None, sent: set[Hashable]) -> None:
     """Have the programs compiled, meanwhile, of the searches that are likely to follow, and of the polish. sent: which
     of them were before.
     """
@@ -126,21 +125,26 @@ def _make_ready(task: Task, group: Group, noted: Interrupts, sent: set[Hashable]
     course, leg = group.courses[0], group.legs[0]
     left = _limit(task) - course.evaluations
     for later in task.restarts.expected(task.solvers[course.cell], course.past, leg, left):
-        bound, most = _bound(task, course, later, task.shape)
+        bound, most = _bound(task, course, later, _shape(task, box))
         kind = jax.tree.structure(bound)
         if kind not in sent and bound.population <= most:
             sent.add(kind)
             count = len(group.courses)
             alike = Group(group.courses, [bound] * count, [later] * count, [most] * count)
-            PROGRAMS.ahead(partial(_programs, task, alike, noted))
+            PROGRAMS.ahead(partial(_programs, task, alike, noted, box))
     if sent and "polish" not in sent:
         sent.add("polish")
         PROGRAMS.ahead(partial(ahead, task))
 
 
-def _programs(task: Task, group: Group, noted: Interrupts) -> Iterator[None]:
+def _programs(task: Task, group: Group, noted: Interrupts, box: BlackBox | None) -> Iterator[None]:
     """Make those of a group's searches, one after the other."""
-    yield from _computation(task, group, noted, Clock(), None, None).ahead()
+    return _computation(task, group, noted, Clock(), box, None).ahead()
+
+
+def _shape(task: Task, box: BlackBox | None) -> Shape:
+    """How many numbers the functions give; of a black box that is known once it was called."""
+    return task.shape if box is None or not box.widths else box.shape
 
 
 def _limit(task: Task) -> float:
