@@ -141,9 +141,9 @@ class Programs:
         return program
 
     def ahead(self, steps: Callable[[], Iterator[object]]) -> None:
-        """Have another thread make programs, while this one does something else: one at each of these steps, as long
-        as nobody calls `leave`. What fails there is tried again, and told, by whoever needs it. A process waits for
-        the thread before it ends, as XLA cannot be left in the midst.
+        """Have another thread make programs, while this one does something else: one at each of these steps, until
+        `helped` is over. What fails there is tried again, and told, by whoever needs it. A process waits for the
+        thread before it ends, as XLA cannot be left in the midst.
         """
         if not AHEAD or devices.cores() < 2:
             return
@@ -163,10 +163,14 @@ class Programs:
                 self._helpers.add(helper)
                 helper.start()
 
-    def leave(self) -> None:
-        """Make no more programs ahead: what they were for is over."""
-        with self._lock:
-            self._later = deque()
+    @contextlib.contextmanager
+    def helped(self) -> Iterator[None]:
+        """Programs that are made ahead are of use within; afterwards those that were not begun are not made."""
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._later = deque()
 
     def _help(self) -> None:
         while True:

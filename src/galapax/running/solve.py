@@ -62,6 +62,7 @@ def solve(
         watching(observers, lambda: _facts(task)) as (show, session),
         black_box(task, known) as box,
         _kept(task, observers, noted) as journal,
+        PROGRAMS.helped(),
     ):
         clock = Clock()
         engine = choice(task, clock)
@@ -91,7 +92,6 @@ def solve(
             run = Computation(task, noted, clock, box)
             total, answers = _every_run(run, watch, notifier), run.answers
         total = polish(task, clock, total, lambda: not (noted.seen or watch.late))
-        PROGRAMS.leave()
         done = time.perf_counter()
         starts = range(0, len(total.x), task.runs)
         cells = [total] if len(starts) == 1 else [total.of_runs(slice(k, k + task.runs)) for k in starts]
