@@ -38,7 +38,7 @@ PROBLEMS = {  # name: number of objectives where it can be chosen
     "water_resources": None,
 }  # fmt: skip
 METHODS = {"nsga2": "NSGA-II", "nsga3": "NSGA-III", "moead": "MOEA/D", "sms_emoa": "SMS-EMOA"}
-SEED = 1000
+SEED = 1000  # the first
 
 
 def problem_of(name: str) -> Any:
@@ -50,16 +50,16 @@ def sizes(m: int) -> tuple[int, int]:
     return {2: (100, 200), 3: (92, 250), 5: (212, 100)}[m]
 
 
-def ours(problem: Any, solver: Any, generations: int, runs: int) -> Iterator[np.ndarray]:
+def ours(problem: Any, solver: Any, generations: int, runs: int, seed: int) -> Iterator[np.ndarray]:
     """The front of each run."""
     result = gx.minimize(
-        problem, solver, generations=generations, runs=runs, seed=SEED, dtype="float64", progress=False, history=False
+        problem, solver, generations=generations, runs=runs, seed=seed, dtype="float64", progress=False, history=False
     )
     for front in [result] if result.runs is None else result.runs.fronts:
         yield front.F
 
 
-def pymoo(problem: Any, m: int, runs: int) -> Iterator[np.ndarray]:
+def pymoo(problem: Any, m: int, runs: int, first: int) -> Iterator[np.ndarray]:
     """The same of pymoo's."""
     from pymoo.algorithms.moo.nsga2 import NSGA2
     from pymoo.algorithms.moo.nsga3 import NSGA3
@@ -67,7 +67,7 @@ def pymoo(problem: Any, m: int, runs: int) -> Iterator[np.ndarray]:
 
     population, generations = sizes(m)
     with as_pymoo(problem) as same:
-        for seed in range(SEED, SEED + runs):
+        for seed in range(first, first + runs):
             solver = NSGA2(pop_size=population)
             if m > 2:
                 solver = NSGA3(ref_dirs=layers(m, DIVISIONS[m]), pop_size=population)
@@ -82,7 +82,7 @@ def measured(problem: Any, fronts: Iterator[np.ndarray], below: float) -> tuple[
     return float(np.median(shares)), float(np.mean([np.any(front[:, -1] < below) for front in found]))
 
 
-def row(name: str, methods: list[str], runs: int, peers: int, below: float | None = None) -> str:
+def row(name: str, methods: list[str], runs: int, peers: int, seed: int = SEED, below: float | None = None) -> str:
     """One line of the table."""
     problem, began = problem_of(name), time.perf_counter()
     m = len(problem.reference_point)
@@ -96,10 +96,10 @@ def row(name: str, methods: list[str], runs: int, peers: int, below: float | Non
     }
     asked = [method for method in methods if m <= MOST or method != "sms_emoa"]
     level = np.inf if below is None else below
-    found = {method: measured(problem, ours(problem, *solvers[method], runs), level) for method in asked}
+    found = {method: measured(problem, ours(problem, *solvers[method], runs, seed), level) for method in asked}
     best = max(share for share, _ in found.values())
     if peers:
-        found["pymoo"] = measured(problem, pymoo(problem, m, peers), level)
+        found["pymoo"] = measured(problem, pymoo(problem, m, peers, seed), level)
     cells = []
     for column in [*methods, "pymoo"] if peers else methods:
         share, reached = found.get(column, (np.nan, np.nan))
@@ -117,13 +117,14 @@ def main() -> None:
     parser.add_argument("--peer-runs", type=int, default=5)
     parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
     parser.add_argument("--alone", action="store_true", help="without pymoo")
+    parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--below", type=float, help="also the share of runs with less than this in the last objective")
     given = parser.parse_args()
     peers = given.peer_runs if not given.alone and importlib.util.find_spec("pymoo") else 0
     heads = [METHODS[method] for method in given.methods] + ["pymoo"] * bool(peers)
     print(f"| problem | objectives | constraints | {' | '.join(heads)} | seconds")
     for name in given.problems:
-        print(row(name, given.methods, given.runs, peers, given.below), flush=True)
+        print(row(name, given.methods, given.runs, peers, given.seed, given.below), flush=True)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ only grow at the cost of others, they end at three quarters of the front's hyper
 With two objectives a tenth of the children is made so at first, then more or fewer, as they survive: on MW2 and MW13,
 whose variables have minima of their own each, crossover finds more, above all in the first generations. With more
 objectives it is always half of them: learned, the share falls too early on C3-DTLZ1, and runs on it, on C1-DTLZ1 and
-on MW4 end far from the front more often (MW8 would gain a little).
+on MW4 end far from the front more often; MW8 is worse off with half.
 
 Where the paper is silent: opponents in its tournament for parents are drawn with replacement; crowding distances are
 those in the fronts of parents and offspring together, before the last front is cut; of an odd population's last pair
