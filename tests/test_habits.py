@@ -136,3 +136,12 @@ def test_a_forgotten_sum_is_asked_about():
         gx.minimize(gx.Problem(lambda x: x**2, box, objectives=["a", "b", "c"]), **QUICK)
     with pytest.raises(gx.InputError, match=r"returns 3 numbers.*jnp\.sum"):
         gx.minimize(lambda x: x**2, box, "de")
+
+
+def test_budgets_may_be_written_with_an_exponent():
+    """1e3 is a whole number to everybody but Python."""
+    settings = {"algorithm": "random", "population": 10}
+    res = gx.minimize(lambda x: x[0] ** 2, [(-1, 2)], generations=3e0, **settings)
+    assert res.nit == 3 and res.nfev == 30
+    res = gx.minimize(lambda x: x[0] ** 2, [(-1, 2)], max_evaluations=1e2, polish=False, **settings)
+    assert res.nfev == 100 and "(100)" in res.message
