@@ -93,6 +93,11 @@ def as_bounds(bounds: Any, argument: str = "bounds") -> Bounds:
         pairs = _as_floats(bounds, argument)
         if pairs.shape == (2,):
             low, high = pairs.tolist()
+            if not low < high:
+                raise InputError(
+                    f"{argument} must be {example}; got two numbers, {low:g} and {high:g}, which are no such pair "
+                    "(for a starting point write x0, and also give the bounds)."
+                )
             raise InputError(
                 f"{argument} is a single pair ({low:g}, {high:g}), so the number of variables is unknown: give "
                 f"one pair per variable, such as [({low:g}, {high:g})] * 10, or gx.box({low:g}, {high:g}, dim=10)."
