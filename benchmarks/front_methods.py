@@ -2,6 +2,7 @@
 
     python benchmarks/front_methods.py                      all problems, 11 seeds of ours and 5 of pymoo's
     python benchmarks/front_methods.py wfg4 mw8 --alone     some, without pymoo; --methods sms_emoa: one method of ours
+    python benchmarks/front_methods.py "wfg2 of three" --below 0.8    and how many runs get below that in f3
 
 Median share of the front's hypervolume (exact, moocore; 0 for a run without a feasible point), from seed 1000 on: no
 setting was chosen by these seeds. All methods evaluate the same number of points: populations of 100 with two
@@ -37,7 +38,7 @@ PROBLEMS = {  # name: number of objectives where it can be chosen
     "water_resources": None,
 }  # fmt: skip
 METHODS = {"nsga2": "NSGA-II", "nsga3": "NSGA-III", "moead": "MOEA/D", "sms_emoa": "SMS-EMOA"}
-SEED = 1000
+SEED = 1000  # the first
 
 
 def problem_of(name: str) -> Any:
@@ -49,16 +50,16 @@ def sizes(m: int) -> tuple[int, int]:
     return {2: (100, 200), 3: (92, 250), 5: (212, 100)}[m]
 
 
-def ours(problem: Any, solver: Any, generations: int, runs: int) -> Iterator[np.ndarray]:
+def ours(problem: Any, solver: Any, generations: int, runs: int, seed: int) -> Iterator[np.ndarray]:
     """The front of each run."""
     result = gx.minimize(
-        problem, solver, generations=generations, runs=runs, seed=SEED, dtype="float64", progress=False, history=False
+        problem, solver, generations=generations, runs=runs, seed=seed, dtype="float64", progress=False, history=False
     )
     for front in [result] if result.runs is None else result.runs.fronts:
         yield front.F
 
 
-def pymoo(problem: Any, m: int, runs: int) -> Iterator[np.ndarray]:
+def pymoo(problem: Any, m: int, runs: int, first: int) -> Iterator[np.ndarray]:
     """The same of pymoo's."""
     from pymoo.algorithms.moo.nsga2 import NSGA2
     from pymoo.algorithms.moo.nsga3 import NSGA3
@@ -66,7 +67,7 @@ def pymoo(problem: Any, m: int, runs: int) -> Iterator[np.ndarray]:
 
     population, generations = sizes(m)
     with as_pymoo(problem) as same:
-        for seed in range(SEED, SEED + runs):
+        for seed in range(first, first + runs):
             solver = NSGA2(pop_size=population)
             if m > 2:
                 solver = NSGA3(ref_dirs=layers(m, DIVISIONS[m]), pop_size=population)
@@ -74,12 +75,14 @@ def pymoo(problem: Any, m: int, runs: int) -> Iterator[np.ndarray]:
             yield np.empty((0, m)) if found.F is None else np.atleast_2d(found.F)
 
 
-def median_share(problem: Any, fronts: Iterator[np.ndarray]) -> float:
-    corner = np.array(problem.reference_point)
-    return float(np.median([indicators.volume(front, corner) / problem.hypervolume for front in fronts]))
+def measured(problem: Any, fronts: Iterator[np.ndarray], below: float) -> tuple[float, float]:
+    """Of these fronts the median share of the hypervolume, and how many get below that in the last objective."""
+    found, corner = list(fronts), np.array(problem.reference_point)
+    shares = [indicators.volume(front, corner) / problem.hypervolume for front in found]
+    return float(np.median(shares)), float(np.mean([np.any(front[:, -1] < below) for front in found]))
 
 
-def row(name: str, methods: list[str], runs: int, peers: int) -> str:
+def row(name: str, methods: list[str], runs: int, peers: int, seed: int = SEED, below: float | None = None) -> str:
     """One line of the table."""
     problem, began = problem_of(name), time.perf_counter()
     m = len(problem.reference_point)
@@ -92,13 +95,17 @@ def row(name: str, methods: list[str], runs: int, peers: int) -> str:
         "sms_emoa": (gx.SMSEMOA(population=population), generations),
     }
     asked = [method for method in methods if m <= MOST or method != "sms_emoa"]
-    found = {method: median_share(problem, ours(problem, *solvers[method], runs)) for method in asked}
-    best = max(found.values())
+    level = np.inf if below is None else below
+    found = {method: measured(problem, ours(problem, *solvers[method], runs, seed), level) for method in asked}
+    best = max(share for share, _ in found.values())
     if peers:
-        found["pymoo"] = median_share(problem, pymoo(problem, m, peers))
-    bold = {method: "**" * (share > best - 5e-4) for method, share in found.items()}
-    columns = [*methods, "pymoo"] if peers else methods
-    cells = [f"{bold[c]}{found[c]:.3f}{bold[c]}" if c in found else "" for c in columns]
+        found["pymoo"] = measured(problem, pymoo(problem, m, peers, seed), level)
+    cells = []
+    for column in [*methods, "pymoo"] if peers else methods:
+        share, reached = found.get(column, (np.nan, np.nan))
+        bold = "**" * (share > best - 5e-4)
+        count = "" if below is None else f" ({reached:.0%})"
+        cells.append(f"{bold}{share:.3f}{bold}{count}" if column in found else "")
     kind = "yes" if problem.constrained else "no"
     return f"| {name.split()[0]} | {m} | {kind} | {' | '.join(cells)} | {time.perf_counter() - began:.0f}"
 
@@ -110,12 +117,14 @@ def main() -> None:
     parser.add_argument("--peer-runs", type=int, default=5)
     parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
     parser.add_argument("--alone", action="store_true", help="without pymoo")
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--below", type=float, help="also the share of runs with less than this in the last objective")
     given = parser.parse_args()
     peers = given.peer_runs if not given.alone and importlib.util.find_spec("pymoo") else 0
     heads = [METHODS[method] for method in given.methods] + ["pymoo"] * bool(peers)
     print(f"| problem | objectives | constraints | {' | '.join(heads)} | seconds")
     for name in given.problems:
-        print(row(name, given.methods, given.runs, peers), flush=True)
+        print(row(name, given.methods, given.runs, peers, given.seed, given.below), flush=True)
 
 
 if __name__ == "__main__":

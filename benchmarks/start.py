@@ -1,8 +1,9 @@
 """What a user waits for before anything is computed: `python benchmarks/start.py`.
 
 Starting: seconds of `import jax`, of `import galapax` after it, and of the command `galapax solve rastrigin -g 200`
-with an empty folder of compiled programs and with the folder that it left. Calling: milliseconds of a call that
-compiles nothing, from Python to Result. The least of several tries counts; all are made in one run on one machine.
+with an empty folder of compiled programs and with the folder that it left; and of the first plain call of a process, in
+five variables, with one minimum and with many. Calling: milliseconds of a call that compiles nothing, from Python to
+Result. The least of several tries counts; all are made in one run on one machine.
 """
 
 from __future__ import annotations
@@ -26,6 +27,15 @@ import galapax
 print(between - start, perf_counter() - between)
 """
 
+CALL = """
+from time import perf_counter
+import galapax as gx, jax.numpy as jnp
+start = perf_counter()
+gx.minimize(lambda x: {}, [(-5.12, 5.12)] * 5)
+print(perf_counter() - start)
+"""
+BOWL, WAVES = "jnp.sum(x * x)", "50 + jnp.sum(x * x - 10 * jnp.cos(2 * jnp.pi * x))"
+
 
 def started(command: list[str], folder: str) -> tuple[float, str]:
     """Seconds that a process takes, and what it printed."""
@@ -37,18 +47,23 @@ def started(command: list[str], folder: str) -> tuple[float, str]:
 
 def starting(rounds: int) -> None:
     solve = [sys.executable, "-m", "galapax", "solve", "rastrigin", "-g", "200", "--quiet"]
-    imports, cold, warm = [], [], []
+    imports, cold, warm, bowl, waves = [], [], [], [], []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
             printed = started([sys.executable, "-c", IMPORTS], folder)[1]
             imports.append([float(word) for word in printed.split()])
             cold.append(started(solve, folder)[0])
             warm += [started(solve, folder)[0] for _ in range(2)]
+        for calls, formula in ((bowl, BOWL), (waves, WAVES)):
+            with tempfile.TemporaryDirectory() as folder:
+                calls.append(float(started([sys.executable, "-c", CALL.format(formula)], folder)[1]))
     for what, seconds in (
         ("import jax", min(row[0] for row in imports)),
         ("import galapax, after it", min(row[1] for row in imports)),
         ("galapax solve, programs on disk", min(warm)),
         ("galapax solve, nothing on disk", min(cold)),
+        ("first call, one minimum, nothing on disk", min(bowl)),
+        ("first call, many minima, nothing on disk", min(waves)),
     ):
         print(f"{what:<44}{seconds:>8.2f} s", flush=True)
 

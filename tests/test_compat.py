@@ -36,6 +36,17 @@ def test_scipys_arguments_are_all_there_in_their_order():
             assert ours[name].default == parameter.default, name
 
 
+def test_workers_get_functions_that_they_could_not_import():
+    """As in a notebook: multiprocessing's pool would wait for ever."""
+    pytest.importorskip("cloudpickle")
+    settings = {"args": (2.0,), "maxiter": 3, "seed": 1, "polish": False}
+    alone, apart = (
+        differential_evolution(lambda x, a: a * float(np.sum(x**2)), [(-5, 5)] * 2, workers=count, **settings)
+        for count in (1, 2)
+    )
+    assert apart.nfev == alone.nfev == 4 * 30 and np.array_equal(apart.population, alone.population)
+
+
 def test_the_result_has_scipys_entries_and_counts_every_call():
     made = []
 

@@ -81,8 +81,8 @@ FUNCTIONS = {
     "matrix": (lambda x: jnp.outer(x, x), r"{} of one solution must return a scalar.*it returned shape \(3, 3\)"),
     "nothing": (without_return, r"{} returned nothing; it must return a number"),
     "empty": (lambda x: x[:0], r"{} returned an empty array; it must return at least one number"),
-    "text": (lambda x: "high", r"{} must return numbers; .*str"),
-    "an object": (lambda x: object(), r"{} must return numbers; .*object"),
+    "text": (lambda x: "high", r"{} must return numbers; it returned a value of type str\.$"),
+    "an object": (lambda x: object(), r"{} must return numbers; it returned a value of type object\.$"),
     "complex": (lambda x: x[0] + 1j, r"{} must return real numbers, got complex"),
     "bool": (lambda x: x[0] > 0, r"{} must return real numbers, got bool"),
     "if": (branching, NOT_TRACEABLE),
@@ -193,6 +193,8 @@ BOUNDS = {
     "a number": (5.0, r"bounds must be one \(lower, upper\) pair per variable.*shape \(\)"),
     "one pair": ((0, 1), r"bounds is a single pair \(0, 1\).*give one pair per variable.*\[\(0, 1\)\] \* 10"),
     "triples": ([(0, 1, 2)], r"bounds must be one \(lower, upper\) pair per variable.*shape \(1, 3\)"),
+    "two rows": (([-5] * 3, [5] * 3), r"shape \(2, 3\) \(two rows.*list\(zip\(lower, upper\)\)"),
+    "two rows of two": (([-5, -5], [5, 5]), r"bounds of variable 0 are equal \(-5\).*list\(zip\(lower, upper\)\)"),
     "three axes": (np.zeros((2, 2, 2)), r"bounds must be one \(lower, upper\) pair.*shape \(2, 2, 2\)"),
     "ragged": ([(0, 1), (1,)], r"bounds must be numbers, one \(lower, upper\) pair per variable; got \[\(0, 1\)"),
     "reversed": ([(0, 1), (3, 2)], r"bounds of variable 1 are reversed: lower 3 > upper 2"),
@@ -326,7 +328,7 @@ def test_whatever_is_given_as_bounds_becomes_a_box_or_an_input_error(given_bound
 ARGUMENTS = [
     ({"generations": 0}, r"generations must be at least 1; got 0"),
     ({"generations": -5}, r"generations must be at least 1; got -5"),
-    ({"generations": 10.0}, r"generations must be a whole number, got 10.0 of type float"),
+    ({"generations": 10.5}, r"generations must be a whole number, got 10.5 of type float"),
     ({"generations": True}, r"generations must be a whole number, got True of type bool"),
     ({"generations": "10"}, r"generations must be a whole number, got '10' of type str"),
     ({"population": 3}, r"population must be at least 4 \(DE needs three other individuals.*\); got 3"),
@@ -354,7 +356,11 @@ ARGUMENTS = [
         {"max_evaluations": N - 1},
         r"max_evaluations must be at least 8 \(.*population of 8; a smaller population needs fewer\); got 7",
     ),
-    ({"max_evaluations": 100.0}, r"max_evaluations must be a whole number, got 100.0 of type float"),
+    ({"max_evaluations": 99.5}, r"max_evaluations must be a whole number, got 99.5 of type float"),
+    ({"max_evaluations": np.inf}, r"max_evaluations must be a whole number, got inf of type float"),
+    ({"x0": [9.0] * 3}, r"initial \(or x0\) must lie inside the bounds: variable 0 is 9, and its bounds are"),
+    ({"initial": [[2.0, -3.0, 1.0], [9.0] * 3]}, r"\(1 of 2 points do not\): variable 0 of point 1 is 9"),
+    ({"x0": [0.0] * 5}, r"initial \(or x0\) must be one point of 3 numbers, or points of shape .*; got shape \(5,\)"),
     ({"max_seconds": 0}, r"max_seconds must be greater than 0, got 0"),
     ({"max_seconds": -2.5}, r"max_seconds must be greater than 0, got -2.5"),
     ({"max_seconds": np.nan}, r"max_seconds must be a number, got NaN"),
@@ -413,6 +419,8 @@ ODDITIES = st.one_of(
 @settings(FUZZ, max_examples=60)
 @given(odd=ODDITIES)
 def test_what_is_no_whole_number_is_an_input_error(argument, odd):
+    # budgets may be written as 1e3
+    assume(argument not in ("generations", "max_evaluations") or not (isinstance(odd, float) and odd.is_integer()))
     with refused(match=argument):
         solve(**{argument: odd})
 

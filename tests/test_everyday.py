@@ -58,3 +58,9 @@ def test_what_no_point_can_meet_is_told_with_its_violation():
     found = gx.minimize(lambda x: jnp.sum(x**2), [(-5, 5)] * 4, ineq=lambda x: 100 - jnp.sum(x))
     assert not found.success and not found.feasible
     assert "No feasible point was found; the total constraint violation of x is 80." in found.message
+
+
+def test_a_budget_that_is_too_small_names_the_smallest_that_is_not():
+    with pytest.raises(gx.InputError, match=r"at least 4 \(the first generation needs 4 evaluations\); got 1"):
+        gx.minimize(lambda x: jnp.sum(x**2), [(-5, 5)] * 2, max_evaluations=1)
+    assert gx.minimize(lambda x: jnp.sum(x**2), [(-5, 5)] * 2, max_evaluations=4).nfev == 4

@@ -10,6 +10,7 @@ import pytest
 from scipy.optimize import Bounds, LinearConstraint, NonlinearConstraint
 
 import galapax as gx
+from galapax.algorithms.moead import boundary_intersection
 from galapax.running.habits import WORDS, described
 
 BOX = [(-2.0, 2.0)] * 2
@@ -26,6 +27,40 @@ def test_every_foreign_word_is_answered_with_ours(name):
         gx.minimize(sphere, BOX, **{name: None})
     assert len(str(told.value)) < 200
     assert name not in inspect.signature(gx.minimize).parameters
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"tolfun": 1e-3}, r"minimize has no 'tolfun': write stall"),
+        ({"repeats": 30}, r"minimize has no 'repeats': write runs=30\.$"),
+        ({"minimize": True}, r"leave it out: values are minimised"),
+        ({"device": "gpu"}, r"JAX chooses the device"),
+        ({"zzz": 1}, r"no argument of minimize called 'zzz'; help\(gx\.minimize\) lists all \d+\.$"),
+    ],
+)
+def test_words_of_others_are_not_guessed_at(given, message):
+    with pytest.raises(gx.InputError, match=message):
+        gx.minimize(sphere, BOX, **given)
+
+
+def test_a_starting_point_in_place_of_the_bounds_is_named():
+    with pytest.raises(gx.InputError, match=r"got two numbers, 1 and 1, .*for a starting point write x0"):
+        gx.minimize(sphere, [1.0, 1.0])
+
+
+def test_names_of_other_libraries_say_ours():
+    with pytest.raises(AttributeError, match=r"use gx\.minimize.*maximize=True"):
+        _ = gx.maximize
+    with pytest.raises(AttributeError, match=r"use gx\.choice"):
+        _ = gx.Categorical
+
+
+@pytest.mark.parametrize("name", gx.ALGORITHMS)
+def test_an_algorithm_is_shown_as_it_is_written(name):
+    shown = repr(gx.ALGORITHMS[name]())
+    assert shown.startswith(f"{gx.ALGORITHMS[name].__name__}(population=") and " at 0x" not in shown
+    assert eval(shown, vars(gx) | {"boundary_intersection": boundary_intersection}) == gx.ALGORITHMS[name]()
 
 
 def test_answers_repeat_the_number_and_misspelt_words_are_guessed():
@@ -136,3 +171,12 @@ def test_a_forgotten_sum_is_asked_about():
         gx.minimize(gx.Problem(lambda x: x**2, box, objectives=["a", "b", "c"]), **QUICK)
     with pytest.raises(gx.InputError, match=r"returns 3 numbers.*jnp\.sum"):
         gx.minimize(lambda x: x**2, box, "de")
+
+
+def test_budgets_may_be_written_with_an_exponent():
+    """1e3 is a whole number to everybody but Python."""
+    settings = {"algorithm": "random", "population": 10}
+    res = gx.minimize(lambda x: x[0] ** 2, [(-1, 2)], generations=3e0, **settings)
+    assert res.nit == 3 and res.nfev == 30
+    res = gx.minimize(lambda x: x[0] ** 2, [(-1, 2)], max_evaluations=1e2, polish=False, **settings)
+    assert res.nfev == 100 and "(100)" in res.message

@@ -20,6 +20,7 @@ from galapax.core.evaluation import Evaluation, Shape
 from galapax.core.problem import Bounds
 from galapax.core.stop import Stop
 from galapax.engines.search import CYCLE
+from galapax.engines.worst_case import GENERATIONS, POPULATION, SEARCHES
 from galapax.evaluation.game import trace_game
 from galapax.numerics import random
 from galapax.problems import get
@@ -296,6 +297,7 @@ def test_what_is_saved_is_read_back(kind, tmp_path):
     result.save(tmp_path / "run")
     again = gx.load(tmp_path / "run")
     assert again.worst_case == result.worst_case and again.fun == result.fun
+    assert (again.nfev, again.worst_case_nfev) == (result.nfev, result.worst_case_nfev)
     assert np.array_equal(again.y, result.y) and np.array_equal(again.x, result.x)
     assert ("worst_cases" in again) == (kind == "several runs")
     if kind == "several runs":
@@ -407,8 +409,20 @@ def three_runs(**settings):
 
 def test_evaluations_are_pairs_and_add_up():
     res = three_runs()
-    assert res.nfev == res.runs.nfev.sum() == 3 * res.history.nfev[-1]
+    assert res.nfev == res.runs.nfev.sum() == 3 * res.history.nfev[-1] + res.worst_case_nfev
     assert np.all(np.diff(res.history.nfev) > 0)
+    alone = res.run(1)
+    assert alone.nfev == res.runs.nfev[1] and 0 < alone.worst_case_nfev < res.worst_case_nfev
+
+
+def test_a_search_for_the_worst_case_ends_when_it_has_converged():
+    """Where every y is as bad as any other, half of the searches, those that follow no best y, go on until the end."""
+    flat = play(lambda x, y: jnp.sum(x**2) + 0 * y[0])
+    every = SEARCHES * POPULATION * (1 + GENERATIONS)
+    assert every / 2 < flat.worst_case_nfev < every
+    smooth = play(lambda x, y: 1 + jnp.sum(x**2) - (y[0] - 0.3) ** 2)
+    assert smooth.worst_case_nfev < every / 4 and smooth.worst_case_sure == 1
+    assert smooth.worst_case == pytest.approx(1 + smooth.x[0] ** 2, rel=1e-15)
 
 
 def test_a_run_made_again_has_its_worst_case():

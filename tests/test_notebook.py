@@ -88,6 +88,15 @@ def test_a_min_max_result_shows_its_worst_case():
     assert "2.5" in text and text.index("worst case, checked") < text.index("worst value found")
 
 
+def test_a_problem_is_shown_in_a_line():
+    many = gx.Problem(lambda x: (x**2).sum(), [(-1, 1)] * 1000, ineq=lambda x: x[:2], name="many")
+    assert repr(many) == "Problem('many', 1000 variables, ineq)"
+    assert repr(gx.problems.get("g06")) == "Problem('g06', 2 variables, ineq, optimum=-6961.81387558015)"
+    assert repr(gx.MinMaxProblem(lambda x, y: x[0] * y[0], [(0, 1)], [(0, 1)], name="game")) == (
+        "MinMaxProblem('game', 1 variable)"
+    )
+
+
 def test_short_reprs_say_what_there_is():
     runs = made(0, runs=4).runs
     assert repr(runs).startswith("Runs(4 runs: fun between ") and "success 4 of 4" in repr(runs)

@@ -108,6 +108,19 @@ def test_the_share_of_differences_is_learned_unless_it_is_given():
     assert shape_of_state(NSGA2(population=20), ZDT1).share is None
 
 
+def test_few_children_are_made_by_differences_before_it_is_known_how_they_survive():
+    first = evolve(NSGA2(population=400), BLENDING, 1)
+    assert first.share < 0.15 and 10 < first.moved.sum() < 80
+
+
+def test_with_three_objectives_half_of_the_children_are_made_by_differences():
+    # survival says little there, and the share learned from it lost on C3-DTLZ1
+    problem = gx.problems.get("c3_dtlz1")
+    unasked, half, none = (evolve(NSGA2(population=20, differences=d), problem, 3) for d in (None, 0.5, 0.0))
+    assert unasked.share is None and np.array_equal(unasked.candidates, half.candidates)
+    assert not np.array_equal(unasked.candidates, none.candidates)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "peer"),

@@ -1,6 +1,8 @@
 """The polish: the best of each run refined by its gradient."""
 
+import json
 import threading
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -122,6 +124,16 @@ def test_quadratic_models_come_to_the_answer_from_anywhere():
     box = problem.bounds
     out = refined(problem, box.lower + box.span * np.random.default_rng(0).random((4, problem.dim)))
     assert np.all(out.violation == 0) and np.all(abs(out.value / problem.optimum - 1) <= 1e-9)
+
+
+@pytest.mark.slow
+def test_models_that_get_stuck_begin_again_with_another_bend():
+    """From the ends of 25 searches (benchmarks/cec2006.py, --seed 2): beginning once, with the bend 1, solves 16."""
+    problem = gx.problems.get("g22")
+    starts = np.array(json.loads((Path(__file__).parent / "data" / "g22_starts.json").read_text()))
+    out = refined(problem, starts, limit=13_000)
+    solved = (out.violation == 0) & (out.value <= problem.optimum + 1e-4)
+    assert solved.sum() >= 22 and np.all(out.evaluations <= 13_000)
 
 
 def test_a_search_under_constraints_leaves_evaluations_for_the_polish():
@@ -296,4 +308,4 @@ def test_its_program_is_made_while_the_generations_are(monkeypatch):
     assert [thread for name, thread in made if name == "refine"] == ["galapax ahead"]
     made.clear()
     gx.minimize(lambda x: jnp.sum(jnp.cosh(x)), BOX, "de", generations=5, target=1e-30)  # may never need it
-    assert "galapax ahead" not in [thread for _, thread in made]
+    assert ("refine", "galapax ahead") not in made

@@ -1,5 +1,6 @@
 """Programs are compiled once, whatever numbers and arrays an objective closes over, and nothing else is kept."""
 
+import contextlib
 import gc
 import threading
 import time
@@ -338,6 +339,88 @@ def test_two_threads_compile_a_program_once():
     assert cache.statistics().compiled == 1
     assert all(np.array_equal(answer, [2, 2, 2]) for answer in answers) and len(answers) == 2
     assert all(clock.compile_seconds > 0.1 for clock in clocks)  # both had to wait
+
+
+def test_other_threads_make_programs_step_by_step_while_they_are_of_use(monkeypatch):
+    monkeypatch.setattr(programs, "AHEAD", True)
+    monkeypatch.setattr(devices, "cores", lambda: 2)
+    own, made, begun, may = Programs(), [], threading.Event(), threading.Event()
+
+    def steps(name, count):
+        for i in range(count):
+            begun.set()
+            may.wait()
+            own.call(lambda i, x: x + i, (i,), 1.0)
+            made.append((name, i, threading.current_thread().name))
+            yield
+
+    def fails():
+        raise ValueError("nobody hears of it")
+        yield
+
+    with contextlib.suppress(ZeroDivisionError), own.helped():
+        own.ahead(fails)
+        own.ahead(partial(steps, "first", 2))
+        own.ahead(partial(steps, "second", 1))
+        assert begun.wait(60)
+        raise ZeroDivisionError  # the step that has begun is done, and no other
+    may.set()
+    for helper in list(own._helpers):
+        helper.join()
+    assert made == [("first", 0, "galapax ahead")]
+    own.ahead(partial(steps, "third", 2))
+    for helper in list(own._helpers):
+        helper.join()
+    assert [step[:2] for step in made[1:]] == [("third", 0), ("third", 1)]
+    monkeypatch.setattr(devices, "cores", lambda: 1)  # nothing can be made meanwhile
+    own.ahead(partial(steps, "fourth", 1))
+    assert not own._helpers and len(made) == 3
+
+
+def test_the_generations_are_compiled_while_the_beginning_is(monkeypatch):
+    """By another thread or by this one, whoever comes first; each program once, and the run is the same."""
+    made, compiled = [], programs._compiled
+
+    def noted(function, *rest):
+        made.append((function.__name__, threading.current_thread().name))
+        return compiled(function, *rest)
+
+    def run():
+        return gx.minimize(lambda x: jnp.sum((x - 0.31) ** 2), BOX, "de", tolerance=0, max_evaluations=900, seed=4)
+
+    expected = run()
+    programs.clear()
+    monkeypatch.setattr(programs, "_compiled", noted)
+    monkeypatch.setattr(programs, "AHEAD", True)
+    monkeypatch.setattr(devices, "cores", lambda: 2)
+    found = run()
+    for helper in list(programs.PROGRAMS._helpers):
+        helper.join()
+    names = [name for name, _ in made]
+    assert sorted(set(names)) == sorted(names) and {"begun", "_chunk", "finish"} <= set(names)
+    np.testing.assert_array_equal(found.x, expected.x)
+    assert ("begun", "MainThread") in made
+    made.clear()
+    run()
+    assert not made and not programs.PROGRAMS._helpers  # a call that compiles nothing starts no thread
+
+
+def test_a_thread_that_does_not_wait_leaves_programs_to_others(monkeypatch):
+    begun, may = threading.Event(), threading.Event()
+
+    def slow(x):
+        begun.set()
+        may.wait()
+        return x + 1.0
+
+    thread = threading.Thread(target=programs.call, args=(slow, (), 1.0))
+    thread.start()
+    assert begun.wait(60)
+    with pytest.raises(programs.Taken):
+        Clock(waits=False).program(slow, (), (1.0,))
+    may.set()
+    thread.join()
+    assert Clock(waits=False).program(slow, (), (1.0,))(2.0) == 3.0
 
 
 def test_a_function_that_cannot_be_compiled_raises_each_time():

@@ -9,8 +9,10 @@ import pytest
 import galapax as gx
 from galapax.algorithms.portfolio import Portfolio
 from galapax.core.errors import InputError
-from galapax.core.restarts import BIPOP, FOUND, IPOP, Past, Plain, found
+from galapax.core.restarts import BIPOP, FOUND, IPOP, Leg, Past, Plain, found
 from galapax.core.stop import Stop
+from galapax.engines import programs
+from galapax.running import searches
 
 BOX = [(-5.0, 5.0)] * 3
 
@@ -167,3 +169,52 @@ def test_what_cannot_be_done_is_refused(options, sentence):
 def test_plain_takes_the_same_again():
     own = gx.DE()
     assert Plain().next(own, [past()], 10.0, lambda: 0.5).algorithm is own
+
+
+# --- programs of searches to come -------------------------------------------------------------------------------------
+
+
+def test_once_searches_disagree_evolution_and_the_next_size_are_expected():
+    own, large = gx.CMAES(), Leg(gx.CMAES().doubled(10, 1), "large")
+    here, there = past(best=1.0, x=0.1, spent=3000), past("again", best=2.0, x=0.9, spent=3000)
+    assert Portfolio().expected(own, [], Leg(own, "first"), 50_000.0) == []
+    assert Portfolio().expected(own, [here, here], Leg(own, "again"), 50_000.0) == []
+    evolution, larger = Portfolio().expected(own, [here, there], large, 44_000.0)
+    assert evolution == Portfolio(wait=0.1).next(own, [here, there], 44_000.0, lambda: 0.5)  # that very search
+    assert evolution.kind == "evolution" and (larger.kind, larger.algorithm.samples) == ("large", 40)
+    evolved = [here, there, past("evolution", 5000)]
+    assert [leg.kind for leg in Portfolio().expected(own, evolved, large, 44_000.0)] == ["large"]  # once
+    assert BIPOP().expected(own, [here], large, 3999.0) == []  # a hundred generations of 40 cannot be had
+    (same,) = BIPOP().expected(own, [here], Leg(own, "small"), 40_000.0)
+    assert same.algorithm.samples == 20
+    assert Plain().expected(own, [here, there], large, 44_000.0) == []
+
+
+@pytest.mark.parametrize(("library", "generations"), [(jnp, "_chunk"), (np, "_tell")], ids=["traced", "blackbox"])
+def test_programs_that_are_made_ahead_are_those_that_searches_need(library, generations, monkeypatch):
+    """Made from shapes alone: nobody compiles them again."""
+    made, expected = [], []
+    compiled = programs._compiled
+
+    def noted(function, fixed, arguments, *rest):
+        kind = getattr(arguments[0], "algorithm", None)
+        made.append((function.__name__, type(kind).__name__, getattr(kind, "population", 0)))
+        return compiled(function, fixed, arguments, *rest)
+
+    def at_once(steps):
+        before = len(made)
+        list(steps())
+        expected.extend(made[before:])
+
+    def waves(x):
+        return library.sum(x * x - 9.7 * library.cos(6.1 * x))
+
+    monkeypatch.setattr(programs, "_compiled", noted)
+    monkeypatch.setattr(programs.PROGRAMS, "ahead", at_once)
+    monkeypatch.setattr(searches, "COLD", -1.0)
+    wavy = gx.minimize(waves, BOX, max_evaluations=30_000, polish="auto", blackbox=library is np)
+    assert wavy.stop is Stop.BUDGET
+    assert {(generations, "LSHADE", 18), ("finish", "LSHADE", 18)} < set(expected)
+    assert {kind for name, kind, _ in expected if name == generations} == {"LSHADE", "CMAES"}
+    assert (("refine", "NoneType", 0) in expected) == (library is jnp)
+    assert len(set(made)) == len(made), "a program was made twice"

@@ -82,7 +82,8 @@ def minimax(
     independent searches for the worst y at x (or during the run, if that is worse), which is the value to rely on, and
     `y`, where it occurs; `worst_case_sure`, the share of those searches that agree on it. If only one of them found it,
     a worse case may have been missed, and `message` says so. With several runs, the one with the smallest worst case is
-    returned; `worst_cases` has all of them. nfev counts pairs of x and y.
+    returned; `worst_cases` has all of them. nfev counts pairs of x and y, those of the independent searches included:
+    `worst_case_nfev` is their number. With scenarios, it counts x, each of which meets every scenario.
     """
     began = time.perf_counter()
     watchers = observers(callback, progress, live, checkpoint, resume)
@@ -210,7 +211,8 @@ def _checked(result: Result, task: Task, traced: TracedGame, noted: Interrupts, 
         if answer is not None:
             fun = np.where(answer.better, answer.value, runs.fun)
             parts = {"x": x, "fun": fun, "nfev": runs.nfev + answer.pairs}
-            result["runs"] = dataclasses.replace(runs, **parts, success=runs.success | answer.converged)
+            runs = dataclasses.replace(runs, **parts, success=runs.success | answer.converged)
+        result["runs"] = dataclasses.replace(runs, nfev=runs.nfev + check.pairs)
     _refine(result, answer, best)
     _say(result, check, best)
     result.attach(again, opponents)
@@ -239,6 +241,9 @@ def _say(result: Result, checks: Check, row: int) -> None:
     worst, met = float(checks.value[row]), float(result.fun)
     result["worst_case"], result["y"] = worst, checks.y[row]
     result["worst_case_sure"] = float(checks.agreeing[row])
+    spent = checks.pairs if result.runs is not None else checks.pairs[row : row + 1]
+    result["worst_case_nfev"] = int(spent.sum())
+    result["nfev"] += result.worst_case_nfev
     if math.isnan(worst):
         result["message"] += " The worst case was not checked."
     elif worst > met + 1e-6 * max(1.0, abs(met)):

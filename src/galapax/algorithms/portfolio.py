@@ -61,7 +61,7 @@ class Portfolio(Restarts):
             return Leg(algorithm, "sprint", self.sprint, polish=True)
         if past and found(past) == len(past):
             return Leg(algorithm, "again")  # all came to the same point: more of the same, which needs no new program
-        own = [p for p in past if p.kind not in ("evolution", "sprint")]
+        own = _of_cmaes(past)
         spent = sum(p.evaluations for p in past)
         evolved = sum(p.evaluations for p in past if p.kind == "evolution")
         total = spent + left
@@ -69,6 +69,23 @@ class Portfolio(Restarts):
             due, most = evolved == 0 and spent >= self.wait * total, self.share * total
         else:
             due, most = len(own) > 2 and spent >= 2 * UNKNOWN * evolved, float(UNKNOWN * spent)
-        if past and due and FEWEST * len(past[0].x) <= most <= left:
-            return Leg(LSHADE(population=max(18, round(most / ROUNDS))), "evolution", most)
-        return BIPOP().next(algorithm, own, left, draw)
+        evolution = self._evolution(past, most, left) if past and due else []
+        return evolution[0] if evolution else BIPOP().next(algorithm, own, left, draw)
+
+    def expected(self, algorithm: Algorithm, past: Sequence[Past], leg: Leg, left: float) -> list[Leg]:
+        if self.simplex or not past or found(past) == len(past):
+            return []
+        most = self.share * (left + sum(p.evaluations for p in past))
+        wanted = math.isfinite(left) and not any(kind == "evolution" for kind in (leg.kind, *(p.kind for p in past)))
+        own = BIPOP().expected(algorithm, _of_cmaes(past), leg, left)
+        return [*self._evolution(past, most, left), *own] if wanted else own
+
+    def _evolution(self, past: Sequence[Past], most: float, left: float) -> list[Leg]:
+        """The search by L-SHADE of so many evaluations, if that is worth its start and can be had."""
+        if not FEWEST * len(past[0].x) <= most <= left:
+            return []
+        return [Leg(LSHADE(population=max(18, round(most / ROUNDS))), "evolution", most)]
+
+
+def _of_cmaes(past: Sequence[Past]) -> list[Past]:
+    return [p for p in past if p.kind not in ("evolution", "sprint")]

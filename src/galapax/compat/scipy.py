@@ -19,11 +19,17 @@ A function written with jax.numpy is better given to `galapax.minimize`, which c
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import multiprocessing
+import os
+import pickle
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -36,6 +42,8 @@ from galapax.core.evaluation import Population
 from galapax.core.problem import EQ_TOLERANCE
 from galapax.core.space import with_integers
 from galapax.core.variables import Variable, real
+from galapax.evaluation.dispatch import pickled
+from galapax.evaluation.worker import Functions
 from galapax.numerics import random
 from galapax.operators.mutation import best_1, rand_1
 from galapax.optimizer import Optimizer
@@ -338,6 +346,31 @@ def _mapping(workers: Any) -> Iterator[Callable[..., Any]]:
     elif workers == 1:
         yield map
     else:
-        count = None if workers == -1 else whole(workers, "workers", 1, "-1 for all cores")
-        with multiprocessing.get_context("spawn").Pool(count) as pool:
-            yield pool.map
+        count = os.cpu_count() or 1 if workers == -1 else whole(workers, "workers", 1, "-1 for all cores")
+        # an executor says when its processes end, where multiprocessing.Pool would replace them for ever
+        pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
+        with pool:
+            try:
+                yield lambda function, x: pool.map(_Sent(function), x, chunksize=-(-len(x) // (4 * count)))
+            except BrokenProcessPool as error:
+                raise InputError(
+                    'the worker processes ended: put the call under `if __name__ == "__main__":`, unless the function '
+                    "itself ends them."
+                ) from error
+
+
+class _Sent:
+    """A function on its way to processes: by value where they might not find it, if cloudpickle is installed."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        by_value = importlib.util.find_spec("cloudpickle") is not None
+        self.payload, _ = pickled(Functions({"func": function}), by_value)
+
+    def __call__(self, x: np.ndarray) -> Any:
+        return _loaded(self.payload)(x)
+
+
+@lru_cache(maxsize=1)
+def _loaded(payload: bytes) -> Callable[..., Any]:
+    function: Callable[..., Any] = pickle.loads(payload)[0]["func"]
+    return function

@@ -61,11 +61,23 @@ ELSEWHERE = {
 }
 
 
+def shown(algorithm: Any) -> str:
+    """An algorithm as it is written, DE(population=100, mutation=rand_1, ...)."""
+    values = [(field.name, getattr(algorithm, field.name)) for field in dataclasses.fields(algorithm) if field.repr]
+    parts = [f"{name}={getattr(value, '__name__', None) or repr(value)}" for name, value in values]
+    return f"{type(algorithm).__name__}({', '.join(parts)})"
+
+
 class Algorithm:
     """The contract: a frozen dataclass of hyper-parameters with `population`, `check`, `init` and `step`.
 
     The rest has defaults for algorithms that do not need it. `several_objectives` says which problems it is for.
     """
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        """A dataclass keeps the repr that its class has; its own would show where functions lie in memory."""
+        super().__init_subclass__(**given)
+        cls.__repr__ = cls.__dict__.get("__repr__", shown)  # type: ignore[method-assign]
 
     def __new__(cls, *given: Any, **settings: Any) -> Self:
         """Refuse hyper-parameters that it does not have, with the name that they have here."""

@@ -93,12 +93,17 @@ def as_bounds(bounds: Any, argument: str = "bounds") -> Bounds:
         pairs = _as_floats(bounds, argument)
         if pairs.shape == (2,):
             low, high = pairs.tolist()
+            if not low < high:
+                raise InputError(
+                    f"{argument} must be {example}; got two numbers, {low:g} and {high:g}, which are no such pair "
+                    "(for a starting point write x0, and also give the bounds)."
+                )
             raise InputError(
                 f"{argument} is a single pair ({low:g}, {high:g}), so the number of variables is unknown: give "
                 f"one pair per variable, such as [({low:g}, {high:g})] * 10, or gx.box({low:g}, {high:g}, dim=10)."
             )
         if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.shape[0] == 0:
-            raise InputError(f"{argument} must be {example}; got an array of shape {pairs.shape}.")
+            raise InputError(f"{argument} must be {example}; got an array of shape {pairs.shape}{_rows(pairs)}.")
         lower, upper = pairs[:, 0], pairs[:, 1]
     if lower.ndim != 1 or lower.shape != upper.shape or lower.size == 0:
         raise InputError(
@@ -120,9 +125,16 @@ def as_bounds(bounds: Any, argument: str = "bounds") -> Bounds:
         if low == high:
             raise InputError(
                 f"{argument} of variable {i} are equal ({low:g}): a fixed value is not a variable; "
-                "put it into the objective as a constant."
+                f"put it into the objective as a constant{_rows(np.column_stack([lower, upper]))}."
             )
     return Bounds(lower, upper, grid)
+
+
+def _rows(pairs: np.ndarray) -> str:
+    """Advice to somebody who gave all lower and then all upper limits."""
+    if pairs.ndim != 2 or len(pairs) != 2 or not np.all(pairs[0] < pairs[1]):
+        return ""
+    return " (two rows, all lower and all upper limits? Then write list(zip(lower, upper)))"
 
 
 def _as_floats(values: Any, argument: str) -> np.ndarray:

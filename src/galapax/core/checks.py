@@ -47,6 +47,11 @@ def size(value: Any, name: str, least: int, why: str = "") -> int:
     return int(value)
 
 
+def as_written(value: Any) -> Any:
+    """A number of generations or evaluations as an int, if it was written like 1e5."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def whole(value: Any, name: str, least: int, why: str = "") -> int:
     """A whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):

@@ -109,12 +109,21 @@ class Described(Shown):
             fun = getattr(self, "fun", None)
             object.__setattr__(self, "name", str(getattr(fun, "__name__", type(fun).__name__)))
 
+    def __repr__(self) -> str:
+        """In a line: what was given, without functions and long lists."""
+        parts = [repr(self.name), f"{self.dim} variable{'s' if self.dim != 1 else ''}"]
+        for name in ("ineq", "eq", "optimum", "reference_point", "objectives"):
+            value = getattr(self, name, None)
+            if value is not None:
+                parts.append(name if callable(value) else f"{name}={short(value)}")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
     def with_(self, **changes: Any) -> Self:
         """A copy with some fields changed."""
         return replace(self, **changes)  # type: ignore[type-var]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Problem(Described):
     """An objective of ONE solution, always minimised, on a box, with optional constraints.
 
@@ -258,7 +267,7 @@ def _of_vector(function: Any, space: Space | None) -> Any:
     return Declared(function, space)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MinMaxProblem(Described):
     """min over x of max over y of fun(x, y), each in a box of its own.
 

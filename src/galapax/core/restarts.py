@@ -20,6 +20,7 @@ NEAR = 1e-6  # share of the box within which two searches ended at the same poin
 ALIKE = 1e-9  # relative difference of two values that count as the same
 FOUND = 5  # searches that must end at the best point before a run is done
 LARGEST = 9  # doublings of the first population
+GENERATIONS = 100  # that a search takes at least, about
 
 
 class Past(NamedTuple):
@@ -77,6 +78,10 @@ class Restarts:
         """
         raise NotImplementedError
 
+    def expected(self, algorithm: Algorithm, past: Sequence[Past], leg: Leg, left: float) -> list[Leg]:
+        """Searches that are likely to follow `leg`, the next one: what they need may be made ready meanwhile."""
+        return []
+
 
 @dataclass(frozen=True)
 class Plain(Restarts):
@@ -124,3 +129,10 @@ class BIPOP(Restarts):
         times = round((min(len(large), LARGEST) - 1) * draw() ** 2)
         closer = algorithm.doubled(first, times).closer(10 ** (-2 * draw()))
         return Leg(closer, "small", max(spent_large / 2, first * 2.0**times))
+
+    def expected(self, algorithm: Algorithm, past: Sequence[Past], leg: Leg, left: float) -> list[Leg]:
+        if not past:
+            return []
+        times = sum(p.kind == "large" for p in past) + (leg.kind == "large") + 1
+        affordable = times <= LARGEST and GENERATIONS * past[0].population * 2**times <= left
+        return [Leg(algorithm.doubled(past[0].population, times), "large")] if affordable else []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -103,6 +103,11 @@ class Engine(Protocol):
 
     def survivors(self, part: Slice) -> Population:
         """Of all its runs, (S, n, ...)."""
+
+    def ahead(self, part: Slice) -> Iterator[None]:
+        """Make programs that a slice which has not begun will need, one after the other, as far as that can be done;
+        nothing is computed. Ends where another thread is making them.
+        """
 
 
 class Viewer(Protocol):

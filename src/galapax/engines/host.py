@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from galapax.engines.drive import Slice
 from galapax.engines.interrupts import Interrupts
 from galapax.engines.journal import with_arrays
 from galapax.engines.mending import losses, mended, probes
-from galapax.engines.programs import Clock
+from galapax.engines.programs import Clock, Program
 from galapax.engines.resample import fresh
 from galapax.engines.search import REASON, Carry, Finished, Search
 from galapax.engines.tally import told
@@ -92,6 +92,22 @@ class Host:
 
     def survivors(self, part: Slice) -> Population:
         return self.clock.call(searching.survivors, (), part.carry)
+
+    def ahead(self, part: Slice) -> Iterator[None]:
+        search, clock = part.search, Clock(waits=False)
+        if not self.box.widths or search.resamples or search.differences:
+            return
+        search, tolerance = replace(search, shape=self.box.shape), (self.box.problem.eq_tolerance,)
+        carry = _blank(clock.program(Search.begin, (), (search, part.keys, part.initial)))
+        yield
+        asked = _blank(clock.program(Search.ask, (), (search, carry, np.int32(1))))
+        runs, n = asked.state.candidates.shape[:2]
+        raw = {name: np.zeros((runs, n, width), self.box.dtype) for name, width in self.box.widths.items()}
+        clock.program(_tell, tolerance, (search, part.keys, asked, np.int32(1), raw))
+        yield
+        clock.program(_start, tolerance, (search, asked, raw))
+        yield
+        clock.program(searching.finish, (part.span,), (search, asked, part.relative))
 
     def _mended(self, parts: list[Slice], asked: list[Carry], number: Any) -> tuple[list[Carry], list[Any]]:
         """The carries with some candidates moved onto the constraints, where the search does so; and of each slice how
@@ -184,6 +200,11 @@ class Host:
             counts = np.asarray(self.clock.call(Search.counts, (), part.search, asked, number))
             rows &= np.arange(n) < counts[:, None]
         return rows
+
+
+def _blank(program: Program) -> Any:
+    """Zeros in place of what a program makes."""
+    return jax.device_put(jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), program.compiled.out_info))
 
 
 def _going(part: Slice, asked: Carry) -> np.ndarray:

@@ -11,8 +11,8 @@ import contextlib
 import os
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -26,7 +26,8 @@ from galapax.numerics.devices import CONFIG, on_cpu, settings
 
 LIMIT_MIB = 512.0
 BYTES_A_LETTER = 25
-AHEAD = True  # whether other threads make programs before they are asked for
+AHEAD = True  # whether other threads make programs before they are asked for,
+HELPERS = 2  # so many of them at most
 SMALL = 2**24  # bytes of working memory that nobody asks about
 Options = Mapping[str, str | bool]
 
@@ -38,6 +39,10 @@ class Program(NamedTuple):
 
     def __call__(self, *arguments: Any) -> Any:
         return self.compiled(*arguments)
+
+
+class Taken(Exception):
+    """Another thread is making that program."""
 
 
 class Statistics(NamedTuple):
@@ -57,7 +62,8 @@ class Programs:
         self._kept: OrderedDict[Hashable, Program] = OrderedDict()
         self._coming: dict[Hashable, Future[Program]] = {}
         self._size = self._compiled = 0
-        self._helper: threading.Thread | None = None
+        self._later: deque[Callable[[], None]] = deque()
+        self._helpers: set[threading.Thread] = set()
 
     @property
     def limit(self) -> int:
@@ -102,9 +108,11 @@ class Programs:
         options: Options | None = None,
         quick: bool = True,
         clock: Clock | None = None,
+        meanwhile: Callable[[], Iterator[object]] | None = None,
     ) -> Program:
         """What `call` calls, for any arguments of the same kinds. OutOfMemory, if it needs more than there is: on a
-        CPU the system would end the process.
+        CPU the system would end the process. Taken, if another thread is making it and the clock does not wait.
+        meanwhile: steps for an idle helper, see `ahead`, if this takes a while.
         """
         key = _key(function, fixed, arguments, donate, options)
         with self._lock:
@@ -112,11 +120,18 @@ class Programs:
             if program is not None:
                 self._kept.move_to_end(key)
             first = key not in self._coming
+            if program is None and not first and clock is not None and not clock.waits:
+                raise Taken
             coming = self._coming.setdefault(key, Future()) if program is None else None
         if coming is not None:
             start = time.perf_counter()
             if first:
-                self._compile(coming, key, lambda: _compiled(function, fixed, arguments, donate, options, quick))
+
+                def cold() -> None:
+                    if meanwhile is not None and not self._helpers:
+                        self.ahead(meanwhile)
+
+                self._compile(coming, key, lambda: _compiled(function, fixed, arguments, donate, options, quick, cold))
             program = coming.result()
             if clock is not None:
                 clock.compile_seconds += time.perf_counter() - start
@@ -125,26 +140,46 @@ class Programs:
             raise OutOfMemory(program.needs, free)
         return program
 
-    def ahead(self, function: Callable[..., Any], fixed: tuple[Any, ...], arguments: tuple[Any, ...]) -> None:
-        """Have another thread make what `call` will call, while this one does something else; there is one such thread
-        at a time. If that fails, `call` tries again and says so. A process waits for the thread before it ends, as XLA
-        cannot be left in the midst.
+    def ahead(self, steps: Callable[[], Iterator[object]]) -> None:
+        """Have another thread make programs, while this one does something else: one at each of these steps, until
+        `helped` is over. What fails there is tried again, and told, by whoever needs it. A process waits for the
+        thread before it ends, as XLA cannot be left in the midst.
         """
-        busy = self._helper is not None and self._helper.is_alive()
-        if not AHEAD or busy or devices.cores() < 2 or self._has(_key(function, fixed, arguments, (), None)):
+        if not AHEAD or devices.cores() < 2:
             return
         settings = devices.surroundings()
 
-        def make() -> None:
+        def work() -> None:
             with settings(), contextlib.suppress(Exception):
-                self.program(function, fixed, arguments)
+                mine = self._later
+                for _ in steps():
+                    if mine is not self._later:
+                        break
 
-        self._helper = threading.Thread(target=make, name="galapax ahead", daemon=False)
-        self._helper.start()
-
-    def _has(self, key: Hashable) -> bool:
         with self._lock:
-            return key in self._kept or key in self._coming
+            self._later.append(work)
+            if len(self._helpers) < min(HELPERS, devices.cores() - 1):
+                helper = threading.Thread(target=self._help, name="galapax ahead", daemon=False)
+                self._helpers.add(helper)
+                helper.start()
+
+    @contextlib.contextmanager
+    def helped(self) -> Iterator[None]:
+        """Programs that are made ahead are of use within; afterwards those that were not begun are not made."""
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._later = deque()
+
+    def _help(self) -> None:
+        while True:
+            with self._lock:
+                if not self._later:
+                    self._helpers.discard(threading.current_thread())
+                    return
+                work = self._later.popleft()
+            work()
 
     def _compile(self, coming: Future[Program], key: Hashable, make: Callable[[], Program]) -> None:
         """Compile a program for which other threads may be waiting."""
@@ -166,10 +201,10 @@ class Programs:
 
 
 class Clock:
-    """Calls functions compiled, and knows how long its caller waited for compilers."""
+    """Calls functions compiled, and knows how long its caller waited for compilers. waits: also for other threads."""
 
-    def __init__(self) -> None:
-        self.compile_seconds = 0.0
+    def __init__(self, waits: bool = True) -> None:
+        self.compile_seconds, self.waits = 0.0, waits
 
     def begin(self) -> float:
         """Something that is not a program of XLA is compiled from now on."""
@@ -197,9 +232,10 @@ class Clock:
         arguments: tuple[Any, ...],
         donate: tuple[int, ...] = (),
         quick: bool = True,
+        meanwhile: Callable[[], Iterator[object]] | None = None,
     ) -> Program:
         """As `Programs.program`, of the programs that all runs share."""
-        return PROGRAMS.program(function, fixed, arguments, donate, None, quick, self)
+        return PROGRAMS.program(function, fixed, arguments, donate, None, quick, self, meanwhile)
 
 
 def call(function: Callable[..., Any], fixed: tuple[Any, ...], *arguments: Any) -> Any:
@@ -237,14 +273,22 @@ def _kind(leaf: Any) -> tuple[Any, ...]:
 
 
 def _compiled(
-    function: Any, fixed: tuple[Any, ...], arguments: Any, donate: tuple[int, ...], options: Options | None, quick: bool
+    function: Any,
+    fixed: tuple[Any, ...],
+    arguments: Any,
+    donate: tuple[int, ...],
+    options: Options | None,
+    quick: bool,
+    cold: Callable[[], None],
 ) -> Program:
+    """cold: is told if the program is not on disk."""
     told_apart = (donate, tuple(sorted((options or {}).items())), quick, bool(CONFIG.jax_enable_x64))
     name = stored.name_of(function, fixed, arguments, told_apart)
     found = None if name is None else stored.load(name, arguments)
     if found is not None:
         return Program(found[0], *found[1])
 
+    cold()
     hits = stored.hits()
 
     # a new function each time, as JAX keeps what it knows of a function as long as the function lives: this way a

@@ -30,6 +30,7 @@ MODELS = 100  # steps by quadratic models, at most
 FULL = 128  # variables and equalities, up to which there is such a model: it has matrices in full,
 FEW = 8  # and from which on: for fewer the rest suffices, and compiling takes half as long
 CORRECTIONS = 2
+BENDS = np.array([1.0, 10.0])  # that models begin with, one after the other: where one gets stuck, another may not
 BINDING = 1e-4  # in units of the box: a constraint with a multiplier and this close to its limit is one of them
 
 
@@ -91,7 +92,14 @@ def _constrained(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limi
     """
     taken = jnp.zeros(x.shape[0], jnp.int32)
     if FEW <= x.shape[1] + formulas.shape.eq <= FULL:
-        x, taken = _by_models(formulas, consts, bounds, x, limit - _overhead(formulas.shape))
+        left = limit - _overhead(formulas.shape)
+
+        def again(i: Any, both: tuple[Array, Array]) -> tuple[Array, Array]:
+            x, taken = both
+            x, more = _by_models(formulas, consts, bounds, x, left - taken, jnp.asarray(BENDS, x.dtype)[i])
+            return x, taken + more
+
+        x, taken = lax.fori_loop(0, BENDS.size, again, (x, taken))
     raw, jacobian = _facts_and_slopes(formulas, consts, bounds, x)
     size = jnp.sqrt(jnp.sum(jacobian**2, axis=2))
     units = jnp.where((size > 0) & jnp.isfinite(size), size, 1)  # (R, 1 + m)
@@ -139,7 +147,9 @@ def _best_of(formulas: Formulas, consts: Any, points: Array) -> tuple[Array, Arr
     return x, value, violation
 
 
-def _by_models(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limit: Array) -> tuple[Array, Array]:
+def _by_models(
+    formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limit: Array, bend: Array
+) -> tuple[Array, Array]:
     """x (R, d) after steps by quadratic models, where that is better than it was; and the evaluations (R,) of it."""
     shape = formulas.shape
     count = 1 + shape.ineq + shape.eq
@@ -178,7 +188,8 @@ def _by_models(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limit:
     def going(model: Any, spent: Array, number: Array) -> Array:
         return ~jax.vmap(sqp.ended)(model) & (spent + each <= limit) & (number < MODELS)
 
-    start = jax.vmap(sqp.begin)((x - bounds.lower) / bounds.span, raw / units, slopes / units[..., None])
+    begin = jax.vmap(sqp.begin, in_axes=(0, 0, 0, None))
+    start = begin((x - bounds.lower) / bounds.span, raw / units, slopes / units[..., None], bend)
     spent = jnp.where(limit >= each, each, 0).astype(jnp.int32)  # the first look, and what judges the answer
     model, spent, _ = lax.while_loop(lambda b: jnp.any(going(*b)), body, (start, spent, jnp.int32(0)))
     end = jnp.clip(bounds.lower + bounds.span * model.x, bounds.lower, bounds.upper)

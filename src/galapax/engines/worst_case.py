@@ -21,7 +21,10 @@ from galapax.operators.sampling import uniform_in
 
 SEARCHES = 8  # for each x
 POPULATION = 100
-GENERATIONS = 500  # and more where there are more than ten variables
+GENERATIONS = 500  # at most, and more where there are more than ten variables
+# a search has ended whose y are this close to each other, as a share of the box; by the bytes of a number
+SAME = {8: 1e-11, 4: 1e-6}
+CLOSE = 1e-5  # or this close and their values the same but for rounding, as around a smooth maximum
 TOGETHER = 4  # x that are checked at once; always as many, so that each comes out the same alone
 NEAR = 1e-3  # searches agree that end so close to the worst, relative to how far they spread over y
 
@@ -33,16 +36,20 @@ class Check(NamedTuple):
     y: np.ndarray  # (R, dy)
     agreeing: np.ndarray  # (R,), the share of the searches that came to it
     settled: np.ndarray  # (R,) bool: more than one did
+    pairs: np.ndarray  # (R,) evaluations that it took, of all checks of the run together
 
     @staticmethod
     def none(runs: int, dim: int) -> Check:
         """Before anything was checked."""
-        return Check(np.full(runs, np.nan), np.full((runs, dim), np.nan), np.zeros(runs), np.zeros(runs, bool))
+        unknown = np.full(runs, np.nan), np.full((runs, dim), np.nan)
+        return Check(*unknown, np.zeros(runs), np.zeros(runs, bool), np.zeros(runs, np.int64))
 
     def put(self, rows: np.ndarray, found: Check) -> None:
         """What was found for these runs."""
+        spent = self.pairs[rows] + found.pairs
         for part, new in zip(self, found, strict=True):
             part[rows] = new
+        self.pairs[rows] = spent
 
 
 def worst_cases(
@@ -64,10 +71,10 @@ def worst_cases(
         rows = np.minimum(np.arange(start, start + TOGETHER), runs - 1)
         some = (traced.consts, x[rows], opponents[rows], box, keys[rows])
         work = 0 if noted.seen else GENERATIONS * max(1, box.dim // 10)
-        values, y = jax.device_get(programs.call(_search, (traced.game, work), *some))
+        values, y, pairs = jax.device_get(programs.call(_search, (traced.game, work), *some))
         for i, row in enumerate(rows[: min(TOGETHER, runs - start)]):
             best = int(np.argmax(values[i]))
-            found.value[row], found.y[row] = values[i, best], y[i, best]
+            found.value[row], found.y[row], found.pairs[row] = values[i, best], y[i, best], int(pairs[i])
             close = values[i, 1:] >= _nearly(values[i])
             found.agreeing[row], found.settled[row] = close.mean(), close.sum() > 1
     return found
@@ -83,25 +90,29 @@ def _nearly(values: np.ndarray) -> float:
 
 def _search(
     game: Game, generations: int, consts: Any, x: Array, opponents: Array, box: Bounds, keys: Array
-) -> tuple[Array, Array]:
-    """For each x (k, dx) the worst values found, first among its opponents and then by each search, and their y."""
+) -> tuple[Array, Array, Array]:
+    """For each x (k, dx) the worst values found, first among its opponents and then by each search; their y; and how
+    many pairs were evaluated for it.
+    """
 
-    def one(x: Array, opponents: Array, key: Array) -> tuple[Array, Array]:
+    def one(x: Array, opponents: Array, key: Array) -> tuple[Array, Array, Array]:
         values = game(consts, x[None], opponents.T)[0]
         values = jnp.where(jnp.isnan(values), -jnp.inf, values)
-        y, worst = jax.vmap(lambda i: _one_search(game, generations, consts, x, box, random.fold(key, i), i))(
+        y, worst, made = jax.vmap(lambda i: _one_search(game, generations, consts, x, box, random.fold(key, i), i))(
             jnp.arange(SEARCHES)
         )
         met = jnp.argmax(values)
-        return jnp.append(values[met][None], worst), jnp.concatenate([opponents[:, met][None], y])
+        every = jnp.append(values[met][None], worst), jnp.concatenate([opponents[:, met][None], y])
+        return *every, opponents.shape[1] + POPULATION * jnp.sum(made)
 
     return jax.vmap(one)(x, opponents, keys)
 
 
 def _one_search(
     game: Game, generations: int, consts: Any, x: Array, box: Bounds, key: Array, number: Array
-) -> tuple[Array, Array]:
-    """The y that maximises against x (dx,), by differential evolution from scratch; and its value.
+) -> tuple[Array, Array, Array]:
+    """The y that maximises against x (dx,), by differential evolution from scratch; its value; and how many
+    populations were evaluated.
 
     Half of the searches follow their best, which is what gets on in many variables.
     """
@@ -117,11 +128,21 @@ def _one_search(
     if 2**box.dim <= POPULATION // 2:  # the worst case is often a corner
         first = jnp.concatenate([box.lower + box.span * corners(box.dim), first])[:POPULATION]
     rows = jnp.concatenate([first, worth(first)[:, None]], axis=1)
-    rows = lax.fori_loop(
-        0, generations, lambda i, rows: generation(random.fold(key, i), rows, worth, box, mutation, 0.5, 0.9), rows
-    )
+    kind = jnp.finfo(box.lower.dtype)
+
+    def going(both: tuple[Array, Array]) -> Array:
+        made, rows = both
+        wide = jnp.max(jnp.ptp(rows[:, :-1], axis=0) / box.span)
+        level = jnp.ptp(rows[:, -1]) <= 8 * kind.eps * jnp.max(jnp.abs(rows[:, -1]))
+        return (made < generations) & (wide > jnp.where(level, CLOSE, SAME[kind.bits // 8]))
+
+    def again(both: tuple[Array, Array]) -> tuple[Array, Array]:
+        i, rows = both
+        return i + 1, generation(random.fold(key, i), rows, worth, box, mutation, 0.5, 0.9)
+
+    made, rows = lax.while_loop(going, again, (jnp.int32(0), rows))
     best = jnp.argmin(rows[:, -1])
-    return rows[best, :-1], -rows[best, -1]
+    return rows[best, :-1], -rows[best, -1], made + 1
 
 
 def corners(dim: int) -> np.ndarray:

@@ -7,7 +7,7 @@ from a small set, and a second call with other generations compiles nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -68,7 +68,7 @@ class Xla:
             _put(together)
 
         def begun(part: Slice) -> Program:
-            return self.clock.program(Search.begun, (), (part.search, part.keys, part.initial))
+            return self.clock.program(*_begun(part), meanwhile=partial(self._rest, replace(part)))
 
         def begin(part: Slice, program: Any) -> None:
             part.carry = program(part.search, part.keys, part.initial)
@@ -105,11 +105,9 @@ class Xla:
             places = len(_by_place(parts))
             return on_threads(places, lambda part: self._static_chunks(part, first, count), parts)
         span = np.array([first, count], np.int32)  # one transfer
-        quick = parts[0].search.algorithm.compiles_quickly
 
         def chunk(part: Slice) -> Program:
-            arguments = (part.search, part.keys, part.carry, span)
-            return self.clock.program(_chunk, (self.rows,), arguments, donate=(2,), quick=quick)
+            return self.clock.program(*self._chunk_of(part, span))
 
         def advance(part: Slice, program: Any) -> list[Any]:
             part.carry, rows, tally = program(part.search, part.keys, part.carry, span)
@@ -125,6 +123,30 @@ class Xla:
         programs = {together[0].place: program(together[0]) for together in _by_place(parts)}
         threads = _that_fit(self.threads, max(own.needs for own in programs.values())) if self.on_cpu else self.threads
         return on_threads(threads, lambda part: work(part, programs[part.place]), parts)
+
+    def _chunk_of(self, part: Slice, span: np.ndarray) -> tuple[Any, ...]:
+        """The program of a slice's chunks on a CPU, see `Clock.program`."""
+        arguments = (part.search, part.keys, part.carry, span)
+        return _chunk, (self.rows,), arguments, (2,), part.search.algorithm.compiles_quickly
+
+    def ahead(self, part: Slice) -> Iterator[None]:
+        if self.on_cpu and not part.search.spread and len(devices.several()) == 1:
+            _put([part])
+            begun = Clock(waits=False).program(*_begun(part))
+            yield
+            yield from self._rest(part, begun.compiled.out_info)
+
+    def _rest(self, part: Slice, shapes: Any = None) -> Iterator[None]:
+        """Make the programs that follow the first. shapes: of the carry, where they are known."""
+        if not self.on_cpu:
+            return
+        function, _, arguments = _begun(part)
+        shapes = jax.eval_shape(function, *arguments) if shapes is None else shapes
+        part.carry = jax.device_put(jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), shapes), part.place)
+        clock = Clock(waits=False)
+        clock.program(*self._chunk_of(part, np.zeros(2, np.int32)))
+        yield
+        clock.program(*_finish(part, put(part.relative, part.place)))
 
     def _static_chunks(self, part: Slice, first: int, count: int) -> list[Any]:
         options = GPU_OPTIONS if devices.platform() == "gpu" else None
@@ -142,7 +164,7 @@ class Xla:
     def finish(self, parts: list[Slice]) -> list[Finished]:
         cells = {id(part): put(part.relative, part.place) for part in parts}
         programs = {
-            key: self.clock.program(searching.finish, (part.span,), (part.search, part.carry, cells[id(part)]))
+            key: self.clock.program(*_finish(part, cells[id(part)]))
             for key, part in {(part.span, part.place): part for part in parts}.items()
         }
 
@@ -153,6 +175,16 @@ class Xla:
 
     def survivors(self, part: Slice) -> Population:
         return self.clock.call(searching.survivors, (), part.carry)
+
+
+def _begun(part: Slice) -> tuple[Any, tuple[()], tuple[Any, ...]]:
+    """The program that begins a slice, see `Clock.program`."""
+    return Search.begun, (), (part.search, part.keys, part.initial)
+
+
+def _finish(part: Slice, cells: Array) -> tuple[Any, ...]:
+    """The program that makes what is left of a slice, see `Clock.program`."""
+    return searching.finish, (part.span,), (part.search, part.carry, cells)
 
 
 _paces: dict[Hashable, tuple[int, float]] = {}  # generations of a chunk and its seconds, of programs that have run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -43,7 +44,7 @@ def trace_one(name: str, function: Function, dim: int, dtype: Any, vectorized: i
         ) from error
     except TypeError as error:
         if "not a valid JAX type" in str(error):
-            raise InputError(f"{name} must return numbers; {_first_line(error)}") from None
+            raise InputError(f"{name} must return numbers{_returned(error)}.") from None
         raise _called_and_raised(name, given, error) from error
     except InputError:
         raise
@@ -95,6 +96,12 @@ def _count(name: str, shapes: list[tuple[int, ...]], vectorized: int) -> int:
 
 def _called_and_raised(name: str, given: tuple[int, ...], error: Exception) -> InputError:
     return InputError(f"{name} raised {type(error).__name__} when called with x of shape {given}: {_first_line(error)}")
+
+
+def _returned(error: TypeError) -> str:
+    """Of JAX's sentence on a value that is none of its own, which type it was."""
+    kind = re.search(r"a value of type <class '([\w.]+)'>", str(error))
+    return "" if kind is None else f"; it returned a value of type {kind[1]}"
 
 
 def _first_line(error: BaseException) -> str:

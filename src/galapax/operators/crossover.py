@@ -10,7 +10,7 @@ from jax import Array, lax
 from galapax.core.evaluation import Population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.numerics.materialise import stored
+from galapax.numerics.materialise import as_one_row, stored
 from galapax.operators.mutation import partners
 from galapax.operators.selection import best_index
 
@@ -61,13 +61,16 @@ def simulated_binary_crossover(
     words = random.bits(key_gene, (n, d))
     crossed = random.bernoulli(key_pair, rate, (n, 1)) & ((words >> 31) == 0) & (a != b)
     swapped = ((words >> 30) & 1) == 0
-    p, q = jnp.minimum(a, b), jnp.maximum(a, b)
-    apart = jnp.where(a != b, q - p, 1)
     u = random.uniform(key_spread, (n, d), a.dtype)
-    low = p - apart / 2 * _beyond(u, 2 * (p - bounds.lower) / apart, index)
-    high = q + apart / 2 * _beyond(u, 2 * (bounds.upper - q) / apart, index)
-    # rounding of the sums could step over a wall
-    low, high = jnp.clip(low, bounds.lower, bounds.upper), jnp.clip(high, bounds.lower, bounds.upper)
+
+    def children(a: Array, b: Array, u: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
+        p, q = jnp.minimum(a, b), jnp.maximum(a, b)
+        apart = jnp.where(a != b, q - p, 1)
+        low = p - apart / 2 * _beyond(u, 2 * (p - lower) / apart, index)
+        high = q + apart / 2 * _beyond(u, 2 * (upper - q) / apart, index)
+        return jnp.clip(low, lower, upper), jnp.clip(high, lower, upper)  # the sums' rounding could step over a wall
+
+    low, high = as_one_row(children, a, b, u, bounds.lower, bounds.upper)
     first = jnp.where(crossed, jnp.where(swapped, high, low), a)
     second = jnp.where(crossed, jnp.where(swapped, low, high), b)
     return first, second
@@ -81,7 +84,9 @@ def _beyond(u: Array, most: Array, index: Any) -> Array:
     """
     power = index + 1
     scaled = u * (1 - jnp.expm1(-power * jnp.log1p(most)))
-    return jnp.expm1(jnp.where(scaled <= 1, jnp.log(scaled), -jnp.log1p(1 - scaled)) / power)
+    within = scaled <= 1
+    logarithm = jnp.log(jnp.where(within, scaled, 2 - scaled))
+    return jnp.expm1(jnp.where(within, logarithm, -logarithm) / power)
 
 
 def arithmetic_crossover(key: Array, a: Array, b: Array, low: Any = -0.5, high: Any = 1.5) -> Array:

@@ -10,6 +10,7 @@ from jax import Array, lax
 from galapax.core.evaluation import Population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
+from galapax.numerics.materialise import as_one_row
 from galapax.operators.selection import best_index
 
 
@@ -76,19 +77,22 @@ def polynomial_mutation(
     """
     key_gene, key_move = random.split(key)
     u = random.uniform(key_move, x.shape, x.dtype)
-    down = u < 0.5
-    tail = 2 * jnp.where(down, u, 1 - u)  # in (0, 1]: 0 is a move to the wall, 1 none
-    room = jnp.where(down, x - bounds.lower, bounds.upper - x) / bounds.span
     power = index + 1
-    # `log1p` and `expm1`, since near a wall the moves towards it are tiny, and in float32 they would vanish
-    cut = -jnp.expm1(power * jnp.log1p(-jnp.clip(room, 0, 1)))
-    move = -jnp.expm1(jnp.log1p(-(1 - tail) * cut) / power)
-    moved = jnp.clip(x + jnp.where(down, -move, move) * bounds.span, bounds.lower, bounds.upper)
+
+    def moved(x: Array, u: Array, lower: Array, upper: Array) -> Array:
+        down, span = u < 0.5, upper - lower
+        tail = 2 * jnp.where(down, u, 1 - u)  # in (0, 1]: 0 is a move to the wall, 1 none
+        room = jnp.where(down, x - lower, upper - x) / span
+        # `log1p` and `expm1`, since near a wall the moves towards it are tiny, and in float32 they would vanish
+        cut = -jnp.expm1(power * jnp.log1p(-jnp.clip(room, 0, 1)))
+        move = -jnp.expm1(jnp.log1p(-(1 - tail) * cut) / power)
+        return jnp.clip(x + jnp.where(down, -move, move) * span, lower, upper)
+
     moves = random.bernoulli(key_gene, rate, x.shape)
     if at_least_one is not None:
         forced = random.integers(random.fold(key, 2), (x.shape[0], 1), x.shape[1])
         moves |= at_least_one[:, None] & (lax.broadcasted_iota(jnp.int32, x.shape, 1) == forced)
-    return jnp.where(moves, moved, x)
+    return jnp.where(moves, as_one_row(moved, x, u, bounds.lower, bounds.upper), x)
 
 
 def add_difference(key: Array, x: Array, bounds: Bounds, weight: float = 0.5) -> Array:

@@ -38,9 +38,10 @@ class Model(NamedTuple):
     idle: Array  # steps in a row that brought nothing
 
 
-def begin(x: Array, facts: Array, slopes: Array) -> Model:
-    zero = jnp.zeros((), x.dtype)
-    return Model(x, facts, slopes, jnp.eye(x.shape[0], dtype=x.dtype), jnp.zeros_like(facts[1:]), zero + 1, zero)
+def begin(x: Array, facts: Array, slopes: Array, bend: Any = 1.0) -> Model:
+    """bend: how much the Lagrangian is taken to be bent in every direction, before anything is known about it."""
+    zero, hessian = jnp.zeros((), x.dtype), bend * jnp.eye(x.shape[0], dtype=x.dtype)
+    return Model(x, facts, slopes, hessian, jnp.zeros_like(facts[1:]), zero + 1, zero)
 
 
 def violation(constraints: Array, equalities: int) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 
 from galapax.algorithms.archive import Archived
 from galapax.core.algorithm import Algorithm, Budget
-from galapax.core.checks import finite, items, number, reals, short, whole
+from galapax.core.checks import as_written, finite, items, number, reals, short, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Shape
 from galapax.core.islands import Islands
@@ -47,7 +47,7 @@ def limit_of(solver: Algorithm, generations: Any, max_evaluations: Any, max_seco
     open_ended = max_evaluations is not None or max_seconds is not None
     if generations is None:
         return NEVER if open_ended else solver.generations
-    return min(whole(generations, "generations", 1), NEVER)
+    return min(whole(as_written(generations), "generations", 1), NEVER)
 
 
 def goals_of(problem: Problem, target: Any, stall: Any, maximize: Any) -> tuple[float, int, np.ndarray | None]:
@@ -89,8 +89,8 @@ def kept_for_polish(most: int, problem: Described, solver: Algorithm, dtype: str
 def afforded(solver: Algorithm, dim: int, shape: Shape, budget: Budget) -> Algorithm:
     """The algorithm with a population small enough for the evaluations it has to last some generations.
 
-    For those whose size the user has left to us. Where not even the smallest population can be paid, it stays as it
-    was, and the budget is refused.
+    For those whose size the user has left to us. Where not even the smallest population can be paid, the budget is
+    refused.
     """
     if isinstance(solver, Archived):
         return replace(solver, inner=afforded(solver.inner, dim, shape, budget))
@@ -100,13 +100,15 @@ def afforded(solver: Algorithm, dim: int, shape: Shape, budget: Budget) -> Algor
     size = min(usual, max(FEWEST, budget.evaluations // solver.rounds), budget.evaluations)
     if size == usual:
         return solver
-    try:
-        smaller = replace(solver, population=size)  # type: ignore[type-var]
-        smaller.check()
-        smaller.bind(dim, shape, budget)
-    except InputError:
-        return solver
-    return smaller
+    for population in range(size, usual):  # the smallest that it can have: a refusal names that one
+        try:
+            smaller = replace(solver, population=population)  # type: ignore[type-var]
+            smaller.check()
+            smaller.bind(dim, shape, budget)
+        except InputError:
+            continue
+        return smaller
+    return solver
 
 
 def repairs_of(
@@ -191,15 +193,14 @@ def starting_genes(initial: Any, problem: Described, population: int, runs: int)
     except InputError:
         raise
     except ValueError:
-        raise InputError(f"initial must contain real numbers, one point per row; got {short(initial)}.") from None
+        raise InputError(f"initial (or x0) must be real numbers, one point per row; got {short(initial)}.") from None
     d = bounds.dim
     if points.ndim == 1 and points.shape == (d,):
         points = points[None]
     if points.ndim not in (2, 3) or points.shape[-1] != d or (points.ndim == 3 and points.shape[0] != runs):
         raise InputError(
-            f"initial must have shape (k, {d}), the same points for every run, or ({runs}, k, {d}), separate "
-            "points for each run; "
-            f"got shape {points.shape}."
+            f"initial (or x0) must be one point of {d} numbers, or points of shape (k, {d}), the same for every run, "
+            f"or ({runs}, k, {d}), separate for each run; got shape {points.shape}."
         )
     if not 1 <= points.shape[-2] <= population:
         raise InputError(
@@ -209,9 +210,11 @@ def starting_genes(initial: Any, problem: Described, population: int, runs: int)
     outside = ~((points >= bounds.lower) & (points <= bounds.upper))  # NaN is outside, too
     if outside.any():
         first = tuple(int(i) for i in np.argwhere(outside)[0])
+        rows = points.reshape(-1, d)
+        which = "" if len(rows) == 1 else f" of point {first[:-1] if points.ndim == 3 else first[0]}"
+        count = "" if len(rows) == 1 else f" ({int(outside.any(axis=-1).sum())} of {len(rows)} points do not)"
         raise InputError(
-            f"initial must lie inside the bounds; {int(outside.any(axis=-1).sum())} of its points do not: "
-            f"variable {first[-1]} of point {first[:-1] if points.ndim == 3 else first[0]} is {points[first]:g}, "
+            f"initial (or x0) must lie inside the bounds{count}: variable {first[-1]}{which} is {points[first]:g}, "
             f"and its bounds are {bounds.lower[first[-1]]:g} and {bounds.upper[first[-1]]:g}."
         )
     return points if space is None else space.encode(points)

@@ -181,6 +181,10 @@ class Computation:
         watch.taken = _joined([taken for _, taken in told])
         return Outcome.join([found for found, _ in told if found is not None])
 
+    def ahead(self) -> Iterator[None]:
+        """Make the programs of its slices, one after the other."""
+        return self.engine.ahead(self._slice(np.arange(min(self.width, len(self.keys)))))
+
     def _slice(self, rows: np.ndarray) -> Slice:
         task, count = self.task, len(rows)
         if count < self.width:

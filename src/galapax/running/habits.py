@@ -31,8 +31,12 @@ WORDS = {
     "gen": "write generations",
     "n_iter": "write generations",
     "iterations": "write generations",
+    "epochs": "write generations",
+    "gens": "write generations",
+    "max_generations": "write generations",
     "maxfun": "write max_evaluations",
     "maxfev": "write max_evaluations",
+    "maxfevals": "write max_evaluations",
     "max_nfev": "write max_evaluations",
     "n_evals": "write max_evaluations",
     "n_eval": "write max_evaluations",
@@ -43,8 +47,12 @@ WORDS = {
     "pop_size": "write population",
     "pop": "write population",
     "npop": "write population",
+    "n_pop": "write population",
+    "NP": "write population",
     "F": "write algorithm=gx.DE(weight=0.5)",
     "CR": "write algorithm=gx.DE(crossover_rate=0.9)",
+    "cxpb": "write algorithm=gx.GA() or another with the rates that it has; galapax list shows them",
+    "mutpb": "write algorithm=gx.GA() or another with the rates that it has; galapax list shows them",
     "sigma0": "write algorithm=gx.CMAES(spread=0.2), a share of the box",
     "stop_fitness": "write target",
     "ftarget": "write target",
@@ -52,6 +60,8 @@ WORDS = {
     "atol": "write tolerance, a share of the box within which a population counts as converged",
     "ftol": "write stall, generations without a better value, or tolerance, a share of the box",
     "xtol": "write tolerance, a share of the box",
+    "tolfun": "write stall, generations without a better value, or tolerance, a share of the box",
+    "tolx": "write tolerance, a share of the box",
     "method": 'write algorithm, such as algorithm="de"',
     "solver": 'write algorithm, such as algorithm="de"',
     "sampler": 'write algorithm, such as algorithm="cmaes"',
@@ -64,6 +74,11 @@ WORDS = {
     "verbose": f"leave it out: {_PROGRESS}",
     "show_progress_bar": f"leave it out: {_PROGRESS}",
     "n_jobs": "write workers, -1 for all cores; functions of jax.numpy need none",
+    "parallel": "write workers, -1 for all cores; functions of jax.numpy need none",
+    "device": "leave it out: JAX chooses the device, a GPU if it has one; JAX_PLATFORMS=cpu keeps it from that",
+    "gpu": "leave it out: JAX chooses the device, a GPU if it has one; JAX_PLATFORMS=cpu keeps it from that",
+    "repeats": "write runs",
+    "repetitions": "write runs",
     "rng": "write seed, a whole number, or None to have one drawn",
     "random_state": "write seed, a whole number, or None to have one drawn",
     "random_seed": "write seed, a whole number, or None to have one drawn",
@@ -71,10 +86,20 @@ WORDS = {
     "directions": "write maximize=True for all objectives; turn single ones by returning them with a minus sign",
     "maximise": "write maximize=True",
     "minimise": "leave it out: values are minimised unless maximize=True",
+    "minimize": "leave it out: values are minimised unless maximize=True",
     "init": "write initial, points to start from",
     "sampling": "write initial, points to start from",
     "lb": "write bounds, one (lower, upper) pair per variable",
     "ub": "write bounds, one (lower, upper) pair per variable",
+    "lower": "write bounds, one (lower, upper) pair per variable",
+    "upper": "write bounds, one (lower, upper) pair per variable",
+    "dim": "leave it out: bounds has one (lower, upper) pair per variable, such as [(-5, 5)] * 10",
+    "objective": "write fun, or give the function first, without a name",
+    "name": "write gx.Problem(fun, bounds, name=...) in place of fun and bounds",
+    "names": "give the names in bounds: {'width': gx.real(0, 1), ...}",
+    "log": "write gx.real(1e-3, 10, log=True) in bounds, for each variable that is to have a logarithmic scale",
+    "out": "leave it out and save the result: result.save('runs/first')",
+    "save": "leave it out and save the result: result.save('runs/first')",
     "jac": "leave it out: gradients come from JAX, where the polish needs them",
     "hess": "leave it out: gradients come from JAX, where the polish needs them",
     "options": f"give its entries as arguments: {_LIMIT}",
@@ -82,6 +107,8 @@ WORDS = {
     "return_all": "write history='x'",
     "callbacks": "write callback, a function of a Progress; returning True stops the run",
 }
+
+LISTED = 12  # arguments that a sentence names
 
 
 def welcoming(function: Callable[P, R]) -> Callable[P, R]:
@@ -106,7 +133,9 @@ def answered(name: str, known: Iterable[str], verb: str, value: Any = None) -> I
     if name in WORDS:
         same = re.fullmatch(r"write \w+", WORDS[name]) and isinstance(value, int | float)
         return UnknownArgument(f"{verb} has no {name!r}: {WORDS[name]}{f'={value}' if same else ''}.")
-    return UnknownArgument(str(unknown_name(f"argument of {verb}", name, known)))
+    known = list(known)
+    listed = f"help(gx.{verb}) lists all {len(known)}." if len(known) > LISTED else None
+    return UnknownArgument(str(unknown_name(f"argument of {verb}", name, known, listed)))
 
 
 def described(

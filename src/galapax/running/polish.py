@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -91,13 +91,18 @@ def compile_ahead(task: Task) -> None:
     the run may not converge, and no target is given, with which it would end. Elsewhere a helper would only be in the
     way of compiling what is needed first.
     """
-    limited = task.rules.generations != NEVER and task.rules.target == -math.inf
-    if task.polish is False or not limited or task.problem.constrained or cannot(task) is not None:
+    if task.rules.generations != NEVER and task.rules.target == -math.inf and not task.problem.constrained:
+        PROGRAMS.ahead(lambda: ahead(task))
+
+
+def ahead(task: Task) -> Iterator[None]:
+    """Compile the polish, if there is to be one and no other thread does."""
+    if task.polish is False or cannot(task) is not None:
         return
     size = _width(task)
-    PROGRAMS.ahead(
-        refine, (task.objective,), _arguments(task, np.zeros((size, task.problem.dim)), np.zeros(size, np.int64))
-    )
+    arguments = _arguments(task, np.zeros((size, task.problem.dim)), np.zeros(size, np.int64))
+    Clock(waits=False).program(refine, (task.objective,), arguments)
+    yield
 
 
 def polish(task: Task, clock: Clock, total: Outcome, goes_on: Callable[[], bool] = lambda: True) -> Outcome:

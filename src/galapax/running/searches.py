@@ -7,61 +7,34 @@ in which some runs restart with twice the population and others with the first o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
 from galapax.core.algorithm import Algorithm, Budget, Shared
-from galapax.core.record import KEPT, Columns, Record
+from galapax.core.evaluation import Shape
 from galapax.core.restarts import FOUND, Leg, Past, found
-from galapax.core.stop import CODES, NEVER, RUNNING, Stop, of_code
+from galapax.core.stop import CODES, NEVER, Stop, of_code
 from galapax.engines.drive import Viewer, Watch
 from galapax.engines.glimpse import Glance
-from galapax.engines.histories import fetched
 from galapax.engines.interrupts import Interrupts
 from galapax.engines.outcome import Outcome, Survivors, Track
-from galapax.engines.programs import Clock
+from galapax.engines.programs import PROGRAMS, Clock
 from galapax.evaluation.blackbox import BlackBox
 from galapax.numerics import random
 from galapax.running.computation import Computation
-from galapax.running.polish import cannot, polished, with_polished
+from galapax.running.courses import Course, joined, since_better, together, track_of
+from galapax.running.polish import ahead, cannot, polished, with_polished
 from galapax.running.task import Task, traced
 
 SEARCHES = 2**16  # of one run, at most
 RESERVED = 50  # evaluations a variable that are left for the polish, if that is not much of the budget
 DESCENT = 200  # evaluations a variable that the descent after a sprint may take
-
-
-@dataclass
-class Course:
-    """One run: the searches that it made, and what came of them."""
-
-    row: int  # among the runs of the task
-    cell: int
-    key: np.ndarray  # (2,)
-    past: list[Past] = field(default_factory=list)
-    parts: list[Outcome] = field(default_factory=list)  # of one run each
-    sizes: list[int] = field(default_factory=list)  # runs of the slices
-    stop: Stop | None = None
-
-    @property
-    def evaluations(self) -> int:
-        return sum(p.evaluations for p in self.past)
-
-    @property
-    def generations(self) -> int:
-        return sum(int(part.track.generations[0]) for part in self.parts)
-
-    def own_key(self) -> np.ndarray:
-        """Of its next search; the first has the run's."""
-        return self.key if not self.past else random.search_key(self.key, len(self.past))
-
-    def draws(self) -> np.random.Generator:
-        """Numbers for the policy, other ones after each search."""
-        return np.random.default_rng([*map(int, self.key), len(self.past)])
+COLD = 0.5  # seconds of compiling from which on it is worth while to compile what will come meanwhile
 
 
 @dataclass
@@ -96,8 +69,11 @@ def searches(
     populations: dict[int, Survivors] = {}
     stopped: Stop | None = None
     seconds = 0.0
+    sent: set[Hashable] = set()
     while stopped is None and any(course.stop is None for course in courses):
         for group in _groups(task, box, [course for course in courses if course.stop is None]):
+            if clock.compile_seconds > COLD:
+                _make_ready(task, group, noted, box, sent)
             size = None if sizes is None else sizes[len(group.courses[0].past)]
             outcome = _go_on(task, group, courses, noted, clock, box, watch, size)
             seconds += outcome.device_seconds
@@ -110,21 +86,18 @@ def searches(
         if course.stop is None:
             course.stop = stopped or Stop.BUDGET
     begun = [course for course in courses if course.parts]
-    return _joined(task, begun, populations, stopped, seconds)
+    return joined(task, begun, populations, stopped, seconds)
 
 
 def _groups(task: Task, box: BlackBox | None, courses: list[Course]) -> list[Group]:
     """The next searches of runs, those that are alike together; runs that are done are told why."""
     groups: dict[Hashable, Group] = {}
-    shape = task.shape if box is None or not box.widths else box.shape
     for course in courses:
         leg = _next(task, course)
         if isinstance(leg, Stop):
             course.stop = leg
             continue
-        most = min(leg.evaluations, _limit(task) - course.evaluations)
-        budget = Budget(None, None if math.isinf(most) else int(most))
-        bound = leg.algorithm.bind(task.problem.dim, shape, budget)
+        bound, most = _bound(task, course, leg, _shape(task, box))
         if bound.population + task.repairs * (1 + task.problem.dim) > most:
             course.stop = Stop.BUDGET
             continue
@@ -135,6 +108,43 @@ def _groups(task: Task, box: BlackBox | None, courses: list[Course]) -> list[Gro
         group.legs.append(leg)
         group.most.append(most)
     return list(groups.values())
+
+
+def _bound(task: Task, course: Course, leg: Leg, shape: Shape) -> tuple[Algorithm, float]:
+    """The algorithm of a search, and how many evaluations it may make."""
+    most = min(leg.evaluations, _limit(task) - course.evaluations)
+    budget = Budget(None, None if math.isinf(most) else int(most))
+    return leg.algorithm.bind(task.problem.dim, shape, budget), most
+
+
+def _make_ready(task: Task, group: Group, noted: Interrupts, box: BlackBox | None, sent: set[Hashable]) -> None:
+    """Have the programs compiled, meanwhile, of the searches that are likely to follow, and of the polish. sent: which
+    of them were before.
+    """
+    assert task.restarts is not None
+    course, leg = group.courses[0], group.legs[0]
+    left = _limit(task) - course.evaluations
+    for later in task.restarts.expected(task.solvers[course.cell], course.past, leg, left):
+        bound, most = _bound(task, course, later, _shape(task, box))
+        kind = jax.tree.structure(bound)
+        if kind not in sent and bound.population <= most:
+            sent.add(kind)
+            count = len(group.courses)
+            alike = Group(group.courses, [bound] * count, [later] * count, [most] * count)
+            PROGRAMS.ahead(partial(_programs, task, alike, noted, box))
+    if sent and "polish" not in sent:
+        sent.add("polish")
+        PROGRAMS.ahead(partial(ahead, task))
+
+
+def _programs(task: Task, group: Group, noted: Interrupts, box: BlackBox | None) -> Iterator[None]:
+    """Make those of a group's searches, one after the other."""
+    return _computation(task, group, noted, Clock(), box, None).ahead()
+
+
+def _shape(task: Task, box: BlackBox | None) -> Shape:
+    """How many numbers the functions give; of a black box that is known once it was called."""
+    return task.shape if box is None or not box.widths else box.shape
 
 
 def _limit(task: Task) -> float:
@@ -170,7 +180,7 @@ def _next(task: Task, course: Course) -> Leg | Stop:
             return Stop.TOLERANCE
         if task.rules.generations != NEVER and course.generations >= task.rules.generations:
             return Stop.BUDGET
-        if _since_better(course) >= task.rules.stall:
+        if since_better(course) >= task.rules.stall:
             return Stop.STALL
         if len(past) >= SEARCHES:
             return Stop.BUDGET
@@ -178,23 +188,10 @@ def _next(task: Task, course: Course) -> Leg | Stop:
     return task.restarts.next(task.solvers[course.cell], past, _limit(task) - course.evaluations, draws.random)
 
 
-def _since_better(course: Course) -> int:
-    """Generations that the searches after the one that found the best took."""
-    best = min(range(len(course.past)), key=lambda i: (course.past[i].violation, course.past[i].best))
-    return sum(int(part.track.generations[0]) for part in course.parts[best + 1 :])
-
-
-def _go_on(
-    task: Task,
-    group: Group,
-    courses: list[Course],
-    noted: Interrupts,
-    clock: Clock,
-    box: BlackBox | None,
-    watch: Watch,
-    size: int | None,
-) -> Outcome:
-    """One search of each run of a group."""
+def _computation(
+    task: Task, group: Group, noted: Interrupts, clock: Clock, box: BlackBox | None, size: int | None
+) -> Computation:
+    """What makes one search of each run of a group."""
     kind, count = np.dtype(task.dtype), len(group.courses)
     first = group.courses[0]
     left = NEVER if task.rules.generations == NEVER else int(task.rules.generations) - first.generations
@@ -221,10 +218,24 @@ def _go_on(
         algorithm=jax.tree.map(stack, *group.bound, is_leaf=lambda leaf: isinstance(leaf, Shared)),
         rules=search.rules._replace(evaluations=np.array(group.most, kind)),
     )
-    run = Computation(
+    return Computation(
         own, noted, clock, box, search=search, keys=np.stack([c.own_key() for c in group.courses]),
         cells=np.array([c.cell for c in group.courses]), size=size,
     )  # fmt: skip
+
+
+def _go_on(
+    task: Task,
+    group: Group,
+    courses: list[Course],
+    noted: Interrupts,
+    clock: Clock,
+    box: BlackBox | None,
+    watch: Watch,
+    size: int | None,
+) -> Outcome:
+    """One search of each run of a group."""
+    run = _computation(task, group, noted, clock, box, size)
     outcomes = []
 
     def compute(rows: np.ndarray) -> Outcome:
@@ -243,7 +254,7 @@ def _go_on(
         outcomes.append(made)
         if group.legs[0].polish and outcomes[-1].stopped is None:
             left_over = [_limit(task) - course.evaluations for course in chosen]
-            outcomes[-1] = _refined(own, clock, outcomes[-1], left_over, lambda: not (noted.seen or watch.late))
+            outcomes[-1] = _refined(run.task, clock, outcomes[-1], left_over, lambda: not (noted.seen or watch.late))
         for i, course in enumerate(chosen):
             _take(task, course, group.legs[rows[i]], run, outcomes[-1].of_runs(slice(i, i + 1)))
         if outcomes[-1].stopped is not None:
@@ -291,11 +302,11 @@ def _watch(watch: Watch, task: Task, courses: list[Course], group: list[Course])
     offset = group[0].generations
     rows = {course.row: i for i, course in enumerate(courses)}
     places = np.array([rows[course.row] for course in group])
-    known = Track.join([_track(course) for course in courses])
+    known = Track.join([track_of(course) for course in courses])
 
     def whole(now: Track) -> Track:
         """The tracks of all runs, those of the group as they stand now."""
-        here = _together(known.rows(places), now)
+        here = together(known.rows(places), now)
         parts = {}
         for name, value in vars(known).items():
             value = value.copy()
@@ -343,73 +354,3 @@ class _Later:
         stop = self._viewer.hold(interrupted)
         self.most = self._viewer.most
         return stop
-
-
-def _track(course: Course) -> Track:
-    """What is known of a run from the searches that are over."""
-    track = Track.start(1)
-    for part in course.parts:
-        track = _together(track, part.track)
-    if course.stop in CODES:
-        track.reason = np.array([CODES[course.stop]])
-    return track
-
-
-def _together(before: Track, now: Track) -> Track:
-    """Runs whose searches so far, and then the present one, came to this."""
-    better = (now.violation < before.violation) | ((now.violation == before.violation) & (now.best <= before.best))
-    hit = now.reason == CODES[Stop.TARGET]
-    return Track(
-        generations=before.generations + now.generations,
-        evaluations=before.evaluations + now.evaluations,
-        best=np.where(better, now.best, before.best),
-        violation=np.where(better, now.violation, before.violation),
-        failed=before.failed + now.failed,
-        reason=np.where(hit, now.reason, RUNNING),
-        skipped=before.skipped + now.skipped,
-        feasible_share=now.feasible_share,
-        hypervolume=now.hypervolume,
-    )
-
-
-def _joined(
-    task: Task, courses: list[Course], populations: dict[int, Survivors], stopped: Stop | None, seconds: float
-) -> Outcome:
-    """The outcome of whole runs."""
-    histories = [_history(task, course) for course in courses] if task.history else []
-    longest = max((len(rows) for rows in histories), default=0)
-    padded = [np.pad(rows, ((0, longest - len(rows)), (0, 0)), "edge") for rows in histories]
-    best = [min(course.parts, key=lambda part: (part.track.violation[0], part.track.best[0])) for course in courses]
-    return Outcome(
-        track=Track.join([_track(course) for course in courses]),
-        history=np.stack(padded) if padded else None,
-        x=np.concatenate([part.x for part in best]),
-        populations=populations,
-        fronts=[],
-        opponents=None,
-        stopped=stopped,
-        device_seconds=seconds,
-        sizes=[course.sizes for course in courses],
-        searches=[(found(course.past), len(course.past)) for course in courses],
-    )
-
-
-def _history(task: Task, course: Course) -> np.ndarray:
-    """The rows (G, columns) of a run's searches, in which the best is the best so far."""
-    columns: Columns = task.columns
-    done: list[np.ndarray] = []
-    for part in course.parts:
-        every = fetched(part.history)
-        assert every is not None
-        rows = every[0].copy()
-        if done:
-            last, own = (Record.unpack(r, columns, KEPT) for r in (done[-1][-1:], rows))
-            worse = own.best[:, 0] >= last.best[:, 0]  # of equals the earlier is the answer
-            if own.violation is not None:
-                worse = (own.violation > last.violation) | ((own.violation == last.violation) & worse)
-            for name in ("best", "violation", "x"):
-                now, before = getattr(own, name), getattr(last, name)
-                if now is not None:
-                    now[worse] = before
-        done.append(rows)
-    return np.concatenate(done)

@@ -23,7 +23,7 @@ from galapax.core.stop import NEVER, RUNNING, Stop
 from galapax.engines.drive import Watch
 from galapax.engines.interrupts import Interrupts, interrupts
 from galapax.engines.outcome import Outcome, Polish, Track
-from galapax.engines.programs import Clock
+from galapax.engines.programs import PROGRAMS, Clock
 from galapax.evaluation.blackbox import BlackBox
 from galapax.results.result import Result
 from galapax.running.archipelago import archipelago
@@ -62,6 +62,7 @@ def solve(
         watching(observers, lambda: _facts(task)) as (show, session),
         black_box(task, known) as box,
         _kept(task, observers, noted) as journal,
+        PROGRAMS.helped(),
     ):
         clock = Clock()
         engine = choice(task, clock)

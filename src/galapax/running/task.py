@@ -13,7 +13,7 @@ import numpy as np
 from galapax import algorithms
 from galapax.algorithms.archive import Archived
 from galapax.core.algorithm import Algorithm, Budget, Shared
-from galapax.core.checks import flag, positive, whole
+from galapax.core.checks import as_written, flag, positive, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Shape
 from galapax.core.islands import Islands
@@ -304,6 +304,7 @@ def assembled(
         raise InputError(f'history must be True, False or "x" (with the best x of each generation), got {history!r}.')
     random.key(seed)
     problem.bounds.rounded(dtype)  # refuses a box that this precision does not hold, before anything is compiled
+    max_evaluations = as_written(max_evaluations)
     limit = limit_of(solvers[0], generations, max_evaluations, max_seconds)
     if islands is not None and max_evaluations is not None:  # each island has its share
         max_evaluations = whole(max_evaluations, "max_evaluations", 1) // islands.count
@@ -331,7 +332,8 @@ def assembled(
     if restarts is not None or not bound[0].steady:  # without a limit, too, so that the same program serves
         rules = rules._replace(evaluations=math.inf if most is None else most)
     if most is not None and rules.evaluations is not None:
-        least = f"the first generation needs {evaluations} evaluations; a smaller population needs fewer"
+        fewer = "; a smaller population needs fewer" if sized else ""
+        least = f"the first generation needs {evaluations} evaluations{fewer}"
         whole(most, "max_evaluations", evaluations, least)
     elif most is not None:
         least = f"one generation evaluates the population of {population}; a smaller population needs fewer"

@@ -25,6 +25,7 @@ AT_TIMES = (
     "y",
     "worst_case",
     "worst_case_sure",
+    "worst_case_nfev",
     "worst_cases",
     "hypervolume",
     "hypervolume_error",
@@ -151,7 +152,7 @@ def from_plain(data: dict[str, Any]) -> Result:
     several = isinstance(data["fun"], list)
     result["fun"] = _floats(data["fun"], "fun") if several else _number(data["fun"], "fun")
     result["failures"] = _failures(data.get("failures", ()))
-    for name in ("chosen", "polish", "n_cached", "command"):
+    for name in ("chosen", "polish", "n_cached", "command", "worst_case_nfev"):
         if name in data:
             result[name] = data[name]
     for name in ("hypervolume", "hypervolume_error"):

@@ -7,7 +7,7 @@ has room for come from a small set. A run that has ended leaves the kernel: noth
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol
@@ -153,6 +153,9 @@ class Fused:
 
     def survivors(self, part: Slice) -> Population:
         return self.clock.call(searching.survivors, (), part.carry)
+
+    def ahead(self, part: Slice) -> Iterator[None]:
+        return iter(())  # its kernel is made where the engine is chosen
 
 
 def _begun(search: Search, keys: Array, initial: Array | None) -> Carry:
