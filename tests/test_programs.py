@@ -377,34 +377,6 @@ def test_other_threads_make_programs_step_by_step_while_they_are_of_use(monkeypa
     assert not own._helpers and len(made) == 3
 
 
-def test_the_generations_are_compiled_while_the_beginning_is(monkeypatch):
-    """By another thread or by this one, whoever comes first; each program once, and the run is the same."""
-    made, compiled = [], programs._compiled
-
-    def noted(function, *rest):
-        made.append((function.__name__, threading.current_thread().name))
-        return compiled(function, *rest)
-
-    def run():
-        return gx.minimize(lambda x: jnp.sum((x - 0.31) ** 2), BOX, "de", tolerance=0, max_evaluations=900, seed=4)
-
-    expected = run()
-    programs.clear()
-    monkeypatch.setattr(programs, "_compiled", noted)
-    monkeypatch.setattr(programs, "AHEAD", True)
-    monkeypatch.setattr(devices, "cores", lambda: 2)
-    found = run()
-    for helper in list(programs.PROGRAMS._helpers):
-        helper.join()
-    names = [name for name, _ in made]
-    assert sorted(set(names)) == sorted(names) and {"begun", "_chunk", "finish"} <= set(names)
-    np.testing.assert_array_equal(found.x, expected.x)
-    assert ("begun", "MainThread") in made
-    made.clear()
-    run()
-    assert not made and not programs.PROGRAMS._helpers  # a call that compiles nothing starts no thread
-
-
 def test_a_thread_that_does_not_wait_leaves_programs_to_others(monkeypatch):
     begun, may = threading.Event(), threading.Event()
 

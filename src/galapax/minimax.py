@@ -35,7 +35,7 @@ from galapax.running.observers import Progress, observers
 from galapax.running.solve import solve
 from galapax.running.task import Task, assembled, check_outside
 
-SHORT, LONG = 300, 4000  # generations, with the polish and without
+SHORT, LONG = 200, 4000  # generations, with the polish and without
 SCENARIO_GENERATIONS = 4000
 MEMORY = 50  # worst y of earlier cycles that x goes on to be judged by
 
@@ -72,7 +72,7 @@ def minimax(
         per row.
     algorithm: a CDE, or with scenarios any algorithm. By default one that remembers the worst y of earlier cycles, so
         that the order of min and max is kept where they cannot be exchanged, and that follows its best individuals
-        where there are more than 10 variables. generations: of x; those of y come on top. The default is 300 with
+        where there are more than 10 variables. generations: of x; those of y come on top. The default is 200 with
         the polish, else 4000.
     polish: refine x with gradients afterwards, against y that follow it ("auto": unless an algorithm is given); the
         worst case never gets worse. For functions that are not smooth in x and y, x may stay as it is.

@@ -17,7 +17,7 @@ from galapax.engines.drive import Slice
 from galapax.engines.interrupts import Interrupts
 from galapax.engines.journal import with_arrays
 from galapax.engines.mending import losses, mended, probes
-from galapax.engines.programs import Clock, Program
+from galapax.engines.programs import Clock
 from galapax.engines.resample import fresh
 from galapax.engines.search import REASON, Carry, Finished, Search
 from galapax.engines.tally import told
@@ -98,9 +98,9 @@ class Host:
         if not self.box.widths or search.resamples or search.differences:
             return
         search, tolerance = replace(search, shape=self.box.shape), (self.box.problem.eq_tolerance,)
-        carry = _blank(clock.program(Search.begin, (), (search, part.keys, part.initial)))
+        carry = clock.program(Search.begin, (), (search, part.keys, part.initial)).blank()
         yield
-        asked = _blank(clock.program(Search.ask, (), (search, carry, np.int32(1))))
+        asked = clock.program(Search.ask, (), (search, carry, np.int32(1))).blank()
         runs, n = asked.state.candidates.shape[:2]
         raw = {name: np.zeros((runs, n, width), self.box.dtype) for name, width in self.box.widths.items()}
         clock.program(_tell, tolerance, (search, part.keys, asked, np.int32(1), raw))
@@ -200,11 +200,6 @@ class Host:
             counts = np.asarray(self.clock.call(Search.counts, (), part.search, asked, number))
             rows &= np.arange(n) < counts[:, None]
         return rows
-
-
-def _blank(program: Program) -> Any:
-    """Zeros in place of what a program makes."""
-    return jax.device_put(jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), program.compiled.out_info))
 
 
 def _going(part: Slice, asked: Carry) -> np.ndarray:

@@ -40,6 +40,10 @@ class Program(NamedTuple):
     def __call__(self, *arguments: Any) -> Any:
         return self.compiled(*arguments)
 
+    def blank(self) -> Any:
+        """Zeros in place of what it computes."""
+        return jax.device_put(jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), self.compiled.out_info))
+
 
 class Taken(Exception):
     """Another thread is making that program."""
@@ -108,11 +112,9 @@ class Programs:
         options: Options | None = None,
         quick: bool = True,
         clock: Clock | None = None,
-        meanwhile: Callable[[], Iterator[object]] | None = None,
     ) -> Program:
         """What `call` calls, for any arguments of the same kinds. OutOfMemory, if it needs more than there is: on a
         CPU the system would end the process. Taken, if another thread is making it and the clock does not wait.
-        meanwhile: steps for an idle helper, see `ahead`, if this takes a while.
         """
         key = _key(function, fixed, arguments, donate, options)
         with self._lock:
@@ -126,12 +128,7 @@ class Programs:
         if coming is not None:
             start = time.perf_counter()
             if first:
-
-                def cold() -> None:
-                    if meanwhile is not None and not self._helpers:
-                        self.ahead(meanwhile)
-
-                self._compile(coming, key, lambda: _compiled(function, fixed, arguments, donate, options, quick, cold))
+                self._compile(coming, key, lambda: _compiled(function, fixed, arguments, donate, options, quick))
             program = coming.result()
             if clock is not None:
                 clock.compile_seconds += time.perf_counter() - start
@@ -232,10 +229,9 @@ class Clock:
         arguments: tuple[Any, ...],
         donate: tuple[int, ...] = (),
         quick: bool = True,
-        meanwhile: Callable[[], Iterator[object]] | None = None,
     ) -> Program:
         """As `Programs.program`, of the programs that all runs share."""
-        return PROGRAMS.program(function, fixed, arguments, donate, None, quick, self, meanwhile)
+        return PROGRAMS.program(function, fixed, arguments, donate, None, quick, self)
 
 
 def call(function: Callable[..., Any], fixed: tuple[Any, ...], *arguments: Any) -> Any:
@@ -273,22 +269,14 @@ def _kind(leaf: Any) -> tuple[Any, ...]:
 
 
 def _compiled(
-    function: Any,
-    fixed: tuple[Any, ...],
-    arguments: Any,
-    donate: tuple[int, ...],
-    options: Options | None,
-    quick: bool,
-    cold: Callable[[], None],
+    function: Any, fixed: tuple[Any, ...], arguments: Any, donate: tuple[int, ...], options: Options | None, quick: bool
 ) -> Program:
-    """cold: is told if the program is not on disk."""
     told_apart = (donate, tuple(sorted((options or {}).items())), quick, bool(CONFIG.jax_enable_x64))
     name = stored.name_of(function, fixed, arguments, told_apart)
     found = None if name is None else stored.load(name, arguments)
     if found is not None:
         return Program(found[0], *found[1])
 
-    cold()
     hits = stored.hits()
 
     # a new function each time, as JAX keeps what it knows of a function as long as the function lives: this way a

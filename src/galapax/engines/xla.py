@@ -68,7 +68,7 @@ class Xla:
             _put(together)
 
         def begun(part: Slice) -> Program:
-            return self.clock.program(*_begun(part), meanwhile=partial(self._rest, replace(part)))
+            return self.clock.program(*_begun(part))
 
         def begin(part: Slice, program: Any) -> None:
             part.carry = program(part.search, part.keys, part.initial)
@@ -130,23 +130,16 @@ class Xla:
         return _chunk, (self.rows,), arguments, (2,), part.search.algorithm.compiles_quickly
 
     def ahead(self, part: Slice) -> Iterator[None]:
-        if self.on_cpu and not part.search.spread and len(devices.several()) == 1:
-            _put([part])
-            begun = Clock(waits=False).program(*_begun(part))
-            yield
-            yield from self._rest(part, begun.compiled.out_info)
-
-    def _rest(self, part: Slice, shapes: Any = None) -> Iterator[None]:
-        """Make the programs that follow the first. shapes: of the carry, where they are known."""
-        if not self.on_cpu:
+        if not self.on_cpu or part.search.spread or len(devices.several()) > 1:
             return
-        function, _, arguments = _begun(part)
-        shapes = jax.eval_shape(function, *arguments) if shapes is None else shapes
-        part.carry = jax.device_put(jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), shapes), part.place)
         clock = Clock(waits=False)
+        _put([part])
+        begun = clock.program(*_begun(part))
+        yield
+        part.carry = begun.blank()
         clock.program(*self._chunk_of(part, np.zeros(2, np.int32)))
         yield
-        clock.program(*_finish(part, put(part.relative, part.place)))
+        clock.program(*_finish(part, put(part.relative)))
 
     def _static_chunks(self, part: Slice, first: int, count: int) -> list[Any]:
         options = GPU_OPTIONS if devices.platform() == "gpu" else None
@@ -177,7 +170,7 @@ class Xla:
         return self.clock.call(searching.survivors, (), part.carry)
 
 
-def _begun(part: Slice) -> tuple[Any, tuple[()], tuple[Any, ...]]:
+def _begun(part: Slice) -> tuple[Any, ...]:
     """The program that begins a slice, see `Clock.program`."""
     return Search.begun, (), (part.search, part.keys, part.initial)
 

@@ -72,7 +72,7 @@ def searches(
     sent: set[Hashable] = set()
     while stopped is None and any(course.stop is None for course in courses):
         for group in _groups(task, box, [course for course in courses if course.stop is None]):
-            if clock.compile_seconds > COLD:
+            if clock.compile_seconds > COLD and task.rules.generations == NEVER:  # else there may be no other search
                 _make_ready(task, group, noted, box, sent)
             size = None if sizes is None else sizes[len(group.courses[0].past)]
             outcome = _go_on(task, group, courses, noted, clock, box, watch, size)
