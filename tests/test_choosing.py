@@ -183,3 +183,6 @@ def test_the_command_line_asks_and_keeps_what_was_chosen(tmp_path):
         row = tables.front_points(result)[f"chosen: {label}"]
         given = {"near:0.5,0.5": {"reference": [0.5, 0.5]}, "reach:0.2,3": {"aspiration": [0.2, 3]}}.get(text)
         assert row == (result.choose([1, 2]) if given is None else result.choose(**given))
+    assert result.choose(weights=[1, 5]) == result.choose([1, 5]) != result.choose(weights=[5, 1])
+    with pytest.raises(gx.InputError, match="how='ideal' and weights both say how to choose: leave one out"):
+        result.choose("ideal", weights=[1, 5])

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from galapax.core.checks import short
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.core.hooks import Shown, offered
@@ -270,11 +271,18 @@ class Result(dict[str, Any], Shown):
         return replay(int(number))
 
     def choose(
-        self, how: Any = "knee", *, reference: Any = None, aspiration: Any = None, ask: Ask = in_terminal
+        self,
+        how: Any = "knee",
+        *,
+        weights: Any = None,
+        reference: Any = None,
+        aspiration: Any = None,
+        ask: Ask = in_terminal,
     ) -> int:
         """The row of a point on the front: its "knee", the one closest to the "ideal", or the best by weights (m,).
 
-        Objectives are scaled to their range on the front first. `res.X[res.choose([0.7, 0.3])]` is a solution.
+        Objectives are scaled to their range on the front first. `res.X[res.choose([0.7, 0.3])]` is a solution, and
+        `weights=[0.7, 0.3]` is the same.
         reference: (m,) the point closest to this one. aspiration: (m,) the point that reaches these levels best, or
         exceeds them most evenly; with weights, by these.
         "ask": the point that a few answers lead to, about which of two points is liked better. They are asked in the
@@ -282,6 +290,10 @@ class Result(dict[str, Any], Shown):
         """
         if "F" not in self:
             raise InputError("there is no front to choose from: the problem has one objective, and the answer is x.")
+        if weights is not None:
+            if not (isinstance(how, str) and how == "knee"):
+                raise InputError(f"how={short(how)} and weights both say how to choose: leave one out.")
+            how = weights
         if isinstance(how, str) and how == ASK and len(self.F):
             names = self.problem.objective_names(self.F.shape[1])
             return chosen_by_asking(self.F, self.sign, [self.problem.with_unit(name) for name in names], ask)
