@@ -212,7 +212,8 @@ def test_programs_that_are_made_ahead_are_those_that_searches_need(library, gene
     monkeypatch.setattr(programs, "_compiled", noted)
     monkeypatch.setattr(programs.PROGRAMS, "ahead", at_once)
     monkeypatch.setattr(searches, "COLD", -1.0)
-    wavy = gx.minimize(waves, BOX, max_evaluations=30_000, polish="auto", blackbox=library is np)
+    most = 30_000 if library is jnp else 12_000
+    wavy = gx.minimize(waves, BOX, max_evaluations=most, polish="auto", blackbox=library is np)
     assert wavy.stop is Stop.BUDGET
     assert {(generations, "LSHADE", 18), ("finish", "LSHADE", 18)} < set(expected)
     assert {kind for name, kind, _ in expected if name == generations} == {"LSHADE", "CMAES"}
