@@ -150,7 +150,7 @@ def one_by_one(generations):
 def test_the_frame_follows_the_populations_as_one_computed_point_by_point(seed):
     rng = np.random.default_rng(seed)
     generations = [(rng.random((40, 3)) ** 2 + 0.6**t) * np.array([2.0, 4.0, 6.0]) for t in range(12)]
-    kinds = set()
+    planes = 0
     with jax.enable_x64(True):
         frame, every = first_frame(3, jnp.float64), jnp.ones(40, bool)
         follow = jax.jit(lambda frame, points: next_frame(frame, points, every, ranks(points, None) == 0))
@@ -158,8 +158,8 @@ def test_the_frame_follows_the_populations_as_one_computed_point_by_point(seed):
             frame = follow(frame, jnp.asarray(points))
             np.testing.assert_allclose(frame.ideal, ideal)
             np.testing.assert_allclose(frame.nadir, nadir, rtol=1e-9)
-            kinds.add(bool(planar))
-    assert True in kinds
+            planes += bool(planar)
+    assert planes > 3, "these populations say too little about intercepts"
 
 
 @pytest.mark.parametrize("points", [[[1.0, 1.0, 1.0]] * 4, [[0.0, 1.0, 2.0], [1.0, 0.0, 2.0], [0.5, 0.5, 2.0]],

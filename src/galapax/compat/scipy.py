@@ -22,7 +22,6 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import multiprocessing
-import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -44,7 +43,7 @@ from galapax.core.space import with_integers
 from galapax.core.variables import Variable, real
 from galapax.evaluation.dispatch import pickled
 from galapax.evaluation.worker import Functions
-from galapax.numerics import random
+from galapax.numerics import devices, random
 from galapax.operators.mutation import best_1, rand_1
 from galapax.optimizer import Optimizer
 
@@ -346,7 +345,7 @@ def _mapping(workers: Any) -> Iterator[Callable[..., Any]]:
     elif workers == 1:
         yield map
     else:
-        count = os.cpu_count() or 1 if workers == -1 else whole(workers, "workers", 1, "-1 for all cores")
+        count = devices.cores() if workers == -1 else whole(workers, "workers", 1, "-1 for all cores")
         # an executor says when its processes end, where multiprocessing.Pool would replace them for ever
         pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
         with pool:
