@@ -303,16 +303,16 @@ def test_what_is_shown_of_an_ensemble_is_its_history():
 
 
 def test_what_is_shown_of_a_run_is_its_history_and_its_population():
-    run = Run(lambda x: -(x**2).sum(), [(-1, 2)] * 3, DE, generations=40, maximize=True)
+    run = Run(lambda x: -(x**2).sum(), [(-1, 2)] * 3, DE, generations=30, maximize=True)
     run.thread.join(60)
     history = run.result.history
     points = run.session.message(-1, 0)[0]["points"]
-    assert [p[0] for p in points] == list(range(1, 41))
+    assert [p[0] for p in points] == list(range(1, 31))  # no more than are shown of a chunk
     np.testing.assert_allclose([p[1] for p in points], history.best)
     np.testing.assert_allclose([p[3] for p in points], history.worst)
     assert points[-1][2] == pytest.approx(np.median(run.result.population_fitness))
     head, values, x = unpack(run.session.frame())
-    assert head["generation"] == 40
+    assert head["generation"] == 30
     np.testing.assert_allclose(values[:, 0], run.result.population_fitness)
     np.testing.assert_allclose(x, run.result.population.astype(np.float32))
 

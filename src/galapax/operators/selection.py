@@ -111,16 +111,18 @@ def replace_losers(scores: Array, most: int, old: Any, new: Any) -> Any:
     sums = jnp.cumsum(jnp.stack([scores > margin, tied]), axis=1, dtype=jnp.int32)
     stay = (scores > margin) | (tied & (sums[1] <= n - above))
     stayed = sums[0] + jnp.minimum(sums[1], n - above)  # up to and with each member
-    old_stays, new_stays = stay[:n], stay[n:]
-    # the r-th new one that stays goes to the r-th row that falls free
+    # the r-th new one that stays goes to the r-th row that falls free; in all n stay, so that it comes r after those
+    # of the old ones
     rows = jnp.arange(n, dtype=jnp.int32)
-    rank_free, rank_new = rows - stayed[:n], stayed[n:] - stayed[n - 1] - 1
-    chosen = jnp.zeros(n, jnp.int32).at[jnp.where(new_stays, rank_new, n)].set(rows, mode="drop")
-    source = chosen.at[jnp.maximum(rank_free, 0)].get(mode="promise_in_bounds")
+    place = jnp.where(stay[n:], stayed[n:] - 1, n)
+    chosen = jnp.zeros(n, jnp.int32).at[place].set(rows, mode="drop")
+    free = jnp.minimum(rows + stayed[n - 1] - stayed[:n], n - 1)
+    # one number says of a row who takes it, so that a kernel need not decide it for every gene again
+    source = jnp.where(stay[:n], -1, chosen.at[free].get(mode="promise_in_bounds"))
 
     def merge(p: Array, q: Array) -> Array:
-        keep = old_stays.reshape((n,) + (1,) * (p.ndim - 1))
-        return jnp.where(keep, p, q.at[source].get(mode="promise_in_bounds"))
+        keep = (source < 0).reshape((n,) + (1,) * (p.ndim - 1))
+        return jnp.where(keep, p, q.at[jnp.maximum(source, 0)].get(mode="promise_in_bounds"))
 
     return jax.tree.map(merge, old, new)
 

@@ -28,6 +28,7 @@ SHARED_WORK = 2**13  # numbers of a population from which on a run is worth more
 EACH = 512  # of them for each block
 GRID = 2**17  # more of them are worth the whole device
 MANY = 4  # runs for each processor, from which on they are many
+SPARE = 2**28  # bytes, of which a tenth of a millisecond is filled when kernels are timed
 OLDEST = (7, 0)  # compute capability: threads of a warp are independent from here on
 _MAJOR, _MINOR, _SHARED, _PROCESSORS = 75, 76, 97, 16  # CUdevice_attribute
 _DYNAMIC_SHARED, _ANY_CLUSTER = 8, 14  # CUfunction_attribute
@@ -45,6 +46,7 @@ class Cuda:
         device = ctypes.c_int()
         self._check(self._driver.cuDeviceGet(ctypes.byref(device), ordinal))
         self._device, self._context = device, ctypes.c_void_p()
+        self._spare: ctypes.c_void_p | None = None
         self._check(self._driver.cuDevicePrimaryCtxRetain(ctypes.byref(self._context), device))
         self.capability = (self._attribute(_MAJOR), self._attribute(_MINOR))
         self.shared, self.processors = self._attribute(_SHARED), self._attribute(_PROCESSORS)
@@ -95,6 +97,13 @@ class Cuda:
                 ctypes.c_void_p(address), ctypes.c_ubyte(0), ctypes.c_size_t(size), ctypes.c_void_p(stream)
             )
         )
+
+    def occupy(self, stream: int) -> None:
+        """Give the device something to do for as long as the host takes to start a kernel."""
+        if self._spare is None:
+            self._spare = ctypes.c_void_p()
+            self._check(self._driver.cuMemAlloc_v2(ctypes.byref(self._spare), ctypes.c_size_t(SPARE)))
+        self.clear(self._spare.value or 0, SPARE, stream)
 
     def event(self, stream: int) -> Any:
         made = ctypes.c_void_p()
@@ -233,6 +242,8 @@ class CudaKernel:
         memory = scratch.__cuda_array_interface__["data"][0]
         times = CudaKernel.times
         with self._lock:
+            if times is not None:  # else the device would wait for the host between the events
+                self.cuda.occupy(context.stream)
             start = None if times is None else self.cuda.event(context.stream)
             if self.text.team > CLUSTER:
                 self.cuda.clear(memory, self.text.cleared, context.stream)

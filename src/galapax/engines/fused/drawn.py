@@ -1,10 +1,12 @@
-"""C of the library's own random numbers, and sines and cosines in single precision, written by hand.
+"""C of the library's own random numbers, and of a few functions in single precision, written by hand.
 
 What a program says step by step (numerics/random.py) is here one function, with the device's quick logarithm, square
 root and quotient where their error is below that of the result: normal numbers have seven digits in either.
 """
 
 from __future__ import annotations
+
+import math
 
 from galapax.engines.fused.rules import literal
 from galapax.numerics import random
@@ -17,14 +19,21 @@ def _horner(coefficients: tuple[float, ...], x: str) -> str:
     return text
 
 
+def _times_root_two(coefficients: tuple[float, ...]) -> tuple[float, ...]:
+    """Normal numbers are the inverse error function times that."""
+    return tuple(c * math.sqrt(2) for c in coefficients)
+
+
 _QUICK = r"""
 #ifdef __CUDACC__
-FN float log2_quick(float x) { float y; asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
-FN float sqrt_quick(float x) { float y; asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+/* of numbers that are not tiny */
+FN float log2_quick(float x) { float y; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+FN float sqrt_quick(float x) { float y; asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 FN float over_quick(float a, float b) { return __fdividef(a, b); }
 FN u32 high_product(u32 a, u32 b) { return __umulhi(a, b); }
 static __device__ __noinline__ float sin_far(float x) { return sinf(x); }
 static __device__ __noinline__ float cos_far(float x) { return cosf(x); }
+static __device__ __noinline__ float expm1_far(float x) { return expm1f(x); }
 #else
 FN float log2_quick(float x) { return log2f(x); }
 FN float sqrt_quick(float x) { return sqrtf(x); }
@@ -32,6 +41,7 @@ FN float over_quick(float a, float b) { return a / b; }
 FN u32 high_product(u32 a, u32 b) { return (u32)((u64)a * b >> 32); }
 #define sin_far sinf
 #define cos_far cosf
+#define expm1_far expm1f
 #endif
 FN u32 drawn_word(u32 x, u32 second) {
     x = (x ^ (x >> 16)) * 0x21F0AAADu + second;
@@ -43,12 +53,12 @@ FN u32 mixed(u32 x) {
     x = (x ^ (x >> 15)) * 0x735A2D97u;
     return x ^ (x >> 15); }
 FN float signed_as(float x, u32 word) { return from_bits_f32(bits_f32(x) ^ (word & 0x80000000u)); }
-FN float tail_of(u32 word) { return ((float)(int)(word & 0x7fffffffu) + 0.5f) * 4.65661287e-10f; }
+FN float tail_of(u32 word) { return fmaf((float)(int)(word & 0x7fffffffu), 4.65661287e-10f, 2.32830644e-10f); }
 FN float normal_number(u32 word) {
-    float p = tail_of(word), w = -0.693147181f * log2_quick(p * (2 - p)), c = w - 2.5f;
+    float p = tail_of(word), c = fmaf(-0.693147181f, log2_quick(p * (2 - p)), -2.5f);
     float z = CENTRE;
-    if (w >= 5) { c = sqrt_quick(w) - 3; z = TAIL; }
-    return signed_as(z * (1 - p) * 1.41421354f, word); }
+    if (c >= 2.5f) { c = sqrt_quick(c + 2.5f) - 3; z = TAIL; }
+    return signed_as(z * (1 - p), word); }
 FN float cauchy_number(u32 word) {
     float half = tail_of(word) * 0.5f;
     int far = half < 0.25f;
@@ -69,12 +79,23 @@ FN float cos_f32(float x) {
     float n = fmaf(x, 0.318309886f, -0.5f) + 12582912.0f, k = n - 12582912.0f + 0.5f;
     return -turned(fmaf(k, 8.74227766e-08f, fmaf(k, -3.14159274f, x)), n); }
 """
+# exp(r) = 1 + r + r^2 * (...) for r in [-ln(2)/2, ln(2)/2], fitted likewise, relative error 2e-8; ln(2) in two parts
+_EXPM1 = r"""
+FN float expm1_f32(float x) {
+    if (!(fabsf(x) < 87)) return expm1_far(x);
+    float n = fmaf(x, 1.44269504f, 12582912.0f), k = n - 12582912.0f;
+    float r = fmaf(k, -1.42860677e-06f, fmaf(k, -0.693145752f, x));
+    float power = from_bits_f32((bits_f32(n) << 23) + 0x3f800000u);
+    return fmaf(fmaf(r * r, POWERS, r), power, power - 1); }
+"""
+_POWERS = (0.00139262504, 0.00836323295, 0.0416665524, 0.166665763, 0.5)
 _WAVE = (2.60893148e-06, -0.000198111122, 0.00833308816, -0.166666605)
 
 DRAWN = (
-    (_QUICK + _WAVES)
-    .replace("CENTRE", _horner(random.ERFINV_CENTRE, "c"))
-    .replace("TAIL", _horner(random.ERFINV_TAIL, "c"))
+    (_QUICK + _WAVES + _EXPM1)
+    .replace("CENTRE", _horner(_times_root_two(random.ERFINV_CENTRE), "c"))
+    .replace("TAIL", _horner(_times_root_two(random.ERFINV_TAIL), "c"))
+    .replace("POWERS", _horner(_POWERS, "r"))
     .replace("COSINE", _horner(random.COSINE, "q"))
     .replace("SINE", _horner(random.SINE, "q"))
     .replace("WAVE", _horner(_WAVE, "q"))

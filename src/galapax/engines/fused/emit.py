@@ -331,14 +331,14 @@ class Emitter:
         given, (axis,) = node.inputs[0], node.params["axes"]
         n, depth = given.shape[axis], self.depth(index)
         best, where = self.name("s"), self.name("s")
-        test = f"ahead_{'least' if node.op == 'argmin' else 'most'}_{SHORT[given.kind]}"
+        test = f"later_{'least' if node.op == 'argmin' else 'most'}_{SHORT[given.kind]}"
         with self.outside(depth):
             first = self.at(given, (*index[:axis], 0, *index[axis:]))
             self.line(f"{ctype(given.kind)} {best} = {first.text}; int {where} = 0;")
             with self._steps([n]) as (k,):
                 assert isinstance(k, Ref)
                 other = self.at(given, (*index[:axis], k, *index[axis:]))
-                self.line(f"if ({test}({other.text}, {k.text}, {best}, {where})) "
+                self.line(f"if ({test}({other.text}, {best}, {where})) "
                           f"{{ {best} = {other.text}; {where} = {k.text}; }}")  # fmt: skip
         return Ref(where, depth)
 

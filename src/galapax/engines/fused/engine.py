@@ -6,6 +6,8 @@ has room for come from a small set. A run that has ended leaves the kernel: noth
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
@@ -55,24 +57,27 @@ def kernel_of(source: str, text: Text, host: bool) -> Kernel:
 
 
 _known: OrderedDict[Hashable, Kernel | str] = OrderedDict()  # or why there is none
+_making: dict[Hashable, threading.Lock] = {}  # so that another thread waits for a kernel instead of making it, too
 
 
 def compiled(search: Search, runs: int, host: bool, clock: Clock) -> Kernel:
     """The kernel of so many runs, or NotFusible. clock: is told how long it took, unless it was made before."""
     form = Form() if host else present().form(_work(search), runs)
     key = kernels.key_of(search), form, host, devices.settings()
-    if key not in _known:
-        start = clock.begin()
-        try:
-            text = kernels.text_of(search, runs, form)
-            _known[key] = kernel_of(text.digest, text, host)
-        except NotFusible as error:
-            _known[key] = str(error)
-        clock.end(start)
-        while len(_known) > KEPT:
-            _known.popitem(last=False)
-    _known.move_to_end(key)
-    found = _known[key]
+    with _making.setdefault(key, threading.Lock()):
+        found = _known.pop(key, None)
+        if found is None:
+            start = clock.begin()
+            try:
+                text = kernels.text_of(search, runs, form)
+                found = kernel_of(text.digest, text, host)
+            except NotFusible as error:
+                found = str(error)
+            clock.end(start)
+        _known[key] = found  # as the latest
+    if len(_known) > KEPT:
+        with contextlib.suppress(KeyError):
+            _making.pop(_known.popitem(last=False)[0])
     if isinstance(found, str):
         raise NotFusible(found)
     return found
@@ -99,21 +104,16 @@ class Fused:
         self._kernels: dict[int, tuple[Kernel, Layout]] = {}  # of each slice
 
     def begin(self, parts: list[Slice]) -> None:
-        first = parts[0].search  # what the slices share, and each one's own, in one transfer
-        own = [(part.search.algorithm, part.keys, part.initial, part.search.rules.evaluations) for part in parts]
-        (bounds, rules, consts), own = put(((first.bounds, first.rules, first.consts), own))
-        for part, (algorithm, keys, initial, evaluations) in zip(parts, own, strict=True):
-            part.keys, part.initial = keys, initial
-            part.search = replace(
-                part.search,
-                algorithm=algorithm,
-                bounds=bounds,
-                rules=rules._replace(evaluations=evaluations),
-                consts=consts,
-            )
+        _put(parts)
+        for part in parts:
             part.carry = self.clock.call(_begun, (), part.search, part.keys, part.initial)
-            made = compiled(part.search, len(part.cells), self.host, self.clock)
-            self._kernels[id(part)] = made, kernels.layout_of(part.search, part.carry)
+            self._know(part)
+
+    def _know(self, part: Slice) -> None:
+        """Have the kernel of a slice, which has begun."""
+        assert part.carry is not None
+        made = compiled(part.search, len(part.cells), self.host, self.clock)
+        self._kernels[id(part)] = made, kernels.layout_of(part.search, part.carry)
 
     def memory(self) -> Any:
         return None
@@ -133,29 +133,59 @@ class Fused:
 
     def advance(self, parts: list[Slice], first: int, count: int) -> list[list[Any]]:
         tallies = []
-        rows = next(r for r in ROWS if r >= count)
         for part in parts:
-            assert part.carry is not None
-            made, layout = self._kernels[id(part)]
-            span, arrays = put((np.array([first, count, rows], np.int32), list(made.text.arrays)))
-            fixed = (made, layout, rows)
-            arguments = (part.search, part.keys, part.carry, span, arrays)
-            part.carry, history, tally = self.clock.call(_chunk, fixed, *arguments)
+            part.carry, history, tally = self._called(*self._chunk_of(part, first, count))
             part.latest = [history]
             tallies.append([tally])
         return tallies
 
+    def _chunk_of(self, part: Slice, first: int, count: int) -> tuple[Any, ...]:
+        """The program of a slice's generations, see `Clock.program`."""
+        rows = next(r for r in ROWS if r >= count)
+        made, layout = self._kernels[id(part)]
+        span, arrays = put((np.array([first, count, rows], np.int32), list(made.text.arrays)))
+        return _chunk, (made, layout, rows), (part.search, part.keys, part.carry, span, arrays)
+
     def finish(self, parts: list[Slice]) -> list[Finished]:
-        return [
-            self.clock.call(searching.finish, (part.span,), part.search, part.carry, put(part.relative))
-            for part in parts
-        ]
+        return [self._called(*_finish(part)) for part in parts]
+
+    def _called(self, function: Any, fixed: tuple[Any, ...], arguments: tuple[Any, ...]) -> Any:
+        return self.clock.call(function, fixed, *arguments)
 
     def survivors(self, part: Slice) -> Population:
         return self.clock.call(searching.survivors, (), part.carry)
 
     def ahead(self, part: Slice) -> Iterator[None]:
-        return iter(())  # its kernel is made where the engine is chosen
+        clock = Clock(waits=False)
+        _put([part])
+        begun = clock.program(_begun, (), (part.search, part.keys, part.initial))
+        yield
+        part.carry = begun.blank()
+        self._know(part)
+        clock.program(*self._chunk_of(part, 0, self.plan(0, 0.0)))
+        yield
+        clock.program(*_finish(part))
+
+
+def _put(parts: list[Slice]) -> None:
+    """What the slices share, and each one's own, onto the device in one transfer."""
+    first = parts[0].search
+    own = [(part.search.algorithm, part.keys, part.initial, part.search.rules.evaluations) for part in parts]
+    (bounds, rules, consts), own = put(((first.bounds, first.rules, first.consts), own))
+    for part, (algorithm, keys, initial, evaluations) in zip(parts, own, strict=True):
+        part.keys, part.initial = keys, initial
+        part.search = replace(
+            part.search,
+            algorithm=algorithm,
+            bounds=bounds,
+            rules=rules._replace(evaluations=evaluations),
+            consts=consts,
+        )
+
+
+def _finish(part: Slice) -> tuple[Any, ...]:
+    """The program of what is left of a slice, see `Clock.program`."""
+    return searching.finish, (part.span,), (part.search, part.carry, put(part.relative))
 
 
 def _begun(search: Search, keys: Array, initial: Array | None) -> Carry:

@@ -148,8 +148,10 @@ class Graph:
     def _equation(self, equation: Any, given: list[Node]) -> list[Node]:
         name, params = equation.primitive.name, equation.params
         avals = [v.aval for v in equation.outvars]
-        if str(params.get("name")).startswith(NAMED) and all(n.shape == avals[0].shape for n in given):
-            return [self.node(params["name"].removeprefix(NAMED), given, avals[0].shape, avals[0].dtype)]
+        if str(params.get("name")).startswith(NAMED):
+            wide = [self._widened(n, avals[0].shape) for n in given]
+            if all(n.shape == avals[0].shape for n in wide):
+                return [self.node(params["name"].removeprefix(NAMED), wide, avals[0].shape, avals[0].dtype)]
         if name in INLINED:
             nested = params.get("jaxpr") or params.get("call_jaxpr") or params.get("fun_jaxpr")
             if isinstance(nested, ClosedJaxpr):
@@ -208,6 +210,12 @@ class Graph:
             count = self.node(name, (ones,), shape, "int32", axes=axes)
             return self.node("convert_element_type", (count,), shape, given.kind, new_dtype=np.dtype(given.kind))
         return self.node(name, (given,), shape, given.kind, axes=axes)
+
+    def _widened(self, x: Node, shape: tuple[int, ...]) -> Node:
+        """One number for all elements, which a batch of runs has without its axis, as an array of this shape."""
+        if x.op != "broadcast_in_dim" or x.inputs[0].shape:
+            return x
+        return self.node("broadcast_in_dim", x.inputs, shape, x.kind, broadcast_dimensions=())
 
     def _words(self, x: Node, aval: Any) -> Node:
         """The bits of numbers of 64 bits, as two words each, the lower one first."""

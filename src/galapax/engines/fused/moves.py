@@ -121,7 +121,32 @@ def concatenate(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
     depth = e.depth(index)
     if len(cases) == 1:
         return cases[0][2](depth)
+    if math.prod(node.shape[:axis]) == 1 and (found := _one_of_two(e, node, axis, index)):
+        return found
     return _either(e, node, cases, depth)
+
+
+def _one_of_two(e: Emitter, node: Node, axis: int, index: tuple[Index, ...]) -> Ref | None:
+    """An element of two arrays one after the other, both in memory: read without a branch, so that several are read at
+    the same time.
+    """
+    bases = [_in_memory(e, part) for part in node.inputs]
+    if len(bases) != 2 or not all(isinstance(base, str) for base in bases):
+        return None
+    i, flat, first = index[axis], e.flat(index, node.shape), node.inputs[0]
+    assert isinstance(i, Ref) and isinstance(flat, Ref)
+    e.looked = True
+    text = f"({i.text} < {first.shape[axis]} ? {bases[0]} : {bases[1]} - {first.size})[{flat.text}]"
+    return e.variable(node.kind, text, max(flat.depth, e.base))
+
+
+def _in_memory(e: Emitter, node: Node) -> str | list[str] | None:
+    """Where an array lies whose elements have the same order as this one's."""
+    while node.number not in e.places and node.inputs and node.inputs[0].size == node.size:
+        if node.op not in ("reshape", "squeeze", "expand_dims", "broadcast_in_dim"):
+            break
+        node = node.inputs[0]
+    return e.places.get(node.number)
 
 
 def stack(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:

@@ -145,6 +145,7 @@ def planned(region: Region, outputs: list[Node], wanted: set[int], done: set[int
 
     order = [n for n in reach(outputs, inputs_of) if n.region is region and n.number not in done]
     stored = _stored(order, set(wanted))
+    stored = _as_chosen(order, stored, wanted, done)
     levels = _levels(order, stored, done)
     # what is written down only to save work is computed again where that saves a barrier worth more
     for node in reversed(order):
@@ -154,6 +155,52 @@ def planned(region: Region, outputs: list[Node], wanted: set[int], done: set[int
             if _barriers(trial) < _barriers(levels) and _again(node, order, fewer) <= WAIT[team > 1] * team:
                 stored, levels = fewer, trial
     return Plan(stored, levels, _rare(order, stored))
+
+
+def _as_chosen(order: list[Node], stored: set[int], wanted: set[int], done: set[int]) -> set[int]:
+    """Where a later loop only wants the choice between what is to be written down and something else, such as a value
+    that is infinite where there is none, that choice is written down instead: who reads it needs no test.
+    """
+    users = _users(order)
+    for node in order:
+        for choice in users.get(node.number, ()):
+            same = choice.op == "select_n" and (choice.shape, choice.kind) == (node.shape, node.kind)
+            if node.number not in stored - wanted or not same or is_root(choice, stored):
+                continue
+            trial = stored - {node.number} | {choice.number}
+            levels = _levels(order, trial, done)
+            place = {root.number: number for number, level in enumerate(levels) for root in level}
+            others = _sinks(node, choice, users, trial)
+            together = all(
+                (place[o.number], loop_shape(o)) == (place[choice.number], loop_shape(choice)) for o in others
+            )
+            if together and not collective(node) and _barriers(levels) <= _barriers(_levels(order, stored, done)):
+                stored = trial
+    return stored
+
+
+def _users(order: list[Node]) -> dict[int, list[Node]]:
+    users: dict[int, list[Node]] = {}
+    for node in order:
+        for given in inputs(node):
+            users.setdefault(given.number, []).append(node)
+    return users
+
+
+def _sinks(node: Node, but: Node, users: dict[int, list[Node]], stored: set[int]) -> list[Node]:
+    """The roots that read a node otherwise than through another one."""
+    found: dict[int, Node] = {}
+    seen, stack = {but.number}, [node]
+    while stack:
+        for user in users.get(stack.pop().number, ()):
+            if user.number in seen:
+                continue
+            seen.add(user.number)
+            if is_root(user, stored):
+                found[user.number] = user
+            else:
+                stack.append(user)
+    return list(found.values())
 
 
 def _rare(order: list[Node], stored: set[int]) -> set[int]:
@@ -206,10 +253,7 @@ def _barriers(levels: list[list[Node]]) -> int:
 
 def _again(node: Node, order: list[Node], stored: set[int]) -> float:
     """About how many operations it takes to compute a node wherever it is read."""
-    users: dict[int, list[Node]] = {}
-    for user in order:
-        for given in inputs(user):
-            users.setdefault(given.number, []).append(user)
+    users = _users(order)
     reads: dict[int, float] = {}
 
     def read(node: Node) -> float:

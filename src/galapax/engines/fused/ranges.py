@@ -72,6 +72,8 @@ def of(op: str, inputs: Sequence[Node], shape: tuple[int, ...], kind: str, param
         found = min(s[0] for s in cases), max(s[1] for s in cases)
     elif op in _RULES and spans[0] is not None and spans[1] is not None:
         found = _RULES[op](spans[0], spans[1])
+    elif op == "high_product" and spans[1] is not None:
+        found = 0, max(0, spans[1][1] - 1)
     elif op == "and" and kind == "uint32" and spans[0] is not None and spans[1] is not None:
         found = 0, min(spans[0][1], spans[1][1])
     elif op == "shift_right_logical" and kind == "uint32" and spans[0] is not None and spans[1] is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from galapax.engines.fused.graph import Node
 from galapax.engines.fused.places import Index, Ref
-from galapax.engines.fused.plan import axes_of, lengths, loop_axes
+from galapax.engines.fused.plan import axes_of, lengths, loop_axes, reduces
 from galapax.engines.fused.rules import REDUCTIONS, SHORT, combine, ctype, neutral
 
 if TYPE_CHECKING:
@@ -28,6 +28,22 @@ def meets(root: Node) -> bool:
     """Whether its parts may be put together in any order, with the same result to the bit."""
     whole = not root.inputs[0].kind.startswith("float") and root.kind != "bool"
     return root.op in ("reduce_max", "reduce_min") or (root.op == "reduce_sum" and whole)
+
+
+def _content(root: Node) -> Node:
+    """What it is about, whatever the shape."""
+    node = root.inputs[0]
+    while node.op in ("reshape", "squeeze", "expand_dims", "broadcast_in_dim") and node.inputs[0].size == node.size:
+        node = node.inputs[0]
+    return node
+
+
+def values_of_places(level: Sequence[Node]) -> dict[int, tuple[Node, Node]]:
+    """The least or greatest of numbers whose place is wanted, too: they are found with it. {number: (value, place)}."""
+    both = {("reduce_min", "argmin"), ("reduce_max", "argmax")}
+    whole = [r for r in level if r.size == 1 and reduces(r)]
+    pairs = ((a, b) for a in whole for b in whole if (a.op, b.op) in both and _content(a) is _content(b))
+    return {a.number: (a, b) for a, b in pairs}
 
 
 def begun(e: Regions, root: Node) -> Totals:
@@ -70,7 +86,7 @@ def _add(e: Regions, root: Node, full: list[Index], axes: list[int], guard: str,
         return
     here = full[axes[0]]
     assert isinstance(here, Ref)
-    test = f"ahead_{_name(root)}({part.text}, {here.text}, {value}, {place})"
+    test = f"later_{_name(root)}({part.text}, {value}, {place})"  # a thread's places rise
     e.line(f"{guard}if ({test}) {{ {value} = {part.text}; {place} = {here.text}; }}")
 
 
@@ -107,6 +123,14 @@ def pass_on(e: Regions, reductions: list[Node], slots: Slots, ways: dict[int, st
             action = "MEET" if ways[root.number] == MET else "PASS"
             e.line(f"{action}({_name(root)}, {_none(root)}, {slot}, {number});")
         e.met = max(e.met, slot + 1) if ways[root.number] == MET else e.met
+
+
+def take_value(e: Regions, value: Node, place: Node, slots: Slots, totals: dict[int, Totals]) -> None:
+    """What lies at the place that a reduction of one block has found."""
+    name = e.name("r")
+    found = f"OWN_VALUE({_name(place)}, {slots[place.number][0]}, {totals[place.number][0][0]})"
+    e.line(f"const {ctype(value.kind)} {name} = {found};")
+    e.know(value, [name])
 
 
 def take(e: Regions, reductions: list[Node], slots: Slots, totals: dict[int, Totals], ways: dict[int, str]) -> None:

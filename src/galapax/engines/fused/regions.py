@@ -37,6 +37,8 @@ from galapax.engines.fused.reductions import (
     meets,
     pass_on,
     take,
+    take_value,
+    values_of_places,
 )
 from galapax.engines.fused.rules import STORED, ctype
 
@@ -120,6 +122,8 @@ class Regions(Emitter):
         if self.team > 1 or self.many > SEVERAL:  # a few threads that wait for each other lose more by branches
             self.rare |= plan.rare
         for level in plan.levels:
+            same = values_of_places(level) if self.team == 1 else {}
+            level = [root for root in level if root.number not in same]
             loops = self._loops([root for root in level if not collective(root)])
             reductions = [r for r in level if reduces(r)]
             slots = {r.number: [self.part() for _ in range(r.size)] for r in reductions}
@@ -136,6 +140,8 @@ class Regions(Emitter):
             if loops:
                 self.barrier(all(local))
             take(self, reductions, slots, totals, ways)
+            for value, place in same.values():
+                take_value(self, value, place, slots, totals)
             for root in level:
                 if collective(root):
                     self._collective(root)

@@ -15,11 +15,13 @@ _REDUCE = r"""
 #define GIVE_BEST(N, x, i, n) i = whole_##N(&x, i)
 #define OWN_TAKE(N, none, n, x) x
 #define OWN_TAKE_BEST(N, n, i) i
+#define OWN_VALUE(N, n, x) x
 #else
 #define GIVE(N, x, n) give_##N(x, ROOM(n))
 #define GIVE_BEST(N, x, i, n) give_##N(x, i, ROOM(n))
 #define OWN_TAKE(N, none, n, x) gather_##N(none, ROOM(n), WARPS)
 #define OWN_TAKE_BEST(N, n, i) gather_##N(ROOM(n), WARPS, 8 * WARPS)
+#define OWN_VALUE(N, n, x) value_##N(ROOM(n), WARPS, 8 * WARPS)
 #if TEAM <= 16
 #define TAKE LATE_TAKE
 #define TAKE_BEST LATE_TAKE_BEST
@@ -134,6 +136,7 @@ FN T gather_##N(T none, const char *at, int count) { \
 #define TAKE_BEST(N, n, i) take_##N(ROOM(n))
 #define OWN_TAKE TAKE
 #define OWN_TAKE_BEST TAKE_BEST
+#define OWN_VALUE(N, n, x) x
 #define PARTS(T, OP, N, HOW) \
 FN T group_##N(T x, int g) { (void)g; return x; } \
 FN void give_##N(T x, char *at) { *(T *)at = x; } \
@@ -144,7 +147,9 @@ FN T take_##N(const char *at) { return *(const T *)at; }
 _BEST = r"""
 #define AHEAD(T, N, SIGN) \
 FN int ahead_##N(T a, int i, T b, int j) { \
-    return a SIGN b || (a != a && b == b) || ((a == b || (a != a && b != b)) && i < j); }
+    return a SIGN b || (a != a && b == b) || ((a == b || (a != a && b != b)) && i < j); } \
+/* of a that comes after b, the best so far at place j, if there was one */ \
+FN int later_##N(T a, T b, int j) { return (a SIGN b) | ((a != a) & (b == b)) | (j == MOST_i32); }
 #ifdef __CUDACC__
 /* zeros of either sign are equal: 0 is added */
 #define FIRST_LEAST(T, N) FN int whole_##N(T *value, int i) { \
@@ -168,7 +173,8 @@ FN void spread_##N(const char *at, char *to) { \
     T x; int i = best_##N(&x, at, WARPS, 8 * WARPS); \
     TO_OTHERS(to, MEMBER, x); \
     TO_OTHERS(to + 8 * TEAM, MEMBER, i); } \
-FN int gather_##N(const char *at, int count, int room) { T x; return best_##N(&x, at, count, room); }
+FN int gather_##N(const char *at, int count, int room) { T x; return best_##N(&x, at, count, room); } \
+FN T value_##N(const char *at, int count, int room) { T x; best_##N(&x, at, count, room); return x; }
 #else
 #define BEST(T, N, SIGN, HOW) AHEAD(T, N, SIGN) \
 FN void give_##N(T x, int i, char *at) { (void)x; *(int *)at = i; } \
