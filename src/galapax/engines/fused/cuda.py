@@ -128,11 +128,13 @@ class Cuda:
             return Form(self.processors)
         wanted = min(CLUSTER, work // EACH, self.processors // runs) if work >= SHARED_WORK else 1
         if self.capability < (9, 0) or wanted < 2:
-            return Form(1, _power(min(32, runs // self.processors)) if runs > MANY * self.processors else 1)
+            each = min(32.0, runs / self.processors)
+            # rather too many at a time than a second time for a few
+            return Form(1, _power(each * math.sqrt(2)) if runs > MANY * self.processors else 1)
         return Form(_power(wanted))
 
 
-def _power(count: int) -> int:
+def _power(count: float) -> int:
     """The largest power of two that is no more, so that not every number has a kernel of its own."""
     return 2 ** int(math.log2(count))
 

@@ -134,9 +134,11 @@ class Emitter:
             if isinstance(place, int):
                 out.append(place // stride % n)
             else:
-                text = place.text if stride == 1 else f"{place.text} / {stride}"
-                text = text if axis == rest[0] else f"{text} % {n}"
-                out.append(place if text == place.text else self.variable("int32", text, place.depth))
+                # without a sign, for which the compiler need not care
+                text = "" if stride == 1 else f" / {stride}u"
+                text = text if axis == rest[0] else f"{text} % {n}u"
+                own = self.variable("int32", f"(int)((u32){place.text}{text})", place.depth) if text else place
+                out.append(own)
             stride *= n
         return tuple(reversed(out))
 

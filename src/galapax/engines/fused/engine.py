@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
@@ -89,6 +90,10 @@ def _work(search: Search) -> int:
     return max(search.algorithm.population * dim, search.algorithm.work(dim))
 
 
+Pace = tuple[int, float]  # generations of a chunk, and its seconds
+_paces: WeakKeyDictionary[Kernel, dict[int, Pace]] = WeakKeyDictionary()  # of kernels that have run, by how many runs
+
+
 class Fused:
     """An Engine of generated kernels. host: built for this machine's processor instead of a GPU."""
 
@@ -102,6 +107,7 @@ class Fused:
         alone = work * (1e-7 if host else 1e-9 if width > 1 else 1e-10)
         self.guess = (1 + steps) * (3e-6 + alone + width * work * (1e-7 if host else 1e-11))
         self._kernels: dict[int, tuple[Kernel, Layout]] = {}  # of each slice
+        self.paces, self.runs = dict[int, Pace](), 0  # of its kernel, and how many runs it makes
 
     def begin(self, parts: list[Slice]) -> None:
         _put(parts)
@@ -123,12 +129,15 @@ class Fused:
         for part, kept in zip(parts, carries, strict=True):
             part.carry = with_arrays(part.carry, kept)
 
-    def pace(self, parts: list[Slice]) -> tuple[int, float]:
-        return 0, 0.0
+    def pace(self, parts: list[Slice]) -> Pace:
+        made, _ = self._kernels[id(parts[0])]
+        self.paces, self.runs = _paces.setdefault(made, {}), sum(len(part.cells) for part in parts)
+        return self.paces.get(self.runs, (0, 0.0))
 
     def plan(self, length: int, seconds: float) -> int:
         if length == 0:
             return max(1, min(self.most, FIRST, int(CHUNK_SECONDS / 4 / self.guess)))
+        self.paces[self.runs] = length, seconds
         return max(1, min(self.most, int(length * min(8.0, CHUNK_SECONDS / max(seconds, 1e-9)))))
 
     def advance(self, parts: list[Slice], first: int, count: int) -> list[list[Any]]:

@@ -7,6 +7,8 @@ an element that stays as it was need not be written at all.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 from galapax.engines.fused.graph import Node, reach
 from galapax.engines.fused.plan import Plan, axes_of, collective, inputs, lengths, loop_shape, reduces, through
 
@@ -16,25 +18,25 @@ def last_reader(plan: Plan, outputs: list[Node], old: Node, new: Node) -> int | 
     roots = {root.number: level for level, every in enumerate(plan.levels) for root in every}
     if new.number not in roots or collective(new) or reduces(new) or new.op == "fresh":
         return None
-    written = roots[new.number]
-    if old in reach([n for n in outputs if n.number not in roots], lambda n: _until(n, roots)):
+    written, stops = roots[new.number], roots.keys() - plan.aside
+    if old in reach([n for n in outputs if n.number not in roots], lambda n: _until(n, stops)):
         return None  # read when all is done
     last = -1
     for root in (root for every in plan.levels for root in every):
-        if old not in reach(list(inputs(root)), lambda n: _until(n, roots)):
+        if old not in reach(list(inputs(root)), lambda n: _until(n, stops)):
             continue
         level = roots[root.number]
-        if level > written or (level == written and not _same_element(root, old, new, roots)):
+        if level > written or (level == written and not _same_element(root, old, new, stops)):
             return None
         last = max(last, level if level < written else -1)
     return last
 
 
-def _until(node: Node, roots: dict[int, int]) -> tuple[Node, ...]:
-    return () if node.number in roots else inputs(node)
+def _until(node: Node, stops: AbstractSet[int]) -> tuple[Node, ...]:
+    return () if node.number in stops else inputs(node)
 
 
-def _same_element(root: Node, old: Node, new: Node, roots: dict[int, int]) -> bool:
+def _same_element(root: Node, old: Node, new: Node, stops: AbstractSet[int]) -> bool:
     """Whether a root reads of an array only the element whose place in the loop is its own."""
     if collective(root) or loop_shape(root) != loop_shape(new):
         return False
@@ -43,7 +45,7 @@ def _same_element(root: Node, old: Node, new: Node, roots: dict[int, int]) -> bo
     seen = set()
     while stack:
         node, along = stack.pop()
-        if (node.number, along) in seen or (node.number in roots and node is not old):
+        if (node.number, along) in seen or (node.number in stops and node is not old):
             continue
         seen.add((node.number, along))
         if node is old:

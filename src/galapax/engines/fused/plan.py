@@ -9,6 +9,8 @@ barrier between them; each level ends with one.
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -121,12 +123,14 @@ def inputs(node: Node) -> tuple[Node, ...]:
 @dataclass
 class Plan:
     """stored: numbers of nodes that are written down. levels: the roots of each, in order. rare: nodes that are worth
-    computing only where they are chosen.
+    computing only where they are chosen. aside: those that are written down for later only, as whoever reads them now
+    rather computes them again than waits.
     """
 
     stored: set[int] = field(default_factory=set)
     levels: list[list[Node]] = field(default_factory=list)
     rare: set[int] = field(default_factory=set)
+    aside: set[int] = field(default_factory=set)
 
 
 def is_root(node: Node, stored: set[int]) -> bool:
@@ -152,9 +156,16 @@ def planned(region: Region, outputs: list[Node], wanted: set[int], done: set[int
         if node.number in stored and node.number not in wanted:
             fewer = stored - {node.number}
             trial = _levels(order, fewer, done)
-            if _barriers(trial) < _barriers(levels) and _again(node, order, fewer) <= WAIT[team > 1] * team:
+            if _barriers(trial) < _barriers(levels) and _again(node, order, fewer, trial) <= WAIT[team > 1] * team:
                 stored, levels = fewer, trial
-    return Plan(stored, levels, _rare(order, stored))
+    aside: set[int] = set()
+    for node in order:
+        if node.number in wanted and node.op == "select_n":
+            trial = _levels(order, stored, done, aside | {node.number})
+            again = _again(node, order, stored - {node.number}, trial)
+            if _barriers(trial) < _barriers(levels) and again <= WAIT[team > 1] * team:
+                aside, levels = aside | {node.number}, trial
+    return Plan(stored, levels, _rare(order, stored), aside)
 
 
 def _as_chosen(order: list[Node], stored: set[int], wanted: set[int], done: set[int]) -> set[int]:
@@ -233,9 +244,12 @@ def _below(node: Node) -> list[Node]:
     return reach([node], lambda n: n.inputs if n.op in ELEMENTWISE or n.op in SHAPING or n.op == "slice" else ())[::-1]
 
 
-def _levels(order: list[Node], stored: set[int], done: set[int]) -> list[list[Node]]:
+def _levels(
+    order: list[Node], stored: set[int], done: set[int], aside: AbstractSet[int] = frozenset()
+) -> list[list[Node]]:
+    """aside: see `Plan`."""
     roots = [n for n in order if is_root(n, stored)]
-    own = {n.number for n in roots}
+    own = {n.number for n in roots} - aside
     level: dict[int, int] = {}
     for root in roots:
         level[root.number] = _level(root, own, level, done)
@@ -251,21 +265,29 @@ def _barriers(levels: list[list[Node]]) -> int:
     return sum(each) + sum(any(not collective(n) for n in level) for level in levels)
 
 
-def _again(node: Node, order: list[Node], stored: set[int]) -> float:
-    """About how many operations it takes to compute a node wherever it is read."""
+def _again(node: Node, order: list[Node], stored: set[int], levels: list[list[Node]]) -> float:
+    """About how many operations it takes to compute a node wherever it is read: once in each loop."""
     users = _users(order)
-    reads: dict[int, float] = {}
+    level = {root.number: number for number, roots in enumerate(levels) for root in roots}
+    reads: dict[int, dict[Hashable, float]] = {}  # of each node, how many of its elements each loop reads
 
-    def read(node: Node) -> float:
+    def read(node: Node) -> dict[Hashable, float]:
         if node.number not in reads:
-            own = users.get(node.number, ())
-            reads[node.number] = sum(
-                reduced_length(u) * (u.size if is_root(u, stored) else read(u)) for u in own
-            )  # fmt: skip
+            found: dict[Hashable, float] = {}
+            for user in users.get(node.number, ()):
+                root = is_root(user, stored)
+                own = {(level[user.number], loop_shape(user)): float(user.size)} if root else read(user)
+                others = user.op == "gather" and user.inputs[0] is node  # elements of its own, not those of other users
+                for loop, count in own.items():
+                    more, before = reduced_length(user) * count, found.get(loop, 0.0)
+                    found[loop] = before + more if others else max(before, more)
+            reads[node.number] = found
         return reads[node.number]
 
     cost = _costs(order, stored)[node.number]
-    return math.inf if cost >= ENOUGH or any(u.op in CONTROL for u in users.get(node.number, ())) else read(node) * cost
+    if cost >= ENOUGH or any(u.op in CONTROL for u in users.get(node.number, ())):
+        return math.inf
+    return sum(read(node).values()) * cost
 
 
 def _level(root: Node, roots: set[int], level: dict[int, int], done: set[int]) -> int:

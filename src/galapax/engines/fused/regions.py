@@ -71,6 +71,7 @@ class Regions(Emitter):
         self.unmet: list[int] = []  # those of them to be cleared before the next barrier
         self.late: set[int] = set()  # what only a generation's row of history needs
         self.stays: dict[str, Node] = {}  # arrays that are changed where they are, and what they were
+        self.aside: dict[int, tuple[Node, str] | None] = {}  # what is written but not to be read yet, and where
         self._done: set[int] = set()
         self._written: set[tuple[int, str]] = set()
 
@@ -119,6 +120,7 @@ class Regions(Emitter):
         plan = planned(region, outputs, set(targets) - self._done, self._done, self.team)
         turns = {new.number: (old, place, last_reader(plan, outputs, old, new)) for old, place, new in turning}
         waited: list[int] = []  # barriers before the end of each level
+        self.aside.update(dict.fromkeys(plan.aside))
         if self.team > 1 or self.many > SEVERAL:  # a few threads that wait for each other lose more by branches
             self.rare |= plan.rare
         for level in plan.levels:
@@ -145,6 +147,10 @@ class Regions(Emitter):
             for root in level:
                 if collective(root):
                     self._collective(root)
+        for number in plan.aside:
+            written = self.aside.pop(number)
+            assert written is not None
+            self.know(*written)
         for node in outputs:  # those that are there already under another name
             for name in targets.get(node.number, ()):
                 if (node.number, name) not in self._written:
@@ -254,7 +260,7 @@ class Regions(Emitter):
         q = self.name("q")
         with self.scope(f"{loop}({q}, {size} * GROUP({group}))"):
             depth = len(self.scopes) - 1
-            self.line(f"const int {i} = {q} / GROUP({group}), lane = {q} % GROUP({group});")
+            self.line(f"const int {i} = (int)((u32){q} / GROUP({group})), lane = (int)((u32){q} % GROUP({group}));")
             self.group = (group, depth)
             yield self.spread(Ref(i, depth), shape)
             self.group = None
@@ -321,7 +327,10 @@ class Regions(Emitter):
                 self.store(name, root, here, value, first or self._changes(name, root, here))
         for root, names in written.values():
             self._written.update((root.number, name) for name in names)
-            self.know(root, names[0])
+            if root.number in self.aside:
+                self.aside[root.number] = root, names[0]
+            else:
+                self.know(root, names[0])
 
     def _collective(self, node: Node) -> None:
         """What takes barriers of its own."""

@@ -61,6 +61,8 @@ class _Rows:
         word = "u32" if self.bits else kind
         for total, held in zip(self.sums, self.held, strict=True):
             e.line(f"{kind} {total} = {self.none}; {word} {held}[HELD({self.about})];")
+        with e.scope(f"if (HOLDS({self.about}))"):  # all are read before the first is looked at, not one after another
+            self._over(self._fetch)
         self._over(self._count)
         for total, slot in zip(self.sums, slots, strict=True):
             e.line(f"PIECE_GIVE{'_BITS' if self.bits else ''}({self.what}, {total}, {slot});")
@@ -79,30 +81,42 @@ class _Rows:
         with e.scope(f"OVER_PIECE({turn}, {k}, {self.about})"):
             each(k, turn)
 
-    def _values(self, k: str) -> tuple[list[tuple[Index, ...]], list[str]]:
-        """The elements at a place of each row: where, and what."""
+    def _values(self, k: str) -> list[str]:
+        """The elements at a place of each row."""
         e, inside = self.e, f"({k} < {self.n} ? {k} : {self.n - 1})"
         place = e.variable("int32", f"{self.n - 1} - {inside}" if self.node.params["reverse"] else inside, 10**9)
         index = [(*r[: self.axis], place, *r[self.axis :]) for r in self.rows]
-        texts = [f"({k} < {self.n} ? {e.at(self.given, i).text} : {self.none})" for i in index]
-        return index, [f"ballot({t})" for t in texts] if self.bits else texts
+        return [f"({k} < {self.n} ? {e.at(self.given, i).text} : {self.none})" for i in index]
+
+    def _fetch(self, k: str, turn: str) -> None:
+        for held, text in zip(self.held, self._values(k), strict=True):
+            self.e.line(f"{held}[{turn}] = {text};")
 
     def _count(self, k: str, turn: str) -> None:
-        for total, held, text in zip(self.sums, self.held, self._values(k)[1], strict=True):
-            own = self.e.name()
-            self.e.line(f"const {'u32' if self.bits else ctype(self.node.kind)} {own} = {text};")
-            part = f"(int)popcount_u32({own})" if self.bits else own
+        for total, held, own in zip(self.sums, self.held, self._held(k, turn), strict=True):
+            part = own
+            if self.bits:
+                self.e.line(f"{own} = voted({own});")
+                self.e.line(f"if (HOLDS({self.about})) {held}[{turn}] = {own};")
+                part = f"(int)popcount_u32({own})"
             self.e.line(f"{total} = {combine(self.operation, self.node.kind, total, part)};")
-            self.e.line(f"if (HOLDS({self.about})) {held}[{turn}] = {own};")
 
-    def _again(self, k: str, turn: str) -> None:
+    def _held(self, k: str, turn: str) -> list[str]:
+        """Variables with what is held at a turn, or where there is too much to hold it, with what is read again."""
         e, names = self.e, [self.e.name() for _ in self.rows]
         word = "u32" if self.bits else ctype(self.node.kind)
         for name, held in zip(names, self.held, strict=True):
             e.line(f"{word} {name} = {held}[HOLDS({self.about}) ? {turn} : 0];")
         with e.scope(f"if (!HOLDS({self.about}))"):
-            for name, text in zip(names, self._values(k)[1], strict=True):
+            for name, text in zip(names, self._values(k), strict=True):
                 e.line(f"{name} = {text};")
+        return names
+
+    def _again(self, k: str, turn: str) -> None:
+        e, names = self.e, self._held(k, turn)
+        if self.bits:
+            for name in names:
+                e.line(f"if (!HOLDS({self.about})) {name} = voted({name});")
         place = Ref(f"({self.n - 1} - {k})" if self.node.params["reverse"] else k, len(e.scopes) - 1)
         run = "run_bits" if self.bits else f"run_{self.what}"
         for row, name, before in zip(self.rows, names, self.befores, strict=True):

@@ -205,7 +205,7 @@ FN T before_##N(T none, const char *at, const char *team_at, int alone) { \
     if (TEAM > 1 && !alone && MEMBER) before = gather_##N(none, team_at, MEMBER); \
     T ahead = LANE < WARP ? ((const T *)at)[LANE] : none; \
     return WARPS > 1 ? OP(before, whole_##N(ahead)) : before; }
-FN u32 ballot(int x) { return __ballot_sync(0xffffffffu, x); }
+FN u32 voted(u32 x) { return __ballot_sync(0xffffffffu, (int)x); }
 FN int run_bits(int *before, u32 all) {
     int here = *before + __popc(all & (0xffffffffu >> (31 - LANE)));
     *before += __popc(all);
@@ -218,7 +218,7 @@ FN int run_bits(int *before, u32 all) {
 #define PIECE_GIVE_BITS(N, x, n)
 #define PIECE_BEFORE(N, none, n, alone) none
 #define SCAN(T, OP, N) FN T run_##N(T *before, T x) { *before = OP(*before, x); return *before; }
-FN u32 ballot(int x) { return (u32)x; }
+FN u32 voted(u32 x) { return x; }
 FN int run_bits(int *before, u32 all) { *before += (int)all; return *before; }
 #endif
 """
