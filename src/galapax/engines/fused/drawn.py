@@ -33,7 +33,6 @@ FN float over_quick(float a, float b) { return __fdividef(a, b); }
 FN u32 high_product(u32 a, u32 b) { return __umulhi(a, b); }
 static __device__ __noinline__ float sin_far(float x) { return sinf(x); }
 static __device__ __noinline__ float cos_far(float x) { return cosf(x); }
-static __device__ __noinline__ float expm1_far(float x) { return expm1f(x); }
 #else
 FN float log2_quick(float x) { return log2f(x); }
 FN float sqrt_quick(float x) { return sqrtf(x); }
@@ -41,7 +40,6 @@ FN float over_quick(float a, float b) { return a / b; }
 FN u32 high_product(u32 a, u32 b) { return (u32)((u64)a * b >> 32); }
 #define sin_far sinf
 #define cos_far cosf
-#define expm1_far expm1f
 #endif
 FN u32 drawn_word(u32 x, u32 second) {
     x = (x ^ (x >> 16)) * 0x21F0AAADu + second;
@@ -79,11 +77,12 @@ FN float cos_f32(float x) {
     float n = fmaf(x, 0.318309886f, -0.5f) + 12582912.0f, k = n - 12582912.0f + 0.5f;
     return -turned(fmaf(k, 8.74227766e-08f, fmaf(k, -3.14159274f, x)), n); }
 """
-# exp(r) = 1 + r + r^2 * (...) for r in [-ln(2)/2, ln(2)/2], fitted likewise, relative error 2e-8; ln(2) in two parts
+# exp(r) = 1 + r + r^2 * (...) for r in [-ln(2)/2, ln(2)/2], fitted likewise, relative error 2e-8; ln(2) in two parts.
+# Below -87 it is -1, and just below infinity, from 88.4 on, it has five digits.
 _EXPM1 = r"""
 FN float expm1_f32(float x) {
-    if (!(fabsf(x) < 87)) return expm1_far(x);
-    float n = fmaf(x, 1.44269504f, 12582912.0f), k = n - 12582912.0f;
+    x = max_f32(x, -87.0f);
+    float n = fminf(fmaf(x, 1.44269504f, 12582912.0f), 12582912.0f + 127), k = n - 12582912.0f;
     float r = fmaf(k, -1.42860677e-06f, fmaf(k, -0.693145752f, x));
     float power = from_bits_f32((bits_f32(n) << 23) + 0x3f800000u);
     return fmaf(fmaf(r * r, POWERS, r), power, power - 1); }

@@ -17,11 +17,12 @@ import numpy as np
 from galapax.engines.fused.ahead import Ahead
 from galapax.engines.fused.control import Carried, Inside
 from galapax.engines.fused.graph import Graph, Node, reach
+from galapax.engines.fused.memory import placed, size_of
 from galapax.engines.fused.plan import SMALL, domain
 from galapax.engines.fused.plan import inputs as inputs_of
 from galapax.engines.fused.prelude import PRELUDE
 from galapax.engines.fused.regions import CLUSTER, THREADS, Regions
-from galapax.engines.fused.rules import BYTES, STORED
+from galapax.engines.fused.rules import STORED
 from galapax.numerics.equations import ClosedJaxpr
 
 SHARED = 200 * 1024  # bytes of memory that a block on a GPU shares, at most; the rest of its arrays lie in scratch
@@ -256,15 +257,17 @@ def _text(writer: Regions, graph: Graph, inputs: int, outputs: int) -> Text:
         place, scratch = f"scratch + {cleared}", cleared + others if writer.team > 1 else 0
     lines.append(f"char *parts = shared, *ahead = shared + {parts}, *team_parts = {place};")
     lines.append("(void)parts; (void)ahead; (void)team_parts;")
-    for buffer in sorted(writer.buffers, key=lambda b: b.size * BYTES[b.kind]):
-        size = -(-max(1, buffer.size) * BYTES[buffer.kind] // 16) * 16
+    local = [b for b in writer.buffers if b.local]
+    together = writer.team == 1  # in a team not every block's threads meet at every barrier
+    offsets = placed(code if together else (), local, shared, SHARED // blocks)
+    shared = max((offsets[b.name] + size_of(b) for b in local if b.name in offsets), default=shared)
+    for buffer in sorted(writer.buffers, key=size_of):
         kind = STORED[buffer.kind]
-        if buffer.local and shared + size <= SHARED // blocks:
-            lines.append(f"{kind} *{buffer.name} = ({kind} *)(shared + {shared});")
-            shared += size
+        if buffer.name in offsets:
+            place = f"shared + {offsets[buffer.name]}"
         else:  # where it was to be each block's own, all blocks write the same there
-            lines.append(f"{kind} *{buffer.name} = ({kind} *)(scratch + {scratch});")
-            scratch += size
+            place, scratch = f"scratch + {scratch}", scratch + size_of(buffer)
+        lines.append(f"{kind} *{buffer.name} = ({kind} *)({place});")
     own = "\n".join("  " + line for line in (*lines, *code))
     count = inputs + len(graph.arrays) + outputs
     scratch = -(-scratch // 256) * 256
