@@ -73,6 +73,8 @@ def moving(x, i):
 
 
 def crossing(x, i):
+    values = jnp.where(x[:, 0] < 1, x[:, 0], jnp.inf)
+    joined = jnp.concatenate([jnp.sort(x[:, 1]), jnp.cumsum(x[:, 0])])  # both in memory, and others are read of them
     return [
         jnp.sum(x), jnp.sum(x, axis=0), jnp.sum(x, axis=1), jnp.prod(x, axis=1), jnp.max(x, axis=0), jnp.min(x), jnp.mean(x),
         jnp.any(x > 2, axis=0), jnp.all(x < 9), jnp.argmin(x[:, 0]), jnp.argmax(x, axis=0), jnp.argmin(x, axis=1),
@@ -82,7 +84,8 @@ def crossing(x, i):
         jnp.sum(jnp.tile(x[:, 0], 12)[None, :] >= jnp.arange(-2.0, 2.0, 0.4)[:, None], axis=1), jnp.max(jnp.tile(x, (9, 1)), axis=0),
         jnp.zeros(5).at[jnp.abs(i) % 5].add(1.0), jnp.median(x[:, 0]), x - jnp.mean(x, axis=0), jnp.max(jnp.abs(x)),
         jnp.linalg.cholesky(x.T @ x), jax.vmap(lambda r: jnp.linalg.cholesky(jnp.eye(3) + jnp.outer(r, r)))(x[:4]),
-        jnp.isnan(jnp.linalg.cholesky(x[:3])), jnp.diagonal(x[:3]), jnp.trace(x),
+        jnp.isnan(jnp.linalg.cholesky(x[:3])), jnp.diagonal(x[:3]), jnp.trace(x), jnp.sum(values), joined[(i * 7) % 80],
+        jnp.min(values), jnp.argmin(values), jnp.argmax(-values), jnp.max(-values), jnp.min(jnp.where(i > 9, jnp.nan, values)),
     ]  # fmt: skip
 
 
@@ -363,6 +366,22 @@ def text_of_fep(monkeypatch, *form):
 
 
 @needs_cc
+def test_a_large_population_of_de_waits_twice_in_a_generation(monkeypatch):
+    """Whoever reads a parent finds out himself whether its child has taken its place."""
+    rastrigin = gx.problems.get("rastrigin", dim=32)
+    texts, kernel_of = [], engine.kernel_of
+    monkeypatch.setattr(engine, "kernel_of", lambda *about: texts.append(about[1]) or kernel_of(*about))
+    monkeypatch.setattr(engine, "Form", lambda: program.Form(16))
+    native = run("native", "de", rastrigin, dtype="float32", generations=4, population=1000)
+    body = texts[-1].body
+    loop = body[body.index("for (; g < count") : body.index("for (; g < rows")]
+    assert re.findall(r"^ *(BARRIER)$", loop, re.M) == ["BARRIER"] * 2
+    xla = run("xla", "de", rastrigin, dtype="float32", generations=4, population=1000)
+    np.testing.assert_allclose(native.history.mean, xla.history.mean, rtol=1e-5)
+    np.testing.assert_allclose(native.population, xla.population, rtol=1e-4, atol=1e-4)
+
+
+@needs_cc
 def test_numbers_at_which_blocks_meet_are_cleared_in_each_generation(monkeypatch):
     """On the host no blocks meet, so it is the text that tells."""
     body = text_of_fep(monkeypatch, 132).body
@@ -417,6 +436,16 @@ def test_a_function_of_the_user_is_not_taken_for_one_of_the_library_s():
 
 
 @needs_cc
+def test_exponentials_less_one_are_right_to_the_last_digits():
+    x = np.concatenate([np.linspace(-90, 88.3, 4001), np.linspace(-1, 1, 2001), 10.0 ** np.arange(-30, 1)])
+    (got,), _ = both(jnp.expm1, x.astype(np.float32))
+    want = np.expm1(x.astype(np.float32).astype(np.float64))
+    assert np.max(np.abs(got - want) / np.spacing(np.abs(want).astype(np.float32))) < 2
+    odd = np.array([np.nan, np.inf, -np.inf, -1e30, 88.6, 88.8], np.float32)
+    (got,), _ = both(jnp.expm1, odd)
+    np.testing.assert_allclose(got, [np.nan, np.inf, -1, -1, np.expm1(np.float64(odd[4])), np.inf], rtol=1e-5)
+
+
 def test_what_is_drawn_is_one_operation():
     def drawn(key):
         numbers = [random.normal(key, (40,), "float32"), random.cauchy(key, (40,), "float32")]
@@ -426,6 +455,9 @@ def test_what_is_drawn_is_one_operation():
     with devices.written_for("gpu"):
         text = program.of_function(jax.make_jaxpr(drawn)(key))
         agree(drawn, key)
+    with devices.written_for("gpu"):  # of several runs at once, too, whose limit is one for all
+        several = program.of_function(jax.make_jaxpr(jax.vmap(drawn))(random.run_keys(5, 0, 2)))
+    assert several.body.count("= high_product(") == 4 and "& 65535u" not in several.body
     for name in ("drawn_word(", "normal_number(", "cauchy_number(", "high_product(", "mixed("):
         assert f" = {name}" in text.body
 

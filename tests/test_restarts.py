@@ -12,6 +12,8 @@ from galapax.core.errors import InputError
 from galapax.core.restarts import BIPOP, FOUND, IPOP, Leg, Past, Plain, found
 from galapax.core.stop import Stop
 from galapax.engines import programs
+from galapax.engines.fused import host
+from galapax.numerics import devices
 from galapax.running import searches
 
 BOX = [(-5.0, 5.0)] * 3
@@ -190,15 +192,23 @@ def test_once_searches_disagree_evolution_and_the_next_size_are_expected():
     assert Plain().expected(own, [here, there], large, 44_000.0) == []
 
 
-@pytest.mark.parametrize(("library", "generations"), [(jnp, "_chunk"), (np, "_tell")], ids=["traced", "blackbox"])
-def test_programs_that_are_made_ahead_are_those_that_searches_need(library, generations, monkeypatch):
+@pytest.mark.parametrize(
+    ("library", "generations", "engine"),
+    [
+        pytest.param(jnp, "_chunk", "auto", id="traced"),
+        pytest.param(jnp, "_chunk", "native", id="kernels", marks=pytest.mark.slow),
+        pytest.param(np, "_tell", "auto", id="blackbox"),
+    ],
+)
+def test_programs_that_are_made_ahead_are_those_that_searches_need(library, generations, engine, monkeypatch):
     """Made from shapes alone: nobody compiles them again."""
-    made, expected = [], []
+    made, expected, every = [], [], []
     compiled = programs._compiled
 
     def noted(function, fixed, arguments, *rest):
         kind = getattr(arguments[0], "algorithm", None)
         made.append((function.__name__, type(kind).__name__, getattr(kind, "population", 0)))
+        every.append((*made[-1], fixed))
         return compiled(function, fixed, arguments, *rest)
 
     def at_once(steps):
@@ -213,9 +223,11 @@ def test_programs_that_are_made_ahead_are_those_that_searches_need(library, gene
     monkeypatch.setattr(programs.PROGRAMS, "ahead", at_once)
     monkeypatch.setattr(searches, "COLD", -1.0)
     most = 30_000 if library is jnp else 12_000
-    wavy = gx.minimize(waves, BOX, max_evaluations=most, polish="auto", blackbox=library is np)
+    if engine == "native" and (host.compiler() is None or not devices.on_cpu()):
+        pytest.skip("needs a C compiler and JAX on a CPU")
+    wavy = gx.minimize(waves, BOX, max_evaluations=most, polish="auto", blackbox=library is np, engine=engine)
     assert wavy.stop is Stop.BUDGET
     assert {(generations, "LSHADE", 18), ("finish", "LSHADE", 18)} < set(expected)
     assert {kind for name, kind, _ in expected if name == generations} == {"LSHADE", "CMAES"}
     assert (("refine", "NoneType", 0) in expected) == (library is jnp)
-    assert len(set(made)) == len(made), "a program was made twice"
+    assert len(set(every)) == len(every), "a program was made twice"
