@@ -15,7 +15,7 @@ from scipy import stats
 
 import galapax as gx
 from galapax.core.evaluation import Evaluation, Population, Shape
-from galapax.numerics import random
+from galapax.numerics import devices, random
 from galapax.operators.crossover import three_parents
 from galapax.view import saving
 
@@ -434,7 +434,8 @@ def compiled(own, **settings):
 def test_compiled_runs_start_there_too():
     result, (recorded, points) = compiled(True), with_own("ga")
     np.testing.assert_array_equal(result.snapshots[1].x, points[0])  # in a GA all of the first generation survive it
-    np.testing.assert_allclose(result.runs.fun, recorded.runs.fun, rtol=1e-12)
+    close = 1e-12 if devices.on_cpu() else 1e-5  # a kernel draws normal numbers with seven digits
+    np.testing.assert_allclose(result.runs.fun, recorded.runs.fun, rtol=close)
     shared = compiled(False).snapshots[1].x
     np.testing.assert_array_equal(shared[:, :K], np.stack([POINTS[0]] * 2))
     np.testing.assert_array_equal(shared[:, K:], points[0, :, K:])
