@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 import galapax as gx
+from galapax import algorithms
 from galapax.__main__ import main
 from galapax.cli import app as cli
 from galapax.cli import show
@@ -517,7 +518,7 @@ def test_odd_values_show_no_traceback(option, monkeypatch):
 def prepared(problem, *, algorithm, population, archive, progress, live, checkpoint, resume, **options):
     """As `minimize`, but for the run itself."""
     observers(None, progress, live, checkpoint, resume)
-    solver = algorithm or gx.DE()
+    solver = gx.DE() if algorithm is None else algorithms.resolve(algorithm)
     prepare(problem, (solver if population is None else dataclasses.replace(solver, population=population),), **options)
     return tiny(x=np.zeros(2), fun=0.0)
 

@@ -16,7 +16,8 @@ import pytest
 from compilations import ON_CPU, compilations
 
 import galapax as gx
-from galapax.core.evaluation import Evaluation
+from galapax.core.algorithm import Budget
+from galapax.core.evaluation import Evaluation, Shape
 from galapax.engines import xla
 from galapax.numerics import devices, random
 
@@ -121,6 +122,10 @@ def test_another_seed_or_run_number_gives_another_run(name):
             assert not np.any(one.population == other.population)
 
 
+def bound_solver(name):
+    return solver(name).bind(len(LOWER), Shape(), Budget(None, None))
+
+
 def first_state(algorithm, key):
     return algorithm.init(random.fold(key, 0), gx.Bounds(LOWER, UPPER))
 
@@ -136,12 +141,13 @@ by_hand = jax.jit(first_state), jax.jit(next_state)
 @EXAMPLES
 def test_init_and_step_survive_vmap_over_keys_and_numeric_settings(name):
     init, step = by_hand
-    three = jax.tree.map(lambda value: np.full(3, value), solver(name))
+    own = bound_solver(name)
+    three = jax.tree.map(lambda value: np.stack([value] * 3), own)
     keys = random.run_keys(seed=0, first=0, count=3)
     with jax.enable_x64(True):
         together = jax.jit(jax.vmap(lambda algorithm, key: next_state(algorithm, key, 1, first_state(algorithm, key))))
         batched = together(three, keys)
-        alone = [step(solver(name), key, 1, init(solver(name), key)) for key in keys]
+        alone = [step(own, key, 1, init(own, key)) for key in keys]
         for part in ("candidates", "parents"):
             stacked = jax.tree.map(lambda *rows: np.stack(rows), *(getattr(state, part) for state in alone))
             jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=ROUNDING), getattr(batched, part), stacked)
@@ -309,7 +315,7 @@ def test_other_values_of_numeric_hyper_parameters_compile_nothing(name):
 
 @EVERY_ALGORITHM
 def test_another_box_compiles_nothing_and_is_another_search(name):
-    solve(name)
+    solve(name, bounds=[(1.0, 3.5), (-3.5, -2.0), (7.0, 8.5)])  # a box that is new, too, so that its function is tried
     with compilations() as compiled:
         res = solve(name, bounds=[(1.0, 3.0), (-3.0, -2.0), (7.5, 8.5)])
     assert compiled == []

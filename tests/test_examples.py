@@ -34,12 +34,11 @@ SAYS = {
 
 
 FEWER = ("runs=1000", "runs=40")
-FIRST = ("README.md", "guide.md", "long-runs.md")  # the others take up to half a minute each
 
 
 def both_ways(files: list[Path]) -> list:
-    """Each file as it stands, which is a slow test, and the shorter ones smaller."""
-    smaller = [file for file in files if file.suffix == ".py" or file.name in FIRST]
+    """Each file as it stands, which is a slow test, and the examples and README smaller."""
+    smaller = [file for file in files if file.suffix == ".py" or file.name == "README.md"]
     return [pytest.param(file, True, id=file.name) for file in smaller] + [
         pytest.param(file, False, id=f"{file.name} as it stands", marks=pytest.mark.slow) for file in files
     ]
