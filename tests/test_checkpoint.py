@@ -236,7 +236,7 @@ def test_a_process_killed_again_and_again_comes_to_the_same_end(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_thirty_processes_are_killed(tmp_path, name):
-    assert compare_killed(name, tmp_path, 6, 7) > 2
+    assert compare_killed(name, tmp_path, 6, 7) >= 2
 
 
 @pytest.mark.slow
