@@ -377,6 +377,32 @@ def test_other_threads_make_programs_step_by_step_while_they_are_of_use(monkeypa
     assert not own._helpers and len(made) == 3
 
 
+def test_a_call_whose_programs_are_there_starts_no_other_thread(monkeypatch):
+    monkeypatch.setattr(programs, "AHEAD", True)
+    monkeypatch.setattr(devices, "cores", lambda: 2)
+    own, made = Programs(), []
+
+    def steps():
+        made.append(threading.current_thread().name)
+        yield
+
+    def double(x):
+        return 2 * x
+
+    for expected in ([], ["galapax ahead"], ["galapax ahead"]):
+        with own.helped():
+            own.ahead(steps, with_another=True)
+            assert made == expected[:1]
+            own.call(double, (), 1.0)
+            for helper in list(own._helpers):
+                helper.join()
+        assert made == ["galapax ahead"]  # when `double` was compiled, in the first round
+    with own.helped():
+        own.ahead(steps, with_another=True)
+    own.call(lambda x: x + 3, (), 1.0)  # what was to be made ahead is of no use any more
+    assert len(made) == 1 and not own._helpers
+
+
 def test_a_thread_that_does_not_wait_leaves_programs_to_others(monkeypatch):
     begun, may = threading.Event(), threading.Event()
 

@@ -67,6 +67,7 @@ class Programs:
         self._coming: dict[Hashable, Future[Program]] = {}
         self._size = self._compiled = 0
         self._later: deque[Callable[[], None]] = deque()
+        self._with_another: list[Callable[[], None]] = []  # of them, those that begin once another program is made
         self._helpers: set[threading.Thread] = set()
 
     @property
@@ -125,6 +126,10 @@ class Programs:
             if program is None and not first and clock is not None and not clock.waits:
                 raise Taken
             coming = self._coming.setdefault(key, Future()) if program is None else None
+            if coming is not None and self._with_another:
+                self._later.extend(self._with_another)
+                self._with_another.clear()
+                self._call_for_help()
         if coming is not None:
             start = time.perf_counter()
             if first:
@@ -137,10 +142,13 @@ class Programs:
             raise OutOfMemory(program.needs, free)
         return program
 
-    def ahead(self, steps: Callable[[], Iterator[object]]) -> None:
+    def ahead(self, steps: Callable[[], Iterator[object]], with_another: bool = False) -> None:
         """Have another thread make programs, while this one does something else: one at each of these steps, until
         `helped` is over. What fails there is tried again, and told, by whoever needs it. A process waits for the
         thread before it ends, as XLA cannot be left in the midst.
+
+        with_another: only once this thread makes a program, too. A call all of whose programs are there has no use for
+        a helper, and starting one takes as long as a tenth of such a call.
         """
         if not AHEAD or devices.cores() < 2:
             return
@@ -154,11 +162,16 @@ class Programs:
                         break
 
         with self._lock:
-            self._later.append(work)
-            if len(self._helpers) < min(HELPERS, devices.cores() - 1):
-                helper = threading.Thread(target=self._help, name="galapax ahead", daemon=False)
-                self._helpers.add(helper)
-                helper.start()
+            (self._with_another if with_another else self._later).append(work)
+            if not with_another:
+                self._call_for_help()
+
+    def _call_for_help(self) -> None:
+        """Have a helper at what is to be made ahead. The lock is held."""
+        if self._later and len(self._helpers) < min(HELPERS, devices.cores() - 1):
+            helper = threading.Thread(target=self._help, name="galapax ahead", daemon=False)
+            self._helpers.add(helper)
+            helper.start()
 
     @contextlib.contextmanager
     def helped(self) -> Iterator[None]:
@@ -167,7 +180,7 @@ class Programs:
             yield
         finally:
             with self._lock:
-                self._later = deque()
+                self._later, self._with_another = deque(), []
 
     def _help(self) -> None:
         while True:

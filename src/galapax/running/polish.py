@@ -92,7 +92,7 @@ def compile_ahead(task: Task) -> None:
     way of compiling what is needed first.
     """
     if task.rules.generations != NEVER and task.rules.target == -math.inf and not task.problem.constrained:
-        PROGRAMS.ahead(lambda: ahead(task))
+        PROGRAMS.ahead(lambda: ahead(task), with_another=True)
 
 
 def ahead(task: Task) -> Iterator[None]:
