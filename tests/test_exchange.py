@@ -59,7 +59,7 @@ def test_a_best_approximation_is_that_of_remez(solved):
     result, least = solved["cubic"], remez() ** 2
     assert least == pytest.approx(2.968e-7, rel=1e-3)
     assert result.worst_case == pytest.approx(least, rel=1e-6) and result.success
-    assert np.median(result.worst_cases) == pytest.approx(least, rel=1e-2)
+    assert least * (1 - 1e-6) < np.median(result.worst_cases) < 1.2 * least  # one run of four is checked to the end
 
 
 def test_several_runs_come_to_the_same_worst_case(solved):

@@ -382,7 +382,7 @@ COMPARE = ("compare", "-p", "branin", "-a", "random:population=5,random:populati
 def test_compare_does_what_the_library_does(tmp_path):
     out = tmp_path / "comparison"
     size = ("-r", 3, "--max-evaluations", 40)
-    code, text = call(*COMPARE, *size, "--target", 20.0, "--json", "--out", out)
+    code, text = call(*COMPARE, *size, "--within", 20.0, "--json", "--out", out)
     assert code == 0
     told = json.loads(text)
     expected = gx.compare(

@@ -73,7 +73,7 @@ def _check_host(what: str, needed: int, instead: str) -> None:
 def at_most(task: Task) -> int:
     """Bytes that a run's state does not exceed, whatever the algorithm: known without tracing it."""
     values = task.problem.dim + task.shape.objectives + task.shape.ineq + task.shape.eq + 8
-    return 8 * (ARRAYS * task.population * values + SQUARES * task.problem.dim**2)
+    return 8 * (ARRAYS * int(task.population) * values + SQUARES * task.problem.dim**2)
 
 
 _sizes: dict[Any, int] = {}
