@@ -15,7 +15,7 @@ import pytest
 import galapax as gx
 from galapax.engines import programs, stored
 from galapax.engines.programs import Programs
-from galapax.engines.search import Search
+from galapax.engines.search import Search, survivors
 from galapax.numerics import cache, devices
 
 BOX = [(-2.0, 3.0)] * 3
@@ -242,3 +242,11 @@ def test_fresh_functions_with_fresh_numbers_leave_no_more_files(folder):
 def test_switched_off(folder):
     cache.disable()
     assert [evaluated()[1], evaluated()[1]] == [False, False] and not folder.exists()
+
+
+def test_with_several_devices_nothing_is_kept(monkeypatch):
+    """JAX loads a program for all devices, whichever it was compiled for."""
+    about = survivors, (), (np.ones(3),), ()
+    assert stored.name_of(*about) is not None
+    monkeypatch.setattr(jax, "device_count", lambda: 2)
+    assert stored.name_of(*about) is None

@@ -32,7 +32,7 @@ import jaxlib
 import numpy as np
 from jax.experimental import serialize_executable
 
-from galapax.numerics import cache, devices, processes
+from galapax.numerics import cache, devices
 from galapax.version import __version__
 
 MARK = b"galapax program 1\n"
@@ -78,9 +78,9 @@ class Textual(Protocol):
 def name_of(function: Any, fixed: Any, arguments: Any, rest: Any) -> str | None:
     """The name of a program's file; None where it has none. rest: what else tells programs apart, as plain values.
 
-    A process among several keeps none: its programs are bound to its own devices, and another one would load them.
+    With several devices, of one process or of many, there is none: JAX would load a program for all of them.
     """
-    if processes.together():
+    if jax.device_count() > 1:
         return None
     try:
         parts = [_surroundings(), _named(function), _named(fixed), _named(rest)]
