@@ -191,7 +191,8 @@ def _as_chosen(order: list[Node], stored: set[int], wanted: set[int], done: set[
 
 
 def _users(order: list[Node]) -> dict[int, list[Node]]:
-    users: dict[int, list[Node]] = {}
+    """Who reads each node."""
+    users: dict[int, list[Node]] = {node.number: [] for node in order}
     for node in order:
         for given in inputs(node):
             users.setdefault(given.number, []).append(node)
@@ -378,11 +379,7 @@ def _stored(order: list[Node], stored: set[int]) -> set[int]:
     """Those to be written down: where others read them, or where it saves work."""
     wanted = set(stored)
     cost = _costs(order, stored)
-    users: dict[int, list[Node]] = {n.number: [] for n in order}
-    for node in order:
-        for given in inputs(node):
-            if given.number in users:
-                users[given.number].append(node)
+    users = _users(order)
     sinks: dict[int, dict[int, tuple[int, ...]]] = {}  # of each node: the roots that read it, and their loops
     for node in reversed(order):
         found: dict[int, tuple[int, ...]] = {}
