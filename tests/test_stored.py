@@ -153,7 +153,7 @@ def test_the_surroundings_are_part_of_the_name(monkeypatch):
         len({first, named(programs.call, a, fixed=(1,)), named(programs.call, a, rest=(2,)), named(programs.clear, a)})
         == 4
     )
-    for change in (("__version__", "9.9.9"), ("_own_code", lambda: "edited"), ("_processor", lambda: "another")):
+    for change in (("__version__", "9.9.9"), ("_own_code", lambda: "edited"), ("processor", lambda: "another")):
         with monkeypatch.context() as patch:
             patch.setattr(stored, *change)
             assert named(programs.call, a) != first

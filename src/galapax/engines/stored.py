@@ -207,7 +207,7 @@ def _own_code() -> str:
 
 
 @lru_cache(maxsize=1)
-def _processor() -> str:
+def processor() -> str:
     """The kind of processor, as compiled code uses all it can do."""
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text("utf-8").split("\n\n")[0].splitlines()
@@ -223,7 +223,7 @@ def _surroundings() -> str:
     }
     versions = (__version__, jax.__version__, jaxlib.__version__, platform.platform())
     where = (devices.platform(), devices.device().device_kind, len(jax.local_devices()), jax.process_count())
-    return repr((_own_code(), _processor(), versions, sorted(flags.items()), sorted(config.items(), key=str), where))
+    return repr((_own_code(), processor(), versions, sorted(flags.items()), sorted(config.items(), key=str), where))
 
 
 def _kind(leaf: Any) -> str:

@@ -98,7 +98,7 @@ def engine_of(task: Task, search: Search, clock: Clock, width: int, runs: int) -
 
         try:
             _kernel(search, runs, task.engine, clock)
-            return Fused(search, clock, width, task.steps, task.engine == "native")
+            return Fused(search, clock, width, task.steps, task.engine == "native", task.threads)
         except NotFusible:
             pass
     return Xla(search, clock, width, task.steps, task.threads)

@@ -85,7 +85,7 @@ def _scattered(e: Regions, node: Node) -> None:
     inserted = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
     kept = [a for a in range(len(given.shape)) if a not in inserted]
     sizes = {a: updates.shape[w] for a, w in zip(kept, numbers.update_window_dims, strict=True)}
-    with e.over(domain(updates.shape), local=local) as index:
+    with e.over(domain(updates.shape), local=local, atomic=node.op != "scatter") as index:
         here = e.full(updates.shape, index)
         batch = [here[a] for a in scatter_dims]
         own: list[Index] = [0] * len(given.shape)

@@ -30,6 +30,7 @@ _QUICK = r"""
 FN float log2_quick(float x) { float y; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 FN float sqrt_quick(float x) { float y; asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 FN float over_quick(float a, float b) { return __fdividef(a, b); }
+FN float less_quick(float a, float b) { return fminf(a, b); }
 FN u32 high_product(u32 a, u32 b) { return __umulhi(a, b); }
 static __device__ __noinline__ float sin_far(float x) { return sinf(x); }
 static __device__ __noinline__ float cos_far(float x) { return cosf(x); }
@@ -37,9 +38,10 @@ static __device__ __noinline__ float cos_far(float x) { return cosf(x); }
 FN float log2_quick(float x) { return log2f(x); }
 FN float sqrt_quick(float x) { return sqrtf(x); }
 FN float over_quick(float a, float b) { return a / b; }
-FN u32 high_product(u32 a, u32 b) { return (u32)((u64)a * b >> 32); }
-#define sin_far sinf
-#define cos_far cosf
+FN float less_quick(float a, float b) { return a < b ? a : b; }
+/* without a wide product, of which a processor makes fewer at once */
+FN u32 high_product(u32 a, u32 b) {
+    return b <= 65536u ? ((a >> 16) * b + ((a & 0xffffu) * b >> 16)) >> 16 : (u32)((u64)a * b >> 32); }
 #endif
 FN u32 drawn_word(u32 x, u32 second) {
     x = (x ^ (x >> 16)) * 0x21F0AAADu + second;
@@ -66,6 +68,7 @@ FN float cauchy_number(u32 word) {
 # sin(r) / r in powers of r^2 for r in [-pi/2, pi/2], fitted at Chebyshev nodes, relative error 4e-9; pi in two parts,
 # of which a multiple of the first is exact
 _WAVES = r"""
+#ifdef __CUDACC__
 FN float wave(float r) { float q = r * r; return fmaf(r * q, WAVE, r); }
 FN float turned(float r, float n) { return signed_as(wave(r), bits_f32(n) << 31); }
 FN float sin_f32(float x) {
@@ -76,13 +79,17 @@ FN float cos_f32(float x) {
     if (!(fabsf(x) < 8192)) return cos_far(x);
     float n = fmaf(x, 0.318309886f, -0.5f) + 12582912.0f, k = n - 12582912.0f + 0.5f;
     return -turned(fmaf(k, 8.74227766e-08f, fmaf(k, -3.14159274f, x)), n); }
+#else
+FN float sin_f32(float x) { return sinf(x); }
+FN float cos_f32(float x) { return cosf(x); }
+#endif
 """
 # exp(r) = 1 + r + r^2 * (...) for r in [-ln(2)/2, ln(2)/2], fitted likewise, relative error 2e-8; ln(2) in two parts.
 # Below -87 it is -1, and just below infinity, from 88.4 on, it has five digits.
 _EXPM1 = r"""
 FN float expm1_f32(float x) {
     x = max_f32(x, -87.0f);
-    float n = fminf(fmaf(x, 1.44269504f, 12582912.0f), 12582912.0f + 127), k = n - 12582912.0f;
+    float n = less_quick(fmaf(x, 1.44269504f, 12582912.0f), 12582912.0f + 127), k = n - 12582912.0f;
     float r = fmaf(k, -1.42860677e-06f, fmaf(k, -0.693145752f, x));
     float power = from_bits_f32((bits_f32(n) << 23) + 0x3f800000u);
     return fmaf(fmaf(r * r, POWERS, r), power, power - 1); }

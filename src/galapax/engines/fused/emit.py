@@ -48,6 +48,8 @@ class Emitter:
         self.parts_of: dict[int, list[str | list[str]]] = {}  # of what has several outputs, where each lies
         self.rare: set[int] = set()  # nodes that are computed only where they are chosen
         self.ahead: Ahead | None = None
+        self.host = False  # for one thread, which makes several elements at once by vectors
+        self.when: list[tuple[str, int]] = []  # conditions under which the present elements are read, and their depths
         self._names = 0
 
     def name(self, prefix: str = "t") -> str:
@@ -84,10 +86,12 @@ class Emitter:
     @contextmanager
     def outside(self, depth: int) -> Iterator[None]:
         """Write into an outer scope, as if those inside it were not there yet."""
-        inner = self.scopes[depth + 1 :]
+        inner, when = self.scopes[depth + 1 :], self.when
         del self.scopes[depth + 1 :]
+        self.when = [(test, at) for test, at in when if at <= depth]
         yield
         self.scopes.extend(inner)
+        self.when = when
 
     def variable(self, kind: str, text: str, depth: int) -> Ref:
         made, depth = self.name(), min(max(depth, self.floor), len(self.scopes) - 1)
@@ -135,10 +139,11 @@ class Emitter:
                 out.append(place // stride % n)
             else:
                 # without a sign, for which the compiler need not care
-                text = "" if stride == 1 else f" / {stride}u"
-                text = text if axis == rest[0] else f"{text} % {n}u"
-                own = self.variable("int32", f"(int)((u32){place.text}{text})", place.depth) if text else place
-                out.append(own)
+                text = f"(u32){place.text}"
+                text = text if stride == 1 else _over(text, stride)
+                text = text if axis == rest[0] else _within(text, n)
+                whole = stride == 1 and axis == rest[0]
+                out.append(place if whole else self.variable("int32", f"(int)({text})", place.depth))
             stride *= n
         return tuple(reversed(out))
 
@@ -215,7 +220,7 @@ class Emitter:
     def _one_read(self, node: Node, index: tuple[Index, ...]) -> Ref | None:
         """One of two elements that both lie in memory: only the chosen one is read."""
         which, *cases = node.inputs
-        if node.size <= 1 or any(self._known(n, _of(index, n.shape)) for n in cases):
+        if self.host or node.size <= 1 or any(self._known(n, _of(index, n.shape)) for n in cases):
             return None
         bases = [self._base(n) for n in cases]
         if any(base is None for base in bases):
@@ -255,6 +260,8 @@ class Emitter:
         flat = self.flat(index, node.shape)
         if isinstance(place, str):
             where = flat if isinstance(flat, Ref) else Ref(str(flat), 0)
+            if tests := [test for test, depth in self.when if where.depth >= depth]:
+                where = Ref(f"({' && '.join(tests)} ? {where.text} : 0)", where.depth)
             if node.op == "given" and isinstance(flat, int):  # it never changes
                 return self.variable(node.kind, f"{place}[{flat}]", 0)
             self.looked = self.looked or node.op != "given"
@@ -268,6 +275,18 @@ class Emitter:
             text = f"({flat.text} == {i} ? {place[i]} : {text})"
         return self.variable(node.kind, text, max(flat.depth, self.base))
 
+    @contextmanager
+    def reading(self, test: str) -> Iterator[None]:
+        """What is read within may be outside its array, unless a condition holds. On the host it is read all the same,
+        at another place then: GCC makes mistakes where it reads several elements under conditions.
+        """
+        if not self.host:
+            yield
+            return
+        self.when.append((test, len(self.scopes) - 1))
+        yield
+        self.when.pop()
+
     looked = False  # whether something that changes was read since the last barrier
     base = 0  # how deep the present region is: what is read from memory is read there at the earliest
     floor = 0  # how deep the present branch is: what is computed for it stays in it
@@ -279,15 +298,25 @@ class Emitter:
     group: tuple[int, int] | None = None  # threads that share an element of the present loop, and how deep it is
 
     @contextmanager
-    def _steps(self, lengths: Sequence[int], shared: bool = False) -> Iterator[list[Index]]:
-        """Loops of one thread over some axes, the longest split among the threads of a group if it is shared."""
+    def _steps(self, lengths: Sequence[int], shared: bool = False, fold: str = "") -> Iterator[list[Index]]:
+        """Loops of one thread over some axes, the longest split among the threads of a group if it is shared.
+
+        fold: what the innermost adds up, see prelude.py: the operation and the name of the total.
+        """
         names = [self.name("k") for _ in lengths]
         opened = []
         split = lengths.index(max(lengths)) if shared else -1
         for place, (name, n) in enumerate(zip(names, lengths, strict=True)):
-            head = f"for (int {name} = 0; {name} < {n}; {name}++)"
-            if place == split and self.group is not None:
-                head = f"SHARED_OUT({name}, {n}, lane, GROUP({self.group[0]}))"
+            within = self.group[0] if place == split and self.group is not None else None
+            if fold and place == len(names) - 1:
+                folds = f"FOLD({fold}, {name})"
+                head = f"STEPS_OF({name}, {n}, {folds})"
+                if within is not None:
+                    head = f"GROUP_STEPS_OF({name}, {n}, GROUP({within}), {folds})"
+            elif within is not None:
+                head = f"SHARED_OUT({name}, {n}, lane, GROUP({within}))"
+            else:
+                head = f"for (int {name} = 0; {name} < {n}; {name}++)"
             manager = self.scope(head)
             manager.__enter__()
             opened.append((manager, len(self.scopes) - 1))
@@ -320,10 +349,11 @@ class Emitter:
             return self.variable(node.kind, text, depth)
         total = self.name("s")
         with self.outside(depth):
-            self.line(f"{ctype(node.kind)} {total} = {neutral(operation, node.kind)};")
-            with self._steps(lengths, shared) as inner:
+            what = f"{operation}_{SHORT[node.kind]}"
+            self.line(f"TOTAL({ctype(node.kind)}, {total}, {neutral(operation, node.kind)});")
+            with self._steps(lengths, shared, f"{what}, {total}") as inner:
                 part = self.at(given, whole(inner))
-                self.line(f"{total} = {combine(operation, node.kind, total, part.text)};")
+                self.line(f"SEEN({what}, {total}, {_text_of(inner[-1])}, {part.text});")
             if shared:
                 assert self.group is not None
                 self.line(f"{total} = group_{operation}_{SHORT[node.kind]}({total}, GROUP({self.group[0]}));")
@@ -368,10 +398,11 @@ class Emitter:
 
         depth, total = self.depth(index), self.name("s")
         with self.outside(depth):
-            self.line(f"{ctype(node.kind)} {total} = {literal(0, node.kind)};")
-            with self._steps(lengths) as inner:
+            what = f"add_{SHORT[node.kind]}"
+            self.line(f"TOTAL({ctype(node.kind)}, {total}, {literal(0, node.kind)});")
+            with self._steps(lengths, fold=f"{what}, {total}") as inner:
                 text = term(inner)
-                self.line(f"{total} = {combine('add', node.kind, total, text)};")
+                self.line(f"SEEN({what}, {total}, {_text_of(inner[-1])}, {text});")
         return Ref(total, depth)
 
     def _running(self, node: Node, index: tuple[Index, ...]) -> Ref:
@@ -393,6 +424,18 @@ class Emitter:
 def known_by(node: Node, index: Sequence[Index]) -> tuple[int, tuple[int | str, ...]]:
     """What an element is remembered by."""
     return node.number, tuple(i if isinstance(i, int) else i.text for i in index)
+
+
+def _over(text: str, n: int) -> str:
+    return f"({text} >> {n.bit_length() - 1})" if n & (n - 1) == 0 else f"({text} / {n}u)"
+
+
+def _within(text: str, n: int) -> str:
+    return f"{text} & {n - 1}u" if n & (n - 1) == 0 else f"{text} % {n}u"
+
+
+def _text_of(index: Index) -> str:
+    return str(index) if isinstance(index, int) else index.text
 
 
 def _of(index: tuple[Index, ...], shape: tuple[int, ...]) -> tuple[Index, ...]:

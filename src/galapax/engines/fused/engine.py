@@ -34,11 +34,13 @@ from galapax.engines.journal import with_arrays
 from galapax.engines.programs import Clock
 from galapax.engines.search import Carry, Finished, Search
 from galapax.engines.tally import told
+from galapax.engines.threads import on_threads
 from galapax.numerics import devices
 from galapax.numerics.transfers import put
 
 CHUNK_SECONDS = 0.1  # the host looks about so often,
 FIRST = 1000  # the first time after as many generations at most, so that what watches a short run sees some of it
+HOST = Form(host=True)
 KEPT = 32  # kernels that are remembered, by what they were made of
 ROWS = (10, 100, 1000, 10_000)  # generations that programs have room for
 HISTORY = 2**29  # bytes of a chunk's history on the device, at most
@@ -63,7 +65,7 @@ _making: dict[Hashable, threading.Lock] = {}  # so that another thread waits for
 
 def compiled(search: Search, runs: int, host: bool, clock: Clock) -> Kernel:
     """The kernel of so many runs, or NotFusible. clock: is told how long it took, unless it was made before."""
-    form = Form() if host else present().form(_work(search), runs)
+    form = HOST if host else present().form(_work(search), runs)
     key = kernels.key_of(search), form, host, devices.settings()
     with _making.setdefault(key, threading.Lock()):
         found = _known.pop(key, None)
@@ -90,15 +92,21 @@ def _work(search: Search) -> int:
     return max(search.algorithm.population * dim, search.algorithm.work(dim))
 
 
+Call = tuple[Any, tuple[Any, ...], tuple[Any, ...]]  # a function, what is fixed of its arguments, and the others
 Pace = tuple[int, float]  # generations of a chunk, and its seconds
 _paces: WeakKeyDictionary[Kernel, dict[int, Pace]] = WeakKeyDictionary()  # of kernels that have run, by how many runs
 
 
 class Fused:
-    """An Engine of generated kernels. host: built for this machine's processor instead of a GPU."""
+    """An Engine of generated kernels.
 
-    def __init__(self, search: Search, clock: Clock, width: int, steps: int, host: bool = False) -> None:
-        self.clock, self.host = clock, host
+    host: built for this machine's processor instead of a GPU, threads: of which so many compute at once, a slice each.
+    """
+
+    def __init__(
+        self, search: Search, clock: Clock, width: int, steps: int, host: bool = False, threads: int = 1
+    ) -> None:
+        self.clock, self.host, self.threads = clock, host, threads if host else 1
         row = search.columns.width * width * search.bounds.lower.dtype.itemsize
         room = min(HISTORY, devices.free_memory() // 8)
         self.most = next((r for r in reversed(ROWS) if r * row <= room), ROWS[0])
@@ -111,9 +119,19 @@ class Fused:
 
     def begin(self, parts: list[Slice]) -> None:
         _put(parts)
-        for part in parts:
-            part.carry = self.clock.call(_begun, (), part.search, part.keys, part.initial)
+        for part, carry in zip(parts, self._each(parts, [_begin(part) for part in parts]), strict=True):
+            part.carry = carry
             self._know(part)
+
+    def _each(self, parts: list[Slice], calls: list[Call]) -> list[Any]:
+        """What the programs of the slices give, see `Clock.program`; on the host a thread waits for its slice."""
+        programs = {fixed: self.clock.program(*call) for call in calls for fixed in call[1:2]}
+
+        def called(call: Call) -> Any:
+            made = programs[call[1]](*call[2])
+            return jax.block_until_ready(made) if self.threads > 1 else made
+
+        return on_threads(self.threads, called, calls)
 
     def _know(self, part: Slice) -> None:
         """Have the kernel of a slice, which has begun."""
@@ -142,13 +160,13 @@ class Fused:
 
     def advance(self, parts: list[Slice], first: int, count: int) -> list[list[Any]]:
         tallies = []
-        for part in parts:
-            part.carry, history, tally = self._called(*self._chunk_of(part, first, count))
-            part.latest = [history]
+        made = self._each(parts, [self._chunk_of(part, first, count) for part in parts])
+        for part, (carry, history, tally) in zip(parts, made, strict=True):
+            part.carry, part.latest = carry, [history]
             tallies.append([tally])
         return tallies
 
-    def _chunk_of(self, part: Slice, first: int, count: int) -> tuple[Any, ...]:
+    def _chunk_of(self, part: Slice, first: int, count: int) -> Call:
         """The program of a slice's generations, see `Clock.program`."""
         rows = next(r for r in ROWS if r >= count)
         made, layout = self._kernels[id(part)]
@@ -156,10 +174,7 @@ class Fused:
         return _chunk, (made, layout, rows), (part.search, part.keys, part.carry, span, arrays)
 
     def finish(self, parts: list[Slice]) -> list[Finished]:
-        return [self._called(*_finish(part)) for part in parts]
-
-    def _called(self, function: Any, fixed: tuple[Any, ...], arguments: tuple[Any, ...]) -> Any:
-        return self.clock.call(function, fixed, *arguments)
+        return self._each(parts, [_finish(part) for part in parts])
 
     def survivors(self, part: Slice) -> Population:
         return self.clock.call(searching.survivors, (), part.carry)
@@ -167,7 +182,7 @@ class Fused:
     def ahead(self, part: Slice) -> Iterator[None]:
         clock = Clock(waits=False)
         _put([part])
-        begun = clock.program(_begun, (), (part.search, part.keys, part.initial))
+        begun = clock.program(*_begin(part))
         yield
         part.carry = begun.blank()
         self._know(part)
@@ -192,7 +207,12 @@ def _put(parts: list[Slice]) -> None:
         )
 
 
-def _finish(part: Slice) -> tuple[Any, ...]:
+def _begin(part: Slice) -> Call:
+    """The program that begins a slice."""
+    return _begun, (), (part.search, part.keys, part.initial)
+
+
+def _finish(part: Slice) -> Call:
     """The program of what is left of a slice, see `Clock.program`."""
     return searching.finish, (part.span,), (part.search, part.carry, put(part.relative))
 

@@ -1,11 +1,14 @@
-"""Generated text built by the host's C compiler: how it is tested without a GPU."""
+"""Generated text built by the host's C compiler: the native engine, and how kernels are tested without a GPU."""
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -13,10 +16,20 @@ from typing import Any
 
 import numpy as np
 
+from galapax.engines import stored
 from galapax.engines.fused.graph import NotFusible
 from galapax.engines.fused.program import Text
 
-FLAGS = ("-O2", "-std=gnu99", "-shared", "-fPIC", "-fwrapv", "-ffp-contract=off", "-w")
+FLAGS = ("-std=gnu99", "-shared", "-fPIC", "-fwrapv", "-ffp-contract=off", "-w")
+PLAIN = ("-O2", "-fno-tree-vectorize")  # of a text for a GPU
+VECTORS = (
+    "-O3", "-march=native",
+    # nobody asks for errno or floating-point exceptions, and with them few loops could be vectorised
+    "-fno-math-errno", "-fno-trapping-math",
+    # GCC 12 reads wrong elements where it reads several of a row under one condition: it is not to make conditions
+    "-fno-thread-jumps", "-fno-tree-sink",
+    "-fno-tree-vrp",  # else GCC makes truth values of numbers 0 and 1 in a way that it cannot vectorise
+)  # fmt: skip
 
 
 def compiler() -> str | None:
@@ -25,34 +38,51 @@ def compiler() -> str | None:
 
 
 @lru_cache(maxsize=64)
-def _built(source: str) -> Any:
+def _built(source: str, flags: tuple[str, ...]) -> Any:
+    """The library of a text, from the disk if it was built before."""
     found = compiler()
     if found is None:
         raise NotFusible("no C compiler was found on this machine")
+    real = Path(found).resolve()
+    about = (stored.processor(), str(real), real.stat().st_size, real.stat().st_mtime_ns, flags, source)
+    name = hashlib.sha256(repr(about).encode()).hexdigest()
+    content = stored.noted(name)
     with tempfile.TemporaryDirectory(prefix="galapax-") as folder:
-        text, library = Path(folder, "run.c"), Path(folder, "run.so")
-        text.write_text(source, encoding="utf-8")
-        done = subprocess.run(
-            [found, *FLAGS, str(text), "-o", str(library), "-lm"], capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise NotFusible(f"the C compiler refused it: {done.stderr[:2000]}")
+        library = Path(folder, "run.so")
+        if isinstance(content, bytes):
+            library.write_bytes(content)
+        else:
+            _build(found, source, flags, library)
+            stored.note(name, library.read_bytes())
         return ctypes.CDLL(str(library))
 
 
+def _build(found: str, source: str, flags: tuple[str, ...], library: Path) -> None:
+    text = library.with_suffix(".c")
+    text.write_text(source, encoding="utf-8")
+    done = subprocess.run(
+        [found, *FLAGS, *flags, str(text), "-o", str(library), "-lm"],
+        capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"},
+    )  # fmt: skip
+    if done.returncode:
+        raise NotFusible(f"the C compiler refused it: {done.stderr[:2000]}")
+
+
 class HostKernel:
-    """A text as machine code of this machine."""
+    """A text as machine code of this machine. Several threads may call it at once."""
 
     def __init__(self, text: Text) -> None:
         self.text = text
-        self._run = _built(text.source).galapax_run
-        self._memory = np.zeros((text.shared + text.scratch) // 8 + 4)
+        self._run = _built(text.source, VECTORS if text.host else PLAIN).galapax_run
+        self._own = threading.local()  # what a run needs besides its arrays
 
     def __call__(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], runs: int = 1) -> None:
         arrays = [*inputs, *self.text.arrays, *outputs]
         assert len(arrays) == self.text.pointers
         pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
-        start = -(-self._memory.ctypes.data // 16) * 16
+        if not hasattr(self._own, "memory"):
+            self._own.memory = np.zeros((self.text.shared + self.text.scratch) // 8 + 16)
+        start = -(-self._own.memory.ctypes.data // 64) * 64
         self._run(pointers, ctypes.c_int(runs), ctypes.c_void_p(start), ctypes.c_void_p(start + self.text.shared))
 
     def call(self, context: Any, outputs: list[Any], *inputs: Any) -> None:

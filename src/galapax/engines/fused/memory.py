@@ -76,7 +76,7 @@ def _scopes(lines: Sequence[str]) -> list[Scope]:
             here.meetings.append(number)
         more = text.count("{") - text.count("}")
         if more > 0:
-            here = Scope(number, here, text.startswith("for"), len(lines))
+            here = Scope(number, here, text.startswith(("for", "STEPS_OF")), len(lines))
         found.append(here)
         if more < 0 and here.around is not None:
             here.last, here = number, here.around

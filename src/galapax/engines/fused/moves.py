@@ -84,16 +84,32 @@ def _either(e: Emitter, node: Node, cases: Sequence[tuple[str | None, int, Calla
     """An element that comes from one place or another, each read only if it is the one: (condition, ...)."""
     made = e.name()
     with e.outside(depth):
-        written = []
+        written, texts, before = [], [], list[str]()
         for number, (test, _, write) in enumerate(cases):
             head = "else" if test is None else f"{'else ' if number else ''}if ({test})"
-            with e.detached() as scope:
-                value = write(len(e.scopes) - 1)
-                e.line(f"{made} = {value.text};")
+            with e.detached() as scope, e.reading(" && ".join([*before, *([f"({test})"] if test else [])])):
+                texts.append(write(len(e.scopes) - 1).text)
+            before.append(f"!({test})")
             written.append((head, scope))
         e.line(f"{ctype(node.kind)} {made};")
-        e.branches(written)
+        if e.host and all(line.startswith("const ") for _, scope in written for line in scope.lines):
+            _chosen(e, made, [test for test, _, _ in cases], texts, [scope.lines for _, scope in written])
+        else:
+            for (_, scope), text in zip(written, texts, strict=True):
+                scope.lines.append(f"{made} = {text};")
+            e.branches(written)
     return Ref(made, depth)
+
+
+def _chosen(e: Emitter, made: str, tests: list[str | None], texts: list[str], lines: list[list[str]]) -> None:
+    """All cases without a branch, which would keep the compiler from making several elements at once."""
+    for own in lines:
+        for line in own:
+            e.line(line)
+    value = texts[-1]
+    for test, text in zip(reversed(tests[:-1]), reversed(texts[:-1]), strict=True):
+        value = f"({test}) ? {text} : {value}"
+    e.line(f"{made} = {value};")
 
 
 def concatenate(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
@@ -121,7 +137,7 @@ def concatenate(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
     depth = e.depth(index)
     if len(cases) == 1:
         return cases[0][2](depth)
-    if math.prod(node.shape[:axis]) == 1 and (found := _one_of_two(e, node, axis, index)):
+    if not e.host and math.prod(node.shape[:axis]) == 1 and (found := _one_of_two(e, node, axis, index)):
         return found
     return _either(e, node, cases, depth)
 

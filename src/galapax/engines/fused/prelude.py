@@ -49,10 +49,12 @@ FN void team_barrier() {
 #endif
 #define GROUP(g) (g)
 #define LOOP(i, n) SHARED_OUT(i, n, THREAD, THREADS)
+#define LOOP_ATOMIC LOOP
 #define LOOP_BACK(i, n) SHARED_OUT(i, n, THREADS - 1 - THREAD, THREADS)
 #define LOOP_BY(i, n, k) for (int i = THREAD; i < (n); i += (k) * THREADS)
 #define NEXT(i, k, n) (i + (k) * THREADS < (n) ? i + (k) * THREADS : i)
 #define BLOCK_LOOP(i, n) SHARED_OUT(i, n, (int)threadIdx.x, BLOCK)
+#define BLOCK_LOOP_ATOMIC BLOCK_LOOP
 #define LANE ((int)threadIdx.x & 31)
 #define WARP ((int)threadIdx.x >> 5)
 #define WARPS ((BLOCK + 31) / 32)
@@ -72,22 +74,83 @@ FN float ninv_f32(float x) { return erfinvf(x); }
 FN double ninv_f64(double x) { return erfinv(x); }
 FN int clz_u32(u32 x) { return __clz((int)x); }
 FN int popcount_u32(u32 x) { return __popc(x); }
+/* what a thread has seen of a reduction: `folds` is for the host */
+#define TOTAL(T, s, none) T s = none
+#define TOTAL_BEST(T, s, at, none) T s = none; int at = MOST_i32
+#define LOOP_OF(i, n, folds) LOOP(i, n)
+#define LOOP_BACK_OF(i, n, folds) LOOP_BACK(i, n)
+#define LOOP_BY_OF(i, n, k, folds) LOOP_BY(i, n, k)
+#define BLOCK_LOOP_OF(i, n, folds) BLOCK_LOOP(i, n)
+#define STEPS_OF(i, n, folds) for (int i = 0; i < (n); i++)
+#define GROUP_STEPS_OF(i, n, g, folds) SHARED_OUT(i, n, lane, g)
+#define SEEN(N, s, i, x) s = N(s, x)
+#define SEEN_TOO SEEN
+#define SEEN_BEST(N, s, at, i, x, place) if (later_##N(x, s, at)) { s = x; at = place; }
+#define SEEN_BEST_TOO SEEN_BEST
+#define CHANGES(test) if (test)
 #define ATOMIC_ADD(p, v) atomicAdd(p, v)
 #define ATOMIC_MAX(p, v) atomicMax(p, v)
 #define ATOMIC_MIN(p, v) atomicMin(p, v)
 #else
 #include <math.h>
 #include <string.h>
-#define FN static inline
+#if defined(__GLIBC__) && defined(__x86_64__) && !defined(__clang__)
+/* of these the C library has versions for several numbers at once */
+#define AT_ONCE(NAME) extern __attribute__((simd("notinbranch"))) double NAME(double); \
+    extern __attribute__((simd("notinbranch"))) float NAME##f(float);
+AT_ONCE(sin) AT_ONCE(cos) AT_ONCE(exp) AT_ONCE(log)
+extern __attribute__((simd("notinbranch"))) double pow(double, double);
+extern __attribute__((simd("notinbranch"))) float powf(float, float);
+#if __GLIBC_PREREQ(2, 35)
+AT_ONCE(tan) AT_ONCE(asin) AT_ONCE(acos) AT_ONCE(atan) AT_ONCE(sinh) AT_ONCE(cosh) AT_ONCE(tanh) AT_ONCE(asinh)
+AT_ONCE(acosh) AT_ONCE(atanh) AT_ONCE(exp2) AT_ONCE(expm1) AT_ONCE(log2) AT_ONCE(log1p) AT_ONCE(cbrt) AT_ONCE(erf)
+AT_ONCE(erfc)
+#endif
+#endif
+#define FN static inline __attribute__((always_inline))
 typedef unsigned int u32;
 typedef unsigned long long u64;
 #define BARRIER
 #define BLOCK_BARRIER
-#define LOOP(i, n) for (int i = 0; i < (n); i++)
+/* turns of a loop do not depend on each other, so that the compiler may make several at once */
+#ifdef __clang__
+#define APART _Pragma("clang loop vectorize(assume_safety)")
+#elif defined(__GNUC__)
+#define APART _Pragma("GCC ivdep")
+#else
+#define APART
+#endif
+#define LOOP(i, n) APART for (int i = 0; i < (n); i++)
+#define LOOP_ATOMIC(i, n) for (int i = 0; i < (n); i++)
 #define LOOP_BY(i, n, k) for (int i = 0; i < (n); i += (k))
 #define NEXT(i, k, n) (i + (k) < (n) ? i + (k) : i)
 #define BLOCK_LOOP LOOP
+#define BLOCK_LOOP_ATOMIC LOOP_ATOMIC
 #define LOOP_BACK LOOP
+/* what is to be reduced is written down, a tile at a time, as adding it up in the loop would keep turns in order */
+#define TILE 128
+#define LANES 16
+#define TOTAL(T, s, none) T s = none, s##_of[TILE]
+#define TOTAL_BEST(T, s, at, none) T s = none, s##_of[TILE]; int at = MOST_i32, at##_of[TILE]
+#define TILES(i, n, k, folds) for (int tile_##i = 0, by_##i = (k), end_##i; \
+    tile_##i < (n) && (end_##i = (n) - tile_##i < TILE ? (n) : tile_##i + TILE, 1); folds, tile_##i += TILE) \
+    APART for (int i = tile_##i; i < end_##i; i += (k))
+#define LOOP_OF(i, n, folds) TILES(i, n, 1, folds)
+#define LOOP_BACK_OF LOOP_OF
+#define LOOP_BY_OF TILES
+#define BLOCK_LOOP_OF LOOP_OF
+#define STEPS_OF LOOP_OF
+#define GROUP_STEPS_OF(i, n, g, folds) TILES(i, n, 1, folds)
+#define SLOT(i) ((i - tile_##i) / by_##i)
+#define SEEN(N, s, i, x) s##_of[SLOT(i)] = x
+#define SEEN_TOO(N, s, i, x) s##_of[SLOT(i)] = N(s##_of[SLOT(i)], x)
+#define SEEN_BEST(N, s, at, i, x, place) { s##_of[SLOT(i)] = x; at##_of[SLOT(i)] = place; }
+#define SEEN_BEST_TOO(N, s, at, i, x, place) \
+    if (later_##N(x, s##_of[SLOT(i)], 0)) { s##_of[SLOT(i)] = x; at##_of[SLOT(i)] = place; }
+#define FOLD(N, s, i) s = fold_##N(s, s##_of, (end_##i - tile_##i + by_##i - 1) / by_##i)
+#define FOLD_BEST(N, s, at, i) at = fold_##N(&s, at, s##_of, at##_of, (end_##i - tile_##i + by_##i - 1) / by_##i)
+/* an element that stays is written again */
+#define CHANGES(test)
 #define THREAD 0
 #define WARPS 1
 #define GROUP(g) 1

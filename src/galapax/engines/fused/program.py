@@ -31,10 +31,14 @@ MEETING = 256  # bytes from one number at which blocks meet to the next: each in
 
 
 class Form(NamedTuple):
-    """How runs are spread over a device. team: blocks that make a run together. many: runs that share a processor."""
+    """How runs are spread over a device.
+
+    team: blocks that make a run together. many: runs that share a processor. host: for one thread, with vectors.
+    """
 
     team: int = 1
     many: int = 1
+    host: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +57,7 @@ class Text:
     team: int  # blocks that make a run together
     inputs: int
     outputs: int
+    host: bool  # for the host's vectors
     cleared: int  # bytes of scratch that are to be 0 at the start, where blocks meet in memory
 
     @cached_property
@@ -80,10 +85,10 @@ def _deep() -> Iterator[None]:
         sys.setrecursionlimit(before)
 
 
-def of_function(closed: ClosedJaxpr) -> Text:
+def of_function(closed: ClosedJaxpr, form: Form = Form()) -> Text:
     """A kernel that computes what a traced function does, for tests and evaluations."""
     with _deep():
-        graph, writer = Graph(), Regions()
+        graph, writer = Graph(), Regions(*form)
         given = _given(graph, [(v.aval, False) for v in closed.jaxpr.invars])
         outputs = graph.inline(closed.jaxpr, closed.consts, given)
         _know(writer, given)
@@ -114,7 +119,7 @@ def of_generation(
     and the history (rows, columns, R), whose rows that a run did not make are zeros; a last one says how many rows.
     """
     with _deep():
-        graph, writer = Graph(), Regions(form.team, form.many)
+        graph, writer = Graph(), Regions(*form)
         avals = [v.aval for v in closed.jaxpr.invars]
         own = [*settings, *carried, True]
         given = _given(graph, list(zip(avals[:-1], own, strict=True)))
@@ -273,7 +278,7 @@ def _text(writer: Regions, graph: Graph, inputs: int, outputs: int) -> Text:
     scratch = -(-scratch // 256) * 256
     body = _FRAME.replace("POINTERS", str(count)).replace("CODE", own).replace("SCRATCH", str(scratch))
     body = body.replace("RESIDENT", str(blocks))
-    return Text(body, tuple(graph.arrays), shared, scratch, threads, writer.team, inputs, outputs, cleared)
+    return Text(body, tuple(graph.arrays), shared, scratch, threads, writer.team, inputs, outputs, writer.host, cleared)
 
 
 _FRAME = """

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from galapax.engines.fused.graph import Node
 from galapax.engines.fused.places import Index, Ref
 from galapax.engines.fused.plan import axes_of, lengths, loop_axes, reduces
-from galapax.engines.fused.rules import REDUCTIONS, SHORT, combine, ctype, neutral
+from galapax.engines.fused.rules import REDUCTIONS, SHORT, ctype, neutral
 
 if TYPE_CHECKING:
     from galapax.engines.fused.regions import Regions
@@ -53,41 +53,49 @@ def begun(e: Regions, root: Node) -> Totals:
     for _ in range(root.size):
         value, place = e.name("s"), e.name("s")
         if root.op in REDUCTIONS:
-            e.line(f"{ctype(kind)} {value} = {neutral(REDUCTIONS[root.op], kind)};")
+            e.line(f"TOTAL({ctype(kind)}, {value}, {neutral(REDUCTIONS[root.op], kind)});")
         else:
             none = neutral("min" if root.op == "argmin" else "max", kind)
-            e.line(f"{ctype(kind)} {value} = {none}; int {place} = 2147483647;")
+            e.line(f"TOTAL_BEST({ctype(kind)}, {value}, {place}, {none});")
         made.append((value, place))
     return made
 
 
-def accumulate(e: Regions, root: Node, index: Sequence[Index], totals: Totals, guard: str) -> None:
-    """Add what a thread meets at a place of its loop."""
+def folds(root: Node, totals: Totals, turn: str) -> list[str]:
+    """What the host does after some turns of a loop, see prelude.py."""
+    if root.op in REDUCTIONS:
+        return [f"FOLD({_name(root)}, {value}, {turn})" for value, _ in totals]
+    return [f"FOLD_BEST({_name(root)}, {value}, {place}, {turn})" for value, place in totals]
+
+
+def accumulate(e: Regions, root: Node, index: Sequence[Index], totals: Totals, guard: str, again: bool) -> None:
+    """Add what a thread meets at a place of its loop. again: it is not the first place of this turn."""
     given, axes = root.inputs[0], [int(a) for a in root.params["axes"]]
     if root.size == 1:
-        for full in e.each(given.shape, axes_of(root), index):
-            _add(e, root, full, axes, guard, *totals[0])
+        for number, full in enumerate(e.each(given.shape, axes_of(root), index)):
+            _add(e, root, full, axes, guard, again or number > 0, *totals[0])
         return
     free = [a for a in range(len(given.shape)) if a not in axes]
     reduced = lengths(given.shape, tuple(axes))
-    for inner in e.each(reduced, loop_axes(reduced), index):
+    for turn, inner in enumerate(e.each(reduced, loop_axes(reduced), index)):
         for number, total in enumerate(totals):
             place: list[Index] = [0] * len(given.shape)
             for a, i in zip([*axes, *free], [*inner, *e.spread(number, root.shape)], strict=True):
                 place[a] = i
-            _add(e, root, place, axes, guard, *total)
+            _add(e, root, place, axes, guard, again or turn > 0, *total)
 
 
-def _add(e: Regions, root: Node, full: list[Index], axes: list[int], guard: str, value: str, place: str) -> None:
-    given = root.inputs[0]
-    part = e.at(given, full)
+def _add(
+    e: Regions, root: Node, full: list[Index], axes: list[int], guard: str, again: bool, value: str, place: str
+) -> None:
+    part, too = e.at(root.inputs[0], full), "_TOO" if again else ""
     if root.op in REDUCTIONS:
-        e.line(f"{guard}{value} = {combine(REDUCTIONS[root.op], given.kind, value, part.text)};")
+        e.line(f"{guard}SEEN{too}({_name(root)}, {value}, {e.turn}, {part.text});")
         return
     here = full[axes[0]]
     assert isinstance(here, Ref)
-    test = f"later_{_name(root)}({part.text}, {value}, {place})"  # a thread's places rise
-    e.line(f"{guard}if ({test}) {{ {value} = {part.text}; {place} = {here.text}; }}")
+    # a thread's places rise
+    e.line(f"{guard}SEEN_BEST{too}({_name(root)}, {value}, {place}, {e.turn}, {part.text}, {here.text});")
 
 
 def _name(root: Node) -> str:

@@ -31,8 +31,10 @@ from galapax.engines.fused.reductions import (
     MET,
     OWN,
     SPREAD,
+    Totals,
     accumulate,
     begun,
+    folds,
     give,
     meets,
     pass_on,
@@ -47,6 +49,7 @@ LOCAL_SIZE = (2**12, 2**15)  # and numbers that it rather adds up or moves itsel
 GROUPED = 1024  # threads that loops with sums are spread over
 THREADS = 1024  # of a block at most
 SPLIT = 8  # steps of a sum that threads of a team share
+ROW = 8  # elements of a row that the host makes by a loop of its own
 SEVERAL = 8  # runs that share a processor; more keep it busy, so that less work is less time
 CLUSTER = 16  # blocks that have a barrier of their own; more meet at a counter in memory
 
@@ -54,8 +57,9 @@ CLUSTER = 16  # blocks that have a barrier of their own; more meet at a counter 
 class Regions(Emitter):
     """Writes regions: a plan's levels one after another."""
 
-    def __init__(self, team: int = 1, many: int = 1) -> None:
+    def __init__(self, team: int = 1, many: int = 1, host: bool = False) -> None:
         super().__init__()
+        self.host = host
         self.team = team  # blocks that make a run together
         self.many = many  # runs that share a processor
         self.split = SPLIT if team > 1 else self.split
@@ -191,11 +195,13 @@ class Regions(Emitter):
             together.setdefault((loop_shape(root), self._apart(root)), []).append(root)
         found = []
         for same in together.values():
-            found += [same] if self.team == 1 else self._summing(same)
+            found += self._summing(same) if self.team > 1 or self.host else [same]
         return found
 
     def _summing(self, roots: list[Node]) -> list[list[Node]]:
-        """Roots whose sums threads share, and others: all threads that share a sum would compute these again."""
+        """Roots whose sums threads share, and others: all threads that share a sum would compute these again. On the
+        host sums are made by vectors, and what is in the loop around them is not.
+        """
         sums = [inner_length([r], self._done, self.split) > 1 for r in roots]
         parts = [[r for r, s in zip(roots, sums, strict=True) if s == which] for which in (True, False)]
         tied = any(needs(a, b, self._done) or needs(b, a, self._done) for a, b in itertools.product(*parts))
@@ -219,7 +225,8 @@ class Regions(Emitter):
             return ""
         which = root.inputs[0]
         test = self.at(which, tuple(index) if which.shape else ())
-        return f"if ({'' if root.inputs[1] is old else '!'}{test.text}) "
+        when = "if" if test.depth < len(self.scopes) - 1 else "CHANGES"  # of a whole row
+        return f"{when} ({'' if root.inputs[1] is old else '!'}{test.text}) "
 
     def _local(self, roots: list[Node]) -> bool:
         """Whether every block of a team rather does all of a loop itself than wait for the others."""
@@ -239,39 +246,55 @@ class Regions(Emitter):
         often: bool = True,
         times: int = 1,
         back: bool = False,
+        atomic: bool = False,
+        totals: Sequence[tuple[Node, Totals]] = (),
     ) -> Iterator[tuple[Index, ...]]:
         """A loop of all threads over the elements of an array; gives the index.
 
         group: so many threads share an element, and split its sums among them. local: each block makes all of it.
         often: threads are worth having for it. times: so many elements in one turn of a thread, see `_times`. back: the
-        last threads have the first elements, as those have less to do in the loop before.
+        last threads have the first elements, as those have less to do in the loop before. atomic: threads write to the
+        same places. totals: of the reductions in it.
         """
         size, loop = math.prod(shape), "BLOCK_LOOP" if local else "LOOP_BACK" if back else "LOOP"
         self.unseen = True
         width = size if group == 1 else min(size * group, 256 * (1 if local else self.team))
         if often:
             self.widest = max(self.widest, width * self.team if local else width)
-        i = self.name("i")
+        i, q = self.name("i"), self.name("q")
+        self.turn = i if group == 1 else q
+        added = ", ".join(text for root, own in totals for text in folds(root, own, self.turn))
+        kind, added = ("_OF", f", ({added})") if added else ("_ATOMIC" if atomic else "", "")
+        if self.host and len(shape) > 1 and shape[-1] >= ROW:
+            r = self.name("r")
+            with self.scope(f"for (int {r} = 0; {r} < {size // shape[-1]}; {r}++)"):
+                outer = self.spread(Ref(r, len(self.scopes) - 1), shape[:-1])
+                with self.scope(f"{loop}{kind}({i}, {shape[-1]}{added})"):
+                    yield *outer, Ref(i, len(self.scopes) - 1)
+            return
         if group == 1:
-            with self.scope(f"{loop}({i}, {size})" if times == 1 else f"LOOP_BY({i}, {size}, {times})"):
-                self.here = i
+            head = f"{loop}{kind}({i}, {size}{added})"
+            with self.scope(head if times == 1 else f"LOOP_BY{kind}({i}, {size}, {times}{added})"):
                 yield self.spread(Ref(i, len(self.scopes) - 1), shape)
             return
-        q = self.name("q")
-        with self.scope(f"{loop}({q}, {size} * GROUP({group}))"):
+        with self.scope(f"{loop}{kind}({q}, {size} * GROUP({group}){added})"):
             depth = len(self.scopes) - 1
             self.line(f"const int {i} = (int)((u32){q} / GROUP({group})), lane = (int)((u32){q} % GROUP({group}));")
             self.group = (group, depth)
             yield self.spread(Ref(i, depth), shape)
             self.group = None
 
+    turn = ""  # the variable of the present loop
+
     def _times(self, shape: tuple[int, ...], group: int, local: bool) -> int:
         """How many elements a thread makes in one turn: while it waits for one it goes on with another."""
         full = not local and group == 1 and math.prod(shape) >= 2 * self.team * THREADS
-        return 2 if full and self.many == 1 else 1
+        return 2 if full and self.many == 1 and not self.host else 1
 
     def _group(self, shape: tuple[int, ...], roots: list[Node], local: bool) -> int:
         """How many threads share an element of a loop that makes sums."""
+        if self.host:
+            return 1
         length, size = inner_length(roots, self._done, self.split), math.prod(shape)
         wide = any(root.kind == "float64" for root in roots)  # for which a large block has too few registers
         group, room = 1, GROUPED // (2 if wide else 1) // self.many * (1 if local else self.team)
@@ -307,14 +330,15 @@ class Regions(Emitter):
             if not reduces(root):
                 names = targets.get(root.number) or [self.buffer(root.size, root.kind, local)]
                 written[root.number] = root, names
-        with self.over(shape, group, local, times=times, back=back and times == 1) as index:
+        added = [(root, totals[root.number]) for root in roots if reduces(root)]
+        with self.over(shape, group, local, times=times, back=back and times == 1, totals=added) as index:
             depth, stores, places = len(self.scopes) - 1, [], [(index, first)]
             for more in range(1, times):  # the last ones may be made twice, but are not to be added twice
-                i = self.variable("int32", f"NEXT({self.here}, {more}, {math.prod(shape)})", depth)
-                places.append((self.spread(i, shape), f"if ({i.text} != {self.here}) "))
-            for (index, guard), root in itertools.product(places, roots):
+                i = self.variable("int32", f"NEXT({self.turn}, {more}, {math.prod(shape)})", depth)
+                places.append((self.spread(i, shape), f"if ({i.text} != {self.turn}) "))
+            for (number, (index, guard)), root in itertools.product(enumerate(places), roots):
                 if reduces(root):
-                    accumulate(self, root, index, totals[root.number], guard)
+                    accumulate(self, root, index, totals[root.number], guard, number > 0)
                     continue
                 for here in self.each(root.shape, axes_of(root), index):
                     value = self._element(root, tuple(here))

@@ -139,6 +139,15 @@ FN T gather_##N(T none, const char *at, int count) { \
 #define OWN_VALUE(N, n, x) x
 #define PARTS(T, OP, N, HOW) \
 FN T group_##N(T x, int g) { (void)g; return x; } \
+static T fold_##N(T s, const T *of, int n) { \
+    T lane[LANES]; int k = 0; \
+    if (n >= 2 * LANES) { \
+        for (int l = 0; l < LANES; l++) lane[l] = of[l]; \
+        for (k = LANES; k + LANES <= n; k += LANES) for (int l = 0; l < LANES; l++) lane[l] = OP(lane[l], of[k + l]); \
+        for (int h = LANES / 2; h; h /= 2) for (int l = 0; l < h; l++) lane[l] = OP(lane[l], lane[l + h]); \
+        s = OP(s, lane[0]); } \
+    for (; k < n; k++) s = OP(s, of[k]); \
+    return s; } \
 FN void give_##N(T x, char *at) { *(T *)at = x; } \
 FN T take_##N(const char *at) { return *(const T *)at; }
 #endif
@@ -177,6 +186,9 @@ FN int gather_##N(const char *at, int count, int room) { T x; return best_##N(&x
 FN T value_##N(const char *at, int count, int room) { T x; best_##N(&x, at, count, room); return x; }
 #else
 #define BEST(T, N, SIGN, HOW) AHEAD(T, N, SIGN) \
+static int fold_##N(T *s, int at, const T *of, const int *places, int n) { \
+    for (int k = 0; k < n; k++) if (later_##N(of[k], *s, at)) { *s = of[k]; at = places[k]; } \
+    return at; } \
 FN void give_##N(T x, int i, char *at) { (void)x; *(int *)at = i; } \
 FN int take_##N(const char *at) { return *(const int *)at; }
 #endif
