@@ -2,10 +2,11 @@
 
 A thousand and sixteen thousand runs of DE/rand/1/bin on Goldstein and Price's function: 64 individuals, 100
 generations, float32, from call to Result: in a process bound to one core, and by 1, 2, 4, ... threads on all of them
-(XLA's own threads help a single one of ours). Beside it the same work in NumPy (all runs of a
-process as one array, a process on each core) and, if it is installed, pygmo's archipelago (float64, threads of its own,
-its C++ Rastrigin function in two variables, as it would call a Python function under one lock).
-The least of three calls counts; each is made once before. All rows are measured in one run on one machine.
+(XLA's own threads help a single one of ours), by the engines xla and, with a C compiler, native. Beside it the same
+work in NumPy (all runs of a process as one array, a process on each core) and, if it is installed, pygmo's archipelago
+(float64, threads of its own, its C++ Rastrigin function in two variables, as it would call a Python function under one
+lock).
+The least of five calls counts; each is made once before. All rows are measured in one run on one machine.
 """
 
 from __future__ import annotations
@@ -88,24 +89,24 @@ def pygmo_archipelago(runs: int) -> float | None:
     return least(call, rounds=1)
 
 
-def ours(runs: int, threads: int) -> float:
+def ours(runs: int, threads: int, engine: str) -> float:
     import galapax as gx
 
     problem = gx.problems.get("goldstein_price")
     return least(
         lambda: gx.minimize(
             problem, algorithm=gx.DE(population=INDIVIDUALS), generations=GENERATIONS, runs=runs, dtype="float32",
-            threads=threads, tolerance=0, polish=False, history=False, progress=False,
-        )
+            threads=threads, tolerance=0, polish=False, history=False, progress=False, engine=engine,
+        ), rounds=5,
     )  # fmt: skip
 
 
-def on_one_core(runs: list[int]) -> list[float]:
+def on_one_core(rows: list[tuple[int, str]]) -> list[float]:
     """The same in a process that may use one core."""
     here = os.path.dirname(os.path.abspath(__file__))
     code = (
         "import json, os, sys; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
-        f"sys.path.insert(0, {here!r}); import cores; print(json.dumps([cores.ours(n, 1) for n in {runs}]))"
+        f"sys.path.insert(0, {here!r}); import cores; print(json.dumps([cores.ours(n, 1, e) for n, e in {rows}]))"
     )
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     found: list[float] = json.loads(out.splitlines()[-1])
@@ -116,20 +117,24 @@ def main() -> None:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, nargs="+", default=[1000, 16_000])
+    parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True)
     options = parser.parse_args()
+    from galapax.engines.fused.host import compiler
     from galapax.numerics import devices
 
     cores = devices.cores()
     counts = [2**k for k in range(cores.bit_length()) if 2**k < cores] + [cores]
     print(f"{cores} cores; seconds from call to Result, and how many times faster than on one core")
-    head = "".join(f"{f'{t} threads':>18}" for t in counts)
-    print(f"runs      one core{head}{'NumPy':>10}{'pygmo':>10}")
-    for runs, alone in zip(options.runs, on_one_core(options.runs), strict=True):
-        taken = [ours(runs, t) for t in counts]
-        other, archipelago = numpy_on_all_cores(runs, cores), pygmo_archipelago(runs)
-        row = f"{alone:>10.3f}" + "".join(f"{f'{t:.3f} ({alone / t:.1f}x)':>18}" for t in taken)
-        told = "-" if archipelago is None else f"{archipelago:.2f}"
-        print(f"{runs:<8}{row}{other:>10.3f}{told:>10}", flush=True)
+    print(f"{'runs':<8}{'engine':<8}{'one core':>10}" + "".join(f"{f'{t} threads':>18}" for t in counts))
+    rows = [(runs, engine) for runs in options.runs for engine in ["xla", *(["native"] if compiler() else [])]]
+    for (runs, engine), alone in zip(rows, on_one_core(rows), strict=True):
+        taken = [ours(runs, t, engine) for t in counts]
+        told = f"{alone:>10.3f}" + "".join(f"{f'{t:.3f} ({alone / t:.1f}x)':>18}" for t in taken)
+        print(f"{runs:<8}{engine:<8}{told}", flush=True)
+    for runs in options.runs if options.peers else []:
+        archipelago = pygmo_archipelago(runs)
+        pygmo = "not installed" if archipelago is None else f"{archipelago:.2f} s"
+        print(f"{runs:<8}NumPy, {cores} processes: {numpy_on_all_cores(runs, cores):.3f} s; pygmo: {pygmo}", flush=True)
 
 
 if __name__ == "__main__":

@@ -270,6 +270,31 @@ def test_runs_of_an_ensemble_are_those_made_alone():
 
 
 @needs_cc
+@pytest.mark.parametrize("runs", [60, pytest.param(4200, marks=pytest.mark.slow)])  # a slice, and two of them
+def test_native_runs_are_the_same_to_the_bit_for_any_number_of_threads(runs):
+    one, three = (run("native", runs=runs, threads=threads, dtype="float32") for threads in (1, 3))
+    for name in ("x", "fun", "nfev"):
+        np.testing.assert_array_equal(getattr(three.runs, name), getattr(one.runs, name))
+    np.testing.assert_array_equal(three.runs.history.mean, one.runs.history.mean)
+    assert len(np.unique(one.runs.fun)) == runs
+
+
+@needs_cc
+def test_native_machine_code_is_kept_on_disk(tmp_path, monkeypatch):
+    built = []
+    real = host._build
+    monkeypatch.setattr(host, "_build", lambda *about: (built.append(1), real(*about)))
+    monkeypatch.setattr(cache, "_chosen", tmp_path)
+    text = program.of_function(jax.make_jaxpr(lambda x: x + 1)(1.0), program.Form(host=True))
+    for _ in range(2):
+        host._built.cache_clear()
+        (x, y) = np.ones(1, np.float32), np.zeros(1, np.float32)
+        host.HostKernel(text)([x], [y])
+        assert y[0] == 2
+    assert built == [1]
+
+
+@needs_cc
 def test_a_run_stops_at_its_target_whatever_others_do():
     xla, native = (run(engine, runs=3, target=1e-3, generations=60) for engine in ("xla", "native"))
     np.testing.assert_array_equal(native.runs.nit, xla.runs.nit)

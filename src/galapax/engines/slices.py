@@ -5,9 +5,10 @@ differs in its last bits and then, as evolution is chaotic, altogether. Every sl
 same number of runs, and a run is replayed in a slice of that size.
 
 On a CPU that number depends on the size of a run: as many runs as fit the innermost caches. One run is then the same in
-every ensemble, but for ensembles of very many small runs. Those have wider slices, since calling a program takes a lock
-that all threads share: sixteen thousand runs take half the work so. On a GPU a slice is as large as memory allows, as
-the device is only full with many runs.
+every ensemble, but for ensembles of very many small runs. Those have wider slices, since calling a program of XLA takes
+a lock that all threads share: sixteen thousand runs take half the work so. A native kernel shares out the runs of a
+slice itself, so these are wide, of a few sizes, for each of which programs are compiled. On a GPU a slice is as large
+as memory allows, as the device is only full with many runs.
 
 An objective may need more working memory than there is. That is counted when the program is compiled: on a CPU fewer
 threads then compute at once, which changes nothing; a slice that does not even fit alone is halved, with a warning, as
@@ -27,14 +28,22 @@ from galapax.numerics import devices, processes
 # numbers of one array of a slice on a CPU; fewer make XLA's fixed costs felt, more fall out of the innermost cache
 CACHED = 2**13
 MOST = 64  # runs in a slice on a CPU
+NATIVE = (
+    48,
+    272,
+    1040,
+    4112,
+)  # runs in a slice of native kernels; no powers of two, which caches cannot hold side by side
 MANY, WIDER = 128, 4  # an ensemble of so many slices has fewer, so many times as wide: still enough for every core
 
 
-def width(algorithm: Algorithm, dim: int, runs: int, fit: int) -> int:
+def width(algorithm: Algorithm, dim: int, runs: int, fit: int, native: bool = False) -> int:
     """How many runs a slice has.
 
-    runs: of the ensemble. fit: so many fit into memory.
+    runs: of the ensemble. fit: so many fit into memory. native: whether kernels of our own make them.
     """
+    if native:
+        return next((n for n in NATIVE if n >= min(runs, NATIVE[-1]) and n <= fit), min(fit, NATIVE[-1]))
     if devices.on_cpu():
         usual = 2 ** int(math.log2(max(1, min(MOST, CACHED // algorithm.work(dim)))))
         return usual * WIDER if usual == MOST and runs >= MANY * MOST else usual

@@ -16,11 +16,13 @@ from galapax.numerics import devices
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 _lock = threading.Lock()
-_pools: dict[int, ThreadPoolExecutor] = {}
+_pools: dict[tuple[str, int], ThreadPoolExecutor] = {}
 
 
-def on_threads(count: int, work: Callable[[Item], Made], items: Iterable[Item]) -> list[Made]:
-    """[work(item) for item in items], by at most `count` threads; the first error ends it."""
+def on_threads(count: int, work: Callable[[Item], Made], items: Iterable[Item], name: str = "galapax") -> list[Made]:
+    """[work(item) for item in items], by at most `count` threads; the first error ends it. name: of the threads; work
+    that calls this function, too, needs threads of another name, or all could wait for one that is free.
+    """
     every = list(items)
     if count == 1 or len(every) < 2:
         return [work(item) for item in every]
@@ -42,7 +44,7 @@ def on_threads(count: int, work: Callable[[Item], Made], items: Iterable[Item]) 
                     failed.set()
                     raise
 
-    pool = _pool(count)
+    pool = _pool(name, count)
     turns = [pool.submit(take_turns) for _ in range(min(count, len(every)))]
     try:
         wait(turns)
@@ -53,9 +55,9 @@ def on_threads(count: int, work: Callable[[Item], Made], items: Iterable[Item]) 
     return [made[at] for at in range(len(every))]
 
 
-def _pool(count: int) -> ThreadPoolExecutor:
+def _pool(name: str, count: int) -> ThreadPoolExecutor:
     """Kept, since starting threads takes longer than a short chunk does."""
     with _lock:
-        if count not in _pools:
-            _pools[count] = ThreadPoolExecutor(count, "galapax")
-        return _pools[count]
+        if (name, count) not in _pools:
+            _pools[name, count] = ThreadPoolExecutor(count, name)
+        return _pools[name, count]

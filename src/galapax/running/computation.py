@@ -63,7 +63,8 @@ class Computation:
         self.keys = keys
         self.cells = np.repeat(np.arange(count), task.runs) if cells is None else cells
         self.fit = check_memory(task)
-        self.width = 1 if task.alone else width(task.bound[0], task.problem.dim, task.total, self.fit)
+        native = task.engine == "native"
+        self.width = 1 if task.alone else width(task.bound[0], task.problem.dim, task.total, self.fit, native)
         if size is not None:
             self.width = size
         self.engine: Engine

@@ -25,6 +25,7 @@ from galapax.core.evaluation import Population
 from galapax.engines import search as searching
 from galapax.engines.drive import Slice
 from galapax.engines.fused import kernel as kernels
+from galapax.engines.fused.ahead import GENERATIONS as AHEAD
 from galapax.engines.fused.cuda import CudaKernel, present
 from galapax.engines.fused.graph import NotFusible
 from galapax.engines.fused.host import HostKernel
@@ -39,6 +40,7 @@ from galapax.numerics import devices
 from galapax.numerics.transfers import put
 
 CHUNK_SECONDS = 0.1  # the host looks about so often,
+MOST_SECONDS = 0.5  # or so often, where a native kernel would make fewer generations than its table of keys has
 FIRST = 1000  # the first time after as many generations at most, so that what watches a short run sees some of it
 HOST = Form(host=True)
 KEPT = 32  # kernels that are remembered, by what they were made of
@@ -100,7 +102,7 @@ _paces: WeakKeyDictionary[Kernel, dict[int, Pace]] = WeakKeyDictionary()  # of k
 class Fused:
     """An Engine of generated kernels.
 
-    host: built for this machine's processor instead of a GPU, threads: of which so many compute at once, a slice each.
+    host: built for this machine's processor instead of a GPU. threads: so many of which make the runs of a slice.
     """
 
     def __init__(
@@ -112,26 +114,16 @@ class Fused:
         self.most = next((r for r in reversed(ROWS) if r * row <= room), ROWS[0])
         # about what a generation takes, for the first chunk: barriers, a run's own work, and that of all runs
         work = _work(search)
-        alone = work * (1e-7 if host else 1e-9 if width > 1 else 1e-10)
-        self.guess = (1 + steps) * (3e-6 + alone + width * work * (1e-7 if host else 1e-11))
+        alone = work * (1e-8 if host else 1e-9 if width > 1 else 1e-10)
+        self.guess = (1 + steps) * (3e-6 + alone + width * work * (1e-8 if host else 1e-11))
         self._kernels: dict[int, tuple[Kernel, Layout]] = {}  # of each slice
         self.paces, self.runs = dict[int, Pace](), 0  # of its kernel, and how many runs it makes
 
     def begin(self, parts: list[Slice]) -> None:
         _put(parts)
-        for part, carry in zip(parts, self._each(parts, [_begin(part) for part in parts]), strict=True):
-            part.carry = carry
+        for part in parts:
+            part.carry = self._called(_begin(part))
             self._know(part)
-
-    def _each(self, parts: list[Slice], calls: list[Call]) -> list[Any]:
-        """What the programs of the slices give, see `Clock.program`; on the host a thread waits for its slice."""
-        programs = {fixed: self.clock.program(*call) for call in calls for fixed in call[1:2]}
-
-        def called(call: Call) -> Any:
-            made = programs[call[1]](*call[2])
-            return jax.block_until_ready(made) if self.threads > 1 else made
-
-        return on_threads(self.threads, called, calls)
 
     def _know(self, part: Slice) -> None:
         """Have the kernel of a slice, which has begun."""
@@ -156,25 +148,33 @@ class Fused:
         if length == 0:
             return max(1, min(self.most, FIRST, int(CHUNK_SECONDS / 4 / self.guess)))
         self.paces[self.runs] = length, seconds
-        return max(1, min(self.most, int(length * min(8.0, CHUNK_SECONDS / max(seconds, 1e-9)))))
+        each = max(seconds, 1e-9) / length
+        wanted = max(CHUNK_SECONDS / each, min(AHEAD, MOST_SECONDS / each) if self.host else 0)
+        return max(1, min(self.most, 8 * length, int(wanted)))
 
     def advance(self, parts: list[Slice], first: int, count: int) -> list[list[Any]]:
-        tallies = []
-        made = self._each(parts, [self._chunk_of(part, first, count) for part in parts])
-        for part, (carry, history, tally) in zip(parts, made, strict=True):
+        calls = [self._chunk_of(part, first, count) for part in parts]
+        # on the host a second slice keeps the threads busy while the first one's history is looked through
+        made = on_threads(min(2, self.threads), self._called, calls, "slices")
+        for part, (carry, history, _) in zip(parts, made, strict=True):
             part.carry, part.latest = carry, [history]
-            tallies.append([tally])
-        return tallies
+        return [[tally] for _, _, tally in made]
 
     def _chunk_of(self, part: Slice, first: int, count: int) -> Call:
         """The program of a slice's generations, see `Clock.program`."""
         rows = next(r for r in ROWS if r >= count)
         made, layout = self._kernels[id(part)]
-        span, arrays = put((np.array([first, count, rows], np.int32), list(made.text.arrays)))
+        if isinstance(made, HostKernel):
+            made.threads = self.threads
+        span, arrays = put((np.array([first, count, rows, part.wanted.max() + 1], np.int32), list(made.text.arrays)))
         return _chunk, (made, layout, rows), (part.search, part.keys, part.carry, span, arrays)
 
     def finish(self, parts: list[Slice]) -> list[Finished]:
-        return self._each(parts, [_finish(part) for part in parts])
+        return [self._called(_finish(part)) for part in parts]
+
+    def _called(self, call: Call) -> Any:
+        function, fixed, arguments = call
+        return self.clock.call(function, fixed, *arguments)
 
     def survivors(self, part: Slice) -> Population:
         return self.clock.call(searching.survivors, (), part.carry)

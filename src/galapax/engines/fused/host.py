@@ -19,8 +19,10 @@ import numpy as np
 from galapax.engines import stored
 from galapax.engines.fused.graph import NotFusible
 from galapax.engines.fused.program import Text
+from galapax.engines.threads import on_threads
 
 FLAGS = ("-std=gnu99", "-shared", "-fPIC", "-fwrapv", "-ffp-contract=off", "-w")
+PIECES = 4  # of the runs of a call, for each thread: some may take longer than others
 PLAIN = ("-O2", "-fno-tree-vectorize")  # of a text for a GPU
 VECTORS = (
     "-O3", "-march=native",
@@ -60,19 +62,21 @@ def _built(source: str, flags: tuple[str, ...]) -> Any:
 def _build(found: str, source: str, flags: tuple[str, ...], library: Path) -> None:
     text = library.with_suffix(".c")
     text.write_text(source, encoding="utf-8")
-    done = subprocess.run(
-        [found, *FLAGS, *flags, str(text), "-o", str(library), "-lm"],
-        capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"},
-    )  # fmt: skip
-    if done.returncode:
-        raise NotFusible(f"the C compiler refused it: {done.stderr[:2000]}")
+    for tried in (flags, PLAIN):  # another compiler may not know all of them
+        done = subprocess.run(
+            [found, *FLAGS, *tried, str(text), "-o", str(library), "-lm"],
+            capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"},
+        )  # fmt: skip
+        if done.returncode == 0:
+            return
+    raise NotFusible(f"the C compiler refused it: {done.stderr[:2000]}")
 
 
 class HostKernel:
-    """A text as machine code of this machine. Several threads may call it at once."""
+    """A text as machine code of this machine. threads: that share out the runs of a call."""
 
     def __init__(self, text: Text) -> None:
-        self.text = text
+        self.text, self.threads = text, 1
         self._run = _built(text.source, VECTORS if text.host else PLAIN).galapax_run
         self._own = threading.local()  # what a run needs besides its arrays
 
@@ -80,10 +84,15 @@ class HostKernel:
         arrays = [*inputs, *self.text.arrays, *outputs]
         assert len(arrays) == self.text.pointers
         pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
-        if not hasattr(self._own, "memory"):
-            self._own.memory = np.zeros((self.text.shared + self.text.scratch) // 8 + 16)
-        start = -(-self._own.memory.ctypes.data // 64) * 64
-        self._run(pointers, ctypes.c_int(runs), ctypes.c_void_p(start), ctypes.c_void_p(start + self.text.shared))
+
+        def make(piece: np.ndarray) -> None:
+            if not hasattr(self._own, "memory"):
+                self._own.memory = np.zeros((self.text.shared + self.text.scratch) // 8 + 16)
+            start = -(-self._own.memory.ctypes.data // 64) * 64
+            first, end = int(piece[0]), int(piece[-1]) + 1
+            self._run(pointers, first, end, runs, ctypes.c_void_p(start), ctypes.c_void_p(start + self.text.shared))
+
+        on_threads(self.threads, make, np.array_split(np.arange(runs), min(runs, PIECES * self.threads)))
 
     def call(self, context: Any, outputs: list[Any], *inputs: Any) -> None:
         """As `buffer_callback` calls it; the constants are among the inputs."""

@@ -115,8 +115,9 @@ def of_generation(
     closed: settings, carry, keys and the number of a generation to the new carry and a row of history (columns, 1), of
     one run. settings, carried: which of these arrays have one row for each run; others are the same for all. reason:
     among the parts of the carry, the marks that say why a run has ended, if it can; running: the code of one that goes
-    on. The kernel's arguments: settings, carry, keys (R, 2), span (first number, count), constants; then the new carry
-    and the history (rows, columns, R), whose rows that a run did not make are zeros; a last one says how many rows.
+    on. The kernel's arguments: settings, carry, keys (R, 2), span (first number, count, rows of history, runs that are
+    made: those after them stay as they are), constants; then the new carry and the history (rows, columns, R), whose
+    rows that a run did not make are zeros.
     """
     with _deep():
         graph, writer = Graph(), Regions(*form)
@@ -153,7 +154,7 @@ def _generations(
 ) -> None:
     """The loop over generations, and what comes before and after it."""
     writer.line(f"const int *span = (const int *)p[{inputs}];")
-    writer.line("const int start = span[0], count = span[1], rows = span[2];")
+    writer.line("const int start = span[0], count = RUN < span[3] ? span[1] : 0, rows = span[2];")
     first = inputs + 1 + len(graph.arrays)
     moving = [i for i, own in enumerate(carried) if own]
     loop = Carried(writer, [state[i] for i in moving])
@@ -307,8 +308,8 @@ galapax_run(const __grid_constant__ struct Arguments a, int runs, char *scratch)
   one(a.p, run, runs, shared, own);
 }
 #else
-void galapax_run(const struct Arguments *a, int runs, char *shared, char *scratch) {
-  for (int run = 0; run < runs; run++) one(a->p, run, runs, shared, scratch);
+void galapax_run(const struct Arguments *a, int first, int end, int runs, char *shared, char *scratch) {
+  for (int run = first; run < end; run++) one(a->p, run, runs, shared, scratch);
 }
 #endif
 """
