@@ -6,9 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from galapax.engines.fused.graph import Node, NotFusible
+from galapax.engines.fused.loops import domain
 from galapax.engines.fused.moves import clamped
 from galapax.engines.fused.places import Index
-from galapax.engines.fused.plan import domain
 from galapax.engines.fused.rules import RUNNING, SHORT, STORED
 from galapax.engines.fused.running import write_running
 

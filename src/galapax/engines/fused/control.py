@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from galapax.engines.fused.graph import Node, Region
-from galapax.engines.fused.plan import SMALL, domain
+from galapax.engines.fused.loops import SMALL, domain
 from galapax.engines.fused.rules import STORED, ctype
 
 if TYPE_CHECKING:

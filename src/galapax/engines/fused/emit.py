@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from galapax.engines.fused.ahead import Ahead
 from galapax.engines.fused.graph import Node, NotFusible
+from galapax.engines.fused.loops import WRITTEN_OUT, reduced_length
 from galapax.engines.fused.moves import MOVES
 from galapax.engines.fused.places import Index, Ref
-from galapax.engines.fused.plan import WRITTEN_OUT, reduced_length
 from galapax.engines.fused.rules import ELEMENTWISE, REDUCTIONS, RUNNING, SHORT, combine, ctype, literal, neutral
 
 MOVED = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "slice", "gather", "rev"}

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 
 from galapax.engines.fused.graph import Node, reach
-from galapax.engines.fused.plan import Plan, axes_of, collective, inputs, lengths, loop_shape, reduces, through
+from galapax.engines.fused.loops import axes_of, collective, inputs, lengths, loop_shape, reduces, through
+from galapax.engines.fused.plan import Plan
 
 
 def last_reader(plan: Plan, outputs: list[Node], old: Node, new: Node) -> int | None:

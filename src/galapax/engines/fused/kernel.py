@@ -35,11 +35,9 @@ def key_of(search: Search) -> Hashable:
     return tree, _kinds(search, leaves)
 
 
-def _kinds(search: Search, leaves: list[Any]) -> tuple[tuple[bool, tuple[int, ...], str], ...]:
+def _kinds(search: Search, leaves: list[Any]) -> tuple[tuple[bool, tuple[int, ...], Any], ...]:
     flags = _own_settings(search)
-    return tuple(
-        (own, np.shape(leaf)[1 if own else 0 :], str(leaf.dtype)) for leaf, own in zip(leaves, flags, strict=True)
-    )
+    return tuple((own, leaf.shape[1 if own else 0 :], leaf.dtype) for leaf, own in zip(leaves, flags, strict=True))
 
 
 def text_of(search: Search, runs: int, form: Form = Form()) -> Text:
@@ -94,6 +92,9 @@ def layout_of(search: Search, carry: Carry) -> Layout:
 
 
 def _own_settings(search: Search) -> list[bool]:
+    if np.ndim(search.rules.evaluations) == 0 and not any(map(np.ndim, jax.tree.leaves(search.algorithm))):
+        return [False] * len(jax.tree.leaves(search))  # as in most calls, many of which take a few milliseconds
+
     def own(leaf: Any) -> Any:
         return jax.tree.map(lambda _: False, leaf) if is_shared(leaf) else np.ndim(leaf) > 0
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from galapax.engines.fused.graph import Node, NotFusible
+from galapax.engines.fused.loops import single
 from galapax.engines.fused.places import Index, Ref
-from galapax.engines.fused.plan import single
 from galapax.engines.fused.ranges import span
 from galapax.engines.fused.rules import combine, ctype, literal
 

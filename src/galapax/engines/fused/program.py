@@ -17,9 +17,9 @@ import numpy as np
 from galapax.engines.fused.ahead import Ahead
 from galapax.engines.fused.control import Carried, Inside
 from galapax.engines.fused.graph import Graph, Node, reach
+from galapax.engines.fused.loops import SMALL, domain
+from galapax.engines.fused.loops import inputs as inputs_of
 from galapax.engines.fused.memory import placed, size_of
-from galapax.engines.fused.plan import SMALL, domain
-from galapax.engines.fused.plan import inputs as inputs_of
 from galapax.engines.fused.prelude import PRELUDE
 from galapax.engines.fused.regions import CLUSTER, THREADS, Regions
 from galapax.engines.fused.rules import STORED

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from galapax.engines.fused.graph import Node
+from galapax.engines.fused.loops import axes_of, lengths, loop_axes, reduces
 from galapax.engines.fused.places import Index, Ref
-from galapax.engines.fused.plan import axes_of, lengths, loop_axes, reduces
 from galapax.engines.fused.rules import REDUCTIONS, SHORT, ctype, neutral
 
 if TYPE_CHECKING:

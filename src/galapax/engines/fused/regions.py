@@ -9,22 +9,13 @@ from contextlib import contextmanager
 
 from galapax.engines.fused.collective import write_collective
 from galapax.engines.fused.control import write_control
+from galapax.engines.fused.costs import effort, inner_length, needs
 from galapax.engines.fused.emit import Buffer, Emitter, known_by
 from galapax.engines.fused.graph import Node, Region
 from galapax.engines.fused.inplace import last_reader
+from galapax.engines.fused.loops import CONTROL, axes_of, collective, domain, loop_shape, reduces
 from galapax.engines.fused.places import Index, Ref
-from galapax.engines.fused.plan import (
-    CONTROL,
-    axes_of,
-    collective,
-    domain,
-    effort,
-    inner_length,
-    loop_shape,
-    needs,
-    planned,
-    reduces,
-)
+from galapax.engines.fused.plan import planned
 from galapax.engines.fused.reductions import (
     FETCHED,
     LATE,
