@@ -89,7 +89,7 @@ def pygmo_archipelago(runs: int) -> float | None:
     return least(call, rounds=1)
 
 
-def ours(runs: int, threads: int, engine: str) -> float:
+def ours(runs: int, threads: int, engine: str, rounds: int = 5) -> float:
     import galapax as gx
 
     problem = gx.problems.get("goldstein_price")
@@ -97,7 +97,7 @@ def ours(runs: int, threads: int, engine: str) -> float:
         lambda: gx.minimize(
             problem, algorithm=gx.DE(population=INDIVIDUALS), generations=GENERATIONS, runs=runs, dtype="float32",
             threads=threads, tolerance=0, polish=False, history=False, progress=False, engine=engine,
-        ), rounds=5,
+        ), rounds,
     )  # fmt: skip
 
 
@@ -111,6 +111,35 @@ def on_one_core(rows: list[tuple[int, str]]) -> list[float]:
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     found: list[float] = json.loads(out.splitlines()[-1])
     return found
+
+
+def apart(cores: int, rounds: int = 20) -> list[float]:
+    """What 1000 native runs take in processes that know nothing of each other, each bound to a core, all at once: no
+    program that uses all cores can be faster than this. Seconds of a call, of each process.
+    """
+    here = os.path.dirname(os.path.abspath(__file__))
+    code = (
+        "import os, sys, time; os.sched_setaffinity(0, {int(sys.argv[1])}); "
+        f"sys.path.insert(0, {here!r}); import cores; cores.ours(1000, 1, 'native'); print('ready', flush=True); "
+        f"sys.stdin.readline(); start = time.perf_counter(); "
+        f"[cores.ours(1000, 1, 'native', 1) for _ in range({rounds // 2})]; "  # two calls each
+        f"print((time.perf_counter() - start) / {rounds})"
+    )
+    places = sorted(os.sched_getaffinity(0))[:cores]
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(place)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for place in places
+    ]
+    for process in started:
+        assert process.stdout is not None and process.stdin is not None
+        process.stdout.readline()
+    for process in started:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    return [float(process.communicate()[0]) for process in started]
 
 
 def main() -> None:
@@ -131,6 +160,13 @@ def main() -> None:
         taken = [ours(runs, t, engine) for t in counts]
         told = f"{alone:>10.3f}" + "".join(f"{f'{t:.3f} ({alone / t:.1f}x)':>18}" for t in taken)
         print(f"{runs:<8}{engine:<8}{told}", flush=True)
+    if compiler():
+        one, all_of = apart(1)[0], apart(cores)
+        mean = sum(all_of) / cores
+        print(
+            f"1000 native runs in each of {cores} processes at once, a core each: {mean:.3f} s on average, at most "
+            f"{max(all_of):.3f}; in one alone {one:.3f}: {cores * one / mean:.1f}x"
+        )
     for runs in options.runs if options.peers else []:
         archipelago = pygmo_archipelago(runs)
         pygmo = "not installed" if archipelago is None else f"{archipelago:.2f} s"
