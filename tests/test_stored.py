@@ -250,3 +250,22 @@ def test_with_several_devices_nothing_is_kept(monkeypatch):
     assert stored.name_of(*about) is not None
     monkeypatch.setattr(jax, "device_count", lambda: 2)
     assert stored.name_of(*about) is None
+
+
+LAPACK = """
+import sys
+import jax, jax.numpy as jnp
+from galapax.numerics import lapack
+lapack.ready()
+assert jax.jit(jnp.linalg.cholesky)(4 * jnp.eye(2))[1, 1] == 2
+print("scipy.linalg" in sys.modules)
+import scipy.linalg  # as a user may, afterwards
+from scipy.linalg import cython_blas
+assert scipy.linalg.cho_factor([[4.0]])[0] == 2
+"""
+
+
+@pytest.mark.skipif(not devices.on_cpu(), reason="LAPACK is for a CPU")
+def test_jax_finds_lapack_without_the_package_around_it():
+    done = subprocess.run([sys.executable, "-c", LAPACK], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -21,7 +21,7 @@ import numpy as np
 
 from galapax.core.errors import OutOfMemory
 from galapax.engines import stored
-from galapax.numerics import devices
+from galapax.numerics import devices, lapack
 from galapax.numerics.devices import CONFIG, on_cpu, settings
 
 LIMIT_MIB = 512.0
@@ -291,6 +291,7 @@ def _compiled(
         return Program(found[0], *found[1])
 
     hits = stored.hits()
+    lapack.ready()
 
     # a new function each time, as JAX keeps what it knows of a function as long as the function lives: this way a
     # program that is forgotten here is forgotten there too

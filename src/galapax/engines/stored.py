@@ -29,10 +29,11 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 import jaxlib
+import jaxlib.lapack
 import numpy as np
 from jax.experimental import serialize_executable
 
-from galapax.numerics import cache, devices
+from galapax.numerics import cache, devices, lapack
 from galapax.version import __version__
 
 MARK = b"galapax program 1\n"
@@ -97,8 +98,8 @@ def load(name: str, arguments: Any) -> tuple[jax.stages.Compiled, tuple[int, int
     if folder is None:
         return None
     try:
-        payload, out_tree, sizes, lapack = _read(folder, name)
-        if lapack:
+        payload, out_tree, sizes, calls_lapack = _read(folder, name)
+        if calls_lapack:
             _ready_lapack()
         in_tree = jax.tree.structure((arguments, {}))
         compiled = serialize_executable.deserialize_and_load(payload, in_tree, out_tree)
@@ -165,7 +166,11 @@ def _ready_lapack() -> None:
     """JAX tells its LAPACK calls where the routines are when it first lowers one; a program that was loaded would jump
     to nowhere.
     """
-    jax.jit(jnp.linalg.cholesky).lower(jax.ShapeDtypeStruct((1, 1), jnp.float32))
+    lapack.ready()
+    try:
+        jaxlib.lapack.prepare_lapack_call("potrf_ffi", np.float32)
+    except Exception:  # of another version: what it does is what lowering does, in a tenth of the time
+        jax.jit(jnp.linalg.cholesky).lower(jax.ShapeDtypeStruct((1, 1), jnp.float32))
 
 
 def _folder() -> Path | None:
