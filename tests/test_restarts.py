@@ -202,6 +202,7 @@ def test_once_searches_disagree_evolution_and_the_next_size_are_expected():
 )
 def test_programs_that_are_made_ahead_are_those_that_searches_need(library, generations, engine, monkeypatch):
     """Made from shapes alone: nobody compiles them again."""
+    programs.clear()  # of another engine the same test has made some
     made, expected, every = [], [], []
     compiled = programs._compiled
 

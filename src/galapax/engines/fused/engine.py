@@ -111,7 +111,8 @@ class Fused:
         self.clock, self.host, self.threads = clock, host, threads if host else 1
         row = search.columns.width * width * search.bounds.lower.dtype.itemsize
         room = min(HISTORY, devices.free_memory() // 8)
-        self.most = next((r for r in reversed(ROWS) if r * row <= room), ROWS[0])
+        self.rows = ROWS[1:] if host else ROWS  # compiling another program takes longer than to clear some rows there
+        self.most = next((r for r in reversed(self.rows) if r * row <= room), ROWS[0])
         # about what a generation takes, for the first chunk: barriers, a run's own work, and that of all runs
         work = _work(search)
         alone = work * (1e-8 if host else 1e-9 if width > 1 else 1e-10)
@@ -162,7 +163,7 @@ class Fused:
 
     def _chunk_of(self, part: Slice, first: int, count: int) -> Call:
         """The program of a slice's generations, see `Clock.program`."""
-        rows = next(r for r in ROWS if r >= count)
+        rows = next(r for r in self.rows if r >= count)
         made, layout = self._kernels[id(part)]
         if isinstance(made, HostKernel):
             made.threads = self.threads
