@@ -33,7 +33,7 @@ CROWDING = {
     "sorting": jax.jit(dominance.crowding_by_sorting),
     "pairs": jax.jit(dominance.crowding_by_pairs),
 }
-BLOCKS = [jax.jit(partial(ranking.ranks_by_blocks, block=block)) for block in (32, 256)]
+peeling = jax.jit(ranking.ranks_by_peeling, static_argnums=1)
 sweep = jax.jit(ranking.ranks_by_sweep)
 both = jax.jit(dominance.ranks_and_crowding)
 
@@ -422,8 +422,7 @@ def test_ranks_by_chains_with_and_without_a_loop_over_the_blocks(n, monkeypatch)
 
 
 @pytest.mark.parametrize("kind", ["random", "ties", "one front", "one chain", "failed", "all equal", "all failed"])
-def test_two_objectives_in_blocks_are_ranked_as_by_the_sweep(kind):
-    """In blocks smaller than the points, and larger ones."""
+def test_two_objectives_peeled_are_ranked_as_by_the_sweep(kind):
     rng = np.random.default_rng(7)
     objectives = rng.random((150, 2)).astype(np.float32)
     if kind == "ties":
@@ -436,8 +435,14 @@ def test_two_objectives_in_blocks_are_ranked_as_by_the_sweep(kind):
         objectives = np.where(rng.random((150, 2)) < 0.2, np.nan, np.round(objectives * 9)).astype(np.float32)
     elif kind.startswith("all"):
         objectives[:] = np.inf if kind == "all failed" else 0.5
-    for ranks in BLOCKS:
-        assert np.array_equal(ranks(objectives), sweep(objectives)[0])
+    ranks = np.asarray(sweep(objectives)[0])
+    assert np.array_equal(peeling(objectives), ranks)
+    for enough in (1, 60, 149):  # those get their ranks, the others one that comes after them
+        found = np.asarray(peeling(objectives, enough))
+        last = np.max(found)
+        assert np.array_equal(found[found < last], ranks[found < last])
+        assert np.all(ranks[found == last] >= last)
+        assert np.sum(found < last) >= enough or np.array_equal(found, ranks)
 
 
 @pytest.mark.parametrize("drawn", [1, 5, dominance.DRAWS + 3])

@@ -76,7 +76,7 @@ class Archived(Algorithm):
     def step(self, key: Array, state: ArchivedState, evaluation: Evaluation) -> ArchivedState:
         old, new = state.front, evaluated(state.candidates, evaluation)
         both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), old, new)
-        rank, crowding = ranks_and_crowding(both.objectives, join(old.violation, new.violation))
+        rank, crowding = ranks_and_crowding(both.objectives, join(old.violation, new.violation), self.size)
         front = stored(take(best_rows(rank, crowding, self.size), both))
         return _outside(self.inner.step(key, _inside(state), evaluation), front)
 

@@ -122,7 +122,7 @@ class NSGA2(Algorithm):
         objectives, violation = jnp.concatenate([old.objectives, new.objectives]), join(old.violation, new.violation)
         if not self.published:
             objectives = copies_fail(objectives, jnp.concatenate([old.x, new.x]))
-        rank, crowding = ranks_and_crowding(objectives, violation)
+        rank, crowding = ranks_and_crowding(objectives, violation, self.population)
         rows = best_rows(rank, crowding, self.population)
         parents, rank, crowding = stored((take_from_both(rows, old, new), take(rows, rank), take(rows, crowding)))
         if self.published:

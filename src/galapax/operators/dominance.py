@@ -24,8 +24,8 @@ from galapax.operators.ranking import (
     counts_of,
     dominates_columns,
     finite_or_zero,
-    ranks_by_blocks,
     ranks_by_chains,
+    ranks_by_peeling,
     ranks_by_pushing,
     ranks_by_sweep,
     sound_values,
@@ -50,26 +50,29 @@ def first_front(objectives: Array, violation: Array | None = None) -> Array:
     return sound & (dominance_counts(objectives, violation) == 0)
 
 
-def ranks(objectives: Array, violation: Array | None = None) -> Array:
+def ranks(objectives: Array, violation: Array | None = None, enough: int | None = None) -> Array:
     """The front of each point, (n,) int32: 0 for those none dominates, then 0 for the rest without them plus 1, ...
 
     It is the length of the longest chain of points that ends in this one, each dominating the next. Infeasible points
-    come in fronts after all feasible ones, in order of their violation, failed ones last.
+    come in fronts after all feasible ones, in order of their violation, failed ones last. enough: that many points
+    need their rank; others may get any that comes after those.
     """
     if not devices.on_cpu():
         if objectives.shape[1] == 2 and violation is None and objectives.shape[0] > COUNTED:
-            return ranks_by_blocks(objectives)
+            return ranks_by_peeling(objectives, enough)
         return ranks_by_chains(objectives, violation)
     if objectives.shape[1] <= 2:
         return ranks_by_sweep(objectives, violation)[0]
     return ranks_by_pushing(objectives, violation)
 
 
-def ranks_and_crowding(objectives: Array, violation: Array | None = None) -> tuple[Array, Array]:
-    """`ranks`, and `crowding_distance` in those fronts; for two objectives on a CPU in one go."""
+def ranks_and_crowding(
+    objectives: Array, violation: Array | None = None, enough: int | None = None
+) -> tuple[Array, Array]:
+    """`ranks`, and `crowding_distance` in those fronts; for two objectives on a CPU in one go. enough: see `ranks`."""
     if objectives.shape[1] <= 2 and devices.on_cpu():
         return ranks_by_sweep(objectives, violation)
-    rank = ranks(objectives, violation)
+    rank = ranks(objectives, violation, enough)
     return rank, crowding_distance(objectives, rank)
 
 

@@ -18,6 +18,7 @@ from galapax.operators.reductions import MAX, SUM, Columns, over_others, rows_by
 SQUARED = 32  # blocks of so many points are chained by squares on a GPU, larger ones from halves
 NO_CHAIN = -(2**29)
 LONG, PIECES = 512, 6  # from so many points on they are ranked in so many pieces on a CPU
+PEELED = 4  # fronts after which a GPU asks whether there are enough, which takes longer than one of them
 UNROLLED = 8  # up to so many blocks are settled one after another without a loop
 
 
@@ -204,45 +205,57 @@ def ranks_by_chains(objectives: Array, violation: Array | None = None, block: in
     return jnp.zeros(n, jnp.int32).at[order].set(settled[:n])
 
 
-def ranks_by_blocks(objectives: Array, block: int = 256) -> Array:
-    """Ranks for two objectives without constraints, in O(n log n) comparisons and n / block steps for a GPU.
+def ranks_by_peeling(objectives: Array, enough: int | None = None) -> Array:
+    """Ranks for two objectives without constraints, front after front, for a GPU; once `enough` points have theirs, all
+    others get one rank after them.
 
-    It is `ranks_by_sweep` with a block of points in one step: those of earlier blocks push a point back behind all
-    fronts whose least f2 is no greater than its own, and the chains inside the block lead on from there. Of equal
-    points the first stands for all.
+    In the order of (f1, f2) a point is in the first front if its f2 is less than that of all before it. That is asked
+    of all at once, in blocks, by a minimum over the blocks before and one within the block. Of equal points the first
+    stands for all.
     """
     columns, _ = columns_of(objectives, None)
     n = columns[0].shape[0]
-    block = min(block, 2 ** max(n - 1, 1).bit_length())
+    wanted = n if enough is None else enough
+    block = 2 ** (n.bit_length() // 2)
     blocks = -(-n // block)
     rows = jnp.arange(n, dtype=jnp.int32)
     f1, f2, order = lax.sort((*columns, rows), num_keys=2, is_stable=True)
     fresh = jnp.concatenate([jnp.ones(1, bool), (f1[1:] != f1[:-1]) | (f2[1:] != f2[:-1])])
     first = lax.cummax(jnp.where(fresh, rows, 0))
-    ordered = tuple(
-        jnp.pad(jnp.where(fresh, c, jnp.inf), (0, blocks * block - n), constant_values=jnp.inf) for c in (f1, f2)
-    )
-    chains = _chains(ordered, 2, block)
-    halves = [2**bit for bit in reversed(range(n.bit_length()))]
+    values = jnp.pad(jnp.where(fresh, f2, jnp.inf), (0, blocks * block - n), constant_values=jnp.inf)
+    values = values.reshape(blocks, block)
 
-    def settle(b: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        least, fronts, ranks = carry  # by front the least f2; how many there are; by point
-        here = lax.dynamic_slice_in_dim(ordered[1], b * block, block)
-        pushed = jnp.zeros(block, jnp.int32)
-        for half in halves:
-            further = pushed + half
-            behind = least.at[further - 1].get(mode="clip") <= here
-            pushed = jnp.where((further <= fronts) & behind, further, pushed)
-        inside = lax.dynamic_index_in_dim(chains, b, keepdims=False)
-        own = jnp.max(inside + pushed[None, :], axis=1)
-        placed = jnp.where(jnp.isfinite(here), own, n)  # copies and failed points push nobody
-        least = least.at[placed].min(here, mode="drop")
-        fronts = jnp.maximum(fronts, jnp.max(jnp.where(placed < n, own + 1, 0)))
-        return least, fronts, lax.dynamic_update_slice_in_dim(ranks, own, b * block, axis=0)
+    def least_before(a: Array) -> Array:
+        """The least of those before each along the last axis."""
+        size = a.shape[-1]
+        earlier = jnp.arange(size)[None, :] < jnp.arange(size)[:, None]
+        return jnp.min(jnp.where(earlier, a[..., None, :], jnp.inf), axis=-1)
 
-    start = jnp.full(n, jnp.inf, f2.dtype), jnp.zeros((), jnp.int32), jnp.zeros(blocks * block, jnp.int32)
-    ranks = lax.fori_loop(0, blocks, settle, start)[2]
+    def peel(carry: _Peeled) -> _Peeled:
+        left = jnp.where(carry.ranks < n, jnp.inf, values)
+        before = least_before(jnp.min(left, axis=1))
+        front = left < jnp.minimum(least_before(left), before[:, None])
+        count = jnp.sum(front, dtype=jnp.int32)
+        ranks = jnp.where(front, carry.front, carry.ranks)
+        return _Peeled(ranks, carry.front + (count > 0), carry.placed + count, count)
+
+    def peel_some(carry: _Peeled) -> _Peeled:
+        for _ in range(PEELED):
+            carry = peel(carry)
+        return carry
+
+    zero = jnp.zeros((), jnp.int32)
+    start = _Peeled(jnp.full(values.shape, n, jnp.int32), zero, zero, zero + 1)
+    end = lax.while_loop(lambda carry: (carry.placed < wanted) & (carry.last > 0), peel_some, start)
+    ranks = jnp.minimum(end.ranks, end.front).reshape(-1)
     return jnp.zeros(n, jnp.int32).at[order].set(ranks[first], unique_indices=True)
+
+
+class _Peeled(NamedTuple):
+    ranks: Array  # (blocks, block), n for those that have none yet
+    front: Array  # the next
+    placed: Array  # how many have a rank
+    last: Array  # how many the last front had
 
 
 def _chains(ordered: Columns, m: int, block: int) -> Array:
