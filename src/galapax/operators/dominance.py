@@ -33,6 +33,7 @@ from galapax.operators.ranking import (
 from galapax.operators.reductions import COUNTED, MAX, MIN, SUM, Columns, over_others, rows_by, split
 from galapax.operators.selection import feasible
 
+PEELED_FROM = 4096  # points with two objectives that a GPU ranks front after front; of fewer it compares all pairs
 DRAWS = 128  # comparisons with random points that one reduction makes
 
 
@@ -58,7 +59,7 @@ def ranks(objectives: Array, violation: Array | None = None, enough: int | None 
     need their rank; others may get any that comes after those.
     """
     if not devices.on_cpu():
-        if objectives.shape[1] == 2 and violation is None and objectives.shape[0] > COUNTED:
+        if objectives.shape[1] == 2 and violation is None and objectives.shape[0] >= PEELED_FROM:
             return ranks_by_peeling(objectives, enough)
         return ranks_by_chains(objectives, violation)
     if objectives.shape[1] <= 2:
