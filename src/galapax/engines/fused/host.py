@@ -29,7 +29,7 @@ VECTORS = (
     # nobody asks for errno or floating-point exceptions, and with them few loops could be vectorised
     "-fno-math-errno", "-fno-trapping-math",
     # GCC 12 reads wrong elements where it reads several of a row under one condition: it is not to make conditions
-    "-fno-thread-jumps", "-fno-tree-sink",
+    "-fno-thread-jumps", "-fno-tree-sink", "-fno-tree-pre",
     "-fno-tree-vrp",  # else GCC makes truth values of numbers 0 and 1 in a way that it cannot vectorise
 )  # fmt: skip
 
@@ -56,7 +56,10 @@ def _built(source: str, flags: tuple[str, ...]) -> Any:
         else:
             _build(found, source, flags, library)
             stored.note(name, library.read_bytes())
-        return ctypes.CDLL(str(library))
+        try:
+            return ctypes.CDLL(str(library))
+        except OSError as error:  # such as a folder for temporary files from which nothing may be run
+            raise NotFusible(f"what the C compiler built cannot be loaded: {error}") from None
 
 
 def _build(found: str, source: str, flags: tuple[str, ...], library: Path) -> None:
