@@ -42,6 +42,8 @@ FN float less_quick(float a, float b) { return a < b ? a : b; }
 /* without a wide product, of which a processor makes fewer at once */
 FN u32 high_product(u32 a, u32 b) {
     return b <= 65536u ? ((a >> 16) * b + ((a & 0xffffu) * b >> 16)) >> 16 : (u32)((u64)a * b >> 32); }
+#define sin_far sinf
+#define cos_far cosf
 #endif
 FN u32 drawn_word(u32 x, u32 second) {
     x = (x ^ (x >> 16)) * 0x21F0AAADu + second;
@@ -68,7 +70,11 @@ FN float cauchy_number(u32 word) {
 # sin(r) / r in powers of r^2 for r in [-pi/2, pi/2], fitted at Chebyshev nodes, relative error 4e-9; pi in two parts,
 # of which a multiple of the first is exact
 _WAVES = r"""
-#ifdef __CUDACC__
+#ifdef VECTORS
+/* without a branch, for which the C library has a version for several numbers at once */
+FN float sin_f32(float x) { return sinf(x); }
+FN float cos_f32(float x) { return cosf(x); }
+#else
 FN float wave(float r) { float q = r * r; return fmaf(r * q, WAVE, r); }
 FN float turned(float r, float n) { return signed_as(wave(r), bits_f32(n) << 31); }
 FN float sin_f32(float x) {
@@ -79,9 +85,6 @@ FN float cos_f32(float x) {
     if (!(fabsf(x) < 8192)) return cos_far(x);
     float n = fmaf(x, 0.318309886f, -0.5f) + 12582912.0f, k = n - 12582912.0f + 0.5f;
     return -turned(fmaf(k, 8.74227766e-08f, fmaf(k, -3.14159274f, x)), n); }
-#else
-FN float sin_f32(float x) { return sinf(x); }
-FN float cos_f32(float x) { return cosf(x); }
 #endif
 """
 # exp(r) = 1 + r + r^2 * (...) for r in [-ln(2)/2, ln(2)/2], fitted likewise, relative error 2e-8; ln(2) in two parts.

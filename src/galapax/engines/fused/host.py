@@ -25,7 +25,7 @@ FLAGS = ("-std=gnu99", "-shared", "-fPIC", "-fwrapv", "-ffp-contract=off", "-w")
 PIECES = 4  # of the runs of a call, for each thread: some may take longer than others
 PLAIN = ("-O2", "-fno-tree-vectorize")  # of a text for a GPU
 VECTORS = (
-    "-O3", "-march=native",
+    "-DVECTORS", "-O3", "-march=native",
     # nobody asks for errno or floating-point exceptions, and with them few loops could be vectorised
     "-fno-math-errno", "-fno-trapping-math",
     # GCC 12 reads wrong elements where it reads several of a row under one condition: it is not to make conditions
