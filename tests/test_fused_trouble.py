@@ -17,6 +17,7 @@ import pytest
 import galapax as gx
 from galapax.engines.fused import cuda, host
 from galapax.engines.fused.program import Text
+from galapax.numerics import devices
 from galapax.running import engines
 
 CENTRE = np.array([0.3, -0.2])
@@ -168,7 +169,14 @@ def test_on_a_cpu_the_compiler_of_kernels_is_not_even_imported():
     assert out.stdout.strip() == "xla: runs on the CPU False"
 
 
+def test_native_kernels_are_for_a_cpu(monkeypatch):
+    monkeypatch.setattr(devices, "on_cpu", lambda: False)
+    with pytest.raises(gx.InputError, match=r"native kernels need JAX on a CPU \(JAX_PLATFORMS=cpu\), and JAX runs on"):
+        run("native")
+
+
 def test_no_compiler_no_native_engine(monkeypatch):
+    monkeypatch.setattr(devices, "on_cpu", lambda: True)
     monkeypatch.setattr(host, "compiler", lambda: None)
     with pytest.raises(gx.InputError, match="no C compiler was found on this machine"):
         run("native")

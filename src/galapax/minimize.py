@@ -144,8 +144,9 @@ def minimize(
     resume: the checkpoint to continue from, with the other arguments unchanged; True for the file of `checkpoint`, if
         it exists. max_seconds starts again.
     engine: "xla" compiles the run with XLA; "fused" makes one GPU kernel of objective and algorithm (docs/fused.md), or
-        says why it cannot; "auto" takes the kernel where there is an NVIDIA GPU and it pays, and else XLA.
-        `result.engine` says which it was, and why.
+        says why it cannot; "native" makes one for this machine's CPU with its C compiler, the fastest way to many small
+        runs there; "auto" takes the kernel where there is an NVIDIA GPU and it pays, and else XLA. `result.engine` says
+        which it was, and why.
     args, x0, constraints, integrality: as in scipy: further arguments of the functions, a starting point, its
         constraint objects, and a mask of the integer variables.
     """

@@ -78,6 +78,9 @@ def _fusible(task: Task, engine: str, clock: Clock) -> None:
 
     if engine == "fused":
         cuda.present()
+    elif not devices.on_cpu():
+        kind = devices.device().device_kind
+        raise NotFusible(f"native kernels need JAX on a CPU (JAX_PLATFORMS=cpu), and JAX runs on {kind}")
     elif host.compiler() is None:
         raise NotFusible("no C compiler was found on this machine")
     with jax.enable_x64(task.dtype == "float64"):
