@@ -291,7 +291,8 @@ def _compiled(
         return Program(found[0], *found[1])
 
     hits = stored.hits()
-    lapack.ready()
+    if on_cpu():
+        lapack.ready()
 
     # a new function each time, as JAX keeps what it knows of a function as long as the function lives: this way a
     # program that is forgotten here is forgotten there too

@@ -102,7 +102,7 @@ _paces: WeakKeyDictionary[Kernel, dict[int, Pace]] = WeakKeyDictionary()  # of k
 class Fused:
     """An Engine of generated kernels.
 
-    host: built for this machine's processor instead of a GPU. threads: so many of which make the runs of a slice.
+    host: built for this machine's processor instead of a GPU. threads: so many share out the runs of a slice there.
     """
 
     def __init__(
@@ -111,7 +111,8 @@ class Fused:
         self.clock, self.host, self.threads = clock, host, threads if host else 1
         row = search.columns.width * width * search.bounds.lower.dtype.itemsize
         room = min(HISTORY, devices.free_memory() // 8)
-        self.rows = ROWS[1:] if host else ROWS  # compiling another program takes longer than to clear some rows there
+        # on the host compiling another program takes longer than clearing some rows
+        self.rows = ROWS[1:] if host and ROWS[1] * row <= room else ROWS
         self.most = next((r for r in reversed(self.rows) if r * row <= room), ROWS[0])
         # about what a generation takes, for the first chunk: barriers, a run's own work, and that of all runs
         work = _work(search)

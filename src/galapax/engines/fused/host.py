@@ -46,7 +46,7 @@ def _built(source: str, flags: tuple[str, ...]) -> Any:
     if found is None:
         raise NotFusible("no C compiler was found on this machine")
     real = Path(found).resolve()
-    about = (stored.processor(), str(real), real.stat().st_size, real.stat().st_mtime_ns, flags, source)
+    about = (stored.processor(), str(real), real.stat().st_size, real.stat().st_mtime_ns, FLAGS, flags, source)
     name = hashlib.sha256(repr(about).encode()).hexdigest()
     content = stored.noted(name)
     with tempfile.TemporaryDirectory(prefix="galapax-") as folder:
