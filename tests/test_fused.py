@@ -419,7 +419,7 @@ def test_numbers_at_which_blocks_meet_are_cleared_in_each_generation(monkeypatch
     body = text_of_fep(monkeypatch, 132).body
     loop = body[body.index("for (; g < count") : body.index("for (; g < rows")]
     met = re.findall(r"\bMEET\(.*, (\d+), \d+\);", loop)
-    assert len(met) > 15  # how many reach each score, among others
+    assert len(met) > 5
     assert sorted(met) == sorted(re.findall(r"\bUNMEET\((\d+)\);", loop))
 
 

@@ -38,17 +38,17 @@ COSINE = (0.2314160538443768, -1.3350561237814162, 4.058707765386778, -4.9348021
 NAMED = "galapax: "
 
 
-def named(function: Callable[..., Array]) -> Callable[..., Array]:
-    """A function of numbers, element by element, that keeps its name in the program of a fused kernel.
+def named(function: Callable[..., Array], name: str | None = None) -> Callable[..., Array]:
+    """A function that keeps its name in the program of a fused kernel.
 
-    There it is one operation, written by hand (engines/fused/drawn.py); elsewhere nothing is changed. No function of a
-    user can have that name.
+    There it is one operation, written by hand (engines/fused/drawn.py and fillers.py); elsewhere nothing is changed. No
+    function of a user can have that name. name: instead of the function's own.
     """
 
     def own(*arguments: Array) -> Array:
         return function(*arguments)
 
-    own.__name__ = own.__qualname__ = NAMED + function.__name__
+    own.__name__ = own.__qualname__ = NAMED + (name or function.__name__)
     whole = jax.jit(own)
 
     @wraps(function)

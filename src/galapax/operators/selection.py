@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import Any
 
 import jax
@@ -99,6 +100,21 @@ def replace_losers(scores: Array, most: int, old: Any, new: Any) -> Any:
     equals at the margin the earlier stay. Old ones that stay keep their rows; new ones fill the losers' rows in order.
     """
     n = scores.shape[0] // 2
+    source = random.named(partial(fillers, most=most), "fillers")(scores)
+
+    def merge(p: Array, q: Array) -> Array:
+        keep = (source < 0).reshape((n,) + (1,) * (p.ndim - 1))
+        return jnp.where(keep, p, q.at[jnp.maximum(source, 0)].get(mode="promise_in_bounds"))
+
+    return jax.tree.map(merge, old, new)
+
+
+def fillers(scores: Array, most: int) -> Array:
+    """Which new one takes each old one's row, -1 where the old one stays, (n,) int32; see `replace_losers`.
+
+    One number says it of a row, so that a kernel need not decide it for every gene again.
+    """
+    n = scores.shape[0] // 2
     levels = jnp.arange(most + 2, dtype=jnp.int32)
     counts = jnp.sum(scores[None, :] >= levels[:, None], axis=1, dtype=jnp.int32)
     # the highest score that at least n individuals reach, and how many exceed it; sums written out are fused, a
@@ -117,14 +133,7 @@ def replace_losers(scores: Array, most: int, old: Any, new: Any) -> Any:
     place = jnp.where(stay[n:], stayed[n:] - 1, n)
     chosen = jnp.zeros(n, jnp.int32).at[place].set(rows, mode="drop")
     free = jnp.minimum(rows + stayed[n - 1] - stayed[:n], n - 1)
-    # one number says of a row who takes it, so that a kernel need not decide it for every gene again
-    source = jnp.where(stay[:n], -1, chosen.at[free].get(mode="promise_in_bounds"))
-
-    def merge(p: Array, q: Array) -> Array:
-        keep = (source < 0).reshape((n,) + (1,) * (p.ndim - 1))
-        return jnp.where(keep, p, q.at[jnp.maximum(source, 0)].get(mode="promise_in_bounds"))
-
-    return jax.tree.map(merge, old, new)
+    return jnp.where(stay[:n], -1, chosen.at[free].get(mode="promise_in_bounds"))
 
 
 def binary_tournament(key: Array, rank: Array, spread: Array, count: int, among: Array | None = None) -> Array:

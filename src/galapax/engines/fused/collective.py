@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from galapax.engines.fused.fillers import write_fillers
 from galapax.engines.fused.graph import Node, NotFusible
 from galapax.engines.fused.loops import domain
 from galapax.engines.fused.moves import clamped
@@ -26,6 +27,8 @@ def write_collective(e: Regions, node: Node) -> None:
         _sorted(e, node)
     elif node.op == "cholesky":
         _factored(e, node)
+    elif node.op == "fillers":
+        write_fillers(e, node)
     else:
         _scattered(e, node)
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from galapax.engines.fused.ahead import Ahead
+from galapax.engines.fused.fillers import filler
 from galapax.engines.fused.graph import Node, NotFusible
 from galapax.engines.fused.loops import WRITTEN_OUT, reduced_length
 from galapax.engines.fused.moves import MOVES
@@ -46,6 +47,8 @@ class Emitter:
         self.scopes = [Scope()]
         self.places: dict[int, str | list[str]] = {}  # a node's C array, or the C variables of a small one
         self.parts_of: dict[int, list[str | list[str]]] = {}  # of what has several outputs, where each lies
+        self.tables: dict[int, tuple[str, str]] = {}  # of fillers: the array, and how many of the old ones stay
+        self.definitions: list[str] = []  # functions that the text needs before it begins
         self.rare: set[int] = set()  # nodes that are computed only where they are chosen
         self.ahead: Ahead | None = None
         self.host = False  # for one thread, which makes several elements at once by vectors
@@ -166,6 +169,8 @@ class Emitter:
 
     def _element(self, node: Node, index: tuple[Index, ...]) -> Ref:
         place = self.places.get(node.number)
+        if node.op == "fillers":
+            return filler(self, node, index)
         if node.op == "given":
             place = node.params["name"]
         elif node.op == "part":

@@ -20,6 +20,8 @@ SAME = {"copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_preci
 PLAIN_REDUCTIONS = {"reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor"}
 FRESH = {"while", "scan", "cond", "carried", "counter", "given", "fresh"}  # never the same as another
 COMBINED = {"reduce_max": "max", "reduce_min": "min", "reduce_and": "and", "reduce_or": "or"}  # two parts of it as one
+FILLED = 2**18  # scores by which every block finds for itself who stays
+MOST_PLANES = 6  # bits that they have at most
 LARGEST = 2**30  # elements of an array: places are counted in 32 bits
 
 
@@ -68,7 +70,8 @@ class Region:
 class Graph:
     """Builds nodes; the same operation on the same inputs is built once in each region."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: bool = False) -> None:
+        self.host = host  # for the host's vectors
         self.top = Region()
         self._region = self.top
         self._known: dict[Any, Node] = {}
@@ -149,9 +152,9 @@ class Graph:
         name, params = equation.primitive.name, equation.params
         avals = [v.aval for v in equation.outvars]
         if str(params.get("name")).startswith(NAMED):
-            wide = [self._widened(n, avals[0].shape) for n in given]
-            if all(n.shape == avals[0].shape for n in wide):
-                return [self.node(params["name"].removeprefix(NAMED), wide, avals[0].shape, avals[0].dtype)]
+            found = self._named(params["name"].removeprefix(NAMED), given, avals[0])
+            if found is not None:
+                return [found]
         if name in INLINED:
             nested = params.get("jaxpr") or params.get("call_jaxpr") or params.get("fun_jaxpr")
             if isinstance(nested, ClosedJaxpr):
@@ -193,6 +196,17 @@ class Graph:
             return [self.node(name, given, avals[0].shape, avals[0].dtype, **params)]
         several = self.node(name, given, (len(avals),), avals[0].dtype, **params, multiple=True)
         return self._parts(several, avals)
+
+    def _named(self, name: str, given: list[Node], aval: Any) -> Node | None:
+        """One of the library's own functions as an operation, if it is written by hand for such arrays."""
+        if name == "fillers":
+            bits = 0 if self.host else planes_of(given[0])
+            if not bits:
+                return None
+            planes = self.node("planes", given, given[0].shape, given[0].kind, bits=bits)
+            return self.node(name, (planes,), aval.shape, aval.dtype)
+        wide = [self._widened(n, aval.shape) for n in given]
+        return self.node(name, wide, aval.shape, aval.dtype) if all(n.shape == aval.shape for n in wide) else None
 
     def _reduced(self, name: str, given: Node, axes: tuple[int, ...], shape: tuple[int, ...]) -> Node:
         if all(given.shape[a] == 1 for a in axes):  # nothing to add up
@@ -311,6 +325,14 @@ class Graph:
             for branch in params["branches"]
         ]
         return self._parts(self.node("cond", (which,), (len(avals),), "int32", regions=regions), avals)
+
+
+def planes_of(scores: Node) -> int:
+    """How many bits the scores of `fillers` have, or 0 where that has no text of its own."""
+    bounds = ranges.span(scores)
+    if scores.kind != "int32" or bounds is None or not 0 <= bounds[0] <= bounds[1] < 2**MOST_PLANES:
+        return 0
+    return max(1, bounds[1].bit_length()) if 2 <= scores.size <= FILLED and max(scores.shape) == scores.size else 0
 
 
 def _unknown(name: str) -> NoReturn:

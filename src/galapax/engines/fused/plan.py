@@ -53,7 +53,7 @@ class Plan:
 
 
 def is_root(node: Node, stored: set[int]) -> bool:
-    return node.number in stored or node.op == "fresh" or reduces(node) or collective(node)
+    return node.number in stored or node.op in ("fresh", "planes") or reduces(node) or collective(node)
 
 
 def planned(region: Region, outputs: list[Node], wanted: set[int], done: set[int], team: int = 1) -> Plan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from galapax.engines.fused.drawn import DRAWN
+from galapax.engines.fused.fillers import FILLERS
 from galapax.engines.fused.together import TOGETHER
 
 HEAD = r"""
@@ -248,6 +249,7 @@ PRELUDE = "".join(
         DRAWN,
         _HOST_ERF_INV,
         TOGETHER,
+        FILLERS,
         "\n",
     )
 )

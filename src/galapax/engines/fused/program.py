@@ -88,7 +88,7 @@ def _deep() -> Iterator[None]:
 def of_function(closed: ClosedJaxpr, form: Form = Form()) -> Text:
     """A kernel that computes what a traced function does, for tests and evaluations."""
     with _deep():
-        graph, writer = Graph(), Regions(*form)
+        graph, writer = Graph(form.host), Regions(*form)
         given = _given(graph, [(v.aval, False) for v in closed.jaxpr.invars])
         outputs = graph.inline(closed.jaxpr, closed.consts, given)
         _know(writer, given)
@@ -120,7 +120,7 @@ def of_generation(
     rows that a run did not make are zeros.
     """
     with _deep():
-        graph, writer = Graph(), Regions(*form)
+        graph, writer = Graph(form.host), Regions(*form)
         avals = [v.aval for v in closed.jaxpr.invars]
         own = [*settings, *carried, True]
         given = _given(graph, list(zip(avals[:-1], own, strict=True)))
@@ -278,12 +278,13 @@ def _text(writer: Regions, graph: Graph, inputs: int, outputs: int) -> Text:
     count = inputs + len(graph.arrays) + outputs
     scratch = -(-scratch // 256) * 256
     body = _FRAME.replace("POINTERS", str(count)).replace("CODE", own).replace("SCRATCH", str(scratch))
-    body = body.replace("RESIDENT", str(blocks))
+    body = body.replace("RESIDENT", str(blocks)).replace("DEFINITIONS", "\n".join(writer.definitions))
     return Text(body, tuple(graph.arrays), shared, scratch, threads, writer.team, inputs, outputs, writer.host, cleared)
 
 
 _FRAME = """
 struct Arguments { void *p[POINTERS]; };
+DEFINITIONS
 
 FN void one(void *const *p, int RUN, int RUNS, char *shared, char *scratch) {
   (void)RUN; (void)RUNS; (void)scratch;

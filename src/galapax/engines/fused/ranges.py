@@ -6,6 +6,7 @@ outside, need not be computed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,8 @@ def of(op: str, inputs: Sequence[Node], shape: tuple[int, ...], kind: str, param
     if op == "literal":
         value = int(params["value"])
         found = value, value
+    elif op == "fillers":
+        found = -1, inputs[0].size // 2 - 1
     elif op == "iota":
         found = 0, shape[params["dimension"]] - 1
     elif op in ("argmin", "argmax"):
@@ -70,6 +73,9 @@ def of(op: str, inputs: Sequence[Node], shape: tuple[int, ...], kind: str, param
     elif op in _UNION or op == "select_n":
         cases = [s for s in (spans[1:] if op == "select_n" else spans) if s is not None]
         found = min(s[0] for s in cases), max(s[1] for s in cases)
+    elif op == "reduce_sum" and spans[0] is not None:
+        count = math.prod(inputs[0].shape[a] for a in params["axes"])
+        found = count * spans[0][0], count * spans[0][1]
     elif op in _RULES and spans[0] is not None and spans[1] is not None:
         found = _RULES[op](spans[0], spans[1])
     elif op == "high_product" and spans[1] is not None:

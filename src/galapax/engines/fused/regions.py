@@ -11,6 +11,7 @@ from galapax.engines.fused.collective import write_collective
 from galapax.engines.fused.control import write_control
 from galapax.engines.fused.costs import effort, inner_length, needs
 from galapax.engines.fused.emit import Buffer, Emitter, known_by
+from galapax.engines.fused.fillers import plane_words, write_planes
 from galapax.engines.fused.graph import Node, Region
 from galapax.engines.fused.inplace import last_reader
 from galapax.engines.fused.loops import CONTROL, axes_of, collective, domain, loop_shape, reduces
@@ -33,12 +34,13 @@ from galapax.engines.fused.reductions import (
     take_value,
     values_of_places,
 )
-from galapax.engines.fused.rules import STORED, ctype
+from galapax.engines.fused.rules import BYTES, STORED, ctype
 
 LOCAL = 2**17  # operations that every block of a team rather makes itself
 LOCAL_SIZE = (2**12, 2**15)  # and numbers that it rather adds up or moves itself, in a cluster and in a grid
 GROUPED = 1024  # threads that loops with sums are spread over
 THREADS = 1024  # of a block at most
+SECTOR = 32  # bytes that a GPU reads from memory at once
 SPLIT = 8  # steps of a sum that threads of a team share
 ROW = 8  # elements of a row that the host makes by a loop of its own
 SEVERAL = 8  # runs that share a processor; more keep it busy, so that less work is less time
@@ -181,9 +183,9 @@ class Regions(Emitter):
 
     def _loops(self, roots: list[Node]) -> list[list[Node]]:
         """Roots of one level, those together that one loop makes."""
-        together: dict[tuple[tuple[int, ...], bool], list[Node]] = {}
+        together: dict[tuple[tuple[int, ...], bool, bool], list[Node]] = {}
         for root in roots:
-            together.setdefault((loop_shape(root), self._apart(root)), []).append(root)
+            together.setdefault((loop_shape(root), self._apart(root), root.op == "planes"), []).append(root)
         found = []
         for same in together.values():
             found += self._summing(same) if self.team > 1 or self.host else [same]
@@ -239,15 +241,17 @@ class Regions(Emitter):
         back: bool = False,
         atomic: bool = False,
         totals: Sequence[tuple[Node, Totals]] = (),
+        words: bool = False,
     ) -> Iterator[tuple[Index, ...]]:
         """A loop of all threads over the elements of an array; gives the index.
 
         group: so many threads share an element, and split its sums among them. local: each block makes all of it.
         often: threads are worth having for it. times: so many elements in one turn of a thread, see `_times`. back: the
         last threads have the first elements, as those have less to do in the loop before. atomic: threads write to the
-        same places. totals: of the reductions in it.
+        same places. totals: of the reductions in it. words: a warp makes 32 neighbours, and all of its threads take
+        part, those beyond the last element with that one.
         """
-        size, loop = math.prod(shape), "BLOCK_LOOP" if local else "LOOP_BACK" if back else "LOOP"
+        size, loop = math.prod(shape), "BLOCK_LOOP" if local else "LOOP_BACK" if back and not words else "LOOP"
         self.unseen = True
         width = size if group == 1 else min(size * group, 256 * (1 if local else self.team))
         if often:
@@ -255,7 +259,7 @@ class Regions(Emitter):
         i, q = self.name("i"), self.name("q")
         self.turn = i if group == 1 else q
         added = ", ".join(text for root, own in totals for text in folds(root, own, self.turn))
-        kind, added = ("_OF", f", ({added})") if added else ("_ATOMIC" if atomic else "", "")
+        kind, added = ("_OF", f", ({added})") if added else ("_WORDS" if words else "_ATOMIC" if atomic else "", "")
         if self.host and len(shape) > 1 and shape[-1] >= ROW:
             r = self.name("r")
             with self.scope(f"for (int {r} = 0; {r} < {size // shape[-1]}; {r}++)"):
@@ -284,12 +288,16 @@ class Regions(Emitter):
 
     def _group(self, shape: tuple[int, ...], roots: list[Node], local: bool) -> int:
         """How many threads share an element of a loop that makes sums."""
-        if self.host:
+        if self.host or roots[0].op == "planes":
             return 1
         length, size = inner_length(roots, self._done, self.split), math.prod(shape)
         wide = any(root.kind == "float64" for root in roots)  # for which a large block has too few registers
         group, room = 1, GROUPED // (2 if wide else 1) // self.many * (1 if local else self.team)
-        while 2 * group <= min(32, length if self.team > 1 else length // 2) and 2 * group * size <= room:
+        # of rows in memory that all processors read, a whole sector at once
+        least = 1 if self.team == 1 or local else SECTOR // max(BYTES[root.kind] for root in roots)
+        while 2 * group <= min(32, length if self.team > 1 else length // 2) and (
+            2 * group * size <= room or 2 * group <= least
+        ):
             group *= 2
         return group
 
@@ -316,13 +324,15 @@ class Regions(Emitter):
         group = self._group(shape, roots, local)
         first = "" if group == 1 else "if (lane == 0) "
         written: dict[int, tuple[Node, list[str]]] = {}
-        times = self._times(shape, group, local)
+        words = roots[0].op == "planes"
+        times = 1 if words else self._times(shape, group, local)
         for root in roots:
             if not reduces(root):
-                names = targets.get(root.number) or [self.buffer(root.size, root.kind, local)]
+                size = plane_words(root) if root.op == "planes" else root.size
+                names = targets.get(root.number) or [self.buffer(size, root.kind, local)]
                 written[root.number] = root, names
         added = [(root, totals[root.number]) for root in roots if reduces(root)]
-        with self.over(shape, group, local, times=times, back=back and times == 1, totals=added) as index:
+        with self.over(shape, group, local, times=times, back=back and times == 1, totals=added, words=words) as index:
             depth, stores, places = len(self.scopes) - 1, [], [(index, first)]
             for more in range(1, times):  # the last ones may be made twice, but are not to be added twice
                 i = self.variable("int32", f"NEXT({self.turn}, {more}, {math.prod(shape)})", depth)
@@ -339,7 +349,10 @@ class Regions(Emitter):
                     self.scopes[-1].known[known_by(root, here)] = value
             # at the end, so that the compiler may read ahead: it cannot tell which arrays are others
             for name, root, here, value in stores:
-                self.store(name, root, here, value, first or self._changes(name, root, here))
+                if root.op == "planes":
+                    write_planes(self, name, root, value)
+                else:
+                    self.store(name, root, here, value, first or self._changes(name, root, here))
         for root, names in written.values():
             self._written.update((root.number, name) for name in names)
             if root.number in self.aside:

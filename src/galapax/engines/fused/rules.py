@@ -249,6 +249,7 @@ ELEMENTWISE: dict[str, Callable[..., str]] = {
     **{name: lambda node, *arguments: f"{node.op}({', '.join(arguments)})" for name in LONG},
     "same": lambda node, a: a,
     "fresh": lambda node, a: a,
+    "planes": lambda node, a: a,
     **{name: _compare(sign) for name, sign in _COMPARE.items()},
     **{name: _named(c) for name, c in _NAMES.items() if name != "pow"},
     **{name: _by_hand(name) for name in ("sin", "cos", "expm1")},
