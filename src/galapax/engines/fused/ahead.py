@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from galapax.engines.fused.regions import Regions
 
 GENERATIONS = 32  # of a table
+ALIGNED = 16  # bytes
 LARGEST = 64  # numbers of an array that is computed ahead
 MOVES = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "slice", "stack", "concatenate", "iota"}
 
@@ -29,7 +30,7 @@ class Ahead:
         self._known: dict[int, tuple[bool, bool]] = {}
         self._slots: dict[tuple[int, tuple[Index, ...]], int] = {}
         self._nodes: list[tuple[Node, tuple[Index, ...]]] = []
-        self.size = 0  # bytes of the table
+        self.row = 0  # bytes of a generation
 
     def holds(self, node: Node, index: tuple[Index, ...]) -> bool:
         return all(isinstance(i, int) for i in index) and node.size <= LARGEST and all(self._follows(node))
@@ -48,13 +49,19 @@ class Ahead:
     def read(self, writer: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
         key = (node.number, index)
         if key not in self._slots:
-            self._slots[key] = self.size
+            size = max(4, BYTES[node.kind])
+            self._slots[key] = -(-self.row // size) * size
+            self.row = self._slots[key] + size
             self._nodes.append((node, index))
-            self.size += GENERATIONS * max(4, BYTES[node.kind])
         return writer.variable(node.kind, self._cell(self._slots[key], node, f"g % {GENERATIONS}"), self._depth)
 
     def _cell(self, slot: int, node: Node, place: str) -> str:
-        return f"(({ctype(node.kind)} *)(ahead + {slot}))[{place}]"
+        return f"(*({ctype(node.kind)} *)(ahead + ({place}) * AHEAD + {slot}))"
+
+    @property
+    def size(self) -> int:
+        """Bytes of a generation in the table: its numbers lie side by side, so that several are read at once."""
+        return -(-self.row // ALIGNED) * ALIGNED
 
     def write(self, writer: Regions) -> list[str]:
         """The lines that fill the table, at the start of a generation."""

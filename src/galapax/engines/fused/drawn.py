@@ -29,7 +29,7 @@ _QUICK = r"""
 /* of numbers that are not tiny */
 FN float log2_quick(float x) { float y; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 FN float sqrt_quick(float x) { float y; asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
-FN float over_quick(float a, float b) { return __fdividef(a, b); }
+FN float over_quick(float a, float b) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(b)); return a * y; }
 FN float less_quick(float a, float b) { return fminf(a, b); }
 FN u32 high_product(u32 a, u32 b) { return __umulhi(a, b); }
 static __device__ __noinline__ float sin_far(float x) { return sinf(x); }
@@ -62,7 +62,7 @@ FN float normal_number(u32 word) {
     if (c >= 2.5f) { c = sqrt_quick(c + 2.5f) - 3; z = TAIL; }
     return signed_as(z * (1 - p), word); }
 FN float cauchy_number(u32 word) {
-    float half = tail_of(word) * 0.5f;
+    float half = fmaf((float)(int)(word & 0x7fffffffu), 2.32830644e-10f, 1.16415322e-10f);
     int far = half < 0.25f;
     float r = far ? half : 0.5f - half, q = r * r, sine = r * (SINE), cosine = COSINE;
     return signed_as(over_quick(far ? cosine : sine, far ? sine : cosine), word); }
@@ -78,13 +78,15 @@ FN float cos_f32(float x) { return cosf(x); }
 FN float wave(float r) { float q = r * r; return fmaf(r * q, WAVE, r); }
 FN float turned(float r, float n) { return signed_as(wave(r), bits_f32(n) << 31); }
 FN float sin_f32(float x) {
-    if (!(fabsf(x) < 8192)) return sin_far(x);
     float n = fmaf(x, 0.318309886f, 12582912.0f), k = n - 12582912.0f;
-    return turned(fmaf(k, 8.74227766e-08f, fmaf(k, -3.14159274f, x)), n); }
+    float y = turned(fmaf(k, 8.74227766e-08f, fmaf(k, -3.14159274f, x)), n);
+    if (!(fabsf(x) < 8192)) y = sin_far(x);
+    return y; }
 FN float cos_f32(float x) {
-    if (!(fabsf(x) < 8192)) return cos_far(x);
     float n = fmaf(x, 0.318309886f, -0.5f) + 12582912.0f, k = n - 12582912.0f + 0.5f;
-    return -turned(fmaf(k, 8.74227766e-08f, fmaf(k, -3.14159274f, x)), n); }
+    float y = -turned(fmaf(k, 8.74227766e-08f, fmaf(k, -3.14159274f, x)), n);
+    if (!(fabsf(x) < 8192)) y = cos_far(x);
+    return y; }
 #endif
 """
 # exp(r) = 1 + r + r^2 * (...) for r in [-ln(2)/2, ln(2)/2], fitted likewise, relative error 2e-8; ln(2) in two parts.

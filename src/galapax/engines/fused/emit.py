@@ -236,8 +236,9 @@ class Emitter:
             self.chain = self._chain(case)
             places.append(self._element(case, _of(index, case.shape)))
             self.chain = frozenset()
-        text = f"*({test.text} ? &{places[1].text} : &{places[0].text})"
-        return self.variable(node.kind, text, max(test.depth, *(p.depth for p in places)))
+        arrays, indices = zip(*(p.text.removesuffix("]").split("[", 1) for p in places), strict=True)
+        array, place = (_chosen_text(test.text, *texts) for texts in (arrays, indices))
+        return self.variable(node.kind, f"{array}[{place}]", max(test.depth, *(p.depth for p in places)))
 
     chain: frozenset[int] = frozenset()  # nodes that are to be told as places in memory
 
@@ -429,6 +430,10 @@ class Emitter:
 def known_by(node: Node, index: Sequence[Index]) -> tuple[int, tuple[int | str, ...]]:
     """What an element is remembered by."""
     return node.number, tuple(i if isinstance(i, int) else i.text for i in index)
+
+
+def _chosen_text(test: str, other: str, chosen: str) -> str:
+    return chosen if other == chosen else f"({test} ? {chosen} : {other})"
 
 
 def _over(text: str, n: int) -> str:

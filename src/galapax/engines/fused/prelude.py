@@ -63,6 +63,7 @@ FN void team_barrier() {
 /* the one that has least to do in most loops */
 #define THE_LAST (MEMBER == TEAM - 1 && WARP == WARPS - 1)
 #define LAST if (THE_LAST && LANE == 0)
+#define KEEPS 32 /* generations whose rows of history a warp keeps */
 #define INF32 __int_as_float(0x7f800000)
 #define NAN32 __int_as_float(0x7fc00000)
 #define INF64 __longlong_as_double(0x7ff0000000000000LL)
@@ -89,6 +90,7 @@ FN int popcount_u32(u32 x) { return __popc(x); }
 #define SEEN_BEST(N, s, at, i, x, place) if (later_##N(x, s, at)) { s = x; at = place; }
 #define SEEN_BEST_TOO SEEN_BEST
 #define CHANGES(test) if (test)
+#define CHANGED(changed, whole) changed
 #define ATOMIC_ADD(p, v) atomicAdd(p, v)
 #define ATOMIC_MAX(p, v) atomicMax(p, v)
 #define ATOMIC_MIN(p, v) atomicMin(p, v)
@@ -152,11 +154,15 @@ typedef unsigned long long u64;
 #define FOLD_BEST(N, s, at, i) at = fold_##N(&s, at, s##_of, at##_of, (end_##i - tile_##i + by_##i - 1) / by_##i)
 /* an element that stays is written again */
 #define CHANGES(test)
+#define CHANGED(changed, whole) whole
 #define THREAD 0
 #define WARPS 1
 #define GROUP(g) 1
 #define FIRST
 #define LAST
+#define LANE 0
+#define THE_LAST 1
+#define KEEPS 1
 #define INF32 __builtin_inff()
 #define NAN32 __builtin_nanf("")
 #define INF64 __builtin_inf()

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from galapax.engines.fused.ahead import Ahead
+from galapax.engines.fused.ahead import GENERATIONS, Ahead
 from galapax.engines.fused.control import Carried, Inside
 from galapax.engines.fused.graph import Graph, Node, reach
-from galapax.engines.fused.loops import SMALL, domain
+from galapax.engines.fused.history import WRITTEN, Rows
 from galapax.engines.fused.loops import inputs as inputs_of
 from galapax.engines.fused.memory import placed, size_of
 from galapax.engines.fused.prelude import PRELUDE
@@ -159,9 +159,9 @@ def _generations(
     moving = [i for i, own in enumerate(carried) if own]
     loop = Carried(writer, [state[i] for i in moving])
     loop.begin([before[i] for i in moving])
-    kind, columns = STORED[row.kind], row.size
+    kind = STORED[row.kind]
     writer.line(f"{kind} *history = ({kind} *)p[{first + len(moving)}] + RUN;")
-    writer.line(f"const long long row = {columns}LL * RUNS;")
+    writer.line(f"const long long row = {row.size}LL * RUNS;")
     writer.line("int g = 0;")
     with writer.scope("for (; g < count; g++)") as scope, Inside(writer):
         loop.enter()
@@ -173,29 +173,17 @@ def _generations(
             writer.line(f"if ({marks[running]} != 0) break;")
         outputs = [after[i] for i in moving]
         writer.rounds = graph.top
-        if columns <= 4 * SMALL:
+        if row.size <= WRITTEN:
             writer.late = {n.number for n in reach([row], inputs_of)} - {n.number for n in reach(outputs, inputs_of)}
         writer.write(graph.top, [*outputs, row], loop.targets(outputs), loop.turning(outputs))
-        if columns <= 4 * SMALL:
-            values = [writer.at(row, writer.spread(c, row.shape)).text for c in range(columns)]
-            stores = " ".join(f"history[{c}LL * RUNS] = {v};" for c, v in enumerate(values))
-            writer.line(f"{'LAST' if writer.late else 'FIRST'} {{ {stores} }}")
-        else:
-            with writer.over(domain(row.shape)) as index:
-                full = writer.full(row.shape, index)
-                value, flat = writer.at(row, full), writer.flat(full, row.shape)
-                here = flat if isinstance(flat, int) else flat.text
-                writer.line(f"history[(long long){here} * RUNS] = {value.text};")
-        writer.line("history += row;")
+        written = Rows(writer, row, number)
+        written.keep()
         loop.turn(outputs)
         writer.rounds = None
         scope.lines[:0] = writer.ahead.write(writer)
-        writer.table, writer.ahead = writer.ahead.size, None
-    with writer.scope("for (; g < rows; g++)"):
-        c = writer.name("i")
-        with writer.scope(f"LOOP({c}, {columns})"):
-            writer.line(f"history[(long long){c} * RUNS] = 0;")
-        writer.line("history += row;")
+        writer.definitions.append(f"#define AHEAD {writer.ahead.size}")
+        writer.table, writer.ahead = GENERATIONS * writer.ahead.size, None
+    written.finish()
     for k, (i, place) in enumerate(zip(moving, loop.places, strict=True)):
         node = state[i]
         out = f"(({STORED[node.kind]} *)p[{first + k}] + (long long)RUN * {node.size})"

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from galapax.engines.fused.collective import write_collective
 from galapax.engines.fused.control import write_control
 from galapax.engines.fused.costs import effort, inner_length, needs
-from galapax.engines.fused.emit import Buffer, Emitter, known_by
+from galapax.engines.fused.emit import MOVED, Buffer, Emitter, known_by
 from galapax.engines.fused.fillers import plane_words, write_planes
-from galapax.engines.fused.graph import Node, Region
+from galapax.engines.fused.graph import Node, Region, reach
 from galapax.engines.fused.inplace import last_reader
 from galapax.engines.fused.loops import CONTROL, axes_of, collective, domain, loop_shape, reduces
 from galapax.engines.fused.places import Index, Ref
@@ -34,7 +34,7 @@ from galapax.engines.fused.reductions import (
     take_value,
     values_of_places,
 )
-from galapax.engines.fused.rules import BYTES, STORED, ctype
+from galapax.engines.fused.rules import BYTES, ELEMENTWISE, STORED, ctype
 
 LOCAL = 2**17  # operations that every block of a team rather makes itself
 LOCAL_SIZE = (2**12, 2**15)  # and numbers that it rather adds up or moves itself, in a cluster and in a grid
@@ -206,6 +206,16 @@ class Regions(Emitter):
             self.store(name, node, self.full(node.shape, index), value)
         self.barrier()
 
+    def _news(self, name: str, root: Node, index: Sequence[Index], value: Ref) -> Ref:
+        """What is written of an element that changes: where that is known, it need not be chosen."""
+        old = self.stays.get(name)
+        if old is None or root.op != "select_n" or len(root.inputs) != 3 or old not in root.inputs[1:]:
+            return value
+        other = root.inputs[2 if root.inputs[1] is old else 1]
+        if other.op == "literal" or other.shape != root.shape or not self._known(other, tuple(index)):
+            return value
+        return Ref(f"CHANGED({self.at(other, index).text}, {value.text})", value.depth)
+
     def store(self, name: str, node: Node, index: Sequence[Index], value: Ref, test: str = "") -> None:
         flat = self.flat(index, node.shape)
         place = flat if isinstance(flat, int) else flat.text
@@ -337,12 +347,15 @@ class Regions(Emitter):
             for more in range(1, times):  # the last ones may be made twice, but are not to be added twice
                 i = self.variable("int32", f"NEXT({self.turn}, {more}, {math.prod(shape)})", depth)
                 places.append((self.spread(i, shape), f"if ({i.text} != {self.turn}) "))
+            if self.team > 1 and group == 1:
+                for index, _ in places:
+                    self._read_first(roots, index)
             for (number, (index, guard)), root in itertools.product(enumerate(places), roots):
                 if reduces(root):
                     accumulate(self, root, index, totals[root.number], guard, number > 0)
                     continue
                 for here in self.each(root.shape, axes_of(root), index):
-                    value = self._element(root, tuple(here))
+                    value = self._made(root, tuple(here))
                     if value.depth < depth and root.size > 1 and not value.text.isidentifier():
                         value = self.variable(root.kind, value.text, depth)
                     stores += [(name, root, here, value) for name in written[root.number][1]]
@@ -352,13 +365,42 @@ class Regions(Emitter):
                 if root.op == "planes":
                     write_planes(self, name, root, value)
                 else:
-                    self.store(name, root, here, value, first or self._changes(name, root, here))
+                    test = first or self._changes(name, root, here)
+                    self.store(name, root, here, self._news(name, root, here, value) if test else value, test)
         for root, names in written.values():
             self._written.update((root.number, name) for name in names)
             if root.number in self.aside:
                 self.aside[root.number] = root, names[0]
             else:
                 self.know(root, names[0])
+
+    def _read_first(self, roots: list[Node], index: Sequence[Index]) -> None:
+        """Read what a turn needs of memory before anything is computed: the compiler moves no read across a branch."""
+        def moved(node: Node) -> bool:
+            found = (node.number in self.places or node.op in MOVED) and self._base(node) is not None
+            return found or node.op == "gather"
+
+        def chosen(node: Node) -> bool:
+            return node.op == "select_n" and len(node.inputs) == 3 and all(map(self._base, node.inputs[1:]))
+
+        def inputs_of(node: Node) -> tuple[Node, ...]:
+            if moved(node) or node.op not in ELEMENTWISE:
+                return ()
+            return node.inputs[:1] if chosen(node) else tuple(n for n in node.inputs if n.number not in self.rare)
+
+        for root in roots:
+            if reduces(root) or len(index) != len(domain(root.shape)):
+                continue
+            full = self.full(root.shape, index)
+            for node in reach([root], inputs_of):
+                same = all(n in (1, m) for n, m in zip(node.shape, root.shape, strict=False))
+                if (moved(node) or chosen(node)) and len(node.shape) == len(root.shape) and same:
+                    self.at(node, full)
+
+    def _made(self, root: Node, index: tuple[Index, ...]) -> Ref:
+        """An element of a root, which may have been read already."""
+        known = self.scopes[-1].known.get(known_by(root, index))
+        return self._element(root, index) if known is None else known
 
     def _collective(self, node: Node) -> None:
         """What takes barriers of its own."""
