@@ -9,9 +9,11 @@ from galapax.engines.fused.together import TOGETHER
 HEAD = r"""
 /* elements that threads share out: how often is known when it is compiled, so that a short loop is none */
 #define TURNS(n, step) (((n) + (step) - 1) / (step))
-#define SHARED_OUT(i, n, first, step) for (int i = (first), turn_##i = 0; \
+#define SHARED_OUT(i, n, first, step) UNROLLED((n) == 2 * (step) ? 2 : 1) for (int i = (first), turn_##i = 0; \
     turn_##i < TURNS(n, step) && ((n) % (step) == 0 || i < (n)); turn_##i++, i += (step))
 #ifdef __CUDACC__
+#define PRAGMA(text) _Pragma(#text)
+#define UNROLLED(count) PRAGMA(unroll (count))
 #define FN static __device__ __forceinline__
 typedef unsigned int u32;
 typedef unsigned long long u64;
