@@ -29,13 +29,15 @@ def evaluate_points(traced: Traced, points: np.ndarray, dtype: Any, rows: int = 
     parts = []
     for some in (points[i : i + rows] for i in range(0, len(points), rows)):
         padded = np.concatenate([some, np.repeat(some[:1], rows - len(some), axis=0)])
-        out = programs.call(evaluate_rows, (formulas,), consts, padded.astype(dtype))
-        parts.append(jax.tree.map(lambda a: np.asarray(a)[: len(some)], out))  # noqa: B023 (used at once)
+        out = jax.device_get(programs.call(evaluate_rows, (formulas,), consts, padded.astype(dtype)))
+        parts.append(jax.tree.map(lambda a: a[: len(some)], out))  # noqa: B023 (used at once)
     return jax.tree.map(lambda *a: np.concatenate(a), *parts)
 
 
 REMEMBERED = 256
-_passed: set[Any] = set()  # formulas of numbers alone, with the points at which they gave a value
+LARGE = 2**20  # bytes of arrays that are not held in memory for this
+# formulas with their numbers, arrays and points at which they gave a value; arrays are known by identity, and so held
+_passed: dict[Any, tuple[Any, ...]] = {}
 
 
 @lru_cache(maxsize=16)
@@ -50,14 +52,16 @@ def probe(traced: Traced, bounds: Bounds, dtype: Any) -> None:
     """Refuse a problem that fails at each of a few points: the middle of the box and some spread over it."""
     points = np.asarray(bounds.lower) + _spread(bounds.dim) * np.asarray(bounds.span)
     numbers = tuple(values.tobytes() for values in traced.consts.numbers.values())
-    tried = (traced.formulas.digest, numbers, points.tobytes(), str(dtype))
-    if not traced.consts.arrays and tried in _passed:
+    arrays = traced.consts.arrays
+    tried = (traced.formulas.digest, numbers, tuple(map(id, arrays)), points.tobytes(), str(dtype))
+    if tried in _passed:
         return
     out = evaluate_points(traced, points, dtype)
     if not out.failed.all():
         if len(_passed) >= REMEMBERED:
             _passed.clear()
-        _passed.add(tried)
+        if sum(array.nbytes for array in arrays) <= LARGE:
+            _passed[tried] = arrays
         return
     raw = {name: getattr(out, name) for name in ("ineq", "eq") if getattr(out, name) is not None}
     broken = next((name for name, values in raw.items() if not np.isfinite(values).all(axis=1).any()), "fun")

@@ -10,7 +10,7 @@ DEAR, CHEAP = 40, 6  # operations that an element takes
 ENOUGH = 1000  # it does not matter how much more
 
 
-def _cone(roots: list[Node], stored: set[int]) -> list[Node]:
+def cone(roots: list[Node], stored: set[int]) -> list[Node]:
     """What a loop over these roots computes."""
 
     def inputs_of(node: Node) -> tuple[Node, ...]:
@@ -23,20 +23,20 @@ def _cone(roots: list[Node], stored: set[int]) -> list[Node]:
 
 def needs(root: Node, other: Node, stored: set[int]) -> bool:
     """Whether a loop over a root computes another one on the way."""
-    return other in _cone([root], stored)
+    return other in cone([root], stored)
 
 
 def inner_length(roots: list[Node], stored: set[int], least: int) -> int:
     """The longest sum, of at least so many steps, that a loop over these roots makes on the way."""
-    lengths = [reduced_length(n) for n in _cone(roots, stored) if n.op in REDUCTIONS and not reduces(n)]
+    lengths = [reduced_length(n) for n in cone(roots, stored) if n.op in REDUCTIONS and not reduces(n)]
     return max((n for n in lengths if n >= least), default=1)
 
 
 def effort(roots: list[Node], stored: set[int]) -> float:
     """About how many operations a loop over these roots takes in all."""
-    cone = _cone(roots, stored)
-    steps = max((reduced_length(n) for n in cone if not reduces(n)), default=1)
-    own = sum(max(1.0, weight_of(n)) for n in cone if n.op in ELEMENTWISE and n.size > 1)
+    every = cone(roots, stored)
+    steps = max((reduced_length(n) for n in every if not reduces(n)), default=1)
+    own = sum(max(1.0, weight_of(n)) for n in every if n.op in ELEMENTWISE and n.size > 1)
     outputs = max((r.size for r in roots if reduces(r)), default=1)
     size = max(r.inputs[0].size // r.size if reduces(r) else r.size for r in roots)
     return size * own * steps * outputs

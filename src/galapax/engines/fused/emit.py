@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 
 from galapax.engines.fused.ahead import Ahead
 from galapax.engines.fused.fillers import filler
-from galapax.engines.fused.graph import Node, NotFusible
+from galapax.engines.fused.graph import Node, NotFusible, reach
 from galapax.engines.fused.loops import WRITTEN_OUT, reduced_length
 from galapax.engines.fused.moves import MOVES
 from galapax.engines.fused.places import Index, Ref
 from galapax.engines.fused.rules import ELEMENTWISE, REDUCTIONS, RUNNING, SHORT, combine, ctype, literal, neutral
 
+FETCHED = 8  # numbers that a thread reads at once for a sum
 MOVED = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "slice", "gather", "rev"}
 
 
@@ -48,6 +49,7 @@ class Emitter:
         self.places: dict[int, str | list[str]] = {}  # a node's C array, or the C variables of a small one
         self.parts_of: dict[int, list[str | list[str]]] = {}  # of what has several outputs, where each lies
         self.tables: dict[int, tuple[str, str]] = {}  # of fillers: the array, and how many of the old ones stay
+        self.fetched: dict[tuple[int, tuple[int | str, ...]], list[tuple[Node, str]]] = {}  # of sums, see `fetch`
         self.definitions: list[str] = []  # functions that the text needs before it begins
         self.rare: set[int] = set()  # nodes that are computed only where they are chosen
         self.ahead: Ahead | None = None
@@ -242,6 +244,44 @@ class Emitter:
 
     chain: frozenset[int] = frozenset()  # nodes that are to be told as places in memory
 
+    def reads(self, root: Node) -> list[Node]:
+        """What is read of memory, at the place of an element, for that element in any case."""
+
+        def moved(node: Node) -> bool:
+            found = (node.number in self.places or node.op in MOVED) and self._base(node) is not None
+            return found or node.op == "gather"
+
+        def chosen(node: Node) -> bool:
+            return node.op == "select_n" and len(node.inputs) == 3 and all(map(self._base, node.inputs[1:]))
+
+        def inputs_of(node: Node) -> tuple[Node, ...]:
+            if moved(node) or node.op not in ELEMENTWISE:
+                return ()
+            return node.inputs[:1] if chosen(node) else tuple(n for n in node.inputs if n.number not in self.rare)
+
+        def same(node: Node) -> bool:
+            along = all(n in (1, m) for n, m in zip(node.shape, root.shape, strict=False))
+            return along and len(node.shape) == len(root.shape)
+
+        return [n for n in reach([root], inputs_of) if same(n) and (moved(n) or chosen(n))]
+
+    def fetch(self, node: Node, index: tuple[Index, ...]) -> None:
+        """Read what a thread needs for its steps of a sum that a group shares, before it adds up anything."""
+        given, axes = node.inputs[0], node.params["axes"]
+        turns = 1 if self.group is None or len(axes) != 1 else -(-reduced_length(node) // self.group[0])
+        reads = [n for n in self.reads(given) if n.shape == given.shape]
+        if self.group is None or not 1 < turns * len(reads) <= FETCHED or reduced_length(node) < self.split:
+            return
+        made = []
+        for read in reads:
+            k, held = self.name("k"), self.name("h")
+            self.line(f"{ctype(read.kind)} {held}[{turns}];")
+            with self.scope(f"FETCH_STEPS({k}, {reduced_length(node)}, GROUP({self.group[0]}))"):
+                value = self.at(read, _whole(node, index, [Ref(k, len(self.scopes) - 1)]))
+                self.line(f"{held}[turn_{k}] = {value.text};")
+            made.append((read, held))
+        self.fetched[known_by(node, index)] = made
+
     def _base(self, node: Node) -> str | None:
         """The array in memory whose elements a node only moves."""
         while node.number not in self.places and node.op in MOVED:
@@ -304,10 +344,13 @@ class Emitter:
     group: tuple[int, int] | None = None  # threads that share an element of the present loop, and how deep it is
 
     @contextmanager
-    def _steps(self, lengths: Sequence[int], shared: bool = False, fold: str = "") -> Iterator[list[Index]]:
+    def _steps(
+        self, lengths: Sequence[int], shared: bool = False, fold: str = "", written: bool = False
+    ) -> Iterator[list[Index]]:
         """Loops of one thread over some axes, the longest split among the threads of a group if it is shared.
 
-        fold: what the innermost adds up, see prelude.py: the operation and the name of the total.
+        fold: what the innermost adds up, see prelude.py: the operation and the name of the total. written: its turns
+        are written one after another.
         """
         names = [self.name("k") for _ in lengths]
         opened = []
@@ -318,7 +361,7 @@ class Emitter:
                 folds = f"FOLD({fold}, {name})"
                 head = f"STEPS_OF({name}, {n}, {folds})"
                 if within is not None:
-                    head = f"GROUP_STEPS_OF({name}, {n}, GROUP({within}), {folds})"
+                    head = f"{'WRITTEN_OUT ' * written}GROUP_STEPS_OF({name}, {n}, GROUP({within}), {folds})"
             elif within is not None:
                 head = f"SHARED_OUT({name}, {n}, lane, GROUP({within}))"
             else:
@@ -334,18 +377,10 @@ class Emitter:
         given, axes = node.inputs[0], node.params["axes"]
         operation = REDUCTIONS[node.op]
         lengths = [given.shape[a] for a in axes]
-        free = [a for a in range(len(given.shape)) if a not in axes]
-
-        def whole(inner: Sequence[Index]) -> tuple[Index, ...]:
-            full: list[Index] = [0] * len(given.shape)
-            for a, i in zip([*free, *axes], [*index, *inner], strict=True):
-                full[a] = i
-            return tuple(full)
-
         depth = self.depth(index)
         shared = self.group is not None and self.group[1] == depth and reduced_length(node) >= self.split
         if reduced_length(node) <= WRITTEN_OUT and not shared:
-            parts = [self.at(given, whole(self.spread(i, lengths))) for i in range(reduced_length(node))]
+            parts = [self.at(given, _whole(node, index, self.spread(i, lengths))) for i in range(reduced_length(node))]
             depth = max([depth, *(p.depth for p in parts)])
             if not parts:
                 return self.variable(node.kind, neutral(operation, node.kind), depth)
@@ -357,8 +392,13 @@ class Emitter:
         with self.outside(depth):
             what = f"{operation}_{SHORT[node.kind]}"
             self.line(f"TOTAL({ctype(node.kind)}, {total}, {neutral(operation, node.kind)});")
-            with self._steps(lengths, shared, f"{what}, {total}") as inner:
-                part = self.at(given, whole(inner))
+            fetched = self.fetched.get(known_by(node, index), ())
+            with self._steps(lengths, shared, f"{what}, {total}", bool(fetched)) as inner:
+                here = _whole(node, index, inner)
+                for read, held in fetched:
+                    value = f"FETCHED({held}, {_text_of(inner[-1])}, {self.at(read, here).text})"
+                    self.scopes[-1].known[known_by(read, here)] = self.variable(read.kind, value, len(self.scopes) - 1)
+                part = self.at(given, here)
                 self.line(f"SEEN({what}, {total}, {_text_of(inner[-1])}, {part.text});")
             if shared:
                 assert self.group is not None
@@ -425,6 +465,16 @@ class Emitter:
                 part = self.at(given, (*index[:axis], inner, *index[axis + 1 :]))
                 self.line(f"{total} = {combine(operation, node.kind, total, part.text)};")
         return Ref(total, depth)
+
+
+def _whole(node: Node, index: Sequence[Index], inner: Sequence[Index]) -> tuple[Index, ...]:
+    """The place, in what a node adds up, of a step to its element."""
+    given, axes = node.inputs[0], node.params["axes"]
+    full: list[Index] = [0] * len(given.shape)
+    free = [a for a in range(len(given.shape)) if a not in axes]
+    for a, i in zip([*free, *axes], [*index, *inner], strict=True):
+        full[a] = i
+    return tuple(full)
 
 
 def known_by(node: Node, index: Sequence[Index]) -> tuple[int, tuple[int | str, ...]]:

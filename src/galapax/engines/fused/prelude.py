@@ -9,11 +9,10 @@ from galapax.engines.fused.together import TOGETHER
 HEAD = r"""
 /* elements that threads share out: how often is known when it is compiled, so that a short loop is none */
 #define TURNS(n, step) (((n) + (step) - 1) / (step))
-#define SHARED_OUT(i, n, first, step) UNROLLED((n) == 2 * (step) ? 2 : 1) for (int i = (first), turn_##i = 0; \
+#define SHARED_OUT(i, n, first, step) for (int i = (first), turn_##i = 0; \
     turn_##i < TURNS(n, step) && ((n) % (step) == 0 || i < (n)); turn_##i++, i += (step))
 #ifdef __CUDACC__
-#define PRAGMA(text) _Pragma(#text)
-#define UNROLLED(count) PRAGMA(unroll (count))
+#define WRITTEN_OUT _Pragma("unroll")
 #define FN static __device__ __forceinline__
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -87,6 +86,9 @@ FN int popcount_u32(u32 x) { return __popc(x); }
 #define BLOCK_LOOP_OF(i, n, folds) BLOCK_LOOP(i, n)
 #define STEPS_OF(i, n, folds) for (int i = 0; i < (n); i++)
 #define GROUP_STEPS_OF(i, n, g, folds) SHARED_OUT(i, n, lane, g)
+/* what is read for them, all at once */
+#define FETCH_STEPS(i, n, g) WRITTEN_OUT SHARED_OUT(i, n, lane, g)
+#define FETCHED(held, i, x) held[turn_##i]
 #define SEEN(N, s, i, x) s = N(s, x)
 #define SEEN_TOO SEEN
 #define SEEN_BEST(N, s, at, i, x, place) if (later_##N(x, s, at)) { s = x; at = place; }
@@ -117,6 +119,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 #define BARRIER
 #define BLOCK_BARRIER
+#define WRITTEN_OUT
 /* turns of a loop do not depend on each other, so that the compiler may make several at once */
 #ifdef __clang__
 #define APART _Pragma("clang loop vectorize(assume_safety)")
@@ -146,6 +149,8 @@ typedef unsigned long long u64;
 #define BLOCK_LOOP_OF LOOP_OF
 #define STEPS_OF LOOP_OF
 #define GROUP_STEPS_OF(i, n, g, folds) TILES(i, n, 1, folds)
+#define FETCH_STEPS(i, n, g) for (int i = 0, turn_##i = 0; i < 0; i++)
+#define FETCHED(held, i, x) x
 #define SLOT(i) ((i - tile_##i) / by_##i)
 #define SEEN(N, s, i, x) s##_of[SLOT(i)] = x
 #define SEEN_TOO(N, s, i, x) s##_of[SLOT(i)] = N(s##_of[SLOT(i)], x)

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 from galapax.engines.fused.collective import write_collective
 from galapax.engines.fused.control import write_control
-from galapax.engines.fused.costs import effort, inner_length, needs
-from galapax.engines.fused.emit import MOVED, Buffer, Emitter, known_by
+from galapax.engines.fused.costs import cone, effort, inner_length, needs
+from galapax.engines.fused.emit import Buffer, Emitter, known_by
 from galapax.engines.fused.fillers import plane_words, write_planes
-from galapax.engines.fused.graph import Node, Region, reach
+from galapax.engines.fused.graph import Node, Region
 from galapax.engines.fused.inplace import last_reader
 from galapax.engines.fused.loops import CONTROL, axes_of, collective, domain, loop_shape, reduces
 from galapax.engines.fused.places import Index, Ref
@@ -34,7 +34,7 @@ from galapax.engines.fused.reductions import (
     take_value,
     values_of_places,
 )
-from galapax.engines.fused.rules import BYTES, ELEMENTWISE, STORED, ctype
+from galapax.engines.fused.rules import BYTES, REDUCTIONS, STORED, ctype
 
 LOCAL = 2**17  # operations that every block of a team rather makes itself
 LOCAL_SIZE = (2**12, 2**15)  # and numbers that it rather adds up or moves itself, in a cluster and in a grid
@@ -278,23 +278,26 @@ class Regions(Emitter):
                     yield *outer, Ref(i, len(self.scopes) - 1)
             return
         if group == 1:
-            head = f"{loop}{kind}({i}, {size}{added})"
+            twice = self.many > 1 and size == 2 * max(32, THREADS // self.many)  # the compiler would not do so
+            head = f"{'WRITTEN_OUT ' if twice and not words else ''}{loop}{kind}({i}, {size}{added})"
             with self.scope(head if times == 1 else f"LOOP_BY{kind}({i}, {size}, {times}{added})"):
                 yield self.spread(Ref(i, len(self.scopes) - 1), shape)
             return
-        with self.scope(f"{loop}{kind}({q}, {size} * GROUP({group}){added})"):
+        by = "" if times == 1 else f", {times}"
+        with self.scope(f"{loop if times == 1 else 'LOOP_BY'}{kind}({q}, {size} * GROUP({group}){by}{added})"):
             depth = len(self.scopes) - 1
             self.line(f"const int {i} = (int)((u32){q} / GROUP({group})), lane = (int)((u32){q} % GROUP({group}));")
             self.group = (group, depth)
             yield self.spread(Ref(i, depth), shape)
             self.group = None
+            self.fetched.clear()
 
     turn = ""  # the variable of the present loop
 
     def _times(self, shape: tuple[int, ...], group: int, local: bool) -> int:
         """How many elements a thread makes in one turn: while it waits for one it goes on with another."""
-        full = not local and group == 1 and math.prod(shape) >= 2 * self.team * THREADS
-        return 2 if full and self.many == 1 and not self.host else 1
+        full = not local and math.prod(shape) * group >= 2 * self.team * THREADS
+        return 2 if full and self.many == 1 and not self.host and (group == 1 or self.team > 1) else 1
 
     def _group(self, shape: tuple[int, ...], roots: list[Node], local: bool) -> int:
         """How many threads share an element of a loop that makes sums."""
@@ -345,11 +348,14 @@ class Regions(Emitter):
         with self.over(shape, group, local, times=times, back=back and times == 1, totals=added, words=words) as index:
             depth, stores, places = len(self.scopes) - 1, [], [(index, first)]
             for more in range(1, times):  # the last ones may be made twice, but are not to be added twice
-                i = self.variable("int32", f"NEXT({self.turn}, {more}, {math.prod(shape)})", depth)
-                places.append((self.spread(i, shape), f"if ({i.text} != {self.turn}) "))
-            if self.team > 1 and group == 1:
-                for index, _ in places:
-                    self._read_first(roots, index)
+                turns = f"{math.prod(shape)}" if group == 1 else f"{math.prod(shape)} * GROUP({group})"
+                i = turn = self.variable("int32", f"NEXT({self.turn}, {more}, {turns})", depth)
+                if group > 1:
+                    i = self.variable("int32", f"(int)((u32){turn.text} / GROUP({group}))", depth)
+                where = "lane == 0 && " if group > 1 else ""
+                places.append((self.spread(i, shape), f"if ({where}{turn.text} != {self.turn}) "))
+            for index, _ in places if self.team > 1 else ():
+                self._read_first(roots, index, group)
             for (number, (index, guard)), root in itertools.product(enumerate(places), roots):
                 if reduces(root):
                     accumulate(self, root, index, totals[root.number], guard, number > 0)
@@ -374,27 +380,18 @@ class Regions(Emitter):
             else:
                 self.know(root, names[0])
 
-    def _read_first(self, roots: list[Node], index: Sequence[Index]) -> None:
+    def _read_first(self, roots: list[Node], index: Sequence[Index], group: int) -> None:
         """Read what a turn needs of memory before anything is computed: the compiler moves no read across a branch."""
-        def moved(node: Node) -> bool:
-            found = (node.number in self.places or node.op in MOVED) and self._base(node) is not None
-            return found or node.op == "gather"
-
-        def chosen(node: Node) -> bool:
-            return node.op == "select_n" and len(node.inputs) == 3 and all(map(self._base, node.inputs[1:]))
-
-        def inputs_of(node: Node) -> tuple[Node, ...]:
-            if moved(node) or node.op not in ELEMENTWISE:
-                return ()
-            return node.inputs[:1] if chosen(node) else tuple(n for n in node.inputs if n.number not in self.rare)
-
+        shape = loop_shape(roots[0])
+        if group > 1:
+            for node in cone(roots, self._done):
+                if node.op in REDUCTIONS and not reduces(node) and domain(node.shape) == shape:
+                    self.fetch(node, tuple(self.full(node.shape, index)))
+            return
         for root in roots:
-            if reduces(root) or len(index) != len(domain(root.shape)):
-                continue
-            full = self.full(root.shape, index)
-            for node in reach([root], inputs_of):
-                same = all(n in (1, m) for n, m in zip(node.shape, root.shape, strict=False))
-                if (moved(node) or chosen(node)) and len(node.shape) == len(root.shape) and same:
+            if not reduces(root) and len(index) == len(domain(root.shape)):
+                full = self.full(root.shape, index)
+                for node in self.reads(root):
                     self.at(node, full)
 
     def _made(self, root: Node, index: tuple[Index, ...]) -> Ref:
