@@ -41,6 +41,17 @@ class Buffer:
     local: bool
 
 
+@dataclass
+class Loop:
+    """A loop that all threads share out in order. rows: the variables of its rows, and by which ones they are found."""
+
+    name: str
+    shape: tuple[int, ...]
+    depth: int
+    rows: dict[str, str] = field(default_factory=dict)
+    lanes: str = ""  # what each thread of a warp knows of one of its turns, see fillers.py
+
+
 class Emitter:
     """Writes elements. Where arrays lie (`places`) and the loops are the business of `Regions`."""
 
@@ -53,6 +64,7 @@ class Emitter:
         self.definitions: list[str] = []  # functions that the text needs before it begins
         self.rare: set[int] = set()  # nodes that are computed only where they are chosen
         self.ahead: Ahead | None = None
+        self.loop: Loop | None = None  # the present one
         self.host = False  # for one thread, which makes several elements at once by vectors
         self.when: list[tuple[str, int]] = []  # conditions under which the present elements are read, and their depths
         self._names = 0
@@ -130,8 +142,8 @@ class Emitter:
             stride *= n
         return place
 
-    def spread(self, place: Index, shape: Sequence[int]) -> tuple[Index, ...]:
-        """The index of the element at a place."""
+    def spread(self, place: Index, shape: Sequence[int], turning: bool = False) -> tuple[Index, ...]:
+        """The index of the element at a place. turning: it is the variable of a loop that threads share out in order."""
         out: list[Index] = []
         rest = [i for i, n in enumerate(shape) if n != 1]
         stride = 1
@@ -146,7 +158,10 @@ class Emitter:
                 # without a sign, for which the compiler need not care
                 text = f"(u32){place.text}"
                 text = text if stride == 1 else _over(text, stride)
-                text = text if axis == rest[0] else _within(text, n)
+                if turning and stride == 1 and axis != rest[0] and 32 % n == 0:
+                    text = f"OF_LANE({place.text}, {n})"
+                else:
+                    text = text if axis == rest[0] else _within(text, n)
                 whole = stride == 1 and axis == rest[0]
                 out.append(place if whole else self.variable("int32", f"(int)({text})", place.depth))
             stride *= n
@@ -308,9 +323,10 @@ class Emitter:
             where = flat if isinstance(flat, Ref) else Ref(str(flat), 0)
             if tests := [test for test, depth in self.when if where.depth >= depth]:
                 where = Ref(f"({' && '.join(tests)} ? {where.text} : 0)", where.depth)
-            if node.op == "given" and isinstance(flat, int):  # it never changes
-                return self.variable(node.kind, f"{place}[{flat}]", 0)
-            self.looked = self.looked or node.op != "given"
+            if node.op == "given":  # it never changes
+                depth = 0 if isinstance(flat, int) else max(where.depth, self.base)
+                return self.variable(node.kind, f"{place}[{where.text}]", depth)
+            self.looked = True
             if node.number in self.chain:
                 return Ref(f"{place}[{where.text}]", max(where.depth, self.base))
             return self.variable(node.kind, f"{place}[{where.text}]", max(where.depth, self.base))

@@ -9,6 +9,7 @@ operators/selection.py says what is computed.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from galapax.engines.fused.graph import Node
@@ -52,10 +53,21 @@ def write_fillers(e: Regions, node: Node) -> None:
 
 
 def filler(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
-    """The new one that takes a row, or -1."""
+    """The new one that takes a row, or -1.
+
+    In a long loop over rows of whole warps each thread finds it out for one turn of its warp, before the loop begins.
+    """
     size, (table, stay) = node.inputs[0].size, e.tables[node.number]
     row = e.flat(index, node.shape)
-    text = f"filler({table}, {_words(size)}, {size // 2}, {stay}, {row if isinstance(row, int) else row.text})"
+    about = f"{table}, {_words(size)}, {size // 2}, {stay}"
+    text = f"filler({about}, {row if isinstance(row, int) else row.text})"
+    loop = e.loop
+    if loop is not None and isinstance(row, Ref) and row.text in loop.rows and loop.shape[-1] % 32 == 0:
+        count, dim = math.prod(loop.shape), math.prod(loop.shape[1:])
+        if not loop.lanes:
+            loop.lanes = e.name("h")
+            e.line(f"const int {loop.lanes} = FILLERS_OF_TURNS({count}, {dim}, {about});", loop.depth - 1)
+        text = f"OF_TURN({count}, {loop.lanes}, {loop.rows[row.text]}, {text})"
     return e.variable(node.kind, text, e.depth(index))
 
 
@@ -102,7 +114,14 @@ FN void fill_read(const u32 *at, u32 *bits, int count) {
     if (count > 2) bits[2] = low.z;
     if (count > 3) bits[3] = low.w;
     for (int b = 4; b < count; b++) bits[b] = at[b]; }
+/* worth it in loops of several turns, and possible in those of as many as a warp has threads */
+#define BY_TURNS(n) (TURNS(n, THREADS) > 4 && TURNS(n, THREADS) <= 32)
+#define FILLERS_OF_TURNS(n, dim, table, words, half, old) (BY_TURNS(n) && THREAD - LANE + LANE * THREADS < (n) ? \
+    filler(table, words, half, old, (THREAD - LANE + LANE * THREADS) / (dim)) : -1)
+#define OF_TURN(n, lanes, i, direct) (BY_TURNS(n) ? __shfl_sync(0xffffffffu, lanes, (u32)(i) / THREADS) : direct)
 #else
+#define FILLERS_OF_TURNS(n, dim, table, words, half, old) -1
+#define OF_TURN(n, lanes, i, direct) direct
 #define LOOP_WORDS(i, n) for (int i = 0; i < (n); i++)
 #define BLOCK_LOOP_WORDS LOOP_WORDS
 #define KEEP_BITS(planes, bits, width, i, x) for (int b = 0; b < bits; b++) { \

@@ -58,6 +58,8 @@ FN void team_barrier() {
 #define BLOCK_LOOP(i, n) SHARED_OUT(i, n, (int)threadIdx.x, BLOCK)
 #define BLOCK_LOOP_ATOMIC BLOCK_LOOP
 #define LANE ((int)threadIdx.x & 31)
+/* i % n, where n divides 32 and threads have places in their order: the same in every turn */
+#define OF_LANE(i, n) (LANE % (n))
 #define WARP ((int)threadIdx.x >> 5)
 #define WARPS ((BLOCK + 31) / 32)
 #define FIRST if (THREAD == 0)
@@ -168,6 +170,7 @@ typedef unsigned long long u64;
 #define FIRST
 #define LAST
 #define LANE 0
+#define OF_LANE(i, n) ((u32)(i) % (n))
 #define THE_LAST 1
 #define KEEPS 1
 #define INF32 __builtin_inff()

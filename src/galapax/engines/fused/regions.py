@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from galapax.engines.fused.collective import write_collective
 from galapax.engines.fused.control import write_control
 from galapax.engines.fused.costs import cone, effort, inner_length, needs
-from galapax.engines.fused.emit import Buffer, Emitter, known_by
+from galapax.engines.fused.emit import Buffer, Emitter, Loop, known_by
 from galapax.engines.fused.fillers import plane_words, write_planes
 from galapax.engines.fused.graph import Node, Region
 from galapax.engines.fused.inplace import last_reader
@@ -281,7 +281,12 @@ class Regions(Emitter):
             twice = self.many > 1 and size == 2 * max(32, THREADS // self.many)  # the compiler would not do so
             head = f"{'WRITTEN_OUT ' if twice and not words else ''}{loop}{kind}({i}, {size}{added})"
             with self.scope(head if times == 1 else f"LOOP_BY{kind}({i}, {size}, {times}{added})"):
-                yield self.spread(Ref(i, len(self.scopes) - 1), shape)
+                inside = len(self.scopes) - 1
+                index = self.spread(Ref(i, inside), shape, turning=loop != "LOOP_BACK")
+                self.loop = Loop(i, shape, inside) if loop == "LOOP" and not words else None
+                self.in_turn(index, i)
+                yield index
+                self.loop = None
             return
         by = "" if times == 1 else f", {times}"
         with self.scope(f"{loop if times == 1 else 'LOOP_BY'}{kind}({q}, {size} * GROUP({group}){by}{added})"):
@@ -293,6 +298,11 @@ class Regions(Emitter):
             self.fetched.clear()
 
     turn = ""  # the variable of the present loop
+
+    def in_turn(self, index: Sequence[Index], turn: str) -> None:
+        """Note by which variable of the present loop the row of an index is found."""
+        if self.loop is not None and index and isinstance(index[0], Ref):
+            self.loop.rows[index[0].text] = turn
 
     def _times(self, shape: tuple[int, ...], group: int, local: bool) -> int:
         """How many elements a thread makes in one turn: while it waits for one it goes on with another."""
@@ -353,7 +363,8 @@ class Regions(Emitter):
                 if group > 1:
                     i = self.variable("int32", f"(int)((u32){turn.text} / GROUP({group}))", depth)
                 where = "lane == 0 && " if group > 1 else ""
-                places.append((self.spread(i, shape), f"if ({where}{turn.text} != {self.turn}) "))
+                places.append((self.spread(i, shape, turning=group == 1), f"if ({where}{turn.text} != {self.turn}) "))
+                self.in_turn(places[-1][0], turn.text)
             for index, _ in places if self.team > 1 else ():
                 self._read_first(roots, index, group)
             for (number, (index, guard)), root in itertools.product(enumerate(places), roots):
