@@ -47,6 +47,21 @@ def test_a_second_call_is_three_programs_and_one_transfer(counted):
     assert np.array_equal(first.x, again.x) and np.array_equal(first.history.best, again.history.best)
 
 
+def test_an_objective_with_arrays_is_tried_before_the_first_call_only(counted):
+    table = np.array([0.3, -0.2])
+
+    def fun(x):
+        return jnp.sum((x - table) ** 2)
+
+    gx.minimize(fun, BOX, **SHORT)
+    counted.update(dict.fromkeys(counted, 0))
+    gx.minimize(fun, BOX, **SHORT)
+    assert (counted["programs"], counted["get"]) == (3, 1)
+    table = np.full(2, np.nan)
+    with pytest.raises(gx.InputError, match="returned NaN or inf at all 8 points"):
+        gx.minimize(fun, BOX, **SHORT)
+
+
 @ON_CPU
 def test_a_callback_hears_of_the_first_generation_whenever_it_is_asked():
     heard = []

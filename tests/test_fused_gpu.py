@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.engines.fused import cuda
+from galapax.engines.fused import cuda, graph
+from galapax.engines.fused import engine as kernels
 from galapax.engines.fused.graph import NotFusible
 
 
@@ -62,6 +63,31 @@ def test_threads_that_race_would_show(algorithm, population):
     first, second = run(**options), run(**options)
     np.testing.assert_array_equal(first.history.mean, second.history.mean)
     np.testing.assert_array_equal(first.x, second.x)
+
+
+@pytest.mark.parametrize("population", [5, 100, 401, 6400, 70_000])
+@pytest.mark.parametrize("opponents", [2, 10, 40])
+def test_who_stays_by_bits_is_who_stays_by_running_sums(population, opponents, monkeypatch):
+    algorithm = gx.FEP(population=population, opponents=min(opponents, 2 * population))
+    options = {"algorithm": algorithm, "population": None, "generations": 15}
+    bits = run(**options)
+    monkeypatch.setattr(graph, "FILLED", 0)
+    monkeypatch.setattr(kernels, "_known", type(kernels._known)())
+    sums = run(**options)
+    np.testing.assert_array_equal(bits.population, sums.population)
+    np.testing.assert_array_equal(bits.history.mean, sums.history.mean)
+
+
+@pytest.mark.parametrize("runs", [1, 40, 700])
+@pytest.mark.parametrize("generations", [1, 31, 32, 33, 70])
+def test_every_row_of_history_is_written_whenever_a_chunk_ends(runs, generations):
+    xla, fused = (run(e, runs=runs, generations=generations, population=8) for e in ("xla", "fused"))
+    for name in ("nfev", "best", "mean", "worst"):
+        got, want = (getattr(r.history if runs == 1 else r.runs.history, name) for r in (fused, xla))
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got[..., :5], want[..., :5], rtol=1e-3, atol=1e-6)
+        assert np.isfinite(got).all() and (got[..., -1] != 0).all()
+    assert (np.diff(fused.history.nfev if runs == 1 else fused.runs.history.nfev) == 8).all()
 
 
 def test_the_default_takes_the_kernel():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from functools import lru_cache
 from typing import Any
 
@@ -35,9 +36,13 @@ def evaluate_points(traced: Traced, points: np.ndarray, dtype: Any, rows: int = 
 
 
 REMEMBERED = 256
-LARGE = 2**20  # bytes of arrays that are not held in memory for this
-# formulas with their numbers, arrays and points at which they gave a value; arrays are known by identity, and so held
-_passed: dict[Any, tuple[Any, ...]] = {}
+LARGE = 2**16  # bytes of arrays that are too many to be compared
+# formulas with their numbers, arrays and points at which they gave a value; arrays on a device are known by identity
+_passed: dict[Any, list[weakref.ref[Any]]] = {}
+
+
+def _gone() -> None:
+    """As a reference to what is no more."""
 
 
 @lru_cache(maxsize=16)
@@ -53,15 +58,17 @@ def probe(traced: Traced, bounds: Bounds, dtype: Any) -> None:
     points = np.asarray(bounds.lower) + _spread(bounds.dim) * np.asarray(bounds.span)
     numbers = tuple(values.tobytes() for values in traced.consts.numbers.values())
     arrays = traced.consts.arrays
-    tried = (traced.formulas.digest, numbers, tuple(map(id, arrays)), points.tobytes(), str(dtype))
-    if tried in _passed:
+    small = sum(array.nbytes for array in arrays) <= LARGE
+    known = tuple(a.tobytes() if isinstance(a, np.ndarray) else id(a) for a in arrays) if small else ()
+    tried = (traced.formulas.digest, numbers, known, points.tobytes(), str(dtype))
+    if small and all(own() is not None for own in _passed.get(tried, [_gone])):
         return
     out = evaluate_points(traced, points, dtype)
     if not out.failed.all():
         if len(_passed) >= REMEMBERED:
             _passed.clear()
-        if sum(array.nbytes for array in arrays) <= LARGE:
-            _passed[tried] = arrays
+        if small:
+            _passed[tried] = [weakref.ref(a) for a in arrays if not isinstance(a, np.ndarray)]
         return
     raw = {name: getattr(out, name) for name in ("ineq", "eq") if getattr(out, name) is not None}
     broken = next((name for name, values in raw.items() if not np.isfinite(values).all(axis=1).any()), "fun")

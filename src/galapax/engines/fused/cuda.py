@@ -69,10 +69,22 @@ class Cuda:
         """Make the context that of this thread."""
         self._check(self._driver.cuCtxSetCurrent(self._context))
 
-    def function(self, cubin: bytes, name: str, shared: int, clustered: bool) -> Any:
+    def module(self, cubin: bytes) -> Any:
         self.enter()
-        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        module = ctypes.c_void_p()
         self._check(self._driver.cuModuleLoadData(ctypes.byref(module), cubin))
+        return module
+
+    def numbers(self, module: Any, name: str, count: int) -> list[int]:
+        """The first of an array of unsigned 64-bit numbers that a module has."""
+        self.enter()
+        address, size, found = ctypes.c_void_p(), ctypes.c_size_t(), (ctypes.c_ulonglong * count)()
+        self._check(self._driver.cuModuleGetGlobal_v2(ctypes.byref(address), ctypes.byref(size), module, name.encode()))
+        self._check(self._driver.cuMemcpyDtoH_v2(found, address, ctypes.c_size_t(ctypes.sizeof(found))))
+        return list(found)
+
+    def function(self, module: Any, name: str, shared: int, clustered: bool) -> Any:
+        function = ctypes.c_void_p()
         self._check(self._driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
         if shared > 48 * 1024:
             self._check(self._driver.cuFuncSetAttribute(function, _DYNAMIC_SHARED, shared))
@@ -230,9 +242,13 @@ class CudaKernel:
                 f"a run needs {text.shared // 1024} KiB of memory that a block shares, and the GPU has "
                 f"{self.cuda.shared // 1024}"
             )
-        cubin = cubin_of(text.source, self.cuda.capability)
-        self._function = self.cuda.function(cubin, "galapax_run", text.shared, 1 < text.team <= CLUSTER)
+        self._module = self.cuda.module(cubin_of(text.source, self.cuda.capability))
+        self._function = self.cuda.function(self._module, "galapax_run", text.shared, 1 < text.team <= CLUSTER)
         self._lock = threading.Lock()
+
+    def numbers(self, name: str, count: int) -> list[int]:
+        """See `Cuda.numbers`: what a text that was changed for it has counted."""
+        return self.cuda.numbers(self._module, name, count)
 
     def call(self, context: Any, outputs: list[Any], *inputs: Any) -> None:
         """As `buffer_callback` calls it: the last output is scratch."""

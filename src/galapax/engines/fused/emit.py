@@ -11,15 +11,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from galapax.engines.fused import sums
 from galapax.engines.fused.ahead import Ahead
 from galapax.engines.fused.fillers import filler
 from galapax.engines.fused.graph import Node, NotFusible, reach
-from galapax.engines.fused.loops import WRITTEN_OUT, reduced_length
+from galapax.engines.fused.loops import WRITTEN_OUT
 from galapax.engines.fused.moves import MOVES
-from galapax.engines.fused.places import Index, Ref
-from galapax.engines.fused.rules import ELEMENTWISE, REDUCTIONS, RUNNING, SHORT, combine, ctype, literal, neutral
+from galapax.engines.fused.places import Index, Ref, known_by
+from galapax.engines.fused.rules import ELEMENTWISE, REDUCTIONS, RUNNING, ctype, literal
 
-FETCHED = 8  # numbers that a thread reads at once for a sum
 MOVED = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "slice", "gather", "rev"}
 
 
@@ -143,7 +143,7 @@ class Emitter:
         return place
 
     def spread(self, place: Index, shape: Sequence[int], turning: bool = False) -> tuple[Index, ...]:
-        """The index of the element at a place. turning: it is the variable of a loop that threads share out in order."""
+        """The index of the element at a place. turning: the variable of a loop that threads share out in order."""
         out: list[Index] = []
         rest = [i for i, n in enumerate(shape) if n != 1]
         stride = 1
@@ -207,13 +207,13 @@ class Emitter:
             text = ELEMENTWISE[node.op](node, *(g.text for g in given))
             return self.variable(node.kind, text, max(g.depth for g in given))
         if node.op in REDUCTIONS:
-            return self._reduction(node, index)
+            return sums.added(self, node, index)
         if node.op in ("argmin", "argmax"):
-            return self._best(node, index)
+            return sums.best(self, node, index)
         if node.op == "dot_general":
-            return self._product(node, index)
+            return sums.product(self, node, index)
         if node.op in RUNNING:
-            return self._running(node, index)
+            return sums.run_up(self, node, index)
         rule = MOVES.get(node.op)
         if rule is None:
             raise NotFusible(f"the primitive {node.op}")
@@ -280,23 +280,6 @@ class Emitter:
 
         return [n for n in reach([root], inputs_of) if same(n) and (moved(n) or chosen(n))]
 
-    def fetch(self, node: Node, index: tuple[Index, ...]) -> None:
-        """Read what a thread needs for its steps of a sum that a group shares, before it adds up anything."""
-        given, axes = node.inputs[0], node.params["axes"]
-        turns = 1 if self.group is None or len(axes) != 1 else -(-reduced_length(node) // self.group[0])
-        reads = [n for n in self.reads(given) if n.shape == given.shape]
-        if self.group is None or not 1 < turns * len(reads) <= FETCHED or reduced_length(node) < self.split:
-            return
-        made = []
-        for read in reads:
-            k, held = self.name("k"), self.name("h")
-            self.line(f"{ctype(read.kind)} {held}[{turns}];")
-            with self.scope(f"FETCH_STEPS({k}, {reduced_length(node)}, GROUP({self.group[0]}))"):
-                value = self.at(read, _whole(node, index, [Ref(k, len(self.scopes) - 1)]))
-                self.line(f"{held}[turn_{k}] = {value.text};")
-            made.append((read, held))
-        self.fetched[known_by(node, index)] = made
-
     def _base(self, node: Node) -> str | None:
         """The array in memory whose elements a node only moves."""
         while node.number not in self.places and node.op in MOVED:
@@ -359,144 +342,6 @@ class Emitter:
     split = WRITTEN_OUT + 1  # steps of a sum that threads share, if there are enough of them
     group: tuple[int, int] | None = None  # threads that share an element of the present loop, and how deep it is
 
-    @contextmanager
-    def _steps(
-        self, lengths: Sequence[int], shared: bool = False, fold: str = "", written: bool = False
-    ) -> Iterator[list[Index]]:
-        """Loops of one thread over some axes, the longest split among the threads of a group if it is shared.
-
-        fold: what the innermost adds up, see prelude.py: the operation and the name of the total. written: its turns
-        are written one after another.
-        """
-        names = [self.name("k") for _ in lengths]
-        opened = []
-        split = lengths.index(max(lengths)) if shared else -1
-        for place, (name, n) in enumerate(zip(names, lengths, strict=True)):
-            within = self.group[0] if place == split and self.group is not None else None
-            if fold and place == len(names) - 1:
-                folds = f"FOLD({fold}, {name})"
-                head = f"STEPS_OF({name}, {n}, {folds})"
-                if within is not None:
-                    head = f"{'WRITTEN_OUT ' * written}GROUP_STEPS_OF({name}, {n}, GROUP({within}), {folds})"
-            elif within is not None:
-                head = f"SHARED_OUT({name}, {n}, lane, GROUP({within}))"
-            else:
-                head = f"for (int {name} = 0; {name} < {n}; {name}++)"
-            manager = self.scope(head)
-            manager.__enter__()
-            opened.append((manager, len(self.scopes) - 1))
-        yield [Ref(name, depth) for name, (_, depth) in zip(names, opened, strict=True)]
-        for manager, _ in reversed(opened):
-            manager.__exit__(None, None, None)
-
-    def _reduction(self, node: Node, index: tuple[Index, ...]) -> Ref:
-        given, axes = node.inputs[0], node.params["axes"]
-        operation = REDUCTIONS[node.op]
-        lengths = [given.shape[a] for a in axes]
-        depth = self.depth(index)
-        shared = self.group is not None and self.group[1] == depth and reduced_length(node) >= self.split
-        if reduced_length(node) <= WRITTEN_OUT and not shared:
-            parts = [self.at(given, _whole(node, index, self.spread(i, lengths))) for i in range(reduced_length(node))]
-            depth = max([depth, *(p.depth for p in parts)])
-            if not parts:
-                return self.variable(node.kind, neutral(operation, node.kind), depth)
-            text = parts[0].text
-            for part in parts[1:]:
-                text = combine(operation, node.kind, text, part.text)
-            return self.variable(node.kind, text, depth)
-        total = self.name("s")
-        with self.outside(depth):
-            what = f"{operation}_{SHORT[node.kind]}"
-            self.line(f"TOTAL({ctype(node.kind)}, {total}, {neutral(operation, node.kind)});")
-            fetched = self.fetched.get(known_by(node, index), ())
-            with self._steps(lengths, shared, f"{what}, {total}", bool(fetched)) as inner:
-                here = _whole(node, index, inner)
-                for read, held in fetched:
-                    value = f"FETCHED({held}, {_text_of(inner[-1])}, {self.at(read, here).text})"
-                    self.scopes[-1].known[known_by(read, here)] = self.variable(read.kind, value, len(self.scopes) - 1)
-                part = self.at(given, here)
-                self.line(f"SEEN({what}, {total}, {_text_of(inner[-1])}, {part.text});")
-            if shared:
-                assert self.group is not None
-                self.line(f"{total} = group_{operation}_{SHORT[node.kind]}({total}, GROUP({self.group[0]}));")
-        return Ref(total, depth)
-
-    def _best(self, node: Node, index: tuple[Index, ...]) -> Ref:
-        given, (axis,) = node.inputs[0], node.params["axes"]
-        n, depth = given.shape[axis], self.depth(index)
-        best, where = self.name("s"), self.name("s")
-        test = f"later_{'least' if node.op == 'argmin' else 'most'}_{SHORT[given.kind]}"
-        with self.outside(depth):
-            first = self.at(given, (*index[:axis], 0, *index[axis:]))
-            self.line(f"{ctype(given.kind)} {best} = {first.text}; int {where} = 0;")
-            with self._steps([n]) as (k,):
-                assert isinstance(k, Ref)
-                other = self.at(given, (*index[:axis], k, *index[axis:]))
-                self.line(f"if ({test}({other.text}, {best}, {where})) "
-                          f"{{ {best} = {other.text}; {where} = {k.text}; }}")  # fmt: skip
-        return Ref(where, depth)
-
-    def _product(self, node: Node, index: tuple[Index, ...]) -> Ref:
-        (left, right), (left_batch, right_batch) = node.params["dimension_numbers"]
-        a, b = node.inputs
-        if a.kind != node.kind or b.kind != node.kind:
-            raise NotFusible(f"a product of {a.kind} and {b.kind}")
-        batches = len(left_batch)
-        free_a = [i for i in range(len(a.shape)) if i not in left and i not in left_batch]
-        free_b = [i for i in range(len(b.shape)) if i not in right and i not in right_batch]
-        own_a, own_b = index[batches : batches + len(free_a)], index[batches + len(free_a) :]
-        lengths = [a.shape[i] for i in left]
-
-        def term(inner: Sequence[Index]) -> str:
-            at_a: list[Index] = [0] * len(a.shape)
-            at_b: list[Index] = [0] * len(b.shape)
-            for axes, values, out in (
-                (left_batch, index[:batches], at_a), (free_a, own_a, at_a), (left, inner, at_a),
-                (right_batch, index[:batches], at_b), (free_b, own_b, at_b), (right, inner, at_b),
-            ):  # fmt: skip
-                for axis, value in zip(axes, values, strict=True):
-                    out[axis] = value
-            return combine("mul", node.kind, self.at(a, at_a).text, self.at(b, at_b).text)
-
-        depth, total = self.depth(index), self.name("s")
-        with self.outside(depth):
-            what = f"add_{SHORT[node.kind]}"
-            self.line(f"TOTAL({ctype(node.kind)}, {total}, {literal(0, node.kind)});")
-            with self._steps(lengths, fold=f"{what}, {total}") as inner:
-                text = term(inner)
-                self.line(f"SEEN({what}, {total}, {_text_of(inner[-1])}, {text});")
-        return Ref(total, depth)
-
-    def _running(self, node: Node, index: tuple[Index, ...]) -> Ref:
-        """A short running sum: each thread adds up to its own place."""
-        given, axis, operation = node.inputs[0], node.params["axis"], RUNNING[node.op]
-        depth, total, k = self.depth(index), self.name("s"), self.name("k")
-        here = index[axis]
-        here = here if isinstance(here, Ref) else Ref(str(here), 0)
-        start, end = (here.text, str(node.shape[axis] - 1)) if node.params["reverse"] else ("0", here.text)
-        with self.outside(depth):
-            self.line(f"{ctype(node.kind)} {total} = {neutral(operation, node.kind)};")
-            with self.scope(f"for (int {k} = {start}; {k} <= {end}; {k}++)"):
-                inner = Ref(k, len(self.scopes) - 1)
-                part = self.at(given, (*index[:axis], inner, *index[axis + 1 :]))
-                self.line(f"{total} = {combine(operation, node.kind, total, part.text)};")
-        return Ref(total, depth)
-
-
-def _whole(node: Node, index: Sequence[Index], inner: Sequence[Index]) -> tuple[Index, ...]:
-    """The place, in what a node adds up, of a step to its element."""
-    given, axes = node.inputs[0], node.params["axes"]
-    full: list[Index] = [0] * len(given.shape)
-    free = [a for a in range(len(given.shape)) if a not in axes]
-    for a, i in zip([*free, *axes], [*index, *inner], strict=True):
-        full[a] = i
-    return tuple(full)
-
-
-def known_by(node: Node, index: Sequence[Index]) -> tuple[int, tuple[int | str, ...]]:
-    """What an element is remembered by."""
-    return node.number, tuple(i if isinstance(i, int) else i.text for i in index)
-
 
 def _chosen_text(test: str, other: str, chosen: str) -> str:
     return chosen if other == chosen else f"({test} ? {chosen} : {other})"
@@ -508,10 +353,6 @@ def _over(text: str, n: int) -> str:
 
 def _within(text: str, n: int) -> str:
     return f"{text} & {n - 1}u" if n & (n - 1) == 0 else f"{text} % {n}u"
-
-
-def _text_of(index: Index) -> str:
-    return str(index) if isinstance(index, int) else index.text
 
 
 def _of(index: tuple[Index, ...], shape: tuple[int, ...]) -> tuple[Index, ...]:

@@ -44,7 +44,7 @@ MOST_SECONDS = 0.5  # or so often, where a native kernel would make fewer genera
 FIRST = 1000  # the first time after as many generations at most, so that what watches a short run sees some of it
 HOST = Form(host=True)
 KEPT = 32  # kernels that are remembered, by what they were made of
-ROWS = (10, 100, 1000, 10_000)  # generations that programs have room for
+ROWS = (10, 100, 1000, 10_000, 40_000)  # generations that programs have room for
 HISTORY = 2**29  # bytes of a chunk's history on the device, at most
 
 

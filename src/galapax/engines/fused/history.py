@@ -1,7 +1,7 @@
 """Rows of history: what each generation tells of itself.
 
-A row follows from a few numbers that all threads of a warp know. Each of them keeps those of one generation, and when all
-have some, they compute and write their rows at the same time: one at a time, a single thread would do so in every
+A row follows from a few numbers that all threads of a warp know. Each of them keeps those of one generation, and when
+all have some, they compute and write their rows at the same time: one at a time, a single thread would do so in every
 generation, and the others would wait.
 """
 

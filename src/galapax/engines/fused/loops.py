@@ -52,7 +52,7 @@ def collective(node: Node) -> bool:
     """Whether making it takes barriers of its own."""
     if node.op in RUNNING:
         return node.shape[node.params["axis"]] > SCANNED
-    return node.op in CONTROL or node.op in ("sort", "cholesky", "fillers") or (node.op in SCATTERS and not single(node))
+    return node.op in CONTROL | {"sort", "cholesky", "fillers"} or (node.op in SCATTERS and not single(node))
 
 
 def domain(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from galapax.engines.fused.graph import Node
 
 
 class Ref(NamedTuple):
@@ -13,3 +17,8 @@ class Ref(NamedTuple):
 
 
 Index = int | Ref
+
+
+def known_by(node: Node, index: Sequence[Index]) -> tuple[int, tuple[int | str, ...]]:
+    """What an element is remembered by."""
+    return node.number, tuple(i if isinstance(i, int) else i.text for i in index)

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from galapax.engines.fused.collective import write_collective
 from galapax.engines.fused.control import write_control
 from galapax.engines.fused.costs import cone, effort, inner_length, needs
-from galapax.engines.fused.emit import Buffer, Emitter, Loop, known_by
+from galapax.engines.fused.emit import Buffer, Emitter, Loop
 from galapax.engines.fused.fillers import plane_words, write_planes
 from galapax.engines.fused.graph import Node, Region
 from galapax.engines.fused.inplace import last_reader
 from galapax.engines.fused.loops import CONTROL, axes_of, collective, domain, loop_shape, reduces
-from galapax.engines.fused.places import Index, Ref
+from galapax.engines.fused.places import Index, Ref, known_by
 from galapax.engines.fused.plan import planned
 from galapax.engines.fused.reductions import (
     FETCHED,
@@ -35,6 +35,7 @@ from galapax.engines.fused.reductions import (
     values_of_places,
 )
 from galapax.engines.fused.rules import BYTES, REDUCTIONS, STORED, ctype
+from galapax.engines.fused.sums import fetch
 
 LOCAL = 2**17  # operations that every block of a team rather makes itself
 LOCAL_SIZE = (2**12, 2**15)  # and numbers that it rather adds up or moves itself, in a cluster and in a grid
@@ -397,7 +398,7 @@ class Regions(Emitter):
         if group > 1:
             for node in cone(roots, self._done):
                 if node.op in REDUCTIONS and not reduces(node) and domain(node.shape) == shape:
-                    self.fetch(node, tuple(self.full(node.shape, index)))
+                    fetch(self, node, tuple(self.full(node.shape, index)))
             return
         for root in roots:
             if not reduces(root) and len(index) == len(domain(root.shape)):

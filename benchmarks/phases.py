@@ -1,0 +1,91 @@
+"""Where the time of a fused kernel goes: `python benchmarks/phases.py [fep|de|ga|cde] [SIZE]`, on an NVIDIA GPU.
+
+Clock cycles of a generation, as one thread of the block in the middle of the device sees them: in each stretch of the
+generated text between loops and barriers, and waiting at each barrier. Reading the clock takes some itself, and the
+compiler moves reads of memory across it: stretches tell where to look, `benchmarks/gpu.py` how long it takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import replace
+from typing import Any
+
+import gpu
+import jax
+
+import galapax as gx
+from galapax.engines.fused import engine
+from galapax.engines.fused.cuda import CudaKernel
+from galapax.engines.fused.program import Text
+
+STAMPS = 256
+HEAD = f"""
+__device__ unsigned long long stamps[{STAMPS}];
+#define STAMP(n) if (threadIdx.x == 0 && blockIdx.x == gridDim.x / 2) {{ \\
+    long long now = clock64(); stamps[n] += now - last_stamp; last_stamp = now; }}
+"""
+
+
+def stamped(text: Text) -> tuple[Text, list[str]]:
+    """The text with clocks in its loop over generations, and what each of them measures."""
+    lines, names, inside = list[str](), list[str](), False
+    for line in text.body.split("\n"):
+        word = line.strip()
+        if word.startswith("for (; g < count"):
+            inside, lines = True, [*lines, "long long last_stamp = clock64();"]
+        inside = inside and not word.startswith("for (; g < rows")
+        meets = inside and word in ("BARRIER", "BLOCK_BARRIER")
+        if meets or (inside and re.match(r"(WRITTEN_OUT )?(LOOP|BLOCK_LOOP|OVER_PIECE)", word)):
+            lines.append(f"STAMP({len(names)})")
+            names.append(f"before {word[:80]}")
+        lines.append(line)
+        if meets:
+            lines.append(f"STAMP({len(names)})")
+            names.append(f"waiting at {word}")
+    assert len(names) < STAMPS
+    return replace(text, body=HEAD + "\n".join(lines)), names
+
+
+def phases(generations: int, **options: Any) -> None:
+    """Print the cycles of each stretch in a run of so many generations."""
+    made: list[tuple[CudaKernel, list[str]]] = []
+
+    def kernel_of(source: str, text: Text, host: bool) -> CudaKernel:
+        changed, names = stamped(text)
+        made.append((CudaKernel(changed), names))
+        return made[-1][0]
+
+    usual, engine.kernel_of = engine.kernel_of, kernel_of  # type: ignore[assignment]
+    gx.minimize(engine="fused", tolerance=0, progress=False, polish=False, generations=generations, **options)
+    engine.kernel_of = usual
+    kernel, names = made[-1]
+    jax.effects_barrier()
+    cycles = kernel.numbers("stamps", len(names))
+    print(f"{kernel.text.team} blocks of {kernel.text.threads} threads, {kernel.text.shared} bytes shared")
+    for name, count in zip(names, cycles, strict=True):
+        print(f"{count / generations:>10.0f}  {name}")
+    print(f"{sum(cycles) / generations:>10.0f}  in all")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("fep", "de", "ga", "cde"), nargs="?", default="fep")
+    parser.add_argument("size", type=int, nargs="?", help="individuals, of GA and CDE runs")
+    given = parser.parse_args()
+    size = given.size or {"fep": 6400, "de": 10_000, "ga": 100_000, "cde": 1}[given.what]
+    own = {"fun": gpu.rastrigin, "bounds": [(-5.12, 5.12)] * 32, "dtype": "float32"}
+    if given.what == "fep":
+        phases(1000, algorithm=gx.FEP(population=size), **own)
+    elif given.what == "de":
+        phases(1000, algorithm=gx.DE(population=size, weight=0.7, crossover_rate=0.7), **own)
+    elif given.what == "ga":
+        ga = gx.GA(population=64, fr=2.0, sigma=0.5)
+        phases(100, fun=gx.problems.get("gagpu_ackley"), dtype="float32", algorithm=ga, runs=size, history=False)
+    else:
+        phases(1000, fun=gx.problems.get("g07"), algorithm="cde", runs=size, history=False)
+
+
+if __name__ == "__main__":
+    main()
