@@ -65,6 +65,7 @@ class Emitter:
         self.rare: set[int] = set()  # nodes that are computed only where they are chosen
         self.ahead: Ahead | None = None
         self.loop: Loop | None = None  # the present one
+        self.waits = False  # few threads have a processor to themselves, so that they wait for each result
         self.host = False  # for one thread, which makes several elements at once by vectors
         self.when: list[tuple[str, int]] = []  # conditions under which the present elements are read, and their depths
         self._names = 0

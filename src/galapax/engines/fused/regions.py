@@ -56,6 +56,7 @@ class Regions(Emitter):
         self.host = host
         self.team = team  # blocks that make a run together
         self.many = many  # runs that share a processor
+        self.waits = team == 1 and many == 1
         self.split = SPLIT if team > 1 else self.split
         self.own = 0 if team == 1 else LOCAL_SIZE[team > CLUSTER]
         self.buffers: list[Buffer] = []

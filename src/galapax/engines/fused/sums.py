@@ -87,7 +87,8 @@ def added(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
         what = f"{operation}_{SHORT[node.kind]}"
         e.line(f"TOTAL({ctype(node.kind)}, {total}, {neutral(operation, node.kind)});")
         fetched = e.fetched.get(known_by(node, index), ())
-        with _steps(e, lengths, shared, f"{what}, {total}", bool(fetched)) as inner:
+        few = shared and e.group is not None and max(lengths) <= FETCHED * e.group[0] and len(lengths) == 1
+        with _steps(e, lengths, shared, f"{what}, {total}", bool(fetched) or (few and e.waits)) as inner:
             here = _whole(node, index, inner)
             for read, held in fetched:
                 value = f"FETCHED({held}, {_text_of(inner[-1])}, {e.at(read, here).text})"
