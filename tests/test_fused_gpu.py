@@ -65,15 +65,20 @@ def test_threads_that_race_would_show(algorithm, population):
     np.testing.assert_array_equal(first.x, second.x)
 
 
-@pytest.mark.parametrize("population", [5, 100, 401, 6400, 70_000])
+@pytest.mark.parametrize("dim", [3, 32])  # 32: a row is a warp's, which looks up several rows at once
+@pytest.mark.parametrize("population", [5, 100, 401, 3001, 6400, 70_000])
 @pytest.mark.parametrize("opponents", [2, 10, 40])
-def test_who_stays_by_bits_is_who_stays_by_running_sums(population, opponents, monkeypatch):
+def test_who_stays_by_bits_is_who_stays_by_running_sums(population, opponents, dim, monkeypatch):
     algorithm = gx.FEP(population=population, opponents=min(opponents, 2 * population))
-    options = {"algorithm": algorithm, "population": None, "generations": 15}
-    bits = run(**options)
+    options = {"seed": 5, "dtype": "float32", "tolerance": 0, "polish": False, "progress": False, "generations": 15}
+
+    def solved():
+        return gx.minimize(gx.problems.get("rastrigin", dim=dim), algorithm, engine="fused", **options)
+
+    bits = solved()
     monkeypatch.setattr(graph, "FILLED", 0)
     monkeypatch.setattr(kernels, "_known", type(kernels._known)())
-    sums = run(**options)
+    sums = solved()
     np.testing.assert_array_equal(bits.population, sums.population)
     np.testing.assert_array_equal(bits.history.mean, sums.history.mean)
 

@@ -45,7 +45,6 @@ class Buffer:
 class Loop:
     """A loop that all threads share out in order. rows: the variables of its rows, and by which ones they are found."""
 
-    name: str
     shape: tuple[int, ...]
     depth: int
     rows: dict[str, str] = field(default_factory=dict)

@@ -62,7 +62,8 @@ def filler(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
     about = f"{table}, {_words(size)}, {size // 2}, {stay}"
     text = f"filler({about}, {row if isinstance(row, int) else row.text})"
     loop = e.loop
-    if loop is not None and isinstance(row, Ref) and row.text in loop.rows and loop.shape[-1] % 32 == 0:
+    whole = loop is not None and len(loop.shape) > 1 and loop.shape[-1] % 32 == 0  # all threads of a warp have one row
+    if loop is not None and whole and isinstance(row, Ref) and row.text in loop.rows:
         count, dim = math.prod(loop.shape), math.prod(loop.shape[1:])
         if not loop.lanes:
             loop.lanes = e.name("h")

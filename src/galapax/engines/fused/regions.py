@@ -285,7 +285,7 @@ class Regions(Emitter):
             with self.scope(head if times == 1 else f"LOOP_BY{kind}({i}, {size}, {times}{added})"):
                 inside = len(self.scopes) - 1
                 index = self.spread(Ref(i, inside), shape, turning=loop != "LOOP_BACK")
-                self.loop = Loop(i, shape, inside) if loop == "LOOP" and not words else None
+                self.loop = Loop(shape, inside) if loop == "LOOP" and self.team > 1 and not words else None
                 self.in_turn(index, i)
                 yield index
                 self.loop = None
