@@ -19,7 +19,6 @@ import galapax as gx
 from galapax.engines.fused import cuda, engine, host, kernel, program
 from galapax.engines.fused.graph import NotFusible
 from galapax.numerics import cache, devices, random
-from galapax.operators import selection
 
 needs_cc = pytest.mark.skipif(
     host.compiler() is None or not devices.on_cpu(), reason="needs a C compiler and JAX on a CPU"
@@ -426,50 +425,6 @@ def test_numbers_at_which_blocks_meet_are_cleared_in_each_generation(monkeypatch
 
 
 FORMS = {"cluster": (16, 1), "grid": (132, 1), "many": (1, 32)}
-
-
-def filled(scores, most):
-    """Who takes the row of an old one that goes, in plain Python."""
-    n = len(scores) // 2
-    stay = set(sorted(range(2 * n), key=lambda i: (-scores[i], i))[:n])
-    new = iter(i - n for i in range(n, 2 * n) if i in stay)
-    return [-1 if i in stay else next(new) for i in range(n)]
-
-
-@needs_cc
-@settings(max_examples=12, deadline=None)
-@given(st.data())
-def test_who_stays_is_found_by_bits_of_the_scores(data):
-    n = data.draw(st.sampled_from([1, 2, 15, 16, 17, 33, 64, 500]))
-    most = data.draw(st.sampled_from([1, 3, 13, 43]))
-    draws = np.random.default_rng(data.draw(st.integers(0, 99)))
-    scores = np.minimum(draws.integers(0, most + 1, 2 * n), draws.integers(0, most + 1)).astype(np.int32)
-
-    def fillers(scores):
-        scores = jnp.clip(scores, 0, most)
-        return random.named(lambda s: selection.fillers(s, most), "fillers")(scores)
-
-    for form in ((1, 1), *FORMS.values()):
-        with devices.written_for("gpu"):
-            closed = jax.make_jaxpr(fillers)(scores)
-        text = program.of_function(closed, program.Form(*form))
-        assert "FILLERS(fill" in text.body and "OVER_PIECE" not in text.body
-        out = np.full(n, 77, np.int32)
-        host.HostKernel(text)([scores], [out])
-        assert out.tolist() == filled(scores.tolist(), most)
-    assert np.asarray(selection.fillers(jnp.asarray(scores), most)).tolist() == filled(scores.tolist(), most)
-
-
-@needs_cc
-def test_scores_without_bounds_are_not_kept_as_bits():
-    scores = np.arange(40, dtype=np.int32) % 7
-    with devices.written_for("gpu"):
-        closed = jax.make_jaxpr(random.named(lambda s: selection.fillers(s, 6), "fillers"))(scores)
-    text = program.of_function(closed, program.Form())
-    assert "FILLERS(" not in text.body
-    out = np.full(20, 77, np.int32)
-    host.HostKernel(text)([scores], [out])
-    assert out.tolist() == filled(scores.tolist(), 6)
 
 
 @needs_cc
