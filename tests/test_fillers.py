@@ -1,4 +1,4 @@
-"""Who stays in evolutionary programming, found as a kernel does: by bits of the scores, built by the host's compiler."""
+"""Who stays in evolutionary programming, found as a kernel does: by bits of the scores."""
 
 import jax
 import jax.numpy as jnp
