@@ -415,6 +415,26 @@ def test_a_large_population_of_de_waits_twice_in_a_generation(monkeypatch):
 
 
 @needs_cc
+def test_what_was_fetched_is_added_up_by_the_same_steps(monkeypatch):
+    """A sum that is needed in branches only is made there, by each thread alone."""
+
+    def fun(x):
+        s = jnp.sum(x * x)
+        a = jnp.where(x[0] > 0, jnp.exp(jnp.sin(s)) * jnp.tan(s) + jnp.sinh(s), 0.0)
+        b = jnp.where(x[1] > 0, jnp.log1p(jnp.cos(s) ** 2) * jnp.tan(2 * s) + jnp.cosh(s), 1.0)
+        return a + b + jnp.sum(jnp.abs(x))
+
+    texts, kernel_of = [], engine.kernel_of
+    monkeypatch.setattr(engine, "kernel_of", lambda *about: texts.append(about[1]) or kernel_of(*about))
+    monkeypatch.setattr(engine, "HOST", program.Form(16))
+    gx.minimize(fun, [(-1.0, 1.0)] * 64, "de", population=1000, generations=1, engine="native", dtype="float32")
+    body = texts[-1].body
+    used, steps = re.findall(r"FETCHED\(h\d+, (k\d+),", body), re.findall(r"GROUP_STEPS_OF\((k\d+),", body)
+    assert used and set(used) <= set(steps)
+    assert "STEPS_OF(" in body.replace("GROUP_STEPS_OF(", "")
+
+
+@needs_cc
 def test_numbers_at_which_blocks_meet_are_cleared_in_each_generation(monkeypatch):
     """On the host no blocks meet, so it is the text that tells."""
     body = text_of_fep(monkeypatch, 132).body

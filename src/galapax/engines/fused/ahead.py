@@ -56,7 +56,7 @@ class Ahead:
         return writer.variable(node.kind, self._cell(self._slots[key], node, f"g % {GENERATIONS}"), self._depth)
 
     def _cell(self, slot: int, node: Node, place: str) -> str:
-        return f"(*({ctype(node.kind)} *)(ahead + ({place}) * AHEAD + {slot}))"
+        return f"(*({ctype(node.kind)} *)(ahead + ({place}) * AHEAD_ROW + {slot}))"
 
     @property
     def size(self) -> int:

@@ -48,7 +48,7 @@ class Loop:
     shape: tuple[int, ...]
     depth: int
     rows: dict[str, str] = field(default_factory=dict)
-    lanes: str = ""  # what each thread of a warp knows of one of its turns, see fillers.py
+    lanes: dict[int, str] = field(default_factory=dict)  # what each thread of a warp knows of a turn, see fillers.py
 
 
 class Emitter:
@@ -307,8 +307,9 @@ class Emitter:
             if tests := [test for test, depth in self.when if where.depth >= depth]:
                 where = Ref(f"({' && '.join(tests)} ? {where.text} : 0)", where.depth)
             if node.op == "given":  # it never changes
-                depth = 0 if isinstance(flat, int) else max(where.depth, self.base)
-                return self.variable(node.kind, f"{place}[{where.text}]", depth)
+                if isinstance(flat, int):
+                    return self.variable(node.kind, f"{place}[{flat}]", 0)
+                return self.variable(node.kind, f"{place}[{where.text}]", max(where.depth, self.base))
             self.looked = True
             if node.number in self.chain:
                 return Ref(f"{place}[{where.text}]", max(where.depth, self.base))

@@ -62,13 +62,15 @@ def filler(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
     about = f"{table}, {_words(size)}, {size // 2}, {stay}"
     text = f"filler({about}, {row if isinstance(row, int) else row.text})"
     loop = e.loop
-    whole = loop is not None and len(loop.shape) > 1 and loop.shape[-1] % 32 == 0  # all threads of a warp have one row
+    # all threads of a warp have one row, and none of them is in a branch
+    whole = loop is not None and len(loop.shape) > 1 and loop.shape[-1] % 32 == 0 and len(e.scopes) - 1 == loop.depth
     if loop is not None and whole and isinstance(row, Ref) and row.text in loop.rows:
         count, dim = math.prod(loop.shape), math.prod(loop.shape[1:])
-        if not loop.lanes:
-            loop.lanes = e.name("h")
-            e.line(f"const int {loop.lanes} = FILLERS_OF_TURNS({count}, {dim}, {about});", loop.depth - 1)
-        text = f"OF_TURN({count}, {loop.lanes}, {loop.rows[row.text]}, {text})"
+        if node.number not in loop.lanes:
+            loop.lanes[node.number] = e.name("h")
+            head = f"const int {loop.lanes[node.number]}"
+            e.line(f"{head} = FILLERS_OF_TURNS({count}, {dim}, {about});", loop.depth - 1)
+        text = f"OF_TURN({count}, {loop.lanes[node.number]}, {loop.rows[row.text]}, {text})"
     return e.variable(node.kind, text, e.depth(index))
 
 

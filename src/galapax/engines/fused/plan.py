@@ -226,6 +226,7 @@ def _level(root: Node, roots: set[int], level: dict[int, int], done: set[int]) -
         if node.number in level and node.number in roots:
             # an element that the same thread has made needs no barrier
             same = along == axes_of(node) and loop_shape(node) == own and not (collective(node) or reduces(node))
+            same = same and "planes" not in (root.op, node.op)  # their loop is one of its own
             found = max(found, level[node.number] + (0 if apart or same else 1))
             continue
         stack.extend((n, None if along is None else through(node, n, along)) for n in inputs(node))

@@ -181,7 +181,7 @@ def _generations(
         loop.turn(outputs)
         writer.rounds = None
         scope.lines[:0] = writer.ahead.write(writer)
-        writer.definitions.append(f"#define AHEAD {writer.ahead.size}")
+        writer.definitions.append(f"#define AHEAD_ROW {writer.ahead.size}")
         writer.table, writer.ahead = GENERATIONS * writer.ahead.size, None
     written.finish()
     for k, (i, place) in enumerate(zip(moving, loop.places, strict=True)):

@@ -86,7 +86,7 @@ def added(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
     with e.outside(depth):
         what = f"{operation}_{SHORT[node.kind]}"
         e.line(f"TOTAL({ctype(node.kind)}, {total}, {neutral(operation, node.kind)});")
-        fetched = e.fetched.get(known_by(node, index), ())
+        fetched = e.fetched.get(known_by(node, index), ()) if shared else ()
         few = shared and e.group is not None and max(lengths) <= FETCHED * e.group[0] and len(lengths) == 1
         with _steps(e, lengths, shared, f"{what}, {total}", bool(fetched) or (few and e.waits)) as inner:
             here = _whole(node, index, inner)
