@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 
 from galapax.engines.fused.graph import Node
 from galapax.engines.fused.places import Index, Ref
-from galapax.engines.fused.rules import BYTES, ELEMENTWISE, ctype
+from galapax.engines.fused.rules import ALIGNED, BYTES, ELEMENTWISE, ctype
 
 if TYPE_CHECKING:
     from galapax.engines.fused.emit import Emitter
     from galapax.engines.fused.regions import Regions
 
 GENERATIONS = 32  # of a table
-ALIGNED = 16  # bytes
 LARGEST = 64  # numbers of an array that is computed ahead
 MOVES = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "slice", "stack", "concatenate", "iota"}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from galapax.engines.fused.ahead import MOVES
 from galapax.engines.fused.graph import Node
 from galapax.engines.fused.loops import SMALL, domain
 from galapax.engines.fused.loops import inputs as inputs_of
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 WRITTEN = 4 * SMALL  # numbers of a row that one thread writes
 KEPT = 8  # numbers that a row is computed from later; more would take too many registers
-_MOVES = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "slice", "concatenate", "stack", "pad"}
 
 
 class Rows:
@@ -60,7 +60,7 @@ class Rows:
             seen.add(node.number)
             if isinstance(e.places.get(node.number), list):
                 found += [node] if node is not self.number else []
-            elif node.number in e.places or node.op not in ELEMENTWISE.keys() | _MOVES:
+            elif node.number in e.places or node.op not in ELEMENTWISE.keys() | MOVES:
                 return None
             else:
                 stack.extend(inputs_of(node))

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from galapax.engines.fused.emit import Buffer
-from galapax.engines.fused.rules import BYTES
+from galapax.engines.fused.rules import ALIGNED, BYTES
 
-ALIGNED = 16  # bytes
 ROUNDS = "for (; g < count; g++)"  # the loop over generations
 _WHOLE = r"\s*(?:if \((?:lane == 0|k\d+ < \d+)\) )?{}\[.*\] = "  # every element is written
 _TURN = re.compile(r"\s*\{ .*\*p\d+ = (b\d+); \1 = (b\d+); \2 = p\d+; \}")

@@ -208,13 +208,17 @@ class Regions(Emitter):
             self.store(name, node, self.full(node.shape, index), value)
         self.barrier()
 
-    def _news(self, name: str, root: Node, index: Sequence[Index], value: Ref) -> Ref:
-        """What is written of an element that changes: where that is known, it need not be chosen."""
+    def _other(self, name: str, root: Node) -> Node | None:
+        """What a choice brings to an array that is changed where it is, if it else leaves an element what it was."""
         old = self.stays.get(name)
         if old is None or root.op != "select_n" or len(root.inputs) != 3 or old not in root.inputs[1:]:
-            return value
-        other = root.inputs[2 if root.inputs[1] is old else 1]
-        if other.op == "literal" or other.shape != root.shape or not self._known(other, tuple(index)):
+            return None
+        return root.inputs[2 if root.inputs[1] is old else 1]
+
+    def _news(self, name: str, root: Node, index: Sequence[Index], value: Ref) -> Ref:
+        """What is written of an element that changes: where that is known, it need not be chosen."""
+        other = self._other(name, root)
+        if other is None or other.op == "literal" or other.shape != root.shape or not self._known(other, tuple(index)):
             return value
         return Ref(f"CHANGED({self.at(other, index).text}, {value.text})", value.depth)
 
@@ -225,13 +229,13 @@ class Regions(Emitter):
 
     def _changes(self, name: str, root: Node, index: Sequence[Index]) -> str:
         """When an element has to be written: not where it stays what it was."""
-        old = self.stays.get(name)
-        if old is None or root.op != "select_n" or len(root.inputs) != 3 or old not in root.inputs[1:]:
+        other = self._other(name, root)
+        if other is None:
             return ""
         which = root.inputs[0]
         test = self.at(which, tuple(index) if which.shape else ())
         when = "if" if test.depth < len(self.scopes) - 1 else "CHANGES"  # of a whole row
-        return f"{when} ({'' if root.inputs[1] is old else '!'}{test.text}) "
+        return f"{when} ({'' if root.inputs[2] is other else '!'}{test.text}) "
 
     def _local(self, roots: list[Node]) -> bool:
         """Whether every block of a team rather does all of a loop itself than wait for the others."""

@@ -19,6 +19,7 @@ C_TYPES = {
 }
 STORED = C_TYPES | {"bool": "unsigned char"}
 BYTES = {"float32": 4, "float64": 8, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "bool": 1}
+ALIGNED = 16  # bytes, to which arrays are
 SHORT = {"float32": "f32", "float64": "f64", "int32": "i32", "uint32": "u32", "int64": "i64", "uint64": "u64",
          "bool": "i32"}  # fmt: skip
 _UNSIGNED = {"int32": "unsigned int", "int64": "unsigned long long"}

@@ -14,7 +14,7 @@ from galapax.engines.fused.rules import REDUCTIONS, RUNNING, SHORT, combine, cty
 if TYPE_CHECKING:
     from galapax.engines.fused.emit import Emitter
 
-FETCHED = 8  # numbers that a thread reads at once for a sum
+HELD = 8  # numbers that a thread reads at once for a sum
 
 
 def fetch(e: Emitter, node: Node, index: tuple[Index, ...]) -> None:
@@ -23,7 +23,7 @@ def fetch(e: Emitter, node: Node, index: tuple[Index, ...]) -> None:
         return
     given, turns = node.inputs[0], -(-reduced_length(node) // e.group[0])
     reads = [n for n in e.reads(given) if n.shape == given.shape]
-    if not 1 < turns * len(reads) <= FETCHED:
+    if not 1 < turns * len(reads) <= HELD:
         return
     made = []
     for read in reads:
@@ -87,7 +87,7 @@ def added(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
         what = f"{operation}_{SHORT[node.kind]}"
         e.line(f"TOTAL({ctype(node.kind)}, {total}, {neutral(operation, node.kind)});")
         fetched = e.fetched.get(known_by(node, index), ()) if shared else ()
-        few = shared and e.group is not None and max(lengths) <= FETCHED * e.group[0] and len(lengths) == 1
+        few = shared and e.group is not None and max(lengths) <= HELD * e.group[0] and len(lengths) == 1
         with _steps(e, lengths, shared, f"{what}, {total}", bool(fetched) or (few and e.waits)) as inner:
             here = _whole(node, index, inner)
             for read, held in fetched:
