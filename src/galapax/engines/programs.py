@@ -269,16 +269,8 @@ def compiled_count() -> int:
 
 def _key(function: Any, fixed: Any, arguments: Any, donate: tuple[int, ...], options: Options | None) -> Hashable:
     leaves, tree = jax.tree.flatten(arguments)
-    kinds = tuple(map(_kind, leaves))
+    kinds = tuple(map(stored.kind_of, leaves))
     return function, fixed, tree, kinds, donate, tuple(sorted((options or {}).items())), settings()
-
-
-def _kind(leaf: Any) -> tuple[Any, ...]:
-    if isinstance(leaf, jax.Array):
-        return leaf.aval, leaf.sharding
-    if isinstance(leaf, np.ndarray | np.generic):
-        return leaf.shape, leaf.dtype
-    return (), type(leaf)
 
 
 def _compiled(

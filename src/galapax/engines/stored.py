@@ -21,7 +21,7 @@ import platform
 import secrets
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -231,14 +231,25 @@ def _surroundings() -> str:
     return repr((_own_code(), processor(), versions, sorted(flags.items()), sorted(config.items(), key=str), where))
 
 
-def _kind(leaf: Any) -> str:
+def kind_of(leaf: Any) -> tuple[Hashable, ...]:
+    """What a program depends on of an argument: shape, type and device.
+
+    Not its abstract value as a whole, nor its layout: what a program from disk returns differs in them from what the
+    same program returns when it was compiled here, and yet is the same to the next program.
+    """
     if isinstance(leaf, jax.Array):
-        if len(leaf.sharding.device_set) > 1:
-            raise Unnamed  # loading programs for several devices was not tried
-        return f"{leaf.aval!r} {leaf.aval.weak_type} {leaf.sharding}"
+        kind = leaf.shape, leaf.dtype, leaf.aval.weak_type
+        placed = leaf.sharding
+        return (*kind, placed if len(placed.device_set) > 1 else next(iter(placed.device_set)))
     if isinstance(leaf, np.ndarray | np.generic):
-        return f"{leaf.shape} {leaf.dtype}"
-    return type(leaf).__name__
+        return leaf.shape, leaf.dtype
+    return (), type(leaf)
+
+
+def _kind(leaf: Any) -> str:
+    if isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1:
+        raise Unnamed  # loading programs for several devices was not tried
+    return repr(kind_of(leaf))
 
 
 def _shape_of(tree: Any) -> str:
