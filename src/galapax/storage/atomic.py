@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -13,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from galapax.core.errors import InputError
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -21,7 +24,8 @@ except ImportError:  # Windows
 OURS = ".galapax-"  # how the names of temporaries begin
 STALE = 3600.0  # seconds after which a temporary is taken for that of a process which is no more
 PENDING = f"{OURS}new"  # a folder of files that are valid already and wait for being moved to where they belong
-REMOVED = f"{OURS}remove"  # in it: the names that are to go first
+RECORD = f"{OURS}record"  # in it: which files are removed, and the checksum of what the change replaces
+Accept = Callable[[Path, list[str]], bool]  # whether files may be moved into a folder, and those names be removed
 
 
 def write_bytes(path: Path, *chunks: bytes) -> None:
@@ -102,7 +106,7 @@ def staged(folder: Path) -> Iterator[Path]:
         shutil.rmtree(stage, ignore_errors=True)
 
 
-def replace_files(folder: Path, stage: Path, prepare: Callable[[], Iterable[str]], last: str) -> None:
+def replace_files(folder: Path, stage: Path, prepare: Callable[[], Iterable[str]], last: str, accept: Accept) -> None:
     """Put the files in `stage` into `folder`, all or none.
 
     The whole change is one move of `stage`; the rest only tidies up, and whoever comes next can do it as well. Until
@@ -110,45 +114,83 @@ def replace_files(folder: Path, stage: Path, prepare: Callable[[], Iterable[str]
 
     prepare: called while no other process changes the folder; returns the names of files that are to be removed, and
         may write into `stage` or raise.
+    accept: see `read_pending`.
     """
     with locked(folder):
-        finish(folder, last)
-        (stage / REMOVED).write_text(json.dumps(list(prepare())), encoding="utf-8")
+        finish(folder, last, accept)
+        removals = list(prepare())
+        record = {"replaces": _checksum(folder / last), "remove": removals}
+        (stage / RECORD).write_text(json.dumps(record), encoding="utf-8")
         for file in stage.iterdir():
             with file.open("rb") as written:
                 os.fsync(written.fileno())
         sync_folder(stage)
         os.rename(stage, folder / PENDING)
         sync_folder(folder)
-        finish(folder, last)
+        finish(folder, last, accept)
 
 
-def finish(folder: Path, last: str) -> None:
+def finish(folder: Path, last: str, accept: Accept) -> None:
     """Move into their place the files that a process, this one or one that was killed, has put into PENDING."""
     pending = folder / PENDING
-    if not is_pending(folder, last):
-        if pending.is_dir() and not pending.is_symlink():
-            shutil.rmtree(pending)  # all of it that counted has been moved
+    refuse_pending(folder, last, accept)
+    if pending.is_symlink() or not pending.is_dir():
         return
-    with contextlib.suppress(FileNotFoundError, ValueError):
-        for name in json.loads((pending / REMOVED).read_text(encoding="utf-8")):
-            if Path(name).name == name:  # in this folder, whoever wrote the list
-                (folder / name).unlink(missing_ok=True)
-        (pending / REMOVED).unlink()
-    for file in sorted(pending.iterdir(), key=lambda file: file.name == last):
+    for name in read_pending(folder, last, accept) or ():
+        (folder / name).unlink(missing_ok=True)
+    files = [file for file in pending.iterdir() if file.name != RECORD]
+    for file in sorted(files, key=lambda file: file.name == last):
         os.replace(file, folder / file.name)
     sync_folder(folder)
+    (pending / RECORD).unlink(missing_ok=True)
     pending.rmdir()
 
 
-def is_pending(folder: Path, last: str) -> bool:
+def refuse_pending(folder: Path, last: str, accept: Accept) -> None:
+    """Raise an InputError where PENDING is no change of ours to this folder: nothing in it is moved or removed."""
     pending = folder / PENDING
-    return pending.is_dir() and not pending.is_symlink() and (pending / last).is_file()
+    if pending.is_symlink() or not pending.is_dir():
+        return
+    if all(file.name == RECORD for file in pending.iterdir()):  # all that counted has been moved
+        return
+    if read_pending(folder, last, accept) is None:
+        raise InputError(
+            f"{pending} holds files that no save of galapax into {folder} has left; nothing was changed. Save into "
+            "another folder, or move it away first."
+        )
 
 
-def places(folder: Path, last: str) -> list[Path]:
+def read_pending(folder: Path, last: str, accept: Accept) -> list[str] | None:
+    """Read which files the change that waits in PENDING removes; None where none waits that was made for this folder.
+
+    It was made for this folder if it replaces what the folder holds, and `accept` agrees, which is called with the
+    folder and the names to remove. Files may be moved by another process meanwhile.
+    """
+    pending = folder / PENDING
+    if pending.is_symlink() or not (pending / last).is_file():
+        return None
+    try:
+        record = json.loads((pending / RECORD).read_text(encoding="utf-8"))
+        replaces, removals = record["replaces"], record["remove"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+    if not isinstance(removals, list) or not all(isinstance(name, str) for name in removals):
+        return None
+    return removals if replaces == _checksum(folder / last) and accept(folder, removals) else None
+
+
+def places(folder: Path, last: str, accept: Accept) -> list[Path]:
     """Where a reader looks for the files of a folder, the first place that has it."""
-    return [folder / PENDING, folder] if is_pending(folder, last) else [folder]
+    return [folder] if read_pending(folder, last, accept) is None else [folder / PENDING, folder]
+
+
+def _checksum(file: Path) -> str | None:
+    """The SHA-256 of a file; None where there is none."""
+    if not file.is_file():
+        return None
+    with contextlib.suppress(FileNotFoundError), file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+    return None
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,7 @@ KNOWN = {
     ),
 }
 NAMES = frozenset(name for names in KNOWN.values() for name in names)
+MAX_MANIFEST_BYTES = 2**20  # ours have a few thousand
 
 
 class Saved:
@@ -58,10 +59,12 @@ class Saved:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         try:
-            self.places = atomic.places(folder, NAME)
-            self.text = self._find(NAME)
+            self.places = atomic.places(folder, NAME, accept_pending)
+            self.text = self._read(NAME, MAX_MANIFEST_BYTES)
         except OSError as error:
             raise InputError(f"{folder / NAME} cannot be read: {error.strerror or error}.") from None
+        except ValueError:
+            raise _damaged(folder / NAME) from None
         self.files = None if self.text is None else _parse(self.text, folder / NAME)
         kinds = [kind for kind in KNOWN if self.has(kind)]
         if not kinds:
@@ -76,19 +79,15 @@ class Saved:
 
     def read(self, name: str) -> bytes:
         """The bytes of a file, if they are those that were written; else a ValueError that says what is wrong."""
-        found = self._find(name)
-        if found is None:
+        size, digest = (self.files or {}).get(name, (None, None))
+        content = self._read(name, size)
+        if content is None:
             raise ValueError("it is missing")
-        wanted = (self.files or {}).get(name)
-        if wanted is not None:
-            size, digest = wanted
-            if len(found) < size:
-                raise ValueError(f"it is truncated: {len(found)} of {size} bytes are present")
-            if len(found) > size:
-                raise ValueError(f"it has {len(found)} bytes instead of {size}")
-            if hashlib.sha256(found).hexdigest() != digest:
-                raise ValueError("its content has changed: the checksum in manifest.json differs")
-        return found
+        if size is not None and len(content) < size:
+            raise ValueError(f"it is truncated: {len(content)} of {size} bytes are present")
+        if digest is not None and hashlib.sha256(content).hexdigest() != digest:
+            raise ValueError("its content has changed: the checksum in manifest.json differs")
+        return content
 
     def replaced(self) -> bool:
         """Whether another save has come to its end since this object looked."""
@@ -97,22 +96,52 @@ class Saved:
         except (InputError, OSError):
             return False
 
-    def _find(self, name: str) -> bytes | None:
+    def _read(self, name: str, size: int | None) -> bytes | None:
+        """The bytes of a file, None where there is none; a ValueError if it has more than `size`, before reading it."""
         for place in self.places:
             with contextlib.suppress(FileNotFoundError):  # moved in this moment
                 if (place / name).is_file():  # a pipe would be read for ever
-                    return (place / name).read_bytes()
+                    with (place / name).open("rb") as content:
+                        length = os.fstat(content.fileno()).st_size
+                        if size is not None and length > size:
+                            raise ValueError(f"it has {length} bytes instead of {size}")
+                        return content.read()
         return None
 
 
 def write(stage: Path, kept: dict[str, tuple[int, str]]) -> bytes:
     """Write the manifest of the files in a folder, and of those that are `kept` elsewhere; return its text."""
-    files = kept | {file.name: _fingerprint(file) for file in sorted(stage.iterdir()) if file.name != NAME}
-    rows = {name: {"bytes": size, "sha256": digest} for name, (size, digest) in files.items()}
-    data = {"format": FORMAT, "program": f"galapax {__version__}", "files": rows, "checksum": _checksum(rows)}
-    text = json.dumps(data, indent=1).encode() + b"\n"
+    text = _compose(kept | {file.name: _fingerprint(file) for file in sorted(stage.iterdir()) if file.name != NAME})
     (stage / NAME).write_bytes(text)
     return text
+
+
+def write_missing(folder: Path) -> None:
+    """Give a run from before there were manifests one: whoever finishes a save into its folder, should this process
+    be killed, has to know which files may be replaced.
+    """
+    names = owned(folder)
+    if names and NAME not in names:
+        files = [folder / name for name in names if (folder / name).is_file() and not (folder / name).is_symlink()]
+        atomic.write_bytes(folder / NAME, _compose({file.name: _fingerprint(file) for file in files}))
+
+
+def accept_pending(folder: Path, removals: list[str]) -> bool:
+    """Whether the files in PENDING may be moved into a folder and those names be removed from it: a manifest lists all
+    of them, and nothing that galapax did not write is in their way or among the names.
+    """
+    pending = folder / atomic.PENDING
+    try:
+        listed = {NAME, atomic.RECORD, *(_read_manifest(pending) or ())}
+        files = _read_manifest(folder)
+        replaceable = set() if files is None else {NAME, *files}
+        names = [file.name for file in pending.iterdir()]
+    except (InputError, OSError):
+        return False
+    blocked = [name for name in names if _is_taken(folder / name) and not _is_plain(folder / name, replaceable)]
+    alien = [name for name in names if not _is_plain(pending / name, listed)]
+    # looked at last: what another process has moved into the folder meanwhile is in nobody's way
+    return {*removals} <= replaceable - {NAME} and not any(_is_taken(pending / name) for name in (*blocked, *alien))
 
 
 def owned(folder: Path) -> dict[str, tuple[int, str] | None]:
@@ -131,11 +160,11 @@ def owned(folder: Path) -> dict[str, tuple[int, str] | None]:
 def foreign(folder: Path, names: Iterable[str]) -> list[str]:
     """Those of the names that are taken in a folder by something which galapax did not write there."""
     own = owned(folder)
-    taken = [name for name in names if (folder / name).exists() or (folder / name).is_symlink()]
-    return [name for name in taken if name not in own or (folder / name).is_symlink() or not (folder / name).is_file()]
+    return [name for name in names if _is_taken(folder / name) and not _is_plain(folder / name, own)]
 
 
 def refuse_foreign(folder: Path, names: Iterable[str]) -> None:
+    atomic.refuse_pending(folder, NAME, accept_pending)
     found = foreign(folder, names)
     if found:
         them = "it" if len(found) == 1 else "them"
@@ -161,6 +190,15 @@ def set_aside_changed(folder: Path) -> list[str]:
     return out
 
 
+def _is_taken(file: Path) -> bool:
+    return file.exists() or file.is_symlink()
+
+
+def _is_plain(file: Path, names: Container[str]) -> bool:
+    """Whether it is a file, not a link to one, and has one of the names."""
+    return file.name in names and file.is_file() and not file.is_symlink()
+
+
 def _fingerprint(file: Path) -> tuple[int, str]:
     with file.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
@@ -169,6 +207,23 @@ def _fingerprint(file: Path) -> tuple[int, str]:
 
 def _checksum(rows: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
+
+
+def _compose(files: dict[str, tuple[int, str]]) -> bytes:
+    """The text of a manifest."""
+    rows = {name: {"bytes": size, "sha256": digest} for name, (size, digest) in files.items()}
+    data = {"format": FORMAT, "program": f"galapax {__version__}", "files": rows, "checksum": _checksum(rows)}
+    return json.dumps(data, indent=1).encode() + b"\n"
+
+
+def _read_manifest(folder: Path) -> dict[str, tuple[int, str]] | None:
+    """The files that the manifest in a folder lists, whatever waits in PENDING; None where it has none."""
+    file = folder / NAME
+    if not file.is_file():
+        return None
+    if file.stat().st_size > MAX_MANIFEST_BYTES:
+        raise _damaged(file)
+    return _parse(file.read_bytes(), file)
 
 
 def _parse(text: bytes, file: Path) -> dict[str, tuple[int, str]]:
@@ -185,7 +240,11 @@ def _parse(text: bytes, file: Path) -> dict[str, tuple[int, str]]:
     except InputError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
-        raise InputError(
-            f"{file} is damaged (it is not a manifest that galapax wrote), so it cannot be told which files are whole; "
-            "repeat the run."
-        ) from None
+        raise _damaged(file) from None
+
+
+def _damaged(file: Path) -> InputError:
+    return InputError(
+        f"{file} is damaged (it is not a manifest that galapax wrote), so it cannot be told which files are whole; "
+        "repeat the run."
+    )

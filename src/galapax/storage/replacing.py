@@ -26,13 +26,14 @@ def replace_run(folder: Path, numbers: Callable[[Path], None], pictures: Drawing
         def prepare() -> list[str]:
             new = [file.name for file in stage.iterdir()]
             manifest.refuse_foreign(folder, [*new, *pictures, manifest.NAME])
+            manifest.write_missing(folder)
             for name in manifest.set_aside_changed(folder):
                 _warn(f"A file in {folder} has been changed since galapax wrote it; it is kept as {name}.")
             nonlocal written
             written = manifest.write(stage, {})
             return [name for name in manifest.owned(folder) if name not in (*new, manifest.NAME)]
 
-        atomic.replace_files(folder, stage, prepare, manifest.NAME)
+        atomic.replace_files(folder, stage, prepare, manifest.NAME, manifest.accept_pending)
     if pictures:
         _add_pictures(folder, pictures, written)
     return folder
@@ -60,7 +61,7 @@ def _add_pictures(folder: Path, pictures: Drawings, written: bytes) -> None:
                 manifest.write(stage, saved.files or {})
                 return []
 
-            atomic.replace_files(folder, stage, prepare, manifest.NAME)
+            atomic.replace_files(folder, stage, prepare, manifest.NAME, manifest.accept_pending)
     except (OSError, InputError) as error:
         _warn(f"The pictures of the run in {folder} could not be saved ({_why(error)}); the run itself was saved.")
 
