@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from galapax.core.errors import InputError
+from galapax.core.names import counted
 from galapax.evaluation import worker
 from galapax.evaluation.executors import Calls, Pool
 from galapax.evaluation.worker import Answer, Failure, Functions, Told
@@ -34,6 +35,10 @@ STARTS = 2  # pools that may break before the first answer
 GRACE = 1.0  # seconds beyond the limit for a task to arrive, where nobody tells when it began
 MEASURED = 3  # calls whose time is compared with that of the functions
 START = 60.0  # seconds beyond the limit for workers that may have to start first
+AUTO_WORKERS_TIMEOUT = 300.0  # seconds without a living worker, where the executor can tell
+CHECK_SECONDS = 0.5  # between two looks at which workers are alive
+QUIET_SECONDS = 5.0  # without a living worker, before somebody is told: a worker may be about to start again
+RESTART_SECONDS, MAX_RESTART_SECONDS = 1.0, 30.0  # before a pool that could not start is started again; each doubles it
 
 
 class Chunk(NamedTuple):
@@ -72,6 +77,15 @@ class Remote:
         self._answers: list[Answer | None] = []
         self._spent = 0.0  # seconds in the functions, of the last call
         self._unpaid: int | None = 0  # calls in which handing over took longer than that, or None if it pays
+        self.on_wait: Callable[[float], None] = lambda seconds: None  # told for how long no worker has been alive
+        self._workers_timeout = calls.workers_timeout
+        self._last_sign = time.perf_counter()  # when a worker was last known to be alive, or answered
+        self._next_check = 0.0
+        self._had_workers = False
+        self._was_quiet = False  # whether the present wait was told
+        self._restart_at: float | None = None  # when to start a pool again that could not start
+        self._restart_pause = RESTART_SECONDS
+        self._restart_error = ""
         worker.keep(self._key, functions)
 
     def _drop(self) -> None:
@@ -90,6 +104,7 @@ class Remote:
         self._drop()
         self._points, self._answers, self._reached = points, [None] * len(points), 0
         self._suspects = []
+        self._last_sign = time.perf_counter()
         steady, start, self._spent = self._started, time.perf_counter(), 0.0
         try:
             for level in (TOGETHER, SINGLY, ALONE):
@@ -150,16 +165,19 @@ class Remote:
 
     def arrivals(self, late: Callable[[], bool], most: int) -> list[tuple[int, Answer]]:
         """Rows of a flow that were evaluated, at least one and at most so many; none once it is late or halted."""
+        self._last_sign = time.perf_counter()
         while not self.halted:
             self._try_again()
+            self._restart_if_due()
             while len(self._flying) < self._room(SINGLY) and not self.halted and (chunk := self._next(SINGLY)):
                 self._send(chunk)
-            if not self._flying and not self.halted:
+            if not self._flying and not self.halted and self._is_reachable:
                 self.halted = f"all workers have exceeded the limit of {self.timeout or 0:g} s for an evaluation"
             for future in self._arrived():
                 if future in self._flying:
                     self._settle(future, self._flying.pop(future), SINGLY)
             self._expire()
+            self._check_workers()
             came = [(row, answer) for row, answer in enumerate(self._answers) if answer is not None][:most]
             for row, _ in came:
                 self._answers[row] = None
@@ -203,9 +221,10 @@ class Remote:
     def _round(self, level: int, late: Callable[[], bool]) -> None:
         """Send what waits, and wait for it."""
         while not self.halted:
+            self._restart_if_due()
             while len(self._flying) < self._room(level) and not self.halted and (chunk := self._next(level)):
                 self._send(chunk)
-            if not self._flying and not self.halted:
+            if not self._flying and not self.halted and self._is_reachable:
                 if self._room(level):
                     return
                 self.halted = f"all workers have exceeded the limit of {self.timeout:g} s for an evaluation"
@@ -213,12 +232,15 @@ class Remote:
                 if future in self._flying:  # else it was lost with its pool
                     self._settle(future, self._flying.pop(future), level)
             self._expire()
+            self._check_workers()
             if late() and self._answered:
                 self._suspects = []
                 return
 
     def _room(self, level: int) -> int:
         """How many tasks may be under way."""
+        if not self._is_reachable:
+            return 0
         if level == ALONE:
             return 1
         workers = self.pool.workers
@@ -232,7 +254,10 @@ class Remote:
         try:
             task = (self._key, chunk.payload, self._points[chunk.rows], next(self._serial))
             future = self.pool.submit(*task, limit=limit)
-        except (BrokenExecutor, RuntimeError) as error:  # RuntimeError: it was shut down
+        except Exception as error:
+            # RuntimeError: it was shut down; OSError: the system has no room for another process
+            if not isinstance(error, BrokenExecutor | RuntimeError | OSError) and not self.pool.is_broken:
+                raise
             self._waiting.appendleft(chunk)
             self._renew(error)
             return
@@ -255,17 +280,23 @@ class Remote:
             told = future.result()
         except BrokenExecutor as error:  # and with it all tasks under way, one of which did it
             lost = [chunk, *self._flying.values()]
+            never_started = not self._met  # a process that starts says first that it does not know the functions
             self._flying = {}
             self._renew(error)
-            if level == ALONE:
+            if never_started:
+                self._waiting.extendleft(Chunk(each.rows) for each in reversed(lost))
+            elif level == ALONE:
                 self._answers[chunk.rows[0]] = _died(error)
             else:
-                self._suspects += [Chunk([row]) for own in lost for row in own.rows]
+                self._suspects += [Chunk([row]) for each in lost for row in each.rows]
             return
         except (Exception, futures.CancelledError) as error:
             if isinstance(error, futures.TimeoutError | TimeoutError):
                 self._give_up(chunk, self._too_long())
+            elif isinstance(error, futures.CancelledError) and not self.pool.is_reachable:
+                self._waiting.appendleft(chunk)  # a client that loses its scheduler cancels what it had sent
             else:
+                self._last_sign = time.perf_counter()
                 self._note_loss(error)
                 if level < ALONE and not self.pool.kills:  # it may have been beside the one that did it
                     self._suspects += [Chunk([row]) for row in chunk.rows]
@@ -273,6 +304,7 @@ class Remote:
                     self._give_up(chunk, _died(error))
             return
         self._met.add(told.process)
+        self._last_sign, self._lost, self._restart_pause = time.perf_counter(), 0, RESTART_SECONDS
         self._started |= os.getpid() in self._met or len(self._met) >= self.pool.workers
         if told.missing or told.unloadable:
             if told.missing or chunk.payload is self._payload:  # else they were made anew since
@@ -312,20 +344,97 @@ class Remote:
         self._met, self._started = set(), False
 
     def _renew(self, error: BaseException) -> None:
-        """Another pool in place of a broken one."""
+        """Another pool in place of a broken one; later, if it cannot even start."""
         self._note_loss(error)
         self._send_again()
-        if not self.pool.renew():
+        if self._lost >= STARTS:
+            self._restart_later(error)
+        else:
+            self._restart(error)
+
+    def _restart(self, error: BaseException) -> None:
+        """Make the pool again. error: what became of the last one."""
+        try:
+            has_pool = self.pool.renew()
+        except Exception as failure:  # such as OSError: no memory, or too many processes
+            if not self._answered:
+                raise
+            self._restart_later(failure)
+            return
+        self._restart_at = None
+        if not has_pool:
             self.halted = (
                 f"the executor is broken ({type(error).__name__}: {error}), and only one that is given as a function "
                 "which makes it, executor=lambda: ..., can be made again"
             )
 
+    def _restart_later(self, error: BaseException) -> None:
+        """Start the pool again after a pause, which is twice as long the next time."""
+        self._restart_error = f"{type(error).__name__}: {error}"
+        self._restart_at = time.perf_counter() + self._restart_pause
+        self._restart_pause = min(2 * self._restart_pause, MAX_RESTART_SECONDS)
+
+    def _restart_if_due(self) -> None:
+        if self._restart_at is not None and time.perf_counter() >= self._restart_at:
+            self._restart(BrokenExecutor(self._restart_error))
+
+    @property
+    def _is_reachable(self) -> bool:
+        """Whether there is a pool to which tasks can be sent now."""
+        return self._restart_at is None and self.pool.is_reachable
+
+    def _check_workers(self) -> None:
+        """End the run once no worker has been alive for `workers_timeout` seconds, or has answered for as long where
+        the executor cannot tell. A worker that evaluates for hours is alive.
+        """
+        now = time.perf_counter()
+        if now < self._next_check or self.halted:
+            return
+        self._next_check = now + CHECK_SECONDS
+        if self._restart_at is None and self.pool.is_broken:
+            self._renew(BrokenExecutor("it has stopped"))
+        n_alive = self.pool.count_alive() if self._restart_at is None else 0
+        if n_alive and (self._lost < STARTS or not self.pool.local):  # else its processes end as soon as they start
+            self._had_workers = True
+            self._last_sign, self._was_quiet = now, False
+            return
+        limit = self._limit_without_workers(n_alive)
+        silence = now - self._last_sign
+        if n_alive == 0 and silence >= QUIET_SECONDS:
+            self.on_wait(silence)
+            if not self._was_quiet:
+                self._was_quiet = True
+                self._warn_of_waiting(limit)
+        if limit is not None and silence >= limit and not self.halted:
+            self._halt_without_workers(n_alive, limit)
+
+    def _limit_without_workers(self, n_alive: int | None) -> float | None:
+        """Seconds to wait for workers, None for ever. n_alive: as `Pool.count_alive` says."""
+        if isinstance(self._workers_timeout, str):
+            # a queue may take hours before the first worker starts, and a slow simulator before the first answer
+            return AUTO_WORKERS_TIMEOUT if n_alive is not None and self._had_workers else None
+        return self._workers_timeout
+
+    def _warn_of_waiting(self, limit: float | None) -> None:
+        patience = "until there is one" if limit is None else f"up to {limit:g} s (workers_timeout)"
+        cause = f" The pool cannot start: {self._restart_error}." if self._restart_error else ""
+        warnings.warn(f"no worker is alive: the run waits for one, {patience}.{cause}", stacklevel=2)
+
+    def _halt_without_workers(self, n_alive: int | None, limit: float) -> None:
+        state = "has answered" if n_alive is None else "has been alive"
+        cause = f", the pool cannot start ({self._restart_error})" if self._restart_error else ""
+        n_points = sum(len(chunk.rows) for chunk in (*self._flying.values(), *self._waiting, *self._suspects))
+        n_points += len(self._points) - self._reached
+        self.halted = (
+            f"no worker {state} for {limit:g} s (workers_timeout) while {counted(n_points, 'point')} waited{cause}; "
+            "with a checkpoint, resume=True continues the run once there are workers again"
+        )
+
     def _note_loss(self, error: BaseException) -> None:
         """Refuse workers that never said anything: they cannot even start."""
         self._lost += 1
         self._lost = 0 if self._met else self._lost
-        if self._lost >= STARTS and self.pool.local:
+        if self._lost >= STARTS and self.pool.local and not self._answered:  # else there is a result to keep
             raise InputError(
                 f"the worker processes stop before they evaluate anything ({type(error).__name__}: {error}). In a "
                 'script, put the call under `if __name__ == "__main__":`, because each process imports the '
@@ -375,6 +484,12 @@ def _names(functions: Functions) -> str:
 
 
 def _died(error: BaseException) -> Failure:
+    attempts = getattr(error, "allowed_failures", None)  # of Dask's KilledWorker
+    if isinstance(attempts, int):
+        return Failure(
+            f"the worker process was lost ({type(error).__name__}: each of the {attempts + 1} workers that tried to "
+            "evaluate it died)"
+        )
     code = getattr(error, "exitcode", None)  # of Pebble's
     return Failure(
         f"the worker process was lost ({type(error).__name__}: {error}{f', exit code {code}' if code else ''})"

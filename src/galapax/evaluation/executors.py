@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent import futures  # which loads its pools when they are asked for
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import connection
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
@@ -27,7 +28,8 @@ class Calls:
 
     executor: of the concurrent.futures kind, or a function that makes one. workers: processes to make instead.
     timeout: seconds for one evaluation. retries: how often one that failed is tried again. cache: remember all points.
-    asynchronous: breed a new candidate as soon as one is evaluated.
+    asynchronous: breed a new candidate as soon as one is evaluated. workers_timeout: seconds without a living worker
+    after which a run ends, "auto" for those of `Remote`, None for never.
     """
 
     executor: Any = None
@@ -36,6 +38,7 @@ class Calls:
     retries: int = 0
     cache: bool = False
     asynchronous: bool = False
+    workers_timeout: float | str | None = "auto"
 
     @property
     def elsewhere(self) -> bool:
@@ -73,15 +76,58 @@ class Pool:
     @property
     def workers(self) -> int:
         """How many tasks run at once, now; a cluster may grow."""
-        client: Any = getattr(self.executor, "_client", None)
-        if hasattr(client, "nthreads"):  # Dask's
-            return max(1, sum(client.nthreads().values()))
+        if self._client is not None:
+            return max(1, self._count_dask_threads())
         context = getattr(self.executor, "_context", None)  # Pebble's
         for holder, name in ((context, "workers"), (self.executor, "_max_workers"), (self.executor, "num_workers")):
             count = getattr(holder, name, None)
             if isinstance(count, int) and count > 0:
                 return count
         return os.cpu_count() or 1
+
+    @property
+    def _client(self) -> Any:
+        """Dask's, if the executor is one of Dask's."""
+        client: Any = getattr(self.executor, "_client", None)
+        return client if hasattr(client, "nthreads") else None
+
+    def _count_dask_threads(self) -> int:
+        """The threads of all workers that the scheduler knows; none while there is no contact to it."""
+        if not self.is_reachable:
+            return 0
+        try:
+            return sum(self._client.nthreads().values())
+        except (OSError, AttributeError):  # the scheduler left meanwhile; AttributeError: the client has just closed
+            return 0
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether tasks can be sent now: a client of Dask that has lost its scheduler tries to connect again."""
+        return self._client is None or getattr(self._client, "status", "running") == "running"
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it will never do a task again, though its tasks may not say so."""
+        if self._client is not None:
+            return getattr(self._client, "status", "running") == "closed"
+        return self.kills and not getattr(self.executor, "active", True)
+
+    def count_alive(self) -> int | None:
+        """How many workers are alive now; None where the executor cannot tell, as with MPI."""
+        if self._client is not None:
+            return self._count_dask_threads()
+        if self.is_broken:
+            return 0
+        if self.kills or isinstance(self.executor, futures.ThreadPoolExecutor):
+            return self.workers  # Pebble replaces processes by itself, and threads do not die
+        processes = getattr(self.executor, "_processes", None)
+        if not isinstance(processes, dict):
+            return None
+        try:
+            sentinels = [process.sentinel for process in list(processes.values())]
+            return len(sentinels) - len(connection.wait(sentinels, timeout=0))
+        except (AttributeError, OSError, ValueError):  # one was closed meanwhile, or they are of another kind
+            return None
 
     def submit(self, *task: Any, limit: float | None = None) -> futures.Future[worker.Told]:
         """Send a task to `worker.work`. limit: seconds after which a pool that can ends it."""
