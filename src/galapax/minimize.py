@@ -15,14 +15,14 @@ from galapax.core.islands import Islands, islands_of
 from galapax.core.problem import Problem
 from galapax.core.restarts import Restarts
 from galapax.engines.interrupts import interrupts
-from galapax.evaluation.blackbox import BlackBox, Discovered
+from galapax.evaluation.blackbox import Discovered
 from galapax.numerics import random
 from galapax.results.result import Result
 from galapax.running.calls import is_called
 from galapax.running.habits import described, starting, welcoming
 from galapax.running.observers import Progress, observers
 from galapax.running.solve import solve
-from galapax.running.task import archived, ask_for_sum, fitting, mixed, prepare, problem_of
+from galapax.running.task import archived, ask_for_sum, begin_with, fitting, mixed, prepare, problem_of
 
 
 @welcoming
@@ -192,7 +192,7 @@ def minimize(
         "engine": engine,
     }
 
-    def run(problem: Problem, solver: Algorithm, guessed: bool = False, known: BlackBox | None = None) -> Result:
+    def run(problem: Problem, solver: Algorithm, guessed: bool = False, discovered: Discovered | None = None) -> Result:
         if islands is not None and algorithm is None:
             solver = algorithms.for_islands(solver)
         options["restarts"] = algorithms.restarts_of(restarts, None if algorithm is not None else solver)
@@ -201,8 +201,11 @@ def minimize(
         if archive is not None:
             solver = archived(solver, archive)
         sized = population is not None or isinstance(algorithm, Algorithm)
-        task = prepare(problem, (solver,), guessed=guessed, sized=sized, **options)
-        results, _ = solve(task, watchers.about(task), began, known)
+        probes = algorithm is None and blackbox and discovered is None
+        task = prepare(problem, (solver,), guessed=guessed, sized=sized, probes=probes, **options)
+        if discovered is not None and discovered.points is not None:
+            task = begin_with(task, discovered.points)
+        results, _ = solve(task, watchers.about(task), began, None if discovered is None else discovered.box)
         return results[0]
 
     with interrupts():
@@ -210,11 +213,13 @@ def minimize(
         try:
             if algorithm is not None:
                 return run(problem, algorithms.resolve(algorithm))
-            return run(problem, fitting(problem, blackbox, vectorized, dtype, population), guessed)
-        except Discovered as found:  # a black box, which only calling it could show
+            solver = fitting(problem, blackbox, vectorized, dtype, population, archive is not None)
+            return run(problem, solver, guessed)
+        except Discovered as discovered:  # a black box, which only calling it could show
+            box = discovered.box
             if problem.objectives is None and problem.reference_point is None and not vectorized:
-                ask_for_sum(problem, found.box.shape.objectives)
-            problem = problem.with_(**found.box.found)
-            objectives = found.box.shape.objectives
+                ask_for_sum(problem, box.shape.objectives)
+            problem = problem.with_(**box.found)
+            objectives = box.shape.objectives
             solver = algorithms.resolve(algorithm, problem.constrained, objectives, mixed(problem), population)
-            return run(problem, solver, known=found.box)
+            return run(problem, solver, discovered=discovered)

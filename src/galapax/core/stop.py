@@ -47,13 +47,21 @@ class Stop(StrEnum):
         rules: Rules,
         seconds: float | None = None,
         limits: tuple[int | None, int | None] = (None, None),
+        spent: int | None = None,
     ) -> str:
-        """Why a run ended after this many generations. limits: the generations and evaluations it was allowed."""
+        """Why a run ended after this many generations. limits: the generations and evaluations it was allowed. spent:
+        the evaluations it made.
+        """
         if self is Stop.BUDGET:
             missed = " The target was not reached." if np.isfinite(rules.target) else ""
             generations, evaluations = limits
             if evaluations is not None and generation != generations:
                 made = counted(generation, "generation")
+                if spent is not None and spent != evaluations:
+                    return (
+                        f"Stopped after {spent} of {evaluations} evaluations ({made}): another generation would exceed "
+                        f"the limit.{missed}"
+                    )
                 return f"Stopped: evaluation limit ({evaluations}) reached after {made}.{missed}"
             return f"Stopped: generation limit ({generation}) reached.{missed}"
         if self is Stop.STALL and generation < int(rules.stall):

@@ -25,14 +25,24 @@ from galapax.evaluation.blackbox import BlackBox
 from galapax.evaluation.failures import summarise
 from galapax.numerics import random
 
+PROBE_POINTS = 4  # that are called at a time to learn the shape, as many as the smallest population has
+
 
 class Host:
     """An Engine for objectives that are called. How many numbers they give is known once they were."""
 
     most = 1
 
-    def __init__(self, box: BlackBox, clock: Clock, interrupts: Interrupts, check: Callable[[Shape], None]) -> None:
+    def __init__(
+        self,
+        box: BlackBox,
+        clock: Clock,
+        interrupts: Interrupts,
+        check: Callable[[Shape], None],
+        probes: int = 0,
+    ) -> None:
         self.box, self.clock, self.interrupts = box, clock, interrupts
+        self.probes = probes  # candidates that may be called to learn the shape before the others are
         self.check = check  # is called with the shape, as soon as it is known
         self._waiting: list[Any] = []  # the first values of the slices, until they are told
 
@@ -41,6 +51,8 @@ class Host:
         # the first candidates do not depend on how many numbers the objective gives: evaluate them, then begin for real
         first = [self.clock.call(Search.begin, (), part.search, part.keys, part.initial) for part in parts]
         self.box.check_workers(sum(len(part.wanted) for part in parts) * first[0].state.candidates.shape[1])
+        if self.probes:
+            self._probe(np.array(first[0].state.candidates[parts[0].wanted[0]], np.float64)[: self.probes])
         first, lost = self._mended(parts, first, np.int32(1))
         self._waiting = self._measure(parts, first, np.int32(1), lost)
         self.check(self.box.shape)
@@ -51,6 +63,20 @@ class Host:
             if part.search.resamples or part.search.differences:
                 asked = _with_candidates(asked, measured.state.candidates)
             part.carry = self.clock.call(_start, (self.box.problem.eq_tolerance,), part.search, asked, raw)
+
+    def _probe(self, points: np.ndarray) -> None:
+        """Call the first of the first run's candidates (k, d), until one has a value: where the functions turn out to
+        give other numbers than was assumed, another algorithm begins with these points, and no call is lost.
+        """
+        if self.box.widths:  # a run that ended among its first points begins again
+            self.check(self.box.shape)
+            return
+        each = PROBE_POINTS if self.box.remote is None else len(points)  # workers are kept busy
+        for start in range(0, len(points), each):
+            self.box.probe(points[start : start + each])
+            if self.box.widths:
+                self.check(self.box.shape)
+                return
 
     def memory(self) -> Any:
         return self.box.memory()
@@ -143,8 +169,18 @@ class Host:
         chosen = [self._chosen(part, carry, number) for part, carry in zip(parts, asked, strict=True)]
         points = [np.array(carry.state.candidates, np.float64) for carry in asked]
         out = self._values(parts, points, chosen)
+        each, rooms = parts[0].search.algorithm.each, [np.full(len(rows), np.inf) for rows in chosen]
+        if parts[0].search.resamples and parts[0].search.rules.evaluations is not None:
+            rooms = [
+                np.array(self.clock.call(Search.spare, (), part.search, carry, number), np.float64)
+                for part, carry in zip(parts, asked, strict=True)
+            ]
         for attempt in range(parts[0].search.resamples):
             failed = [self._failed(raw, rows) for raw, rows in zip(out, chosen, strict=True)]
+            failed = [
+                rows & (each * np.cumsum(rows, axis=1) <= left[:, None])
+                for rows, left in zip(failed, rooms, strict=True)
+            ]
             if self.box.missed.any() or not any(rows.any() for rows in failed):
                 break
             for i, (part, rows) in enumerate(zip(parts, failed, strict=True)):
@@ -152,8 +188,10 @@ class Host:
                     _fresh, (points[i].shape[1],), part.search, part.keys, number, np.int32(attempt)
                 )
                 points[i][rows] = np.asarray(drawn, np.float64)[rows]
-            for raw, now, rows in zip(out, self._values(parts, points, failed), failed, strict=True):
+            values = self._values(parts, points, failed)
+            for raw, now, rows, left in zip(out, values, failed, rooms, strict=True):
                 raw["again"] = raw.get("again", 0) + rows
+                left -= each * rows.sum(axis=1)
                 for name in self.box.widths:
                     raw[name][rows] = now[name][rows]
         for i, (carry, raw) in enumerate(zip(asked, out, strict=True)):

@@ -35,14 +35,20 @@ def resampled(
     """For a traced objective: the candidates with others in place of those that failed, and what it says of them.
 
     All are evaluated again, as often as the one that fails most asks for: it is one program. What counts as an
-    evaluation is the fresh points alone.
+    evaluation is the fresh points alone; where the run has no evaluations left for one, its candidate stays failed.
     """
     kind = asked.state.candidates.dtype
     none = jnp.zeros(evaluation.failed.shape, kind)
     evaluation = evaluation._replace(failed=evaluation.failed.astype(kind), again=none, lost=none)
 
+    room = search.spare(asked, number)
+
     def bad(evaluation: Evaluation) -> Array:
-        return search.masked(asked, number, evaluation).failed > 0
+        failed = search.masked(asked, number, evaluation).failed > 0
+        if room is None or evaluation.again is None:
+            return failed
+        left = room - jnp.sum(evaluation.again, axis=1)
+        return failed & (search.algorithm.each * jnp.cumsum(failed, axis=1) <= left[:, None])
 
     def goes_on(at: Any) -> Array:
         attempt, _, evaluation = at

@@ -294,6 +294,13 @@ class Search:
         axes = (self.setting_axes, run_axes(asked.state))
         return jax.vmap(one, in_axes=axes)(self.algorithm, asked.state)
 
+    def spare(self, asked: Carry, number: Any) -> Array | None:
+        """How many evaluations each run has left besides those of generation `number`, (R,); None without a limit."""
+        if asked.frozen is None or self.rules.evaluations is None:
+            return None
+        cost = self.counts(asked, number) + self.repairs * (1 + self.bounds.dim)
+        return self.rules.evaluations - asked.frozen.marks[:, SPENT] - cost
+
     def masked(self, asked: Carry, number: Any, evaluation: Evaluation) -> Evaluation:
         """Candidates that are not to be evaluated lose to any other, whatever somebody said of them."""
         if self.algorithm.steady:

@@ -211,11 +211,13 @@ def _by_place(parts: list[Slice]) -> list[list[Slice]]:
 def _put(parts: list[Slice]) -> None:
     """What slices share, and each one's own, onto their device in one transfer."""
     first = parts[0].search
-    own = [(part.search.algorithm, part.keys, part.initial) for part in parts]
+    # the limit of evaluations differs from run to run where runs restart
+    own = [(part.search.algorithm, part.keys, part.initial, part.search.rules.evaluations) for part in parts]
     (bounds, rules, consts), own = put(((first.bounds, first.rules, first.consts), own), parts[0].place)
-    for part, (algorithm, keys, initial) in zip(parts, own, strict=True):
+    for part, (algorithm, keys, initial, evaluations) in zip(parts, own, strict=True):
         part.keys, part.initial = keys, initial
-        part.search = replace(part.search, algorithm=algorithm, bounds=bounds, rules=rules, consts=consts)
+        limits = rules._replace(evaluations=evaluations)
+        part.search = replace(part.search, algorithm=algorithm, bounds=bounds, rules=limits, consts=consts)
 
 
 def _chunk(rows: int, search: Search, keys: Array, carry: Carry, span: Array) -> tuple[Carry, Array, Array]:

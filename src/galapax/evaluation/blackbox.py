@@ -24,14 +24,18 @@ SHOWN = 5  # failed points that are kept for the result
 
 
 class Discovered(InputError):
-    """A black box gave several objectives or constraints that only calling it could show. box: remembers its points."""
+    """A black box gave several objectives or constraints that only calling it could show.
 
-    def __init__(self, box: BlackBox) -> None:
+    box: remembers what came of its points. points: (runs, k, d), the first candidates of each run, of which the first
+    run's were called; None if the attempt that follows begins with the same ones anyway.
+    """
+
+    def __init__(self, box: BlackBox, points: np.ndarray | None = None) -> None:
         super().__init__(
             f"fun of {box.problem.name!r} returns constraints together with its value, which only a call can show: "
             "minimize takes them; for anything else give ineq and eq as functions."
         )
-        self.box = box
+        self.box, self.points = box, points
 
 
 class BlackBox:
@@ -77,6 +81,8 @@ class BlackBox:
         self.interrupted = False  # whether it was, or the user's code raised it by itself
         self.first: dict[bytes, Answer] = {}  # what came of the first points, or with `cache` of all
         self.given: dict[bytes, Answer] = {}  # what an earlier attempt at the first points brought, each for one call
+        self.n_probed = 0  # candidates of the first run that were called to learn `widths`
+        self.probed: set[bytes] = set()  # points called before the first generation, which has them among its own
         self._opening = True  # the first points are still being asked for, and remembered
         self._again: dict[bytes, Answer] = {}  # of the generation in which a run ended that goes on now
         self._before: dict[bytes, Answer] = {}  # of this generation, from calls before the last
@@ -123,6 +129,8 @@ class BlackBox:
             "best": self._best,
             "opening": self._opening,
             "first": memory.kept(self.first),
+            "n_probed": self.n_probed,
+            "probed": memory.kept({point: self.first[point] for point in self.probed if point in self.first}),
             "known": memory.kept(dict(self._known)),
             "last": memory.kept(last),
         }
@@ -134,6 +142,8 @@ class BlackBox:
         self.widths, self.failures, self.n_cached = dict(kept["widths"]), list(kept["failures"]), kept["n_cached"]
         self._best, self.first = kept["best"], self.first | memory.recalled(kept["first"])
         self.given |= self.first  # a run that ended among the first points begins with them
+        self.n_probed = kept.get("n_probed", 0)
+        self.probed = set(memory.recalled(kept["probed"])) if "probed" in kept else set()
         self._known = {p: a for p, a in memory.recalled(kept["known"]).items() if isinstance(a, dict)}
         self._again, self._opening = memory.recalled(kept["last"]), kept.get("opening", not self.widths)
 
@@ -145,6 +155,20 @@ class BlackBox:
     def close(self) -> None:
         if self.remote is not None:
             self.remote.close()
+
+    def probe(self, candidates: np.ndarray) -> None:
+        """Call some of the first candidates (k, d), to learn how many numbers they give; `widths` stays empty where
+        none has a value. The first generation takes what came of them from memory.
+        """
+        self.n_probed += len(candidates)
+        candidates = self._known_by(candidates)
+        candidates = candidates[np.sort(np.unique(candidates, axis=0, return_index=True)[1])]  # each once, in order
+        answers = self._answers(candidates)
+        if not any(isinstance(answer, dict) for answer in answers):
+            self.widths = {}
+        known = {x.tobytes(): answer for x, answer in zip(candidates, answers, strict=True) if answer is not None}
+        self.given |= known
+        self.probed |= set(known)
 
     def __call__(self, candidates: np.ndarray, more: bool = False) -> dict[str, np.ndarray]:
         """Raw values {name: (N, width)} at candidates (N, d), NaN where a call failed or was not made.
@@ -162,6 +186,7 @@ class BlackBox:
             self._before = {x.tobytes(): answer for x, answer in made if answer is not None}
         elif not self.missed.any():
             self._again, self._before, self.given, self._under_way, self._opening = {}, {}, {}, None, False
+            self.n_probed, self.probed = 0, set()
         return self._raw(candidates, answers, may_win=not more)
 
     def _raw(self, candidates: np.ndarray, answers: list[Answer | None], may_win: bool = True) -> dict[str, np.ndarray]:
@@ -245,7 +270,8 @@ class BlackBox:
         answers: list[Answer | None] = [None] * len(points)
         if keys:
             answers = [self.first.get(key) if self.calls.cache else self.given.pop(key, None) for key in keys]
-        fresh = len({key for key in keys if key not in self.first})  # also those that an earlier process has called
+        # also those that an earlier process has called
+        fresh = len({key for key in keys if key not in self.first or key in self.probed})
         if self._again:
             answers = [self._again.get(x.tobytes(), known) for x, known in zip(points, answers, strict=True)]
         rows = [i for i, answer in enumerate(answers) if answer is None]

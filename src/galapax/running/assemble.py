@@ -335,9 +335,9 @@ def _shape_of(task: Task, total: Outcome) -> Any:
 def _message(task: Task, total: Outcome, best: int, stop: Stop, violation: float, front: Front | None) -> str:
     """Why it ended, in a sentence or two."""
     track, sign = total.track, task.sign
-    why = stop.sentence(
-        int(track.generations[best]), task.rules, task.max_seconds, (task.budget.generations, task.budget.evaluations)
-    )
+    limits = (task.budget.generations, task.evaluation_limit)
+    spent = int(track.evaluations[best] - track.skipped[best])
+    why = stop.sentence(int(track.generations[best]), task.rules, task.max_seconds, limits, spent)
     if stop is Stop.TARGET and isinstance(total.polish, Polish) and total.polish.evaluations[best]:
         why = f"Stopped: target reached by the polish after generation {int(track.generations[best])}."
     if stop is Stop.FAILURES:

@@ -71,11 +71,13 @@ class Computation:
         if box is not None:
 
             def check(shape: Shape) -> None:
-                if (task.guessed and shape.objectives > 1) or (shape.constrained and not task.problem.constrained):
-                    raise Discovered(box)
+                expected = 2 if task.solvers[0].several_objectives else 1
+                other = task.guessed and shape.objectives > 1 and shape.objectives != expected
+                if other or (shape.constrained and not task.problem.constrained):
+                    raise Discovered(box, self._first_points(box.n_probed) if box.n_probed else None)
                 check_shape(task, shape)
 
-            self.engine = (Steady if task.calls.asynchronous else Host)(box, self.clock, noted, check)
+            self.engine = (Steady if task.calls.asynchronous else Host)(box, self.clock, noted, check, task.probes)
         else:
             self.engine = engine_of(task, self.search, self.clock, self.width, len(self.keys))
         self.answers = Answers(task, box)
@@ -186,6 +188,15 @@ class Computation:
         """Make the programs of its slices, one after the other."""
         return self.engine.ahead(self._slice(np.arange(min(self.width, len(self.keys)))))
 
+    def _first_points(self, count: int) -> np.ndarray:
+        """The first so many candidates of each run of the task, (runs, count, d)."""
+        points = []
+        for start in range(0, self.task.runs, self.width):
+            part = self._slice(np.arange(start, min(start + self.width, self.task.runs)))
+            carry = self.clock.call(Search.begin, (), part.search, part.keys, part.initial)
+            points.append(np.asarray(carry.state.candidates, np.float64)[part.wanted, :count])
+        return np.concatenate(points)
+
     def _slice(self, rows: np.ndarray) -> Slice:
         task, count = self.task, len(rows)
         if count < self.width:
@@ -221,6 +232,7 @@ def black_box(task: Task, known: BlackBox | None = None) -> Iterator[BlackBox | 
     )
     if known is not None:
         box.first, box.given, box.interrupted = dict(known.first), dict(known.first), known.interrupted
+        box.probed = set(known.first)
     try:
         yield box
     except Discovered:  # its workers serve the next attempt

@@ -266,7 +266,7 @@ def _notifier(
             overhead=clocks.overhead(),
             max_seconds=task.max_seconds,
             feasible_share=float(track.feasible_share.mean()) if task.problem.constrained else None,
-            max_evaluations=None if task.budget.evaluations is None else task.budget.evaluations * task.total,
+            max_evaluations=None if task.evaluation_limit is None else task.evaluation_limit * task.total,
             restored=clocks.watch.restored,
             runs_before=sum(len(o.x) for o in earlier),
             runs_together=len(track.best),

@@ -68,11 +68,13 @@ class Task:
     repairs: int  # candidates repaired a generation
     differences: bool  # whether by differences of values
     rules: Rules
-    budget: Budget
+    budget: Budget  # of one population
+    evaluation_limit: int | None  # of a run, with all its islands
     runs: int
     first_run: int
     alone: bool  # a single run, not one of an ensemble
     guessed: bool  # a black box of which only calling it tells how many objectives it has
+    probes: int  # points of a black box that may be called before it is known whether the algorithm fits
     seed: int
     max_seconds: float | None
     maximize: bool
@@ -161,9 +163,13 @@ def problem_of(fun: Any, bounds: Any, algorithm: Any, ineq: Any = None, eq: Any 
     return fun, algorithm
 
 
-def fitting(problem: Problem, blackbox: Any, vectorized: Any, dtype: Any, population: Any = None) -> Algorithm:
-    """The default algorithm for a problem. A black box is called by the run alone: it must name several objectives."""
-    objectives = 1 if problem.objectives is None else len(problem.objectives)
+def fitting(
+    problem: Problem, blackbox: Any, vectorized: Any, dtype: Any, population: Any = None, archive: bool = False
+) -> Algorithm:
+    """The default algorithm for a problem. A black box is called by the run alone: until then it has one objective, or
+    two where an archive is asked for, unless they are named.
+    """
+    objectives = 1 + archive if problem.objectives is None else len(problem.objectives)
     if not blackbox:
         together = (population or 1) if vectorized else 0
         objectives = objective_count(problem, precision_of(dtype, problem.constrained, blackbox), together)
@@ -182,6 +188,15 @@ def ask_for_sum(problem: Problem, objectives: int) -> None:
             "them by Problem(..., objectives=[...]).",
             stacklevel=4,
         )
+
+
+def begin_with(task: Task, points: np.ndarray) -> Task:
+    """The task with first candidates (runs, k, d) that were drawn, and partly called, before it was known what the
+    problem is; unless the user gave as many, which are the same then.
+    """
+    if task.initial is not None and task.initial.shape[-2] >= points.shape[1]:
+        return task
+    return replace(task, initial=points[:, : task.population])
 
 
 def mixed(problem: Problem) -> int:
@@ -280,6 +295,7 @@ def assembled(
     initial: Any = None,
     on_failure: str | None = None,
     guessed: bool = False,
+    probes: bool = False,
     restarts: Restarts | None = None,
     polish: Any = False,
     engine: Any = "auto",
@@ -306,12 +322,14 @@ def assembled(
     problem.bounds.rounded(dtype)  # refuses a box that this precision does not hold, before anything is compiled
     max_evaluations = as_written(max_evaluations)
     limit = limit_of(solvers[0], generations, max_evaluations, max_seconds)
-    if islands is not None and max_evaluations is not None:  # each island has its share
-        max_evaluations = whole(max_evaluations, "max_evaluations", 1) // islands.count
-    most = None if max_evaluations is None else whole(max_evaluations, "max_evaluations", 1)
+    evaluation_limit = None if max_evaluations is None else whole(max_evaluations, "max_evaluations", 1)
+    most = evaluation_limit
+    if islands is not None and most is not None:  # each island has its share
+        most = whole(most // islands.count, "max_evaluations of each island", 1)
     if restarts is not None:
         if generations is None and max_seconds is None and most is None:
             limit, most = NEVER, default_evaluations(problem.dim)
+            evaluation_limit = most
         if len(snapshots_of(snapshots)) and (int(runs) > 1 or len(solvers) > 1):
             raise InputError(
                 "snapshots of several restarting runs would have populations of different sizes: remove snapshots, "
@@ -341,7 +359,10 @@ def assembled(
             least = f"one generation needs {evaluations} evaluations for the population of {population}"
         whole(most, "max_evaluations", evaluations, least)
         kept = 0 if blackbox or polish is False else kept_for_polish(most, problem, solvers[0], dtype)
-        limit = min(limit, max(evaluations, most - kept) // evaluations)
+        most = max(evaluations, most - kept)
+        limit = min(limit, most // evaluations)
+        if on_failure == "resample":  # a generation takes as many more as fail in it
+            rules = rules._replace(evaluations=most)
     elif generations is None and max_seconds is None:
         limit = min(limit, max(FEWEST_GENERATIONS, MOST_EVALUATIONS // evaluations))
     return Task(
@@ -357,10 +378,12 @@ def assembled(
         differences=differences,
         rules=rules._replace(generations=limit),
         budget=budget,
+        evaluation_limit=evaluation_limit,
         runs=int(runs),
         first_run=first,
         alone=int(runs) == 1 and first_run is None and len(solvers) == 1,
         guessed=guessed,
+        probes=population if probes else 0,
         seed=int(seed),
         max_seconds=None if max_seconds is None else positive(max_seconds, "max_seconds"),
         maximize=maximize,
@@ -427,6 +450,10 @@ def check_outside() -> None:
 def check_shape(task: Task, shape: Shape) -> None:
     """Refuse an algorithm or a stopping rule that does not fit the number of objectives."""
     assert isinstance(task.problem, Problem)
+    if shape.objectives == 1 and isinstance(task.solvers[0], Archived):
+        raise InputError(
+            f"archive applies to several objectives, and fun of {task.problem.name!r} returns one number: remove it."
+        )
     check_fit(task.solvers[0], task.problem, shape)
     if shape.objectives > 1 and task.restarts is not None:
         raise InputError(f"restarts apply to one objective, and {task.problem.name!r} has {shape.objectives}.")
