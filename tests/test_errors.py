@@ -134,8 +134,8 @@ def test_a_black_box_that_changes_how_many_numbers_it_returns_has_failed_there()
 VECTORIZED = {
     "scalar": (lambda x: x.sum(), r"\(\)"),
     "one per variable": (lambda x: x.sum(axis=0), r"\(3,\)"),
-    "one too few": (lambda x: x[1:].sum(axis=1), r"\(7,\)"),
-    "three axes": (lambda x: x[:, :, None], r"\(8, 3, 1\)"),
+    "one too few": (lambda x: x[1:].sum(axis=1), r"\((3|7),\)"),
+    "three axes": (lambda x: x[:, :, None], r"\((4|8), 3, 1\)"),
 }
 
 

@@ -67,6 +67,77 @@ def test_another_process_finds_every_program_and_gets_the_same_answer(tmp_path):
     assert other[1] <= (devices.platform() != "cpu") and other[2] != first[2]
 
 
+PATHS = """
+import warnings
+from collections import Counter
+import jax.numpy as jnp, numpy as np, galapax as gx
+from galapax.engines import programs, stored
+
+def bowl(x):
+    return float(np.sum((x - 0.3) ** 2))
+
+def waves(x):
+    return jnp.sum((x - 0.3) ** 2) + jnp.sum(jnp.cos(5 * x))
+
+def step_by_hand():
+    opt = gx.Optimizer("cmaes", box)
+    for _ in range(20):
+        x = opt.ask()
+        opt.tell(x, (x**2).sum(axis=1))
+    opt.best
+
+box = [(-2.0, 3.0)] * 3
+paths = {
+    "black box": lambda: gx.minimize(bowl, box, blackbox=True, max_evaluations=400),
+    "black box, restarts": lambda: gx.minimize(bowl, box, "cmaes", blackbox=True, max_evaluations=1500, restarts="ipop"),
+    "black box, runs": lambda: gx.minimize(bowl, box, "de", blackbox=True, runs=3, generations=30),
+    "black box, islands": lambda: gx.minimize(bowl, box, "de", blackbox=True, islands=2, generations=30),
+    "black box, stream": lambda: gx.minimize(bowl, box, "de", blackbox=True, generations=9, asynchronous=True,
+                                             executor=ThreadPoolExecutor(2)),
+    "black box, fronts": lambda: gx.minimize(lambda x: [bowl(x), bowl(x - 1)], box, blackbox=True, max_evaluations=300),
+    "Optimizer": step_by_hand,
+    "restarts and polish": lambda: gx.minimize(waves, box, max_evaluations=3000),
+    "ensemble": lambda: gx.minimize(waves, box, "de", runs=150, generations=300, callback=lambda progress: None),
+    "islands": lambda: gx.minimize(waves, box, "de", islands=4, generations=100),
+    "snapshots": lambda: gx.minimize(waves, box, "de", generations=60, snapshots=[5, 20]),
+}
+loads, load = Counter(), stored.load
+missed = set()
+
+def counted(name, arguments):
+    program = load(name, arguments)
+    loads[name] += 1
+    if program is None:
+        missed.add(name)
+    return program
+
+stored.load = counted
+for path, call in paths.items():
+    programs.clear()
+    loads.clear(), missed.clear()
+    call()
+    print(path, len(loads), loads.total(), len(missed), programs.statistics().kept, sep="|")
+"""
+
+
+def test_a_second_process_loads_each_program_once(tmp_path):
+    """What a program from disk returns must be to the next call what the same program returned when it was compiled:
+    with JAX 0.11 it differs in layout, and each generation once loaded its programs again.
+    """
+    environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"} | {
+        "GALAPAX_CACHE": str(tmp_path)
+    }
+    code = "from concurrent.futures import ThreadPoolExecutor\n" + PATHS
+    for process in ("first", "second"):
+        out = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
+        rows = [line.split("|") for line in out.stdout.splitlines()]
+        assert len(rows) == 11
+        for path, *numbers in rows:
+            n_programs, n_loads, n_missed, n_cached = map(int, numbers)
+            assert n_programs > 2 and n_loads == n_programs and n_cached <= n_programs, (process, path)
+            assert process == "first" or n_missed == 0, path
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", sorted(gx.ALGORITHMS))
 def test_programs_of_every_algorithm_work_from_disk(tmp_path, algorithm):
@@ -254,14 +325,14 @@ def test_with_several_devices_nothing_is_kept(monkeypatch):
 
 LAPACK = """
 import sys
-import jax, jax.numpy as jnp
+import jax, jax.numpy as jnp, numpy as np
 from galapax.numerics import lapack
 lapack.ready()
 assert jax.jit(jnp.linalg.cholesky)(4 * jnp.eye(2))[1, 1] == 2
 print("scipy.linalg" in sys.modules)
 import scipy.linalg  # as a user may, afterwards
 from scipy.linalg import cython_blas
-assert scipy.linalg.cho_factor([[4.0]])[0] == 2
+assert scipy.linalg.cho_factor(np.array([[4.0]]))[0] == 2
 """
 
 
