@@ -89,7 +89,8 @@ def step_by_hand():
 box = [(-2.0, 3.0)] * 3
 paths = {
     "black box": lambda: gx.minimize(bowl, box, blackbox=True, max_evaluations=400),
-    "black box, restarts": lambda: gx.minimize(bowl, box, "cmaes", blackbox=True, max_evaluations=1500, restarts="ipop"),
+    "black box, restarts": lambda: gx.minimize(bowl, box, "cmaes", blackbox=True, max_evaluations=1500,
+                                               restarts="ipop"),
     "black box, runs": lambda: gx.minimize(bowl, box, "de", blackbox=True, runs=3, generations=30),
     "black box, islands": lambda: gx.minimize(bowl, box, "de", blackbox=True, islands=2, generations=30),
     "black box, stream": lambda: gx.minimize(bowl, box, "de", blackbox=True, generations=9, asynchronous=True,

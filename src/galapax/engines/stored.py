@@ -238,12 +238,12 @@ def kind_of(leaf: Any) -> tuple[Hashable, ...]:
     same program returns when it was compiled here, and yet is the same to the next program.
     """
     if isinstance(leaf, jax.Array):
-        kind = leaf.shape, leaf.dtype, leaf.aval.weak_type
-        placed = leaf.sharding
-        return (*kind, placed if len(placed.device_set) > 1 else next(iter(placed.device_set)))
+        sharding = leaf.sharding
+        place = sharding if len(sharding.device_set) > 1 else next(iter(sharding.device_set))
+        return leaf.shape, leaf.dtype, leaf.aval.weak_type, place
     if isinstance(leaf, np.ndarray | np.generic):
         return leaf.shape, leaf.dtype
-    return (), type(leaf)
+    return (leaf.__class__.__name__,)
 
 
 def _kind(leaf: Any) -> str:
