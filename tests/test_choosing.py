@@ -10,8 +10,8 @@ import galapax as gx
 from galapax.cli import app as cli
 from galapax.cli import find, show
 from galapax.measures import indicators
-from galapax.results.asking import QUESTIONS, Walk, chosen_by_asking, in_terminal
 from galapax.results.front import choose, trade_offs
+from galapax.results.preference import MAX_QUESTIONS, PreferenceSearch, ask_in_terminal, choose_by_asking
 from galapax.view import tables
 
 T = np.linspace(0, 1, 101)
@@ -87,24 +87,24 @@ def test_honest_answers_lead_close_to_the_favourite(name):
     """Of 4 people each, the loss of what was chosen is within 0.03 of the least, on a scale from 0 to 1."""
     front = FRONTS[name]
     for weights in np.random.default_rng(8).dirichlet(np.ones(front.shape[1]), 4):
-        loss, walk, asked = taste(front, weights), Walk(front), 0
-        while (rows := walk.question()) is not None:
-            walk.answer(rows, rows[0] if loss[rows[0]] <= loss[rows[1]] else rows[1])
+        loss, search, asked = taste(front, weights), PreferenceSearch(front), 0
+        while (rows := search.next_question()) is not None:
+            search.record_answer(rows, rows[0] if loss[rows[0]] <= loss[rows[1]] else rows[1])
             asked += 1
-        assert asked <= QUESTIONS
-        assert loss[walk.favourite] <= loss.min() + 0.03
+        assert asked <= MAX_QUESTIONS
+        assert loss[search.favourite] <= loss.min() + 0.03
 
 
 def test_one_wrong_answer_does_not_lose_the_way():
     weights = np.array([0.3, 0.7])
     loss, losses = taste(CONVEX, weights), []
     for wrong in range(4):
-        walk, number = Walk(CONVEX), 0
-        while (rows := walk.question()) is not None:
+        search, number = PreferenceSearch(CONVEX), 0
+        while (rows := search.next_question()) is not None:
             better, worse = sorted(rows, key=lambda row: loss[row])
-            walk.answer(rows, worse if number == wrong else better)
+            search.record_answer(rows, worse if number == wrong else better)
             number += 1
-        losses.append(loss[walk.favourite])
+        losses.append(loss[search.favourite])
     assert max(losses) <= loss.min() + 0.15
 
 
@@ -116,23 +116,23 @@ def test_questions_are_shown_with_names_and_answered_by_letters():
         asked.append(text)
         return next(answers)
 
-    row = chosen_by_asking(-SPHERE, -1.0, ["mass [kg]", "price", "noise"], ask)
+    row = choose_by_asking(-SPHERE, -1.0, ["mass [kg]", "price", "noise"], ask)
     assert 0 <= row < 300 and len(asked) == 5
     assert asked[0].startswith("Question 1, of 10 at most") and "mass [kg]" in asked[0]
     assert "'perhaps' is none of the answers" in asked[2] and "Question 2" in asked[2]
-    assert chosen_by_asking(SPHERE[:1], 1.0, ["a", "b", "c"], ask) == 0  # there is nothing to ask
+    assert choose_by_asking(SPHERE[:1], 1.0, ["a", "b", "c"], ask) == 0  # there is nothing to ask
 
 
 def test_maximised_objectives_are_asked_about_alike():
     def first(text):
         return "a"
 
-    assert chosen_by_asking(SPHERE, 1.0, "abc", first) == chosen_by_asking(-SPHERE, -1.0, "abc", first)
+    assert choose_by_asking(SPHERE, 1.0, "abc", first) == choose_by_asking(-SPHERE, -1.0, "abc", first)
 
 
 def test_the_terminal_is_asked_and_its_end_stops(monkeypatch, capsys):
     monkeypatch.setattr("builtins.input", lambda: "b")
-    assert in_terminal("this or that? ") == "b"
+    assert ask_in_terminal("this or that? ") == "b"
     said = capsys.readouterr()
     assert said.err == "this or that? " and not said.out
 
@@ -140,7 +140,7 @@ def test_the_terminal_is_asked_and_its_end_stops(monkeypatch, capsys):
         raise EOFError
 
     monkeypatch.setattr("builtins.input", ends)
-    assert in_terminal("?") == "q"
+    assert ask_in_terminal("?") == "q"
 
 
 def test_the_neighbour_is_the_nearest_better_one_and_the_change_what_it_costs():

@@ -16,7 +16,7 @@ from galapax.core.stop import Stop
 from galapax.engines.interrupts import interrupts
 from galapax.numerics import random
 from galapax.results.result import Result
-from galapax.results.study import Study, measured
+from galapax.results.study import Study, measure_hypervolumes
 from galapax.running.habits import welcoming
 from galapax.running.observers import observers
 from galapax.running.solve import solve
@@ -80,7 +80,7 @@ def compare(
                 break
             found, stopped = solve(task, watchers.about(task, f"[{number}/{len(tasks)}] "))
             labels += [{"problem": name, "algorithm": label}] * len(found)
-            results += map(measured, found)
+            results += map(measure_hypervolumes, found)
             if stopped is not None:
                 break
     return Study(

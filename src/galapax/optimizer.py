@@ -30,7 +30,7 @@ from galapax.evaluation.failures import summarise
 from galapax.evaluation.fit import differentiable
 from galapax.evaluation.formulas import trace
 from galapax.numerics import random
-from galapax.results.front import front_of, knee
+from galapax.results.front import build_front, knee
 from galapax.results.result import Result
 from galapax.running.arguments import TOLERANCE, precision_of, starting_genes
 from galapax.running.memory import check_population
@@ -394,8 +394,8 @@ class Optimizer:
         if left.found is not None:
             individuals = jax.tree.map(lambda a: a[0][left.belongs[0]], left.found)
             individuals = individuals._replace(x=self._decoded(individuals.x))
-            front = front_of(individuals, sign, None)
-            result.update(front.parts())
+            front = build_front(individuals, sign, None)
+            result.update(front.as_dict())
             result.fun = np.full(parents.objectives.shape[1], np.nan)
             if len(front):
                 at = knee(front.F, sign)

@@ -24,7 +24,7 @@ from galapax.engines.interrupts import interrupts
 from galapax.minimize import minimize
 from galapax.numerics import random
 from galapax.results.result import Result
-from galapax.results.study import Study, measured
+from galapax.results.study import Study, measure_hypervolumes
 from galapax.running.calls import is_called
 from galapax.running.habits import WORDS, answered, described, starting
 from galapax.running.observers import observers
@@ -128,7 +128,7 @@ def _study(
         kind="sweep",
         axes=axes,
         labels=[labels[i] for i in made],
-        results=[measured(result) for result in results if result is not None],
+        results=[measure_hypervolumes(result) for result in results if result is not None],
         targets=[None if target is None else float(target)] * len(made),
         message=message(stopped, len(made), len(results), "settings"),
         stop=stopped or Stop.BUDGET,

@@ -23,7 +23,7 @@ from galapax.core.problem import MinMaxProblem, Problem
 from galapax.evaluation.fit import objective_count
 from galapax.minimax import usual
 from galapax.operators import mutation
-from galapax.results.front import ASK, CHOICES
+from galapax.results.front import ASK_USER, CHOICE_RULES
 from galapax.results.front import choose as choose_point
 from galapax.running.arguments import precision_of
 from galapax.running.observers import Checkpoint
@@ -318,7 +318,7 @@ def find_choice(
         count = len(problem.objectives)
     if count == 1:
         raise InputError(f"--choose needs several objectives, and {problem.name} has one: remove it.")
-    if choice == ASK:
+    if choice == ASK_USER:
         return choice
     given = choice if isinstance(choice, dict) else {"how": choice}
     held = next(iter(given.values()))
@@ -327,8 +327,8 @@ def find_choice(
     except InputError:
         wanted = f"{count} weights" if count else "one weight per objective"
         raise InputError(
-            f"--choose takes {', '.join(CHOICES)} or {wanted} of at least 0, not all 0, separated by commas; or near: "
-            f"or reach: before as many values of the objectives; or ask; got {text!r}."
+            f"--choose takes {', '.join(CHOICE_RULES)} or {wanted} of at least 0, not all 0, separated by commas; or "
+            f"near: or reach: before as many values of the objectives; or ask; got {text!r}."
         ) from None
     return choice
 

@@ -14,6 +14,7 @@ import webbrowser
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import typer
@@ -21,7 +22,7 @@ from rich.console import Console, RenderableType
 
 from galapax.core.errors import EvaluationError, InputError, LostProcess
 from galapax.core.stop import Stop
-from galapax.results.front import ASK
+from galapax.results.front import ASK_USER
 from galapax.results.result import Result
 from galapax.results.study import Study
 from galapax.running.observers import LOOPBACK, Live
@@ -295,7 +296,7 @@ def keep_page(page: Live | None, wait: bool, quiet: bool) -> None:
         threading.Event().wait()
 
 
-def choose(result: Result, choice: object) -> InputError | None:
+def choose(result: Result, choice: Any) -> InputError | None:
     """Mark the point of the front that is chosen. What was computed is shown and saved even where that fails, so the
     error comes back rather than being raised.
     """
@@ -305,5 +306,5 @@ def choose(result: Result, choice: object) -> InputError | None:
         row = result.choose(**choice) if isinstance(choice, dict) else result.choose(choice)
     except InputError as error:
         return error
-    result["chosen"] = {"asked": row} if isinstance(choice, str) and choice == ASK else choice
+    result["chosen"] = {"asked": row} if isinstance(choice, str) and choice == ASK_USER else choice
     return None

@@ -1,1 +1,1 @@
-"""What comes out of a run, as plain data."""
+"""Results of runs and studies, as plain data."""

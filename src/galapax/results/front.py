@@ -1,12 +1,12 @@
-"""The front of a run with several objectives: its feasible individuals that none dominates, and which one to take."""
+"""The non-dominated front of a run with several objectives, and rules that choose a point on it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from galapax.core.checks import reals, short
 from galapax.core.errors import InputError
@@ -27,46 +27,57 @@ class Front:
     def __len__(self) -> int:
         return len(self.X)
 
-    def parts(self) -> dict[str, Any]:
-        """Its arrays by name, as a Result has them."""
+    def as_dict(self) -> dict[str, np.ndarray | None]:
+        """Return the arrays by name, as a Result has them."""
         return {name: getattr(self, name) for name in ("X", "F", "G", "H", "CV")}
 
 
-def front_of(individuals: Population, sign: float, at: Callable[[np.ndarray], Evaluation | None] | None) -> Front:
-    """A Front of individuals none of which is dominated; of equal solutions one is kept.
+def build_front(
+    individuals: Population, sign: float, evaluate_constraints: Callable[[np.ndarray], Evaluation | None] | None
+) -> Front:
+    """Make a Front of individuals none of which is dominated; of equal solutions one is kept.
 
-    sign: -1 for maximised objectives. at: evaluates the constraints of points, if wanted.
+    sign: -1 for maximised objectives. evaluate_constraints: returns the constraints at points, if wanted.
     """
     x, objectives = np.asarray(individuals.x, np.float64), np.asarray(individuals.objectives, np.float64)
-    _, first = np.unique(x, axis=0, return_index=True)
-    rows = first[np.lexsort((*objectives[first].T[::-1],))]
+    _, first_rows = np.unique(x, axis=0, return_index=True)
+    rows = first_rows[np.lexsort((*objectives[first_rows].T[::-1],))]
     x, objectives = x[rows], objectives[rows]
-    exact = at(x) if at is not None else None
-    if exact is None or exact.violation is None:
+    evaluation = evaluate_constraints(x) if evaluate_constraints is not None else None
+    if evaluation is None or evaluation.violation is None:
         return Front(x, sign * objectives, None, None, np.zeros(len(x)))
-    ineq, eq = (None if part is None else np.asarray(part, np.float64) for part in (exact.ineq, exact.eq))
-    return Front(x, sign * objectives, ineq, eq, np.asarray(exact.violation, np.float64))
+    ineq, eq = (
+        None if values is None else np.asarray(values, np.float64) for values in (evaluation.ineq, evaluation.eq)
+    )
+    return Front(x, sign * objectives, ineq, eq, np.asarray(evaluation.violation, np.float64))
 
 
-def union(fronts: Sequence[Population]) -> Population:
-    """The individuals of all these fronts that none of the others' dominates."""
-    parts = [np.concatenate(leaves) for leaves in zip(*((f.x, f.objectives) for f in fronts), strict=True)]
-    x, objectives = parts
-    stay = indicators.non_dominated(objectives) if len(fronts) > 1 else np.ones(len(x), bool)
-    return Population(x[stay], objectives[stay], None)
+def merge_fronts(fronts: Sequence[Population]) -> Population:
+    """Return the individuals of all these fronts that are not dominated by another."""
+    columns = [np.concatenate(leaves) for leaves in zip(*((f.x, f.objectives) for f in fronts), strict=True)]
+    x, objectives = columns
+    is_non_dominated = indicators.non_dominated(objectives) if len(fronts) > 1 else np.ones(len(x), bool)
+    return Population(x[is_non_dominated], objectives[is_non_dominated], None)
 
 
-CHOICES = ("knee", "ideal")
-ASK = "ask"
+CHOICE_RULES = ("knee", "ideal")
+ASK_USER = "ask"
 
 
 def knee(values: np.ndarray, sign: float) -> int:
-    """The row of the front's knee: the one place that says which point stands for a whole front."""
+    """The row of the front's knee, the point that represents a front wherever one is needed."""
     return choose(values, sign, "knee")
 
 
-def choose(values: np.ndarray, sign: float, how: Any = "knee", *, reference: Any = None, aspiration: Any = None) -> int:
-    """A row of the front with these values (k, m).
+def choose(
+    values: np.ndarray,
+    sign: float,
+    how: str | ArrayLike = "knee",
+    *,
+    reference: ArrayLike | None = None,
+    aspiration: ArrayLike | None = None,
+) -> int:
+    """Choose a row of the front with these values (k, m).
 
     how: "knee", "ideal" (closest to it), or weights of the objectives (m,). reference: a point (m,) to be close to.
     aspiration: levels (m,) to be reached, by the achievement function, with `how` as its weights if given.
@@ -77,7 +88,7 @@ def choose(values: np.ndarray, sign: float, how: Any = "knee", *, reference: Any
     if reference is not None and aspiration is not None:
         raise InputError("choose takes a reference or an aspiration, not both: the first is to be near, the other to "
                          "be reached.")  # fmt: skip
-    points = sign * values
+    points, rules = sign * values, " or ".join(map(repr, CHOICE_RULES))
     if reference is not None:
         if not _is_word(how, "knee"):  # the default
             raise InputError("choose takes a reference alone, without weights or a word.")
@@ -88,38 +99,34 @@ def choose(values: np.ndarray, sign: float, how: Any = "knee", *, reference: Any
             raise InputError(f"choose takes an aspiration with weights or alone, and not with {how!r}.")
         return indicators.achieving(points, sign * _levels(aspiration, "aspiration", values.shape[1]), weights)
     if isinstance(how, str):
-        if how not in CHOICES:
-            raise InputError(
-                f"choose takes {' or '.join(map(repr, CHOICES))}, {ASK!r} or one weight per objective; got {how!r}."
-            )
+        if how not in CHOICE_RULES:
+            raise InputError(f"choose takes {rules}, {ASK_USER!r} or one weight per objective; got {how!r}.")
         return {"knee": indicators.knee, "ideal": indicators.closest_to_ideal}[how](points)
     try:
         return indicators.weighted(points, how)
     except ValueError as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(
-            f"choose takes {' or '.join(map(repr, CHOICES))}, {ASK!r} or one weight per objective; got {short(how)}."
-        ) from None
+        raise InputError(f"choose takes {rules}, {ASK_USER!r} or one weight per objective; got {short(how)}.") from None
 
 
-def _is_word(how: Any, word: str) -> bool:
-    return isinstance(how, str) and how == word
+def _is_word(how: object, word: str) -> bool:
+    return isinstance(how, str) and how == word  # an array compares element by element
 
 
-def _levels(given: Any, name: str, m: int) -> np.ndarray:
-    """One finite number per objective."""
+def _levels(values: ArrayLike, name: str, m: int) -> np.ndarray:
+    """Check and convert one finite number per objective."""
     try:
-        levels = reals(given)
+        levels = reals(values)
     except ValueError:
         levels = np.zeros(0)
     if levels.shape != (m,) or not np.isfinite(levels).all():
-        raise InputError(f"{name} must be {m} finite numbers, one per objective; got {short(given)}.")
+        raise InputError(f"{name} must be {m} finite numbers, one per objective; got {short(values)}.")
     return levels
 
 
 def trade_offs(values: np.ndarray, sign: float, rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """What a step from some rows of a front (k, m) to a neighbour gains and costs: (r, m) rows, and (r, m, m) changes.
+    """Gains and costs of a step from rows of a front (k, m) to a neighbour: (r, m) rows, and (r, m, m) changes.
 
     The neighbour j of a row is the nearest point that is better in objective j, distances in units of the front's
     range; -1 where there is none. changes[i, j] are its values less those of the row, as the user means them; NaN
@@ -129,10 +136,10 @@ def trade_offs(values: np.ndarray, sign: float, rows: Sequence[int]) -> tuple[np
     unit, m = points / np.where(span > 0, span, 1), values.shape[1]
     neighbours, changes = np.full((len(rows), m), -1), np.full((len(rows), m, m), np.nan)
     for i, row in enumerate(rows):
-        far = np.linalg.norm(unit - unit[row], axis=1)
+        distances = np.linalg.norm(unit - unit[row], axis=1)
         for j in range(m):
             better = points[:, j] < points[row, j]
             if better.any():
-                neighbours[i, j] = int(np.argmin(np.where(better, far, np.inf)))
+                neighbours[i, j] = int(np.argmin(np.where(better, distances, np.inf)))
                 changes[i, j] = values[neighbours[i, j]] - values[row]
     return neighbours, changes

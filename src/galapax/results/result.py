@@ -1,13 +1,14 @@
-"""What comes out of a run: plain data in NumPy, and why it ended."""
+"""The result of a run or an ensemble: plain data in NumPy, and why it ended."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from galapax.core.checks import short
 from galapax.core.errors import InputError
@@ -16,8 +17,13 @@ from galapax.core.hooks import Shown, offered
 from galapax.core.problem import Described
 from galapax.core.stop import Stop
 from galapax.measures.statistics import expected_running_time, wilson_interval
-from galapax.results.asking import Ask, chosen_by_asking, in_terminal
-from galapax.results.front import ASK, Front, choose, knee
+from galapax.results.preference import Ask, ask_in_terminal, choose_by_asking
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from galapax.view.accessor import Plot
+from galapax.results.front import ASK_USER, Front, choose, knee
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,13 +57,13 @@ class History(Shown):
 
     def of_run(self, row: int) -> History:
         """The history of one run of an ensemble."""
-        return self._each(lambda part: part[row])
+        return self._map_arrays(lambda array: array[row])
 
     def as_ensemble(self) -> History:
         """The history of a single run as that of an ensemble of one."""
-        return self._each(lambda part: part[None])
+        return self._map_arrays(lambda array: array[None])
 
-    def to_dataframe(self) -> Any:
+    def to_dataframe(self) -> DataFrame:
         """A pandas DataFrame with one row per generation; of an ensemble, one per run (from 0) and generation."""
         return offered("frame")(self)
 
@@ -69,30 +75,30 @@ class History(Shown):
 
     def __repr__(self) -> str:
         runs = "" if self.runs is None else f", {self.runs} runs"
-        kept = ", ".join(f.name for f in fields(self) if getattr(self, f.name) is not None)
-        return f"History({len(self)} generations{runs}: {kept})"
+        names = ", ".join(f.name for f in fields(self) if getattr(self, f.name) is not None)
+        return f"History({len(self)} generations{runs}: {names})"
 
-    def _each(self, change: Callable[[np.ndarray], np.ndarray]) -> History:
+    def _map_arrays(self, function: Callable[[np.ndarray], np.ndarray]) -> History:
         shared = ("generation",) if self.nfev.ndim == 2 else ("generation", "nfev")
-        parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in shared}
-        return replace(self, **{name: change(part) for name, part in parts.items() if part is not None})
+        arrays = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in shared}
+        return replace(self, **{name: function(array) for name, array in arrays.items() if array is not None})
 
 
-class Deferred:
-    """A history, or a function that makes it once somebody asks: that of many runs takes long to fetch."""
+class DeferredHistory:
+    """Descriptor of a history that may be computed on first access: that of many runs takes long to fetch."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def __get__(self, runs: Any, owner: Any = None) -> History | None:
+    def __get__(self, runs: Runs | None, owner: type[Runs] | None = None) -> History | None:
         if runs is None:
             raise AttributeError(self.name)  # a dataclass asks for a default: there is none
-        held = vars(runs)[self.name]
-        if callable(held):
-            held = vars(runs)[self.name] = held()
-        return held
+        value = vars(runs)[self.name]
+        if callable(value):
+            value = vars(runs)[self.name] = value()
+        return value
 
-    def __set__(self, runs: Any, value: History | Callable[[], History] | None) -> None:
+    def __set__(self, runs: Runs, value: History | Callable[[], History] | None) -> None:
         vars(runs)[self.name] = value
 
 
@@ -108,7 +114,7 @@ class Runs(Shown):
     nfev: np.ndarray  # (R,)
     n_failed: np.ndarray  # (R,)
     success: np.ndarray  # (R,) bool
-    history: Deferred = Deferred()
+    history: DeferredHistory = DeferredHistory()
     fronts: list[Front] | None = None  # of several objectives; without the values of the constraints
     hypervolume: np.ndarray | None = None  # (R,), of several objectives with a reference point
 
@@ -122,7 +128,7 @@ class Runs(Shown):
     def feasible(self) -> np.ndarray:
         return self.violation <= 0
 
-    def quantiles(self, q: Any = (0.0, 0.25, 0.5, 0.75, 1.0)) -> np.ndarray:
+    def quantiles(self, q: ArrayLike = (0.0, 0.25, 0.5, 0.75, 1.0)) -> np.ndarray:
         """Quantiles of the final values over the runs; of several objectives, of the hypervolume.
 
         Runs that failed, whose value is not finite, are left out; all are NaN if there is no other.
@@ -130,7 +136,7 @@ class Runs(Shown):
         return finite_quantiles(self.final_values(), q)
 
     def final_values(self) -> np.ndarray:
-        """What each run came to (R,): its value, or of several objectives its front's hypervolume."""
+        """The final value of each run (R,), or of several objectives its front's hypervolume."""
         values = self.fun if self.fronts is None else self.hypervolume
         if values is None:
             raise InputError(
@@ -147,20 +153,20 @@ class Runs(Shown):
         """Expected running time: evaluations of all runs per successful run."""
         return expected_running_time(self.nfev, self.success)
 
-    def to_dataframe(self) -> Any:
+    def to_dataframe(self) -> DataFrame:
         """A pandas DataFrame with one row per run."""
         return offered("frame")(self)
 
     def __repr__(self) -> str:
-        found = f"success {int(self.success.sum())} of {len(self)}"
+        summary = f"success {int(self.success.sum())} of {len(self)}"
         if self.fronts is None or self.hypervolume is not None:
             low, median, high = self.quantiles((0.0, 0.5, 1.0))
             name = "fun" if self.fronts is None else "hypervolume"
-            found = f"{name} between {low:.6g} and {high:.6g}, median {median:.6g}; {found}"
-        return f"Runs({len(self)} runs: {found}; {self.nfev.sum():,} evaluations)"
+            summary = f"{name} between {low:.6g} and {high:.6g}, median {median:.6g}; {summary}"
+        return f"Runs({len(self)} runs: {summary}; {self.nfev.sum():,} evaluations)"
 
 
-LISTED = 12  # variables that a repr names
+MAX_REPR_VARIABLES = 12  # longer solutions are abbreviated
 
 
 class Result(dict[str, Any], Shown):
@@ -214,7 +220,7 @@ class Result(dict[str, Any], Shown):
     G: np.ndarray | None
     H: np.ndarray | None
     CV: np.ndarray
-    derived: dict[str, Any]
+    derived: dict[str, float | np.ndarray]
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -233,51 +239,52 @@ class Result(dict[str, Any], Shown):
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self]
 
-    def __reduce__(self) -> Any:  # problems hold functions, often lambdas, which pickle refuses
-        plain = {k: v.without_functions() if k == "problem" else v for k, v in self.items()}
-        return (Result, (plain,))
+    def __reduce__(self) -> tuple[type[Result], tuple[dict[str, Any]]]:
+        # problems hold functions, often lambdas, which pickle refuses
+        entries = {k: v.without_functions() if k == "problem" else v for k, v in self.items()}
+        return (Result, (entries,))
 
     def attach(self, replay: Callable[[int], Result], opponents: np.ndarray | None = None) -> None:
-        """Give the result what makes one of its runs again, and (R, ...) what its runs were judged by, if anything."""
+        """Attach the function that repeats one run, and the opponents (R, ...) of a min-max problem, if any."""
         vars(self).update(_replay=replay, _opponents=opponents)
 
     @property
     def replay(self) -> Callable[[int], Result] | None:
-        """What makes run `number` again; None for a result that was loaded or copied."""
+        """The function that repeats run `number`; None for a result that was loaded or copied."""
         return vars(self).get("_replay")
 
     @property
     def opponents(self) -> np.ndarray | None:
-        """Of the runs of a min-max problem, the y that they were judged by in the end, (R, dy, k)."""
+        """Of a min-max problem, the final y against which each run was evaluated, (R, dy, k)."""
         return vars(self).get("_opponents")
 
     def late_interrupt(self) -> None:
-        """Ctrl-C came when the runs were over."""
+        """Record that Ctrl-C was pressed after the runs had ended."""
         self.update(
             stop=Stop.INTERRUPT, message=f"{self.message} Ctrl-C was pressed while the result was being assembled."
         )
 
     def run(self, number: int) -> Result:
-        """Run number `number` of this ensemble again, to the last bit, with all its details."""
+        """Repeat run `number` of this ensemble, to the last bit, with all its details."""
         replay = self.replay
         if replay is None:
             raise InputError(
                 "This result was loaded or copied without its objective: call minimize with "
                 f"first_run={number} and the same seed instead."
             )
-        known = self.runs.number if self.runs is not None else np.array([self.settings["first_run"]])
-        if number not in known:
-            raise InputError(f"run must be one of {known[0]} to {known[-1]}, got {number!r}.")
+        numbers = self.runs.number if self.runs is not None else np.array([self.settings["first_run"]])
+        if number not in numbers:
+            raise InputError(f"run must be one of {numbers[0]} to {numbers[-1]}, got {number!r}.")
         return replay(int(number))
 
     def choose(
         self,
-        how: Any = "knee",
+        how: str | ArrayLike = "knee",
         *,
-        weights: Any = None,
-        reference: Any = None,
-        aspiration: Any = None,
-        ask: Ask = in_terminal,
+        weights: ArrayLike | None = None,
+        reference: ArrayLike | None = None,
+        aspiration: ArrayLike | None = None,
+        ask: Ask = ask_in_terminal,
     ) -> int:
         """The row of a point on the front: its "knee", the one closest to the "ideal", or the best by weights (m,).
 
@@ -294,9 +301,9 @@ class Result(dict[str, Any], Shown):
             if not (isinstance(how, str) and how == "knee"):
                 raise InputError(f"how={short(how)} and weights both say how to choose: leave one out.")
             how = weights
-        if isinstance(how, str) and how == ASK and len(self.F):
+        if isinstance(how, str) and how == ASK_USER and len(self.F):
             names = self.problem.objective_names(self.F.shape[1])
-            return chosen_by_asking(self.F, self.sign, [self.problem.with_unit(name) for name in names], ask)
+            return choose_by_asking(self.F, self.sign, [self.problem.with_unit(name) for name in names], ask)
         return choose(self.F, self.sign, how, reference=reference, aspiration=aspiration)
 
     @property
@@ -312,17 +319,18 @@ class Result(dict[str, Any], Shown):
     @property
     def sign(self) -> float:
         """-1 where values are maximised, else 1: times this, the least value is the best."""
-        return direction(self.settings)
+        return objective_sign(self.settings)
 
     @property
-    def plot(self) -> Any:
+    def plot(self) -> Plot:
         """Figures: plot.convergence(), plot.front(), plot.maps(), plot.parallel(), plot.landscape(); plot() chooses.
 
         See `view.accessor.Plot`, which this is.
         """
-        return offered("plot")(self)
+        plot: Plot = offered("plot")(self)
+        return plot
 
-    def to_dataframe(self, table: str | None = None) -> Any:
+    def to_dataframe(self, table: str | None = None) -> DataFrame:
         """A pandas DataFrame, with the names of the problem's variables and objectives as columns.
 
         table: "front", "runs", "history" or "population": one row per point of the front, run, generation or
@@ -340,22 +348,24 @@ class Result(dict[str, Any], Shown):
         path: Path = offered("save")(self, folder)
         return path
 
-    def _text(self, name: str) -> str:
-        """An entry in a line; x of declared variables by name."""
+    def _format_entry(self, name: str) -> str:
+        """Format an entry for `repr`; x of declared variables by name."""
         problem = self.get("problem")
         if name != "x" or problem is None or problem.space is None:
-            return _shown(self[name])
-        parts = [f"{n}={problem.show(i, self.x[i])}" for i, n in enumerate(problem.variable_names()[:LISTED])]
-        return ", ".join(parts + [f"{problem.dim - LISTED} more"] * (problem.dim > LISTED))
+            return _format_value(self[name])
+        items = [
+            f"{n}={problem.show(i, self.x[i])}" for i, n in enumerate(problem.variable_names()[:MAX_REPR_VARIABLES])
+        ]
+        return ", ".join(items + [f"{problem.dim - MAX_REPR_VARIABLES} more"] * (problem.dim > MAX_REPR_VARIABLES))
 
     def __repr__(self) -> str:
-        shown = ("message", "success", "fun", "worst_case", "x", "y", "feasible", "nit", "nfev", "n_failed", "seed")
-        lines = [f"{name:>10}: {self._text(name)}" for name in shown if name in self]
+        names = ("message", "success", "fun", "worst_case", "x", "y", "feasible", "nit", "nfev", "n_failed", "seed")
+        lines = [f"{name:>10}: {self._format_entry(name)}" for name in names if name in self]
         for x, error in self.get("failures", ())[:2]:
-            lines.append(f"{'failed':>10}: {error}, at x = {_shown(x)}")
+            lines.append(f"{'failed':>10}: {error}, at x = {_format_value(x)}")
         if "F" in self:
-            whats = f"{len(self.F)} points in X and F; x and fun are its knee" if len(self.F) else "empty"
-            lines.append(f"{'front':>10}: {whats}")
+            contents = f"{len(self.F)} points in X and F; x and fun are its knee" if len(self.F) else "empty"
+            lines.append(f"{'front':>10}: {contents}")
         runs: Runs | None = self.get("runs")
         if runs is not None and runs.fronts is not None:
             lines.append(f"{'runs':>10}: {len(runs)}")
@@ -365,42 +375,44 @@ class Result(dict[str, Any], Shown):
         return "\n".join(lines)
 
 
-def direction(settings: dict[str, Any]) -> float:
-    """-1 if these settings of a run ask for a maximum, else 1."""
+def objective_sign(settings: dict[str, Any]) -> float:
+    """-1 if the settings of a run maximise, else 1."""
     return -1.0 if settings["maximize"] else 1.0
 
 
-def finite_quantiles(values: np.ndarray, q: Any) -> np.ndarray:
+def finite_quantiles(values: np.ndarray, q: ArrayLike) -> np.ndarray:
     """Quantiles of the values that are finite; NaN if none is."""
     finite = values[np.isfinite(values)]
-    return np.quantile(finite, q) if finite.size else np.full(np.shape(q), np.nan)
+    return np.quantile(finite, np.asarray(q)) if finite.size else np.full(np.shape(q), np.nan)
 
 
 def constraint_names(result: Result) -> list[str]:
     """A name for each constraint, the inequalities first: the problem's own, or "ineq 1" and so on."""
     if result.problem.constraint_names is not None:
         return list(result.problem.constraint_names)
-    parts = (("ineq", result.ineq), ("eq", result.eq))
-    return [f"{kind} {i + 1}" for kind, part in parts if part is not None for i in range(len(part))]
+    groups = (("ineq", result.ineq), ("eq", result.eq))
+    return [f"{kind} {i + 1}" for kind, values in groups if values is not None for i in range(len(values))]
 
 
 def all_runs(result: Result) -> Runs:
-    """The runs of a result, also when it is only one."""
+    """The runs of a result; a single run as an ensemble of one."""
     if result.runs is not None:
         return result.runs
     history = result.history
     if history is not None:
         history = history.as_ensemble()
-    one = {name: np.array([result[name]]) for name in ("x", "fun", "violation", "nit", "nfev", "n_failed", "success")}
+    columns = {
+        name: np.array([result[name]]) for name in ("x", "fun", "violation", "nit", "nfev", "n_failed", "success")
+    }
     fronts = hypervolume = None
     if "F" in result:
         fronts = [Front(*(result[name] for name in ("X", "F", "G", "H", "CV")))]
         hypervolume = None if result.get("hypervolume") is None else np.array([result.hypervolume])
     number = np.array([result.settings["first_run"]])
-    return Runs(number=number, **one, history=history, fronts=fronts, hypervolume=hypervolume)
+    return Runs(number=number, **columns, history=history, fronts=fronts, hypervolume=hypervolume)
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, np.ndarray):
         return np.array2string(value, precision=6, threshold=10, edgeitems=4)
     return f"{value:.10g}" if isinstance(value, float) else str(value)

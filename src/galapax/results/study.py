@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +17,15 @@ from galapax.measures import indicators, statistics
 from galapax.measures.statistics import Comparison, Friedman
 from galapax.results.result import Result, all_runs
 
-SIGNIFICANT = 0.05
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from galapax.view.accessor import StudyPlot
+
+SIGNIFICANCE_LEVEL = 0.05
+
+Labels = dict[str, Any]  # a cell's value on each axis: numbers, or the names of problem and algorithm
+Row = dict[str, Any]  # a row of a table, by column
 
 
 @dataclass(frozen=True)
@@ -32,7 +40,7 @@ class Study(Shown):
 
     kind: str
     axes: dict[str, list[Any]]
-    labels: list[dict[str, Any]]
+    labels: list[Labels]
     results: list[Result]
     targets: list[float | None]
     message: str
@@ -42,7 +50,7 @@ class Study(Shown):
     def __len__(self) -> int:
         return len(self.results)
 
-    def __iter__(self) -> Iterator[tuple[dict[str, Any], Result]]:
+    def __iter__(self) -> Iterator[tuple[Labels, Result]]:
         return iter(zip(self.labels, self.results, strict=True))
 
     def cell(self, **labels: Any) -> Result:
@@ -54,34 +62,34 @@ class Study(Shown):
         for name, value in labels.items():
             if value not in self.axes[name]:
                 raise InputError(f"{name} is one of {', '.join(map(str, self.axes[name]))}; got {value!r}.")
-        for known, result in self:
-            if known == labels:
+        for cell_labels, result in self:
+            if cell_labels == labels:
                 return result
         raise InputError(f"the study stopped before this cell was computed: {self.message}")
 
     @property
     def value(self) -> str:
-        """What the runs are compared by: "fun", or with several objectives "hypervolume"."""
+        """The field of Runs by which runs are compared: "fun", or with several objectives "hypervolume"."""
         return value_name(self.results[0])
 
     def values(self, name: str | None = None) -> np.ndarray:
-        """What every run came to, with the axes first and the runs last: shape (values of axis 1, ..., runs).
+        """The final value of every run, with the axes first and the runs last: shape (values of axis 1, ..., runs).
 
         name: a field of Runs, such as "fun" (or with several objectives "hypervolume"), which is the default, "nfev",
         "violation". Cells and runs that were not made are NaN.
         """
         name = self.value if name is None else name
-        known = ("number", self.value, "violation", "nit", "nfev", "n_failed", "success", "feasible")
-        if name not in known:
-            raise InputError(f"values can be {', '.join(known)}; got {name!r}.")
+        names = ("number", self.value, "violation", "nit", "nfev", "n_failed", "success", "feasible")
+        if name not in names:
+            raise InputError(f"values can be {', '.join(names)}; got {name!r}.")
         runs = [all_runs(result) for result in self.results]
         out = np.full((*(len(v) for v in self.axes.values()), max(len(r) for r in runs)), np.nan)
-        for i, (labels, own) in enumerate(zip(self.labels, runs, strict=True)):
-            where = tuple(values.index(labels[axis]) for axis, values in self.axes.items())
-            out[where][: len(own)] = self.reached(i)[1] if name == "success" else getattr(own, name)
+        for i, (labels, cell_runs) in enumerate(zip(self.labels, runs, strict=True)):
+            index = tuple(values.index(labels[axis]) for axis, values in self.axes.items())
+            out[index][: len(cell_runs)] = self.reached(i)[1] if name == "success" else getattr(cell_runs, name)
         return out
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Row]:
         """One row for each run of each cell: the tidy form that tables and plots of other tools start from."""
         names = (self.value, "violation", "nit", "nfev", "n_failed")
         out = []
@@ -91,26 +99,30 @@ class Study(Shown):
             columns["success"] = self.reached(i)[1].tolist()
             if self.kind == "sweep":  # the problems of a comparison differ in their variables
                 for variable, values in zip(result.problem.variable_names(), runs.x.T.tolist(), strict=True):
-                    taken = variable in columns or variable in labels
-                    columns[f"x: {variable}" if taken else variable] = values
+                    is_taken = variable in columns or variable in labels
+                    columns[f"x: {variable}" if is_taken else variable] = values
             out += [{**labels, **dict(zip(columns, row, strict=True))} for row in zip(*columns.values(), strict=True)]
         return out
 
-    def summary(self) -> list[dict[str, Any]]:
+    def summary(self) -> list[Row]:
         """One row for each cell: best, median, mean, standard deviation and worst of its runs; with a target also the
         success rate, its Wilson interval, and the expected running time with its bootstrap interval. With several
         objectives these are hypervolumes, and the columns are named so.
         """
-        of = "" if self.value == "fun" else f"{self.value}_"
+        prefix = "" if self.value == "fun" else f"{self.value}_"
         out = []
         for i, (labels, result) in enumerate(self):
-            sign = sign_of(result)
-            found = statistics.describe(scores(result))
-            values = {k: sign * found[k] + 0.0 for k in ("best", "median", "mean", "worst")}  # + 0.0: no -0.0
-            row = {**labels, **{of + k: values[k] for k in ("best", "median", "mean")}, of + "std": found["std"]}
-            row |= {of + "worst": values["worst"], "runs": found["count"]}
+            sign = comparison_sign(result)
+            stats = statistics.describe(scores(result))
+            values = {k: sign * stats[k] + 0.0 for k in ("best", "median", "mean", "worst")}  # + 0.0: no -0.0
+            row = {
+                **labels,
+                **{prefix + k: values[k] for k in ("best", "median", "mean")},
+                prefix + "std": stats["std"],
+            }
+            row |= {prefix + "worst": values["worst"], "runs": stats["count"]}
             if result.problem.constrained:
-                row["feasible"] = 1 - found["missing"] / found["count"]
+                row["feasible"] = 1 - stats["missing"] / stats["count"]
             row["evaluations"] = int(all_runs(result).nfev.max())
             if self.targets[i] is not None:
                 row |= self.success(i)
@@ -139,15 +151,16 @@ class Study(Shown):
         }
 
     def reached(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """Of a cell's runs, the evaluations that each spent until its target, or in all, and whether it succeeded: it
-        reached its target, or where there is none, it converged; both (R,).
+        """Evaluations that each run of a cell spent until its target, or in all, and whether it succeeded; both (R,).
+
+        A run succeeds if it reached its target, or where there is none, if it converged.
         """
         result, target = self.results[index], self.targets[index]
         if target is None:
             runs = all_runs(result)
             return runs.nfev.astype(np.float64), runs.success
         precision = np.dtype(result.settings["dtype"]).type  # in which the runs themselves compared
-        return to_target(result, sign_of(result) * float(precision(target)))
+        return evaluations_to_target(result, comparison_sign(result) * float(precision(target)))
 
     def along(self, axis: str, **fixed: Any) -> dict[str, Result]:
         """The results along one axis, the others fixed, by label."""
@@ -159,29 +172,30 @@ class Study(Shown):
         """
         samples = {name: scores(result) for name, result in self.along("algorithm", problem=problem).items()}
         if self.paired:  # where a study was stopped, the runs that all of them made
-            made = min(map(len, samples.values()))
-            samples = {name: sample[:made] for name, sample in samples.items()}
+            n_common = min(map(len, samples.values()))
+            samples = {name: sample[:n_common] for name, sample in samples.items()}
         return statistics.pairwise(samples, paired=self.paired)
 
     def ranks(self) -> Friedman:
         """Friedman's test over the problems, by the median of the runs, and the average ranks of the algorithms."""
         table = np.full((len(self.axes["problem"]), len(self.axes["algorithm"])), np.nan)
         for labels, result in self:
-            where = (self.axes["problem"].index(labels["problem"]), self.axes["algorithm"].index(labels["algorithm"]))
-            table[where] = statistics.describe(scores(result))["median"]
+            index = (self.axes["problem"].index(labels["problem"]), self.axes["algorithm"].index(labels["algorithm"]))
+            table[index] = statistics.describe(scores(result))["median"]
         return statistics.friedman(table)
 
-    def to_dataframe(self, table: str = "runs") -> Any:
+    def to_dataframe(self, table: str = "runs") -> DataFrame:
         """A pandas DataFrame. table: "runs", one row per run of each cell, or "summary", one row per cell."""
         return offered("frame")(self, table)
 
     @property
-    def plot(self) -> Any:
+    def plot(self) -> StudyPlot:
         """Figures: plot.convergence(), plot.running_times(), plot.final(), plot.heatmap(); plot() chooses.
 
         See `view.accessor.StudyPlot`, which this is.
         """
-        return offered("plot_study")(self)
+        plot: StudyPlot = offered("plot_study")(self)
+        return plot
 
     def save(self, folder: str | Path) -> Path:
         """Write the study to a folder: tables as CSV, Markdown and LaTeX, pictures, a page, and the data for `load`.
@@ -204,20 +218,20 @@ class Study(Shown):
 
 
 def value_name(result: Result) -> str:
-    """By what the runs of a result are compared: their value, or of several objectives their front's hypervolume."""
+    """The field of Runs by which runs are compared: their value, or of several objectives their front's hypervolume."""
     return "hypervolume" if np.ndim(result.fun) else "fun"
 
 
-def measured(result: Result) -> Result:
-    """The result, with the exact hypervolume of every run's front.
+def measure_hypervolumes(result: Result) -> Result:
+    """Set the exact hypervolume of every run's front in the result, and return it.
 
-    Runs measure it for two and three objectives and estimate it for more, which is worked out here.
+    Runs compute it for two and three objectives and estimate it for more; this replaces the estimates.
     """
-    runs, corner = all_runs(result), result.problem.reference_point
-    if runs.fronts is None or corner is None or (runs.hypervolume is not None and len(corner) <= 3):
+    runs, reference_point = all_runs(result), result.problem.reference_point
+    if runs.fronts is None or reference_point is None or (runs.hypervolume is not None and len(reference_point) <= 3):
         return result
     sign = result.sign
-    volumes = np.array([indicators.volume(sign * front.F, sign * np.asarray(corner)) for front in runs.fronts])
+    volumes = np.array([indicators.volume(sign * front.F, sign * np.asarray(reference_point)) for front in runs.fronts])
     result["hypervolume"] = float(volumes.max())
     result.pop("hypervolume_error", None)  # that of an estimate
     if result.runs is not None:
@@ -231,7 +245,7 @@ def scores(result: Result) -> np.ndarray:
     values = getattr(runs, value_name(result))
     if values is None:
         raise InputError("the hypervolume was not measured: give the Problem a reference_point.")
-    return np.where(runs.feasible & np.isfinite(values), sign_of(result) * values, np.nan)
+    return np.where(runs.feasible & np.isfinite(values), comparison_sign(result) * values, np.nan)
 
 
 def has_curves(result: Result) -> bool:
@@ -245,19 +259,19 @@ def curves(result: Result) -> np.ndarray:
     history = all_runs(result).history
     if history is None:
         raise InputError("no history was kept, so there are no values by generation: use history=True.")
-    kept = history.best if value_name(result) == "fun" else history.hypervolume
-    if kept is None:
+    values = history.best if value_name(result) == "fun" else history.hypervolume
+    if values is None:
         raise InputError(
             "no hypervolume was measured by generation, so there are no curves of this result: give the Problem a "
             "reference_point."
         )
-    best = sign_of(result) * np.asarray(kept, np.float64)
+    best = comparison_sign(result) * np.asarray(values, np.float64)
     if history.violation is not None:
         best = np.where(history.violation > 0, np.inf, best)
     return np.where(np.isnan(best), np.inf, best)
 
 
-def to_target(result: Result, target: float) -> tuple[np.ndarray, np.ndarray]:
+def evaluations_to_target(result: Result, target: float) -> tuple[np.ndarray, np.ndarray]:
     """The evaluations that each run spent until its target, or in all, and whether it was reached; both (R,)."""
     runs = all_runs(result)
     if runs.history is None or not has_curves(result):
@@ -267,26 +281,26 @@ def to_target(result: Result, target: float) -> tuple[np.ndarray, np.ndarray]:
     return np.minimum(first, runs.nfev), np.isfinite(first)
 
 
-def sign_of(result: Result) -> float:
+def comparison_sign(result: Result) -> float:
     """-1 where a larger value is the better: a maximised one, and a hypervolume."""
     return -1.0 if value_name(result) == "hypervolume" else result.sign
 
 
 def reference_value(results: list[Result]) -> float:
     """The value that distances are measured from: the problem's best known one, or the best that any run found."""
-    found = min(float(np.nanmin(scores(r), initial=math.inf)) for r in results)
-    known = best_known(results[0])
-    return found if known is None else min(known, found)
+    best_found = min(float(np.nanmin(scores(r), initial=math.inf)) for r in results)
+    optimum = best_known(results[0])
+    return best_found if optimum is None else min(optimum, best_found)
 
 
 def best_known(result: Result) -> float | None:
     """The problem's best known value, to be minimised."""
     problem = result.problem
-    known = problem.optimum if value_name(result) == "fun" else problem.hypervolume
-    return None if known is None or result.sign < 0 else sign_of(result) * float(known)
+    optimum = problem.optimum if value_name(result) == "fun" else problem.hypervolume
+    return None if optimum is None or result.sign < 0 else comparison_sign(result) * float(optimum)
 
 
-def curve_rows(study: Study) -> list[dict[str, Any]]:
+def curve_rows(study: Study) -> list[Row]:
     """The best value by generation over the runs of each cell: mean and quantiles; inf while some run has none."""
     out = []
     for labels, result in study:
@@ -294,7 +308,7 @@ def curve_rows(study: Study) -> list[dict[str, Any]]:
         if history is None or not has_curves(result):
             continue
         best = curves(result)
-        sign = sign_of(result)
+        sign = comparison_sign(result)
         table = sign * np.vstack([best.mean(axis=0), statistics.quantile_curves(best)]) + 0.0  # no -0.0
         names = ("mean", "best", "lower_quartile", "median", "upper_quartile", "worst")
         spent = np.median(np.atleast_2d(history.nfev), axis=0).astype(int)  # runs may differ in it

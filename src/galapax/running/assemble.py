@@ -26,7 +26,7 @@ from galapax.evaluation.blackbox import BlackBox
 from galapax.evaluation.failures import Failed, summarise
 from galapax.evaluation.formulas import Traced, trace
 from galapax.numerics import devices
-from galapax.results.front import Front, front_of, knee, union
+from galapax.results.front import Front, build_front, knee, merge_fronts
 from galapax.results.result import History, Result, Runs
 from galapax.running.task import Task
 from galapax.version import __version__
@@ -145,14 +145,14 @@ def result_of(
     track, sign = total.track, task.sign
     found = np.isfinite(track.best)
     x, fun = total.x.astype(np.float64), np.where(found, sign * track.best, np.nan)
-    fronts = [front_of(own, sign, None) for own in total.fronts] or None
+    fronts = [build_front(own, sign, None) for own in total.fronts] or None
     if fronts is not None:
         x, fun = _knees(x, fronts, sign)
     violation = answers.violation(x, track)
     best = first_best(violation, track.merit)
     answer = _single(task, answers, x[best], fun[best]) if fronts is None else _of_front(task, total, answers)
     if answer is None:
-        nothing = front_of(union(total.fronts), sign, answers.of_front)
+        nothing = build_front(merge_fronts(total.fronts), sign, answers.of_front)
         answer = _single(task, answers, x[best], fun[best], nothing)
     violation[best] = violation[best] if answer.violation is None else answer.violation
     feasible = found & (violation <= 0)
@@ -264,7 +264,7 @@ def _single(task: Task, answers: Answers, x: np.ndarray, fun: Any, front: Front 
 
 def _of_front(task: Task, total: Outcome, answers: Answers) -> _Answer | None:
     """The knee of the front of all runs together; None if there is nothing on it."""
-    front = front_of(union(total.fronts), task.sign, answers.of_front)
+    front = build_front(merge_fronts(total.fronts), task.sign, answers.of_front)
     if not len(front):
         return None
     extra = _decoded(task, front)
@@ -277,7 +277,7 @@ def _of_front(task: Task, total: Outcome, answers: Answers) -> _Answer | None:
 
 def _decoded(task: Task, front: Front) -> dict[str, Any]:
     """Its arrays by name, with x in place of genes."""
-    return front.parts() | {"X": task.decoded(front.X)}
+    return front.as_dict() | {"X": task.decoded(front.X)}
 
 
 def _parts(exact: Evaluation | None, row: int) -> dict[str, np.ndarray]:

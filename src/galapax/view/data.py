@@ -17,11 +17,11 @@ from galapax.measures.statistics import ecdf, ecdf_over_targets, log_targets
 from galapax.results.result import History, Result, all_runs
 from galapax.results.study import (
     best_known,
+    comparison_sign,
     curves,
     has_curves,
     reference_value,
     scores,
-    sign_of,
     value_name,
 )
 
@@ -117,7 +117,7 @@ def wants_log(values: Any) -> bool:
 def known_value(result: Result) -> float | None:
     """The best known value, or of several objectives the true front's hypervolume; None of what is maximised."""
     known = best_known(result)
-    return None if known is None else sign_of(result) * known
+    return None if known is None else comparison_sign(result) * known
 
 
 # --- one result -------------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def distance(result: Result, best: np.ndarray) -> tuple[np.ndarray, str]:
     known, value = best_known(result), value_name(result)
     if known is None:
         return best, "best value" if value == "fun" else value
-    return gap(sign_of(result) * best, known), distance_name(value, True)
+    return gap(comparison_sign(result) * best, known), distance_name(value, True)
 
 
 class Shares(NamedTuple):
@@ -204,7 +204,7 @@ def final_shares(result: Result) -> Shares | None:
         name = "final value" if name == "best value" else name
     if not np.isfinite(values).any():
         return None
-    upward = sign_of(result) < 0
+    upward = comparison_sign(result) < 0
     x, share = ecdf(-values if upward else values)
     if upward:
         x, share = -x[::-1], share[::-1]
@@ -229,7 +229,7 @@ def hits(result: Result) -> Hits | None:
     values = curves(result)
     nfev = np.broadcast_to(runs.history.nfev, values.shape)  # each run may count its own
     if target is not None:
-        below = values <= sign_of(result) * float(target)
+        below = values <= comparison_sign(result) * float(target)
         at = np.sort(nfev[np.arange(len(runs)), below.argmax(axis=1)][below.any(axis=1)])
         if not len(at):
             return None

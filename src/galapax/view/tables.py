@@ -12,7 +12,7 @@ import numpy as np
 from galapax.measures import statistics
 from galapax.results.front import trade_offs
 from galapax.results.result import Result, all_runs, constraint_names, finite_quantiles
-from galapax.results.study import SIGNIFICANT, Study, scores, sign_of
+from galapax.results.study import SIGNIFICANCE_LEVEL, Study, comparison_sign, scores
 from galapax.view import data
 
 SHOWN = 12  # variables or constraints listed one by one
@@ -84,10 +84,10 @@ def _values(study: Study) -> Grid:
             other
             for pair in (study.tests(problem) if len(found) > 1 else [])
             for one, other in ((pair.first, pair.second), (pair.second, pair.first))
-            if one == best and pair.adjusted >= SIGNIFICANT
+            if one == best and pair.adjusted >= SIGNIFICANCE_LEVEL
         }
         row = [Cell(problem)]
-        texts = dict(zip(found, apart([sign_of(found[name]) * medians[name] for name in found]), strict=True))
+        texts = dict(zip(found, apart([comparison_sign(found[name]) * medians[name] for name in found]), strict=True))
         for name in names:
             if name not in found:
                 row.append(Cell("not run"))
@@ -98,7 +98,8 @@ def _values(study: Study) -> Grid:
     note = (
         f"Median of {len(all_runs(study.results[0]))} runs. The best is in bold; ≈ marks results that do "
         "not differ from it significantly "
-        f"({'Wilcoxon signed ranks' if study.paired else 'Mann-Whitney'}, Holm's correction, level {SIGNIFICANT:g})."
+        f"({'Wilcoxon signed ranks' if study.paired else 'Mann-Whitney'}, Holm's correction, "
+        f"level {SIGNIFICANCE_LEVEL:g})."
     )
     if len(study) == len(study.axes["problem"]) * len(names) and len(names) > 1 and len(rows) > 1:
         ranks = study.ranks()
@@ -342,7 +343,7 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
     rows = []
     if values is not None:
         quantiles = {"best": 0.0, "lower quartile": 0.25, "median": 0.5, "upper quartile": 0.75, "worst": 1.0}
-        found = finite_quantiles(sign_of(result) * values, list(quantiles.values())) * sign_of(result)
+        found = finite_quantiles(comparison_sign(result) * values, list(quantiles.values())) * comparison_sign(result)
         rows = [(name + of, f"{value:.10g}") for name, value in zip(quantiles, found.tolist(), strict=True)]
         failed = int((~np.isfinite(values)).sum())
         rows += [("runs without a valid value", f"{failed:,} of {len(runs):,} runs")] * bool(failed)

@@ -15,7 +15,7 @@ from galapax.core.problem import Problem
 from galapax.engines import glimpse
 from galapax.engines.points import evaluate_points
 from galapax.evaluation.formulas import Traced, trace
-from galapax.results.result import direction
+from galapax.results.result import objective_sign
 from galapax.running.observers import Facts
 from galapax.view.live.messages import genes_of, plain
 
@@ -93,7 +93,7 @@ class Contours:
                     return {"why": "No contours: the objective takes too long."}
                 if _leaving.is_set():
                     return {"why": "No contours: the run is over."}
-        z = direction(settings) * np.concatenate(values).astype(float)
+        z = objective_sign(settings) * np.concatenate(values).astype(float)
         return {
             "side": SIDE,
             "generation": generation,

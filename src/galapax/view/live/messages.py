@@ -14,7 +14,7 @@ from galapax.core.box import Bounds
 from galapax.core.problem import Described
 from galapax.core.variables import Variable
 from galapax.engines import glimpse
-from galapax.results.result import direction
+from galapax.results.result import objective_sign
 from galapax.view.live import Facts
 
 FRONT = 400  # points of a true front
@@ -23,7 +23,7 @@ FRONT = 400  # points of a true front
 def described(facts: Facts) -> dict[str, Any]:
     """What does not change during the run."""
     problem, settings = facts.problem, facts.settings
-    known = direction(settings) > 0  # what is known of a problem is of its minimum
+    known = objective_sign(settings) > 0  # what is known of a problem is of its minimum
     front = None
     if problem.front is not None and known:
         with contextlib.suppress(Exception):  # a user's function; without it the page lacks the front alone

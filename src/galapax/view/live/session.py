@@ -23,7 +23,7 @@ from galapax.core.stop import NEVER, RUNNING, Stop
 from galapax.engines import glimpse
 from galapax.engines.outcome import Track
 from galapax.numerics import devices
-from galapax.results.result import direction
+from galapax.results.result import objective_sign
 from galapax.running.observers import Facts, Progress, time_left
 from galapax.view.live.contours import Contours
 from galapax.view.live.messages import described, packed, plain
@@ -73,7 +73,7 @@ class Session:
         self.folder: Path | None = None  # where the run was saved, once it was
         self.again: Callable[[], Any] | None = None  # plays the run again, once it is over
         self._changed = threading.Condition()
-        self._sign = direction(facts.settings)
+        self._sign = objective_sign(facts.settings)
         self._began, self._ended = time.perf_counter(), 0.0
         self._state, self._message = "starting", ""
         self._paused, self._steps, self._stop = paused, 0, False

@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 # one program, in this order
-SCRIPTS = ("base.js", "lines.js", "scatter.js", "fronts.js", "tables.js", "asking.js", "start.js")
+SCRIPTS = ("base.js", "lines.js", "scatter.js", "fronts.js", "tables.js", "preference.js", "start.js")
 
 
 class Page:

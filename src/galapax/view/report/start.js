@@ -4,5 +4,5 @@ for (const figure of document.querySelectorAll("figure[data-chart]")) {
   ({ lines, scatter, parallel, matrix })[spec.kind](figure, spec);
 }
 for (const box of document.querySelectorAll("[data-table]")) recipes(box, box.dataset.table);
-for (const box of document.querySelectorAll("[data-ask]")) asking(box, box.dataset.ask);
+for (const box of document.querySelectorAll("[data-ask]")) addPreferenceQuestions(box, box.dataset.ask);
 for (const table of document.querySelectorAll("table[data-sort]")) sortable(table);

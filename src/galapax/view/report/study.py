@@ -9,7 +9,7 @@ import numpy as np
 
 from galapax.measures.statistics import describe
 from galapax.results.result import all_runs
-from galapax.results.study import SIGNIFICANT, Study, scores
+from galapax.results.study import SIGNIFICANCE_LEVEL, Study, scores
 from galapax.view import data, maps, study_data, tables
 from galapax.view.report.charts import steps
 from galapax.view.report.page import Page, hint_text
@@ -249,9 +249,11 @@ def _study_tests(out: Page, study: Study) -> None:
     out.section("Pairs")
     rows = []
     for problem, one, other, p, adjusted, effect in tests:
-        better = "" if adjusted >= SIGNIFICANT else one if effect > 0.5 else other
+        better = "" if adjusted >= SIGNIFICANCE_LEVEL else one if effect > 0.5 else other
         rows.append([problem, one, other, f"{p:.3g}", f"{adjusted:.3g}", f"{effect:.2f}", better])
     head = ["problem", "first", "second", "p", "p, Holm", "chance that first is better", "better"]
     out.add(plain_table(head, rows, range(3, 6), sort=True))
     kind = "Wilcoxon signed ranks" if study.paired else "Mann-Whitney"
-    out.add(f'<p class="note">{kind}, with Holm\'s correction; "better" where that is below {SIGNIFICANT:g}.</p>')
+    out.add(
+        f'<p class="note">{kind}, with Holm\'s correction; "better" where that is below {SIGNIFICANCE_LEVEL:g}.</p>'
+    )
