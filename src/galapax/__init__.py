@@ -3,9 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import galapax.starting  # first: Ctrl-C while the rest is loading
-import galapax.storage
-import galapax.view  # noqa: F401  (results learn to draw and save themselves, runs to be watched)
+import galapax.starting  # noqa: F401  (first: Ctrl-C while the rest is loading)
 from galapax import problems
 from galapax.algorithms import ALGORITHMS
 from galapax.algorithms.cde import CDE

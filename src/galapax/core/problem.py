@@ -12,8 +12,8 @@ from galapax.core.box import Bounds as Bounds
 from galapax.core.box import as_bounds as as_bounds
 from galapax.core.box import box as box
 from galapax.core.checks import number, short
+from galapax.core.display import HTMLRepr
 from galapax.core.errors import InputError
-from galapax.core.hooks import Shown
 from galapax.core.names import RESERVED, one_line
 from galapax.core.space import Coded, Declared, Space, as_space, is_variables
 from galapax.core.values import from_fun
@@ -33,7 +33,7 @@ def unavailable(x: Any) -> Any:
     raise InputError("This problem was loaded or copied without its functions; define it again to evaluate it.")
 
 
-class Described(Shown):
+class Described(HTMLRepr):
     """How a problem is called and what its parts are called; shared by all kinds."""
 
     name: str

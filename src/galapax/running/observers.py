@@ -1,4 +1,4 @@
-"""Who watches a run: the callback, the progress line, the live page; what draws them is in view/, see core/hooks.py."""
+"""Who watches a run: the callback, the progress line, the live page. view/ draws them, and is imported on first use."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from galapax import algorithms
 from galapax.core.checks import flag, number, whole
 from galapax.core.errors import InputError
-from galapax.core.hooks import offered
 from galapax.core.problem import Described
 from galapax.engines.drive import Viewer
 from galapax.engines.journal import Journal
@@ -66,8 +65,9 @@ class Live:
     @property
     def served(self) -> bool:
         """Whether the page is up now."""
-        up: bool = offered("live_page_up")(self)
-        return up
+        from galapax.view.live import is_served
+
+        return is_served(self)
 
     @property
     def private(self) -> bool:
@@ -238,8 +238,11 @@ def observers(
     if progress is not None:
         progress = flag(progress, "progress")
     kept = as_checkpoint(checkpoint)
-    keeper = None if kept is None and not resume else offered("keeper")(kept, resume)
-    return Observers(callback, progress, as_live(live), journal=keeper)
+    if kept is None and not resume:
+        return Observers(callback, progress, as_live(live))
+    from galapax.storage.checkpoint import keeper
+
+    return Observers(callback, progress, as_live(live), journal=keeper(kept, resume))
 
 
 def _check_callback(callback: Any) -> None:
@@ -268,13 +271,21 @@ class Session(Viewer, Protocol):
         """The run ended, for this reason."""
 
 
+def _open_page(live: Live, facts: Callable[[], Facts]) -> AbstractContextManager[Session | None]:
+    from galapax.view.live import watching
+
+    return watching(live, facts)
+
+
 @contextmanager
 def watching(
     observers: Observers, facts: Callable[[], Facts]
 ) -> Iterator[tuple[Callable[[Progress], None], Session | None]]:
     """What shows a Progress, and the session of a live page, if there is one."""
-    line = offered("progress_line")(observers.progress, observers.title)
-    page = nullcontext(None) if observers.live is None else offered("live_page")(observers.live, facts)
+    from galapax.view.progress import progress_line
+
+    line = progress_line(observers.progress, observers.title)
+    page = nullcontext(None) if observers.live is None else _open_page(observers.live, facts)
     with line as show, page as session:
 
         def tell(state: Progress) -> None:
