@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from galapax.core.checks import short
+from galapax.core.display import HTMLRepr
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
-from galapax.core.hooks import Shown, offered
 from galapax.core.problem import Described
 from galapax.core.stop import Stop
 from galapax.measures.statistics import expected_running_time, wilson_interval
@@ -27,7 +27,7 @@ from galapax.results.front import ASK_USER, Front, choose, knee
 
 
 @dataclass(frozen=True, repr=False)
-class History(Shown):
+class History(HTMLRepr):
     """One row per generation. For a single run each array is (G,), for R runs (R, G); for m objectives (..., m).
 
     best: the best value so far; of a run that has found no feasible point yet, the least infeasible one's value. Of
@@ -65,7 +65,9 @@ class History(Shown):
 
     def to_dataframe(self) -> DataFrame:
         """A pandas DataFrame with one row per generation; of an ensemble, one per run (from 0) and generation."""
-        return offered("frame")(self)
+        from galapax.storage.frames import frame
+
+        return frame(self)
 
     @property
     def runs(self) -> int | None:
@@ -103,7 +105,7 @@ class DeferredHistory:
 
 
 @dataclass(frozen=True, repr=False)
-class Runs(Shown):
+class Runs(HTMLRepr):
     """The runs of an ensemble, one entry each."""
 
     number: np.ndarray  # (R,) run numbers, as `minimize(..., first_run=)` counts them
@@ -155,7 +157,9 @@ class Runs(Shown):
 
     def to_dataframe(self) -> DataFrame:
         """A pandas DataFrame with one row per run."""
-        return offered("frame")(self)
+        from galapax.storage.frames import frame
+
+        return frame(self)
 
     def __repr__(self) -> str:
         summary = f"success {int(self.success.sum())} of {len(self)}"
@@ -169,7 +173,7 @@ class Runs(Shown):
 MAX_REPR_VARIABLES = 12  # longer solutions are abbreviated
 
 
-class Result(dict[str, Any], Shown):
+class Result(dict[str, Any], HTMLRepr):
     """The outcome of `minimize`, used by attribute or as a mapping, like scipy's OptimizeResult.
 
     x, fun: the best solution (of all runs) and its value.
@@ -327,8 +331,9 @@ class Result(dict[str, Any], Shown):
 
         See `view.accessor.Plot`, which this is.
         """
-        plot: Plot = offered("plot")(self)
-        return plot
+        from galapax.view.accessor import Plot
+
+        return Plot(self)
 
     def to_dataframe(self, table: str | None = None) -> DataFrame:
         """A pandas DataFrame, with the names of the problem's variables and objectives as columns.
@@ -336,7 +341,9 @@ class Result(dict[str, Any], Shown):
         table: "front", "runs", "history" or "population": one row per point of the front, run, generation or
         individual. By default the front of several objectives, else the runs, or of a single run its population.
         """
-        return offered("frame")(self, table)
+        from galapax.storage.frames import frame
+
+        return frame(self, table)
 
     def save(self, folder: str | Path) -> Path:
         """Write this result to a folder: result.json, history.csv, population.csv, convergence.png, report.html, and
@@ -345,8 +352,9 @@ class Result(dict[str, Any], Shown):
         A run or study saved there before is replaced, all at once and not before the new one is written. Files that
         galapax did not write are left alone; if one is in the way, nothing is saved and an error names it.
         """
-        path: Path = offered("save")(self, folder)
-        return path
+        from galapax.view.saving import save
+
+        return save(self, folder)
 
     def _format_entry(self, name: str) -> str:
         """Format an entry for `repr`; x of declared variables by name."""

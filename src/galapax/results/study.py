@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from galapax.core.display import HTMLRepr
 from galapax.core.errors import InputError
-from galapax.core.hooks import Shown, offered
 from galapax.core.stop import Stop
 from galapax.measures import indicators, statistics
 from galapax.measures.statistics import Comparison, Friedman
@@ -29,7 +29,7 @@ Row = dict[str, Any]  # a row of a table, by column
 
 
 @dataclass(frozen=True)
-class Study(Shown):
+class Study(HTMLRepr):
     """Results by name: one cell for each setting of a sweep, or for each problem and algorithm of a comparison.
 
     kind: "sweep" or "comparison". axes: {name: values in order}; a cell is identified by one value of each.
@@ -186,7 +186,9 @@ class Study(Shown):
 
     def to_dataframe(self, table: str = "runs") -> DataFrame:
         """A pandas DataFrame. table: "runs", one row per run of each cell, or "summary", one row per cell."""
-        return offered("frame")(self, table)
+        from galapax.storage.frames import frame
+
+        return frame(self, table)
 
     @property
     def plot(self) -> StudyPlot:
@@ -194,8 +196,9 @@ class Study(Shown):
 
         See `view.accessor.StudyPlot`, which this is.
         """
-        plot: StudyPlot = offered("plot_study")(self)
-        return plot
+        from galapax.view.accessor import StudyPlot
+
+        return StudyPlot(self)
 
     def save(self, folder: str | Path) -> Path:
         """Write the study to a folder: tables as CSV, Markdown and LaTeX, pictures, a page, and the data for `load`.
@@ -203,8 +206,9 @@ class Study(Shown):
         A run or study saved there before is replaced, all at once and not before the new one is written. Files that
         galapax did not write are left alone; if one is in the way, nothing is saved and an error names it.
         """
-        path: Path = offered("save_study")(self, folder)
-        return path
+        from galapax.view.saving import save_study
+
+        return save_study(self, folder)
 
     @property
     def extent(self) -> str:
