@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 STAMP := $(VENV)/installed
 
-.PHONY: run test lint types unit test-slow test-gpu bench picture gallery docs wheel clean help
+.PHONY: run test lint types unit test-stack test-slow test-gpu bench picture gallery docs wheel clean help
 
 run: $(STAMP)  ## design a spring, a thousand times at once, and save the run
 	$(BIN)/galapax solve examples/spring.py --runs 1000 --generations 500 --out runs/spring --force
@@ -24,11 +24,16 @@ types: $(STAMP)
 unit: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST)
 
+test-stack:  ## an installed wheel, nothing patched, with every supported Python on this machine; PYTHONS="..." names them
+	$(PYTHON) tests_as_shipped/stack.py $(PYTEST)
+
 test-slow: $(STAMP)  ## convergence over many seeds and the quality of the random numbers
 	GALAPAX_TESTS_XLA=full $(BIN)/python -m pytest -m slow $(PYTEST)
+	$(BIN)/python -m pytest tests_as_shipped -m slow $(PYTEST)
 
 test-gpu: $(STAMP)  ## the tests on the accelerator that JAX finds, with that machine's programs
 	GALAPAX_TESTS_XLA=full XLA_PYTHON_CLIENT_PREALLOCATE=false $(BIN)/python -m pytest -m "not slow" $(PYTEST)
+	XLA_PYTHON_CLIENT_PREALLOCATE=false $(BIN)/python -m pytest tests_as_shipped -m "not slow" $(PYTEST)
 
 bench: $(STAMP)  ## galapax beside other libraries, those that are installed
 	$(BIN)/python benchmarks/peers.py
@@ -44,6 +49,7 @@ docs: $(STAMP)  ## build the documentation site in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 wheel: $(STAMP)  ## build a wheel in dist/
+	rm -rf build  # setuptools would take files from it that are gone
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 $(STAMP): pyproject.toml
@@ -52,7 +58,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) runs build dist site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .stack runs build dist site .pytest_cache .mypy_cache .ruff_cache
 
 help:
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'

@@ -14,6 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import with_test_modules
+from killed_runs import (
+    BOX,
+    CALLS,
+    assert_identical,
+    collect_arrays,
+    kill_repeatedly,
+    start_process,
+    wait_for,
+    waves,
+)
 from typer.testing import CliRunner
 
 import galapax as gx
@@ -23,16 +33,6 @@ from galapax.engines import xla
 from galapax.engines.fused import engine as fused
 from galapax.numerics import devices
 from galapax.storage import capsule, checkpoint
-
-BOX = [(-5.0, 5.0)] * 3
-
-
-def waves(x):
-    return jnp.sum(x**2 + 3 * jnp.sin(5 * x))
-
-
-def ring(x):
-    return jnp.sum(x**2) - 9.0
 
 
 def same(one, other):
@@ -79,16 +79,6 @@ def test_every_algorithm_goes_on_as_if_it_had_never_stopped(tmp_path, algorithm)
 
     whole = call(snapshots=[3, 50])
     assert same(interrupted(tmp_path / "a", (7, 31), call, snapshots=[3, 50]), whole)
-
-
-CALLS = {
-    "ensemble": lambda **o: gx.minimize(waves, BOX, "de", runs=70, generations=40, target=-8.65, **o),
-    "restarts": lambda **o: gx.minimize(waves, BOX, max_evaluations=4000, **o),
-    "constraints": lambda **o: gx.minimize(waves, BOX, eq=ring, generations=80, **o),
-    "front": lambda **o: gx.minimize(gx.problems.get("zdt1"), archive=30, generations=40, population=20, **o),
-    "cycles": lambda **o: gx.minimize(gx.problems.get("g11"), "cde", generations=90, **o),
-    "sweep": lambda **o: gx.sweep(waves, BOX, gx.DE, weight=[0.4, 0.8], population=[10, 20], generations=40, **o),
-}
 
 
 @pytest.mark.parametrize("name", sorted(set(CALLS) - {"sweep"}))
@@ -138,125 +128,27 @@ def test_an_ensemble_of_several_slices_goes_on(tmp_path):
 # --- a process that is killed ---
 
 
-def both(x):
-    return jnp.stack([jnp.sum(x**2), jnp.sum((x - 1) ** 2)])
-
-
-def of_algorithm(name):
-    fun = both if gx.ALGORITHMS[name].several_objectives else waves
-    return lambda **o: gx.minimize(fun, BOX, name, generations=60, runs=3, tolerance=0, snapshots=[2, 40], **o)
-
-
-KILLED = CALLS | {name: of_algorithm(name) for name in gx.ALGORITHMS}
-KILLED["islands"] = lambda **o: gx.minimize(waves, BOX, islands=3, population=20, generations=60, tolerance=0, **o)
-KILLED["called"] = lambda **o: gx.minimize(
-    lambda x: float(np.sum(x**2)), BOX, "de", population=12, generations=40, blackbox=True, cache=True, **o
-)
-
-PROGRAM = """
-import sys, time
-import numpy as np
-import galapax as gx
-from test_checkpoint import KILLED, arrays
-
-name, file, slow = sys.argv[1], sys.argv[2], float(sys.argv[3])
-options = {"checkpoint": gx.Checkpoint(file, seconds=0.0), "resume": True, "seed": 2}
-if slow:
-    options["callback"] = lambda p: time.sleep(slow)
-if not int(sys.argv[4]):
-    options["polish"] = False
-np.savez(file + ".npz", **arrays(KILLED[name](**options)))
-"""
-
-
-def arrays(result):
-    """All that a result holds, by name."""
-    result = result.results[-1] if hasattr(result, "results") else result
-    kept = {k: v for k, v in result.items() if isinstance(v, np.ndarray | float | int)}
-    for part in ("history", "runs"):
-        own = {} if result[part] is None else vars(result[part])
-        kept |= {f"{part}_{k}": v for k, v in own.items() if isinstance(v, np.ndarray)}
-    return kept
-
-
-def process(name, file, slow=0.0, polish=True):
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, name, str(file), str(slow), str(int(polish))]
-    return subprocess.Popen(command, env=with_test_modules(), stderr=subprocess.PIPE, text=True)
-
-
-def ended(process):
-    _, said = process.communicate(timeout=3600)
-    assert process.returncode == 0, said
-
-
-def stamp(file):
-    return file.stat().st_mtime_ns if file.exists() else 0
-
-
-def killed(name, folder, times, rng, polish=True):
-    """How often a process was killed while it wrote checkpoints, until it was through or had been killed so often."""
-    file, kills = folder / "b", 0
-    while kills < times:
-        before, running = stamp(file), process(name, file, 0.02, polish)
-        while running.poll() is None and len({before, stamp(file)}) == 1:
-            time.sleep(0.005)
-        time.sleep(rng.uniform(0.0, 0.4))
-        if running.poll() is not None:
-            ended(running)
-            break
-        running.send_signal(signal.SIGKILL)
-        running.communicate()
-        kills += 1
-    return kills
-
-
-def assert_the_same(one, other):
-    assert set(one) == set(other)
-    for part, value in one.items():
-        value = np.asarray(value)
-        assert np.array_equal(value, other[part], equal_nan=value.dtype.kind == "f"), part
-
-
-def compare_killed(name, folder, times, seed):
-    ended(process(name, folder / "a"))
-    kills = killed(name, folder, times, random.Random(seed))
-    ended(process(name, folder / "b"))
-    assert_the_same(*(dict(np.load(folder / f"{file}.npz")) for file in "ab"))
-    return kills
-
-
 @pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
 def test_a_process_killed_again_and_again_comes_to_the_same_end(tmp_path):
     """Without a polish, and beside the same run in this process: a program and a process less."""
-    assert killed("ensemble", tmp_path, 1, random.Random(1), polish=False) == 1
-    ended(process("ensemble", tmp_path / "b", polish=False))
-    assert_the_same(arrays(KILLED["ensemble"](seed=2, polish=False)), dict(np.load(tmp_path / "b.npz")))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CALLS)
-def test_thirty_processes_are_killed(tmp_path, name):
-    assert compare_killed(name, tmp_path, 6, 7) >= 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(KILLED) - set(CALLS)))
-def test_no_algorithm_minds_being_killed(tmp_path, name):
-    assert compare_killed(name, tmp_path, 2, 3) > 0
+    file = tmp_path / "b"
+    assert kill_repeatedly("ensemble", file, 1, seed=1, polish=False) == 1
+    wait_for(start_process("ensemble", file, polish=False))
+    assert_identical(collect_arrays(CALLS["ensemble"](seed=2, polish=False)), dict(np.load(f"{file}.npz")))
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs SIGTERM")
 def test_sigterm_leaves_the_last_state_and_ends_the_process(tmp_path):
     file = tmp_path / "b"
-    running = process("ensemble", file, 0.1)
+    running = start_process("ensemble", file, 0.1)
     while running.poll() is None and not file.exists():
         time.sleep(0.005)
     time.sleep(1.0)
     running.terminate()
     running.communicate(timeout=120)
     assert running.returncode == -signal.SIGTERM
-    ended(process("ensemble", file))
-    ended(process("ensemble", tmp_path / "a"))
+    wait_for(start_process("ensemble", file))
+    wait_for(start_process("ensemble", tmp_path / "a"))
     assert np.array_equal(np.load(f"{file}.npz")["runs_x"], np.load(tmp_path / "a.npz")["runs_x"])
 
 

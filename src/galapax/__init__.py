@@ -40,7 +40,7 @@ from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
 from galapax.running.observers import Checkpoint, Live, Progress
 from galapax.sweep import sweep
-from galapax.version import __version__
+from galapax.version import __version__, warn_of_untested_jax
 
 if TYPE_CHECKING:
     from galapax.storage import gagpu
@@ -102,6 +102,8 @@ __all__ = [
     "sweep",
 ]
 
+
+warn_of_untested_jax()
 
 # what other libraries call it
 _ELSEWHERE = {

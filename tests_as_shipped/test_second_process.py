@@ -1,0 +1,45 @@
+"""Programs are kept on disk: a second process loads each of them once, compiles none and gets the same answer."""
+
+import json
+
+import pytest
+from processes import run_script
+
+SCRIPT = """
+import json
+from collections import Counter
+
+import jax.numpy as jnp
+import galapax as gx
+from galapax.engines import stored
+
+loads, misses = Counter(), Counter()
+load = stored.load
+
+
+def count(name, *arguments):
+    program = load(name, *arguments)
+    (misses if program is None else loads)[name] += 1
+    return program
+
+
+stored.load = count
+result = CALL
+answer = [gx.__version__, float(result.fun).hex(), result.x.tobytes().hex(), result.nfev, result.message]
+print(json.dumps({"loads": loads, "misses": misses, "answer": answer}))
+"""
+CALLS = {
+    "default": "gx.minimize(lambda x: jnp.sum(x**2 - 10 * jnp.cos(6 * x)), [(-2.0, 3.0)] * 3, engine='xla')",
+    "constraints": "gx.minimize(gx.problems.get('g06'), generations=60, engine='xla')",
+    "ensemble": "gx.minimize(gx.problems.get('ackley'), 'de', runs=50, generations=60, engine='xla')",
+}
+
+
+@pytest.mark.parametrize("name", ["default", "ensemble", pytest.param("constraints", marks=pytest.mark.slow)])
+def test_a_second_process_finds_every_program_on_disk(name, tmp_path):
+    code, folder = SCRIPT.replace("CALL", CALLS[name]), tmp_path / "cache"
+    first, second = (json.loads(run_script(code, tmp_path, GALAPAX_CACHE=folder)) for _ in range(2))
+    assert not first["loads"] and len(first["misses"]) > 1
+    assert not second["misses"] and set(second["loads"]) == set(first["misses"])
+    assert set(second["loads"].values()) == {1}, "a program was loaded more than once"
+    assert second["answer"] == first["answer"]
