@@ -319,14 +319,222 @@ def test_what_a_killed_first_save_left_does_not_fill_a_folder(tmp_path):
         show.check_folder(tmp_path, force=False)
 
 
-def test_a_list_of_files_to_remove_reaches_nothing_outside_its_folder(tmp_path):
-    outside, folder = tmp_path / "thesis.tex", tmp_path / "run"
-    outside.write_text("mine")
-    (folder / atomic.PENDING).mkdir(parents=True)
-    (folder / atomic.PENDING / manifest.NAME).write_text("{}")
-    (folder / atomic.PENDING / atomic.REMOVED).write_text('["../thesis.tex"]')
-    atomic.finish(folder, manifest.NAME)
-    assert outside.read_text() == "mine" and contents(folder) == {manifest.NAME: b"{}"}
+# --- saves that wait for their last moves: whose they are ------------------------------------------------------------
+
+
+def leave_pending(run, folder):
+    """Save a run as a process does that is killed right after the one move that counts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(atomic, "finish", lambda *about: None)
+        folders.save(run, folder)
+    return folder / atomic.PENDING
+
+
+def change_record(pending, **changes):
+    file = pending / atomic.RECORD
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def plant_another_folders_save(folder, victim):
+    made(9).save(folder.parent / "elsewhere")
+    shutil.move(leave_pending(NEW, folder.parent / "elsewhere"), folder / atomic.PENDING)
+
+
+def plant_a_first_save(folder, victim):
+    shutil.move(leave_pending(NEW, folder.parent / "empty"), folder / atomic.PENDING)
+
+
+def plant_a_file_beside(folder, victim):
+    (leave_pending(NEW, folder) / "thesis.tex").write_text("not galapax's")
+
+
+def plant_a_manifest_of_other_names(folder, victim):
+    pending = leave_pending(NEW, folder)
+    rows = json.loads((pending / manifest.NAME).read_text())["files"] | {"notes.txt": {"bytes": 4, "sha256": ""}}
+    data = {"format": 1, "files": rows, "checksum": manifest._checksum(rows)}
+    (pending / manifest.NAME).write_text(json.dumps(data))
+    (pending / "notes.txt").write_text("other")
+
+
+def plant_removals(*names):
+    def plant(folder, victim):
+        change_record(leave_pending(NEW, folder), remove=[name.replace("VICTIM", str(victim)) for name in names])
+
+    return plant
+
+
+def plant_a_linked_file(folder, victim):
+    file = leave_pending(NEW, folder) / "runs.csv"
+    file.unlink()
+    file.symlink_to(victim)
+
+
+def plant_a_linked_manifest(folder, victim):
+    file = leave_pending(NEW, folder) / manifest.NAME
+    shutil.move(file, folder.parent / "manifest.json")
+    file.symlink_to(folder.parent / "manifest.json")
+
+
+def plant_a_linked_record(folder, victim):
+    file = leave_pending(NEW, folder) / atomic.RECORD
+    shutil.move(file, folder.parent / "record")
+    file.symlink_to(folder.parent / "record")
+
+
+def plant_a_folder(folder, victim):
+    file = leave_pending(NEW, folder) / "runs.csv"
+    file.unlink()
+    file.mkdir()
+
+
+def plant_a_pipe_as_record(folder, victim):
+    file = leave_pending(NEW, folder) / atomic.RECORD
+    file.unlink()
+    os.mkfifo(file)
+
+
+def plant_a_long_record(folder, victim):
+    change_record(leave_pending(NEW, folder), padding="x" * 2**17)
+
+
+def plant_no_record(folder, victim):
+    (leave_pending(NEW, folder) / atomic.RECORD).unlink()
+
+
+PLANTS = {
+    "the save of another folder": plant_another_folders_save,
+    "the first save of another folder": plant_a_first_save,
+    "a file that no manifest lists": plant_a_file_beside,
+    "a manifest of other names": plant_a_manifest_of_other_names,
+    "removal of a user's file": plant_removals("notes.txt"),
+    "removal outside": plant_removals("../thesis.tex"),
+    "removal by an absolute path": plant_removals("VICTIM"),
+    "removal of the manifest": plant_removals(manifest.NAME),
+    "removal of no text": lambda folder, victim: change_record(leave_pending(NEW, folder), remove=[3]),
+    "removal of one text": lambda folder, victim: change_record(leave_pending(NEW, folder), remove="notes.txt"),
+    "a linked file": plant_a_linked_file,
+    "a linked manifest": plant_a_linked_manifest,
+    "a linked record": plant_a_linked_record,
+    "a folder for a file": plant_a_folder,
+    "a pipe as record": plant_a_pipe_as_record,
+    "a long record": plant_a_long_record,
+    "no record": plant_no_record,
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)
+def test_a_planted_save_is_neither_read_nor_finished(plant, tmp_path):
+    victim, folder = tmp_path / "thesis.tex", tmp_path / "run"
+    victim.write_text("mine")
+    OLD.save(folder)
+    (folder / "notes.txt").write_text("mine")
+    before = contents(folder)
+    plant(folder, victim)
+    planted = sorted(file.name for file in (folder / atomic.PENDING).iterdir())
+    assert same(gx.load(folder), OLD)
+    for save in (made(7).save, study().save):
+        with pytest.raises(gx.InputError, match="holds files that no save of galapax into .* nothing was changed"):
+            save(folder)
+    assert victim.read_text() == "mine" and sorted(file.name for file in (folder / atomic.PENDING).iterdir()) == planted
+    assert {f.name: f.read_bytes() for f in folder.iterdir() if f.is_file()} == before and same(gx.load(folder), OLD)
+    shutil.rmtree(folder / atomic.PENDING)  # as the sentence says
+    NEW.save(folder)
+    assert same(gx.load(folder), NEW) and (folder / "notes.txt").read_text() == "mine"
+
+
+def test_a_linked_folder_of_a_save_is_not_followed(tmp_path):
+    folder = tmp_path / "run"
+    OLD.save(folder)
+    pending = shutil.move(leave_pending(NEW, folder), tmp_path / "outside")
+    planted = contents(tmp_path / "outside")
+    (folder / atomic.PENDING).symlink_to(pending, target_is_directory=True)
+    assert same(gx.load(folder), OLD)
+    with pytest.raises((OSError, gx.InputError)):
+        made(7).save(folder)
+    assert same(gx.load(folder), OLD) and contents(tmp_path / "outside") == planted
+
+
+def test_a_save_is_not_finished_over_a_file_that_became_a_users(tmp_path):
+    """Somebody put a file, or a link, where the killed save would move its own."""
+    for stand_in in (lambda file: file.write_text("mine"), lambda file: file.symlink_to(tmp_path / "thesis.tex")):
+        folder = tmp_path / "run"
+        shutil.rmtree(folder, ignore_errors=True)
+        (tmp_path / "thesis.tex").write_text("mine")
+        OLD.save(folder)  # without runs.csv
+        leave_pending(NEW, folder)
+        stand_in(folder / "runs.csv")
+        assert same(gx.load(folder), OLD)
+        with pytest.raises(gx.InputError, match="nothing was changed"):
+            made(7).save(folder)
+        assert (folder / "runs.csv").read_text() == (tmp_path / "thesis.tex").read_text() == "mine"
+
+
+STOPPED = """
+import os, shutil, signal, sys
+from pathlib import Path
+from saved_runs import as_before_manifests, made, same, study
+import galapax as gx
+from galapax.storage import atomic, folders, manifest
+
+folder, before, new = Path(sys.argv[1]), sys.argv[2], made(2, runs=3)
+
+def start():
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    if before == "a study":
+        folders.save_study(study(), folder)
+    elif before != "nothing":
+        folders.save(made(1), folder)
+    if before == "a run without a manifest":
+        as_before_manifests(folder)
+
+def save_killed_after(moves):  # of single files out of the folder of the save, the manifest last
+    replace = os.replace
+    def count(source, target):
+        nonlocal moves
+        if Path(source).parent.name == atomic.PENDING:
+            if moves == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            moves -= 1
+        replace(source, target)
+    os.replace = count
+    folders.save(new, folder)
+
+def in_a_process(task, *arguments):
+    pid = os.fork()
+    if pid == 0:
+        task(*arguments)
+        os._exit(0)
+    return os.waitpid(pid, 0)[1]
+
+def finish():
+    with atomic.locked(folder):
+        atomic.finish(folder, manifest.NAME, manifest.accept_pending)
+
+moves = 0
+while True:
+    start()
+    status = in_a_process(save_killed_after, moves)
+    assert same(gx.load(folder), new), moves
+    if not os.WIFSIGNALED(status):
+        break
+    assert (folder / atomic.PENDING / manifest.NAME).is_file()
+    assert in_a_process(finish) == 0
+    listed = manifest.Saved(folder).files
+    assert {file.name for file in folder.iterdir()} == {*listed, manifest.NAME, "notes.txt"}, moves
+    assert same(gx.load(folder), new), moves
+    moves += 1
+print(moves)
+"""
+
+
+@needs_fork
+@pytest.mark.parametrize("before", ["nothing", "a run", "a study", "a run without a manifest"])
+def test_a_killed_save_is_read_as_saved_and_finished_by_the_next_process(before, tmp_path):
+    outcome = apart([sys.executable, "-c", STOPPED, tmp_path / "run", before])
+    assert outcome.returncode == 0, outcome.stderr
+    assert int(outcome.stdout) == 6  # result.json, four tables and archives, the manifest
 
 
 def test_numbers_that_cannot_be_written_leave_the_run_that_was_there(tmp_path, monkeypatch):

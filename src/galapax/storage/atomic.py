@@ -25,6 +25,7 @@ OURS = ".galapax-"  # how the names of temporaries begin
 STALE = 3600.0  # seconds after which a temporary is taken for that of a process which is no more
 PENDING = f"{OURS}new"  # a folder of files that are valid already and wait for being moved to where they belong
 RECORD = f"{OURS}record"  # in it: which files are removed, and the checksum of what the change replaces
+MAX_RECORD_BYTES = 2**16  # ours have a few hundred
 Accept = Callable[[Path, list[str]], bool]  # whether files may be moved into a folder, and those names be removed
 
 
@@ -170,13 +171,20 @@ def read_pending(folder: Path, last: str, accept: Accept) -> list[str] | None:
     if pending.is_symlink() or not (pending / last).is_file():
         return None
     try:
-        record = json.loads((pending / RECORD).read_text(encoding="utf-8"))
+        record = json.loads(_read_record(pending / RECORD))
         replaces, removals = record["replaces"], record["remove"]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
     if not isinstance(removals, list) or not all(isinstance(name, str) for name in removals):
         return None
     return removals if replaces == _checksum(folder / last) and accept(folder, removals) else None
+
+
+def _read_record(file: Path) -> bytes:
+    """Read the record of a change; a ValueError where it is a link, a pipe or too long to be one of ours."""
+    if file.is_symlink() or not file.is_file() or file.stat().st_size > MAX_RECORD_BYTES:
+        raise ValueError(f"{file} is no record of a save")
+    return file.read_bytes()
 
 
 def places(folder: Path, last: str, accept: Accept) -> list[Path]:
