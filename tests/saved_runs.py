@@ -1,12 +1,14 @@
 """Runs to save, made by hand and at once; whether two are the same; and folders as they were before manifests."""
 
 import dataclasses
+import itertools
 import json
 
 import numpy as np
 
 import galapax as gx
 from galapax.core.evaluation import Population
+from galapax.core.space import as_space
 from galapax.core.stop import Stop
 from galapax.results.front import Front
 from galapax.storage.plain import plain_result
@@ -66,6 +68,23 @@ def made(seed=0, runs=1, m=1, snapshots=False, generations=6, n=5, with_x=True, 
             for g in (1, 3)
         }
     return result
+
+
+def with_labels(run, *labels):
+    """A run whose second variable is a choice among these labels, each of them somewhere in every table."""
+    space = as_space({"a": (-1, 2), run.problem.variable_names()[1]: gx.choice(*labels), "c": (-1, 2)})
+    objectives = run.problem.objectives
+    run["problem"] = gx.Problem(lambda x: 0.0, space.bounds, space=space, ineq=lambda x: x, objectives=objectives)
+    arrays = [run.x, run.population, run.get("X")]
+    arrays += [part.x for part in (run.history, run.runs, run.runs and run.runs.history) if part is not None]
+    arrays += [front.X for front in (run.runs and run.runs.fronts) or ()]
+    arrays += [population.x for population in run.snapshots.values()]
+    count = itertools.count()
+    for array in arrays:
+        if array is not None:
+            places = array[..., 1]
+            array[..., 1] = np.reshape([next(count) % len(labels) for _ in range(places.size)], places.shape)
+    return run
 
 
 def study(seed=0):

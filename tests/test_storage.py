@@ -7,18 +7,23 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import with_test_modules
-from saved_runs import as_before_manifests, made, same, study
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from saved_runs import as_before_manifests, made, same, study, with_labels
 from typer.testing import CliRunner
 
 import galapax as gx
 from galapax.cli import show
 from galapax.cli.app import app
-from galapax.storage import atomic, folders, manifest
+from galapax.core import names
+from galapax.storage import atomic, export, folders, manifest
 from galapax.view import saving
 
 OLD, NEW = made(1), made(2, runs=3)
@@ -433,7 +438,7 @@ def test_a_planted_save_is_neither_read_nor_finished(plant, tmp_path):
     planted = sorted(file.name for file in (folder / atomic.PENDING).iterdir())
     assert same(gx.load(folder), OLD)
     for save in (made(7).save, study().save):
-        with pytest.raises(gx.InputError, match="holds files that no save of galapax into .* nothing was changed"):
+        with pytest.raises(gx.InputError, match=r"holds files that no save of galapax into .* nothing was changed"):
             save(folder)
     assert victim.read_text() == "mine" and sorted(file.name for file in (folder / atomic.PENDING).iterdir()) == planted
     assert {f.name: f.read_bytes() for f in folder.iterdir() if f.is_file()} == before and same(gx.load(folder), OLD)
@@ -609,6 +614,114 @@ def test_any_text_is_a_name(name, tmp_path):
         assert len(set(header)) == len(header) and not any(cell.lstrip().startswith(("=", "+", "@")) for cell in header)
     assert {f.name for f in tmp_path.iterdir()} <= {*manifest.NAMES, manifest.NAME}
     assert "<script>alert(1)" not in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+HOSTILE = [["=x", "'=x", "''=x"], ["-1", "'-1", "1"], ["nan", "'nan", "inf", "-inf"], ["", "'", "''"], ["5", 5, "'5"],
+           ["auto", 5, 10, 0.5, -1], [" =x", "' =x", "=x"], ['"', '""', ",", "a,b"], ["＝x", "'＝x"],
+           ["@a", "+1", "'@a", "'+1"], ["1e3", 1000, "1000.0"], ["\u00a0=x", "'\u00a0=x"]]  # fmt: skip
+texts = st.one_of(
+    st.text(st.sampled_from("'=+-@ax1 ,\"\n＝"), max_size=4), st.text(max_size=6),
+    st.sampled_from(["nan", "inf", "-inf", "'nan", "5", "0", "True"]), st.integers(-9, 9), st.floats(-9, 9),
+)  # fmt: skip
+
+
+def labelled(labels, **about):
+    """A run with those labels; None where `choice` refuses them."""
+    try:
+        return with_labels(made(2, runs=2, snapshots=True, n=max(5, len(labels)), **about), *labels)
+    except gx.InputError:
+        return None
+
+
+@contextlib.contextmanager
+def fresh_folder():
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(saving, "can_draw", lambda: False)
+        yield Path(folder)
+
+
+def check_labels(labels, **about):
+    """Every label comes back from the folder of a run, and none looks like a formula in a table."""
+    run = labelled(labels, **about)
+    if run is None:
+        return
+    with fresh_folder() as folder:
+        run.save(folder / "run")
+        loaded = gx.load(folder / "run")
+        assert same(loaded, run)
+        files = export.to_csv(folder / "run", folder / "tables")
+        data = json.loads(export.to_one_json(folder / "run", folder / "all.json").read_text())
+        variable = run.problem.space.variables[1]
+        expected = [variable.value(place) for place in run.population[:, 1]]
+        assert list(data["population"].values())[1] == expected
+        for file in files:
+            with file.open(encoding="utf-8", newline="") as lines:
+                rows = list(csv.reader(lines))
+            cells = [cell for row in rows for cell in row if not is_number(cell)]
+            assert not any(cell.lstrip().startswith(("=", "+", "-", "@", "＝")) for cell in cells), file
+            if file.name == "population.csv" and all(isinstance(label, str) for label in variable.labels):
+                assert [names.from_csv(row[1]) for row in rows[1:]] == expected
+    if not variable.numeric:
+        for table in ("runs", "population"):
+            frame = run.to_dataframe(table)
+            places = run.runs.x if table == "runs" else run.population
+            assert list(frame.iloc[:, -2 if table == "runs" else 1]) == [variable.value(p) for p in places[:, 1]]
+            assert same(list(loaded.to_dataframe(table).iloc[:, 1]), list(frame.iloc[:, 1]))
+
+
+def is_number(cell):
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("m", [1, 2])
+@pytest.mark.parametrize("labels", HOSTILE, ids=ascii)
+def test_labels_that_look_alike_in_a_table_load_as_they_were(labels, m):
+    check_labels(labels, m=m)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.lists(texts, min_size=1, max_size=4), st.text(max_size=3))
+def test_any_labels_load_as_they_were(labels, text):
+    check_labels([text, *labels])
+
+
+@given(st.text() | st.text(st.sampled_from("'=+-@ x\n")))
+def test_a_cell_gives_the_text_back_and_is_no_formula(text):
+    line = names.one_line(text, "a cell")
+    assert names.from_csv(names.for_csv(text)) == line
+    assert not names.for_csv(text).lstrip().startswith(("=", "+", "-", "@"))
+
+
+@pytest.mark.parametrize("name", ["=b", "fun", "generation", "'", "run"])
+def test_labels_are_found_by_place_whatever_their_variable_is_called(name):
+    check_labels(["=x", "'=x", "y"], variables=["a", name, "c"])
+
+
+def test_a_missing_value_in_a_column_of_labels_stays_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(saving, "can_draw", lambda: False)
+    run = with_labels(made(1), "nan", "inf", "x")
+    run.population[:4, 1] = np.nan, np.inf, -np.inf, 0
+    run.save(tmp_path)
+    assert same(gx.load(tmp_path), run)
+
+
+def test_labels_that_are_the_same_on_one_line_are_refused():
+    with pytest.raises(gx.InputError, match=r"'a\\nb' and 'a b', which are the same on one line of text"):
+        gx.choice("a\nb", "a b")
+
+
+def test_tables_of_an_earlier_version_load_where_they_are_unambiguous(tmp_path, monkeypatch):
+    """It wrote labels that begin with an apostrophe as they are."""
+    monkeypatch.setattr(saving, "can_draw", lambda: False)
+    run = with_labels(made(1), "'a", "=b", "c")
+    as_before_manifests(run.save(tmp_path))
+    for file in tmp_path.glob("*.csv"):
+        file.write_text(file.read_text().replace("''a", "'a"))
+    assert same(gx.load(tmp_path), run)
 
 
 def test_a_dollar_in_a_name_is_drawn_as_one():

@@ -31,11 +31,19 @@ def one_line(text: Any, argument: str) -> str:
 
 
 def for_csv(value: Any) -> Any:
-    """A cell of a table: text that a spreadsheet would take for a formula begins with an apostrophe."""
+    """Make a cell of a table: text that a spreadsheet would take for a formula gets an apostrophe in front.
+
+    So does text that begins with an apostrophe, so that `from_csv` has the text back, whatever it was.
+    """
     if not isinstance(value, str):
         return value
     text = one_line(value, "a cell")
-    return f"'{text}" if _FORMULA.match(text.lstrip()) else text
+    return f"'{text}" if text.startswith("'") or _FORMULA.match(text.lstrip()) else text
+
+
+def from_csv(cell: str) -> str:
+    """The text that `for_csv` made a cell of."""
+    return cell.removeprefix("'")
 
 
 def headings(names: Iterable[str]) -> list[str]:

@@ -143,7 +143,14 @@ def choice(*labels: Any, name: str | None = None, unit: str | None = None) -> Va
             raise InputError(f"choice takes text or finite numbers as labels, got {short(label)}.")
         if label in given[:i]:
             raise InputError(f"choice has {label!r} twice; give each label once.")
-    given = tuple(one_line(label, "a label") if isinstance(label, str) else label for label in given)
+    texts = tuple(one_line(label, "a label") if isinstance(label, str) else label for label in given)
+    for i, label in enumerate(texts):
+        if label in texts[:i]:
+            raise InputError(
+                f"choice has {given[texts.index(label)]!r} and {given[i]!r}, which are the same on one line of text: "
+                f"{label!r}; give each label once."
+            )
+    given = texts
     made = Variable("choice", 0.0, len(given) - 1.0, labels=given)
     if made.numeric:
         made = replace(made, lower=float(min(given)), upper=float(max(given)))

@@ -12,10 +12,14 @@ import numpy as np
 
 from galapax.core.names import for_csv, headings
 from galapax.results.result import Result, all_runs
+from galapax.results.study import Study
 from galapax.storage.atomic import write_bytes
-from galapax.storage.files import csv_text, labels_of, to_json, whole
+from galapax.storage.files import csv_text, label_cells, labels_of, to_json, whole
 from galapax.storage.folders import load
 from galapax.storage.manifest import KNOWN, Saved
+from galapax.storage.tables import first_variable, value_names
+
+SNAPSHOT_VARIABLES = 3  # their first column, after generation, run and individual
 
 
 def to_csv(folder: str | Path, out: str | Path | None = None) -> list[Path]:
@@ -38,7 +42,7 @@ def to_csv(folder: str | Path, out: str | Path | None = None) -> list[Path]:
     if isinstance(loaded, Result) and loaded.snapshots:
         names, rows = _snapshot_table(loaded)
         files.append(there / "snapshots.csv")
-        write_bytes(files[-1], csv_text(names, rows, labels_of(loaded.problem, names)).encode())
+        write_bytes(files[-1], csv_text(names, rows, labels_of(loaded.problem, SNAPSHOT_VARIABLES)).encode())
     return files
 
 
@@ -55,14 +59,27 @@ def to_one_json(folder: str | Path, out: str | Path | None = None) -> Path:
     data.pop("manifest", None)  # of the folder, not of this file
     for name, content in _tables(path).items():
         names, *rows = list(csv.reader(io.StringIO(content.decode("utf-8"), newline="")))
-        columns = zip(*rows, strict=True) if rows else ([] for _ in names)
-        data[Path(name).stem] = {n: [_number(c) for c in column] for n, column in zip(names, columns, strict=True)}
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
+        labels = _labels(name, names, loaded)
+        data[Path(name).stem] = {
+            n: [labels[i].get(c, c) if i in labels else _number(c) for c in column]
+            for i, (n, column) in enumerate(zip(names, columns, strict=True))
+        }
     if isinstance(loaded, Result) and loaded.snapshots:
         names, values = _snapshot_table(loaded)
         data["snapshots"] = dict(zip(headings(names), values.T, strict=True))
     file.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(file, json.dumps(to_json(data), allow_nan=False).encode(), b"\n")
     return file
+
+
+def _labels(name: str, names: list[str], loaded: Result | Study) -> dict[int, dict[str, Any]]:
+    """The labels that the cells of some columns of a table stand for: JSON needs no apostrophes. By column and cell."""
+    if isinstance(loaded, Study):
+        return {}
+    first = first_variable(name, names, loaded, value_names(loaded))
+    columns = labels_of(loaded.problem, first)
+    return {i: dict(zip(label_cells(own), own, strict=True)) for i, own in columns.items()}
 
 
 def _answer(result: Result) -> str:

@@ -8,7 +8,7 @@ import json
 import math
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -119,7 +119,10 @@ def read_npz(saved: Saved, name: str) -> dict[str, np.ndarray]:
         return arrays
 
 
-Labels = dict[int, tuple[str, ...]]  # by the place of a column: the texts that its numbers stand for
+Labels = dict[int, tuple[Any, ...]]  # by the place of a column: the texts and numbers that its numbers stand for
+
+
+MISSING = ("nan", "inf", "-inf")  # the cells of numbers that stand for no label
 
 
 def write_csv(file: Path, names: list[str], table: np.ndarray, labels: Labels | None = None) -> None:
@@ -134,21 +137,36 @@ def csv_text(names: list[str], table: np.ndarray, labels: Labels | None = None) 
     if not labels:
         np.savetxt(out, table, delimiter=",", fmt="%.17g")
         return out.getvalue()
+    cells = {i: label_cells(column) for i, column in labels.items()}
     for row in table.tolist():
-        writer.writerow(
-            for_csv(labels[i][int(v)]) if i in labels and math.isfinite(v) else f"{v:.17g}" for i, v in enumerate(row)
-        )
+        writer.writerow(cells[i][int(v)] if i in cells and math.isfinite(v) else f"{v:.17g}" for i, v in enumerate(row))
     return out.getvalue()
 
 
-def labels_of(problem: Any, names: list[str]) -> Labels:
-    """Which columns of a table with these headings hold choices among texts."""
-    own, space = problem.variable_names(), problem.space
-    if space is None:
+def labels_of(problem: Any, first: int | None) -> Labels:
+    """Which columns of a table hold choices among texts. first: the column of the first variable; None: it has none."""
+    if problem.space is None or first is None:
         return {}
-    at = next((i for i in range(len(names) - len(own) + 1) if names[i : i + len(own)] == own), None)
-    chosen = [(i, v.labels) for i, v in enumerate(space.variables) if v.kind == "choice" and not v.numeric]
-    return {} if at is None else {at + i: labels for i, labels in chosen}
+    variables = enumerate(problem.space.variables)
+    return {first + i: v.labels for i, v in variables if v.kind == "choice" and not v.numeric}
+
+
+def label_cells(labels: tuple[Any, ...]) -> list[str]:
+    """The cell of a table for each label, all different, none of them that of a number which is missing."""
+    numbers = {*MISSING, *(repr(label) for label in labels if not isinstance(label, str))}
+    cells = [for_csv(label) if isinstance(label, str) else repr(label) for label in labels]
+    return [
+        f"'{cell}" if isinstance(label, str) and cell in numbers else cell
+        for label, cell in zip(labels, cells, strict=True)
+    ]
+
+
+def _codes(labels: tuple[Any, ...]) -> dict[str, float]:
+    """The number that a cell stands for; also by the cells of earlier versions, which did not tell all labels apart."""
+    earlier = {str(cell): float(i) for i, label in enumerate(labels) for cell in (label, for_csv(label))}
+    for missing in MISSING:
+        earlier.pop(missing, None)
+    return earlier | {cell: float(i) for i, cell in enumerate(label_cells(labels))}
 
 
 def write_rows(file: Path, rows: list[dict[str, Any]]) -> None:
@@ -161,9 +179,13 @@ def write_rows(file: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def read_csv(
-    saved: Saved, name: str, columns: int | None = None, may_be_empty: bool = False, problem: Any = None
+    saved: Saved,
+    name: str,
+    columns: int | None = None,
+    may_be_empty: bool = False,
+    labels: Callable[[list[str]], Labels] | None = None,
 ) -> tuple[np.ndarray, list[str]]:
-    """The numbers of a table, and the names of its columns. problem: says what labels in them stand for."""
+    """The numbers of a table, and the names of its columns. labels: says which of the columns hold labels."""
     with whole(saved.folder / name):
         text = saved.read(name).decode("utf-8")
         if not text:
@@ -171,10 +193,9 @@ def read_csv(
         if not text.endswith("\n"):
             raise ValueError("it is truncated: its last line is incomplete")
         names, *rows = list(csv.reader(io.StringIO(text, newline="")))
-        labels = {} if problem is None or problem.space is None else labels_of(problem, names)
-        known = {i: {for_csv(label): float(k) for k, label in enumerate(own)} for i, own in labels.items()}
+        codes = {i: _codes(column) for i, column in labels(names).items()} if labels else {}
         cells = (
-            [[known[i].get(c, c) if i in known else c for i, c in enumerate(row)] for row in rows] if known else rows
+            [[codes[i].get(c, c) if i in codes else c for i, c in enumerate(row)] for row in rows] if codes else rows
         )
         table = np.array([[float(cell) for cell in row] for row in cells], np.float64)
         if may_be_empty and not rows:

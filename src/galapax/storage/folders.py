@@ -16,7 +16,6 @@ from galapax.results.study import Study, curve_rows
 from galapax.storage.files import (
     FORMAT,
     labels_of,
-    read_csv,
     read_json,
     read_npz,
     whole,
@@ -31,6 +30,7 @@ from galapax.storage.replacing import Drawings, replace_run
 from galapax.storage.tables import (
     arrays_of,
     check_runs,
+    first_variable,
     front_table,
     fronts_from,
     fronts_table,
@@ -38,6 +38,7 @@ from galapax.storage.tables import (
     history_from,
     history_table,
     read_front,
+    read_table,
     runs_from,
     runs_table,
     snapshot_arrays,
@@ -58,7 +59,8 @@ def save(result: Result, folder: str | Path, pictures: Drawings | None = None) -
         names, values = result.problem.variable_names(), value_names(result)
 
         def write(file: str, heads: list[str], rows: np.ndarray) -> None:
-            write_csv(path / file, heads, rows, labels_of(result.problem, heads))
+            first = first_variable(file, heads, result, values)
+            write_csv(path / file, heads, rows, labels_of(result.problem, first))
 
         if result.history is not None:
             write("history.csv", *history_table(result.history, names, values))
@@ -97,19 +99,18 @@ def _load_result(saved: Saved) -> Result:
     with whole(path / "result.json"):
         result = from_plain(data)
     d, values = result.x.size, value_names(result)
-    problem = result.problem
-    table, _ = read_csv(saved, "population.csv", d + len(values), problem=problem)
+    table, _ = read_table(saved, "population.csv", result, d + len(values))
     several = len(values) > 1
     result["population"], result["population_fitness"] = table[:, :d], table[:, d:] if several else table[:, -1]
     if several:
         read_front(result, saved, values)
     result["history"] = result["runs"] = None
     if saved.has("history.csv"):
-        table, names = read_csv(saved, "history.csv", problem=problem)
+        table, names = read_table(saved, "history.csv", result)
         with whole(path / "history.csv"):
             result["history"] = history_from(table, names, result, values)
     if saved.has("runs.csv"):
-        table, names = read_csv(saved, "runs.csv", problem=problem)
+        table, names = read_table(saved, "runs.csv", result)
         with whole(path / "runs.csv"):
             result["runs"] = runs_from(table, names, values, d)
         if saved.has("histories.npz"):
@@ -117,7 +118,7 @@ def _load_result(saved: Saved) -> Result:
             with whole(path / "histories.npz"):
                 result["runs"] = replace(result["runs"], history=histories_from(arrays, len(result["runs"])))
         if several:
-            table, _ = read_csv(saved, "fronts.csv", 1 + d + len(values), may_be_empty=True, problem=problem)
+            table, _ = read_table(saved, "fronts.csv", result, 1 + d + len(values), may_be_empty=True)
             with whole(path / "fronts.csv"):
                 result["runs"] = replace(result["runs"], fronts=fronts_from(table, result["runs"].number, d))
     result["snapshots"] = {}

@@ -11,8 +11,19 @@ from galapax.core.algorithm import Population
 from galapax.core.record import MEASURED_EXACTLY
 from galapax.results.front import Front
 from galapax.results.result import History, Result, Runs, constraint_names
-from galapax.storage.files import counts, read_csv, whole
+from galapax.storage.files import Labels, counts, labels_of, read_csv, whole
 from galapax.storage.manifest import Saved
+
+
+def read_table(
+    saved: Saved, name: str, result: Result, columns: int | None = None, may_be_empty: bool = False
+) -> tuple[np.ndarray, list[str]]:
+    """The numbers of one of a result's tables, and the names of its columns; a choice is the place of its label."""
+
+    def labels(names: list[str]) -> Labels:
+        return labels_of(result.problem, first_variable(name, names, result, value_names(result)))
+
+    return read_csv(saved, name, columns, may_be_empty, labels)
 
 
 def value_names(result: Result) -> list[str]:
@@ -35,22 +46,41 @@ def history_table(history: History, variables: list[str], values: list[str]) -> 
     return names, np.column_stack(parts)
 
 
+def first_variable(table: str, names: list[str], result: Result, values: list[str]) -> int | None:
+    """The column of the first variable in a table of a saved run; None where it has none.
+
+    By place, not by name: a variable may be called as another column is.
+    """
+    if table == "history.csv":
+        first = _history_columns(names, result, values)[1]
+        return first if first < len(names) else None
+    places = {"population.csv": 0, "front.csv": 0, "fronts.csv": 1, "runs.csv": len(names) - result.x.size}
+    return places[table]
+
+
+def _history_columns(names: list[str], result: Result, values: list[str]) -> tuple[dict[str, int], int]:
+    """Where the columns are that not every history has, by name, and where those of x begin."""
+    m, d = len(values), result.x.size
+    at, columns = 2 + 3 * m, {}
+    # by place and number, not by name: a variable may have been called as one of these is
+    if result.problem.constrained:
+        columns = {"violation": at, "feasible_share": at + 1}
+        at += 2
+    left = len(names) - at
+    volumes = ("hypervolume", "hypervolume_error")[: 1 + (m > MEASURED_EXACTLY)]
+    if left == d + len(volumes) or (left == len(volumes) and names[at] == "hypervolume"):
+        columns |= {name: at + i for i, name in enumerate(volumes)}
+        at += len(volumes)
+    return columns, at
+
+
 def history_from(table: np.ndarray, names: list[str], result: Result, values: list[str]) -> History:
     m, d = len(values), result.x.size
     generation, nfev = counts(table[:, 0]), counts(table[:, 1])
     stats = [table[:, 2 + i * m : 2 + (i + 1) * m] for i in range(3)]
     best, mean, worst = stats if m > 1 else (part[:, 0] for part in stats)
-    at = 2 + 3 * m
-    further = {}
-    # by place and number, not by name: a variable may have been called as one of these is
-    if result.problem.constrained:
-        further = {"violation": table[:, at], "feasible_share": table[:, at + 1]}
-        at += 2
-    left = len(names) - at
-    volumes = ("hypervolume", "hypervolume_error")[: 1 + (m > MEASURED_EXACTLY)]
-    if left == d + len(volumes) or (left == len(volumes) and names[at] == "hypervolume"):
-        further |= {name: table[:, at + i] for i, name in enumerate(volumes)}
-        at += len(volumes)
+    columns, at = _history_columns(names, result, values)
+    further = {name: table[:, i] for name, i in columns.items()}
     x = table[:, at:] if at < len(names) else None
     if x is not None and x.shape[1] != d:
         raise ValueError("rows or columns are missing")
@@ -117,7 +147,7 @@ def front_table(result: Result) -> tuple[list[str], np.ndarray]:
 
 
 def read_front(result: Result, saved: Saved, values: list[str]) -> None:
-    table, names = read_csv(saved, "front.csv", may_be_empty=True, problem=result.problem)
+    table, names = read_table(saved, "front.csv", result, may_be_empty=True)
     with whole(saved.folder / "front.csv"):
         derived = list(result.problem.derived or ())
         d, m = result.x.size, len(values)
