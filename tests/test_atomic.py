@@ -9,7 +9,7 @@ import time
 import pytest
 
 import galapax as gx
-from galapax.papers.common import Paper, reproduce
+from galapax.papers.reproduction import Paper, reproduce
 from galapax.storage import atomic
 
 

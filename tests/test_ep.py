@@ -9,7 +9,7 @@ import galapax as gx
 from galapax.core.evaluation import Evaluation, Population
 from galapax.numerics import random
 from galapax.operators.selection import replace_losers, tournament_score
-from galapax.papers import fep, yardstick
+from galapax.papers import fep_2007, numpy_fep
 
 LOWER, UPPER = np.array([2.0, -7.0, 1.0, 0.5]), np.array([5.0, -3.0, 9.0, 4.0])
 PLACE = np.array([2.6, -3.1, 4.0, 3.0])
@@ -41,21 +41,21 @@ def test_each_generation_is_that_of_the_numpy_reference(kind):
             state = algorithm.step(random.fold(key, generation), state, evaluation)
             key_compete, key_breed = random.split(random.fold(key, generation))
             both = np.concatenate([fitness, values])
-            rows = yardstick.survivors(
-                yardstick.score(both, np.asarray(random.integers(key_compete, (q, 2 * n), 2 * n)))
+            rows = numpy_fep.select_survivors(
+                numpy_fep.tournament_scores(both, np.asarray(random.integers(key_compete, (q, 2 * n), 2 * n)))
             )
             x, eta = np.concatenate([x, child])[rows], np.concatenate([eta, child_eta])[rows]
             fitness = both[rows]
             key_x, key_own, key_shared, key_repair = random.split(key_breed, 4)
             draw = random.normal if kind is gx.EP else random.cauchy
-            step, own = (
+            step, noise = (
                 np.asarray(draw(key_x, (n, 4), "float64")),
                 np.asarray(random.normal(key_own, (n, 4), "float64")),
             )
             shared = np.asarray(random.normal(key_shared, (n, 1), "float64"))
-            moved, child_eta = yardstick.mutate(x, eta, step, own, shared, least)
+            moved, child_eta = numpy_fep.mutate(x, eta, step, noise, shared, least)
             share = np.asarray(random.uniform(key_repair, (n, 4), "float32"), np.float64)
-            child = yardstick.put_back(moved, x, LOWER, UPPER, share)
+            child = numpy_fep.repair(moved, x, LOWER, UPPER, share)
             np.testing.assert_allclose(state.parents.x, x, rtol=1e-12)
             np.testing.assert_allclose(state.parents.fitness, fitness, rtol=1e-12)
             np.testing.assert_allclose(state.steps, eta, rtol=1e-12)
@@ -108,7 +108,7 @@ def test_the_highest_scores_stay_as_a_stable_sort_says(n):
         for _ in range(20):
             scores = rng.integers(0, most + 1, 2 * n)
             kept = keep(scores.astype(np.int32), most, np.arange(n), n + np.arange(n))
-            assert np.array_equal(np.asarray(kept), yardstick.survivors(scores))
+            assert np.array_equal(np.asarray(kept), numpy_fep.select_survivors(scores))
 
 
 def test_step_lengths_change_as_the_formula_says_and_move_during_a_run():
@@ -120,8 +120,8 @@ def test_step_lengths_change_as_the_formula_says_and_move_during_a_run():
         random.run_keys(0, 0, 1)[0], jnp.zeros((n, d)), steps, gx.Bounds(*map(jnp.asarray, (box.lower, box.upper)))
     )
     log = np.log(np.asarray(child) / 2.0)
-    shared, own = 1 / np.sqrt(2 * d), 1 / np.sqrt(2 * np.sqrt(d))
-    assert log.var() == pytest.approx(shared**2 + own**2, rel=0.05)
+    shared, individual = 1 / np.sqrt(2 * d), 1 / np.sqrt(2 * np.sqrt(d))
+    assert log.var() == pytest.approx(shared**2 + individual**2, rel=0.05)
     assert np.cov(log[:, 0], log[:, 1])[0, 1] == pytest.approx(shared**2, abs=0.01)
     assert abs(log.mean()) < 0.02
 
@@ -204,27 +204,27 @@ def test_snapshots_hold_the_populations_of_those_generations():
 
 
 def test_the_tables_stand_beside_the_printed_ones(monkeypatch):
-    monkeypatch.setattr(fep, "SIZES", (400, 800, 3200, 6400))
-    keys = [f"{f} {mu}" for mu in fep.SIZES for f in fep.FUNCTIONS]
+    monkeypatch.setattr(fep_2007, "FEP_POPULATIONS", (400, 800, 3200, 6400))
+    keys = [f"{f} {mu}" for mu in fep_2007.FEP_POPULATIONS for f in fep_2007.FEP_FUNCTIONS]
     times = {key: 0.1 * int(key.split()[1]) / 400 for key in keys}
     column = {
         "device": "CPU", "machine": "m", "versions": {"jax": "0"}, "generations": 10, "trials": 2,
         "seconds": times, "numpy": {key: 3 * value for key, value in times.items()},
-        "parts": {str(mu): [1.0, 2.0, 3.0] for mu in fep.SIZES},
-        "numpy_parts": {str(mu): [1.0, 2.0, 3.0] for mu in fep.SIZES},
+        "parts": {str(mu): [1.0, 2.0, 3.0] for mu in fep_2007.FEP_POPULATIONS},
+        "numpy_parts": {str(mu): [1.0, 2.0, 3.0] for mu in fep_2007.FEP_POPULATIONS},
         "curves": {key: [2.0, 1.0] for key in keys}, "clock": {key: [(1, 0.1), (2, 0.2)] for key in keys},
     }  # fmt: skip
-    text = fep.tables({"CPU": column})
+    text = fep_2007.tables({"CPU": column})
     assert "16.6" in text and "119" in text and "4.42" in text  # printed in the paper's tables A, B and C
     assert (
         text.count("         3         3         3         3         3") == 4
     )  # three times NumPy's speed, at each size
-    assert set(fep.figures({"CPU": column})) == {"fitness.png", "time.png"}
+    assert set(fep_2007.figures({"CPU": column})) == {"fitness.png", "time.png"}
 
 
 def test_the_functions_of_the_yardstick_are_those_of_the_registry():
     x = np.random.default_rng(0).uniform(-5, 5, (6, 32))
     with jax.enable_x64(True):
-        for name, fun in fep.NUMPY.items():
+        for name, fun in fep_2007.NUMPY_FUNCTIONS.items():
             ours = jax.vmap(gx.problems.get(f"fep_{name}").fun)(x)
             np.testing.assert_allclose(np.asarray(ours), fun(x), rtol=1e-10)

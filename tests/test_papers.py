@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from galapax.cli.app import app
-from galapax.papers import gagpu, moea
+from galapax.papers import gagpu_manual, moea_2015
 
 # printed beside the times in tables 2 to 6: over NSGA-II and over NPGA, by population
 PRINTED_SPEEDUPS = {
@@ -19,23 +19,32 @@ PRINTED_SPEEDUPS = {
 
 @pytest.mark.parametrize("name", PRINTED_SPEEDUPS)
 def test_times_of_the_moea_paper_give_its_speedups(name):
-    times = np.array(moea.PAPER_TIMES[name])
+    times = np.array(moea_2015.MOEA_PAPER_TIMES[name])
     assert np.allclose(times[:, :2] / times[:, 2:], PRINTED_SPEEDUPS[name], atol=0.07)
 
 
 def made_up(seconds: float) -> dict:
-    keys = [f"{name} {kind} {n}" for name in moea.PROBLEMS for kind in moea.ALGORITHMS for n in moea.SIZES]
+    keys = [
+        f"{name} {kind} {n}"
+        for name in moea_2015.MOEA_PROBLEMS
+        for kind in moea_2015.MOEA_ALGORITHMS
+        for n in moea_2015.MOEA_POPULATIONS
+    ]
     cell = {"trials": 2, "hypervolume": [0.25, 0.5, 0.75], "igd": 0.125, "igd_plus": 0.0625, "points": 7.0}
     return {
         "device": "d", "machine": "m", "versions": {"jax": "0"}, "trials": 2,
         "minutes": 1.0,
         "cells": {key: cell | {"seconds": seconds * (8 if "NSGA-II" in key else 1)} for key in keys},
-        "fronts": {f"{name} {kind}": [[0.5, 0.5]] for name in moea.PROBLEMS for kind in moea.ALGORITHMS},
+        "fronts": {
+            f"{name} {kind}": [[0.5, 0.5]]
+            for name in moea_2015.MOEA_PROBLEMS
+            for kind in moea_2015.MOEA_ALGORITHMS
+        },
     }  # fmt: skip
 
 
 def test_the_moea_tables_divide_the_cpu_s_times_by_the_gpu_s():
-    text = moea.tables({"CPU": made_up(10.0), "GPU": made_up(0.5)})
+    text = moea_2015.tables({"CPU": made_up(10.0), "GPU": made_up(0.5)})
     row = next(line for line in text.splitlines() if "N = 1024, here: CPU, CPU, GPU" in line)
     assert row.split()[-5:] == ["80", "10", "0.5", "160", "20"]
     assert text.count("N = 4096, paper: CPU, CPU, GPU") == 5
@@ -44,14 +53,14 @@ def test_the_moea_tables_divide_the_cpu_s_times_by_the_gpu_s():
 
 
 def test_the_moea_figures_are_drawn():
-    assert set(moea.figures({"CPU": made_up(10.0)})) == {"fronts.png", "times.png"}
+    assert set(moea_2015.figures({"CPU": made_up(10.0)})) == {"fronts.png", "times.png"}
 
 
 def test_a_trial_of_the_moea_paper_is_measured(monkeypatch):
-    monkeypatch.setattr(moea, "PROBLEMS", {"ZDT1": "moea_zdt1"})
-    monkeypatch.setattr(moea, "ALGORITHMS", {"MOEA": moea.ALGORITHMS["MOEA"]})
-    monkeypatch.setattr(moea, "SIZES", (64,))
-    found = moea.measure(quick=True)
+    monkeypatch.setattr(moea_2015, "MOEA_PROBLEMS", {"ZDT1": "moea_zdt1"})
+    monkeypatch.setattr(moea_2015, "MOEA_ALGORITHMS", {"MOEA": moea_2015.MOEA_ALGORITHMS["MOEA"]})
+    monkeypatch.setattr(moea_2015, "MOEA_POPULATIONS", (64,))
+    found = moea_2015.measure(quick=True)
     cell = found["cells"]["ZDT1 MOEA 64"]
     least, median, most = cell["hypervolume"]
     assert 0.5 < least <= median <= most < 1 and least < most  # two seeds, two fronts
@@ -61,11 +70,11 @@ def test_a_trial_of_the_moea_paper_is_measured(monkeypatch):
 
 
 def test_tests_of_the_gagpu_manual_are_measured(monkeypatch):
-    monkeypatch.setattr(gagpu, "PROBLEMS", {"Ackley, 2 variables": 2})
-    monkeypatch.setattr(gagpu, "PAIRS", gagpu.PAIRS[:2])
-    monkeypatch.setattr(gagpu, "KIDS", 64)
-    monkeypatch.setattr(gagpu, "GENERATIONS", 6)
-    found = gagpu.measure(quick=True)
+    monkeypatch.setattr(gagpu_manual, "GAGPU_PROBLEMS", {"Ackley, 2 variables": 2})
+    monkeypatch.setattr(gagpu_manual, "FR_SIGMA_PAIRS", gagpu_manual.FR_SIGMA_PAIRS[:2])
+    monkeypatch.setattr(gagpu_manual, "N_CHILDREN", 64)
+    monkeypatch.setattr(gagpu_manual, "N_GENERATIONS", 6)
+    found = gagpu_manual.measure(quick=True)
     assert len(found["cells"]) == 2 and found["tests"] == 100
     for cell in found["cells"].values():
         assert len(cell["mean"]) == 6 and (np.diff(cell["mean"]) <= 0).all() and cell["device"] > 0

@@ -14,6 +14,7 @@ from galapax.cli import options, show
 from galapax.cli.selftest import checks as run_checks
 from galapax.core.errors import InputError
 from galapax.numerics import cache, devices
+from galapax.papers import PAPERS
 from galapax.results.result import Result
 from galapax.results.study import Study
 from galapax.storage import gagpu
@@ -21,8 +22,6 @@ from galapax.storage.export import to_csv, to_one_json
 from galapax.storage.folders import load
 from galapax.version import __version__
 from galapax.view import terminal
-
-PAPERS = ("fep", "gagpu", "cde", "moea")
 
 
 def view(
@@ -118,8 +117,10 @@ def reproduce(paper: options.PaperName, quick: options.Quick = False, out: optio
             raise InputError(f"reproduce takes {', '.join(PAPERS)} or all; got {paper!r}.")
         show.check_folder(out, force=True)
         cache.enable()
-        run_paper = importlib.import_module("galapax.papers.common").reproduce  # by name: papers build on the rest
+        run_paper = importlib.import_module(
+            "galapax.papers.reproduction"
+        ).reproduce  # by name: papers build on the rest
         for name in PAPERS if paper == "all" else (paper,):
-            module = importlib.import_module(f"galapax.papers.{name}")
+            module = importlib.import_module(PAPERS[name])
             folder = out / name if out is not None and paper == "all" else out
             print(run_paper(module.PAPER, quick, folder, lambda line: print(line, file=sys.stderr)))

@@ -1,4 +1,4 @@
-"""What the reproductions share: the same measurement on CPU and accelerator, and saving it with figures and a page."""
+"""Run a reproduction on CPU and accelerator, and save its tables, figures and page."""
 
 from __future__ import annotations
 
@@ -14,28 +14,31 @@ from collections.abc import Callable
 from functools import partial
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from galapax.numerics import devices
 from galapax.running.assemble import versions
 from galapax.storage import atomic
 
-Measured = dict[str, Any]
-Say = Callable[[str], None]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Measurement = dict[str, Any]
+Log = Callable[[str], None]
 
 
 class Paper(NamedTuple):
-    """A reproduction: how to measure on the device JAX uses here, and what to make of it."""
+    """A reproduction: how to measure on the device JAX uses here, and how to tabulate and plot it."""
 
     module: str  # `python -m` runs it
     title: str
-    measure: Callable[[bool, Say], Measured]  # (quick, say)
-    tables: Callable[[dict[str, Measured]], str]  # {"CPU": ..., "GPU": ...}, those that there are
-    figures: Callable[[dict[str, Measured]], dict[str, Any]]  # {file name: matplotlib figure}
+    measure: Callable[[bool, Log], Measurement]  # (quick, log)
+    tables: Callable[[dict[str, Measurement]], str]  # {"CPU": ..., "GPU": ...}, those that there are
+    figures: Callable[[dict[str, Measurement]], dict[str, Figure]]  # {file name: figure}
 
 
-def machine() -> Measured:
-    """Where and with what something was measured."""
+def describe_machine() -> Measurement:
+    """Return the device, machine and library versions of a measurement."""
     return {
         "device": devices.name(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
@@ -43,32 +46,32 @@ def machine() -> Measured:
     }
 
 
-def reproduce(paper: Paper, quick: bool, out: Path | None, say: Say = print) -> str:
+def reproduce(paper: Paper, quick: bool, folder: Path | None, log: Log = print) -> str:
     """Measure on the CPU and, where there is one, on the accelerator; save and return the tables."""
-    here = paper.measure(quick, say)
-    columns = {"CPU": here}
-    if here["device"] != "CPU":
-        say("the same on the CPU:")
+    measurement = paper.measure(quick, log)
+    measurements = {"CPU": measurement}
+    if measurement["device"] != "CPU":
+        log("the same on the CPU:")
         command = [sys.executable, "-m", paper.module, "--json", *(["--quick"] if quick else [])]
         answer = subprocess.run(command, env=os.environ | {"JAX_PLATFORMS": "cpu"}, stdout=subprocess.PIPE, check=True)
-        columns = {"CPU": json.loads(answer.stdout), "GPU": here}
-    text = paper.tables(columns)
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        atomic.write_bytes(out / "tables.txt", text.encode(), b"\n")
-        atomic.write_bytes(out / "measured.json", json.dumps(columns).encode(), b"\n")
+        measurements = {"CPU": json.loads(answer.stdout), "GPU": measurement}
+    text = paper.tables(measurements)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        atomic.write_bytes(folder / "tables.txt", text.encode(), b"\n")
+        atomic.write_bytes(folder / "measured.json", json.dumps(measurements).encode(), b"\n")
         try:
-            figures = paper.figures(columns)
+            figures = paper.figures(measurements)
         except ModuleNotFoundError:
-            say("The figures need matplotlib: pip install 'galapax[view]'.")
+            log("The figures need matplotlib: pip install 'galapax[view]'.")
         else:
             for name, figure in figures.items():
-                atomic.write_by(out / name, partial(figure.savefig, format=Path(name).suffix[1:], dpi=110))
-            atomic.write_bytes(out / "report.html", _page(paper.title, figures, text).encode())
+                atomic.write_by(folder / name, partial(figure.savefig, format=Path(name).suffix[1:], dpi=110))
+            atomic.write_bytes(folder / "report.html", _render_page(paper.title, figures, text).encode())
     return text
 
 
-def _page(title: str, figures: dict[str, Any], text: str) -> str:
+def _render_page(title: str, figures: dict[str, Figure], text: str) -> str:
     pictures = []
     for name, figure in figures.items():
         file = io.BytesIO()
@@ -83,7 +86,7 @@ def _page(title: str, figures: dict[str, Any], text: str) -> str:
 
 
 def main(paper: Paper) -> None:
-    """The command line of a reproduction alone, for machines without the extras of the whole one."""
+    """Run the command line of one reproduction, for installations without the extras of `galapax`'s own."""
     parser = argparse.ArgumentParser(prog=f"python -m {paper.module}", description=paper.title)
     parser.add_argument("--quick", action="store_true", help="less of everything, under a minute")
     parser.add_argument("--out", type=Path, help="save tables, figures and page to this folder")
