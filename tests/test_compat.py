@@ -15,7 +15,7 @@ from scipy.stats import kstest, uniform
 
 import galapax as gx
 from galapax.compat import from_coco, from_ioh, from_pygmo, from_pymoo, to_pymoo
-from galapax.compat.scipy import Dithered, _mutation, differential_evolution
+from galapax.compat.scipy import DitheredMutation, _parse_mutation, differential_evolution
 from galapax.core.evaluation import Population
 from galapax.numerics import random
 from galapax.operators.mutation import rand_1
@@ -104,16 +104,16 @@ def test_what_scipy_has_and_we_do_not_is_said(options, message):
 
 def test_a_pair_as_mutation_is_drawn_anew_in_each_generation():
     """One weight for the whole generation, uniform between the two, as scipy draws it."""
-    (move, _), (alone, weight) = _mutation(rand_1, (1.0, 0.5)), _mutation(rand_1, 0.7)
+    (move, _), (alone, weight) = _parse_mutation(rand_1, (1.0, 0.5)), _parse_mutation(rand_1, 0.7)
     assert (alone, weight) == (rand_1, 0.7)
     parents = Population(jnp.arange(12.0).reshape(6, 2), jnp.zeros((6, 1)), None)
-    seen = Dithered(lambda key, parents, weight: weight, move.lower, move.upper)
+    seen = DitheredMutation(lambda key, parents, weight: weight, move.lower, move.upper)
     drawn = jax.jit(jax.vmap(lambda i: seen(random.fold(random.key(3), i), parents, 0.1)))(jnp.arange(500))
     assert kstest(np.asarray(drawn), uniform(0.5, 0.5).cdf).pvalue > 1e-3
     # the difference of each row to its base is the same multiple of a difference of two others
     key = random.key(5)
     _, own = random.split(key)
-    once = jax.jit(Dithered(rand_1, 0.5, 1.0))(key, parents, 0.1)
+    once = jax.jit(DitheredMutation(rand_1, 0.5, 1.0))(key, parents, 0.1)
     weight = float(jax.jit(seen)(key, parents, 0.1))
     np.testing.assert_allclose(once, jax.jit(rand_1)(own, parents, weight), rtol=1e-6)
 
