@@ -152,7 +152,7 @@ def main() -> None:
     from galapax.engines.fused.host import compiler
     from galapax.numerics import devices
 
-    cores = devices.cores()
+    cores = devices.count_cores()
     counts = [2**k for k in range(cores.bit_length()) if 2**k < cores] + [cores]
     print(f"{cores} cores; seconds from call to Result, and how many times faster than on one core")
     print(f"{'runs':<8}{'engine':<8}{'one core':>10}" + "".join(f"{f'{t} threads':>18}" for t in counts))

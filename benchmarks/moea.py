@@ -44,12 +44,12 @@ def generations(algorithm: Any, problem: gx.Problem, count: int) -> Callable[[An
     ahead = jnp.arange(count, dtype=jnp.int32) + 1
 
     def run(key: Any) -> Any:
-        keys = jax.vmap(random.fold, in_axes=(None, 0))(key, ahead)
+        keys = jax.vmap(random.fold_in, in_axes=(None, 0))(key, ahead)
 
         def body(i: Any, state: Any) -> Any:
             return algorithm.step(keys[i], state, traced(state.candidates))
 
-        state = algorithm.init(random.fold(key, 0), bounds, traced.shape)
+        state = algorithm.init(random.fold_in(key, 0), bounds, traced.shape)
         return jax.lax.fori_loop(0, count, body, state).parents
 
     return run

@@ -80,7 +80,7 @@ def main() -> None:
     given = parser.parse_args()
     from galapax.numerics import cache, devices
 
-    print(f"{given.threads or devices.cores()} threads, jax {jax.__version__}; milliseconds of 100 generations")
+    print(f"{given.threads or devices.count_cores()} threads, jax {jax.__version__}; milliseconds of 100 generations")
     print(f"{'':<46}{'xla':>9}{'native':>9}{'ratio':>7}{'first xla':>11}{'first native':>14}")
     with tempfile.TemporaryDirectory() as folder:
         cache.enable(folder)

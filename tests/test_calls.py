@@ -105,22 +105,22 @@ def test_tracks_of_runs_that_agree_and_of_those_that_do_not(monkeypatch):
 
 
 def test_small_arrays_are_sent_once_and_told_apart(counted):
-    large = np.arange(transfers.SMALL)
+    large = np.arange(transfers.MAX_CACHED_BYTES)
     sent = [np.float32(7.25), np.array([7.25], np.float32), 7.25, 0.0, -0.0, float("nan"), large, None]
-    first, again = transfers.put(sent), transfers.put(sent)
+    first, again = transfers.device_put_cached(sent), transfers.device_put_cached(sent)
     assert [one is other for one, other in zip(first, again, strict=True)] == [True] * 6 + [False, True]
     assert [np.asarray(a).tobytes() for a in first[3:5]] == [np.asarray(a, first[3].dtype).tobytes() for a in sent[3:5]]
     assert first[0].shape == () and first[1].shape == (1,) and jnp.isnan(first[5])
     changed = sent[1]
     changed[0] = 8
-    assert float(transfers.put(changed)[0]) == 8 and float(first[1][0]) == 7.25
+    assert float(transfers.device_put_cached(changed)[0]) == 8 and float(first[1][0]) == 7.25
     with jax.enable_x64(True):
-        assert transfers.put(np.float64(1)).dtype == "float64"
+        assert transfers.device_put_cached(np.float64(1)).dtype == "float64"
     with jax.enable_x64(False):
-        assert transfers.put(np.float64(1)).dtype == "float32"
+        assert transfers.device_put_cached(np.float64(1)).dtype == "float32"
 
 
 def test_whether_jax_is_tracing_is_known():
     seen = []
-    jax.jit(lambda x: seen.append(devices.tracing()) or x)(1.0)
-    assert seen == [True] and not devices.tracing()
+    jax.jit(lambda x: seen.append(devices.is_tracing()) or x)(1.0)
+    assert seen == [True] and not devices.is_tracing()

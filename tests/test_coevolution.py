@@ -16,7 +16,6 @@ from galapax.algorithms.cde import CDE
 from galapax.core.evaluation import Shape
 from galapax.core.problem import Bounds, Problem
 from galapax.engines import xla
-from galapax.engines.search import CYCLE
 from galapax.evaluation.failures import summarise
 from galapax.numerics import devices, random
 from galapax.operators import pairs
@@ -219,13 +218,13 @@ def trace(case):
 
     cycle = jax.jit(partial(SMALL.cycle, shape=shape))
     with jax.enable_x64(True):
-        state = jax.device_get(jax.jit(partial(SMALL.init, shape=shape))(random.fold(key, 0), problem.bounds))
+        state = jax.device_get(jax.jit(partial(SMALL.init, shape=shape))(random.fold_in(key, 0), problem.bounds))
         for generation in range(1, GENERATIONS + 1):
-            own = random.fold(key, generation)
+            own = random.fold_in(key, generation)
             before, state = state, jax.device_get(step(generation == 1, own, state))
             told.append((generation, "step", before, state))
             if generation % PERIOD == 0:
-                before, state = state, jax.device_get(cycle(random.fold(own, CYCLE), state))
+                before, state = state, jax.device_get(cycle(random.fold_in(own, random.Stream.CYCLE), state))
                 told.append((generation, "cycle", before, state))
     return told
 
@@ -362,7 +361,7 @@ def evolved(algorithm, key, y, low, high, value):
     """y after its generations of a cycle, each row kept unless its trial's value is at least as large; and values."""
     y, own = y.copy(), [value(row) for row in y]
     for generation in range(algorithm.y_generations):
-        for i, trial in enumerate(bred(algorithm, random.fold(key, generation), y, low, high)):
+        for i, trial in enumerate(bred(algorithm, random.fold_in(key, generation), y, low, high)):
             new = value(trial)
             if new >= own[i]:
                 y[i], own[i] = trial, new
@@ -382,7 +381,7 @@ def test_a_cycle_is_that_of_the_reference(case):
                 return lagrangian_by_loops(state.facts, [y], penalty_of(state), ineq).min()
 
             with jax.enable_x64(True):
-                own = random.fold(random.fold(key, generation), CYCLE)
+                own = random.fold_in(random.fold_in(key, generation), random.Stream.CYCLE)
                 y, _ = evolved(SMALL, own, before.rivals.T, low, high, least)
             np.testing.assert_allclose(after.rivals.T, y, rtol=1e-9, atol=1e-9, err_msg=f"generation {generation}")
             moved += np.sum(np.any(y != before.rivals.T, axis=1))

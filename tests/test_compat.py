@@ -108,10 +108,10 @@ def test_a_pair_as_mutation_is_drawn_anew_in_each_generation():
     assert (alone, weight) == (rand_1, 0.7)
     parents = Population(jnp.arange(12.0).reshape(6, 2), jnp.zeros((6, 1)), None)
     seen = DitheredMutation(lambda key, parents, weight: weight, move.lower, move.upper)
-    drawn = jax.jit(jax.vmap(lambda i: seen(random.fold(random.key(3), i), parents, 0.1)))(jnp.arange(500))
+    drawn = jax.jit(jax.vmap(lambda i: seen(random.fold_in(random.root_key(3), i), parents, 0.1)))(jnp.arange(500))
     assert kstest(np.asarray(drawn), uniform(0.5, 0.5).cdf).pvalue > 1e-3
     # the difference of each row to its base is the same multiple of a difference of two others
-    key = random.key(5)
+    key = random.root_key(5)
     _, own = random.split(key)
     once = jax.jit(DitheredMutation(rand_1, 0.5, 1.0))(key, parents, 0.1)
     weight = float(jax.jit(seen)(key, parents, 0.1))

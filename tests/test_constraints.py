@@ -190,12 +190,12 @@ def test_the_best_ever_seen_feasible_first_is_always_among_the_parents(patience)
     key, seen = random.run_keys(3, 0, 1)[0], (np.inf, np.inf)
     with jax.enable_x64(True):
         bounds = gx.Bounds(np.full(2, -2.0), np.full(2, 3.0))
-        state = first_state(algorithm, random.fold(key, 0), bounds, Shape(eq=1))
+        state = first_state(algorithm, random.fold_in(key, 0), bounds, Shape(eq=1))
         for number in range(1, 120):
             evaluation = judged(state.candidates)
             for pair in zip(np.asarray(evaluation.violation), np.asarray(evaluation.fitness), strict=True):
                 seen = min(seen, (float(pair[0]), float(pair[1])))
-            state = next_state(algorithm, random.fold(key, number), state, evaluation)
+            state = next_state(algorithm, random.fold_in(key, number), state, evaluation)
             row = int(row_of_best(state.parents))
             parents = jax.device_get(state.parents)
             assert (float(parents.violation[row]), float(parents.fitness[row])) == seen

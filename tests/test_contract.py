@@ -127,12 +127,12 @@ def bound_solver(name):
 
 
 def first_state(algorithm, key):
-    return algorithm.init(random.fold(key, 0), gx.Bounds(LOWER, UPPER))
+    return algorithm.init(random.fold_in(key, 0), gx.Bounds(LOWER, UPPER))
 
 
 def next_state(algorithm, key, number, state):
     evaluation = Evaluation(jax.vmap(bowl)(state.candidates)[:, None], None, jnp.zeros(N, bool))
-    return algorithm.step(random.fold(key, number), state, evaluation)
+    return algorithm.step(random.fold_in(key, number), state, evaluation)
 
 
 by_hand = jax.jit(first_state), jax.jit(next_state)

@@ -70,7 +70,7 @@ class Reference:
     def __init__(self, case, run_key, weight, crossover_rate, from_best):
         self.case, self.problem, self.key, self.from_best = case, CASES[case], run_key, from_best
         self.weight, self.crossover_rate = weight, crossover_rate
-        share = self.uniforms(random.fold(run_key, 0), (N, self.problem.dim), "float64")
+        share = self.uniforms(random.fold_in(run_key, 0), (N, self.problem.dim), "float64")
         self.trials = [LOWER + (UPPER - LOWER) * row for row in share]
         self.targets = [x.copy() for x in self.trials]
         self.values = [(np.inf, np.inf)] * N  # (violation, objective)
@@ -104,7 +104,7 @@ class Reference:
             if values <= self.values[i]:  # violation first, then the objective
                 self.targets[i], self.values[i] = trial, values
         self.generation += 1
-        key_mutate, key_cross, key_repair = random.split(random.fold(self.key, self.generation), 3)
+        key_mutate, key_cross, key_repair = random.split(random.fold_in(self.key, self.generation), 3)
         key_gene, key_forced = random.split(key_cross)
         d = self.problem.dim
         picks = self.words(key_mutate, (2 if self.from_best else 3, N))
@@ -179,10 +179,10 @@ def test_each_generation_equals_the_reference(case, strategy):
 
     known, told = reference(case, strategy)
     with jax.enable_x64(True):
-        state = jax.jit(partial(algorithm.init, shape=shape))(random.fold(known.key, 0), problem.bounds)
+        state = jax.jit(partial(algorithm.init, shape=shape))(random.fold_in(known.key, 0), problem.bounds)
         assert close(state.candidates, told[0][0])
         for generation in range(1, GENERATIONS + 1):
-            state = step(random.fold(known.key, generation), state)
+            state = step(random.fold_in(known.key, generation), state)
             trials, targets, values = told[generation]
             violation, fitness = np.array(values).T
             assert close(state.parents.x, targets), f"survivors of generation {generation}"
@@ -298,9 +298,9 @@ def test_a_sweep_over_the_weight_is_one_vmap():
     @jax.jit
     def bred(weight):
         algorithm = DE(population=N, weight=weight)
-        state = algorithm.init(random.fold(key, 0), bounds)
+        state = algorithm.init(random.fold_in(key, 0), bounds)
         values = summarise(jax.vmap(valley)(state.candidates)[:, None], None, None, 0.0)
-        return algorithm.step(random.fold(key, 1), state, values).candidates
+        return algorithm.step(random.fold_in(key, 1), state, values).candidates
 
     weights = [0.3, 0.5, 0.9]
     with jax.enable_x64(True):

@@ -15,7 +15,6 @@ import pytest
 import galapax as gx
 from galapax.core.algorithm import Budget
 from galapax.core.evaluation import Evaluation, Shape
-from galapax.engines.search import CYCLE
 from galapax.numerics import random
 
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
@@ -175,18 +174,18 @@ def by_hand(case, algorithm, key):
     algorithm = algorithm.bind(len(BOX), shape, Budget(GENERATIONS))
 
     def generation(state, number):
-        own = random.fold(key, number)
+        own = random.fold_in(key, number)
         evaluation = evaluate(parts, state.candidates)
         begun = algorithm.start(state, evaluation, shape)
         state = jax.tree.map(lambda new, old: jnp.where(number == 1, new, old), begun, state)
         state = algorithm.step(own, state, evaluation)
         if algorithm.period:
-            rest = random.fold(own, CYCLE)
+            rest = random.fold_in(own, random.Stream.CYCLE)
             ends = number % algorithm.period == 0
             state = jax.lax.cond(ends, lambda s: algorithm.cycle(rest, s, shape), lambda s: s, state)
         return state, jnp.min(state.parents.objectives, axis=0)
 
-    state = algorithm.init(random.fold(key, 0), gx.Bounds(*np.array(BOX).T), shape)
+    state = algorithm.init(random.fold_in(key, 0), gx.Bounds(*np.array(BOX).T), shape)
     state, best = jax.lax.scan(generation, state, jnp.arange(1, GENERATIONS + 1))
     return state.parents, best
 

@@ -31,15 +31,15 @@ def test_each_generation_is_that_of_the_numpy_reference(kind):
     with jax.enable_x64(True):
         box = gx.Bounds(LOWER, UPPER)
         key = random.run_keys(3, 0, 1)[0]
-        state = algorithm.init(random.fold(key, 0), box)
+        state = algorithm.init(random.fold_in(key, 0), box)
         x, eta = np.asarray(state.candidates), np.full((n, 4), 0.7)
         child, child_eta = x, eta
         fitness = np.full(n, np.inf)
         for generation in range(1, 31):
             values = bowl(child)
             evaluation = Evaluation(jnp.asarray(values)[:, None], None, jnp.zeros(n, bool))
-            state = algorithm.step(random.fold(key, generation), state, evaluation)
-            key_compete, key_breed = random.split(random.fold(key, generation))
+            state = algorithm.step(random.fold_in(key, generation), state, evaluation)
+            key_compete, key_breed = random.split(random.fold_in(key, generation))
             both = np.concatenate([fitness, values])
             rows = numpy_fep.select_survivors(
                 numpy_fep.tournament_scores(both, np.asarray(random.integers(key_compete, (q, 2 * n), 2 * n)))

@@ -36,10 +36,10 @@ def test_who_stays_is_found_by_bits_of_the_scores(data):
 
     def fillers(scores):
         scores = jnp.clip(scores, 0, most)
-        return random.named(lambda s: selection.fillers(s, most), "fillers")(scores)
+        return random.as_intrinsic(lambda s: selection.fillers(s, most), "fillers")(scores)
 
     for form in FORMS:
-        with devices.written_for("gpu"):
+        with devices.tracing_for("gpu"):
             closed = jax.make_jaxpr(fillers)(scores)
         text = program.of_function(closed, program.Form(*form))
         assert "FILLERS(fill" in text.body and "OVER_PIECE" not in text.body
@@ -52,8 +52,8 @@ def test_who_stays_is_found_by_bits_of_the_scores(data):
 @needs_cc
 def test_scores_without_bounds_are_not_kept_as_bits():
     scores = np.arange(40, dtype=np.int32) % 7
-    with devices.written_for("gpu"):
-        closed = jax.make_jaxpr(random.named(lambda s: selection.fillers(s, 6), "fillers"))(scores)
+    with devices.tracing_for("gpu"):
+        closed = jax.make_jaxpr(random.as_intrinsic(lambda s: selection.fillers(s, 6), "fillers"))(scores)
     text = program.of_function(closed, program.Form())
     assert "FILLERS(" not in text.body
     out = np.full(20, 77, np.int32)

@@ -511,13 +511,13 @@ def test_exponentials_less_one_are_right_to_the_last_digits():
 def test_what_is_drawn_is_one_operation():
     def drawn(key):
         numbers = [random.normal(key, (40,), "float32"), random.cauchy(key, (40,), "float32")]
-        return [*numbers, random.integers(key, (40,), 7), random.integers(key, (40,), 70_000), random.fold(key, 3)]
+        return [*numbers, random.integers(key, (40,), 7), random.integers(key, (40,), 70_000), random.fold_in(key, 3)]
 
     key = random.run_keys(5, 0, 1)[0]
-    with devices.written_for("gpu"):
+    with devices.tracing_for("gpu"):
         text = program.of_function(jax.make_jaxpr(drawn)(key))
         agree(drawn, key)
-    with devices.written_for("gpu"):  # of several runs at once, too, whose limit is one for all
+    with devices.tracing_for("gpu"):  # of several runs at once, too, whose limit is one for all
         several = program.of_function(jax.make_jaxpr(jax.vmap(drawn))(random.run_keys(5, 0, 2)))
     assert several.body.count("= high_product(") == 4 and "& 65535u" not in several.body
     for name in ("drawn_word(", "normal_number(", "cauchy_number(", "high_product(", "mixed("):

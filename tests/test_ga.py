@@ -167,7 +167,7 @@ def reference(case):
     key = random.run_keys(SEED, 0, 1)[0]
     told, repaired = [], 0
     with jax.enable_x64(True):
-        start = np.asarray(random.uniform(random.fold(key, 0), (N, D), "float64"))
+        start = np.asarray(random.uniform(random.fold_in(key, 0), (N, D), "float64"))
         children = LOWER + (UPPER - LOWER) * start
         slots, values = children.copy(), [(np.inf, np.inf)] * N
         told.append((children, slots.copy(), list(values)))
@@ -177,7 +177,7 @@ def reference(case):
                 violation = max(float(problem.ineq(child)), 0.0) if problem.ineq else 0.0
                 if np.isfinite(value) and (violation, value) < values[i]:  # strictly better
                     slots[i], values[i] = child, (violation, value)
-            own = random.fold(key, generation)
+            own = random.fold_in(key, generation)
             best = values.index(min(values))
             children = children_of(slots, best, own, algorithm.fr, algorithm.sigma)
             shares = np.asarray(draws(own)[3], np.float64)
@@ -201,7 +201,7 @@ def test_each_generation_equals_the_reference(case):
     key, told = random.run_keys(SEED, 0, 1)[0], reference(case)
     shape = Shape(1, 1 if problem.ineq else 0)
     with jax.enable_x64(True):
-        state = algorithm.init(random.fold(key, 0), problem.bounds, shape)
+        state = algorithm.init(random.fold_in(key, 0), problem.bounds, shape)
         for generation in range(1, GENERATIONS + 1):
             children = np.asarray(state.candidates)
             np.testing.assert_allclose(children, told[generation - 1][0], rtol=1e-9)
@@ -209,7 +209,7 @@ def test_each_generation_equals_the_reference(case):
             failed = np.isnan(fitness)
             violation = np.maximum(problem.ineq(children), 0.0) if problem.ineq else None
             evaluation = Evaluation(np.where(failed, np.inf, fitness)[:, None], violation, failed)
-            state = step(algorithm, random.fold(key, generation), state, evaluation)
+            state = step(algorithm, random.fold_in(key, generation), state, evaluation)
             _, slots, values = told[generation]
             known = np.array(values)
             alive = np.isfinite(known[:, 1])  # what has failed so far lies anywhere

@@ -77,20 +77,20 @@ def population(values, violation=None):
 
 
 def test_the_best_leave_feasible_ones_first():
-    key = random.key(0)
+    key = random.root_key(0)
     leave = migration.emigrants(key, population([3.0, 1.0, jnp.inf, 2.0]), 3, True)
     assert leave[:, 0].tolist() == [1, 3, 0]
     leave = migration.emigrants(key, population([3.0, 1.0, 0.0, 2.0], jnp.array([0.0, 0.5, 1.0, 0.0])), 3, True)
     assert leave[:, 0].tolist() == [3, 0, 1]
     front = population([[0.0, 2.0], [1.0, 1.0], [2.0, 2.0], [2.0, 0.0]])
     for seed in range(20):
-        assert 2 not in migration.emigrants(random.key(seed), front, 3, True)[:, 0]
+        assert 2 not in migration.emigrants(random.root_key(seed), front, 3, True)[:, 0]
 
 
 def test_any_may_leave_but_those_that_failed():
     own = population([3.0, jnp.inf, 0.0, 2.0])
     emigrants = jax.jit(migration.emigrants, static_argnums=(2, 3))
-    seen = [int(emigrants(random.key(seed), own, 1, False)[0, 0]) for seed in range(120)]
+    seen = [int(emigrants(random.root_key(seed), own, 1, False)[0, 0]) for seed in range(120)]
     assert set(seen) == {0, 2, 3}
     assert min(seen.count(i) for i in (0, 2, 3)) > 20
 
@@ -98,17 +98,17 @@ def test_any_may_leave_but_those_that_failed():
 def test_the_worst_in_use_make_room():
     own = population([3.0, 9.0, 0.0, 2.0, 99.0])
     places = jax.jit(migration.places, static_argnums=(2, 3, 4, 5))
-    assert set(places(random.key(0), own, 5, 4, 2, True).tolist()) == {0, 1}
-    chosen = {int(p) for seed in range(60) for p in places(random.key(seed), own, 5, 4, 2, False)}
+    assert set(places(random.root_key(0), own, 5, 4, 2, True).tolist()) == {0, 1}
+    chosen = {int(p) for seed in range(60) for p in places(random.root_key(seed), own, 5, 4, 2, False)}
     assert chosen == {0, 1, 2, 3}
-    other = places(random.key(1), own, 8, 8, 3, True)  # not as many parents as candidates: any place
+    other = places(random.root_key(1), own, 8, 8, 3, True)  # not as many parents as candidates: any place
     assert len(set(other.tolist())) == 3
 
 
 def test_a_point_joins_a_distribution_where_it_is_and_pulls_no_more_than_a_sample():
     algorithm = gx.CMAES().bind(3, gx.core.evaluation.Shape(), gx.core.algorithm.Budget(None, None))
     bounds = gx.box(-1.0, 3.0, 3).rounded("float32")
-    state = algorithm.init(random.key(1), bounds)
+    state = algorithm.init(random.root_key(1), bounds)
     far = jnp.array([[2.9, -0.9, 2.9]], state.candidates.dtype)
     near = algorithm.place(state.now, jnp.full((1, 3), 0.4, far.dtype), bounds)
     for points, expected in ((near, 0.4), (far, None)):
@@ -247,15 +247,15 @@ def test_the_command_line_takes_islands():
 
 
 def test_rows_are_dealt_out_in_order(monkeypatch):
-    monkeypatch.setattr(processes, "count", lambda: 3)
+    monkeypatch.setattr(processes, "process_count", lambda: 3)
     shares = []
     for number in range(3):
-        monkeypatch.setattr(processes, "index", lambda number=number: number)
-        shares.append(processes.Share([4, 4, 4, 4, 2]))
-    assert [list(share.pieces) for share in shares] == [[0], [1, 2], [3, 4]]
+        monkeypatch.setattr(processes, "process_index", lambda number=number: number)
+        shares.append(processes.ProcessShard([4, 4, 4, 4, 2]))
+    assert [list(share.batches) for share in shares] == [[0], [1, 2], [3, 4]]
     assert [share.first for share in shares] == [0, 4, 12]
-    assert [share.own for share in shares] == [4, 8, 6] and shares[0].total == 18
-    assert processes.Share([4, 2], alone=True).own == 6
+    assert [share.local for share in shares] == [4, 8, 6] and shares[0].total == 18
+    assert processes.ProcessShard([4, 2], alone=True).local == 6
 
 
 # --- devices and processes ---
@@ -265,7 +265,7 @@ import sys
 from galapax.numerics import processes
 number, count, port, kind, file = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], sys.argv[5]
 if count > 1:
-    processes.start(f"127.0.0.1:{port}", number, count)
+    processes.connect(f"127.0.0.1:{port}", number, count)
 from test_islands import shared_run
 print("digest", shared_run(kind, file), flush=True)
 """

@@ -53,7 +53,7 @@ class ByHand:
         self.key = random.run_keys(seed, 0, 1)[0]
         self.number = 0
         with jax.enable_x64(self.x64):
-            self.state = jax.jit(self.algorithm.init)(random.fold(self.key, 0), BOX.rounded(np.dtype(dtype)))
+            self.state = jax.jit(self.algorithm.init)(random.fold_in(self.key, 0), BOX.rounded(np.dtype(dtype)))
 
     @property
     def size(self):
@@ -65,7 +65,7 @@ class ByHand:
         if self.meddle is not None:
             values[self.size :] = self.meddle
         with jax.enable_x64(self.x64):
-            self.state = stepped(self.algorithm, random.fold(self.key, self.number), self.state, values)
+            self.state = stepped(self.algorithm, random.fold_in(self.key, self.number), self.state, values)
         return self.state
 
 
@@ -265,7 +265,7 @@ def test_the_best_is_never_lost_and_survivors_come_best_first(name):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_weights_are_cauchy_numbers_given_that_they_are_positive(centre, dtype):
     with jax.enable_x64(dtype == "float64"):
-        drawn = np.asarray(jax.jit(random.positive_cauchy)(random.key(3), jnp.full(40_000, centre, dtype), 0.1))
+        drawn = np.asarray(jax.jit(random.positive_cauchy)(random.root_key(3), jnp.full(40_000, centre, dtype), 0.1))
     assert drawn.dtype == dtype and drawn.min() > 0
     whole = stats.cauchy(centre, 0.1)
     beyond = whole.sf(0)
@@ -273,7 +273,7 @@ def test_weights_are_cauchy_numbers_given_that_they_are_positive(centre, dtype):
 
 
 def test_whole_numbers_below_a_limit_that_only_the_device_knows():
-    words = random.bits(random.key(1), (5000,))
+    words = random.bits(random.root_key(1), (5000,))
     for limit in (1, 2, 7, 60_000, 2**20 + 3):
         np.testing.assert_array_equal(random.scale_to(words, jnp.int32(limit)), random.scale_to(words, limit))
     each = jnp.arange(1, 5001, dtype=jnp.int32)
@@ -327,12 +327,12 @@ def test_ranks_by_several_keys_are_the_same_by_sorting_and_by_counting(monkeypat
 def test_the_archive_fills_and_then_replaces_at_random():
     losers = jnp.arange(8.0)[:, None] + 100
     lost = jnp.asarray([True, False, True, True, False, False, True, False])
-    archive, filled = to_archive(random.key(0), jnp.zeros((6, 1)), jnp.int32(1), jnp.int32(5), losers, lost)
+    archive, filled = to_archive(random.root_key(0), jnp.zeros((6, 1)), jnp.int32(1), jnp.int32(5), losers, lost)
     assert int(filled) == 5
     np.testing.assert_array_equal(archive[:, 0], [0.0, 100.0, 102.0, 103.0, 106.0, 0.0])
     hits = np.zeros(5)
     for seed in range(300):
-        archive, filled = to_archive(random.key(seed), jnp.zeros((6, 1)), jnp.int32(5), jnp.int32(5), losers, lost)
+        archive, filled = to_archive(random.root_key(seed), jnp.zeros((6, 1)), jnp.int32(5), jnp.int32(5), losers, lost)
         assert int(filled) == 5 and archive[5, 0] == 0 and {*np.unique(archive)} <= {0.0, 100.0, 102.0, 103.0, 106.0}
         hits += np.asarray(archive[:5, 0]) > 0
     assert stats.chisquare(hits).pvalue > 1e-4 and hits.sum() > 2 * 300
@@ -390,7 +390,7 @@ def test_the_memory_moves_one_place_at_a_time_and_only_with_success(name):
 def test_a_rate_that_only_worked_at_zero_is_zero_for_good():
     algorithm = gx.LSHADE(population=4).bind(D, Shape(), Budget())
     with jax.enable_x64(True):
-        state = algorithm.init(random.key(0), BOX)
+        state = algorithm.init(random.root_key(0), BOX)
         state = state._replace(tried=jnp.asarray([[0.5, 0.6, 0.7, 0.8], [0.0, 0.0, 0.9, 0.9]]))
         worked = jnp.asarray([True, True, False, False])
         memory, turn = algorithm.learn(state, worked * 1.0, worked)
@@ -445,7 +445,7 @@ class Reference:
         self.n = self.first = n
         self.budget, self.spent, self.number = budget, 0, 0
         self.key = random.run_keys(seed, 0, 1)[0]
-        share = np.asarray(random.uniform(random.fold(self.key, 0), (n, D), "float64"))
+        share = np.asarray(random.uniform(random.fold_in(self.key, 0), (n, D), "float64"))
         self.trials = [LOWER + (UPPER - LOWER) * row for row in share]
         self.population = [(np.inf, x) for x in self.trials]
         self.tried = [(0.5, 0.5)] * n
@@ -457,7 +457,7 @@ class Reference:
     def step(self):
         values = valley_in_numpy(np.array(self.trials)).tolist()
         self.number += 1
-        key_archive, key_breed = random.split(random.fold(self.key, self.number))
+        key_archive, key_breed = random.split(random.fold_in(self.key, self.number))
         self.select(values, self.words(key_archive, self.first))
         self.spent += self.n
         self.n = int(np.floor(self.first + (4 - self.first) * min(self.spent / self.budget, 1) + 0.5))
@@ -560,12 +560,12 @@ def test_with_equalities_the_best_ever_seen_feasible_first_stays(name):
     best = (np.inf, np.inf)
     relaxed = 0
     with jax.enable_x64(True):
-        state = algorithm.init(random.key(1), box, Shape(1, 0, 1))
+        state = algorithm.init(random.root_key(1), box, Shape(1, 0, 1))
         for number in range(1, 81):
             said = evaluate(state.candidates)
             rows = range(int(state.size))
             best = min(best, *((float(said.violation[i]), float(said.fitness[i])) for i in rows))
-            state = step(random.fold(random.key(1), number), state, said)
+            state = step(random.fold_in(random.root_key(1), number), state, said)
             assert (float(state.parents.violation[0]), float(state.parents.fitness[0])) == best
             relaxed += bool(np.any(np.asarray(state.parents.violation[: int(state.size)]) > 0))
     assert relaxed > 5 and best[0] == 0.0 and best[1] < 4.2 and float(state.first_epsilon) > 0

@@ -276,9 +276,9 @@ def test_the_forms_for_a_cpu_and_for_a_gpu_make_the_same_run(kind, monkeypatch):
     def run(key):
         def body(i, state):
             evaluation = Evaluation(jax.vmap(fun)(state.candidates), None, jnp.zeros(21, bool))
-            return algorithm.step(random.fold(key, i), state, evaluation)
+            return algorithm.step(random.fold_in(key, i), state, evaluation)
 
-        return jax.lax.fori_loop(1, 8, body, algorithm.init(random.fold(key, 0), bounds, Shape(3))).parents.x
+        return jax.lax.fori_loop(1, 8, body, algorithm.init(random.fold_in(key, 0), bounds, Shape(3))).parents.x
 
     with jax.enable_x64(True):
         one = np.asarray(jax.jit(run)(random.run_keys(0, 0, 1)[0]))

@@ -24,7 +24,7 @@ def test_free_memory_is_what_the_system_would_give(tmp_path):
     with open("/proc/meminfo") as lines:
         known = dict(line.split(":") for line in lines)
     available = int(known["MemAvailable"].split()[0]) * 1024
-    assert devices._of_the_machine() == pytest.approx(available, rel=0.2)
+    assert devices._machine_memory() == pytest.approx(available, rel=0.2)
     assert 0 < devices.host_memory() <= 1.2 * available
 
 
@@ -40,12 +40,12 @@ def test_a_control_group_limits_what_can_be_had(tmp_path, version):
     )
     own.write_text("4:memory:/a/b\n2:cpu:/x\n" if version == 1 else "0::/a/b\n")
     (inner / limit).write_text("max\n")
-    assert devices._of_its_groups(str(root), str(own)) == []
+    assert devices._cgroup_memory(str(root), str(own)) == []
     (inner.parent / limit).write_text("1000\n")
     (inner.parent / used).write_text("700\n")
     (inner.parent / "memory.stat").write_text(f"anon 5\n{cached} 200\n")
-    assert devices._of_its_groups(str(root), str(own)) == [500]
-    assert devices._of_its_groups(str(root), str(tmp_path / "none")) == []
+    assert devices._cgroup_memory(str(root), str(own)) == [500]
+    assert devices._cgroup_memory(str(root), str(tmp_path / "none")) == []
 
 
 def test_snapshots_and_black_boxes_that_do_not_fit_are_refused_before_the_run(monkeypatch):

@@ -19,7 +19,6 @@ from galapax.core.algorithm import Shared
 from galapax.core.evaluation import Evaluation, Shape
 from galapax.core.problem import Bounds
 from galapax.core.stop import Stop
-from galapax.engines.search import CYCLE
 from galapax.engines.worst_case import GENERATIONS, POPULATION, SEARCHES
 from galapax.evaluation.game import trace_game
 from galapax.numerics import random
@@ -197,20 +196,20 @@ def test_a_cycle_is_that_of_a_reference_in_numpy(memory):
         arena = Shared(Arena(y_box, consts))
         solver = GameCDE(game, arena, population=n, y_generations=3, memory=memory)
         key = random.run_keys(1, 0, 1)[0]
-        state = solver.init(random.fold(key, 0), Bounds(np.array([-5.0, -4.0]), np.array([3.0, 5.0])), Shape())
+        state = solver.init(random.fold_in(key, 0), Bounds(np.array([-5.0, -4.0]), np.array([3.0, 5.0])), Shape())
         step, cycled = jax.jit(solver.step), jax.jit(partial(solver.cycle, shape=Shape()))
         for cycle in range(2):
             for _ in range(2):
                 worst, failed = judge(game, consts, state.candidates, state.opponents)
-                state = step(random.fold(key, 7), state, Evaluation(worst[:, None], None, failed))
+                state = step(random.fold_in(key, 7), state, Evaluation(worst[:, None], None, failed))
             before = jax.device_get(state)
-            own = random.fold(key, CYCLE + cycle)
+            own = random.fold_in(key, random.Stream.CYCLE + cycle)
             state = cycled(own, state)
             after, x = jax.device_get(state), np.asarray(state.parents.x)
             judges = x[[before.parents.fitness.argmin()]] if memory else x
             rivals = before.rivals.T.copy()
             if memory:
-                fresh = np.asarray(random.uniform(random.fold(own, 3), (n, 2), "float64"))
+                fresh = np.asarray(random.uniform(random.fold_in(own, 3), (n, 2), "float64"))
                 rivals[::2] = (low + fresh * (high - low))[::2]
             y, worth = evolved(solver, own, rivals, low, high, lambda y, x=judges: min(saddle(row, y) for row in x))
             np.testing.assert_allclose(after.rivals.T, y, rtol=1e-9, atol=1e-9)

@@ -49,9 +49,9 @@ def stepper(problem, dtype):
         algorithm = algorithm.bind(problem.dim, traced.shape, Budget())
 
         def body(i, state):
-            return algorithm.step(random.fold(key, i), state, traced(state.candidates))
+            return algorithm.step(random.fold_in(key, i), state, traced(state.candidates))
 
-        state = algorithm.init(random.fold(key, 0), bounds, traced.shape)
+        state = algorithm.init(random.fold_in(key, 0), bounds, traced.shape)
         return jax.lax.fori_loop(1, generations + 1, body, state)
 
     return run

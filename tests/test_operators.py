@@ -13,7 +13,7 @@ from scipy import stats
 from galapax.core.evaluation import Population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.numerics.materialise import as_one_row
+from galapax.numerics.materialise import apply_flattened
 from galapax.operators.crossover import binomial_crossover
 from galapax.operators.mutation import best_1, partners, rand_1
 from galapax.operators.repair import bounce_back
@@ -448,7 +448,7 @@ def test_rows_as_one_give_what_rows_do():
     rng = np.random.default_rng(5)
     x, y, low = (rng.random(shape).astype(np.float32) for shape in ((4, 7, 5), (4, 7, 1), (5,)))
     plain = function(x, y, low)
-    rows = jax.jit(jax.vmap(lambda x, y: as_one_row(function, x, y, low)))(x, y)
+    rows = jax.jit(jax.vmap(lambda x, y: apply_flattened(function, x, y, low)))(x, y)
     for own, expected in zip(rows, plain, strict=True):
         assert own.shape == expected.shape
         np.testing.assert_allclose(own, expected, rtol=1e-6)

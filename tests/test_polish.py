@@ -302,7 +302,7 @@ def test_its_program_is_made_while_the_generations_are(monkeypatch):
 
     monkeypatch.setattr(programs, "AHEAD", True)
     monkeypatch.setattr(programs, "_compiled", noted)
-    monkeypatch.setattr(devices, "cores", lambda: 2)
+    monkeypatch.setattr(devices, "count_cores", lambda: 2)
     result = gx.minimize(lambda x: jnp.sum((x - 0.7531) ** 4), BOX, "de", generations=5, tolerance=0)
     assert "1 of 1 runs refined" in result.polish and finished.is_set()
     assert [thread for name, thread in made if name == "refine"] == ["galapax ahead"]

@@ -343,7 +343,7 @@ def test_two_threads_compile_a_program_once():
 
 def test_other_threads_make_programs_step_by_step_while_they_are_of_use(monkeypatch):
     monkeypatch.setattr(programs, "AHEAD", True)
-    monkeypatch.setattr(devices, "cores", lambda: 2)
+    monkeypatch.setattr(devices, "count_cores", lambda: 2)
     own, made, begun, may = Programs(), [], threading.Event(), threading.Event()
 
     def steps(name, count):
@@ -372,14 +372,14 @@ def test_other_threads_make_programs_step_by_step_while_they_are_of_use(monkeypa
     for helper in list(own._helpers):
         helper.join()
     assert [step[:2] for step in made[1:]] == [("third", 0), ("third", 1)]
-    monkeypatch.setattr(devices, "cores", lambda: 1)  # nothing can be made meanwhile
+    monkeypatch.setattr(devices, "count_cores", lambda: 1)  # nothing can be made meanwhile
     own.ahead(partial(steps, "fourth", 1))
     assert not own._helpers and len(made) == 3
 
 
 def test_a_call_whose_programs_are_there_starts_no_other_thread(monkeypatch):
     monkeypatch.setattr(programs, "AHEAD", True)
-    monkeypatch.setattr(devices, "cores", lambda: 2)
+    monkeypatch.setattr(devices, "count_cores", lambda: 2)
     own, made = Programs(), []
 
     def steps():

@@ -41,7 +41,7 @@ def test_constants_are_those_of_the_standard():
 
 def test_velocities_lead_to_points_of_the_box_at_first():
     with jax.enable_x64(True):
-        state = begun(gx.PSO(population=500), random.key(4))
+        state = begun(gx.PSO(population=500), random.root_key(4))
     ends = np.asarray(state.candidates + state.velocity)
     assert np.all((ends >= LOWER - 1e-12) & (ends <= UPPER + 1e-12))
     for column, low, high in zip(ends.T, LOWER, UPPER, strict=True):
@@ -51,7 +51,7 @@ def test_velocities_lead_to_points_of_the_box_at_first():
 
 def test_each_particle_informs_itself_and_others_with_one_chance():
     drawn = jax.jit(gx.PSO(population=20).drawn)
-    draws = np.stack([drawn(random.key(seed)) for seed in range(100)])
+    draws = np.stack([drawn(random.root_key(seed)) for seed in range(100)])
     assert draws[:, np.arange(20), np.arange(20)].all()
     others = draws[:, ~np.eye(20, dtype=bool)]
     expected = 1 - (1 - 1 / 20) ** 3
@@ -71,9 +71,9 @@ def test_the_best_informant_is_feasible_first_and_the_particle_itself_among_equa
 
 def test_others_inform_only_after_a_generation_without_a_better_best():
     algorithm = gx.PSO(population=N)
-    step = jax.jit(lambda state, values: algorithm.step(random.key(9), state, said(values)))
+    step = jax.jit(lambda state, values: algorithm.step(random.root_key(9), state, said(values)))
     with jax.enable_x64(True):
-        first = begun(algorithm, random.key(0))
+        first = begun(algorithm, random.root_key(0))
         state = step(first, np.linspace(1.0, 2.0, N))
         assert np.array_equal(state.informs, first.informs)
         better = step(state, np.r_[0.5, np.full(N - 1, 9.0)])
@@ -88,10 +88,10 @@ def test_particles_move_in_a_ball_with_uniform_radius_and_direction():
     wide = gx.Bounds(np.full(2, -100.0), np.array([100.0, 900.0]))
     with jax.enable_x64(True):
         here = jnp.zeros((n, 2))
-        state = begun(algorithm, random.key(0), wide)._replace(candidates=here, velocity=here)
+        state = begun(algorithm, random.root_key(0), wide)._replace(candidates=here, velocity=here)
         own, led = jnp.full((n, 2), 3.0), jnp.full((n, 2), 6.0)
         leader = jnp.where(jnp.arange(n) < n // 2, 0, jnp.arange(n)).at[0].set(1).astype(jnp.int32)
-        moved, velocity = jax.jit(algorithm.move)(random.key(5), state, own, led, leader)
+        moved, velocity = jax.jit(algorithm.move)(random.root_key(5), state, own, led, leader)
     np.testing.assert_array_equal(moved, velocity)
     c = 0.5 + math.log(2)
     for rows, centre in ((slice(0, n // 2), c * 9.0 / 3), (slice(n // 2, n), c * 3.0 / 2)):
@@ -104,10 +104,10 @@ def test_particles_move_in_a_ball_with_uniform_radius_and_direction():
 def test_a_wall_stops_a_particle_and_sends_it_back_at_half_speed():
     algorithm = gx.PSO(population=4, inertia=1.0, acceleration=0.0)
     with jax.enable_x64(True):
-        state = begun(algorithm, random.key(0))
+        state = begun(algorithm, random.root_key(0))
         x = jnp.asarray(np.tile((LOWER + UPPER) / 2, (4, 1)))
         state = state._replace(candidates=x, velocity=jnp.asarray(np.tile([10.0, -10.0, 1.0], (4, 1))))
-        moved, velocity = jax.jit(algorithm.move)(random.key(1), state, x, x, jnp.arange(4, dtype=jnp.int32))
+        moved, velocity = jax.jit(algorithm.move)(random.root_key(1), state, x, x, jnp.arange(4, dtype=jnp.int32))
     np.testing.assert_allclose(moved, np.tile([4.0, -7.0, 5.5], (4, 1)))
     np.testing.assert_allclose(velocity, np.tile([-5.0, 5.0, 1.0], (4, 1)))
 
@@ -118,14 +118,14 @@ def test_each_generation_equals_a_second_implementation():
     step = jax.jit(lambda key, state, values: algorithm.step(key, state, said(values)))
     span = UPPER - LOWER
     with jax.enable_x64(True):
-        state = begun(algorithm, random.fold(key, 0))
+        state = begun(algorithm, random.fold_in(key, 0))
         x, v = (np.asarray(a).copy() for a in (state.candidates, state.velocity))
         informs = np.asarray(state.informs)
         places, values, best, redrawn, walls = x.copy(), np.full(N, np.inf), np.inf, 0, 0
         for number in range(1, 61):
             found = bowl(x)
-            state = step(random.fold(key, number), state, found)
-            key_informants, key_move = random.split(random.fold(key, number))
+            state = step(random.fold_in(key, number), state, found)
+            key_informants, key_move = random.split(random.fold_in(key, number))
             key_direction, key_radius = random.split(key_move)
             for i in range(N):
                 if found[i] <= values[i]:
@@ -194,5 +194,5 @@ def test_settings_that_cannot_work_are_refused(settings, message):
 
 
 def test_shape_of_the_state():
-    state = jax.eval_shape(lambda key: gx.PSO(population=N).init(key, BOX, Shape(1, 2, 0)), random.key(0))
+    state = jax.eval_shape(lambda key: gx.PSO(population=N).init(key, BOX, Shape(1, 2, 0)), random.root_key(0))
     assert state.informs.shape == (N, N) and state.parents.violation.shape == (N,)

@@ -36,7 +36,7 @@ def draw_each(keys, shape):
 @jax.jit
 def folded(keys, numbers):
     """The children of each key (k, 2) with each number (g,), (k, g, 2)."""
-    return jax.vmap(lambda key: jax.vmap(lambda number: random.fold(key, number))(numbers))(keys)
+    return jax.vmap(lambda key: jax.vmap(lambda number: random.fold_in(key, number))(numbers))(keys)
 
 
 def run_key(seed=7):
@@ -89,9 +89,9 @@ def test_run_keys_are_the_published_answers_of_threefry_2x32_with_13_rounds():
 
 def test_the_stream_is_pinned():
     # a change of any of these words changes every run that anybody ever saved
-    assert random.key(2**40 + 5).tolist() == [256, 5]
+    assert random.root_key(2**40 + 5).tolist() == [256, 5]
     assert random.run_keys(7, 3, 1).tolist() == [[0x372C2F7D, 0x8ED7AE65]]
-    assert np.asarray(random.fold(run_key(), 12)).tolist() == [0x2C77134C, 0x8C9AE9E2]
+    assert np.asarray(random.fold_in(run_key(), 12)).tolist() == [0x2C77134C, 0x8C9AE9E2]
     assert np.asarray(random.bits(run_key(), (4,))).tolist() == [0x27DC664D, 0x805C38D5, 0x99467DB7, 0xA5943F57]
 
 
@@ -104,7 +104,7 @@ def test_the_words_are_those_of_the_definition():
 def test_children_are_those_of_the_definition():
     for key in (run_key(), np.zeros(2, np.uint32), np.full(2, MASK, np.uint32)):
         for number in (0, 1, 2, 77, 2**31 - 1):
-            assert plain(random.fold(key, number)) == child(plain(key), number)
+            assert plain(random.fold_in(key, number)) == child(plain(key), number)
         assert [plain(k) for k in random.split(key, 3)] == [child(plain(key), i) for i in range(3)]
 
 
@@ -114,7 +114,7 @@ def test_a_draw_is_the_same_eager_compiled_and_vectorised():
     assert np.array_equal(eager, np.stack([draw(key, (6, 7)) for key in keys]))
     assert np.array_equal(eager, draw_each(keys, (6, 7)))
     assert np.array_equal(eager, jax.vmap(lambda key: random.bits(key, (6, 7)))(jnp.asarray(keys)))
-    children = np.stack([[random.fold(key, g) for g in range(4)] for key in keys])
+    children = np.stack([[random.fold_in(key, g) for g in range(4)] for key in keys])
     assert np.array_equal(children, folded(keys, np.arange(4)))
 
 
@@ -125,7 +125,7 @@ def test_a_draw_does_not_depend_on_the_precision_of_the_run(dtype):
         assert np.array_equal(
             random.integers(run_key(), (50,), 10**6), words_of(run_key(), 50).astype(int) * 10**6 >> 32
         )
-        assert np.asarray(random.fold(run_key(), np.int64(9))).tolist() == list(child(plain(run_key()), 9))
+        assert np.asarray(random.fold_in(run_key(), np.int64(9))).tolist() == list(child(plain(run_key()), 9))
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (60,), (12, 5), (3, 4, 5), (60, 1), (0, 3)])
@@ -145,14 +145,14 @@ def test_a_run_has_the_same_key_alone_and_in_an_ensemble():
 @pytest.mark.parametrize("seed", [-1, 2**64, 1.0, True, "7", float("nan"), np.float64(3), np.bool_(True)])
 def test_a_seed_that_is_no_whole_number_of_64_bits_is_refused(seed):
     with pytest.raises(InputError, match=r"seed must be a whole number from 0 to 2\*\*64 - 1, got"):
-        random.key(seed)
+        random.root_key(seed)
     with pytest.raises(InputError, match="seed must be"):
         minimize(get("sphere", dim=2), seed=seed, generations=1)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**32, 2**64 - 1, np.int64(5), np.uint64(2**64 - 1)])
 def test_a_seed_may_be_any_whole_number_of_64_bits(seed):
-    high, low = random.key(seed)
+    high, low = random.root_key(seed)
     assert int(high) << 32 | int(low) == int(seed)
 
 
@@ -621,3 +621,14 @@ def test_avalanche_of_the_high_bits_of_the_position():
     words = long_stream("positions")
     inputs = np.random.default_rng(0).integers(0, 2**26, 2**17, dtype=np.uint32)
     assert_avalanche(lambda position: words[position], inputs, range(20, 26))
+
+
+def test_random_streams_have_distinct_tags():
+    for tags in (random.Stream, random.Domain):
+        assert len({tag.value for tag in tags.__members__.values()}) == len(tags.__members__)
+
+
+def test_a_stream_folds_like_its_number():
+    key = random.root_key(5)
+    for stream in random.Stream:
+        assert np.array_equal(random.fold_in(key, stream), random.fold_in(key, int(stream)))

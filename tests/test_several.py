@@ -180,8 +180,8 @@ def test_a_generation_has_the_shapes_of_the_one_before(name):
         return Evaluation(objectives, None, jnp.zeros(len(objectives), bool))
 
     with jax.enable_x64(True):
-        before = jax.eval_shape(first, random.key(0))
-        after = jax.eval_shape(lambda key, state: algorithm.step(key, state, told(state)), random.key(1), before)
+        before = jax.eval_shape(first, random.root_key(0))
+        after = jax.eval_shape(lambda key, state: algorithm.step(key, state, told(state)), random.root_key(1), before)
     assert before.candidates.shape == (N, 3) and before.parents.objectives.shape[1] == 2
     alike = jax.tree.map(lambda a, b: (a.shape, a.dtype) == (b.shape, b.dtype), before, after)
     assert all(jax.tree.leaves(alike))

@@ -328,7 +328,7 @@ LAPACK = """
 import sys
 import jax, jax.numpy as jnp, numpy as np
 from galapax.numerics import lapack
-lapack.ready()
+lapack.preload()
 assert jax.jit(jnp.linalg.cholesky)(4 * jnp.eye(2))[1, 1] == 2
 print("scipy.linalg" in sys.modules)
 import scipy.linalg  # as a user may, afterwards

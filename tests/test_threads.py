@@ -93,7 +93,7 @@ def test_how_many_is_asked_for_set_or_the_cores(monkeypatch):
     monkeypatch.delenv("GALAPAX_THREADS", raising=False)
     seen = []
     monkeypatch.setattr(xla, "on_threads", lambda count, work, items: seen.append(count) or [work(i) for i in items])
-    monkeypatch.setattr(devices, "cores", lambda: 5)
+    monkeypatch.setattr(devices, "count_cores", lambda: 5)
     few = {"generations": 2, "runs": 2, "population": 4, "algorithm": "de", "engine": "xla"}
     gx.minimize(bumpy, BOX, **few)
     monkeypatch.setenv("GALAPAX_THREADS", "3")
@@ -135,8 +135,8 @@ def test_cores_are_those_that_control_groups_allow(tmp_path, files, groups, expe
         file.write_text(text)
     own = tmp_path / "own"
     own.write_text(groups)
-    assert sorted(devices._quotas(str(tmp_path), str(own))) == sorted(expected)
-    assert devices.cores() >= 1
+    assert sorted(devices._cgroup_cores(str(tmp_path), str(own))) == sorted(expected)
+    assert devices.count_cores() >= 1
 
 
 def test_many_slices_make_long_calls():

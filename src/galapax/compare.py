@@ -51,7 +51,7 @@ def compare(
         populations start from the same points), with Wilcoxon's signed-rank test instead of Mann-Whitney.
     threads, checkpoint, resume: as in `minimize`.
     """
-    chosen, seed = _problems(problems), random.chosen(seed)
+    chosen, seed = _problems(problems), random.resolve_seed(seed)
     solvers = _algorithms(algorithms)
     whole(runs, "runs", 2, "a single run does not show how much runs vary")
     if isinstance(target, Mapping):

@@ -92,7 +92,7 @@ def minimax(
         raise InputError(f"history must be True or False, got {history!r}.")
     shared: dict[str, Any] = {
         "runs": runs,
-        "seed": random.chosen(seed),
+        "seed": random.resolve_seed(seed),
         "first_run": first_run,
         "max_seconds": max_seconds,
         "on_failure": on_failure,

@@ -155,7 +155,7 @@ def minimize(
         further = {"args": args, "constraints": constraints, "integrality": integrality}
         fun, bounds, ineq, eq = described(fun, bounds, ineq, eq, **further)
     problem, algorithm = problem_of(fun, bounds, algorithm, ineq, eq)
-    seed, initial = random.chosen(seed), starting(initial, x0)
+    seed, initial = random.resolve_seed(seed), starting(initial, x0)
     watchers = observers(callback, progress, live, checkpoint, resume)
     if flag(asynchronous, "asynchronous") and watchers.journal is not None:
         raise InputError("a run with asynchronous=True can be neither repeated nor resumed: remove checkpoint.")

@@ -106,7 +106,7 @@ class Optimizer:
         self.generation = 0  # told so far
         self.nfev = 0
         self.n_failed = 0
-        self.seed = random.chosen(seed)
+        self.seed = random.resolve_seed(seed)
         self._eq_tolerance = eq_tolerance
         self._dtype = dtype
         self._shape: Shape | None = None
@@ -438,7 +438,7 @@ def _tell(
     eq_tolerance: float, search: Search, keys: Array, asked: Carry, number: Array, rows: Any
 ) -> tuple[Carry, Array, Array, Array]:
     """What is asked next; how many failed, evaluations counted, and what the search says of itself."""
-    own = jax.vmap(random.fold, in_axes=(0, None))(keys, number)
+    own = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
     carry, row = search.tell(asked, own, number, _evaluation(eq_tolerance, rows))
     record = Record.unpack(row, search.columns, axis=0)
     return search.ask(carry, number + 1), record.failed[0], record.evaluations[0], search.rests(carry.state)

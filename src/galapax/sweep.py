@@ -57,7 +57,7 @@ def sweep(
     problem, algorithm = problem_of(fun, bounds, algorithm, ineq, eq)
     if "x0" in settings:
         settings["initial"] = starting(settings.get("initial"), settings.pop("x0"))
-    settings["seed"] = random.chosen(settings.get("seed", 0))
+    settings["seed"] = random.resolve_seed(settings.get("seed", 0))
     known_class = isinstance(algorithm, type) and issubclass(algorithm, Algorithm)
     for name in ("blackbox", "vectorized"):
         if getattr(problem, name):

@@ -18,7 +18,7 @@ from galapax.core.algorithm import Algorithm, Budget, static
 from galapax.core.checks import whole
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
-from galapax.numerics.materialise import stored
+from galapax.numerics.materialise import materialise
 from galapax.operators.dominance import best_rows, ranks_and_crowding
 from galapax.operators.selection import join, take
 
@@ -77,7 +77,7 @@ class Archived(Algorithm):
         old, new = state.front, evaluated(state.candidates, evaluation)
         both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), old, new)
         rank, crowding = ranks_and_crowding(both.objectives, join(old.violation, new.violation), self.size)
-        front = stored(take(best_rows(rank, crowding, self.size), both))
+        front = materialise(take(best_rows(rank, crowding, self.size), both))
         return _outside(self.inner.step(key, _inside(state), evaluation), front)
 
     def cycle(self, key: Array, state: ArchivedState, shape: Shape) -> ArchivedState:

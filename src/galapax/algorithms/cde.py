@@ -168,7 +168,7 @@ class CDE(Algorithm):
             return self.worth(y, facts, state, shape)
 
         def evolve(i: Any, rows: Array) -> Array:
-            return generation(random.fold(key, i), rows, worth, box, self.mutation, self.weight, self.crossover_rate)
+            return generation(random.fold_in(key, i), rows, worth, box, self.mutation, self.weight, self.crossover_rate)
 
         rows = jnp.concatenate([rivals, worth(rivals)[:, None]], axis=1)
         if rivals.shape[1]:

@@ -114,11 +114,11 @@ class GameCDE(Algorithm):
             return self.worth(y, x.T)
 
         def evolve(i: Any, rows: Array) -> Array:
-            return generation(random.fold(key, i), rows, worth, box, self.mutation, self.weight, self.crossover_rate)
+            return generation(random.fold_in(key, i), rows, worth, box, self.mutation, self.weight, self.crossover_rate)
 
         rivals = state.rivals.T
         if self.memory:  # half of them anew, as those that met the last x may all be in one place
-            fresh = uniform_in(random.fold(key, self.y_generations), box, self.population)
+            fresh = uniform_in(random.fold_in(key, self.y_generations), box, self.population)
             rivals = jnp.where((jnp.arange(self.population) % 2 == 0)[:, None], fresh, rivals)
         rows = jnp.concatenate([rivals, worth(rivals)[:, None]], axis=1)
         rows = lax.fori_loop(0, self.y_generations, evolve, rows)

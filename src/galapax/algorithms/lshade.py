@@ -27,7 +27,7 @@ from galapax.core.checks import in_range, positive, size
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.numerics.materialise import stored
+from galapax.numerics.materialise import materialise
 from galapax.operators.adaptation import gains, lehmer_mean, to_archive
 from galapax.operators.constraints import relaxed
 from galapax.operators.crossover import binomial_crossover
@@ -161,7 +161,7 @@ class LSHADE(Algorithm):
         if relax:
             parents = keep_best(parents, state.parents, trials)
         size = shrunk(len(rows), self.last_population, reached)
-        parents = stored(in_use(rows < size, take(best_first(parents, level, relax), parents)))
+        parents = materialise(in_use(rows < size, take(best_first(parents, level, relax), parents)))
         filled = jnp.minimum(filled, self.capacity(size))
         candidates, tried = self.breed(key_breed, parents, size, archive, filled, memory, reached, state.bounds)
         return LSHADEState(
@@ -201,19 +201,19 @@ class LSHADE(Algorithm):
         weight = jnp.minimum(random.positive_cauchy(key_weight, around[0], SPREAD), 1)
         rate = jnp.clip(around[1] + SPREAD * random.normal(key_rate, (n,), x.dtype), 0, 1)
         weight, rate = self.limited(weight, jnp.where(around[1] < 0, 0, rate), reached)
-        weight, rate = stored((weight, rate))
+        weight, rate = materialise((weight, rate))
         ahead = self.ahead(key_best, rows, size, reached)
         words = random.bits(key_partners, (2, n))
         plus = past(random.scale_to(words[0], size - 1), rows)
         minus = random.scale_to(words[1], size + filled - 2)  # of the population or the archive
         minus = past(past(minus, jnp.minimum(rows, plus)), jnp.maximum(rows, plus))
-        ahead, plus, minus = stored((ahead, plus, minus))
+        ahead, plus, minus = materialise((ahead, plus, minus))
         from_population = x.at[jnp.minimum(minus, n - 1)].get(mode="promise_in_bounds")
         from_archive = archive.at[jnp.clip(minus - size, 0, archive.shape[0] - 1)].get(mode="promise_in_bounds")
         x_ahead, x_plus = x.at[jnp.stack([ahead, plus])].get(mode="promise_in_bounds")
         x_minus = jnp.where((minus < size)[:, None], from_population, from_archive)
         pull = (weight * self.pull(reached))[:, None]
-        mutants = stored(x + pull * (x_ahead - x) + weight[:, None] * (x_plus - x_minus))
+        mutants = materialise(x + pull * (x_ahead - x) + weight[:, None] * (x_plus - x_minus))
         trials = halfway(binomial_crossover(key_cross, x, mutants, rate[:, None]), x, bounds)
         return jnp.where((rows < size)[:, None], trials, x[0]), jnp.stack([weight, rate])
 

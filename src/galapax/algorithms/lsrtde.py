@@ -24,7 +24,7 @@ from galapax.core.checks import in_range, positive, size
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.numerics.materialise import stored
+from galapax.numerics.materialise import materialise
 from galapax.operators.adaptation import gains, lehmer_mean
 from galapax.operators.constraints import relaxed
 from galapax.operators.crossover import crossed_genes
@@ -152,7 +152,7 @@ class LSRTDE(Algorithm):
         top = keep_best(state.parents, state.parents, trials) if relax else state.parents
         both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), top, in_use(won, trials))
         parents = in_use(rows < size, take(best_first(both, level, relax)[: len(rows)], both))
-        parents, newest, order = stored((parents, newest, order))
+        parents, newest, order = materialise((parents, newest, order))
         candidates, targets, crossed = self.breed(key, parents, newest, order, size, success, memory, state.bounds)
         return LSRTDEState(
             candidates=candidates,
@@ -211,10 +211,10 @@ class LSRTDE(Algorithm):
         u = random.uniform(key_rank, (n,), dtype)
         rank = -jnp.log1p(u * math.expm1(-PRESSURE)) * (size / PRESSURE).astype(dtype)
         plus = take(jnp.clip(rank.astype(jnp.int32), 0, size - 1), order)
-        targets, ahead, minus, plus = stored((targets, ahead, minus, plus))
+        targets, ahead, minus, plus = materialise((targets, ahead, minus, plus))
         x, x_plus = take(jnp.stack([targets, plus]), newest.x)
         x_ahead, x_minus = take(jnp.stack([ahead, minus]), parents.x)
-        mutants = stored(x + weight[:, None] * (x_ahead - x + x_plus - x_minus))
+        mutants = materialise(x + weight[:, None] * (x_ahead - x + x_plus - x_minus))
         taken = crossed_genes(key_cross, (n, d), rate[:, None])
         trials = anew(key_back, jnp.where(taken, mutants, x), bounds)
         active = (jnp.arange(n, dtype=jnp.int32) < size)[:, None]

@@ -32,7 +32,7 @@ from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.numerics.materialise import stored
+from galapax.numerics.materialise import materialise
 from galapax.operators import directions
 from galapax.operators.crossover import simulated_binary_crossover
 from galapax.operators.mutation import polynomial_mutation
@@ -151,8 +151,8 @@ class MOEAD(Algorithm):
         old, new = state.parents, evaluated(state.candidates, evaluation)
         sound = feasible(new.objectives, new.violation)
         ideal = jnp.minimum(state.ideal, jnp.min(jnp.where(sound[:, None], new.objectives, jnp.inf), axis=0))
-        source, taken = stored(self._replacements(state, old, new, ideal))
-        parents = stored(choose(taken, take(source, new), old))
+        source, taken = materialise(self._replacements(state, old, new, ideal))
+        parents = materialise(choose(taken, take(source, new), old))
         children = self._breed(key, parents.x, state)
         return state._replace(candidates=children, parents=parents, ideal=ideal)
 
@@ -199,10 +199,10 @@ class MOEAD(Algorithm):
         other = jnp.minimum(1 + random.integers(key_pick, (n, 1), max(count - 1, 1)), count - 1)
         inside = jnp.concatenate([near[:, :1], jnp.take_along_axis(near, other, axis=1)], axis=1)
         local = random.bernoulli(key_local, self.local, (n, 1))
-        pairs = stored(jnp.where(local, inside, random.integers(key_anybody, (n, 2), n)))
-        a, b = stored((take(pairs[:, 0], x), take(pairs[:, 1], x)))
+        pairs = materialise(jnp.where(local, inside, random.integers(key_anybody, (n, 2), n)))
+        a, b = materialise((take(pairs[:, 0], x), take(pairs[:, 1], x)))
         bounds = state.bounds
-        child = stored(
+        child = materialise(
             simulated_binary_crossover(key_cross, a, b, bounds, self.crossover_index, self.crossover_rate)[0]
         )
         rate = 1 / x.shape[1] if self.mutation_rate is None else self.mutation_rate

@@ -28,7 +28,7 @@ from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.numerics.materialise import stored
+from galapax.numerics.materialise import materialise
 from galapax.operators.dominance import dominated_by_drawn, mean_distance, niche_counts, scaled
 from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import feasible, take
@@ -80,7 +80,7 @@ class NPGA(Algorithm):
         """Children become the population; Pareto domination tournaments choose who breeds."""
         key_choose, key_breed = random.split(key)
         population = evaluated(state.candidates, evaluation)
-        chosen = stored(self.tournaments(key_choose, population))
+        chosen = materialise(self.tournaments(key_choose, population))
         children = breed(
             key_breed,
             take(chosen, population.x),
@@ -105,7 +105,7 @@ class NPGA(Algorithm):
         counted = feasible(objectives, violation)
         points = scaled(objectives, counted)
         radius = self.radius * mean_distance(points, counted)
-        pairs, worse, points, radius = stored((pairs, worse, points, radius))
+        pairs, worse, points, radius = materialise((pairs, worse, points, radius))
         slots = jnp.arange(parts * part, dtype=jnp.int32)
 
         def fill(p: Any, chosen: Array) -> Array:

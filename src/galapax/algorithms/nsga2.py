@@ -40,7 +40,7 @@ from galapax.core.checks import flag, in_range, whole
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.numerics.materialise import stored
+from galapax.numerics.materialise import materialise
 from galapax.operators.dominance import best_rows, ranks_and_crowding
 from galapax.operators.duplicates import copies_fail
 from galapax.operators.sampling import uniform_in
@@ -124,12 +124,12 @@ class NSGA2(Algorithm):
             objectives = copies_fail(objectives, jnp.concatenate([old.x, new.x]))
         rank, crowding = ranks_and_crowding(objectives, violation, self.population)
         rows = best_rows(rank, crowding, self.population)
-        parents, rank, crowding = stored((take_from_both(rows, old, new), take(rows, rank), take(rows, crowding)))
+        parents, rank, crowding = materialise((take_from_both(rows, old, new), take(rows, rank), take(rows, crowding)))
         if self.published:
             chosen = binary_tournament(key_choose, rank, crowding, even(self.population))
         else:
             chosen = domination_tournament(key_choose, parents, crowding, even(self.population))
-        chosen = stored(chosen)
+        chosen = materialise(chosen)
         x = take(chosen, parents.x)
         children = breed(
             key_breed,
@@ -146,7 +146,7 @@ class NSGA2(Algorithm):
             return NSGA2State(children[: self.population], parents, state.bounds)
         # `breed` draws from children 0 and 1 of its key; that the published form draws from 1 again is a slip kept,
         # so that `galapax reproduce moea` prints what it printed
-        key_differ = random.fold(key_breed, 1 if self.published else 2)
+        key_differ = random.fold_in(key_breed, 1 if self.published else 2)
         children, moved = some_by_differences(key_differ, children, x, state.bounds, share)
         learned = (moved[: self.population], share) if state.moved is not None else (None, None)
         return NSGA2State(children[: self.population], parents, state.bounds, *learned)
@@ -156,5 +156,5 @@ class NSGA2(Algorithm):
         if state.moved is None or state.share is None:
             unasked = self.differences is None and state.parents.violation is not None
             return HALF if unasked else self.differences
-        stays = jnp.zeros(2 * self.population, bool).at[stored(rows)].set(True, unique_indices=True)
-        return stored(share_by_survival(state.share, state.moved, stays[self.population :]))
+        stays = jnp.zeros(2 * self.population, bool).at[materialise(rows)].set(True, unique_indices=True)
+        return materialise(share_by_survival(state.share, state.moved, stays[self.population :]))

@@ -31,7 +31,7 @@ from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.numerics.materialise import stored
+from galapax.numerics.materialise import materialise
 from galapax.operators import directions
 from galapax.operators.dominance import ranks
 from galapax.operators.duplicates import copies_fail
@@ -116,14 +116,14 @@ class NSGA3(Algorithm):
         old, new = state.parents, evaluated(state.candidates, evaluation)
         objectives, violation = jnp.concatenate([old.objectives, new.objectives]), join(old.violation, new.violation)
         distinct = copies_fail(objectives, jnp.concatenate([old.x, new.x]))
-        rank = stored(ranks(distinct, violation, self.population))
+        rank = materialise(ranks(distinct, violation, self.population))
         sound = feasible(objectives, violation)
-        frame = stored(next_frame(state.frame, objectives, sound, sound & (rank == 0)))
+        frame = materialise(next_frame(state.frame, objectives, sound, sound & (rank == 0)))
         points = normalised(frame, objectives, sound)
         lines = state.lines.value
-        niche, distance = stored(nearest_line(points, lines))
-        rows = stored(survivors(key_cut, rank, niche, distance, lines.shape[0], self.population))
-        parents = stored(take_from_both(rows, old, new))
+        niche, distance = materialise(nearest_line(points, lines))
+        rows = materialise(survivors(key_cut, rank, niche, distance, lines.shape[0], self.population))
+        parents = materialise(take_from_both(rows, old, new))
         children = breed(
             key_breed,
             take(self._pairs(key_choose, parents), parents.x),
@@ -140,6 +140,6 @@ class NSGA3(Algorithm):
         """Who breeds: everybody once, in random order; with constraints the winners of tournaments by violation."""
         count = even(self.population)
         if parents.violation is not None:
-            return stored(least_of_two(key, parents.violation, count))
+            return materialise(least_of_two(key, parents.violation, count))
         order = rows_by(random.bits(key, (self.population,)))
-        return stored(jnp.concatenate([order, order[: count - self.population]]))
+        return materialise(jnp.concatenate([order, order[: count - self.population]]))

@@ -22,7 +22,7 @@ from galapax.core.checks import in_range, positive, whole
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.numerics.materialise import stored
+from galapax.numerics.materialise import materialise
 from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import best_index, choose, no_worse, row_of, take
 
@@ -62,7 +62,7 @@ class PSO(Algorithm):
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> PSOState:
         x = uniform_in(key, bounds, self.population)
-        key_velocity, key_informants = random.split(random.fold(key, 2))
+        key_velocity, key_informants = random.split(random.fold_in(key, 2))
         velocity = uniform_in(key_velocity, bounds, self.population) - x
         return PSOState(x, velocity, unevaluated(x, shape), self.drawn(key_informants), bounds)
 
@@ -73,7 +73,7 @@ class PSO(Algorithm):
         parents = choose(no_worse(places, state.parents), places, state.parents)
         better = ~no_worse(_best(state.parents), _best(parents))
         informs = jnp.where(better, state.informs, self.drawn(key_informants))
-        leader = stored(best_informant(parents, informs))
+        leader = materialise(best_informant(parents, informs))
         moved, velocity = self.move(key_move, state, parents.x, take(leader, parents.x), leader)
         return PSOState(moved, velocity, parents, informs, state.bounds)
 
@@ -92,7 +92,7 @@ class PSO(Algorithm):
         alone = (leader == jnp.arange(n, dtype=jnp.int32))[:, None]
         centre = jnp.where(alone, to_own / 2, (to_own + to_led) / 3)  # from x
         reach = jnp.sqrt(jnp.sum((centre / bounds.span) ** 2, axis=1, keepdims=True))
-        drawn = stored(random.normal(key_direction, x.shape, x.dtype))
+        drawn = materialise(random.normal(key_direction, x.shape, x.dtype))
         length = jnp.sqrt(jnp.sum(drawn**2, axis=1, keepdims=True))
         radius = reach * random.uniform(key_radius, (n, 1), x.dtype)
         ball = bounds.span * drawn * (radius / jnp.where(length > 0, length, 1))

@@ -40,7 +40,7 @@ from galapax.core.checks import in_range, positive, whole
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.numerics.materialise import stored
+from galapax.numerics.materialise import materialise
 from galapax.operators.crossover import arithmetic_crossover
 from galapax.operators.dominance import dominance_counts, mean_distance, niche_counts, scaled
 from galapax.operators.mutation import polynomial_mutation
@@ -91,10 +91,12 @@ class SharingMOEA(Algorithm):
         counted = feasible(objectives, violation)
         points = scaled(objectives, counted)
         radius = self.radius * mean_distance(points, counted)
-        dominators, niche = stored((dominators, niche_counts(points, radius, counted=counted)))
+        dominators, niche = materialise((dominators, niche_counts(points, radius, counted=counted)))
         niche = jnp.maximum(niche, 1)  # infeasible ones do not count themselves
         rows = survivors(key_cut, dominators, niche, self.population)
-        parents, dominators, niche = stored((take_from_both(rows, old, new), take(rows, dominators), take(rows, niche)))
+        parents, dominators, niche = materialise(
+            (take_from_both(rows, old, new), take(rows, dominators), take(rows, niche))
+        )
         children = self.breed(key_breed, parents.x, dominators, niche, state.bounds)
         return SharingMOEAState(children, parents, state.bounds)
 
@@ -103,9 +105,9 @@ class SharingMOEA(Algorithm):
         key_pool, key_pair, key_which, key_mix, key_mutate = random.split(key, 5)
         n = x.shape[0]
         best = jnp.maximum(jnp.sum(dominators == 0, dtype=jnp.int32), (n + 3) // 4)  # rows are in order of dominators
-        pool = stored(binary_tournament(key_pool, dominators, 1 / niche, (n + 1) // 2, among=best))
+        pool = materialise(binary_tournament(key_pool, dominators, 1 / niche, (n + 1) // 2, among=best))
         pairs = take(random.integers(key_pair, (2, n), pool.shape[0]), pool)
-        first, second = stored((take(pairs[0], x), take(pairs[1], x)))
+        first, second = materialise((take(pairs[0], x), take(pairs[1], x)))
         mixed = arithmetic_crossover(key_mix, first, second)
         mutant = polynomial_mutation(key_mutate, first, bounds, self.mutation_index, 1.0)
         children = jnp.where(random.bernoulli(key_which, self.crossover_rate, (n, 1)), mixed, mutant)

@@ -34,7 +34,7 @@ from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.numerics.materialise import stored
+from galapax.numerics.materialise import materialise
 from galapax.operators.contributions import MOST, best_by_volume
 from galapax.operators.dominance import crowding_distance, ranks
 from galapax.operators.duplicates import copies_fail
@@ -98,12 +98,12 @@ class SMSEMOA(Algorithm):
         key_choose, key_breed = random.split(key)
         old, new = state.parents, evaluated(state.candidates, evaluation)
         objectives, violation = jnp.concatenate([old.objectives, new.objectives]), join(old.violation, new.violation)
-        objectives = stored(copies_fail(objectives, jnp.concatenate([old.x, new.x])))
-        rank = stored(ranks(objectives, violation))
-        rows = stored(best_by_volume(objectives, rank, self.population, self.corner))
-        parents = stored(take_from_both(rows, old, new))
-        crowding = stored(take(rows, crowding_distance(objectives, rank)))
-        x = take(stored(domination_tournament(key_choose, parents, crowding, even(self.population))), parents.x)
+        objectives = materialise(copies_fail(objectives, jnp.concatenate([old.x, new.x])))
+        rank = materialise(ranks(objectives, violation))
+        rows = materialise(best_by_volume(objectives, rank, self.population, self.corner))
+        parents = materialise(take_from_both(rows, old, new))
+        crowding = materialise(take(rows, crowding_distance(objectives, rank)))
+        x = take(materialise(domination_tournament(key_choose, parents, crowding, even(self.population))), parents.x)
         children = breed(
             key_breed,
             x,
@@ -115,6 +115,6 @@ class SMSEMOA(Algorithm):
             copies=False,
         )
         if self.differences is not None:
-            key_differ = random.fold(key_breed, 2)
+            key_differ = random.fold_in(key_breed, 2)
             children, _ = some_by_differences(key_differ, children, x, state.bounds, self.differences)
         return SMSEMOAState(children[: self.population], parents, state.bounds)

@@ -98,8 +98,8 @@ def solve(
     else:
         cache.disable()
     with show.clear_errors():
-        processes.start(coordinator, process_id, num_processes)
-        if processes.index():  # the first one shows and writes
+        processes.connect(coordinator, process_id, num_processes)
+        if processes.process_index():  # the first one shows and writes
             quiet, as_json, out, live = True, False, None, False
         page = show.find_page(live, port, host, open_page, paused, quiet)
         show.check_folder(out, force, "result.json")

@@ -102,10 +102,12 @@ def selftest(as_json: options.AsJson = False, quiet: options.Quiet = False) -> N
                 show.console.print(f"{mark} {check.what}: {check.found}", highlight=False)
         failed = sum(not check.passed for check in done)
         if as_json:
-            print(json.dumps({"device": devices.name(), "checks": [check._asdict() for check in done]}, indent=1))
+            print(
+                json.dumps({"device": devices.device_name(), "checks": [check._asdict() for check in done]}, indent=1)
+            )
         elif not quiet:
             told = "all checks passed" if not failed else f"{failed} of {len(done)} failed"
-            where = f"{devices.name()}, jax {jax.__version__}, galapax {__version__}"
+            where = f"{devices.device_name()}, jax {jax.__version__}, galapax {__version__}"
             show.console.print(f"{told} ({where}, {time.perf_counter() - began:.0f} s)", highlight=False)
         raise typer.Exit(1 if failed else 0)
 

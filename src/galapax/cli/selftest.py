@@ -71,14 +71,16 @@ def _front() -> tuple[bool, str]:
 
 
 def _uniform() -> tuple[bool, str]:
-    draws = np.asarray(jax.jit(lambda key: random.uniform(key, (1_000_000,), jnp.float32))(random.key(7)), np.float64)
+    draws = np.asarray(
+        jax.jit(lambda key: random.uniform(key, (1_000_000,), jnp.float32))(random.root_key(7)), np.float64
+    )
     counts = np.histogram(draws, 256, (0.0, 1.0))[0]
     chi = float(np.sum((counts - draws.size / 256) ** 2) / (draws.size / 256))
     return bool(abs(chi - 255) < 4.0 * np.sqrt(2 * 255)), f"chi squared {chi:.0f} of 255 degrees of freedom"
 
 
 def _operators() -> tuple[bool, str]:
-    key = jnp.asarray(random.key(5))
+    key = jnp.asarray(random.root_key(5))
     rows = np.asarray(jax.jit(lambda: jnp.stack(partners(key, 2000, 3)))())
     distinct = all(len({i, *rows[:, i]}) == 4 for i in range(rows.shape[1]))
     zeros, ones = jnp.zeros((4000, 10)), jnp.ones((4000, 10))
@@ -97,7 +99,7 @@ def _agreement() -> tuple[bool, str]:
     with jax.default_device(jax.devices("cpu")[0]):
         there = minimize(problem, DE(population=30), polish=False, **options)
     far = float(np.max(np.abs(here.x - there.x) / (1 + np.abs(there.x))))
-    where = "only the CPU is available" if devices.on_cpu() else f"{devices.name()} and CPU"
+    where = "only the CPU is available" if devices.on_cpu() else f"{devices.device_name()} and CPU"
     return far < 1e-9, f"{where}: after 5 generations x differs by {far:.1e}"
 
 

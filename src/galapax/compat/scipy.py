@@ -376,7 +376,7 @@ def _open_map(workers: int | Map) -> Iterator[Map]:
     elif workers == 1:
         yield map
     else:
-        n_workers = devices.cores() if workers == -1 else whole(workers, "workers", 1, "-1 for all cores")
+        n_workers = devices.count_cores() if workers == -1 else whole(workers, "workers", 1, "-1 for all cores")
         # an executor says when its processes end, where multiprocessing.Pool would replace them for ever
         pool = ProcessPoolExecutor(n_workers, mp_context=multiprocessing.get_context("spawn"))
         with pool:

@@ -133,7 +133,7 @@ def _one(game: Game, consts: Any, x: Array, met: Array, x_box: Bounds, y_box: Bo
 
     def again(i: Any, best: Exchanged) -> Exchanged:
         """Search for the worst y of `here`; then descend from the best x, judged by the worst of all y so far."""
-        cloud = _cloud(random.fold(key, i), y_box)
+        cloud = _cloud(random.fold_in(key, i), y_box)
         known = jnp.concatenate([best.judges, best.y, cloud])
         tried = best.x + SHARES[:, None].astype(best.x.dtype) * (best.here - best.x)  # a descent may have gone too far
         here = tried[jnp.argmin(jax.vmap(lambda x: jnp.max(worth(x, known)))(tried))]

@@ -259,7 +259,7 @@ def _with_candidates(asked: Carry, candidates: Any) -> Carry:
 
 
 def _fresh(count: int, search: Search, keys: Array, number: Array, attempt: Array) -> Array:
-    return fresh(count, search, jax.vmap(random.fold, in_axes=(0, None))(keys, number), attempt)
+    return fresh(count, search, jax.vmap(random.fold_in, in_axes=(0, None))(keys, number), attempt)
 
 
 def _mend(eq_tolerance: float, search: Search, asked: Carry, number: Array, values: Array) -> Carry:
@@ -277,6 +277,6 @@ def _start(eq_tolerance: float, search: Search, asked: Carry, raw: Any) -> Carry
 def _tell(
     eq_tolerance: float, search: Search, keys: Array, asked: Carry, number: Array, raw: Any
 ) -> tuple[Carry, Array, Array]:
-    own = jax.vmap(random.fold, in_axes=(0, None))(keys, number)
+    own = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
     carry, row = search.tell(asked, own, number, _evaluation(eq_tolerance, raw))
     return carry, *told(search, row[None], np.int32(1), carry)

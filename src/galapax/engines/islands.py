@@ -26,8 +26,6 @@ from galapax.engines.search import REASON, Carry, Search, run_axes, settle
 from galapax.numerics import processes, random
 from galapax.operators import migration
 
-LEAVES, ARRIVES = 2**31 + 1, 2**31 + 2  # folded into a generation's key; its own draws use small numbers
-
 
 class Exchange:
     """The migrations of a batch of runs, whose rows are in order of islands, then runs.
@@ -35,9 +33,9 @@ class Exchange:
     share: which of the processes' slices these are, see numerics/processes.py.
     """
 
-    def __init__(self, islands: Islands, seed: int, target: float, share: processes.Share) -> None:
+    def __init__(self, islands: Islands, seed: int, target: float, share: processes.ProcessShard) -> None:
         self.islands, self.seed, self.target, self.share = islands, seed, target, share
-        self.lockstep = share.shared
+        self.lockstep = share.is_distributed
 
     def left(self, made: int) -> int:
         """Generations until the next migration."""
@@ -65,12 +63,12 @@ class Exchange:
             at += len(part.wanted)
 
     def mine(self, known: Done | Standing | None) -> Done | Standing | None:
-        if known is None or not self.share.shared:
+        if known is None or not self.share.is_distributed:
             return known
-        pieces = self.share.pieces
+        pieces = self.share.batches
         taken = {g: kept[pieces.start : pieces.stop] for g, kept in known.taken.items()}
         if isinstance(known, Done):
-            rows = slice(self.share.first, self.share.first + self.share.own)
+            rows = slice(self.share.first, self.share.first + self.share.local)
             return Done(known.outcome.of_runs(rows), taken)
         carries, tracks, history = (
             getattr(known, name)[pieces.start : pieces.stop] for name in ("carries", "tracks", "history")
@@ -78,10 +76,10 @@ class Exchange:
         return known._replace(carries=carries, tracks=tracks, history=history, taken=taken)
 
     def whole(self, track: Track) -> Track:
-        return Track.join(processes.tell_all(track)) if self.share.shared else track
+        return Track.join(processes.all_gather_object(track)) if self.share.is_distributed else track
 
     def agree(self, stopped: Stop | None) -> Stop | None:
-        told = processes.tell_all(stopped) if self.share.shared else [stopped]
+        told = processes.all_gather_object(stopped) if self.share.is_distributed else [stopped]
         return next((why for why in told if why is not None), None)
 
     def _over(self, parts: list[Slice]) -> np.ndarray:
@@ -98,7 +96,9 @@ def _leave(count: int, best: bool, search: Search, keys: Array, carry: Carry, nu
     state = settle(carry)
 
     def one(key: Array, population: Any) -> Array:
-        return migration.emigrants(random.fold(random.fold(key, number), LEAVES), population, count, best)
+        return migration.emigrants(
+            random.fold_in(random.fold_in(key, number), random.Stream.EMIGRATION), population, count, best
+        )
 
     return jax.vmap(one)(keys, state.parents)
 
@@ -112,7 +112,7 @@ def _arrive(
     count = arriving.shape[1]
 
     def one(algorithm: Algorithm, key: Array, state: Any, arrivals: Array, used: Array) -> Any:
-        key = random.fold(random.fold(key, number), ARRIVES)
+        key = random.fold_in(random.fold_in(key, number), random.Stream.IMMIGRATION)
         rows = migration.places(key, state.parents, state.candidates.shape[0], used, count, worst)
         return algorithm.joined(state, rows, arrivals)
 

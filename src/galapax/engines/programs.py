@@ -22,7 +22,7 @@ import numpy as np
 from galapax.core.errors import OutOfMemory
 from galapax.engines import stored
 from galapax.numerics import devices, lapack
-from galapax.numerics.devices import CONFIG, on_cpu, settings
+from galapax.numerics.devices import CONFIG, compile_settings, on_cpu
 
 LIMIT_MIB = 512.0
 BYTES_A_LETTER = 25
@@ -150,9 +150,9 @@ class Programs:
         with_another: only once this thread makes a program, too. A call all of whose programs are there has no use for
         a helper, and starting one takes as long as a tenth of such a call.
         """
-        if not AHEAD or devices.cores() < 2:
+        if not AHEAD or devices.count_cores() < 2:
             return
-        settings = devices.surroundings()
+        settings = devices.capture_jax_config()
 
         def work() -> None:
             with settings(), contextlib.suppress(Exception):
@@ -168,7 +168,7 @@ class Programs:
 
     def _call_for_help(self) -> None:
         """Have a helper at what is to be made ahead. The lock is held."""
-        if self._later and len(self._helpers) < min(HELPERS, devices.cores() - 1):
+        if self._later and len(self._helpers) < min(HELPERS, devices.count_cores() - 1):
             helper = threading.Thread(target=self._help, name="galapax ahead", daemon=False)
             self._helpers.add(helper)
             helper.start()
@@ -270,7 +270,7 @@ def compiled_count() -> int:
 def _key(function: Any, fixed: Any, arguments: Any, donate: tuple[int, ...], options: Options | None) -> Hashable:
     leaves, tree = jax.tree.flatten(arguments)
     kinds = tuple(map(stored.kind_of, leaves))
-    return function, fixed, tree, kinds, donate, tuple(sorted((options or {}).items())), settings()
+    return function, fixed, tree, kinds, donate, tuple(sorted((options or {}).items())), compile_settings()
 
 
 def _compiled(
@@ -284,7 +284,7 @@ def _compiled(
 
     hits = stored.hits()
     if on_cpu():
-        lapack.ready()
+        lapack.preload()
 
     # a new function each time, as JAX keeps what it knows of a function as long as the function lives: this way a
     # program that is forgotten here is forgotten there too

@@ -16,14 +16,12 @@ from galapax.operators.sampling import uniform_in
 if TYPE_CHECKING:
     from galapax.engines.search import Carry, Search
 
-RESAMPLE = 2**31 + 1  # folded into a generation's key; its own draws use small numbers, CYCLE the one before
-
 
 def fresh(count: int, search: Search, keys: Array, attempt: Any) -> Array:
     """Points (R, count, d) spread over the box. keys: (R, 2), of the generation."""
 
     def one(key: Array) -> Array:
-        drawn = uniform_in(random.fold(random.fold(key, RESAMPLE), attempt), search.bounds, count)
+        drawn = uniform_in(random.fold_in(random.fold_in(key, random.Stream.RESAMPLE), attempt), search.bounds, count)
         return nearest(drawn, search.bounds)
 
     return jax.vmap(one)(keys)

@@ -27,8 +27,6 @@ from galapax.operators.discrete import nearest, onto_grid
 from galapax.operators.dominance import first_front
 from galapax.operators.selection import best_index, feasible
 
-GRID = 2**31 - 1  # folded into a generation's key for putting candidates onto the grid
-CYCLE = 2**31  # folded into a generation's key for what comes after it; its own draws use small numbers
 BEST, VIOLATION, SINCE_BETTER, REASON, SPENT, ACCEPTED = range(6)  # the columns of `marks`
 
 
@@ -121,7 +119,7 @@ class Search:
         """
 
         def init(algorithm: Algorithm, key: Array, points: Array | None) -> Any:
-            state = algorithm.init(random.fold(key, 0), self.bounds, self.shape)
+            state = algorithm.init(random.fold_in(key, 0), self.bounds, self.shape)
             return state if points is None else algorithm.seeded(state, points)
 
         one = jax.tree.map(
@@ -271,7 +269,7 @@ class Search:
 
     def _on_grid(self, keys: Array, state: Any) -> Array:
         def one(key: Array, x: Array, known: Array) -> Array:
-            return onto_grid(random.fold(key, GRID), x, known, self.bounds, self.only_codes)
+            return onto_grid(random.fold_in(key, random.Stream.GRID), x, known, self.bounds, self.only_codes)
 
         return jax.vmap(one)(keys, state.candidates, state.parents.x)
 
@@ -349,7 +347,7 @@ class Search:
             return state
 
         def between(algorithm: Algorithm, key: Array, state: Any) -> Any:
-            return algorithm.cycle(random.fold(key, CYCLE), state, self.shape)
+            return algorithm.cycle(random.fold_in(key, random.Stream.CYCLE), state, self.shape)
 
         axes = run_axes(state)
         every = jax.vmap(between, in_axes=(self.setting_axes, 0, axes), out_axes=axes)

@@ -47,7 +47,7 @@ def width(algorithm: Algorithm, dim: int, runs: int, fit: int, native: bool = Fa
     if devices.on_cpu():
         usual = 2 ** int(math.log2(max(1, min(MOST, CACHED // algorithm.work(dim)))))
         return usual * WIDER if usual == MOST and runs >= MANY * MOST else usual
-    slices = max(math.ceil(runs / fit), min(runs, len(devices.several()) * processes.count()))
+    slices = max(math.ceil(runs / fit), min(runs, len(devices.local_devices()) * processes.process_count()))
     return math.ceil(runs / slices)
 
 
@@ -60,6 +60,6 @@ def runs_that_fit(size: int, row: int, population: int) -> int:
     if size > free:
         raise InputError(
             f"one run with a population of {short(population)} needs at least {amount(size)} and "
-            f"{amount(free)} are free on the {devices.device().device_kind}: use a smaller population."
+            f"{amount(free)} are free on the {devices.default_device().device_kind}: use a smaller population."
         )
     return max(1, int(0.5 * free / (2 * size + row)))  # twice the state for what a generation needs besides it

@@ -24,13 +24,13 @@ class Alone(NamedTuple):
 
 def evaluated_by_all(objective: Traced, consts: Any, candidates: Array, count: int) -> Evaluation:
     """What the objective says of candidates (R, n, d), by so many devices."""
-    mesh, n = devices.mesh(count), candidates.shape[1]
+    mesh, n = devices.make_mesh(count), candidates.shape[1]
     more = jnp.repeat(candidates[:, :1], -n % count, axis=1)  # so that the parts are equal
 
     def part(consts: Any, own: Array) -> Evaluation:
         return objective.evaluate(consts, Alone(own))
 
-    among = PartitionSpec(None, devices.ROWS)
+    among = PartitionSpec(None, devices.MESH_AXIS)
     given = (PartitionSpec(), among)
     # unchecked: formulas were traced before, without axes that differ from device to device
     shared = jax.shard_map(part, mesh=mesh, in_specs=given, out_specs=among, check_vma=False)

@@ -92,7 +92,7 @@ def _absorb(
     kept: Array,
 ) -> tuple[Carry, Array]:
     """Tell the candidates that are here, (1, n), and breed others; how many of them failed."""
-    own = jax.vmap(lambda key: random.fold(random.fold(key, number), made))(keys)
+    own = jax.vmap(lambda key: random.fold_in(random.fold_in(key, number), made))(keys)
     told = jax.vmap(lambda v: summarise(v["fun"], v.get("ineq"), v.get("eq"), eq_tolerance))(raw)
     failed = jnp.sum((told.failed & here).astype(jnp.int32))
     told = told._replace(failed=jnp.zeros_like(told.objectives[..., 0]), ineq=None, eq=None)
@@ -102,7 +102,7 @@ def _absorb(
 
 def _close(search: Search, keys: Array, asked: Carry, number: Array, failed: Array) -> tuple[Carry, Array, Array]:
     """End a generation, whose candidates were told: its record, and whether the run is finished."""
-    own = jax.vmap(lambda key: random.fold(key, number))(keys)
+    own = jax.vmap(lambda key: random.fold_in(key, number))(keys)
     carry, row = search.tell(asked, own, number, _nothing_new(asked, search, failed))
     carry = _bred(asked, carry, jnp.ones(failed.shape[1], bool))._replace(frozen=carry.frozen)
     return carry, *told(search, row[None], np.int32(1), carry)

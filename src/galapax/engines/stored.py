@@ -166,7 +166,7 @@ def _ready_lapack() -> None:
     """JAX tells its LAPACK calls where the routines are when it first lowers one; a program that was loaded would jump
     to nowhere.
     """
-    lapack.ready()
+    lapack.preload()
     try:
         jaxlib.lapack.prepare_lapack_call("potrf_ffi", np.float32)
     except Exception:  # of another version: what it does is what lowering does, in a tenth of the time
@@ -227,7 +227,7 @@ def _surroundings() -> str:
         k: v for k, v in jax.config.values.items() if not any(word in k for word in ("cache", "log", "traceback"))
     }
     versions = (__version__, jax.__version__, jaxlib.__version__, platform.platform())
-    where = (devices.platform(), devices.device().device_kind, len(jax.local_devices()), jax.process_count())
+    where = (devices.platform(), devices.default_device().device_kind, len(jax.local_devices()), jax.process_count())
     return repr((_own_code(), processor(), versions, sorted(flags.items()), sorted(config.items(), key=str), where))
 
 

@@ -26,7 +26,7 @@ def on_threads(count: int, work: Callable[[Item], Made], items: Iterable[Item], 
     every = list(items)
     if count == 1 or len(every) < 2:
         return [work(item) for item in every]
-    settings = devices.surroundings()
+    settings = devices.capture_jax_config()
     queue = iter(enumerate(every))
     made: dict[int, Made] = {}
     taking, failed = threading.Lock(), threading.Event()

@@ -98,7 +98,7 @@ def _search(
     def one(x: Array, opponents: Array, key: Array) -> tuple[Array, Array, Array]:
         values = game(consts, x[None], opponents.T)[0]
         values = jnp.where(jnp.isnan(values), -jnp.inf, values)
-        y, worst, made = jax.vmap(lambda i: _one_search(game, generations, consts, x, box, random.fold(key, i), i))(
+        y, worst, made = jax.vmap(lambda i: _one_search(game, generations, consts, x, box, random.fold_in(key, i), i))(
             jnp.arange(SEARCHES)
         )
         met = jnp.argmax(values)
@@ -124,7 +124,7 @@ def _one_search(
     def mutation(key: Array, parents: Any, weight: Any) -> Array:
         return jnp.where(number % 2 == 0, rand_1(key, parents, weight), best_1(key, parents, weight))
 
-    first = uniform_in(random.fold(key, generations), box, POPULATION)
+    first = uniform_in(random.fold_in(key, generations), box, POPULATION)
     if 2**box.dim <= POPULATION // 2:  # the worst case is often a corner
         first = jnp.concatenate([box.lower + box.span * corners(box.dim), first])[:POPULATION]
     rows = jnp.concatenate([first, worth(first)[:, None]], axis=1)
@@ -138,7 +138,7 @@ def _one_search(
 
     def again(both: tuple[Array, Array]) -> tuple[Array, Array]:
         i, rows = both
-        return i + 1, generation(random.fold(key, i), rows, worth, box, mutation, 0.5, 0.9)
+        return i + 1, generation(random.fold_in(key, i), rows, worth, box, mutation, 0.5, 0.9)
 
     made, rows = lax.while_loop(going, again, (jnp.int32(0), rows))
     best = jnp.argmin(rows[:, -1])

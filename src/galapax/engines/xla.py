@@ -28,7 +28,7 @@ from galapax.engines.search import Carry, Finished, Search
 from galapax.engines.tally import told
 from galapax.engines.threads import on_threads
 from galapax.numerics import devices, random
-from galapax.numerics.transfers import put
+from galapax.numerics.transfers import device_put_cached
 
 CHUNK_SECONDS = 0.1  # on a CPU the host looks about this often,
 CALL_SECONDS = 8e-3  # but a slice's part of a chunk should take this long, as its state must come into the cache again,
@@ -59,11 +59,11 @@ class Xla:
         self.most = self.rows if self.on_cpu else LOOK if self.longest == LENGTHS[0] else self.longest
 
     def begin(self, parts: list[Slice]) -> None:
-        places = devices.several()
+        places = devices.local_devices()
         for i, part in enumerate(parts):
             part.place = places[i * len(places) // len(parts)] if len(places) > 1 else None
             if part.search.spread:
-                part.place = NamedSharding(devices.mesh(part.search.spread), PartitionSpec())
+                part.place = NamedSharding(devices.make_mesh(part.search.spread), PartitionSpec())
         for together in _by_place(parts):
             _put(together)
 
@@ -130,7 +130,7 @@ class Xla:
         return _chunk, (self.rows,), arguments, (2,), part.search.algorithm.compiles_quickly
 
     def ahead(self, part: Slice) -> Iterator[None]:
-        if not self.on_cpu or part.search.spread or len(devices.several()) > 1:
+        if not self.on_cpu or part.search.spread or len(devices.local_devices()) > 1:
             return
         clock = Clock(waits=False)
         _put([part])
@@ -139,13 +139,13 @@ class Xla:
         part.carry = begun.blank()
         clock.program(*self._chunk_of(part, np.zeros(2, np.int32)))
         yield
-        clock.program(*_finish(part, put(part.relative)))
+        clock.program(*_finish(part, device_put_cached(part.relative)))
 
     def _static_chunks(self, part: Slice, first: int, count: int) -> list[Any]:
         options = GPU_OPTIONS if devices.platform() == "gpu" else None
         pieces, tallies = [], []
         for start, length in _cut(first, count, part.search.algorithm.period, part.search.round, self.longest):
-            arguments = (part.search, part.keys, part.carry, put(np.int32(start), part.place))
+            arguments = (part.search, part.keys, part.carry, device_put_cached(np.int32(start), part.place))
             part.carry, rows, tally = self.clock.call(
                 _static_chunk, (length,), *arguments, donate=(2,), options=options
             )
@@ -155,7 +155,7 @@ class Xla:
         return tallies
 
     def finish(self, parts: list[Slice]) -> list[Finished]:
-        cells = {id(part): put(part.relative, part.place) for part in parts}
+        cells = {id(part): device_put_cached(part.relative, part.place) for part in parts}
         programs = {
             key: self.clock.program(*_finish(part, cells[id(part)]))
             for key, part in {(part.span, part.place): part for part in parts}.items()
@@ -213,7 +213,7 @@ def _put(parts: list[Slice]) -> None:
     first = parts[0].search
     # the limit of evaluations differs from run to run where runs restart
     own = [(part.search.algorithm, part.keys, part.initial, part.search.rules.evaluations) for part in parts]
-    (bounds, rules, consts), own = put(((first.bounds, first.rules, first.consts), own), parts[0].place)
+    (bounds, rules, consts), own = device_put_cached(((first.bounds, first.rules, first.consts), own), parts[0].place)
     for part, (algorithm, keys, initial, evaluations) in zip(parts, own, strict=True):
         part.keys, part.initial = keys, initial
         limits = rules._replace(evaluations=evaluations)
@@ -271,7 +271,7 @@ def _static_chunk(length: int, search: Search, keys: Array, carry: Carry, first:
 
 def _fold_all(keys: Array, number: Any) -> Array:
     """The keys (R, 2) of a generation."""
-    return jax.vmap(random.fold, in_axes=(0, None))(keys, number)
+    return jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
 
 
 def _blank(search: Search, rows: int, keys: Array, carry: Carry) -> Array:

@@ -20,8 +20,8 @@ from galapax.evaluation.lift import Constants, Lifted, call
 from galapax.evaluation.seen import Unsure, what_it_reads
 from galapax.evaluation.tracing import equations, sequential, text_of, trace_one
 from galapax.numerics import trigonometry
-from galapax.numerics.devices import CONFIG, on_cpu, settings
-from galapax.numerics.equations import ClosedJaxpr, Jaxpr
+from galapax.numerics.devices import CONFIG, compile_settings, on_cpu
+from galapax.numerics.jaxpr import ClosedJaxpr, Jaxpr
 from galapax.operators.constraints import repaired
 
 VECTOR_TRIGONOMETRY = os.environ.get("GALAPAX_TRIGONOMETRY") != "libm"  # see trigonometry.py
@@ -151,7 +151,7 @@ def trace(problem: Problem, dtype: Any, *, maximize: bool = False, vectorized: i
     except Unsure:
         return _traced(problem, dtype, maximize, vectorized)
     sizes = (problem.dim, str(dtype), problem.eq_tolerance, maximize, vectorized)
-    read = (*functions, sizes, settings(), CONFIG.jax_default_matmul_precision, VECTOR_TRIGONOMETRY)
+    read = (*functions, sizes, compile_settings(), CONFIG.jax_default_matmul_precision, VECTOR_TRIGONOMETRY)
     found = _read.get(read)
     if found is None:
         found = _traced(problem, dtype, maximize, vectorized)
@@ -209,7 +209,7 @@ def _remember(known: dict[Any, Any], key: Any, value: Any) -> None:
 def _replaces_trigonometry(programs: list[Jaxpr]) -> bool:
     if not (VECTOR_TRIGONOMETRY and on_cpu()):
         return False
-    return any(e.primitive.name in trigonometry.INSTEAD for program in programs for e in equations(program))
+    return any(e.primitive.name in trigonometry.FAST_VERSIONS for program in programs for e in equations(program))
 
 
 def _each_row(program: Jaxpr, consts: Constants, x: Array, own_trigonometry: bool) -> list[Array]:
@@ -217,7 +217,7 @@ def _each_row(program: Jaxpr, consts: Constants, x: Array, own_trigonometry: boo
     rows = jax.vmap(lambda consts, row: call(program, consts, row), in_axes=(None, 0))
     if not own_trigonometry:
         return rows(consts, x)
-    return trigonometry.run(jax.make_jaxpr(rows)(consts, x), *jax.tree.leaves(consts), x)
+    return trigonometry.evaluate_fast(jax.make_jaxpr(rows)(consts, x), *jax.tree.leaves(consts), x)
 
 
 def _stack(out: Any, n: int) -> Array:

@@ -16,7 +16,7 @@ from galapax.core.evaluation import Evaluation
 from galapax.core.problem import Bounds, Function
 from galapax.evaluation.lift import Constants, Lifted, call
 from galapax.evaluation.tracing import text_of, trace_one
-from galapax.numerics.equations import Jaxpr
+from galapax.numerics.jaxpr import Jaxpr
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from galapax.core.errors import InputError
-from galapax.numerics.equations import ClosedJaxpr, Literal
+from galapax.numerics.jaxpr import ClosedJaxpr, Literal
 
 
 def check_indices(name: str, program: ClosedJaxpr, dim: int) -> None:

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from galapax.numerics.equations import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxpr_as_fun, run_one
+from galapax.numerics.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, evaluate_equation, jaxpr_as_fun
 
 SHAPING = {"broadcast_in_dim", "convert_element_type", "copy", "reshape", "squeeze"}  # a number goes through unchanged
 
@@ -192,7 +192,7 @@ class _Flat:
                 if any(slot is not None and slot.inverse for slot in slots):
                     made = [jnp.multiply(*given)]
                 else:
-                    made = run_one(self._closed.jaxpr, step.equation, given)
+                    made = evaluate_equation(self._closed.jaxpr, step.equation, given)
                 values.update(zip(step.outputs, made, strict=True))
             return [jnp.asarray(read(value)) for value in self._outputs]
 
@@ -206,7 +206,7 @@ class _Flat:
         """A lifted number, in the shape in which it is read."""
         value: Any = lax.index_in_dim(constants.numbers[slot.kind], slot.place, keepdims=False)
         for step in slot.shaping:
-            (value,) = run_one(self._closed.jaxpr, step.equation, [value])
+            (value,) = evaluate_equation(self._closed.jaxpr, step.equation, [value])
         return value
 
     def _needed(self) -> set[int]:

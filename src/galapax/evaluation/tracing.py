@@ -19,7 +19,7 @@ from galapax.core.values import Values
 from galapax.evaluation.fit import check_arity
 from galapax.evaluation.indices import check_indices
 from galapax.numerics.devices import CONFIG
-from galapax.numerics.equations import ClosedJaxpr, Jaxpr
+from galapax.numerics.jaxpr import ClosedJaxpr, Jaxpr
 
 
 def trace_one(name: str, function: Function, dim: int, dtype: Any, vectorized: int) -> tuple[ClosedJaxpr, int]:

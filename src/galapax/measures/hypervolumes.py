@@ -93,7 +93,7 @@ def hypervolume_estimate(
     dtype = corner.dtype
     reach = [corner[k] - c for k, c in enumerate(columns)]  # (n,) each, 0 for those that do not count
     span = [jnp.maximum(jnp.max(r), jnp.finfo(dtype).tiny) for r in reach]
-    w = jnp.abs(random.normal(jnp.asarray(random.key(seed)), (directions, m), dtype))
+    w = jnp.abs(random.normal(jnp.asarray(random.root_key(seed)), (directions, m), dtype))
     w = w / jnp.sqrt(jnp.sum(w**2, axis=1, keepdims=True))
     inverse = [1 / jnp.maximum(w[:, k], jnp.finfo(dtype).tiny ** 0.25) for k in range(m)]
     scaled = [r / s for r, s in zip(reach, span, strict=True)]

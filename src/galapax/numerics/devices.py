@@ -1,4 +1,4 @@
-"""Every question about the device that computations run on, and about memory."""
+"""Devices, platforms, cores and free memory: the only module that asks JAX or the operating system about them."""
 
 from __future__ import annotations
 
@@ -16,59 +16,61 @@ from jax._src import core, xla_bridge  # JAX has no public way to ask whether it
 from jax.core import Tracer
 
 CONFIG: Any = jax.config  # its settings have no types
-GPUS = {"cuda", "rocm", "gpu"}
+GPU_PLATFORMS = {"cuda", "rocm", "gpu"}
 
 
-def device() -> jax.Device:
-    """The device that computations run on now: that of `jax.default_device`, or else JAX's first."""
-    chosen = CONFIG.jax_default_device  # None, a Device, or the name of a platform
-    if isinstance(chosen, str):
-        return jax.devices(chosen)[0]
-    return chosen if chosen is not None else jax.devices()[0]
+def default_device() -> jax.Device:
+    """Return the device that computations run on now: that of `jax.default_device`, or else JAX's first."""
+    configured = CONFIG.jax_default_device  # None, a Device, or the name of a platform
+    if isinstance(configured, str):
+        return jax.devices(configured)[0]
+    return configured if configured is not None else jax.devices()[0]
 
 
-def several() -> list[jax.Device]:
-    """The devices that the slices of an ensemble are spread over: all of this process's, unless one was chosen."""
-    return [device()] if CONFIG.jax_default_device is not None else jax.local_devices()
+def local_devices() -> list[jax.Device]:
+    """Return the devices that an ensemble is sharded over: all of this process's, unless `jax.default_device`
+    is set.
+    """
+    return [default_device()] if CONFIG.jax_default_device is not None else jax.local_devices()
 
 
-ROWS = "rows"  # the only axis of a mesh
+MESH_AXIS = "rows"  # name of the only axis of a mesh
 
 
-def mesh(count: int) -> jax.sharding.Mesh:
-    """The first of several devices in a row."""
-    return jax.sharding.Mesh(np.array(several()[:count]), (ROWS,))
+def make_mesh(count: int) -> jax.sharding.Mesh:
+    """Build a one-dimensional mesh of the first `count` local devices."""
+    return jax.sharding.Mesh(np.array(local_devices()[:count]), (MESH_AXIS,))
 
 
 def platform() -> str:
-    """Its kind: "cpu", "gpu" or "tpu"."""
-    written = _written.get()
-    if written is not None:
-        return written
-    found = device().platform
-    return "gpu" if found in GPUS else found
+    """Return the kind of device that programs are traced for: "cpu", "gpu" or "tpu"."""
+    target = _target_platform.get()
+    if target is not None:
+        return target
+    kind = default_device().platform
+    return "gpu" if kind in GPU_PLATFORMS else kind
 
 
-_written: ContextVar[str | None] = ContextVar("written", default=None)
+_target_platform: ContextVar[str | None] = ContextVar("written", default=None)
 
 
 @contextmanager
-def written_for(kind: str) -> Iterator[None]:
-    """Programs that are traced here are written as for a device of this kind, whatever the present one is."""
-    token = _written.set(kind)
+def tracing_for(platform: str) -> Iterator[None]:
+    """Trace programs as for a device of this kind, whatever the present one is."""
+    token = _target_platform.set(platform)
     try:
         yield
     finally:
-        _written.reset(token)
+        _target_platform.reset(token)
 
 
-def whole() -> bool:
-    """Whether a whole run becomes one kernel, which has C text of its own for what is drawn."""
-    return _written.get() is not None
+def tracing_for_fused() -> bool:
+    """Whether JAX traces for the fused backend, which has intrinsics of its own for random numbers."""
+    return _target_platform.get() is not None
 
 
-def tracing() -> bool:
-    """Whether this is called by a function that JAX is tracing."""
+def is_tracing() -> bool:
+    """Whether the caller is being traced by JAX."""
     clean = getattr(core, "trace_state_clean", None)
     if clean is not None and clean():  # quick; the other way sends a number to the device
         return False
@@ -79,84 +81,84 @@ def on_cpu() -> bool:
     return platform() == "cpu"
 
 
-def name() -> str:
-    """What it is called in tables."""
-    return "CPU" if on_cpu() else device().device_kind
+def device_name() -> str:
+    """Return the device's name for tables."""
+    return "CPU" if on_cpu() else default_device().device_kind
 
 
-def settings() -> tuple[Any, ...]:
-    """What a compiled program depends on besides its function and arguments: where it runs, and whether in float64."""
+def compile_settings() -> tuple[Any, ...]:
+    """Return what a compiled program depends on besides its function and arguments: platform, device and float64."""
     return platform(), CONFIG.jax_default_device, bool(CONFIG.jax_enable_x64)
 
 
-def surroundings() -> Callable[[], AbstractContextManager[None]]:
-    """What another thread enters to compute as this one does: JAX keeps these settings for each thread."""
-    wide, where = bool(CONFIG.jax_enable_x64), CONFIG.jax_default_device
+def capture_jax_config() -> Callable[[], AbstractContextManager[None]]:
+    """Return a context manager factory with which another thread computes under this thread's JAX configuration."""
+    x64, device = bool(CONFIG.jax_enable_x64), CONFIG.jax_default_device
 
     @contextmanager
-    def entered() -> Iterator[None]:
-        with jax.enable_x64(wide), jax.default_device(where):
+    def use_jax_config() -> Iterator[None]:
+        with jax.enable_x64(x64), jax.default_device(device):
             yield
 
-    return entered
+    return use_jax_config
 
 
-FRESH = 0.1  # seconds for which the system's files are not read again, as that takes as long as a short run
-_memory = (-math.inf, 0)  # when it was asked for, and the answer
-_quota = (-math.inf, 0)
+SYSTEM_FILES_MAX_AGE = 0.1  # seconds before files of the system are read again: reading takes as long as a short run
+_cached_memory = (-math.inf, 0)  # when it was read, and bytes
+_cached_cores = (-math.inf, 0)
 
 
-def cores() -> int:
-    """How many cores this process may use: of the machine, and of the control group that it is in."""
-    global _quota
-    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def count_cores() -> int:
+    """Count the cores that this process may use, by its affinity and its control groups."""
+    global _cached_cores
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     now = time.monotonic()
-    if now - _quota[0] > FRESH:
-        _quota = now, min(_quotas(), default=found)
-    return max(1, min(found, _quota[1]))
+    if now - _cached_cores[0] > SYSTEM_FILES_MAX_AGE:
+        _cached_cores = now, min(_cgroup_cores(), default=usable)
+    return max(1, min(usable, _cached_cores[1]))
 
 
-def _quotas(root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> list[int]:
-    """Cores that each group which the process is in, and each one around it, allows."""
-    allowed = []
-    for controllers, path in _groups(own):
-        parts = [part for part in path.split("/") if part not in ("", "..")]
-        for depth in range(len(parts) + 1):
+def _cgroup_cores(root: str = "/sys/fs/cgroup", cgroup_file: str = "/proc/self/cgroup") -> list[int]:
+    """Return the CPU quota, in cores, of each control group around the process that has one."""
+    limits = []
+    for controllers, path in _read_cgroups(cgroup_file):
+        folders = [folder for folder in path.split("/") if folder not in ("", "..")]
+        for depth in range(len(folders) + 1):
             if not controllers:
-                numbers = _words_in("/".join([root, *parts[:depth], "cpu.max"]))
+                quota = _read_words("/".join([root, *folders[:depth], "cpu.max"]))
             elif "cpu" in controllers.split(","):
-                place = "/".join([root, "cpu", *parts[:depth]])
-                numbers = _words_in(f"{place}/cpu.cfs_quota_us") + _words_in(f"{place}/cpu.cfs_period_us")
+                path_prefix = "/".join([root, "cpu", *folders[:depth]])
+                quota = _read_words(f"{path_prefix}/cpu.cfs_quota_us") + _read_words(f"{path_prefix}/cpu.cfs_period_us")
             else:
                 continue
-            if len(numbers) == 2 and all(word.isdigit() for word in numbers):  # "max" and -1 are no limit
-                allowed.append(max(1, round(int(numbers[0]) / max(1, int(numbers[1])))))
-    return allowed
+            if len(quota) == 2 and all(word.isdigit() for word in quota):  # "max" and -1 are no limit
+                limits.append(max(1, round(int(quota[0]) / max(1, int(quota[1])))))
+    return limits
 
 
 def free_memory() -> int:
-    """Bytes that can still be had on the device."""
-    here = device()
-    stats = here.memory_stats() if here.platform != "cpu" else None
+    """Return the bytes that are free on the device."""
+    device = default_device()
+    stats = device.memory_stats() if device.platform != "cpu" else None
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"]) - int(stats.get("bytes_in_use", 0))
     return host_memory()
 
 
 def host_memory() -> int:
-    """Bytes that this process can still have: of the machine, and of the control group that it is in."""
-    global _memory
+    """Return the bytes of host memory that this process can still allocate, by the machine and its control groups."""
+    global _cached_memory
     now = time.monotonic()
-    if now - _memory[0] > FRESH:
-        _memory = now, min(_of_the_machine(), *_of_its_groups(), 2**62)
-    return _memory[1]
+    if now - _cached_memory[0] > SYSTEM_FILES_MAX_AGE:
+        _cached_memory = now, min(_machine_memory(), *_cgroup_memory(), 2**62)
+    return _cached_memory[1]
 
 
-def _of_the_machine() -> int:
+def _machine_memory() -> int:
     try:  # what the system would give, files in its cache included; free pages alone are far fewer
         with open("/proc/meminfo", encoding="ascii") as lines:
-            found = {name: value for name, _, value in (line.partition(":") for line in lines)}
-        return int(found["MemAvailable"].split()[0]) * 1024
+            fields = {name: value for name, _, value in (line.partition(":") for line in lines)}
+        return int(fields["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):
         pass
     if "SC_AVPHYS_PAGES" in os.sysconf_names:
@@ -164,10 +166,10 @@ def _of_the_machine() -> int:
     return 4 * 2**30
 
 
-def _of_its_groups(root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> list[int]:
-    """What each group that the process is in, and each one around it, still allows."""
-    left = []
-    for controllers, path in _groups(own):
+def _cgroup_memory(root: str = "/sys/fs/cgroup", cgroup_file: str = "/proc/self/cgroup") -> list[int]:
+    """Return the free bytes of each control group around the process that has a limit."""
+    available = []
+    for controllers, path in _read_cgroups(cgroup_file):
         if controllers not in ("", "memory"):
             continue
         folder, names = (
@@ -175,26 +177,26 @@ def _of_its_groups(root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup")
             if controllers
             else (root, ("memory.max", "memory.current", "inactive_file"))
         )
-        parts = [part for part in path.split("/") if part not in ("", "..")]
-        for depth in range(len(parts) + 1):
-            place = "/".join([folder, *parts[:depth]])
-            limit, used = (_number_in(f"{place}/{name}") for name in names[:2])
+        folders = [name_ for name_ in path.split("/") if name_ not in ("", "..")]
+        for depth in range(len(folders) + 1):
+            group = "/".join([folder, *folders[:depth]])
+            limit, used = (_read_number(f"{group}/{name}") for name in names[:2])
             if limit is not None and used is not None:
-                left.append(max(0, limit - used + (_number_in(f"{place}/memory.stat", names[2]) or 0)))
-    return left
+                available.append(max(0, limit - used + (_read_number(f"{group}/memory.stat", names[2]) or 0)))
+    return available
 
 
-def _groups(own: str) -> list[tuple[str, str]]:
-    """(controllers, path) of each control group that the process is in."""
+def _read_cgroups(cgroup_file: str) -> list[tuple[str, str]]:
+    """Return (controllers, path) of each control group that the process is in."""
     try:
-        with open(own, encoding="utf-8") as lines:
-            found = [line.rstrip("\n").split(":", 2) for line in lines]
+        with open(cgroup_file, encoding="utf-8") as lines:
+            entries = [line.rstrip("\n").split(":", 2) for line in lines]
     except OSError:
         return []
-    return [(group[1], group[2]) for group in found if len(group) == 3]
+    return [(group[1], group[2]) for group in entries if len(group) == 3]
 
 
-def _words_in(file: str) -> list[str]:
+def _read_words(file: str) -> list[str]:
     try:
         with open(file, encoding="ascii") as lines:
             return lines.read().split()
@@ -202,8 +204,8 @@ def _words_in(file: str) -> list[str]:
         return []
 
 
-def _number_in(file: str, field: str | None = None) -> int | None:
-    """The number in a file, or after a name at the start of one of its lines; None if there is none."""
+def _read_number(file: str, field: str | None = None) -> int | None:
+    """Read the number in a file, or the one after `field` at the start of a line; None if there is none."""
     try:
         with open(file, encoding="ascii") as lines:
             for line in lines:
@@ -218,22 +220,22 @@ def _number_in(file: str, field: str | None = None) -> int | None:
 _forked = False
 
 
-def _note_fork() -> None:
+def _remember_fork() -> None:
     global _forked
-    _forked = started()
+    _forked = is_jax_initialized()
 
 
-def started() -> bool:
-    """Whether JAX has set up its devices, and with them threads, in this process or the one that it was forked from."""
+def is_jax_initialized() -> bool:
+    """Whether JAX has initialised its backends, and with them threads, in this process or the one it was forked
+    from.
+    """
     return bool(xla_bridge.backends_are_initialized())
 
 
-def forked() -> bool:
-    """Whether this process was forked from one in which JAX had threads: they are not here, and waiting for them would
-    never end.
-    """
+def is_forked() -> bool:
+    """Whether this process was forked after JAX started threads; they do not exist here, and waiting for them hangs."""
     return _forked
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_note_fork)
+    os.register_at_fork(after_in_child=_remember_fork)

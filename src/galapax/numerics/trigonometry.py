@@ -2,7 +2,7 @@
 
 XLA calls the C library for these, one number at a time: 10 ns each in float32, 20 in float64, and most of the time of
 objectives such as Rastrigin's. The polynomials here are vectorised and take a tenth of that, to within one unit in the
-last place of 1. Arguments beyond LIMIT, where the reduction by pi/2 would lose digits, still go to the C library.
+last place of 1. Arguments beyond a limit, where the reduction by pi/2 would lose digits, still go to the C library.
 """
 
 from __future__ import annotations
@@ -15,24 +15,26 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.numerics.equations import ClosedJaxpr, Literal, run_one
+from galapax.numerics.jaxpr import ClosedJaxpr, Literal, evaluate_equation
 
 
-class _Table(NamedTuple):
-    half_pi: tuple[float, float, float]  # pi/2 in three parts, the first two short enough for exact multiples
+class _Coefficients(NamedTuple):
+    half_pi: tuple[
+        float, float, float
+    ]  # pi/2 as a sum of three numbers, the first two short enough for exact multiples
     limit: float
     sine: tuple[float, ...]
     cosine: tuple[float, ...]
 
 
 # coefficients of Moshier's Cephes library (single precision) and of fdlibm (double precision)
-_SINGLE = _Table(
+_SINGLE = _Coefficients(
     half_pi=(1.5703125, 4.837512969970703125e-4, 7.54978995489188216e-8),
     limit=8192.0,
     sine=(-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1),
     cosine=(2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2),
 )
-_DOUBLE = _Table(
+_DOUBLE = _Coefficients(
     half_pi=(1.57079632673412561417, 6.07710050630396597660e-11, 2.02226624871116645580e-21),
     limit=1e6,
     sine=(1.58969099521155010221e-10, -2.50507602534068634195e-8, 2.75573137070700676789e-6,
@@ -43,79 +45,81 @@ _DOUBLE = _Table(
 
 
 def sine(x: Array) -> Array:
-    return _within(x, jnp.sin, lambda x: _turned(*_parts(x), turn=0))
+    return _fast_within_limit(x, jnp.sin, lambda x: _select_quadrant(*_reduce_argument(x), turn=0))
 
 
 def cosine(x: Array) -> Array:
-    return _within(x, jnp.cos, lambda x: _turned(*_parts(x), turn=1))
+    return _fast_within_limit(x, jnp.cos, lambda x: _select_quadrant(*_reduce_argument(x), turn=1))
 
 
 def tangent(x: Array) -> Array:
     def ratio(x: Array) -> Array:
-        s, c, quadrant = _parts(x)
+        s, c, quadrant = _reduce_argument(x)
         odd = quadrant & 1 == 1
         return jnp.where(odd, -c, s) / jnp.where(odd, s, c)
 
-    return _within(x, jnp.tan, ratio)
+    return _fast_within_limit(x, jnp.tan, ratio)
 
 
-def _within(x: Array, exact: Callable[[Array], Array], fast: Callable[[Array], Array]) -> Array:
-    """`fast`, but `exact` for the elements beyond the limit: no element's value depends on the others."""
-    far = jnp.abs(x) > _table(x).limit
-    return jax.lax.cond(jnp.any(far), lambda x: jnp.where(jnp.abs(x) > _table(x).limit, exact(x), fast(x)), fast, x)
+def _fast_within_limit(x: Array, exact: Callable[[Array], Array], fast: Callable[[Array], Array]) -> Array:
+    """Evaluate `fast`, and `exact` for the elements beyond the limit: no element's value depends on the others."""
+    far = jnp.abs(x) > _coefficients_for(x).limit
+    return jax.lax.cond(
+        jnp.any(far), lambda x: jnp.where(jnp.abs(x) > _coefficients_for(x).limit, exact(x), fast(x)), fast, x
+    )
 
 
-def _table(x: Array) -> _Table:
+def _coefficients_for(x: Array) -> _Coefficients:
     return _DOUBLE if x.dtype == jnp.float64 else _SINGLE
 
 
-def _parts(x: Array) -> tuple[Array, Array, Array]:
-    """Sine and cosine of what is left of x after whole quarter turns, and how many those were."""
-    table = _table(x)
+def _reduce_argument(x: Array) -> tuple[Array, Array, Array]:
+    """Reduce x by quarter turns: sine and cosine of the remainder, and the number of quarter turns."""
+    constants = _coefficients_for(x)
     turns = jnp.round(x * (2 / math.pi))
-    rest = x
-    for part in table.half_pi:
-        rest = rest - turns * part
-    z = rest * rest
-    s = rest + rest * z * horner(table.sine, z)
-    c = 1 - 0.5 * z + z * z * horner(table.cosine, z)
+    remainder = x
+    for piece in constants.half_pi:
+        remainder = remainder - turns * piece
+    z = remainder * remainder
+    s = remainder + remainder * z * horner(constants.sine, z)
+    c = 1 - 0.5 * z + z * z * horner(constants.cosine, z)
     return s, c, turns.astype(jnp.int32)
 
 
-def _turned(s: Array, c: Array, quadrant: Array, turn: int) -> Array:
-    """The sine of the angle plus `turn` quarter turns."""
+def _select_quadrant(s: Array, c: Array, quadrant: Array, turn: int) -> Array:
+    """Return the sine of the angle plus `turn` quarter turns, from its sine and cosine."""
     quadrant = quadrant + turn
     value = jnp.where(quadrant & 1 == 0, s, c)
     return jnp.where(quadrant & 2 == 0, value, -value)
 
 
 def horner(coefficients: tuple[float, ...], z: Array) -> Array:
-    """The polynomial with these coefficients, highest power first."""
+    """Evaluate the polynomial with these coefficients, highest power first."""
     total = jnp.full_like(z, coefficients[0])
     for c in coefficients[1:]:
         total = total * z + c
     return total
 
 
-INSTEAD = {"sin": sine, "cos": cosine, "tan": tangent}
+FAST_VERSIONS = {"sin": sine, "cos": cosine, "tan": tangent}
 
 
-def run(closed: ClosedJaxpr, *arguments: Any) -> list[Any]:
-    """What the program gives, with its sines, cosines and tangents computed here; loops inside it are left alone."""
+def evaluate_fast(closed: ClosedJaxpr, *arguments: Any) -> list[Any]:
+    """Evaluate a jaxpr with the sines, cosines and tangents of this module; loops inside it are left alone."""
     values: dict[Any, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
     values.update(zip(closed.jaxpr.invars, arguments, strict=True))
 
-    def read(atom: Any) -> Any:
+    def value_of(atom: Any) -> Any:
         return atom.val if isinstance(atom, Literal) else values[atom]
 
     for equation in closed.jaxpr.eqns:
         primitive, parameters = equation.primitive, equation.params
-        inputs = [read(atom) for atom in equation.invars]
-        if primitive.name in INSTEAD and equation.invars[0].aval.dtype in (jnp.float32, jnp.float64):
-            outputs = [INSTEAD[primitive.name](jnp.asarray(inputs[0]))]
+        inputs = [value_of(atom) for atom in equation.invars]
+        if primitive.name in FAST_VERSIONS and equation.invars[0].aval.dtype in (jnp.float32, jnp.float64):
+            outputs = [FAST_VERSIONS[primitive.name](jnp.asarray(inputs[0]))]
         elif primitive.name in ("jit", "pjit") and isinstance(parameters.get("jaxpr"), ClosedJaxpr):
-            outputs = run(parameters["jaxpr"], *inputs)
+            outputs = evaluate_fast(parameters["jaxpr"], *inputs)
         else:
-            outputs = run_one(closed.jaxpr, equation, inputs)
+            outputs = evaluate_equation(closed.jaxpr, equation, inputs)
         values.update(zip(equation.outvars, outputs, strict=True))
-    return [read(atom) for atom in closed.jaxpr.outvars]
+    return [value_of(atom) for atom in closed.jaxpr.outvars]

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from galapax.numerics import devices, random
-from galapax.numerics.materialise import stored
+from galapax.numerics.materialise import materialise
 from galapax.operators import cells
 from galapax.operators.reductions import rows_by
 
@@ -31,7 +31,7 @@ def best_by_volume(objectives: Array, rank: Array, count: int, corner: Any) -> A
     front = rank == last
     drop = jnp.sum(rank <= last, dtype=jnp.int32) - count
     sound = front & jnp.all(jnp.isfinite(objectives), axis=1)
-    kept = without_least(stored(in_unit_box(objectives, sound)), front, drop, corner)
+    kept = without_least(materialise(in_unit_box(objectives, sound)), front, drop, corner)
     return rows_by(jnp.where((rank < last) | kept, 0, 1))[:count]
 
 
@@ -85,7 +85,7 @@ def _rank(added: Array, stays: Array) -> Array:
     Equals come in no order: in that of their rows only one of many equal points beside each other would leave a round.
     """
     rows = jnp.arange(added.shape[0], dtype=jnp.int32)
-    order = rows_by(jnp.where(stays, added, jnp.inf), random.mixed(rows.astype(jnp.uint32)))
+    order = rows_by(jnp.where(stays, added, jnp.inf), random.mix_word(rows.astype(jnp.uint32)))
     return jnp.zeros_like(order).at[order].set(rows, unique_indices=True)
 
 

@@ -10,7 +10,7 @@ from jax import Array, lax
 from galapax.core.evaluation import Population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.numerics.materialise import as_one_row, stored
+from galapax.numerics.materialise import apply_flattened, materialise
 from galapax.operators.mutation import partners
 from galapax.operators.selection import best_index
 
@@ -42,7 +42,7 @@ def three_parents(key: Array, parents: Population, fr: Any, sigma: Any) -> Array
     u = random.uniform(key_share, x.shape, jnp.float32).astype(x.dtype)
     share = fr * jnp.maximum(u, 1 - u)
     # beside a gather XLA on a CPU computes number by number; what is drawn apart is drawn in vectors
-    step = sigma * stored(random.normal(key_normal, x.shape, x.dtype))
+    step = sigma * materialise(random.normal(key_normal, x.shape, x.dtype))
     return share * best + (1 - share) * second + step * (second - third)
 
 
@@ -70,7 +70,7 @@ def simulated_binary_crossover(
         high = q + apart / 2 * _beyond(u, 2 * (upper - q) / apart, index)
         return jnp.clip(low, lower, upper), jnp.clip(high, lower, upper)  # the sums' rounding could step over a wall
 
-    low, high = as_one_row(children, a, b, u, bounds.lower, bounds.upper)
+    low, high = apply_flattened(children, a, b, u, bounds.lower, bounds.upper)
     first = jnp.where(crossed, jnp.where(swapped, high, low), a)
     second = jnp.where(crossed, jnp.where(swapped, low, high), b)
     return first, second

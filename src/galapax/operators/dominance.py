@@ -112,7 +112,7 @@ def dominated_by_drawn(key: Array, objectives: Array, violation: Array | None, r
     size = 1 if devices.on_cpu() else min(drawn, DRAWS)
 
     def add(i: Any, found: Array) -> Array:
-        index = random.integers(random.fold(key, i), (size, q), n)
+        index = random.integers(random.fold_in(key, i), (size, q), n)
         return found | jnp.any(beaten(index) & (i * size + jnp.arange(size) < drawn)[:, None, None], axis=0)
 
     found = jnp.zeros(rows.shape, bool)

@@ -7,7 +7,7 @@ import numpy as np
 from jax import Array, lax
 
 from galapax.numerics import random
-from galapax.numerics.materialise import stored
+from galapax.numerics.materialise import materialise
 from galapax.operators.reductions import rows_by
 
 _U32 = np.uint32
@@ -37,7 +37,7 @@ def copies_fail(objectives: Array, x: Array) -> Array:
     So that it stays only where there is nobody else.
     """
     known = jnp.all(jnp.isfinite(objectives), axis=1)
-    return jnp.where(stored(repeated(x, known))[:, None], jnp.inf, objectives)
+    return jnp.where(materialise(repeated(x, known))[:, None], jnp.inf, objectives)
 
 
 def _hash(x: Array, seed: int) -> Array:
@@ -47,4 +47,6 @@ def _hash(x: Array, seed: int) -> Array:
     words = words.reshape(x.shape[0], -1)
     place = lax.broadcasted_iota(jnp.uint32, words.shape, 1) + _U32(1)
     # a sum of mixed words, each mixed with its place: XLA fuses it, and the order of summation does not matter
-    return jnp.sum(random.mixed(words ^ (place * _U32(seed))) * (place * _U32(2) + _U32(1)), axis=1, dtype=jnp.uint32)
+    return jnp.sum(
+        random.mix_word(words ^ (place * _U32(seed))) * (place * _U32(2) + _U32(1)), axis=1, dtype=jnp.uint32
+    )

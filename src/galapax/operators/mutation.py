@@ -10,7 +10,7 @@ from jax import Array, lax
 from galapax.core.evaluation import Population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.numerics.materialise import as_one_row
+from galapax.numerics.materialise import apply_flattened
 from galapax.operators.selection import best_index
 
 
@@ -90,9 +90,9 @@ def polynomial_mutation(
 
     moves = random.bernoulli(key_gene, rate, x.shape)
     if at_least_one is not None:
-        forced = random.integers(random.fold(key, 2), (x.shape[0], 1), x.shape[1])
+        forced = random.integers(random.fold_in(key, 2), (x.shape[0], 1), x.shape[1])
         moves |= at_least_one[:, None] & (lax.broadcasted_iota(jnp.int32, x.shape, 1) == forced)
-    return jnp.where(moves, as_one_row(moved, x, u, bounds.lower, bounds.upper), x)
+    return jnp.where(moves, apply_flattened(moved, x, u, bounds.lower, bounds.upper), x)
 
 
 def add_difference(key: Array, x: Array, bounds: Bounds, weight: float = 0.5) -> Array:

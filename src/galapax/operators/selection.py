@@ -100,7 +100,7 @@ def replace_losers(scores: Array, most: int, old: Any, new: Any) -> Any:
     equals at the margin the earlier stay. Old ones that stay keep their rows; new ones fill the losers' rows in order.
     """
     n = scores.shape[0] // 2
-    source = random.named(partial(fillers, most=most), "fillers")(scores)
+    source = random.as_intrinsic(partial(fillers, most=most), "fillers")(scores)
 
     def merge(p: Array, q: Array) -> Array:
         keep = (source < 0).reshape((n,) + (1,) * (p.ndim - 1))

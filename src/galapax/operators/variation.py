@@ -10,7 +10,7 @@ from jax import Array
 from galapax.core.checks import in_range
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.numerics.materialise import stored
+from galapax.numerics.materialise import materialise
 from galapax.operators.crossover import simulated_binary_crossover
 from galapax.operators.mutation import add_difference, polynomial_mutation
 
@@ -36,8 +36,8 @@ def breed(
     of a child that crossover left as it was mutates in any case.
     """
     key_cross, key_mutate = random.split(key)
-    a, b = stored(jnp.split(x, 2))
-    children = stored(simulated_binary_crossover(key_cross, a, b, bounds, crossover_index, crossover_rate))
+    a, b = materialise(jnp.split(x, 2))
+    children = materialise(simulated_binary_crossover(key_cross, a, b, bounds, crossover_index, crossover_rate))
     rate = 1 / x.shape[1] if mutation_rate is None else mutation_rate
     crossed = jnp.concatenate(children)
     same = None if copies else jnp.all(crossed == x, axis=1)
@@ -50,7 +50,7 @@ def some_by_differences(key: Array, children: Array, x: Array, bounds: Bounds, s
     And which they are, (n,) bool.
     """
     key_which, key_move = random.split(key)
-    moved = stored(add_difference(key_move, stored(x), bounds))
+    moved = materialise(add_difference(key_move, materialise(x), bounds))
     which = random.bernoulli(key_which, share, (x.shape[0], 1))
     return jnp.where(which, moved, children), which[:, 0]
 

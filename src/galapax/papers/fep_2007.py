@@ -150,7 +150,7 @@ def time_phases(mu: int, generations: int = 100) -> list[float]:
 
     def select(i: Array, state: EPState) -> EPState:
         offspring = state.parents._replace(objectives=state.parents.objectives * 0.999)
-        parents, steps = algorithm.select(random.fold(key, i), state, offspring)
+        parents, steps = algorithm.select(random.fold_in(key, i), state, offspring)
         return state._replace(parents=parents, steps=steps)
 
     def evaluate(i: Array, state: EPState) -> EPState:
@@ -158,7 +158,7 @@ def time_phases(mu: int, generations: int = 100) -> list[float]:
         return state._replace(candidates=state.candidates + 1e-30 * values)
 
     def mutate(i: Array, state: EPState) -> EPState:
-        x, steps = algorithm.breed(random.fold(key, i), state.candidates, state.candidate_steps, state.bounds)
+        x, steps = algorithm.breed(random.fold_in(key, i), state.candidates, state.candidate_steps, state.bounds)
         return state._replace(candidates=x, candidate_steps=steps)
 
     seconds = []

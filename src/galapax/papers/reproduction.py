@@ -40,7 +40,7 @@ class Paper(NamedTuple):
 def describe_machine() -> Measurement:
     """Return the device, machine and library versions of a measurement."""
     return {
-        "device": devices.name(),
+        "device": devices.device_name(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "versions": versions(),
     }

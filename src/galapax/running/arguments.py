@@ -151,7 +151,7 @@ def threads_of(given: Any, blackbox: bool) -> int:
     named = os.environ.get("GALAPAX_THREADS", "")
     if named and not (named.isdigit() and int(named)):
         raise InputError(f"GALAPAX_THREADS must be a number of threads, at least 1; it is {named!r}.")
-    return int(named) if named else devices.cores()
+    return int(named) if named else devices.count_cores()
 
 
 def spread_of(given: Any, blackbox: bool, vectorized: Any, runs: int, islands: Any, engine: Any) -> int:
@@ -169,7 +169,7 @@ def spread_of(given: Any, blackbox: bool, vectorized: Any, runs: int, islands: A
     ):
         if wrong:
             raise InputError(f"spread=True lets all devices evaluate one population, and {instead}: leave spread out.")
-    return len(devices.several())
+    return len(devices.local_devices())
 
 
 def engine_named(given: Any) -> str:

@@ -412,7 +412,7 @@ def settings_of(task: Task) -> dict[str, Any]:
         "cache": task.calls.cache,
         "asynchronous": task.calls.asynchronous,
         "dtype": task.dtype,
-        "device": devices.name(),
+        "device": devices.device_name(),
         "versions": versions(),
     }
 

@@ -126,7 +126,7 @@ class Computation:
         from a checkpoint.
         """
         runs, before = min(self.together, self.task.total), self.width
-        if begun or processes.together() or self.task.blackbox or runs == 1:
+        if begun or processes.is_distributed() or self.task.blackbox or runs == 1:
             raise InputError(too_large(min(runs, before), self.task.population, error, begun)) from error
         if runs > before and not isinstance(error, OutOfMemory):
             self.fit = runs // 2
@@ -153,7 +153,7 @@ class Computation:
         rows: np.ndarray,
         watch: Watch,
         wanted: np.ndarray | None = None,
-        exchange: Callable[[processes.Share], Between] | None = None,
+        exchange: Callable[[processes.ProcessShard], Between] | None = None,
         alone: bool = False,
     ) -> Outcome:
         """The outcome of these runs, in slices, which several processes share.
@@ -162,8 +162,8 @@ class Computation:
         process computes all of them.
         """
         pieces = [rows[start : start + self.width] for start in range(0, len(rows), self.width)]
-        share = processes.Share([len(piece) for piece in pieces], alone or wanted is not None)
-        parts = [self._slice(pieces[i]) for i in share.pieces]
+        share = processes.ProcessShard([len(piece) for piece in pieces], alone or wanted is not None)
+        parts = [self._slice(pieces[i]) for i in share.batches]
         if wanted is not None:
             parts[0].wanted = wanted
         own = None
@@ -176,11 +176,11 @@ class Computation:
                 keep_history=bool(self.task.history),
                 between=None if exchange is None else exchange(share),
             )
-        if own is not None and not share.shared:
+        if own is not None and not share.is_distributed:
             return own
         if own is not None:
             own = replace(own, history=fetched(own.history))
-        told: list[tuple[Outcome | None, Any]] = processes.tell_all((own, watch.taken))
+        told: list[tuple[Outcome | None, Any]] = processes.all_gather_object((own, watch.taken))
         watch.taken = _joined([taken for _, taken in told])
         return Outcome.join([found for found, _ in told if found is not None])
 

@@ -67,7 +67,7 @@ def _does_not_pay(task: Task) -> str:
     work = task.population * task.problem.dim
     if work > PAYS:
         return f"for {work} numbers a generation one kernel is no faster"
-    count = len(devices.several())
+    count = len(devices.local_devices())
     return f"{count} devices share the runs" if count > 1 and task.total > 1 else ""
 
 
@@ -79,7 +79,7 @@ def _fusible(task: Task, engine: str, clock: Clock) -> None:
     if engine == "fused":
         cuda.present()
     elif not devices.on_cpu():
-        kind = devices.device().device_kind
+        kind = devices.default_device().device_kind
         raise NotFusible(f"native kernels need JAX on a CPU (JAX_PLATFORMS=cpu), and JAX runs on {kind}")
     elif host.compiler() is None:
         raise NotFusible("no C compiler was found on this machine")

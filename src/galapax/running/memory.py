@@ -109,5 +109,5 @@ def too_large(width: int, population: int, error: Exception, begun: bool = False
         instead = "a checkpoint continues in slices as large as they were, so end other programs, or start again"
     return (
         f"{what} with a population of {population} does not fit into the {amount(free)} that are free on the "
-        f"{devices.device().device_kind}: {instead}.{why}"
+        f"{devices.default_device().device_kind}: {instead}.{why}"
     )

@@ -318,7 +318,7 @@ def assembled(
         raise InputError(f"run numbers go up to 2**32; first_run={first} and runs={runs} exceed that.")
     if not (isinstance(history, bool) or (isinstance(history, str) and history == "x")):
         raise InputError(f'history must be True, False or "x" (with the best x of each generation), got {history!r}.')
-    random.key(seed)
+    random.root_key(seed)
     problem.bounds.rounded(dtype)  # refuses a box that this precision does not hold, before anything is compiled
     max_evaluations = as_written(max_evaluations)
     limit = limit_of(solvers[0], generations, max_evaluations, max_seconds)
@@ -433,14 +433,14 @@ def traced(task: Task) -> Task:
 
 def check_outside() -> None:
     """Refuse to run inside a function that JAX is tracing, or with compilation switched off."""
-    if devices.forked():
+    if devices.is_forked():
         raise InputError(
             "this process was forked after JAX had started and would hang: start processes with "
             'multiprocessing.get_context("spawn").'
         )
     if devices.CONFIG.jax_disable_jit:
         raise InputError("jax_disable_jit is on, but galapax needs to compile: switch it off for this call.")
-    if devices.tracing():
+    if devices.is_tracing():
         raise InputError(
             "galapax was called inside jax.jit or another transformation of JAX: it compiles its runs itself; call it "
             "from plain Python."

@@ -15,7 +15,7 @@ from galapax.running.task import Task
 
 def of_this_process(task: Task, observers: Observers) -> Observers:
     """Who watches here: the first process shows how the run goes on and keeps its checkpoint."""
-    if not processes.together():
+    if not processes.is_distributed():
         return observers
     if task.blackbox:
         raise InputError(
@@ -29,7 +29,7 @@ def of_this_process(task: Task, observers: Observers) -> Observers:
                 "process runs of its own by first_run and a file of its own."
             )
         observers = replace(observers, journal=Together(observers.journal))
-    if processes.index():
+    if processes.process_index():
         observers = replace(observers, callback=None, progress=False, live=None)
     return observers
 
@@ -56,10 +56,10 @@ class Together:
         self.inner.again()
 
     def due(self, made: int) -> bool:
-        return bool(processes.tell_all(self.inner.due(made))[0])
+        return bool(processes.all_gather_object(self.inner.due(made))[0])
 
     def note(self, standing: Standing) -> None:
-        told: list[Standing] = processes.tell_all(standing)
+        told: list[Standing] = processes.all_gather_object(standing)
         carries, tracks, history = (
             [part for own in told for part in getattr(own, name)] for name in ("carries", "tracks", "history")
         )
@@ -67,7 +67,7 @@ class Together:
         self.inner.note(standing._replace(carries=carries, tracks=tracks, history=history, taken=taken, runs=runs))
 
     def leave(self, done: Done) -> None:
-        told: list[Done] = processes.tell_all(done)
+        told: list[Done] = processes.all_gather_object(done)
         self.inner.leave(Done(Outcome.join([own.outcome for own in told]), _taken([own.taken for own in told])))
 
 

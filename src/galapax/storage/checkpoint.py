@@ -156,7 +156,7 @@ class Keeper:
         self.cost = time.perf_counter() - start
 
     def _write(self, data: dict[str, Any]) -> None:
-        if processes.index():  # the first one writes
+        if processes.process_index():  # the first one writes
             return
         chunks = pack(data)
         before = self.path.with_name(self.path.name + KEPT)
@@ -199,7 +199,7 @@ def _keeper(settings: Checkpoint | None, resume: Any) -> Keeper | None:
     there = path.exists() or path.with_name(path.name + KEPT).exists()
     if resume is True and there:
         file = path
-    if there and file is None and not processes.index():  # the first process may have written it by now
+    if there and file is None and not processes.process_index():  # the first process may have written it by now
         raise InputError(
             f"{str(path)!r} already exists: continue from it (resume=True, --resume), or delete it to start again."
         )

@@ -160,7 +160,7 @@ def present() -> Cuda:
     """The device that computations run on, or NotFusible with the reason."""
     if not sys.platform.startswith("linux"):
         raise NotFusible("fused kernels need Linux")
-    here = devices.device()
+    here = devices.default_device()
     if here.platform not in ("cuda", "gpu"):
         raise NotFusible(f"fused kernels need an NVIDIA GPU, and JAX runs on {here.device_kind}")
     _nvrtc()

@@ -37,7 +37,7 @@ from galapax.engines.search import Carry, Finished, Search
 from galapax.engines.tally import told
 from galapax.engines.threads import on_threads
 from galapax.numerics import devices
-from galapax.numerics.transfers import put
+from galapax.numerics.transfers import device_put_cached
 
 CHUNK_SECONDS = 0.1  # the host looks about so often,
 MOST_SECONDS = 0.5  # or so often, where a native kernel would make fewer generations than its table of keys has
@@ -68,7 +68,7 @@ _making: dict[Hashable, threading.Lock] = {}  # so that another thread waits for
 def compiled(search: Search, runs: int, host: bool, clock: Clock) -> Kernel:
     """The kernel of so many runs, or NotFusible. clock: is told how long it took, unless it was made before."""
     form = HOST if host else present().form(_work(search), runs)
-    key = kernels.key_of(search), form, host, devices.settings()
+    key = kernels.key_of(search), form, host, devices.compile_settings()
     with _making.setdefault(key, threading.Lock()):
         found = _known.pop(key, None)
         if found is None:
@@ -168,7 +168,9 @@ class Fused:
         made, layout = self._kernels[id(part)]
         if isinstance(made, HostKernel):
             made.threads = self.threads
-        span, arrays = put((np.array([first, count, rows, part.wanted.max() + 1], np.int32), list(made.text.arrays)))
+        span, arrays = device_put_cached(
+            (np.array([first, count, rows, part.wanted.max() + 1], np.int32), list(made.text.arrays))
+        )
         return _chunk, (made, layout, rows), (part.search, part.keys, part.carry, span, arrays)
 
     def finish(self, parts: list[Slice]) -> list[Finished]:
@@ -197,7 +199,7 @@ def _put(parts: list[Slice]) -> None:
     """What the slices share, and each one's own, onto the device in one transfer."""
     first = parts[0].search
     own = [(part.search.algorithm, part.keys, part.initial, part.search.rules.evaluations) for part in parts]
-    (bounds, rules, consts), own = put(((first.bounds, first.rules, first.consts), own))
+    (bounds, rules, consts), own = device_put_cached(((first.bounds, first.rules, first.consts), own))
     for part, (algorithm, keys, initial, evaluations) in zip(parts, own, strict=True):
         part.keys, part.initial = keys, initial
         part.search = replace(
@@ -216,7 +218,7 @@ def _begin(part: Slice) -> Call:
 
 def _finish(part: Slice) -> Call:
     """The program of what is left of a slice, see `Clock.program`."""
-    return searching.finish, (part.span,), (part.search, part.carry, put(part.relative))
+    return searching.finish, (part.span,), (part.search, part.carry, device_put_cached(part.relative))
 
 
 def _begun(search: Search, keys: Array, initial: Array | None) -> Carry:

@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from galapax.engines.fused import ranges
-from galapax.numerics.equations import ClosedJaxpr, Jaxpr, Literal
-from galapax.numerics.random import NAMED
+from galapax.numerics.jaxpr import ClosedJaxpr, Jaxpr, Literal
+from galapax.numerics.random import INTRINSIC_PREFIX
 
 INLINED = {"jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "custom_jvp_call", "custom_vjp_call",
            "custom_vjp_call_jaxpr"}  # fmt: skip
@@ -151,8 +151,8 @@ class Graph:
     def _equation(self, equation: Any, given: list[Node]) -> list[Node]:
         name, params = equation.primitive.name, equation.params
         avals = [v.aval for v in equation.outvars]
-        if str(params.get("name")).startswith(NAMED):
-            found = self._named(params["name"].removeprefix(NAMED), given, avals[0])
+        if str(params.get("name")).startswith(INTRINSIC_PREFIX):
+            found = self._named(params["name"].removeprefix(INTRINSIC_PREFIX), given, avals[0])
             if found is not None:
                 return [found]
         if name in INLINED:

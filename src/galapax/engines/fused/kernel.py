@@ -73,10 +73,10 @@ def _written(search: Search, carry: Carry, form: Form) -> Text:
     key = jax.ShapeDtypeStruct((1, 2), np.uint32)
 
     def generation(search: Search, carry: Carry, keys: Array, number: Array) -> Any:
-        own = jax.vmap(random.fold, in_axes=(0, None))(keys, number)
+        own = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
         return search.generation(carry, own, number)
 
-    with devices.written_for("gpu"):
+    with devices.tracing_for("gpu"):
         closed = jax.make_jaxpr(generation)(one_search, one_carry, key, jax.ShapeDtypeStruct((), jnp.int32))
     marks = None if carry.frozen is None else len(parts) - 1
     return of_generation(closed, settings, parts, marks, REASON, form)

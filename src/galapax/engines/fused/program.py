@@ -23,7 +23,7 @@ from galapax.engines.fused.memory import placed, size_of
 from galapax.engines.fused.prelude import PRELUDE
 from galapax.engines.fused.regions import CLUSTER, THREADS, Regions
 from galapax.engines.fused.rules import STORED
-from galapax.numerics.equations import ClosedJaxpr
+from galapax.numerics.jaxpr import ClosedJaxpr
 
 SHARED = 200 * 1024  # bytes of memory that a block on a GPU shares, at most; the rest of its arrays lie in scratch
 COUNTER = 256  # bytes for it, at the start of a team's scratch
