@@ -36,6 +36,9 @@ MANY = 300  # variables from which on the matrix is diagonal, unless the user sa
 MIDDLE = 0.8  # share of the box in which the first mean is drawn
 WORST_CONDITION = 1e14
 CODES_APART = 0.3  # steps: the least standard deviation of an integer or choice
+ROUNDINGS = 64  # of a value's last digit, within which two values count as the same
+APART = 10  # standard deviations from the mean within which the best point belongs to the last samples,
+BASIN = 1e-4  # or the square root of one, up to this share of the box: values differ there by rounding alone
 GROWN = 1e3  # a distribution so many times as wide as the first one diverges
 
 
@@ -334,7 +337,21 @@ class CMAES(Algorithm):
         width = now.step * jnp.maximum(jnp.sqrt(jnp.max(self.variances(now))), jnp.max(jnp.abs(now.path)))
         converged = (width <= tolerance) | (state.progress.stuck & (width <= jnp.sqrt(tolerance)))
         stuck = jnp.where(state.progress.stuck, CODES[Stop.STALL], RUNNING)
-        return jnp.where(converged, CODES[Stop.TOLERANCE], stuck)
+        elsewhere = self.is_best_elsewhere(state, bounds, jnp.maximum(width, tolerance))
+        return jnp.where(converged, jnp.where(elsewhere, CODES[Stop.ELSEWHERE], CODES[Stop.TOLERANCE]), stuck)
+
+    def is_best_elsewhere(self, state: CMAESState, bounds: Bounds, width: Array) -> Array:
+        """Whether the best point ever is not one of those that the distribution, this wide, has converged to: it lies
+        far from the mean, and is better than all of the last samples by more than rounding explains.
+        """
+        best, samples = row_of(state.parents, 0), jax.tree.map(lambda a: a[1:], state.parents)
+        last, eps = row_of(samples, best_index(samples)), jnp.finfo(best.x.dtype).eps
+        away = jnp.max(jnp.abs((best.x[0] - bounds.lower) / bounds.span - jnp.clip(state.now.mean, 0, 1)))
+        gain = last.fitness[0] - best.fitness[0]
+        better = gain > ROUNDINGS * eps * jnp.maximum(jnp.abs(last.fitness[0]), jnp.abs(best.fitness[0]))
+        if best.violation is not None and last.violation is not None:
+            better = (best.violation[0] < last.violation[0]) | ((best.violation[0] == last.violation[0]) & better)
+        return better & (away > jnp.maximum(APART * width, jnp.minimum(jnp.sqrt(width), BASIN)))
 
 
 def pushed(

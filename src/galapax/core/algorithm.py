@@ -175,8 +175,9 @@ class Algorithm:
         return 1
 
     def rests(self, state: Any, bounds: Bounds, tolerance: Array) -> Array:
-        """Whether the search is done by itself: RUNNING, or the code of Stop.TOLERANCE where it has converged and of
-        Stop.STALL where it cannot get on.
+        """Whether the search is done by itself: RUNNING, or the code of Stop.TOLERANCE where it has converged, of
+        Stop.ELSEWHERE where it has converged and the best individual so far is another point, and of Stop.STALL where
+        it cannot get on.
 
         Converged means that the survivors lie within `tolerance` of the box in every variable, or within its square
         root where their values are the same to rounding.

@@ -17,7 +17,8 @@ class Stop(StrEnum):
 
     BUDGET = "budget"  # all generations or evaluations that it had were made
     TARGET = "target"
-    TOLERANCE = "tolerance"  # the search has converged
+    TOLERANCE = "tolerance"  # the search has converged, and the answer is where it did
+    ELSEWHERE = "elsewhere"  # the search has converged, but to a worse point than one that it had sampled before
     STALL = "stall"
     INTERRUPT = "interrupt"
     TIME = "time"
@@ -29,7 +30,7 @@ class Stop(StrEnum):
     @property
     def early(self) -> bool:
         """Whether somebody ended it from outside, before its own rules did."""
-        return self not in (Stop.BUDGET, Stop.TARGET, Stop.TOLERANCE, Stop.STALL)
+        return self not in CODES
 
     @property
     def done(self) -> bool:
@@ -73,6 +74,7 @@ _BY = {
     Stop.BUDGET: "the budget",
     Stop.TARGET: "the target",
     Stop.TOLERANCE: "convergence",
+    Stop.ELSEWHERE: "convergence to a worse point",
     Stop.STALL: "stall",
     Stop.INTERRUPT: "Ctrl-C",
     Stop.TIME: "the time limit",
@@ -84,6 +86,7 @@ _BY = {
 _SENTENCES = {
     Stop.TARGET: "Stopped: target reached in generation {generation}.",
     Stop.TOLERANCE: "Stopped: search converged in generation {generation}.",
+    Stop.ELSEWHERE: "Stopped: search converged in generation {generation}, but to a worse point than the best one.",
     Stop.STALL: "Stopped: no improvement for {stall} generations (generation {generation}).",
     Stop.INTERRUPT: "Stopped by Ctrl-C after generation {generation}; this is the best result so far.",
     Stop.TIME: "Stopped: time limit ({seconds:g} s) reached after generation {generation}.",
@@ -100,6 +103,7 @@ CODES = {
     Stop.STALL: 2,
     Stop.TOLERANCE: 3,
     Stop.BUDGET: 4,
+    Stop.ELSEWHERE: 5,
 }  # what a run's own rules say on the device; RUNNING for none of them
 
 

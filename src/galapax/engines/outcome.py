@@ -130,6 +130,7 @@ class Polish(NamedTuple):
     evaluations: np.ndarray  # (R,) that it took; 0 for runs that were not tried
     better: np.ndarray  # (R,) bool
     smooth: np.ndarray  # (R,) bool: the gradient agreed with the function
+    converged: np.ndarray  # (R,) bool: it ended by itself and not for want of evaluations
 
     def rows(self, chosen: slice | np.ndarray) -> Polish:
         return Polish(*(part[chosen] for part in self))

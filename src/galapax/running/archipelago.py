@@ -138,7 +138,9 @@ def _track(rows: Track, count: int) -> Track:
     runs = np.arange(best.shape[0])
     reasons = by_run(rows.reason)
     reached, running = (reasons == CODES[Stop.TARGET]).any(axis=0), (reasons == RUNNING).any(axis=0)
-    reason = np.where(reached, CODES[Stop.TARGET], np.where(running, RUNNING, reasons.max(axis=0)))
+    spent = (reasons == CODES[Stop.BUDGET]).any(axis=0)
+    ended = np.where(spent, CODES[Stop.BUDGET], reasons[best, runs])  # the island that has the answer says how
+    reason = np.where(reached, CODES[Stop.TARGET], np.where(running, RUNNING, ended))
     volumes = by_run(rows.hypervolume)
     return Track(
         generations=by_run(rows.generations).max(axis=0),

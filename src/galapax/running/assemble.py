@@ -185,7 +185,7 @@ def result_of(
         x=task.decoded(answer.x),
         fun=answer.fun,
         success=bool(success[best] and len(x) == task.runs),
-        message=_message(task, total, best, stop, float(violation[best]), answer.front) + flat,
+        message=_message(task, total, best, stop, float(violation[best]), answer.front, population) + flat,
         stop=stop,
         nit=int(track.generations[best]),
         nfev=int(runs.nfev.sum()),
@@ -332,8 +332,10 @@ def _shape_of(task: Task, total: Outcome) -> Any:
     return task.shape._replace(objectives=objectives)
 
 
-def _message(task: Task, total: Outcome, best: int, stop: Stop, violation: float, front: Front | None) -> str:
-    """Why it ended, in a sentence or two."""
+def _message(
+    task: Task, total: Outcome, best: int, stop: Stop, violation: float, front: Front | None, population: Population
+) -> str:
+    """Why it ended, in a sentence or two. population: the survivors of the best run."""
     track, sign = total.track, task.sign
     limits = (task.budget.generations, task.evaluation_limit)
     spent = int(track.evaluations[best] - track.skipped[best])
@@ -348,6 +350,10 @@ def _message(task: Task, total: Outcome, best: int, stop: Stop, violation: float
             f"Stopped: {agreed} of {made} searches converged to the best value (generation "
             f"{int(track.generations[best])})."
         )
+    if stop is Stop.ELSEWHERE:
+        why = _say_elsewhere(task, total, best, population)
+    elif stop is Stop.TOLERANCE and isinstance(total.polish, Polish) and total.polish.converged[best]:
+        why = f"{why.rstrip('.')}, and the polish of its best point converged, too."
     if len(track.best) < task.runs:
         why += f" Only {len(track.best)} of {task.runs} runs were started."
     if not np.isfinite(track.best[best]):
@@ -368,6 +374,29 @@ def _message(task: Task, total: Outcome, best: int, stop: Stop, violation: float
                 "hypervolume."
             )
     return why
+
+
+def _say_elsewhere(task: Task, total: Outcome, best: int, population: Population) -> str:
+    """What to say of a search that converged to a worse point than one that it had sampled before."""
+    # in the first place is the best ever
+    values = np.asarray(population.fitness)[1:]
+    violation = np.zeros_like(values) if population.violation is None else np.asarray(population.violation)[1:]
+    row = np.lexsort((values, violation))[0]
+    value, made = task.sign * float(values[row]), int(total.track.generations[best])
+    return (
+        f"Stopped: search converged to {value:.8g} at another point in generation {made}. x is the best point evaluated"
+        f"{_first_seen(task, total, best)}, and not known to be a minimum: refine or search again from it (x0=result.x)"
+        ", or use restarts."
+    )
+
+
+def _first_seen(task: Task, total: Outcome, best: int) -> str:
+    """In which generation the best point of a run came, as the end of a sentence; nothing where no history is kept."""
+    if total.history is None:
+        return ""
+    rows = of_run(total.history, best)[:, : int(total.track.generations[best])]
+    values = Record.unpack(rows, task.columns, KEPT).best[0, :, 0]
+    return f" (sampled in generation {int(np.argmax(values == values[-1])) + 1})"
 
 
 def _flat(history: History | None, runs: Runs) -> str:

@@ -28,6 +28,7 @@ from galapax.running.memory import exhausted
 from galapax.running.task import Task
 
 FEWEST, EACH = 1000, 100  # evaluations, in all and for each variable, that a run may take without max_evaluations
+SLACK = 10  # evaluations: a polish that leaves no more than these ended for want of them
 TOGETHER = 1024  # runs of a slice on an accelerator, at most
 
 
@@ -55,7 +56,7 @@ def polished(
     company. goes_on: asked before every slice; once it says no, what is left stays as it is.
     """
     runs = len(x)
-    about = Polish(np.zeros(runs, np.int64), np.zeros(runs, bool), np.ones(runs, bool))
+    about = Polish(np.zeros(runs, np.int64), np.zeros(runs, bool), np.ones(runs, bool), np.zeros(runs, bool))
     out = Polished(x.copy(), best.copy(), violation.copy(), about)
     usable = np.isfinite(best) & (left >= least_evaluations(task.shape))
     rows, size = np.flatnonzero(usable), _width(task)
@@ -76,6 +77,7 @@ def polished(
         out.best[some] = np.where(better, new.value, best[some])
         out.violation[some] = np.where(better, new.violation, violation[some])
         about.evaluations[some], about.better[some], about.smooth[some] = new.evaluations, better, new.smooth
+        about.converged[some] = new.smooth & (new.evaluations < left[some] - SLACK)
     return out
 
 
@@ -145,12 +147,15 @@ def with_polished(task: Task, total: Outcome, found: Polished) -> Outcome:
     if not about.evaluations.any():
         return replace(total, polish="not tried, because the runs were stopped, or memory was not enough")
     hit = about.better & (found.best <= task.rules.target) & (found.violation <= 0)
+    # the search had converged, to another point, and now the answer has, too
+    converged = about.converged & (track.reason == CODES[Stop.ELSEWHERE])
+    reason = np.where(converged, CODES[Stop.TOLERANCE], track.reason)
     after = replace(
         track,
         best=found.best,
         violation=found.violation,
         evaluations=track.evaluations + about.evaluations,
-        reason=np.where(hit, CODES[Stop.TARGET], track.reason),
+        reason=np.where(hit, CODES[Stop.TARGET], reason),
     )
     rows = fetched(total.history)
     history = None if rows is None else _with_row(task, rows, track.generations, found)

@@ -271,8 +271,11 @@ def _refined(task: Task, clock: Clock, outcome: Outcome, left: list[float], goes
     if not found.about.evaluations.any():
         return outcome
     refined = with_polished(task, outcome, found)
-    ended = found.about.smooth & (found.about.evaluations < most - 10)  # by itself, not for want of evaluations
-    reason = np.where(ended & (refined.track.reason != CODES[Stop.TARGET]), CODES[Stop.TOLERANCE], refined.track.reason)
+    reason = np.where(
+        found.about.converged & (refined.track.reason != CODES[Stop.TARGET]),
+        CODES[Stop.TOLERANCE],
+        refined.track.reason,
+    )
     after = replace(refined.track, reason=reason, generations=track.generations + 1)
     return replace(refined, track=after, polish=None)
 
