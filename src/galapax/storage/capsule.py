@@ -54,20 +54,22 @@ def unpack(raw: bytes) -> Any:
         raise Damaged("it is not a checkpoint of galapax")
     if not raw.startswith(MAGIC):
         raise Damaged("its format belongs to another version of galapax")
-    body = memoryview(raw)[len(MAGIC) + DIGEST :]
-    if hashlib.sha256(body).digest() != raw[len(MAGIC) : len(MAGIC) + DIGEST]:
+    start = len(MAGIC) + DIGEST
+    # not kept: a memoryview in the frames of an exception crashes the garbage collector of Python 3.12.1
+    if hashlib.sha256(memoryview(raw)[start:]).digest() != raw[len(MAGIC) : start]:
         raise Damaged("it is damaged: its checksum does not match")
     try:
-        length = int.from_bytes(body[:8], "little")
-        read = json.loads(bytes(body[8 : 8 + length]))
-        arrays, at = [], 8 + length
+        at = start + 8
+        length = int.from_bytes(raw[start:at], "little")
+        read = json.loads(raw[at : at + length])
+        arrays, at = [], at + length
         for kind, shape in read["arrays"]:
             if kind not in NUMBERS or not all(isinstance(n, int) and n >= 0 for n in shape):
                 raise Damaged(f"it contains an array of unknown type, {kind!r}")
             count = math.prod(shape)
-            if at + count * np.dtype(kind).itemsize > len(body):
+            if at + count * np.dtype(kind).itemsize > len(raw):
                 raise Damaged("it is damaged: an array is truncated")
-            arrays.append(np.frombuffer(body, kind, count, at).reshape(shape).copy())
+            arrays.append(np.frombuffer(raw, kind, count, at).reshape(shape).copy())
             at += arrays[-1].nbytes
         return _made(read["data"], arrays)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, OverflowError) as error:

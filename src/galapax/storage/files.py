@@ -126,16 +126,18 @@ def read_npz(saved: Saved, name: str) -> dict[str, np.ndarray]:
 
 def _parse_array(archive: ZipFile, member: ZipInfo) -> np.ndarray:
     """The array of a member, if it has exactly the bytes that its header declares."""
-    stream = io.BytesIO(archive.read(member))
+    content = archive.read(member)
+    stream = io.BytesIO(content)
     version = np.lib.format.read_magic(stream)
     read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
     shape, is_fortran_order, dtype = read_header(stream)
     if dtype.kind not in "biuf":
         raise ValueError(f"its array {short(member.filename)} contains no numbers")
-    data = stream.getbuffer()[stream.tell() :]
-    if math.prod(shape) * dtype.itemsize != len(data):
-        raise ValueError(f"its array {short(member.filename)} has {len(data)} bytes, which its shape does not need")
-    return np.frombuffer(data, dtype).reshape(shape, order="F" if is_fortran_order else "C").copy()
+    start = stream.tell()
+    if math.prod(shape) * dtype.itemsize != len(content) - start:
+        raise ValueError(f"its array {short(member.filename)} has other bytes than its shape needs")
+    # no memoryview of our own: one in the frames of an exception crashes the garbage collector of Python 3.12.1
+    return np.frombuffer(content, dtype, offset=start).reshape(shape, order="F" if is_fortran_order else "C").copy()
 
 
 Labels = dict[int, tuple[Any, ...]]  # by the place of a column: the texts and numbers that its numbers stand for
