@@ -12,7 +12,7 @@ from galapax.cli import find, show
 from galapax.measures import indicators
 from galapax.results.front import choose, trade_offs
 from galapax.results.preference import MAX_QUESTIONS, PreferenceSearch, ask_in_terminal, choose_by_asking
-from galapax.view import tables
+from galapax.view import summary_tables
 
 T = np.linspace(0, 1, 101)
 CONVEX = np.stack([100 * T**2, 1 - T], axis=1)
@@ -156,10 +156,10 @@ def test_a_point_that_is_best_in_several_objectives_is_marked_once():
     front = np.array([[0.0, 0.0, 0.0, 0.0, 9.0], [5.0, 5.0, 5.0, 5.0, 0.0], [1.0, 2.0, 1.0, 1.0, 8.0]])
     result = gx.minimize(lambda x: jnp.stack([*[x[0]] * 4, -x[0]]), [(0.0, 1.0)], "nsga2", population=8, generations=2)
     result.update(F=front, X=np.zeros((3, 1)))
-    heads, values, _ = tables.front_rows(result)
+    heads, values, _ = summary_tables.front_rows(result)
     assert heads == ["least f1, f2 and 2 more", "least f5", "knee"]
     assert values[1] == ["f2", "", "0", "5", "2"]
-    _, steps = tables.step_rows(result)
+    _, steps = summary_tables.step_rows(result)
     # from the second point the third is the nearest better one in all of the first four
     assert [row[1:] for row in steps if row[0].startswith("least f5")] == [
         ["better f1, f2 and 2 more", "-4", "-3", "-4", "-4", "+8"]
@@ -180,7 +180,7 @@ def test_the_command_line_asks_and_keeps_what_was_chosen(tmp_path):
     result = gx.load(tmp_path)
     for text, label in (("near:0.5,0.5", "near 0.5, 0.5"), ("reach:0.2,3", "reaches 0.2, 3"), ("1,2", "1, 2")):
         assert show.choose(result, find.parse_choice(text)) is None
-        row = tables.front_points(result)[f"chosen: {label}"]
+        row = summary_tables.front_points(result)[f"chosen: {label}"]
         given = {"near:0.5,0.5": {"reference": [0.5, 0.5]}, "reach:0.2,3": {"aspiration": [0.2, 3]}}.get(text)
         assert row == (result.choose([1, 2]) if given is None else result.choose(**given))
     assert result.choose(weights=[1, 5]) == result.choose([1, 5]) != result.choose(weights=[5, 1])

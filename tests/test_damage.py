@@ -234,7 +234,7 @@ def fuzz(saved, folder, numbers, before_manifests):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 try:
-                    report.study_page(loaded) if isinstance(loaded, gx.Study) else report.page(loaded)
+                    report.render_study(loaded) if isinstance(loaded, gx.Study) else report.render_result(loaded)
                 except Exception as error:
                     raise AssertionError(f"{about}: the report: {type(error).__name__}: {error}") from error
         else:

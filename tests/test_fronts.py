@@ -17,7 +17,7 @@ from galapax.cli import app as cli
 from galapax.cli import show
 from galapax.measures import indicators
 from galapax.results.study import curve_rows, curves, has_curves, scores
-from galapax.view import plots, saving, tables
+from galapax.view import plots, saving, summary_tables
 
 BOX = [(0.7, 1.1), (-7.0, -2.0), (-0.5, 9.5)]  # the first two limits are no float32 numbers
 N, RUNS, BUDGET = 12, 3, 120
@@ -239,7 +239,7 @@ def test_runs_with_several_objectives_are_compared_by_hypervolume():
     with pytest.raises(gx.InputError, match="hypervolume"):
         study().values("fun")
     better = "sharing_moea" if np.median(values[0, 0]) > np.median(values[0, 1]) else "npga"
-    (table, times) = tables.grids(study())
+    (table, times) = summary_tables.grids(study())
     assert table.title == "Final hypervolumes" and "larger is better" in table.note
     bold = [name for name, cell in zip(table.header, table.rows[0], strict=True) if cell.bold]
     assert bold == [better] and times.title == "Running times"
@@ -266,7 +266,7 @@ def test_a_saved_comparison_of_fronts_is_loaded_as_it_was(tmp_path):
         for one, other in zip(mine.runs.fronts, theirs.runs.fronts, strict=True):
             np.testing.assert_array_equal(one.F, other.F)
         np.testing.assert_array_equal(mine.history.hypervolume, theirs.history.hypervolume)
-    assert tables.markdown(loaded) == tables.markdown(study())
+    assert summary_tables.markdown(loaded) == summary_tables.markdown(study())
     with (tmp_path / "curves.csv").open(encoding="utf-8") as lines:
         rows = [row for row in csv.DictReader(lines) if row["algorithm"] == "npga" and row["problem"] == "two"]
     history = study().cell(problem="two", algorithm="npga").runs.history.hypervolume
@@ -289,7 +289,7 @@ def test_a_sweep_over_three_objectives_measures_fronts_by_generation(tmp_path):
         assert result.hypervolume == -scores(result).min() > 0
         assert result.settings["archive"] == 20 and max(len(front) for front in result.runs.fronts) <= 20
         assert has_curves(result) and curves(result).shape[0] == 2
-    assert "Hypervolume" in tables.grids(swept)[0].note
+    assert "Hypervolume" in summary_tables.grids(swept)[0].note
     assert curve_rows(swept)
     loaded = gx.load(swept.save(tmp_path))
     assert loaded.summary() == swept.summary()

@@ -6,7 +6,7 @@ from PIL import Image
 
 import galapax as gx
 from galapax.core.evaluation import Population
-from galapax.view import films, maps
+from galapax.view import animation, maps
 
 UNIT = gx.box(0, 1, 4)
 
@@ -122,21 +122,21 @@ def test_variable_map_has_a_row_for_each_individual_best_on_top():
 
 
 def test_colours_are_viridis():
-    ends = maps.coloured(np.array([[0, 255]], np.uint8))
+    ends = maps.apply_colormap(np.array([[0, 255]], np.uint8))
     assert ends.tolist() == [[[68, 1, 84], [253, 231, 37]]]
 
 
 def test_pictures_enlarge_every_pixel_alike(tmp_path):
     x = np.array([[0, 0.2, 0.4, 1], [1, 0, 0, 0.6], [0.2, 0.2, 0.2, 0.2]])
-    maps.picture(maps.genome_map(x, UNIT), side=10).save(tmp_path / "map.png")
+    maps.to_image(maps.genome_map(x, UNIT), side=10).save(tmp_path / "map.png")
     read = np.asarray(Image.open(tmp_path / "map.png"))
     assert read.shape == (4, 12, 4)
     assert (read[:, 4:8] == [255, 0, 0, 153]).all()
 
 
 def test_thinning_keeps_the_ends_and_nobody_twice():
-    assert maps.thinned(5, 10).tolist() == [0, 1, 2, 3, 4]
-    some = maps.thinned(1_000_000, 1000)
+    assert maps.thin_indices(5, 10).tolist() == [0, 1, 2, 3, 4]
+    some = maps.thin_indices(1_000_000, 1000)
     assert len(set(some.tolist())) == 1000 and some[0] == 0 and some[-1] == 999_999
     assert np.diff(some).max() - np.diff(some).min() <= 1
 
@@ -160,28 +160,28 @@ def ensemble():
 
 def test_snapshots_of_an_ensemble_are_those_of_the_best_run_or_of_a_chosen_one(ensemble):
     best = int(np.argmin(ensemble.runs.fun))
-    kept = maps.snapshots_of(ensemble)
+    kept = maps.stored_populations(ensemble)
     assert list(kept) == [1, 10, 30] and kept[10].x.shape == (12, 6)
     assert np.array_equal(kept[10].x, ensemble.snapshots[10].x[best])
-    other = maps.snapshots_of(ensemble, [30], run=2)
+    other = maps.stored_populations(ensemble, [30], run=2)
     assert list(other) == [30] and np.array_equal(other[30].x, ensemble.snapshots[30].x[2])
     with pytest.raises(gx.InputError, match="run must be one of 0 to 2, got 3"):
-        maps.snapshots_of(ensemble, run=3)
+        maps.stored_populations(ensemble, run=3)
     with pytest.raises(gx.InputError, match=r"among those stored \(1, 10, 30\); got \[7\]"):
-        maps.snapshots_of(ensemble, [7, 10])
+        maps.stored_populations(ensemble, [7, 10])
 
 
 def test_infeasible_individuals_have_no_fitness():
     kept = Population(np.zeros((2, 1)), np.array([[1.0], [2.0]]), np.array([0.5, 0.0]))
-    assert np.isnan(maps.fitness_of(kept)).tolist() == [True, False]
+    assert np.isnan(maps.feasible_fitness(kept)).tolist() == [True, False]
 
 
 def test_maps_are_written_one_by_one(ensemble, tmp_path):
-    files = films.save_maps(ensemble, tmp_path, [1, 30])
+    files = animation.save_maps(ensemble, tmp_path, [1, 30])
     assert sorted(f.name for f in files) == [
         f"{kind}-map-{g:06d}.png" for kind in ("fitness", "genome", "variable") for g in (1, 30)
     ]
-    kept = maps.snapshots_of(ensemble)[30]
+    kept = maps.stored_populations(ensemble)[30]
     expected = maps.genome_map(kept.x, ensemble.problem.bounds, background=(255, 255, 255))
     read = np.asarray(Image.open(tmp_path / "genome-map-000030.png"))
     zoom = read.shape[0] // expected.shape[0]
@@ -192,9 +192,9 @@ def test_a_million_individuals_are_thinned():
     x = np.random.default_rng(0).random((1_000_000, 5))
     result = gx.minimize(gx.problems.get("sphere", dim=5), gx.DE(population=8), generations=2)
     result["snapshots"] = {2: Population(x, x.sum(axis=1, keepdims=True), None)}
-    figure = films.filmstrip(result)
+    figure = animation.filmstrip(result)
     shown = figure.axes[0].images[0].get_array()
     assert shown.shape[0] * shown.shape[1] <= 2**16 + 1000
     assert "32,768 of 1,000,000 shown" in figure.get_supxlabel()
-    rows = films.filmstrip(result, form="variables").axes[0].images[0].get_array()
+    rows = animation.filmstrip(result, form="variables").axes[0].images[0].get_array()
     assert rows.shape == (400, 5, 3)

@@ -194,10 +194,10 @@ def test_axes_that_do_not_fit_are_refused():
 
 
 def test_a_heat_map_shows_the_median_of_each_cell():
-    from galapax.view import study_data
+    from galapax.view import figure_data
 
     swept = grid()
-    drawn = study_data.heat_map(swept)
+    drawn = figure_data.study_heat_map(swept)
     least = min(result.runs.fun.min() for result in swept.results)
     for place, result in enumerate(swept.results):
         assert drawn.values[place // 2, place % 2] == pytest.approx(np.median(result.runs.fun) - least, abs=1e-12)

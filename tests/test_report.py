@@ -27,9 +27,9 @@ from galapax.results.preference import PreferenceSearch
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
 from galapax.storage import folders
-from galapax.view import data, plots, report, study_data, tables
-from galapax.view.report import parts
-from galapax.view.report.ground import landscape
+from galapax.view import figure_data, plots, report, summary_tables
+from galapax.view.report import page as page_module
+from galapax.view.report.landscape import landscape_image
 
 EVIL = "</script><script>document.title='broken'</script>"
 
@@ -171,13 +171,13 @@ def pages(tmp_path_factory):
         message="Stopped: generation limit (50) reached.",
     )  # fmt: skip
     kinds = {
-        "real": report.page(solved()),
-        "front": report.page(two_objectives()),
-        "space": report.page(made(gx.problems.get("dtlz2"), m=3)),
-        "runs": report.page(made(gx.problems.get("branin"), runs=60)),
-        "bare": report.page(made(gx.problems.get("sphere"), kept=False)),
-        "infeasible": report.page(no_point),
-        "failed": report.page(
+        "real": report.render_result(solved()),
+        "front": report.render_result(two_objectives()),
+        "space": report.render_result(made(gx.problems.get("dtlz2"), m=3)),
+        "runs": report.render_result(made(gx.problems.get("branin"), runs=60)),
+        "bare": report.render_result(made(gx.problems.get("sphere"), kept=False)),
+        "infeasible": report.render_result(no_point),
+        "failed": report.render_result(
             made(
                 gx.problems.get("branin"),
                 fun=np.nan,
@@ -186,14 +186,16 @@ def pages(tmp_path_factory):
                 n_failed=40,
             )
         ),
-        "constant": report.page(made(gx.problems.get("branin"), population_fitness=np.full(40, 1e17))),
-        "game": report.page(
+        "constant": report.render_result(made(gx.problems.get("branin"), population_fitness=np.full(40, 1e17))),
+        "game": report.render_result(
             made(gx.problems.get("branin"), runs=4, worst_case=0.25, y=np.ones(2), worst_cases=np.ones(4))
         ),
-        "empty": report.page(two_objectives(X=np.zeros((0, 3)), F=np.zeros((0, 2)), feasible=False, violation=2.0)),
-        "comparison": report.study_page(study()),
-        "sweep of 1": report.study_page(sweep_of(1)),
-        "sweep of 100": report.study_page(sweep_of(100)),
+        "empty": report.render_result(
+            two_objectives(X=np.zeros((0, 3)), F=np.zeros((0, 2)), feasible=False, violation=2.0)
+        ),
+        "comparison": report.render_study(study()),
+        "sweep of 1": report.render_study(sweep_of(1)),
+        "sweep of 100": report.render_study(sweep_of(100)),
     }
     return {name: written(text, tmp_path_factory.mktemp("page")) for name, text in kinds.items()}
 
@@ -228,10 +230,10 @@ KINDS = (
 def test_a_page_tells_what_was_found_from_what_ended_and_what_failed(fields, target, kind, fact):
     result = made(gx.problems.get("branin"), runs=9, **fields)
     result.settings["target"] = target
-    text = report.page(result)
+    text = report.render_result(result)
     assert f'<div class="{kind}">' in text and fact in text
     result.runs.success[:] = False
-    assert ("0 of 9" in report.page(result)) == (target is not None)  # without a target nothing judged them
+    assert ("0 of 9" in report.render_result(result)) == (target is not None)  # without a target nothing judged them
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -376,7 +378,7 @@ def test_the_page_asks_what_python_asks_and_chooses_alike(kind, answers, browser
     if kind == "maximised":
         result = two_objectives(F=-two_objectives().F)
         result.settings["maximize"] = True
-        address = written(report.page(result), tmp_path)
+        address = written(report.render_result(result), tmp_path)
     else:
         result = two_objectives() if kind == "front" else made(gx.problems.get("dtlz2"), m=3)
         address = pages[kind]
@@ -496,7 +498,7 @@ def test_on_paper_no_column_is_lost(browser, tmp_path):
     """A front with many columns is printed in blocks that fit the width of the paper."""
     names = [f"amount of component number {k}" for k in range(21)]
     problem = Problem(lambda x: x[:2], box(0, 1, 21), name="many", variables=names)
-    with opened(browser, written(report.page(made(problem, m=2)), tmp_path)) as page:
+    with opened(browser, written(report.render_result(made(problem, m=2)), tmp_path)) as page:
         page.set_viewport_size({"width": 700, "height": 1000})
         page.emulate_media(media="print")
         blocks = page.locator("[data-table=front] .paper table")
@@ -509,7 +511,7 @@ def test_on_paper_no_column_is_lost(browser, tmp_path):
 def test_choices_have_their_words_in_every_table_and_figure(browser, tmp_path):
     variables = {"bolts": gx.integer(4, 12), "alloy": gx.choice("steel", "bronze"), "coated": gx.flag()}
     result = gx.minimize(lambda v: (v["bolts"] + v["alloy"], 9 - v["bolts"] - v["coated"]), variables, generations=2)
-    with opened(browser, written(report.page(result), tmp_path)) as page:
+    with opened(browser, written(report.render_result(result), tmp_path)) as page:
         box = page.locator("[data-table=front]")
         cells = box.locator("tbody tr").first.locator("td").all_inner_texts()
         assert {"steel", "bronze"} & set(cells) and {"yes", "no"} & set(cells)
@@ -522,7 +524,7 @@ def test_choices_have_their_words_in_every_table_and_figure(browser, tmp_path):
 
 
 def test_a_problem_of_two_variables_has_its_landscape_behind_the_population(browser, tmp_path):
-    with opened(browser, written(report.page(made(gx.problems.get("branin"))), tmp_path)) as page:
+    with opened(browser, written(report.render_result(made(gx.problems.get("branin"))), tmp_path)) as page:
         figure = page.locator("figure", has=page.locator("svg image"))
         assert figure.count() == 1 and "darker is better" in figure.inner_text()
         figure.locator("select[data-axis=x]").select_option(label="x2")  # then it would be another picture
@@ -530,7 +532,7 @@ def test_a_problem_of_two_variables_has_its_landscape_behind_the_population(brow
 
 
 def test_a_landscape_is_dark_where_values_are_low_and_calls_no_black_box():
-    ground = landscape(made(Problem(lambda x: (x[0] - 1) ** 2 + x[1] ** 2, [(0, 1), (0, 1)], name="corner")))
+    ground = landscape_image(made(Problem(lambda x: (x[0] - 1) ** 2 + x[1] ** 2, [(0, 1), (0, 1)], name="corner")))
     pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(ground["image"].split(",")[1])))).sum(axis=-1)
     assert pixels[-1, -1] == pixels.min() < pixels[0, 0] == pixels.max()  # low at x = (1, 0): lower right
 
@@ -540,14 +542,16 @@ def test_a_landscape_is_dark_where_values_are_low_and_calls_no_black_box():
     problem = Problem(refused, box(0, 1, 2), name="slow")
     called = made(problem)
     called.settings["blackbox"] = True
-    assert landscape(called) is None and landscape(made(problem)) is None  # nor does it mind a function that fails
+    assert (
+        landscape_image(called) is None and landscape_image(made(problem)) is None
+    )  # nor does it mind a function that fails
 
 
 def test_evaluations_until_success_are_those_of_the_runs():
     result = made(gx.problems.get("branin"), runs=8, generations=30)
     best = result.runs.history.best
     result.settings["target"] = float(np.median(best[:, 10]))
-    soon = data.hits(result)
+    soon = figure_data.target_hits(result)
     first = [
         next((n for n, v in zip(result.runs.history.nfev, run, strict=True) if v <= result.settings["target"]), None)
         for run in best
@@ -556,8 +560,8 @@ def test_evaluations_until_success_are_those_of_the_runs():
     assert reached and soon.evaluations[: len(reached)].tolist() == reached
     assert soon.share[-1] == len(reached) / 8
     result.settings["target"] = None
-    assert data.hits(result).name == "share of targets reached"
-    assert data.hits(made(gx.problems.get("branin"))) is None
+    assert figure_data.target_hits(result).name == "share of targets reached"
+    assert figure_data.target_hits(made(gx.problems.get("branin"))) is None
 
 
 def test_runs_that_count_their_own_evaluations_have_a_page():
@@ -567,18 +571,18 @@ def test_runs_that_count_their_own_evaluations_have_a_page():
     own = replace(history, nfev=np.tile(history.nfev, (8, 1)) + np.arange(8)[:, None])
     result.runs = replace(result.runs, history=own)
     result.settings["target"] = 1e3
-    assert "Evaluations until success" in report.page(result)
+    assert "Evaluations until success" in report.render_result(result)
 
 
 def test_a_sweep_of_two_hyper_parameters_has_a_heat_map(browser, tmp_path):
     cells = [made(gx.problems.get("branin"), runs=5, generations=30) for _ in range(6)]
     labels = [{"fr": f, "sigma": s} for f in (1.0, 2.0) for s in (0.1, 0.2, 0.3)]
     swept = Study("sweep", {"fr": [1.0, 2.0], "sigma": [0.1, 0.2, 0.3]}, labels, cells, [None] * 6, "Done.")
-    with opened(browser, written(report.study_page(swept), tmp_path)) as page:
+    with opened(browser, written(report.render_study(swept), tmp_path)) as page:
         shown = page.locator("table.heat td")
         assert shown.count() == 6
         values = [float(text) for text in shown.all_inner_texts()]
-        assert values == pytest.approx(study_data.heat_map(swept).values.ravel().tolist(), rel=5e-3)
+        assert values == pytest.approx(figure_data.study_heat_map(swept).values.ravel().tolist(), rel=5e-3)
 
 
 def test_names_cannot_break_the_page(browser, tmp_path):
@@ -588,7 +592,7 @@ def test_names_cannot_break_the_page(browser, tmp_path):
         constraint_names=["<b>first", EVIL], units={EVIL: "<script>"}, **names,
     )  # fmt: skip
     result = made(problem, m=2, message=EVIL, ineq=np.array([-1.0, 2.0]), feasible=False, violation=2.0)
-    with opened(browser, written(report.page(result), tmp_path)) as page:
+    with opened(browser, written(report.render_result(result), tmp_path)) as page:
         assert "svg onload" in page.title()
         assert (
             page.locator("main script, main b:not(.message b, .tip b, .recipe > b), img[src=x], svg[onload]").count()
@@ -603,7 +607,7 @@ def test_names_cannot_break_the_page(browser, tmp_path):
 
 def test_nothing_else_may_run_or_be_fetched(tmp_path):
     """The page's own rules forbid it, should anything slip in."""
-    text = report.page(two_objectives())
+    text = report.render_result(two_objectives())
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', text).group(1)
     assert "default-src 'none'" in policy and re.search(r"script-src 'sha256-[^']+'$", policy)
     assert "http" not in text.replace("http-equiv", "")
@@ -616,9 +620,9 @@ def numbers_of(text):
 
 def test_curves_are_quantiles_over_the_runs_and_thinned_but_whole():
     result = made(Problem(lambda x: x[0], box(0, 1, 2), name="plain"), runs=20, generations=9000)
-    chart = next(iter(numbers_of(report.page(result))["charts"].values()))
+    chart = next(iter(numbers_of(report.render_result(result))["charts"].values()))
     steps = np.array(chart["xs"][0])
-    assert len(steps) <= report.STEPS and steps[0] == 1 and steps[-1] == 9000 and (np.diff(steps) > 0).all()
+    assert len(steps) <= report.MAX_CURVE_POINTS and steps[0] == 1 and steps[-1] == 9000 and (np.diff(steps) > 0).all()
     best = result.runs.history.best[:, steps - 1]
     curve = chart["series"][0]
     assert curve["y"] == pytest.approx(np.median(best, axis=0), rel=1e-6)
@@ -631,12 +635,12 @@ def test_curves_are_quantiles_over_the_runs_and_thinned_but_whole():
 
 def test_the_distribution_over_runs_is_the_share_that_is_at_least_as_good():
     result = made(Problem(lambda x: x[0], box(0, 1, 2), name="plain"), runs=30)
-    charts = numbers_of(report.page(result))["charts"].values()
+    charts = numbers_of(report.render_result(result))["charts"].values()
     chart = next(c for c in charts if c["file"] == "final-values")
     for value, share in zip(chart["xs"][0], chart["series"][0]["y"], strict=True):
         assert share == pytest.approx(np.mean(result.runs.fun <= value * (1 + 1e-6)))
     result.settings["maximize"] = True
-    charts = numbers_of(report.page(result))["charts"].values()
+    charts = numbers_of(report.render_result(result))["charts"].values()
     chart = next(c for c in charts if c["file"] == "final-values")
     for value, share in zip(chart["xs"][0], chart["series"][0]["y"], strict=True):
         assert share == pytest.approx(np.mean(result.runs.fun >= value * (1 - 1e-6)))
@@ -647,23 +651,23 @@ def test_points_that_lie_close_together_keep_their_places():
     rng = np.random.default_rng(2)
     x = np.array([1234.5, -6961.8]) + 1e-6 * rng.random((40, 2))
     result = made(Problem(lambda x: x[0], box(-7000, 7000, 2), name="close"), population=x)
-    table = numbers_of(report.page(result))["tables"]["population"]
+    table = numbers_of(report.render_result(result))["tables"]["population"]
     for column, shown in zip(x.T, table["data"], strict=False):
         assert np.abs(column - shown).max() <= 1e-4 * np.ptp(column)
-    wide = parts.numbers([1.23456789e-3, 123.456789, 99.0], 6)
+    wide = page_module.json_numbers([1.23456789e-3, 123.456789, 99.0], 6)
     assert wide == [0.00123457, 123.457, 99.0]  # no more digits than asked for, where they suffice
-    assert parts.numbers([-1e308, 1e308, np.nan, 0.0], 3) == [-1e308, 1e308, None, 0.0]
+    assert page_module.json_numbers([-1e308, 1e308, np.nan, 0.0], 3) == [-1e308, 1e308, None, 0.0]
 
 
 def test_a_constraint_close_to_its_limit_is_active_and_the_tolerance_is_said():
     problem = Problem(lambda x: x[0], box(0, 1, 2), ineq=lambda x: x, name="limits", constraint_names=["near", "far"])
     result = made(problem, ineq=np.array([-5.7e-5, -0.3]))
-    assert [(name, state) for name, *_, state in tables.constraint_rows(result)] == [
+    assert [(name, state) for name, *_, state in summary_tables.constraint_rows(result)] == [
         ("near", "active"),
         ("far", "slack"),
     ]
-    assert "1 active, 1 slack (active: within 1e-4 of its limit)." in report.page(result)
-    assert tables.ACTIVE == 1e-4
+    assert "1 active, 1 slack (active: within 1e-4 of its limit)." in report.render_result(result)
+    assert summary_tables.ACTIVE_TOLERANCE == 1e-4
 
 
 def test_the_front_table_has_the_names_of_the_constraints(tmp_path):
@@ -688,24 +692,24 @@ def test_a_min_max_search_shows_what_it_met_and_no_distance():
     met = np.median(game.runs.history.best, axis=0)
     assert axes.get_ylabel() == "worst value found" and axes.get_yscale() == "linear"
     assert np.array_equal(axes.get_lines()[0].get_ydata(), met)
-    charts = list(numbers_of(report.page(game))["charts"].values())
+    charts = list(numbers_of(report.render_result(game))["charts"].values())
     assert charts[0]["y"]["name"] == "worst value found"
     assert charts[0]["series"][0]["y"] == pytest.approx(met, rel=1e-6)
     ends = next(c for c in charts if c["file"] == "final-values")
     assert ends["x"]["name"] == "worst case, checked" and ends["xs"][0] == [5.5, 5.8, 6.0, 7.0]
-    assert ("worst of the worst cases", "7") in tables.run_rows(game)
-    assert "minimum" not in report.page(game).replace("minimumFractionDigits", "")  # the value met is none
+    assert ("worst of the worst cases", "7") in summary_tables.run_rows(game)
+    assert "minimum" not in report.render_result(game).replace("minimumFractionDigits", "")  # the value met is none
 
 
 def test_picture_and_page_draw_the_same_numbers():
     result = made(gx.problems.get("branin"), runs=9)
     axes = result.plot.convergence().axes[0]
-    chart = next(iter(numbers_of(report.page(result))["charts"].values()))
+    chart = next(iter(numbers_of(report.render_result(result))["charts"].values()))
     assert chart["y"]["name"] == axes.get_ylabel() == "distance to the best known value"
     assert chart["series"][0]["y"] == pytest.approx(axes.get_lines()[0].get_ydata(), rel=1e-6)
     for of in (study(), sweep_of(3)):
         picture = plots.study_convergence(of).axes
-        charts = [c for c in numbers_of(report.study_page(of))["charts"].values() if c["file"].startswith("conv")]
+        charts = [c for c in numbers_of(report.render_study(of))["charts"].values() if c["file"].startswith("conv")]
         for axes, chart in zip(picture, charts, strict=True):
             assert chart["y"]["name"] == picture[0].get_ylabel() and chart["x"]["name"] == axes.get_xlabel()
             for line, series in zip(axes.get_lines(), chart["series"], strict=True):
@@ -720,7 +724,7 @@ def test_quantiles_leave_out_runs_that_failed():
     none = replace(runs, fun=np.full(4, np.nan))
     assert np.isnan(none.quantiles((0.0, 1.0))).all() and np.isnan(none.quantiles(0.5))
     result["runs"] = runs
-    assert ("runs without a valid value", "2 of 4 runs") in tables.run_rows(result)
+    assert ("runs without a valid value", "2 of 4 runs") in summary_tables.run_rows(result)
 
 
 def test_a_result_knows_its_knee_and_its_direction():
@@ -752,12 +756,12 @@ def test_a_huge_run_makes_a_small_page_that_draws(browser, tmp_path):
     front["snapshots"] = {g: Population(front.population, front.population_fitness, None) for g in (1, 10, 100, 20_000)}
     many = made(Problem(lambda x: x[0], box(0, 1, 30), name="many"), runs=1000, generations=1000, n=50_000)
     for result in (front, many):
-        text = report.page(result)
+        text = report.render_result(result)
         assert len(text.encode()) < 6e6
         with opened(browser, written(text, tmp_path)) as page:
             assert page.locator("path.curve").count() >= 1
-    found = numbers_of(report.page(front))["tables"]["front"]
-    assert found["total"] == 20_000 and 500 < len(found["data"][0]) <= report.POINTS
+    found = numbers_of(report.render_result(front))["tables"]["front"]
+    assert found["total"] == 20_000 and 500 < len(found["data"][0]) <= report.MAX_FRONT_ROWS
     assert {"knee", "least f1", "least f2"} <= set(found["labels"].values())
 
 

@@ -20,7 +20,7 @@ from galapax.core.stop import Stop
 from galapax.engines import xla
 from galapax.numerics import devices
 from galapax.results.study import curve_rows
-from galapax.view import saving, tables
+from galapax.view import saving, summary_tables
 
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
 LOWER, UPPER = np.array(BOX).T
@@ -164,7 +164,7 @@ def test_maximize_keeps_the_signs():
         assert row["best"] == values.max() and row["worst"] == values.min() and row["median"] == np.median(values)
         assert row["success"] == np.mean(values >= 90.0)
     medians = np.median(study.values(), axis=-1).ravel()
-    (table,) = tables.grids(study)
+    (table,) = summary_tables.grids(study)
     assert [row[0].bold for row in table.rows] == [i == medians.argmax() for i in range(6)]
 
 
@@ -341,13 +341,13 @@ def test_success_is_counted_from_the_target():
 
 
 def test_the_table_has_the_best_median_in_bold():
-    (table,) = tables.grids(grid())
+    (table,) = summary_tables.grids(grid())
     assert table.header == ["fr", "sigma", "best", "median", "mean", "worst"] and len(table.rows) == 6
     medians = np.median(grid().values(), axis=-1).ravel()
     for i, row in enumerate(table.rows):
         assert {cell.bold for cell in row} == {i == medians.argmin()}
         assert row[3].text == f"{medians[i]:.3g}"
-    (table,) = tables.grids(grid_to_a_target())
+    (table,) = summary_tables.grids(grid_to_a_target())
     assert table.header[-2:] == ["success", "ert"] and "95 %" in table.note
     for row, found in zip(table.rows, grid_to_a_target().summary(), strict=True):
         low, high = 100 * found["success_low"], 100 * found["success_high"]
@@ -363,7 +363,7 @@ def test_the_table_tells_close_settings_apart():
         results=grid().results[:2],
         targets=[None] * 2,
     )
-    (table,) = tables.grids(study)
+    (table,) = summary_tables.grids(study)
     assert table.rows[0][0].text != table.rows[1][0].text
 
 
@@ -589,8 +589,8 @@ def test_saved_tables_are_those_of_the_study(folder):
             found = list(csv.DictReader(lines))
         rows = curve_rows(study) if rows is None else rows
         assert found == [{k: str(v) for k, v in row.items()} for row in rows]
-    assert (folder / "summary.md").read_text(encoding="utf-8") == tables.markdown(study)
-    assert (folder / "summary.tex").read_text(encoding="utf-8") == tables.latex(study)
+    assert (folder / "summary.md").read_text(encoding="utf-8") == summary_tables.markdown(study)
+    assert (folder / "summary.tex").read_text(encoding="utf-8") == summary_tables.latex(study)
     assert (folder / "convergence.png").read_bytes()[:4] == b"\x89PNG"
     assert (folder / "report.html").read_text(encoding="utf-8").count("<figure data-chart") == 3
 

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import warnings
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -222,10 +222,12 @@ def draw_pictures(saved: Result | Study, folder: Path) -> tuple[list[Path], dict
     """All pictures of a run or a study as PNG files, and for those that there are not the reason."""
     if isinstance(saved, Result):
         return saved.plot.save(folder)
+    from matplotlib.figure import Figure
+
     from galapax.view import plots
 
     folder.mkdir(parents=True, exist_ok=True)
-    figures = {"convergence": plots.study_convergence}
+    figures: dict[str, Callable[[Study], Figure]] = {"convergence": plots.study_convergence}
     if saved.kind == "comparison":
         figures["ecdf"] = plots.running_times
     for name, draw in figures.items():

@@ -7,6 +7,6 @@ class HTMLRepr:
     """A base class whose instances notebooks show as a small table with a picture."""
 
     def _repr_html_(self) -> str:
-        from galapax.view.notebook import html  # only notebooks need it
+        from galapax.view.notebook import to_html  # only notebooks need it
 
-        return html(self)
+        return to_html(self)

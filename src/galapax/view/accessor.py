@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from galapax.core.errors import InputError
 from galapax.results.result import Result
 from galapax.results.study import Study
 from galapax.storage import atomic
-from galapax.view import data
+from galapax.view import figure_data
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from galapax.view.plots.style import AxesLike
 
 
 class Plot:
@@ -26,22 +30,22 @@ class Plot:
     def __init__(self, result: Result) -> None:
         self._result = result
 
-    def __call__(self, ax: Any = None) -> Figure:
+    def __call__(self, ax: Axes | None = None) -> Figure:
         return self.front(ax) if "F" in self._result else self.convergence(ax)
 
-    def convergence(self, ax: Any = None) -> Figure:
+    def convergence(self, ax: AxesLike | None = None) -> Figure:
         """The best value by generation; for several runs the median, the middle half and the whole range.
 
         ax: matplotlib axes to draw into, here and below; by default a new figure.
         """
-        plots = _plots()
-        if data.history_of(self._result) is None:
+        plots = _import_plots()
+        if figure_data.ensemble_history(self._result) is None:
             raise InputError("this result has no history: run it again with history=True.")
         return plots.convergence(self._result, ax)
 
-    def front(self, ax: Any = None) -> Figure:
+    def front(self, ax: Axes | None = None) -> Figure:
         """The non-dominated solutions of several objectives, with knee, extremes and the true front where known."""
-        return _plots().front(self._result, ax)
+        return _import_plots().front(self._result, ax)
 
     def maps(
         self,
@@ -57,30 +61,32 @@ class Plot:
         scale: "box", or "population" to see small differences. run: of an ensemble; by default the best.
         The maps fill a figure of their own.
         """
-        return _films().filmstrip(self._result, generations, form=form, scale=scale, run=run)
+        return _import_animation().filmstrip(self._result, generations, form=form, scale=scale, run=run)
 
-    def parallel(self, generation: int | None = None, ax: Any = None) -> Figure:
+    def parallel(self, generation: int | None = None, ax: Axes | None = None) -> Figure:
         """A line over all variables for each solution of the front, or each individual of the (last) population."""
-        return _plots().parallel(self._result, generation, ax)
+        return _import_plots().parallel(self._result, generation, ax)
 
     def landscape(
         self,
         variables: Sequence[int | str] = (0, 1),
         *,
-        window: Any = None,
+        window: Sequence[tuple[float, float]] | None = None,
         objective: int = 0,
         points: int | None = None,
-        ax: Any = None,
+        ax: Axes | None = None,
     ) -> Figure:
         """The objective over two variables, numbers or names, with the populations on it.
 
         window: a (lower, upper) pair for each of the two, to zoom in. points: of the grid along each variable.
         """
-        return _plots().landscape(self._result, variables, window=window, objective=objective, points=points, ax=ax)
+        return _import_plots().landscape(
+            self._result, variables, window=window, objective=objective, points=points, ax=ax
+        )
 
     def gif(self, file: str | Path, generations: Iterable[int] | None = None, **options: Any) -> Path:
         """The maps as an animated file, a frame for each population kept; options as for `maps`, and `seconds`."""
-        return _films().animate(self._result, file, generations, **options)
+        return _import_animation().animate(self._result, file, generations, **options)
 
     def save(self, folder: str | Path) -> tuple[list[Path], dict[str, str]]:
         """Write every figure that this result has to a folder as PNG, and each map by itself to the folder maps in it.
@@ -99,22 +105,22 @@ class Plot:
         }
         if "F" in result:
             figures["front"] = self.front
-        written, missing = [], {}
+        files, reasons = [], {}
         for name, draw in figures.items():
             file = path / f"{name}.png"
             try:
                 atomic.write_by(file, partial(draw().savefig, format="png", dpi=150))
-                written.append(file)
+                files.append(file)
             except InputError as error:
                 file.unlink(missing_ok=True)  # an earlier run's picture would stand for this one's
-                missing[name] = str(error)
+                reasons[name] = str(error)
         for file in (path / "maps").glob("*-map-*.png"):
             file.unlink()
         if result.get("snapshots"):
-            written += _films().save_maps(result, path / "maps")
+            files += _import_animation().save_maps(result, path / "maps")
         else:
-            missing.pop("maps-variables")  # for the same reason as "maps"
-        return written, missing
+            reasons.pop("maps-variables")  # for the same reason as "maps"
+        return files, reasons
 
     def __repr__(self) -> str:
         return "result.plot has convergence(), front(), maps(), parallel(), landscape(), gif(file) and save(folder)"
@@ -129,35 +135,35 @@ class StudyPlot:
     def __init__(self, study: Study) -> None:
         self._study = study
 
-    def __call__(self, ax: Any = None) -> Figure:
-        grid = self._study.kind == "sweep" and len(self._study.axes) == 2
-        return self.heatmap(ax) if grid else self.convergence(ax)
+    def __call__(self, ax: Axes | None = None) -> Figure:
+        is_grid = self._study.kind == "sweep" and len(self._study.axes) == 2
+        return self.heatmap(ax) if is_grid else self.convergence(ax)
 
-    def convergence(self, ax: Any = None) -> Figure:
+    def convergence(self, ax: AxesLike | None = None) -> Figure:
         """The distance to the best value: a panel for each problem of a comparison, a curve for each setting.
 
         ax: matplotlib axes to draw into, one for each panel, here and below; by default a new figure.
         """
-        return _plots().study_convergence(self._study, ax)
+        return _import_plots().study_convergence(self._study, ax)
 
-    def running_times(self, ax: Any = None) -> Figure:
+    def running_times(self, ax: Axes | None = None) -> Figure:
         """The share of targets reached by evaluations, over all problems and runs."""
-        return _plots().running_times(self._study, ax)
+        return _import_plots().running_times(self._study, ax)
 
-    def final(self, ax: Any = None) -> Figure:
+    def final(self, ax: AxesLike | None = None) -> Figure:
         """The share of runs that ended at least as close to the best value, a panel for each problem."""
-        return _plots().final_values(self._study, ax)
+        return _import_plots().final_values(self._study, ax)
 
-    def heatmap(self, ax: Any = None) -> Figure:
+    def heatmap(self, ax: Axes | None = None) -> Figure:
         """The median of the runs over the first two hyper-parameters of a sweep."""
-        return _plots().heatmap(self._study, ax)
+        return _import_plots().heatmap(self._study, ax)
 
     def __repr__(self) -> str:
         return "study.plot has convergence(), running_times(), final() and heatmap()"
 
 
-def lacking() -> str | None:
-    """The package that pictures need and that is not installed, if there is one."""
+def missing_package() -> str | None:
+    """The package that figures need and that is not installed, if there is one."""
     try:
         import matplotlib  # noqa: F401
         import PIL  # noqa: F401
@@ -166,8 +172,8 @@ def lacking() -> str | None:
     return None
 
 
-def _plots() -> Any:
-    missing = lacking()
+def _import_plots() -> ModuleType:
+    missing = missing_package()
     if missing is not None:
         raise InputError(f'pictures need the package {missing}: pip install "galapax[view]".')
     from galapax.view import plots
@@ -175,8 +181,8 @@ def _plots() -> Any:
     return plots
 
 
-def _films() -> Any:
-    _plots()
-    from galapax.view import films
+def _import_animation() -> ModuleType:
+    _import_plots()
+    from galapax.view import animation
 
-    return films
+    return animation

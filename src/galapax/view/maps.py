@@ -1,4 +1,4 @@
-"""A population as a picture: convergence maps, as arrays of bytes in NumPy. films.py puts them next to each other.
+"""Convergence maps: a population as an image, an array of bytes in NumPy. animation.py arranges several.
 
 Fok, Wong & Wong (2007), IEEE Intelligent Systems 22(2):69-78, show a population in two ways, and so do
 `genome_map` and `fitness_map`:
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,8 +30,11 @@ from galapax.core.evaluation import Population
 from galapax.core.problem import Bounds
 from galapax.results.result import Result, all_runs
 
-LEAST_OPACITY = 0.25  # of a pixel whose fourth variable is at its lowest, when drawn over a background
-MOST_PIXELS = 2**20  # of a map in a picture; larger populations are thinned
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+MIN_OPACITY = 0.25  # of a pixel whose fourth variable is at its lowest, when drawn over a background
+MAX_MAP_PIXELS = 2**20  # of a map in a picture; larger populations are thinned
 
 
 def raster(n: int) -> tuple[int, int]:
@@ -45,9 +48,9 @@ def raster(n: int) -> tuple[int, int]:
     return -(-n // columns), columns
 
 
-def thinned(n: int, most: int) -> np.ndarray:
-    """At most `most` of the numbers 0 to n - 1, evenly, with the first and the last among them."""
-    return np.linspace(0, n - 1, max(1, min(n, most))).round().astype(int)
+def thin_indices(n: int, max_count: int) -> np.ndarray:
+    """Choose at most `max_count` of the indices 0 to n - 1, evenly, including the first and the last."""
+    return np.linspace(0, n - 1, max(1, min(n, max_count))).round().astype(int)
 
 
 def levels(x: np.ndarray, bounds: Bounds | None = None, scale: str = "box") -> np.ndarray:
@@ -70,7 +73,7 @@ def levels(x: np.ndarray, bounds: Bounds | None = None, scale: str = "box") -> n
     low, high = (0.0, 1.0) if scale == "box" else (x.min(), x.max())
     if high == low:
         return np.full(x.shape, 128, np.uint8)
-    return _bytes((x - low) / (high - low))
+    return _to_bytes((x - low) / (high - low))
 
 
 def genome_map(
@@ -96,8 +99,8 @@ def genome_map(
     pixels[:, :d] = values
     pixels = pixels.reshape(n, tiles, 4)
     if background is not None:
-        opacity = LEAST_OPACITY + (1 - LEAST_OPACITY) * pixels[:, :, 3:] / 255
-        pixels = _bytes((opacity * pixels[:, :, :3] + (1 - opacity) * np.array(background)) / 255)
+        opacity = MIN_OPACITY + (1 - MIN_OPACITY) * pixels[:, :, 3:] / 255
+        pixels = _to_bytes((opacity * pixels[:, :, :3] + (1 - opacity) * np.array(background)) / 255)
     empty = np.zeros(4, np.uint8) if background is None else np.array(background, np.uint8)
     if columns is None:
         down, across = raster(tiles)
@@ -129,9 +132,9 @@ def fitness_map(
     values = np.asarray(fitness, np.float64).ravel()
     if not values.size:
         raise InputError("a fitness map needs at least one value.")
-    known = values[np.isfinite(values)]
-    low = (known.min() if known.size else 0.0) if low is None else low
-    high = (known.max() if known.size else 0.0) if high is None else high
+    finite = values[np.isfinite(values)]
+    low = (finite.min() if finite.size else 0.0) if low is None else low
+    high = (finite.max() if finite.size else 0.0) if high is None else high
     if maximize:
         values, low, high = -values, -high, -low
     with np.errstate(invalid="ignore"):
@@ -140,7 +143,7 @@ def fitness_map(
         share = np.log1p(1e6 * share) / np.log1p(1e6)
     height, width = raster(values.size)
     out = np.zeros((height * width, 2), np.uint8)
-    out[: values.size, 0] = _bytes(np.where(np.isfinite(values), share, 1.0))
+    out[: values.size, 0] = _to_bytes(np.where(np.isfinite(values), share, 1.0))
     out[: values.size, 1] = 255
     return out.reshape(height, width, 2)
 
@@ -148,78 +151,82 @@ def fitness_map(
 def variable_map(
     x: np.ndarray, bounds: Bounds | None = None, fitness: np.ndarray | None = None, *, scale: str = "box"
 ) -> np.ndarray:
-    """A row for each individual, a column for each variable: bytes (n, d) for a colour scale, see `coloured`.
+    """A row for each individual, a column for each variable: bytes (n, d) for a colour scale, see `apply_colormap`.
 
     fitness: sorts the rows, the lowest on top and what is not finite last. bounds, scale: see `levels`.
     """
     values = levels(x, bounds, scale)
-    return values if fitness is None else values[best_first(fitness)]
+    return values if fitness is None else values[sort_best_first(fitness)]
 
 
-def best_first(fitness: np.ndarray) -> np.ndarray:
-    """The order of individuals from the lowest value to the highest; what is not finite comes last."""
+def sort_best_first(fitness: np.ndarray) -> np.ndarray:
+    """Argsort individuals from the lowest value to the highest; what is not finite comes last."""
     values = np.asarray(fitness, np.float64)
     return np.argsort(np.where(np.isfinite(values), values, np.inf), kind="stable")
 
 
-def coloured(values: np.ndarray, colours: str = "viridis") -> np.ndarray:
-    """Bytes as red, green and blue on one of matplotlib's scales; viridis and cividis are perceptually even."""
+def apply_colormap(values: np.ndarray, colormap: str = "viridis") -> np.ndarray:
+    """Map bytes to red, green and blue by a matplotlib colormap; viridis and cividis are perceptually even."""
     from matplotlib import colormaps
 
-    return _bytes(colormaps[colours](np.asarray(values, np.uint8))[..., :3])
+    return _to_bytes(colormaps[colormap](np.asarray(values, np.uint8))[..., :3])
 
 
-def picture(pixels: np.ndarray, side: int = 400) -> Any:
-    """A map as a Pillow image, every pixel enlarged by the same whole number, until the longer side has `side` or more.
+def to_image(pixels: np.ndarray, side: int = 400) -> Image:
+    """Convert a map to a Pillow image, pixels enlarged by a whole number until the longer side has at least `side`.
 
     One value a pixel is drawn in viridis; two are grey and alpha, three red, green and blue, four those with alpha.
     """
-    from PIL import Image
+    from PIL.Image import fromarray
 
     if pixels.ndim == 2:
-        pixels = coloured(pixels)
+        pixels = apply_colormap(pixels)
     zoom = max(1, -(-side // max(pixels.shape[:2])))
-    return Image.fromarray(np.ascontiguousarray(pixels.repeat(zoom, axis=0).repeat(zoom, axis=1)))
+    return fromarray(np.ascontiguousarray(pixels.repeat(zoom, axis=0).repeat(zoom, axis=1)))
 
 
-def snapshots_of(
+def stored_populations(
     result: Result, generations: Iterable[int] | None = None, run: int | None = None
 ) -> dict[int, Population]:
-    """The populations (n, d) that were kept of one run, by generation: by default all, of the best run."""
-    kept: dict[int, Population] = result.get("snapshots") or {}
-    if not kept:
+    """The snapshots (n, d) of one run, by generation: by default all, of the best run."""
+    snapshots: dict[int, Population] = result.get("snapshots") or {}
+    if not snapshots:
         raise InputError(
             "maps need stored populations, and this result has none: run it again with snapshots=[1, 10, 100] "
             "(on the command line --snapshots 1,10,100 or --snapshots every:10)."
         )
-    wanted = sorted(kept) if generations is None else sorted({int(g) for g in generations})
-    missing = [g for g in wanted if g not in kept]
-    if missing or not wanted:
-        known = ", ".join(map(str, sorted(kept)))
-        raise InputError(f"generations must be among those stored ({known}); got {missing or 'none'}.")
+    chosen = sorted(snapshots) if generations is None else sorted({int(g) for g in generations})
+    missing = [g for g in chosen if g not in snapshots]
+    if missing or not chosen:
+        stored = ", ".join(map(str, sorted(snapshots)))
+        raise InputError(f"generations must be among those stored ({stored}); got {missing or 'none'}.")
     numbers = all_runs(result).number.tolist()
     if run is not None and run not in numbers:
         raise InputError(f"run must be one of {numbers[0]} to {numbers[-1]}, got {run!r}.")
     if result.runs is None:
-        return {g: kept[g] for g in wanted}
-    row = best_row(result) if run is None else numbers.index(run)
-    return {g: _row(kept[g], row) for g in wanted}
+        return {g: snapshots[g] for g in chosen}
+    row = best_run_row(result) if run is None else numbers.index(run)
+    return {g: _run_of_population(snapshots[g], row) for g in chosen}
 
 
-def _row(kept: Population, row: int) -> Population:
-    return Population(kept.x[row], kept.objectives[row], None if kept.violation is None else kept.violation[row])
+def _run_of_population(population: Population, row: int) -> Population:
+    return Population(
+        population.x[row],
+        population.objectives[row],
+        None if population.violation is None else population.violation[row],
+    )
 
 
-def best_row(result: Result) -> int:
-    """Which of the runs gave the result's x."""
+def best_run_row(result: Result) -> int:
+    """The row of the run that found the result's x."""
     return int(np.argmax((all_runs(result).x == result.x).all(axis=1)))
 
 
-def fitness_of(population: Population) -> np.ndarray:
+def feasible_fitness(population: Population) -> np.ndarray:
     """The first objective (n,); NaN for an infeasible individual, whose value means nothing."""
     values = np.asarray(population.objectives, np.float64)[:, 0]
     return values if population.violation is None else np.where(np.asarray(population.violation) > 0, np.nan, values)
 
 
-def _bytes(share: np.ndarray) -> np.ndarray:
+def _to_bytes(share: np.ndarray) -> np.ndarray:
     return np.clip(np.round(255 * share), 0, 255).astype(np.uint8)

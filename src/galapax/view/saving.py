@@ -1,22 +1,27 @@
-"""Saving a result or a study with its pictures: storage writes the numbers, the views draw the rest."""
+"""Save a result or a study with its figures and report: storage writes the numbers, the views draw the rest."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 from galapax.results.result import Result
 from galapax.results.study import Study
 from galapax.storage import folders
-from galapax.view import tables
-from galapax.view.accessor import lacking
+from galapax.view import summary_tables
+from galapax.view.accessor import missing_package
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+T = TypeVar("T", Result, Study)
 
 
 def save(result: Result, folder: str | Path) -> Path:
     """Write a result to a folder, see `storage.folders.save`; with matplotlib, its pictures and its page too."""
-    return folders.save(result, folder, _pictures(result) if can_draw() else {})
+    return folders.save(result, folder, _result_drawings(result) if can_draw() else {})
 
 
 def save_study(study: Study, folder: str | Path) -> Path:
@@ -24,38 +29,38 @@ def save_study(study: Study, folder: str | Path) -> Path:
     matplotlib, its pictures and its page too.
     """
     drawings: dict[str, Callable[[Path], object]] = {
-        "summary.md": partial(_write, tables.markdown, study),
-        "summary.tex": partial(_write, tables.latex, study),
+        "summary.md": partial(_write, summary_tables.markdown, study),
+        "summary.tex": partial(_write, summary_tables.latex, study),
     }
-    return folders.save_study(study, folder, drawings | (_study_pictures(study) if can_draw() else {}))
+    return folders.save_study(study, folder, drawings | (_study_drawings(study) if can_draw() else {}))
 
 
-def _pictures(result: Result) -> dict[str, Callable[[Path], object]]:
+def _result_drawings(result: Result) -> dict[str, Callable[[Path], object]]:
     from galapax.view import plots, report
 
     drawings = {"convergence.png": partial(_draw, plots.convergence, result, 150)}
     if result.knee is not None:
         drawings["front.png"] = partial(_draw, plots.front, result, 150)
-    return {**drawings, "report.html": partial(_write, report.page, result)}
+    return {**drawings, "report.html": partial(_write, report.render_result, result)}
 
 
-def _study_pictures(study: Study) -> dict[str, Callable[[Path], object]]:
+def _study_drawings(study: Study) -> dict[str, Callable[[Path], object]]:
     from galapax.view import plots, report
 
     drawings = {"convergence.png": partial(_draw, plots.study_convergence, study, 130)}
     if study.kind == "comparison":
         drawings["ecdf.png"] = partial(_draw, plots.running_times, study, 130)
-    return {**drawings, "report.html": partial(_write, report.study_page, study)}
+    return {**drawings, "report.html": partial(_write, report.render_study, study)}
 
 
-def _draw(figure_of: Callable[[Any], Any], what: Any, dpi: int, file: Path) -> None:
-    figure_of(what).savefig(file, dpi=dpi)
+def _draw(make_figure: Callable[[T], Figure], source: T, dpi: int, file: Path) -> None:
+    make_figure(source).savefig(file, dpi=dpi)
 
 
-def _write(text_of: Callable[[Any], str], what: Any, file: Path) -> None:
-    file.write_bytes(text_of(what).encode("utf-8", "replace"))  # labels may hold halves of a character
+def _write(render: Callable[[T], str], source: T, file: Path) -> None:
+    file.write_bytes(render(source).encode("utf-8", "replace"))  # labels may hold halves of a character
 
 
 def can_draw() -> bool:
     """Whether the `view` extra is installed; without it the numbers are saved all the same."""
-    return lacking() is None
+    return missing_package() is None

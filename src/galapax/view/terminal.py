@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,31 +17,49 @@ from galapax import algorithms, problems
 from galapax.core.problem import Problem
 from galapax.results.result import Result, all_runs
 from galapax.results.study import Study
-from galapax.view.data import CHECKED, ENDED, FAILED, FOUND, MET, known_value, method, objective_names, verdict
-from galapax.view.tables import ACTIVE_NOTE, SHOWN, constraint_rows, front_rows, front_summary, grids, run_rows
+from galapax.view.figure_data import (
+    VERDICT_ENDED,
+    VERDICT_FAILED,
+    VERDICT_FOUND,
+    WORST_CHECKED_NAME,
+    WORST_FOUND_NAME,
+    known_value,
+    method,
+    objective_names,
+    verdict,
+)
+from galapax.view.summary_tables import (
+    ACTIVE_NOTE,
+    MAX_LISTED_ROWS,
+    constraint_rows,
+    front_rows,
+    front_summary,
+    grids,
+    run_rows,
+)
 
-MARKS = {FOUND: ("✓ ", "green"), ENDED: ("• ", "dim"), FAILED: ("✗ ", "red")}
-SHORT = {"variables": "vars", "objectives": "obj", "ineq": "g≤0", "eq": "h=0"}  # headings for 80 columns
+VERDICT_MARKS = {VERDICT_FOUND: ("✓ ", "green"), VERDICT_ENDED: ("• ", "dim"), VERDICT_FAILED: ("✗ ", "red")}
+SHORT_HEADINGS = {"variables": "vars", "objectives": "obj", "ineq": "g≤0", "eq": "h=0"}  # headings for 80 columns
 
 
 def result_table(result: Result) -> RenderableType:
-    """What a run gave: the answer first, then constraints, then what it cost."""
+    """Tabulate a result: the answer first, then constraints, then evaluations and times."""
     problem, settings = result.problem, result.settings
-    parts: list[RenderableType] = []
+    renderables: list[RenderableType] = []
     head = Text()
     head.append(f"{problem.title or problem.name}\n", style="bold")
     head.append(f"{method(result)}, seed {result.seed}, {settings['dtype']} on {settings['device']}\n", style="dim")
-    head.append(*MARKS[verdict(result)])
+    head.append(*VERDICT_MARKS[verdict(result)])
     head.append(result.message)
-    parts.append(head)
-    parts.append(_front(result) if "F" in result and len(result.F) else _answer(result))
-    constraints = _constraints(result)
+    renderables.append(head)
+    renderables.append(_front_table(result) if "F" in result and len(result.F) else _answer_table(result))
+    constraints = _constraint_table(result)
     if constraints is not None:
-        parts.append(constraints)
+        renderables.append(constraints)
     if result.runs is not None:
-        parts.append(_runs(result))
+        renderables.append(_run_table(result))
     times = result.timings
-    parts.append(
+    renderables.append(
         Text(
             f"{result.nit} generations, {result.nfev:,} evaluations"
             + (f" ({result.n_failed:,} failed)" if result.n_failed else "")
@@ -48,45 +67,47 @@ def result_table(result: Result) -> RenderableType:
             style="dim",
         )
     )
-    parts += [Text(f"failed: {error}, at x = {point(x)}", style="dim") for x, error in result.get("failures", ())[:3]]
-    return Group(*parts)
+    renderables += [
+        Text(f"failed: {error}, at x = {format_point(x)}", style="dim") for x, error in result.get("failures", ())[:3]
+    ]
+    return Group(*renderables)
 
 
-def point(x: np.ndarray) -> str:
-    """A point in a line."""
+def format_point(x: np.ndarray) -> str:
+    """Format a point on one line."""
     return np.array2string(x, precision=6, threshold=10, edgeitems=4, separator=", ", max_line_width=10**6)
 
 
-def _answer(result: Result) -> Table:
+def _answer_table(result: Result) -> Table:
     problem = result.problem
     table = Table(title_justify="left", show_header=True, header_style="bold")
     for name in ("", "value", "lower", "upper"):
         table.add_column(name, justify="right" if name else "left")
-    what = MET if "worst_case" in result else "minimum" if result.sign > 0 else "maximum"
-    whats = [what] if np.ndim(result.fun) == 0 else objective_names(result)
+    value_name = WORST_FOUND_NAME if "worst_case" in result else "minimum" if result.sign > 0 else "maximum"
+    value_names = [value_name] if np.ndim(result.fun) == 0 else objective_names(result)
     if "worst_case" in result:
-        table.add_row(CHECKED, f"[bold]{result.worst_case:.10g}[/]", "", "")
-    for name, value in zip(whats, np.atleast_1d(result.fun), strict=True):
+        table.add_row(WORST_CHECKED_NAME, f"[bold]{result.worst_case:.10g}[/]", "", "")
+    for name, value in zip(value_names, np.atleast_1d(result.fun), strict=True):
         table.add_row(name, f"[bold]{value:.10g}[/]", "", "")
-    known = known_value(result) if np.ndim(result.fun) == 0 else None
-    if known is not None:
-        table.add_row("best known", f"{known:.10g}", "", "")
+    optimum = known_value(result) if np.ndim(result.fun) == 0 else None
+    if optimum is not None:
+        table.add_row("best known", f"{optimum:.10g}", "", "")
     table.add_section()
-    for i, name in list(enumerate(problem.variable_names()))[:SHOWN]:
-        ends = ("", "") if problem.choices(i) else problem.limits(i)  # choices without an order have no bounds
-        table.add_row(escape(problem.with_unit(name)), escape(problem.show(i, result.x[i])), *map(escape, ends))
-    if problem.dim > SHOWN:
-        table.add_row("…", f"{problem.dim - SHOWN} more", "", "")
+    for i, name in list(enumerate(problem.variable_names()))[:MAX_LISTED_ROWS]:
+        limits = ("", "") if problem.choices(i) else problem.limits(i)  # choices without an order have no bounds
+        table.add_row(escape(problem.with_unit(name)), escape(problem.show(i, result.x[i])), *map(escape, limits))
+    if problem.dim > MAX_LISTED_ROWS:
+        table.add_row("…", f"{problem.dim - MAX_LISTED_ROWS} more", "", "")
     for name, value in result.get("derived", {}).items() if np.ndim(result.fun) == 0 else ():
         table.add_row(problem.with_unit(name), f"{value:.8g}", "", "")
     if "worst_case" in result:
         table.add_section()
-        for i, value in list(enumerate(result.y))[:SHOWN]:
+        for i, value in list(enumerate(result.y))[:MAX_LISTED_ROWS]:
             table.add_row(f"worst y{i + 1}", f"{value:.8g}", "", "")
     return table
 
 
-def _front(result: Result) -> RenderableType:
+def _front_table(result: Result) -> RenderableType:
     heads, values, recipe = front_rows(result)
     table = Table(header_style="bold", box=SIMPLE_HEAD)
     table.padding = (0, 1, 0, 0)
@@ -102,7 +123,7 @@ def _front(result: Result) -> RenderableType:
     return Group(Text(front_summary(result)), table)
 
 
-def _constraints(result: Result) -> Table | None:
+def _constraint_table(result: Result) -> Table | None:
     if result.ineq is None and result.eq is None:
         return None
     rows = constraint_rows(result)
@@ -112,15 +133,15 @@ def _constraints(result: Result) -> Table | None:
     )  # fmt: skip
     for name in ("constraint", "value", "needed", ""):
         table.add_column(name, justify="left" if name in ("constraint", "") else "right")
-    for name, value, needed, state in rows[:SHOWN]:
+    for name, value, needed, state in rows[:MAX_LISTED_ROWS]:
         style = {"violated": "red", "active": "yellow"}.get(state, "")
         table.add_row(name, f"{value:.4g}", needed, f"[{style}]{state}[/]" if style else state)
-    if len(rows) > SHOWN:
-        table.add_row("…", f"{len(rows) - SHOWN} more", "", "")
+    if len(rows) > MAX_LISTED_ROWS:
+        table.add_row("…", f"{len(rows) - MAX_LISTED_ROWS} more", "", "")
     return table
 
 
-def _runs(result: Result) -> Table:
+def _run_table(result: Result) -> Table:
     table = Table(header_style="bold")
     table.add_column(f"over {len(result.runs or ())} runs")
     table.add_column("", justify="right")
@@ -130,9 +151,9 @@ def _runs(result: Result) -> Table:
 
 
 def study_tables(study: Study, bold: bool = True) -> RenderableType:
-    """The tables of a sweep or a comparison. bold: whether there are bold letters; a star marks the best else."""
-    star, where = ("", "in bold") if bold else (" *", "marked *")
-    parts: list[RenderableType] = []
+    """Tabulate a sweep or a comparison. bold: mark the best in bold; else by a star."""
+    star, best_note = ("", "in bold") if bold else (" *", "marked *")
+    renderables: list[RenderableType] = []
     for grid in grids(study):
         table = Table(title=grid.title, title_justify="left", title_style="bold", header_style="bold", box=SIMPLE_HEAD)
         table.padding = (0, 1, 0, 0)
@@ -141,12 +162,12 @@ def study_tables(study: Study, bold: bool = True) -> RenderableType:
         for row in grid.rows:
             best = ((f"{cell.text}{star}", "bold green") if cell.bold else (cell.text, "") for cell in row)
             table.add_row(*(Text(*cell) for cell in best))
-        parts += [table, Text(grid.note.replace("in bold", where), style="dim")]
-    whole = all(len(all_runs(r)) == r.settings["runs"] for r in study.results) and "Stopped" not in study.message
-    return Group(*parts, Text.assemble(("✓ ", "green") if whole else ("✗ ", "red"), study.message))
+        renderables += [table, Text(grid.note.replace("in bold", best_note), style="dim")]
+    is_complete = all(len(all_runs(r)) == r.settings["runs"] for r in study.results) and "Stopped" not in study.message
+    return Group(*renderables, Text.assemble(("✓ ", "green") if is_complete else ("✗ ", "red"), study.message))
 
 
-def algorithm_facts() -> list[dict[str, Any]]:
+def algorithm_facts() -> list[dict[str, str]]:
     """Name, what it is, and hyper-parameters of every algorithm."""
     facts = []
     for name, kind in algorithms.ALGORITHMS.items():
@@ -164,7 +185,7 @@ def algorithm_facts() -> list[dict[str, Any]]:
     return facts
 
 
-def problem_facts() -> list[dict[str, Any]]:
+def problem_facts() -> list[dict[str, str | int]]:
     """Name, size and optimum of every built-in problem."""
     facts = []
     for name in problems.PROBLEMS:
@@ -175,27 +196,27 @@ def problem_facts() -> list[dict[str, Any]]:
         else:
             x = jax.ShapeDtypeStruct((problem.dim,), np.float32)
 
-            def count(function: Any, x: Any = x) -> int:
+            def count(function: Callable[..., Any] | None, x: jax.ShapeDtypeStruct = x) -> int:
                 return 0 if function is None else int(np.prod(jax.eval_shape(function, x).shape))
 
             sizes = problem.dim
             counts = {"objectives": count(problem.fun), "ineq": count(problem.ineq), "eq": count(problem.eq)}
-        best = problem.optimum
-        shown = "" if best is None else f"{best:.7g}"
-        facts.append({"name": name, "variables": sizes, **counts, "best known": shown, "description": problem.title})
+        best_known = problem.optimum
+        optimum = "" if best_known is None else f"{best_known:.7g}"
+        facts.append({"name": name, "variables": sizes, **counts, "best known": optimum, "description": problem.title})
     return facts
 
 
-def fact_table(title: str, facts: list[dict[str, Any]]) -> Table:
+def fact_table(title: str, facts: Sequence[Mapping[str, object]]) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=SIMPLE_HEAD)
     table.padding = (0, 1, 0, 0)
     for name in facts[0]:
-        long = name in ("description", "hyper-parameters")
-        number = title == "problems" and name not in ("name", "description")
+        is_long = name in ("description", "hyper-parameters")
+        is_number = title == "problems" and name not in ("name", "description")
         table.add_column(
-            SHORT.get(name, name),
-            justify="right" if number else "left",
-            no_wrap=not long,
+            SHORT_HEADINGS.get(name, name),
+            justify="right" if is_number else "left",
+            no_wrap=not is_long,
         )
     for fact in facts:
         table.add_row(*(str(v) for v in fact.values()))

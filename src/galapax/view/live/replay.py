@@ -19,7 +19,7 @@ from galapax.core.problem import Problem, unavailable
 from galapax.engines import glimpse
 from galapax.results.result import Result
 from galapax.running.observers import Facts
-from galapax.view import data, maps
+from galapax.view import figure_data, maps
 from galapax.view.live.contours import Contours
 from galapax.view.live.messages import described, packed, plain
 from galapax.view.live.session import COMMANDS, FASTEST, POINTS, SLOWEST, Page
@@ -32,7 +32,7 @@ class Replay:
     """Plays a result on a page."""
 
     def __init__(self, result: Result, page: Page, folder: Path | None = None) -> None:
-        problem = data.with_functions(result.problem)
+        problem = figure_data.restore_functions(result.problem)
         callable_ = isinstance(problem, Problem) and problem.fun is not unavailable and not result.settings["blackbox"]
         limit = max(int(result.nit), 1)
         self.facts = Facts(problem, result.settings, len(result.population), limit, callable_)
@@ -131,7 +131,7 @@ class Replay:
 
     def _numbers(self, generation: int) -> dict[str, Any]:
         """Numbers of the run at that generation."""
-        history, runs = data.history_of(self.result), self.result.runs
+        history, runs = figure_data.ensemble_history(self.result), self.result.runs
         if history is None:
             return {"nfev": int(self.result.nfev)}
         row = min(generation, len(history)) - 1
@@ -172,7 +172,7 @@ class Replay:
 def _frames(result: Result) -> dict[int, glimpse.Survivors]:
     """The populations that were kept, and the last one, by generation."""
     out = {}
-    for g, kept in (maps.snapshots_of(result) if result.get("snapshots") else {}).items():
+    for g, kept in (maps.stored_populations(result) if result.get("snapshots") else {}).items():
         out[int(g)] = _thinned(result, np.asarray(kept.x), np.asarray(kept.objectives), kept.violation)
     fitness = np.asarray(result.population_fitness, np.float64)
     values = result.sign * fitness.reshape(len(result.population), -1)
@@ -181,7 +181,7 @@ def _frames(result: Result) -> dict[int, glimpse.Survivors]:
 
 
 def _thinned(result: Result, x: np.ndarray, values: np.ndarray, violation: Any) -> glimpse.Survivors:
-    rows = maps.thinned(len(x), glimpse.INDIVIDUALS)
+    rows = maps.thin_indices(len(x), glimpse.INDIVIDUALS)
     signed = values.reshape(len(x), -1)[rows]
     broken = None if violation is None else np.asarray(violation)[rows]
     genes = _genes(result, x[rows])[:, : glimpse.VARIABLES].astype(np.float32)
@@ -196,7 +196,7 @@ def _genes(result: Result, x: np.ndarray) -> np.ndarray:
 
 def _points(result: Result) -> list[list[float | None]]:
     """Rows of the curve, as `Session` makes them; the median individual is not in a history."""
-    every, own = data.history_of(result), result.history
+    every, own = figure_data.ensemble_history(result), result.history
     if every is None:
         return []
     own = every if own is None else own
@@ -206,7 +206,7 @@ def _points(result: Result) -> list[list[float | None]]:
         ordered = np.sort(result.sign * np.asarray(every.best, float), axis=0)
         spread = result.sign * ordered[np.rint(np.array(glimpse.QUANTILES) * (len(ordered) - 1)).astype(int)]
     out = []
-    for row in maps.thinned(len(own), POINTS).tolist():
+    for row in maps.thin_indices(len(own), POINTS).tolist():
         best, worst = (np.atleast_1d(part[row]) for part in (own.best, own.worst))
         share = math.nan if own.feasible_share is None else float(np.ravel(own.feasible_share[row])[0])
         values = [*best, *[math.nan] * len(best), *worst, share]

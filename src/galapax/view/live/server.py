@@ -34,8 +34,8 @@ from starlette.routing import Route
 
 from galapax.view.live import Live
 from galapax.view.live.replay import Replay
+from galapax.view.live.saved_runs import report_of, runs_beside
 from galapax.view.live.session import Session
-from galapax.view.live.shelf import report_of, runs_beside
 
 HEARTBEAT = 15.0  # seconds
 BETWEEN_EVENTS = 0.08

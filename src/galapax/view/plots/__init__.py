@@ -1,23 +1,23 @@
-"""Pictures of results, with matplotlib. Each function returns a Figure; nothing is shown or saved here.
+"""Figures of results and studies, with matplotlib. Each function returns a Figure; nothing is shown or saved here.
 
-What they show is worked out in view/data.py.
+What they show is computed in view/figure_data.py.
 """
 
-from galapax.view.data import labels, objective_names, title_of
-from galapax.view.plots.curves import convergence, draw_convergence, running_times, study_convergence
+from galapax.view.figure_data import labels, objective_names, result_title
+from galapax.view.plots.convergence import convergence, draw_convergence
+from galapax.view.plots.fronts import front, parallel
 from galapax.view.plots.landscapes import landscape
-from galapax.view.plots.points import front, parallel
-from galapax.view.plots.studies import final_values, heatmap
-from galapax.view.plots.style import BLUE, COLOURS, GREEN, GREY, ORANGE, SEQUENCE, Picture, wrapped
+from galapax.view.plots.study_figures import final_values, heatmap, running_times, study_convergence
+from galapax.view.plots.style import BLUE, COLORMAP, GREEN, GREY, ORANGE, PALETTE, NotebookFigure, wrap_title
 
 __all__ = [
     "BLUE",
-    "COLOURS",
+    "COLORMAP",
     "GREEN",
     "GREY",
     "ORANGE",
-    "SEQUENCE",
-    "Picture",
+    "PALETTE",
+    "NotebookFigure",
     "convergence",
     "draw_convergence",
     "final_values",
@@ -27,8 +27,8 @@ __all__ = [
     "landscape",
     "objective_names",
     "parallel",
+    "result_title",
     "running_times",
     "study_convergence",
-    "title_of",
-    "wrapped",
+    "wrap_title",
 ]

@@ -1,27 +1,34 @@
-"""What all pictures share: colours, the kind of figure, titles."""
+"""What all matplotlib figures share: colours, line styles, figure class, axes, titles."""
 
 from __future__ import annotations
 
 import io
 import textwrap
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
+import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.typing import ColorType
 
+from galapax.core.errors import InputError
 from galapax.core.names import for_mathtext
 from galapax.core.problem import Described
 from galapax.results.result import Result
-from galapax.view import data
+from galapax.view import figure_data
 
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#8c8c8c"  # Okabe and Ito's, safe for the colour-blind
-COLOURS = (BLUE, ORANGE, GREEN, "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#B8A800")
-STROKES = ("-", "--", ":", "-.")
-SEQUENCE = "viridis"  # perceptually even, safe for the colour-blind
+PALETTE = (BLUE, ORANGE, GREEN, "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#B8A800")
+LINE_STYLES = ("-", "--", ":", "-.")
+COLORMAP = "viridis"  # perceptually even, safe for the colour-blind
 
 
-class Picture(Figure):
+AxesLike: TypeAlias = Axes | Sequence[Axes] | np.ndarray  # one for each panel
+
+
+class NotebookFigure(Figure):
     """A Figure that a notebook shows by itself, without pyplot."""
 
     def _repr_png_(self) -> bytes:
@@ -30,44 +37,52 @@ class Picture(Figure):
         return file.getvalue()
 
 
-def canvas(ax: Axes | None, size: tuple[float, float], **options: Any) -> tuple[Any, Any]:
-    """The figure and axes to draw into: the user's, or new ones of this size. options: of new axes."""
+def open_axes(ax: Axes | None, size: tuple[float, float], **options: Any) -> tuple[Any, Any]:
+    """Return the figure and axes to draw into: the user's, or new ones of this size. options: of new axes."""
     if ax is not None:
         return ax.figure, ax
-    figure = Picture(figsize=size, layout="constrained")
+    figure = NotebookFigure(figsize=size, layout="constrained")
     return figure, figure.subplots(**options)
 
 
-def outside_legend(figure: Any, axes: Axes, ax: Axes | None, **options: Any) -> None:
-    """A legend outside the axes of our own figure; in the user's figure, inside the axes."""
+def check_axes(ax: AxesLike, count: int) -> list[Axes]:
+    """Return the user's axes as a list, one for each of `count` panels; raise if there are more or fewer."""
+    grid = [ax] if isinstance(ax, Axes) else list(np.ravel(np.asarray(ax, object)))
+    if len(grid) != count:
+        raise InputError(f"this figure has {count} panels: give ax as a list of {count} axes; got {len(grid)}.")
+    return grid
+
+
+def outside_legend(figure: Figure, axes: Axes, ax: Axes | None, **options: Any) -> None:
+    """Place the legend outside the axes in a figure of ours; in the user's figure, inside the axes."""
     if ax is None:
         figure.legend(frameon=False, **options)
     else:
         axes.legend(**options | {"loc": "best", "fontsize": "small", "ncols": 1, "framealpha": 0.6})
 
 
-def paint(place: float) -> Any:
-    """The colour of a curve, see `study_data.Curve`."""
-    return COLOURS[int(place)] if place == int(place) else colormaps[SEQUENCE](0.95 * place)
+def curve_colour(code: float) -> ColorType:
+    """The colour of a curve, see `figure_data.Curve`."""
+    return PALETTE[int(code)] if code == int(code) else colormaps[COLORMAP](0.95 * code)
 
 
-def wrapped(text: str, figure: Any, letters: float = 10) -> str:
-    """A text in as many lines as it takes, with this many letters per inch of the figure's width."""
+def wrap_title(text: str, figure: Figure, letters: float = 10) -> str:
+    """Wrap a text to the figure's width, with this many letters per inch."""
     lines = (textwrap.fill(line, max(12, int(letters * figure.get_figwidth()))) for line in text.split("\n"))
     return for_mathtext("\n".join(lines))
 
 
 def labels(problem: Described) -> list[str]:
-    """Names of the variables as a picture takes them."""
-    return [for_mathtext(name) for name in data.labels(problem)]
+    """Names of the variables, escaped for mathtext."""
+    return [for_mathtext(name) for name in figure_data.labels(problem)]
 
 
 def objective_names(result: Result) -> list[str]:
-    """Names of the objectives as a picture takes them."""
-    return [for_mathtext(name) for name in data.objective_names(result)]
+    """Names of the objectives, escaped for mathtext."""
+    return [for_mathtext(name) for name in figure_data.objective_names(result)]
 
 
-def set_title(axes: Axes, result: Result, more: str = "") -> None:
+def set_title(axes: Axes, result: Result, suffix: str = "") -> None:
     figure: Any = axes.figure
-    share = 1.0 if isinstance(figure, Picture) else axes.get_position().width  # of the user's figure
-    axes.set_title(wrapped(data.title_of(result) + more, figure, 10 * share), loc="left")
+    width_share = 1.0 if isinstance(figure, NotebookFigure) else axes.get_position().width  # of the user's figure
+    axes.set_title(wrap_title(figure_data.result_title(result) + suffix, figure, 10 * width_share), loc="left")

@@ -1,7 +1,8 @@
-"""The figures of a result's page: front, convergence, runs, maps, the last population."""
+"""The figures of a result's report page: front, convergence, runs, maps, the last population."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html import escape
 from typing import Any
 
@@ -10,65 +11,64 @@ import numpy as np
 from galapax.core.algorithm import Population
 from galapax.core.problem import Described
 from galapax.results.result import History, Result, all_runs
-from galapax.view import data, films, maps, tables
-from galapax.view.report.charts import STEPS, banded, bands_note, curves, thinned
-from galapax.view.report.ground import landscape
-from galapax.view.report.page import Page, hint_text
-from galapax.view.report.parts import numbers, pair_table, picture, plain_table
+from galapax.view import animation, figure_data, maps, summary_tables
+from galapax.view.report.landscape import landscape_image
+from galapax.view.report.page import ChartSpec, ReportPage, hint_span, image_tag, json_numbers, pair_table, plain_table
 
-NUMBERS = 150_000  # in a table of points at most; what is left out is in the CSV files
-POINTS = 5000  # of a front at most
-COLUMNS = 100  # of a table of points at most
-IN_TIP = 18  # lines that the pointer shows of a point
-AXES = 20  # variables on parallel axes at most
-ESTIMATED = "With four objectives and more the hypervolume is estimated along random directions."
-PAIRED = 7  # objectives of which every pair is drawn
+MAX_TABLE_NUMBERS = 150_000  # of a table of points; what is left out is in the CSV files
+MAX_FRONT_ROWS = 5000
+MAX_POINT_COLUMNS = 100  # of a table of points
+MAX_TOOLTIP_LINES = 18
+MAX_PARALLEL_AXES = 20  # variables on parallel axes
+MAX_CURVE_POINTS = 1200
+ESTIMATE_NOTE = "With four objectives and more the hypervolume is estimated along random directions."
+MAX_PAIRED_OBJECTIVES = 7  # objectives of which every pair is drawn
 
 
-def front(out: Page, result: Result) -> None:
+def add_front(out: ReportPage, result: Result) -> None:
     out.section("Front")
-    out.add(f"<p>{escape(tables.front_summary(result))}</p>")
+    out.add(f"<p>{escape(summary_tables.front_summary(result))}</p>")
     F = np.asarray(result.F, np.float64)
     names, table = _front_columns(result)
-    points = tables.front_points(result)
-    wide = min(len(names), COLUMNS)
-    most = min(POINTS, max(50, NUMBERS // wide))
-    kept = np.union1d(maps.thinned(len(F), most), list(points.values())).astype(int)
+    points = summary_tables.front_points(result)
+    n_columns = min(len(names), MAX_POINT_COLUMNS)
+    max_points = min(MAX_FRONT_ROWS, max(50, MAX_TABLE_NUMBERS // n_columns))
+    rows = np.union1d(maps.thin_indices(len(F), max_points), list(points.values())).astype(int)
     rotate = " Drag to rotate." if F.shape[1] == 3 else ""
     hint = f"Click a point to see its whole recipe beside the figure, and its row in the table below.{rotate}"
-    out.chart(_front_chart(result, names, points, kept), hint=hint)
+    out.chart(_front_chart(result, names, points, rows), hint=hint)
     if F.shape[1] > 2:
-        _many_charts(out, result, names, points, kept)
-    if len(kept) > 1:
+        _add_objective_charts(out, result, names, points, rows)
+    if len(rows) > 1:
         out.add('<div data-ask="front"></div>')
-    heads, values, recipe = tables.front_rows(result)
+    heads, values, recipe = summary_tables.front_rows(result)
     out.add("<h3>Marked points</h3>")
     out.add(plain_table(["", "unit", *heads], values + recipe, range(2, 2 + len(heads))))
     out.add("<h3>A step to a neighbour</h3>")
-    out.add(f"<p>{escape(tables.STEP_NOTE)}</p>")
-    heads, steps = tables.step_rows(result)
+    out.add(f"<p>{escape(summary_tables.STEP_NOTE)}</p>")
+    heads, neighbours = summary_tables.step_rows(result)
     # words stay on one line: the table scrolls
-    steps = [[cell.replace(" ", "\u00a0") if i < 2 else cell for i, cell in enumerate(row)] for row in steps]
-    out.add(plain_table(heads, steps, range(2, len(heads))))
+    neighbours = [[cell.replace(" ", "\u00a0") if i < 2 else cell for i, cell in enumerate(row)] for row in neighbours]
+    out.add(plain_table(heads, neighbours, range(2, len(heads))))
     out.add("<h3>All recipes</h3>")
-    at = {int(row): i for i, row in enumerate(kept)}
+    position = {int(row): i for i, row in enumerate(rows)}
     texts: dict[int, str] = {}
     for text, row in points.items():
-        texts[at[row]] = f"{texts[at[row]]}, {text}" if at[row] in texts else text
+        texts[position[row]] = f"{texts[position[row]]}, {text}" if position[row] in texts else text
     out.table(
         "front",
         {
-            "names": names[:wide], "data": [numbers(column[kept], 7) for column in table[:wide]], "labels": texts,
-            "number": (kept + 1).tolist(), "total": len(F), "what": "points", "file": "front",
+            "names": names[:n_columns], "data": [json_numbers(column[rows], 7) for column in table[:n_columns]],
+            "labels": texts, "number": (rows + 1).tolist(), "total": len(F), "what": "points", "file": "front",
             "title": "The solutions of the front", "objectives": F.shape[1], "sign": result.sign,
-            "words": _words(result.problem, F.shape[1], wide),
+            "words": _choice_labels(result.problem, F.shape[1], n_columns),
         },
     )  # fmt: skip
-    left = [f"{len(F) - len(kept):,} points"] * (len(kept) < len(F))
-    left += [f"{len(names) - wide:,} columns"] * (wide < len(names))
+    omitted = [f"{len(F) - len(rows):,} points"] * (len(rows) < len(F))
+    omitted += [f"{len(names) - n_columns:,} columns"] * (n_columns < len(names))
     out.add(
-        f'<p class="note">{hint_text("Click a heading to sort; below it, filter with < 3, >= 2 or 1..2.")}'
-        + (f" Not shown here, but in front.csv: {' and '.join(left)}." if left else "")
+        f'<p class="note">{hint_span("Click a heading to sort; below it, filter with < 3, >= 2 or 1..2.")}'
+        + (f" Not shown here, but in front.csv: {' and '.join(omitted)}." if omitted else "")
         + "</p>"
     )
 
@@ -82,8 +82,8 @@ def _front_columns(result: Result) -> tuple[list[str], list[np.ndarray]]:
     return [problem.with_unit(name) for name in names], columns
 
 
-def _words(problem: Described, before: int, columns: int) -> dict[int, list[str]]:
-    """The words that numbers stand for, by column: of choices that are no numbers, and of switches."""
+def _choice_labels(problem: Described, before: int, columns: int) -> dict[int, list[str]]:
+    """Labels of the codes of choices and flags, by column."""
     if problem.space is None:
         return {}
     return {
@@ -93,51 +93,58 @@ def _words(problem: Described, before: int, columns: int) -> dict[int, list[str]
     }
 
 
-def _front_chart(result: Result, names: list[str], points: dict[str, int], kept: np.ndarray) -> dict[str, Any]:
-    """The front as points. kept: the rows that the page has."""
-    m, wide = result.F.shape[1], min(len(names), COLUMNS)
-    at = {int(row): i for i, row in enumerate(kept)}
+def _front_chart(result: Result, names: list[str], points: dict[str, int], rows: np.ndarray) -> ChartSpec:
+    """Specify the scatter chart of the front. rows: those that the page has."""
+    m, n_columns = result.F.shape[1], min(len(names), MAX_POINT_COLUMNS)
+    position = {int(row): i for i, row in enumerate(rows)}
     marks = [
-        {"row": at[row], "kind": "knee" if text == "knee" else "end", "short": _short_mark(text)}
+        {"row": position[row], "kind": "knee" if text == "knee" else "end", "short": _short_mark(text)}
         for text, row in points.items()
     ]
-    spec: dict[str, Any] = {
+    spec: ChartSpec = {
         "kind": "scatter", "file": "front", "table": "front", "tall": 0.58, "one": "point", "recipe": True,
         "what": f"found, {len(result.F):,} points",
         "use": {"x": 0, "y": 1, "z": 2 if m == 3 else -1, "colour": 2 if m > 2 else -1},
-        "choices": list(range(wide)), "tip": list(range(min(wide, IN_TIP))), "marks": marks,
-        "more": f"… {len(names) - IN_TIP} more" if len(names) > IN_TIP else "",
-        "alt": f"The front: {names[0]} across, {names[1]} up, {len(kept)} points; the table below has the numbers.",
+        "choices": list(range(n_columns)), "tip": list(range(min(n_columns, MAX_TOOLTIP_LINES))), "marks": marks,
+        "more": f"… {len(names) - MAX_TOOLTIP_LINES} more" if len(names) > MAX_TOOLTIP_LINES else "",
+        "alt": f"The front: {names[0]} across, {names[1]} up, {len(rows)} points; the table below has the numbers.",
     }  # fmt: skip
-    truth = data.true_front(result.problem, 400 if m == 2 else 600)
-    if truth is not None:
-        spec["truth"] = {"columns": list(range(m)), "data": [numbers(column, 5) for column in truth.T]}
+    true_front = figure_data.true_front(result.problem, 400 if m == 2 else 600)
+    if true_front is not None:
+        spec["truth"] = {"columns": list(range(m)), "data": [json_numbers(column, 5) for column in true_front.T]}
     return spec
 
 
-def _many_charts(out: Page, result: Result, names: list[str], points: dict[str, int], kept: np.ndarray) -> None:
-    """Three objectives and more: all of them on parallel axes, and every pair."""
-    m, at = result.F.shape[1], {int(row): i for i, row in enumerate(kept)}
-    more = list(range(m, min(len(names), COLUMNS)))[:AXES]
-    spec: dict[str, Any] = {
-        "kind": "parallel", "file": "front", "table": "front", "axes": list(range(m)), "more": more, "tall": 0.5,
+def _add_objective_charts(
+    out: ReportPage, result: Result, names: list[str], points: dict[str, int], rows: np.ndarray
+) -> None:
+    """Add the charts of three and more objectives: all of them on parallel axes, and every pair."""
+    m, position = result.F.shape[1], {int(row): i for i, row in enumerate(rows)}
+    further_columns = list(range(m, min(len(names), MAX_POINT_COLUMNS)))[:MAX_PARALLEL_AXES]
+    spec: ChartSpec = {
+        "kind": "parallel", "file": "front", "table": "front", "axes": list(range(m)), "more": further_columns,
+        "tall": 0.5,
         "alt": f"The front on parallel axes, {m} objectives, one line per point; the table below has the numbers.",
     }  # fmt: skip
     note = "One line per point, coloured by the first objective."
     hint = "Drag along an axis to keep a range of it, double-click to keep all again; figures and table follow."
     out.chart(spec, note, title="All objectives", hint=hint)
     marks = [
-        {"row": at[row], "kind": "knee" if text == "knee" else "end"}
+        {"row": position[row], "kind": "knee" if text == "knee" else "end"}
         for text, row in points.items()
         if not text.startswith("chosen")
     ]
     spec = {
-        "kind": "matrix", "file": "front", "table": "front", "axes": list(range(min(m, PAIRED))), "marks": marks,
-        "tall": 0.9, "alt": f"Every pair of {min(m, PAIRED)} objectives, one dot per point.",
+        "kind": "matrix", "file": "front", "table": "front", "axes": list(range(min(m, MAX_PAIRED_OBJECTIVES))),
+        "marks": marks, "tall": 0.9,
+        "alt": f"Every pair of {min(m, MAX_PAIRED_OBJECTIVES)} objectives, one dot per point.",
     }  # fmt: skip
-    left = f"The first {PAIRED} of {m} objectives." if m > PAIRED else ""
+    note_of_pairs = f"The first {MAX_PAIRED_OBJECTIVES} of {m} objectives." if m > MAX_PAIRED_OBJECTIVES else ""
     out.chart(
-        spec, left, title="Every pair of objectives", hint="Point at a dot to see where it is in the other pairs."
+        spec,
+        note_of_pairs,
+        title="Every pair of objectives",
+        hint="Point at a dot to see where it is in the other pairs.",
     )
 
 
@@ -145,156 +152,171 @@ def _short_mark(text: str) -> str:
     return "knee" if text == "knee" else "chosen" if text.startswith("chosen") else "best of each"
 
 
-def convergence(out: Page, result: Result) -> None:
-    history = data.history_of(result)
+def add_convergence(out: ReportPage, result: Result) -> None:
+    history = figure_data.ensemble_history(result)
     out.section("Convergence")
     if history is None or not len(history):
         out.add("<p>No history was kept; use history=True to keep the values of every generation.</p>")
         return
-    history = thinned(history, result.runs is not None)
-    for objective in data.panels(result):
-        drawn = data.convergence(result, history, objective)
-        if not np.isfinite(drawn.best).any():
+    history = thin_history(history, result.runs is not None)
+    for objective in figure_data.panels(result):
+        curve = figure_data.convergence(result, history, objective)
+        if not np.isfinite(curve.best).any():
             out.add("<p>No run found a feasible point, so there is nothing to draw.</p>")
             break
-        series = banded(drawn.values, "best" if len(drawn.best) == 1 else "median")
-        if len(drawn.best) == 1 and drawn.margin is not None:
-            low, high = (numbers(drawn.values[0] + way * drawn.margin[0]) for way in (-1, 1))
+        series = band_series(curve.values, "best" if len(curve.best) == 1 else "median")
+        if len(curve.best) == 1 and curve.margin is not None:
+            low, high = (json_numbers(curve.values[0] + way * curve.margin[0]) for way in (-1, 1))
             series[0]["bands"] = [{"name": "95 % interval", "low": low, "high": high, "opacity": 0.25}]
-        if len(drawn.best) == 1 and history.violation is None and "F" not in result:
+        if len(curve.best) == 1 and history.violation is None and "F" not in result:
             series += _population_series(result, history)
         file = f"convergence{'' if objective is None else f'-{objective + 1}'}"
-        spec = curves(history, series, drawn.name, drawn.log, file)
-        if drawn.first_feasible is not None:
-            spec["marks"] = [{"x": drawn.first_feasible, "text": "first feasible"}]
-        estimated = "" if drawn.margin is None else ESTIMATED
-        out.chart(spec, " ".join(filter(None, (bands_note(drawn.best), estimated))))
+        spec = line_chart(history, series, curve.name, curve.log, file)
+        if curve.first_feasible is not None:
+            spec["marks"] = [{"x": curve.first_feasible, "text": "first feasible"}]
+        estimate_note = "" if curve.margin is None else ESTIMATE_NOTE
+        out.chart(spec, " ".join(filter(None, (describe_bands(curve.best), estimate_note))))
     if history.violation is not None and not result.feasible:
         out.add("<h3>Violation of the best point</h3>")
         violation = np.atleast_2d(np.asarray(history.violation, np.float64))
-        series = banded(violation, "least violation" if len(violation) == 1 else "median")
-        spec = curves(history, series, "violation", data.wants_log(violation), "violation")
-        out.chart(spec, bands_note(violation))
+        series = band_series(violation, "least violation" if len(violation) == 1 else "median")
+        spec = line_chart(history, series, "violation", figure_data.needs_log_scale(violation), "violation")
+        out.chart(spec, describe_bands(violation))
     if history.feasible_share is not None:
         out.add("<h3>Feasible share of the population</h3>")
         share = np.atleast_2d(np.asarray(history.feasible_share, np.float64))
-        series = banded(share, "share" if len(share) == 1 else "median")
-        spec = curves(history, series, "feasible share", False, "feasible-share")
+        series = band_series(share, "share" if len(share) == 1 else "median")
+        spec = line_chart(history, series, "feasible share", False, "feasible-share")
         spec["y"] |= {"share": True, "percent": True}
-        out.chart(spec, bands_note(share))
+        out.chart(spec, describe_bands(share))
 
 
-def _population_series(result: Result, history: History) -> list[dict[str, Any]]:
-    """Mean and worst of the population of a single run, drawn as its best is."""
+def _population_series(result: Result, history: History) -> list[ChartSpec]:
+    """Series of the population's mean and worst of a single run, as distances where its best is one."""
     series = []
-    for place, (part, name) in enumerate(((history.mean, "mean"), (history.worst, "worst")), 1):
-        drawn, _ = data.distance(result, np.where(np.isfinite(part), part, np.nan))
+    for index, (values, name) in enumerate(((history.mean, "mean"), (history.worst, "worst")), 1):
+        distances, _ = figure_data.distance(result, np.where(np.isfinite(values), values, np.nan))
         series.append(
-            {"name": f"{name} of the population", "c": place, "x": 0, "y": numbers(drawn), "thin": True, "dash": place}
+            {
+                "name": f"{name} of the population",
+                "c": index,
+                "x": 0,
+                "y": json_numbers(distances),
+                "thin": True,
+                "dash": index,
+            }
         )
     return series
 
 
-def runs_of(out: Page, result: Result) -> None:
+def add_runs(out: ReportPage, result: Result) -> None:
     runs = result.runs
     assert runs is not None
     out.section("Runs")
-    out.add(pair_table(tables.run_rows(result)))
-    found = data.final_shares(result)
-    if found is not None:
-        out.chart(_shares_chart(found, len(runs)), title="Distribution of the final values")
-    soon = data.hits(result)
-    if soon is not None:
-        out.chart(_hits_chart(soon), title="Evaluations until success")
-    rows = maps.thinned(len(runs), POINTS)
+    out.add(pair_table(summary_tables.run_rows(result)))
+    shares = figure_data.final_shares(result)
+    if shares is not None:
+        out.chart(_shares_chart(shares, len(runs)), title="Distribution of the final values")
+    hits = figure_data.target_hits(result)
+    if hits is not None:
+        out.chart(_hits_chart(hits), title="Evaluations until success")
+    rows = maps.thin_indices(len(runs), MAX_FRONT_ROWS)
     fun = np.asarray(runs.fun, np.float64).reshape(len(runs), -1)
     columns: dict[str, np.ndarray] = {"run": runs.number}
-    values = [data.MET] if "worst_case" in result else data.objective_names(result)
-    columns |= dict(zip(values, fun.T, strict=True))
+    value_names = [figure_data.WORST_FOUND_NAME] if "worst_case" in result else figure_data.objective_names(result)
+    columns |= dict(zip(value_names, fun.T, strict=True))
     if runs.hypervolume is not None:
         columns["hypervolume"] = runs.hypervolume
     if result.problem.constrained:
         columns["violation"] = runs.violation
     if result.get("worst_cases") is not None:
-        columns[data.CHECKED] = np.asarray(result.worst_cases)
+        columns[figure_data.WORST_CHECKED_NAME] = np.asarray(result.worst_cases)
     columns |= {"generations": runs.nit, "evaluations": runs.nfev, "failed": runs.n_failed}
     out.add("<h3>Every run</h3>")
-    good = ["yes" if done else "no" for done in runs.success[rows]]
+    success = ["yes" if done else "no" for done in runs.success[rows]]
     out.table(
         "runs",
         {
-            "names": [*columns, "success"], "data": [*(numbers(c[rows], 9) for c in columns.values()), good],
+            "names": [*columns, "success"], "data": [*(json_numbers(c[rows], 9) for c in columns.values()), success],
             "labels": {}, "total": len(runs), "digits": 9, "what": "runs", "file": "runs", "title": "The runs",
         },
     )  # fmt: skip
 
 
-def _shares_chart(found: data.Shares, count: int) -> dict[str, Any]:
-    rows = maps.thinned(len(found.x), STEPS)
-    step = "before" if found.upward else "all"
+def _shares_chart(shares: figure_data.Shares, count: int) -> ChartSpec:
+    rows = maps.thin_indices(len(shares.x), MAX_CURVE_POINTS)
+    step = "before" if shares.upward else "all"
     return {
-        "kind": "lines", "file": "final-values", "xs": [numbers(found.x[rows])],
-        "series": [{"name": "runs", "c": 0, "x": 0, "y": numbers(found.share[rows]), "step": step}],
-        "x": {"name": found.name, "log": found.log},
+        "kind": "lines", "file": "final-values", "xs": [json_numbers(shares.x[rows])],
+        "series": [{"name": "runs", "c": 0, "x": 0, "y": json_numbers(shares.share[rows]), "step": step}],
+        "x": {"name": shares.name, "log": shares.log},
         "y": {"name": "share of runs at least as good", "log": False, "share": True, "percent": True},
-        "alt": f"Share of the {count} runs whose {found.name} is at least as good",
+        "alt": f"Share of the {count} runs whose {shares.name} is at least as good",
     }  # fmt: skip
 
 
-def _hits_chart(soon: data.Hits) -> dict[str, Any]:
-    rows = maps.thinned(len(soon.evaluations), STEPS)
+def _hits_chart(hits: figure_data.Hits) -> ChartSpec:
+    rows = maps.thin_indices(len(hits.evaluations), MAX_CURVE_POINTS)
     return {
-        "kind": "lines", "file": "running-times", "xs": [numbers(soon.evaluations[rows])],
-        "series": [{"name": "runs", "c": 0, "x": 0, "y": numbers(soon.share[rows]), "step": "all"}],
+        "kind": "lines", "file": "running-times", "xs": [json_numbers(hits.evaluations[rows])],
+        "series": [{"name": "runs", "c": 0, "x": 0, "y": json_numbers(hits.share[rows]), "step": "all"}],
         "x": {"name": "evaluations of a run", "log": True},
-        "y": {"name": soon.name, "log": False, "share": True, "percent": True},
-        "alt": f"By evaluations, the {soon.name}",
+        "y": {"name": hits.name, "log": False, "share": True, "percent": True},
+        "alt": f"By evaluations, the {hits.name}",
     }  # fmt: skip
 
 
-def maps_of(out: Page, result: Result) -> None:
-    kept = maps.snapshots_of(result) if result.get("snapshots") else {}
-    told = "Stored populations"
-    if not kept:
+def add_maps(out: ReportPage, result: Result) -> None:
+    populations = maps.stored_populations(result) if result.get("snapshots") else {}
+    heading = "Stored populations"
+    if not populations:
         fitness = np.asarray(result.population_fitness, np.float64).reshape(len(result.population), -1)
-        kept = {result.nit: Population(result.population, fitness, None)}  # type: ignore[arg-type]
-        told = "The last population"
-    grey = bool(result.get("snapshots")) or not result.problem.constrained  # else nobody knows who is feasible
-    kept = films.chosen(kept)
-    rows, genome = (films.MapScale(result, kept, form, "box", 2**15) for form in ("variables", "genome"))
+        populations = {result.nit: Population(result.population, fitness, None)}  # type: ignore[arg-type]
+        heading = "The last population"
+    has_fitness = bool(result.get("snapshots")) or not result.problem.constrained  # else nobody knows who is feasible
+    populations = animation.choose_generations(populations)
+    rows, genome = (animation.MapScale(result, populations, form, "box", 2**15) for form in ("variables", "genome"))
     out.section("Maps")
     names = result.problem.variable_names()
-    short = ", ".join(names) if len(names) <= 12 else f"{names[0]} to {names[-1]}"
+    variable_text = ", ".join(names) if len(names) <= 12 else f"{names[0]} to {names[-1]}"
+    run_note = f" of run {_best_run(result)}, the best" if result.runs is not None else ""
     lines = [
-        f"{told}{f' of run {_best_run(result)}, the best' if result.runs is not None else ''}. One row per individual, "
-        f"best at the top, one column per variable ({escape(short)}): lower bound "
+        f"{heading}{run_note}. One row per individual, "
+        f"best at the top, one column per variable ({escape(variable_text)}): lower bound "
         '<span class="key colours"></span> upper bound.',
         "Next, the genome-convergence map: one pixel per individual, four variables in its colour.",
     ]
-    if grey:
+    if has_fitness:
         infeasible = ', infeasible <span class="key orange"></span>' if genome.infeasible else ""
+        objective = escape(figure_data.objective_names(result)[0])
         lines.append(
-            f'Last, the fitness: best <span class="key grey"></span> worst {escape(data.objective_names(result)[0])}'
+            f'Last, the fitness: best <span class="key grey"></span> worst {objective}'
             f"{infeasible}{', on a logarithmic scale' if genome.log else ''}."
         )
     if not result.get("snapshots"):
-        lines.append(hint_text("To see earlier populations here, keep them with snapshots=[1, 10, 100]."))
+        lines.append(hint_span("To see earlier populations here, keep them with snapshots=[1, 10, 100]."))
     out.add(f"<p>{' '.join(lines)}</p>")
     columns = []
-    for generation, population in kept.items():
-        when = f"generation {generation:,}"
-        pixels = rows.genes(population)
-        pictures = [
-            picture(pixels[:, maps.thinned(pixels.shape[1], 400)], f"Variables of the individuals, {when}", "rows"),
-            picture(genome.genes(population), f"Genome-convergence map, {when}", "tile"),
+    for generation, add_population in populations.items():
+        generation_text = f"generation {generation:,}"
+        pixels = rows.genes(add_population)
+        images = [
+            image_tag(
+                pixels[:, maps.thin_indices(pixels.shape[1], 400)],
+                f"Variables of the individuals, {generation_text}",
+                "rows",
+            ),
+            image_tag(genome.genes(add_population), f"Genome-convergence map, {generation_text}", "tile"),
         ]
-        if grey:
-            pictures.append(picture(genome.fitness(population), f"Fitness-convergence map, {when}", "tile"))
-        if len(kept) == 1:  # side by side
-            columns += [f"<div>{picture}</div>" for picture in pictures]
+        if has_fitness:
+            images.append(
+                image_tag(genome.fitness(add_population), f"Fitness-convergence map, {generation_text}", "tile")
+            )
+        if len(populations) == 1:  # side by side
+            columns += [f"<div>{image_tag}</div>" for image_tag in images]
         else:
-            columns.append(f"<div><h3>{when}</h3>{''.join(pictures)}</div>")
-    kind = "strip one" if len(kept) == 1 else "strip"
+            columns.append(f"<div><h3>{generation_text}</h3>{''.join(images)}</div>")
+    kind = "strip one" if len(populations) == 1 else "strip"
     out.add(
         f'<figure><div class="{kind}">{"".join(columns)}</div>'
         f"<figcaption>{escape(rows.caption())} {escape(genome.caption())}</figcaption></figure>"
@@ -302,38 +324,84 @@ def maps_of(out: Page, result: Result) -> None:
 
 
 def _best_run(result: Result) -> int:
-    return int(all_runs(result).number[maps.best_row(result)])
+    return int(all_runs(result).number[maps.best_run_row(result)])
 
 
-def population(out: Page, result: Result) -> None:
-    """The last population over two variables, as many as are asked for."""
+def add_population(out: ReportPage, result: Result) -> None:
+    """Add a scatter chart of the last population over two variables of the reader's choice."""
     x, fitness = np.asarray(result.population, np.float64), np.asarray(result.population_fitness, np.float64)
-    names = [*data.labels(result.problem), *data.objective_names(result)]
+    names = [*figure_data.labels(result.problem), *figure_data.objective_names(result)]
     if result.problem.dim < 2:
         return
-    d = min(result.problem.dim, COLUMNS - 1)
-    kept = maps.thinned(len(x), min(2000, NUMBERS // (2 * d)))
+    d = min(result.problem.dim, MAX_POINT_COLUMNS - 1)
+    rows = maps.thin_indices(len(x), min(2000, MAX_TABLE_NUMBERS // (2 * d)))
     if np.isfinite(fitness).any() and not result.problem.constrained:
-        kept = np.union1d(kept, [np.argmin(np.where(np.isfinite(fitness), result.sign * fitness, np.inf))])
-    columns = [*x[kept].T[:d], fitness[kept]]
-    shown = [*names[:d], names[-1]]
-    ground = landscape(result)
-    out.section("Landscape and last population" if ground else "Last population")
+        rows = np.union1d(rows, [np.argmin(np.where(np.isfinite(fitness), result.sign * fitness, np.inf))])
+    columns = [*x[rows].T[:d], fitness[rows]]
+    column_names = [*names[:d], names[-1]]
+    background = landscape_image(result)
+    out.section("Landscape and last population" if background else "Last population")
     out.tables["population"] = {
-        "names": shown, "data": [numbers(column, 6) for column in columns], "labels": {}, "total": len(x),
-        "number": (kept + 1).tolist(), "file": "population", "what": "individuals", "title": "The last population",
-        "words": _words(result.problem, 0, d),
+        "names": column_names, "data": [json_numbers(column, 6) for column in columns], "labels": {}, "total": len(x),
+        "number": (rows + 1).tolist(), "file": "population", "what": "individuals", "title": "The last population",
+        "words": _choice_labels(result.problem, 0, d),
     }  # fmt: skip
     spec = {
         "kind": "scatter", "file": "population", "table": "population", "tall": 0.5, "one": "individual",
-        "what": f"{len(kept):,} of {len(x):,} individuals" if len(kept) < len(x) else f"{len(x):,} individuals",
+        "what": f"{len(rows):,} of {len(x):,} individuals" if len(rows) < len(x) else f"{len(x):,} individuals",
         "use": {"x": 0, "y": 1, "z": -1, "colour": d}, "choices": list(range(d + 1)), "marks": [],
-        "tip": [d, *range(min(d, IN_TIP - 1))], "more": f"… {d + 1 - IN_TIP} more" * (d + 1 > IN_TIP),
+        "tip": [d, *range(min(d, MAX_TOOLTIP_LINES - 1))],
+        "more": f"… {d + 1 - MAX_TOOLTIP_LINES} more" * (d + 1 > MAX_TOOLTIP_LINES),
         "alt": "The last population over two variables",
     }  # fmt: skip
     note = "The colour shows the value of the individual."
-    if ground:
-        spec |= {"ground": ground}
+    if background:
+        spec |= {"ground": background}
         striped = " Infeasible regions are striped." if result.ineq is not None else ""
         note += f" Behind the points is the objective: darker is better.{striped}"
     out.chart(spec, note, hint="Choose the variables above.")
+
+
+# --- curves by generation ---------------------------------------------------------------------------------------------
+
+
+def describe_bands(values: np.ndarray) -> str:
+    return f"Median, middle half and whole range over {len(values):,} runs." if len(values) > 1 else ""
+
+
+def thin_history(history: History, is_ensemble: bool) -> History:
+    """Thin a history: half of its generations evenly spaced, half denser among the early ones, where most happens."""
+    rows = early_dense_indices(len(history), MAX_CURVE_POINTS)
+    axis = 1 if is_ensemble else 0
+    columns: dict[str, Any] = {
+        name: None if (values := getattr(history, name)) is None else np.take(values, rows, axis)
+        for name in ("best", "mean", "worst", "violation", "feasible_share", "hypervolume", "hypervolume_error")
+    }
+    nfev = np.take(history.nfev, rows, -1)  # (R, G) where the runs differ in it
+    return replace(history, generation=history.generation[rows], nfev=nfev, x=None, **columns)
+
+
+def early_dense_indices(count: int, max_points: int) -> np.ndarray:
+    if count <= max_points:
+        return np.arange(count)
+    early = np.geomspace(1, count, max_points // 2).astype(int) - 1
+    return np.union1d(maps.thin_indices(count, max_points // 2), early)
+
+
+def band_series(values: np.ndarray, name: str) -> list[ChartSpec]:
+    """Make the series of values by run and generation (R, G): that of the only run, or the median with its bands."""
+    if len(values) == 1:
+        return [{"name": name, "c": 0, "x": 0, "y": json_numbers(values[0])}]
+    low, lower, middle, upper, high = (json_numbers(row) for row in figure_data.quantile_bands(values))
+    bands = [{"name": "middle half", "low": lower, "high": upper, "opacity": 0.35}]
+    bands.append({"name": "all runs", "low": low, "high": high, "opacity": 0.14})
+    return [{"name": name, "c": 0, "x": 0, "y": middle, "bands": bands}]
+
+
+def line_chart(history: History, series: list[ChartSpec], name: str, log: bool, file: str) -> ChartSpec:
+    return {
+        "kind": "lines", "file": file, "series": series, "xs": [history.generation.tolist()],
+        "x": {"name": "generation", "log": False}, "y": {"name": name, "log": log},
+        "also": {"name": "evaluations", "values": np.median(np.atleast_2d(history.nfev), axis=0).tolist()},
+        "alt": f"{name} by generation, from 1 to {int(history.generation[-1])}",
+    }  # fmt: skip

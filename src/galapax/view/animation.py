@@ -1,4 +1,4 @@
-"""Convergence maps of several generations: next to each other, each by itself, or one after the other."""
+"""Convergence maps of several generations: side by side, one file each, or as an animation."""
 
 from __future__ import annotations
 
@@ -21,51 +21,57 @@ from galapax.core.evaluation import Population
 from galapax.core.names import for_mathtext
 from galapax.results.result import Result
 from galapax.storage import atomic
-from galapax.view import data, maps, plots
+from galapax.view import figure_data, maps, plots
 from galapax.view.plots.style import labels
 
-STRIP = 6  # maps side by side, unless generations are chosen
-INFEASIBLE = (250, 215, 150)  # the colour of an individual that has no fitness
+MAX_STRIP_MAPS = 6  # maps side by side, unless generations are chosen
+INFEASIBLE_COLOUR = (250, 215, 150)  # the colour of an individual that has no fitness
 
 
 class MapScale:
-    """What the maps of several generations have in common, so that they can be compared.
+    """The common scale of the maps of several generations, so that they can be compared.
 
     The grey of the fitness maps runs from the best known value, or the best of these populations, to the worst of them,
     in even steps of the logarithm where they differ by more than two magnitudes. Infeasible individuals are orange.
     """
 
-    def __init__(self, result: Result, kept: dict[int, Population], form: str, scale: str, most: int) -> None:
+    def __init__(
+        self, result: Result, populations: dict[int, Population], form: str, scale: str, max_pixels: int
+    ) -> None:
         if form not in ("genome", "variables"):
             raise InputError(f'form must be "genome" or "variables", got {form!r}.')
         self.result, self.form, self.scale = result, form, scale
         self.maximize = result.sign < 0
-        first = next(iter(kept.values()))
+        first = next(iter(populations.values()))
         self.n, self.d = np.shape(first.x)
-        self.rows = maps.thinned(self.n, most // -(-self.d // 4) if form == "genome" else 400)
-        every = np.concatenate([f[np.isfinite(f)] for f in map(maps.fitness_of, kept.values())])
-        self.infeasible = any(np.isnan(maps.fitness_of(population)).any() for population in kept.values())
-        self.low, self.high = (float(every.min()), float(every.max())) if every.size else (0.0, 0.0)
-        optimum = None if "F" in result else data.known_value(result)
+        self.rows = maps.thin_indices(self.n, max_pixels // -(-self.d // 4) if form == "genome" else 400)
+        all_fitness = np.concatenate([f[np.isfinite(f)] for f in map(maps.feasible_fitness, populations.values())])
+        self.infeasible = any(np.isnan(maps.feasible_fitness(population)).any() for population in populations.values())
+        self.low, self.high = (float(all_fitness.min()), float(all_fitness.max())) if all_fitness.size else (0.0, 0.0)
+        optimum = None if "F" in result else figure_data.known_value(result)
         if optimum is not None:
             self.low = min(self.low, optimum)
-        ends = [np.median(f[np.isfinite(f)]) for f in map(maps.fitness_of, kept.values()) if np.isfinite(f).any()]
+        medians = [
+            np.median(f[np.isfinite(f)])
+            for f in map(maps.feasible_fitness, populations.values())
+            if np.isfinite(f).any()
+        ]
         best = self.high if self.maximize else self.low
-        gaps = [result.sign * (end - best) for end in ends]
+        gaps = [result.sign * (end - best) for end in medians]
         self.log = bool(gaps) and self.high - self.low > 100 * min(gaps)
 
     def genes(self, population: Population) -> np.ndarray:
         bounds, x = self.result.problem.bounds, np.asarray(population.x)
         if self.form == "genome":
             return maps.genome_map(x[self.rows], bounds, scale=self.scale, background=(255, 255, 255))
-        chosen = maps.best_first(self.result.sign * maps.fitness_of(population))[self.rows]
-        return maps.coloured(maps.variable_map(x[chosen], bounds, scale=self.scale), plots.SEQUENCE)
+        choose_generations = maps.sort_best_first(self.result.sign * maps.feasible_fitness(population))[self.rows]
+        return maps.apply_colormap(maps.variable_map(x[choose_generations], bounds, scale=self.scale), plots.COLORMAP)
 
     def fitness(self, population: Population) -> np.ndarray:
-        values = maps.fitness_of(population)[self.rows]
+        values = maps.feasible_fitness(population)[self.rows]
         grey = maps.fitness_map(values, low=self.low, high=self.high, log=self.log, maximize=self.maximize)
         pixels = np.concatenate([grey[..., :1].repeat(3, axis=-1), grey[..., 1:]], axis=-1).reshape(-1, 4)
-        pixels[: len(values)][np.isnan(values), :3] = INFEASIBLE
+        pixels[: len(values)][np.isnan(values), :3] = INFEASIBLE_COLOUR
         return pixels.reshape(*grey.shape[:2], 4)
 
     def norm(self) -> Normalize:
@@ -94,8 +100,11 @@ class MapScale:
             axes.set(xticks=[], yticks=[])
         else:
             names = self.result.problem.variable_names()
-            at = maps.thinned(self.d, 5 if max(map(len, names)) < 4 else 3 if self.d > 4 else 4)
-            axes.set_xticks(at, [for_mathtext(names[i]) for i in at] if self.d > 4 else labels(self.result.problem))
+            tick_columns = maps.thin_indices(self.d, 5 if max(map(len, names)) < 4 else 3 if self.d > 4 else 4)
+            axes.set_xticks(
+                tick_columns,
+                [for_mathtext(names[i]) for i in tick_columns] if self.d > 4 else labels(self.result.problem),
+            )
             if max(map(len, names)) > 4 and self.d <= 12:
                 axes.set_xticks(range(self.d), labels(self.result.problem), rotation=90, fontsize=8)
             axes.set_yticks([])
@@ -106,22 +115,22 @@ class MapScale:
         return axes.imshow(self.fitness(population), interpolation="nearest")
 
     def caption(self) -> str:
-        """What a map shows, in a line."""
-        some = "" if len(self.rows) == self.n else f" ({len(self.rows):,} of {self.n:,} shown)"
-        over = "their box" if self.scale == "box" else "the population"
+        """Describe in a line what a map shows."""
+        share_note = "" if len(self.rows) == self.n else f" ({len(self.rows):,} of {self.n:,} shown)"
+        range_name = "their box" if self.scale == "box" else "the population"
         if self.form == "variables":
-            return f"One row per individual, best at the top{some}; variables scaled over {over}."
+            return f"One row per individual, best at the top{share_note}; variables scaled over {range_name}."
         tiles = -(-self.d // 4)
         down, across = maps.raster(tiles)
         height, width = maps.raster(len(self.rows))
-        laid = f"{across} × {down} tiles" if tiles > 1 else "One tile"
+        layout = f"{across} × {down} tiles" if tiles > 1 else "One tile"
         return (
-            f"{laid} of {width} × {height} individuals{some}; a tile shows four variables as red, green, blue and "
-            f"opacity, scaled over {over}."
+            f"{layout} of {width} × {height} individuals{share_note}; a tile shows four variables as red, green, blue "
+            f"and opacity, scaled over {range_name}."
         )
 
     def fitness_name(self) -> str:
-        name = data.objective_names(self.result)[0]
+        name = figure_data.objective_names(self.result)[0]
         return f"{name} (orange: infeasible)" if self.infeasible else name
 
 
@@ -133,53 +142,53 @@ def filmstrip(
     scale: str = "box",
     run: int | None = None,
 ) -> Figure:
-    """The maps of some generations next to each other: what the individuals are above, how good they are below.
+    """Draw the maps of some generations side by side: genomes above, fitness below.
 
     generations: some of those that `snapshots` kept; by default up to six, closer at first, where most happens.
     form: "genome", the paper's map with four variables in a pixel, or "variables", one row an individual and one column
     a variable. scale: "box" or "population", see `maps.levels`. run: the number of a run; by default the best one's.
     Large populations are thinned, which the caption says.
     """
-    kept = maps.snapshots_of(result, generations, run)
+    populations = maps.stored_populations(result, generations, run)
     if generations is None:
-        kept = chosen(kept)
-    common = MapScale(result, kept, form, scale, most=2**16)
-    height, width = common.genes(next(iter(kept.values()))).shape[:2]
-    across = 2.5
-    tall = min(across * height / width, 3.2) if form == "genome" else 3.0
-    below = 1.7
-    size = (max(7.0, across * len(kept) + 1.3), tall + below + 1.6)
-    figure = plots.Picture(figsize=size, layout="constrained")
-    grid = figure.subplots(2, len(kept), squeeze=False, height_ratios=(tall, below))
-    for column, (generation, population) in enumerate(kept.items()):
-        common.show_genes(grid[0, column], population)
-        common.show_fitness(grid[1, column], population)
+        populations = choose_generations(populations)
+    scale_of_maps = MapScale(result, populations, form, scale, max_pixels=2**16)
+    height, width = scale_of_maps.genes(next(iter(populations.values()))).shape[:2]
+    map_width = 2.5
+    map_height = min(map_width * height / width, 3.2) if form == "genome" else 3.0
+    fitness_height = 1.7
+    size = (max(7.0, map_width * len(populations) + 1.3), map_height + fitness_height + 1.6)
+    figure = plots.NotebookFigure(figsize=size, layout="constrained")
+    grid = figure.subplots(2, len(populations), squeeze=False, height_ratios=(map_height, fitness_height))
+    for column, (generation, population) in enumerate(populations.items()):
+        scale_of_maps.show_genes(grid[0, column], population)
+        scale_of_maps.show_fitness(grid[1, column], population)
         grid[0, column].set_title(f"generation {generation:,}", fontsize=11)
     grid[0, 0].set_ylabel("variables" if form == "genome" else "individuals")
     grid[1, 0].set_ylabel("fitness")
     if form == "variables":
-        key = figure.colorbar(ScalarMappable(Normalize(0, 1), plots.SEQUENCE), ax=grid[0], aspect=25, pad=0.01)
-        ends = ["lowest", "highest"] if scale == "box" else ["least", "most"]
-        key.set_ticks([0, 1], labels=ends)
-    colours = "gray_r" if common.maximize else "gray"
-    bar = figure.colorbar(ScalarMappable(common.norm(), colours), ax=grid[1], aspect=15, pad=0.01)
-    if common.log:
-        at = np.array([0, 1e-4, 1e-2, 1])
-        at = 1 - at if common.maximize else at
-        bar.set_ticks(list(common.low + (common.high - common.low) * at))
+        colour_bar = figure.colorbar(ScalarMappable(Normalize(0, 1), plots.COLORMAP), ax=grid[0], aspect=25, pad=0.01)
+        end_labels = ["lowest", "highest"] if scale == "box" else ["least", "most"]
+        colour_bar.set_ticks([0, 1], labels=end_labels)
+    colormap = "gray_r" if scale_of_maps.maximize else "gray"
+    bar = figure.colorbar(ScalarMappable(scale_of_maps.norm(), colormap), ax=grid[1], aspect=15, pad=0.01)
+    if scale_of_maps.log:
+        ticks = np.array([0, 1e-4, 1e-2, 1])
+        ticks = 1 - ticks if scale_of_maps.maximize else ticks
+        bar.set_ticks(list(scale_of_maps.low + (scale_of_maps.high - scale_of_maps.low) * ticks))
     bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
-    bar.set_label(for_mathtext(common.fitness_name()), fontsize=9)
-    title(figure, result, common.caption(), run=run)
+    bar.set_label(for_mathtext(scale_of_maps.fitness_name()), fontsize=9)
+    set_figure_title(figure, result, scale_of_maps.caption(), run=run)
     return figure
 
 
-def chosen(kept: dict[int, Population]) -> dict[int, Population]:
-    """Up to six of these populations, closer at first, where most happens."""
-    known = np.array(list(kept))
-    if len(known) <= STRIP:
-        return kept
-    marks = np.geomspace(known[0], known[-1], STRIP)
-    return {int(g): kept[int(g)] for g in sorted({known[np.argmin(np.abs(known - mark))] for mark in marks})}
+def choose_generations(populations: dict[int, Population]) -> dict[int, Population]:
+    """Choose up to six of these populations, denser among the early ones, where most happens."""
+    stored = np.array(list(populations))
+    if len(stored) <= MAX_STRIP_MAPS:
+        return populations
+    targets = np.geomspace(stored[0], stored[-1], MAX_STRIP_MAPS)
+    return {int(g): populations[int(g)] for g in sorted({stored[np.argmin(np.abs(stored - mark))] for mark in targets})}
 
 
 def save_maps(
@@ -194,32 +203,32 @@ def save_maps(
 
     generations, scale, run: see `filmstrip`. Each map's pixels are enlarged by a whole number.
     """
-    kept = maps.snapshots_of(result, generations, run)
+    populations = maps.stored_populations(result, generations, run)
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
-    genome, rows = (MapScale(result, kept, form, scale, maps.MOST_PIXELS) for form in ("genome", "variables"))
-    written = []
-    for g, population in kept.items():
+    genome, rows = (MapScale(result, populations, form, scale, maps.MAX_MAP_PIXELS) for form in ("genome", "variables"))
+    files = []
+    for g, population in populations.items():
         for name, pixels in (
             ("genome-map", genome.genes(population)),
             ("fitness-map", genome.fitness(population)),
             ("variable-map", rows.genes(population)),
         ):
             file = path / f"{name}-{g:06d}.png"
-            atomic.write_by(file, partial(maps.picture(pixels).save, format="PNG"))
-            written.append(file)
-    return written
+            atomic.write_by(file, partial(maps.to_image(pixels).save, format="PNG"))
+            files.append(file)
+    return files
 
 
-def title(figure: Figure, result: Result, note: str = "", run: int | None = None) -> None:
-    """Problem and algorithm over a figure of several panels, and a note under them."""
-    text = data.title_of(result)
+def set_figure_title(figure: Figure, result: Result, note: str = "", run: int | None = None) -> None:
+    """Set problem and algorithm as the title of a figure of several panels, and a note under them."""
+    text = figure_data.result_title(result)
     if result.runs is not None:
-        number = result.runs.number[maps.best_row(result)] if run is None else run
+        number = result.runs.number[maps.best_run_row(result)] if run is None else run
         text += f", run {number}"
-    figure.suptitle(plots.wrapped(text, figure), x=0.01, ha="left", fontsize=13)
+    figure.suptitle(plots.wrap_title(text, figure), x=0.01, ha="left", fontsize=13)
     if note:
-        figure.supxlabel(plots.wrapped(note, figure, letters=14), x=0.01, ha="left", fontsize=9, color="#505050")
+        figure.supxlabel(plots.wrap_title(note, figure, letters=14), x=0.01, ha="left", fontsize=9, color="#505050")
 
 
 def animate(
@@ -237,38 +246,38 @@ def animate(
     Below the maps, where a history was kept, the best value by generation with a mark that moves along. seconds: how
     long it takes in all, if that leaves each frame between 1/25 and 1/2 second; the last frame stays for two more.
     """
-    kept = maps.snapshots_of(result, generations, run)
-    common = MapScale(result, kept, form, scale, most=2**15)
-    first = next(iter(kept.values()))
+    populations = maps.stored_populations(result, generations, run)
+    scale_of_maps = MapScale(result, populations, form, scale, max_pixels=2**15)
+    first = next(iter(populations.values()))
     figure = Figure(figsize=(7.6, 4.9 if result.history is None else 6.4), dpi=90, layout="constrained")
-    canvas = FigureCanvasAgg(figure)
+    open_axes = FigureCanvasAgg(figure)
     rows = 1 if result.history is None else 2
     grid = figure.add_gridspec(rows, 2, width_ratios=(1.6, 1), height_ratios=(1.7, 1)[:rows])
     axes = figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[0, 1])
-    genes, grey = common.show_genes(axes[0], first), common.show_fitness(axes[1], first)
+    gene_image, fitness_image = scale_of_maps.show_genes(axes[0], first), scale_of_maps.show_fitness(axes[1], first)
     label = axes[0].set_title("", fontsize=13, weight="bold")
-    axes[1].set_title("fitness, darker is better" + ", orange infeasible" * common.infeasible, fontsize=11)
+    axes[1].set_title("fitness, darker is better" + ", orange infeasible" * scale_of_maps.infeasible, fontsize=11)
     if result.history is not None:
-        below = figure.add_subplot(grid[1, :])
-        plots.draw_convergence(below, result, objective=0 if "F" in result else None)
-        mark = below.axvline(1, color="black", lw=1.2)
-    title(figure, result, common.caption(), run=run)
-    frames: list[Any] = []
-    for generation, population in kept.items():
-        genes.set_data(common.genes(population))
-        grey.set_data(common.fitness(population))
+        history_axes = figure.add_subplot(grid[1, :])
+        plots.draw_convergence(history_axes, result, objective=0 if "F" in result else None)
+        mark = history_axes.axvline(1, color="black", lw=1.2)
+    set_figure_title(figure, result, scale_of_maps.caption(), run=run)
+    frames: list[Image.Image] = []
+    for generation, population in populations.items():
+        gene_image.set_data(scale_of_maps.genes(population))
+        fitness_image.set_data(scale_of_maps.fitness(population))
         label.set_text(f"generation {generation:,}")
         if result.history is not None:
             mark.set_xdata([generation, generation])
-        canvas.draw()
+        open_axes.draw()
         if not frames:
             figure.set_layout_engine("none")  # the panels stay where they are from now on
-        image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+        image = Image.fromarray(np.asarray(open_axes.buffer_rgba())).convert("RGB")
         frames.append(image.quantize(256, dither=Image.Dither.NONE))
     path = Path(file)
     path.parent.mkdir(parents=True, exist_ok=True)
-    each = int(np.clip(1000 * seconds / len(frames), 40, 500))
-    times = [each] * (len(frames) - 1) + [each + 2000]
-    options: dict[str, Any] = {"save_all": True, "append_images": frames[1:], "duration": times, "loop": 0}
+    frame_ms = int(np.clip(1000 * seconds / len(frames), 40, 500))
+    durations = [frame_ms] * (len(frames) - 1) + [frame_ms + 2000]
+    options: dict[str, Any] = {"save_all": True, "append_images": frames[1:], "duration": durations, "loop": 0}
     atomic.write_by(path, lambda file: frames[0].save(file, format="GIF", **options))
     return path

@@ -1,0 +1,476 @@
+"""The data of all figures, computed once and drawn by plots/ (matplotlib) and by report/ (SVG) alike.
+
+Plain arrays and names; nothing here knows how it is drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from galapax import problems
+from galapax.core.errors import InputError
+from galapax.core.problem import Described, Problem, unavailable
+from galapax.measures.statistics import by_evaluations, describe, ecdf, ecdf_over_targets, log_targets, quantile_curves
+from galapax.results.result import History, Result, all_runs
+from galapax.results.study import (
+    Labels,
+    Study,
+    best_known,
+    comparison_sign,
+    curves,
+    has_curves,
+    reference_value,
+    scores,
+    value_name,
+)
+
+N_TARGETS = 51  # of a problem, between its first value and its best known one
+Z_95 = 1.96  # standard errors on either side of a 95 % confidence interval
+WORST_FOUND_NAME = "worst value found"  # of an x in a min-max search: another y may be worse
+WORST_CHECKED_NAME = "worst case, checked"
+
+VERDICT_FOUND, VERDICT_ENDED, VERDICT_FAILED = "found", "ended", "failed"
+
+
+def verdict(result: Result) -> str:
+    """Classify a result: it succeeded, it failed (infeasible, or target missed), or it ended without a criterion."""
+    if result.success:
+        return VERDICT_FOUND
+    return VERDICT_FAILED if not result.feasible or result.settings.get("target") is not None else VERDICT_ENDED
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def method(result: Result) -> str:
+    """The algorithm, and how its runs restarted, if they did."""
+    name, restarts = str(result.settings["algorithm"]), result.settings.get("restarts")
+    return name if restarts is None else f"{name} with restarts ({restarts})"
+
+
+def problem_title(problem: Described) -> str:
+    """The name of a problem and its title."""
+    name = "Unnamed function" if problem.name == "<lambda>" else problem.name
+    return f"{name}: {problem.title}" if name and problem.title else problem.title or name
+
+
+def result_title(result: Result) -> str:
+    runs = f", {len(result.runs):,} runs" if result.runs is not None else ""
+    return f"{problem_title(result.problem)} · {result.settings['algorithm']}{runs}"
+
+
+def labels(problem: Described) -> list[str]:
+    """Names of the variables, with their units where the problem has them."""
+    return [problem.with_unit(name) for name in problem.variable_names()]
+
+
+def objective_names(result: Result) -> list[str]:
+    problem = result.problem
+    if "F" not in result and problem.objectives is None:
+        return ["objective"]
+    return [problem.with_unit(name) for name in problem.objective_names(np.size(result.fun))]
+
+
+def cell_name(labels: Labels) -> str:
+    """Name a cell of a sweep by its hyper-parameters."""
+    return ", ".join(f"{name} {v:.6g}" if isinstance(v, float) else f"{name} {v}" for name, v in labels.items())
+
+
+def distance_name(value: str, is_known: bool) -> str:
+    """The axis label of `distance_above`. value: as `Study.value`. is_known: the reference is the best known value."""
+    if value == "hypervolume":
+        return "hypervolume below " + ("the true front's" if is_known else "the best found")
+    return f"distance to the best {'known value' if is_known else 'value found'}"
+
+
+# --- distances, bands, scales -----------------------------------------------------------------------------------------
+
+
+def distance_above(values: np.ndarray, reference: float) -> np.ndarray:
+    """The distance of values, to be minimised, above a reference value; what is not finite stays as it is.
+
+    Never less than the rounding of numbers of this size: it, and the tolerance on equalities, let a run end a hair
+    below the published optimum.
+    """
+    if not math.isfinite(reference):  # no run found anything: there is nothing to measure from
+        return values
+    floor = np.finfo(np.float64).eps * max(1.0, abs(reference))
+    return np.where(np.isfinite(values), np.maximum(values - reference, floor), values)
+
+
+def quantile_bands(values: np.ndarray) -> np.ndarray:
+    """Quantiles over the runs, generation by generation, where at least one run has a value: (5, G)."""
+    out = np.full((5, values.shape[1]), np.nan)
+    has_value = np.isfinite(values).any(axis=0)
+    out[:, has_value] = np.nanquantile(values[:, has_value], (0, 0.25, 0.5, 0.75, 1), axis=0)
+    return out
+
+
+def needs_log_scale(values: ArrayLike) -> bool:
+    """Whether a logarithmic scale shows these values better: all positive, and over more than a magnitude."""
+    array = np.asarray(values, np.float64)
+    finite = array[np.isfinite(array)]
+    return bool(finite.size and finite.min() > 0 and finite.max() > 20 * finite.min())
+
+
+def known_value(result: Result) -> float | None:
+    """The best known value, or of several objectives the true front's hypervolume; None of what is maximised."""
+    optimum = best_known(result)
+    return None if optimum is None else comparison_sign(result) * optimum
+
+
+# --- one result -------------------------------------------------------------------------------------------------------
+
+
+class Convergence(NamedTuple):
+    """The convergence of R runs: the best values by generation, and the values to draw."""
+
+    generation: np.ndarray  # (G,)
+    best: np.ndarray  # (R, G) of a feasible point, NaN before there is one
+    values: np.ndarray  # (R, G) what is drawn: the distance to the best known value where there is one
+    name: str  # of these values
+    log: bool  # whether they are drawn on a logarithmic scale
+    first_feasible: int | None  # the generation, where it is not the first
+    margin: np.ndarray | None  # (R, G) half of the 95 % interval, where the values are estimates
+
+
+def ensemble_history(result: Result) -> History | None:
+    """The history of all runs of an ensemble, or of the single run."""
+    return result.history if result.runs is None else result.runs.history
+
+
+def panels(result: Result) -> list[int | None]:
+    """The objectives that have a chart of their own; None for one of a single value, or of the hypervolume."""
+    history = ensemble_history(result)
+    if "F" in result and (history is None or history.hypervolume is None):
+        return list(range(np.size(result.fun)))
+    return [None]
+
+
+def convergence(result: Result, history: History, objective: int | None = None) -> Convergence:
+    """Compute the convergence of a result. objective: see `panels`. history: of all runs, perhaps thinned."""
+    is_multi_objective = np.ndim(result.fun) > 0
+    is_hypervolume = is_multi_objective and objective is None
+    history_values = (
+        history.hypervolume if is_hypervolume else history.best if objective is None else history.best[..., objective]
+    )
+    best = np.atleast_2d(np.asarray(history_values, np.float64)).copy()
+    if history.violation is not None:
+        best[np.atleast_2d(history.violation) > 0] = np.nan  # a value that no feasible point has says nothing
+    best[~np.isfinite(best)] = np.nan
+    values, name = distance(result, best) if objective is None else (best, f"best {objective_names(result)[objective]}")
+    has_value = np.asarray(np.isfinite(best).any(axis=0))
+    starts_infeasible = history.violation is not None and has_value.any() and not has_value[0]
+    first = int(history.generation[np.argmax(has_value)]) if starts_infeasible else None
+    margin = None
+    if is_hypervolume and history.hypervolume_error is not None:
+        margin = Z_95 * np.atleast_2d(np.asarray(history.hypervolume_error, np.float64))
+    return Convergence(history.generation, best, values, name, needs_log_scale(values), first, margin)
+
+
+def distance(result: Result, best: np.ndarray) -> tuple[np.ndarray, str]:
+    """The values to draw for the best values (or hypervolumes) of a result, and their name.
+
+    The distance to the best known value, where there is one. Of a min-max search the value itself: x may have met no
+    bad y yet, so that a value below the best known one is no sign of success.
+    """
+    if "worst_case" in result:
+        return best, WORST_FOUND_NAME
+    optimum, value = best_known(result), value_name(result)
+    if optimum is None:
+        return best, "best value" if value == "fun" else value
+    return distance_above(comparison_sign(result) * best, optimum), distance_name(value, True)
+
+
+class Shares(NamedTuple):
+    """An empirical distribution: the share of runs that came to x or better."""
+
+    x: np.ndarray
+    share: np.ndarray
+    name: str
+    log: bool
+    upward: bool  # whether more is better, so that the share falls
+
+
+def final_shares(result: Result) -> Shares | None:
+    """The empirical distribution of the runs' final values; None where no run has one."""
+    runs = all_runs(result)
+    if result.get("worst_cases") is not None:
+        values, name = np.asarray(result.worst_cases, np.float64), WORST_CHECKED_NAME
+    elif runs.fronts is not None:
+        volumes = np.full(len(runs), np.nan) if runs.hypervolume is None else runs.hypervolume
+        values, name = np.asarray(volumes, np.float64), "hypervolume"
+    else:
+        values, name = distance(result, np.where(runs.feasible, np.asarray(runs.fun, np.float64), np.nan))
+        name = "final value" if name == "best value" else name
+    if not np.isfinite(values).any():
+        return None
+    upward = comparison_sign(result) < 0
+    x, share = ecdf(-values if upward else values)
+    if upward:
+        x, share = -x[::-1], share[::-1]
+    return Shares(x, share, name, needs_log_scale(values), upward)
+
+
+class Hits(NamedTuple):
+    """By evaluations, the share of runs that have reached a target, or of targets reached by the runs."""
+
+    evaluations: np.ndarray
+    share: np.ndarray
+    name: str
+
+
+def target_hits(result: Result) -> Hits | None:
+    """The running-time distribution of an ensemble; None where there are no values by generation.
+
+    With a target the share of runs that reached it, else the share of 51 targets between the first value and the best.
+    """
+    runs, target = all_runs(result), result.settings.get("target")
+    if len(runs) < 2 or runs.history is None or not has_curves(result) or "worst_case" in result:
+        return None
+    values = curves(result)
+    nfev = np.broadcast_to(runs.history.nfev, values.shape)  # each run may count its own
+    if target is not None:
+        is_reached = values <= comparison_sign(result) * float(target)
+        hit_nfev = np.sort(nfev[np.arange(len(runs)), is_reached.argmax(axis=1)][is_reached.any(axis=1)])
+        if not len(hit_nfev):
+            return None
+        share = np.arange(1, len(hit_nfev) + 1) / len(runs)
+        last_nfev = float(max(runs.nfev.max(), hit_nfev[-1]))
+        return Hits(
+            np.append(hit_nfev, last_nfev), np.append(share, share[-1]), "share of runs that reached the target"
+        )
+    targets = problem_targets(value_name(result), {"": result})
+    if targets is None or runs.history.nfev.ndim > 1:
+        return None
+    return Hits(runs.history.nfev, ecdf_over_targets(values, runs.history.nfev, targets), "share of targets reached")
+
+
+def front_ends(result: Result) -> list[int]:
+    """The row of the front that is best in each objective."""
+    return np.argmin(result.sign * np.asarray(result.F), axis=0).tolist()
+
+
+def true_front(problem: Described, points: int) -> np.ndarray | None:
+    """Points of the true front (k, m), where it is known."""
+    front = restore_functions(problem).front
+    return None if front is None else np.asarray(front(points), np.float64)
+
+
+def restore_functions(problem: Described) -> Described:
+    """Give a problem that was loaded from a file its functions again, where it is a built-in one."""
+    if not isinstance(problem, Problem) or problem.fun is not unavailable or problem.name not in problems.PROBLEMS:
+        return problem
+    for size in ({}, {"dim": problem.dim}):
+        try:
+            builtin = problems.get(problem.name, **size)
+        except InputError:
+            continue
+        is_same = isinstance(builtin, Problem) and (builtin.title, builtin.source) == (problem.title, problem.source)
+        if is_same and builtin.dim == problem.dim:
+            is_same_lower = np.array_equal(builtin.bounds.lower, problem.bounds.lower)
+            if is_same_lower and np.array_equal(builtin.bounds.upper, problem.bounds.upper):
+                return builtin
+    return problem
+
+
+def problem_targets(value: str, results: dict[str, Result]) -> np.ndarray | None:
+    """The targets on one problem; None where there is nothing to reach, or no values by generation."""
+    if not all(map(has_curves, results.values())):
+        return None
+    reference, _ = reference_value_of(results)
+    first_values = np.concatenate([curves(result)[:, 0] for result in results.values()])
+    first_values = first_values[np.isfinite(first_values)]
+    if first_values.size == 0:  # nothing feasible at first: count from the worst end
+        first_values = np.concatenate([scores(result) for result in results.values()])
+        first_values = first_values[np.isfinite(first_values)]
+    start = float(np.median(first_values)) if first_values.size else np.nan
+    if not start > reference:
+        return None
+    is_float32 = any(result.settings["dtype"] == "float32" for result in results.values())
+    precision = 1e-4 if is_float32 else 1e-8
+    if value == "hypervolume":
+        precision = 1e-2  # n points cover a front to about 1 / n, however long they are given
+    return log_targets(reference, start, precision=precision)
+
+
+def reference_value_of(by_label: dict[str, Result]) -> tuple[float, bool]:
+    """The value that distances are measured from, and whether it is the best known one."""
+    results = list(by_label.values())
+    return reference_value(results), best_known(results[0]) is not None
+
+
+# --- studies ----------------------------------------------------------------------------------------------------------
+
+N_COLOURS, N_LINE_STYLES = 8, 4  # of their own, before curves share them
+MAX_BANDED_CURVES = 6  # bands of more curves would hide each other
+
+
+class Curve(NamedTuple):
+    """One curve of a study's figure."""
+
+    label: str
+    x: np.ndarray  # (G,)
+    y: np.ndarray  # (G,) NaN where there is no value
+    lower: np.ndarray | None  # (G,) of the band around it, if it has one
+    upper: np.ndarray | None
+    colour: float  # a whole number: below `N_COLOURS`; between 0 and 1: on a scale of as many as there are
+    stroke: int  # below `N_LINE_STYLES`
+
+
+class Panel(NamedTuple):
+    """One figure of a study: the algorithms on a problem, or the settings of a sweep."""
+
+    title: str
+    across: str  # what x is
+    known: bool  # whether distances are to the best known value, or to the best found
+    name: str  # what y is
+    curves: list[Curve]
+
+
+def results_by_panel(study: Study) -> dict[str, dict[str, Result]]:
+    """Group results, by label, that share a panel: the algorithms on each problem, or all settings of a sweep."""
+    if study.kind == "comparison":
+        panels = {name: study.along("algorithm", problem=name) for name in study.axes["problem"]}
+        return {name: results for name, results in panels.items() if results}
+    return {"": {cell_name(labels): result for labels, result in study}}
+
+
+def _curve_style(study: Study, label: str, index: int) -> tuple[float, int]:
+    """Colour and stroke of a curve; in a sweep the first axis has the colours and the others the strokes."""
+    if study.kind == "comparison":
+        index = [str(a) for a in study.axes["algorithm"]].index(label)
+        return index % N_COLOURS, index // N_COLOURS % N_LINE_STYLES
+    first, *others = study.axes.values()
+    strokes = max(1, math.prod(len(v) for v in others))
+    row = index // strokes % len(first)
+    colour = row if len(first) <= N_COLOURS else 0.001 + 0.998 * row / (len(first) - 1)
+    return colour, index % strokes % N_LINE_STYLES
+
+
+def study_convergence(study: Study) -> list[Panel]:
+    """The distance to the best value by evaluations, or in a sweep by generation: median and middle half of the runs.
+
+    Where many curves share a figure they have no bands. A figure without a curve is of results that kept no values by
+    generation.
+    """
+    across = "evaluations" if study.kind == "comparison" else "generation"
+    out = []
+    for title, results in results_by_panel(study).items():
+        reference, is_known = reference_value_of(results)
+        panel_curves = []
+        for index, (label, result) in enumerate(results.items()):
+            history = all_runs(result).history
+            if history is None or not has_curves(result):
+                continue
+            distances, x = distance_above(curves(result), reference), history.generation
+            if study.kind == "comparison":
+                x, distances = by_evaluations(distances, history.nfev)
+            lower, median, upper = (_inf_to_nan(c) for c in quantile_curves(distances, (0.25, 0.5, 0.75)))
+            has_bands = len(results) <= MAX_BANDED_CURVES
+            band = {"lower": lower if has_bands else None, "upper": upper if has_bands else None}
+            colour, stroke = _curve_style(study, label, index)
+            panel_curves.append(Curve(label, x, median, **band, colour=colour, stroke=stroke))
+        out.append(Panel(title, across, is_known, distance_name(study.value, is_known), panel_curves))
+    return out
+
+
+def study_final_values(study: Study) -> list[Panel]:
+    """The share of runs that ended at least as close. A figure without a curve is of runs that found nothing."""
+    out = []
+    for title, results in results_by_panel(study).items():
+        reference, is_known = reference_value_of(results)
+        panel_curves = []
+        for index, (label, result) in enumerate(results.items()):
+            x, share = ecdf(distance_above(scores(result), reference))
+            panel_curves.append(Curve(label, x, share, None, None, *_curve_style(study, label, index)))
+        is_any_finite = any(len(curve.x) for curve in panel_curves)
+        out.append(
+            Panel(
+                title,
+                distance_name(study.value, is_known),
+                is_known,
+                "share of runs",
+                panel_curves if is_any_finite else [],
+            )
+        )
+    return out
+
+
+class HeatMap(NamedTuple):
+    """The median of the runs over two hyper-parameters."""
+
+    title: str
+    across: str
+    up: str
+    columns: list[str]
+    rows: list[str]
+    values: np.ndarray  # (rows, columns), NaN where there is none
+    name: str
+    log: bool
+
+
+def study_heat_map(study: Study) -> HeatMap:
+    """Compute the heat map of a sweep over two hyper-parameters; of more, the best median over the others."""
+    if study.kind != "sweep" or len(study.axes) < 2:
+        raise InputError("a heat map needs a sweep over two hyper-parameters.")
+    (up, rows), (across, columns) = list(study.axes.items())[:2]
+    reference, is_known = reference_value_of({cell_name(labels): result for labels, result in study})
+    values = np.full((len(rows), len(columns)), np.nan)
+    for labels, result in study:
+        cell = rows.index(labels[up]), columns.index(labels[across])
+        median = describe(distance_above(scores(result), reference))["median"]
+        values[cell] = np.fmin(values[cell], median)
+    name = f"median {distance_name(study.value, is_known)}"
+    texts = [[f"{v:.6g}" if isinstance(v, float) else str(v) for v in axis_values] for axis_values in (columns, rows)]
+    title = f"{study.results[0].problem.name} · {study.results[0].settings['algorithm']}"
+    return HeatMap(title, across, up, texts[0], texts[1], values, name, needs_log_scale(values))
+
+
+def running_times(study: Study) -> Panel:
+    """The share of targets reached by evaluations, see `target_shares`; the title says how many problems count."""
+    shares = target_shares(study)
+    n_problems = sum(all(map(has_curves, results.values())) for results in results_by_panel(study).values())
+    title = f"{n_problems} problem{'s' * (n_problems != 1)}, {N_TARGETS} targets each" if n_problems else ""
+    panel_curves = [
+        Curve(label, nfev, share, None, None, *_curve_style(study, label, index))
+        for index, (label, (nfev, share)) in enumerate(shares.items())
+    ]
+    return Panel(title, "evaluations", True, "share of targets reached", panel_curves)
+
+
+def target_shares(study: Study) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """For each algorithm, or each setting of a sweep: evaluations, and the share of targets reached by then.
+
+    The empirical distribution of running times over all problems and runs, with 51 targets a problem between its first
+    value and its best known one, evenly on a logarithmic scale.
+    """
+    shares: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+    for results in results_by_panel(study).values():
+        targets = problem_targets(study.value, results)
+        if targets is None:
+            continue
+        for label, result in results.items():
+            history = all_runs(result).history
+            assert history is not None
+            nfev, best = by_evaluations(curves(result), history.nfev)
+            shares.setdefault(label, []).append((nfev, ecdf_over_targets(best, nfev, targets)))
+    return {label: _average_steps(step_functions) for label, step_functions in shares.items()}
+
+
+def _average_steps(step_functions: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Average step functions (x, y), at the steps of the one that has most."""
+    steps = max((nfev for nfev, _ in step_functions), key=len)
+    total = np.zeros(len(steps))
+    for nfev, share in step_functions:
+        index = np.searchsorted(nfev, steps, side="right") - 1
+        total += np.where(index >= 0, share[np.maximum(index, 0)], 0.0)
+    return steps, total / len(step_functions)
+
+
+def _inf_to_nan(values: np.ndarray) -> np.ndarray:
+    return np.where(np.isfinite(values), values, np.nan)
