@@ -24,6 +24,32 @@ def dies(x):
     return bowl(x)
 
 
+def exits_regularly(x):
+    """As STOP does in Fortran."""
+    if x[0] > 2.0:
+        os._exit(0)
+    return bowl(x)
+
+
+def exit_if_exists(file):
+    """An initializer: processes that start once the file is there end at once."""
+    if os.path.exists(file):
+        os._exit(1)
+
+
+class Sabotage:
+    """Leaves a file and ends its process, at points beyond 2."""
+
+    def __init__(self, file):
+        self.file = str(file)
+
+    def __call__(self, x):
+        if x[0] > 2.0:
+            open(self.file, "w").close()
+            os._exit(1)
+        return bowl(x)
+
+
 def dies_or_hangs(x):
     if x[2] < 0.5:
         time.sleep(600.0)

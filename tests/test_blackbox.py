@@ -319,6 +319,15 @@ def test_the_clock_is_looked_at_between_points(clock):
         ({"timeout": 1.0}, "timeout needs worker processes.*workers=1"),
         ({"timeout": 0, "workers": 1}, "timeout must be greater than 0"),
         ({"retries": -1}, "retries must be at least 0"),
+        (
+            {"workers_timeout": 0, "workers": 1},
+            "workers_timeout must be a positive number of seconds, 'auto' or None, got 0",
+        ),
+        (
+            {"workers_timeout": "soon"},
+            "workers_timeout must be a positive number of seconds, 'auto' or None, got 'soon'",
+        ),
+        ({"workers_timeout": 60.0}, "also give workers or executor"),
         ({"retries": 1, "blackbox": False}, "retries and cache apply to black boxes only"),
         ({"cache": True, "blackbox": False}, "retries and cache apply to black boxes only"),
         ({"cache": "yes"}, "cache and asynchronous must be True or False"),

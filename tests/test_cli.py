@@ -434,10 +434,13 @@ def test_a_file_is_solved_by_workers(tmp_path):
         "    return float((x**2).sum())\n"
     )
     asked = ("solve", str(file), "-a", "random", "-n", "30", "-g", "2", "--retries", "1")
-    code, said = call(*asked, "--workers", "1", "--timeout", "60", "-o", str(tmp_path / "run"))
+    code, said = call(
+        *asked, "--workers", "1", "--timeout", "60", "--workers-timeout", "90", "-o", str(tmp_path / "run")
+    )
     run = gx.load(tmp_path / "run")
     assert code == 0 and "failed: fun raised ValueError: no mesh, at x = [" in said
     assert 0 < run.n_failed < run.nfev == 60 and run.settings["workers"] == 1 and run.settings["timeout"] == 60.0
+    assert run.settings["workers_timeout"] == 90.0 and call(*asked, "--workers-timeout", "soon")[0] == 2
     assert call(*asked, "--timeout", "1")[0] == 2  # nobody could end it
 
 

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import galapax as gx
+from galapax.evaluation import liveness
 
+dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
 
 BOX = [(-2.0, 3.0)] * 3
@@ -147,3 +149,132 @@ def test_a_point_that_kills_every_worker_it_meets_costs_itself_alone(cluster):
         result = gx.minimize(code["fun"], BOX, "random", population=4, generations=1, initial=points, executor=client)
     assert (result.fun, result.nfev, result.n_failed) == (0.25, 4, 1)
     assert np.array_equal(result.failures[0].x, points[1]) and "KilledWorker" in result.failures[0].error
+
+
+# --- a cluster that loses all its workers -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def deserted(tmp_path):
+    """A cluster of its own with one worker, which a test may empty or take apart."""
+    own = Cluster(tmp_path)
+    own.add(1)
+    own.client.wait_for_workers(1, timeout=120)
+    yield own
+    own.close()
+
+
+class Disturbance:
+    """A callback that does something within the third generation, in another thread."""
+
+    def __init__(self, action):
+        self.thread = threading.Thread(target=self._wait_and_act, args=(action,))
+
+    def _wait_and_act(self, action):
+        time.sleep(0.2)  # a generation takes N x 0.05 s
+        action()
+
+    def __call__(self, state):
+        if state.generation == 2:
+            self.thread.start()
+
+
+def kill_workers(cluster):
+    for process in cluster.processes[1:]:  # the first is the scheduler
+        process.kill()
+
+
+def test_a_run_whose_workers_are_all_killed_ends_after_the_limit_and_resumes(deserted, tmp_path):
+    alone = solve(by_value(0.0), blackbox=True, generations=5)
+    disturbance = Disturbance(lambda: kill_workers(deserted))
+    options = {"executor": deserted.client, "generations": 5, "checkpoint": tmp_path / "run.ckpt"}
+    ended = solve(by_value(), callback=disturbance, workers_timeout=1, **options)
+    assert ended.stop == "workers" and not ended.success and ended.n_failed == 0 and 2 * N <= ended.nfev < 3 * N
+    assert np.isfinite(ended.fun) and ended.settings["workers_timeout"] == 1.0
+    assert "no worker has been alive for 1 s (workers_timeout) while" in ended.message and "resume" in ended.message
+    deserted.add(1)
+    resumed = solve(by_value(), resume=True, **options)
+    assert np.array_equal(resumed.population, alone.population) and resumed.nfev == 5 * N
+    assert np.array_equal(resumed.history.best, alone.history.best)
+
+
+def test_a_run_goes_on_when_workers_come_back_before_the_limit(deserted, monkeypatch):
+    monkeypatch.setattr(liveness, "QUIET_SECONDS", 0.5)
+    alone = solve(by_value(0.0), blackbox=True, generations=5)
+
+    def replace_workers():
+        kill_workers(deserted)
+        time.sleep(1.5)
+        deserted.add(1)
+
+    with pytest.warns(UserWarning, match=r"no worker is alive. The run waits for one, up to 120 s \(workers_timeout\)"):
+        there = solve(
+            by_value(),
+            executor=deserted.client,
+            generations=5,
+            callback=Disturbance(replace_workers),
+            workers_timeout=120,
+            timeout=1.0,  # which a task that waits for a worker does not exceed
+        )
+    assert np.array_equal(there.population, alone.population) and there.n_failed == 0 and there.nfev == 5 * N
+
+
+def exits():
+    code = {}
+    exec("def fun(x):\n import os\n os._exit(1)", code)
+    return code["fun"]
+
+
+def test_an_objective_that_ends_every_worker_ends_the_run(deserted, tmp_path):
+    """Without a nanny nobody starts workers again. The result is empty, and this process does not call the function."""
+    result = solve(
+        exits(), executor=deserted.client, workers_timeout=1, checkpoint=tmp_path / "run.ckpt", max_seconds=300
+    )
+    assert result.stop == "workers" and not result.success and result.nfev == 0 and np.isnan(result.fun)
+    assert "no worker has been alive" in result.message
+
+
+def test_time_ends_a_run_that_never_had_a_worker(deserted):
+    kill_workers(deserted)
+    began = time.perf_counter()
+    result = solve(by_value(), executor=deserted.client, max_seconds=1.0)
+    assert result.stop == "time" and result.nfev == 0 and time.perf_counter() - began < 60
+
+
+def test_a_scheduler_that_goes_away_ends_the_run_after_the_limit(deserted):
+    result = solve(
+        by_value(),
+        executor=deserted.client,
+        generations=50,
+        workers_timeout=1,
+        callback=Disturbance(deserted.processes[0].kill),
+    )
+    assert result.stop == "workers" and result.n_failed == 0 and 2 * N <= result.nfev < 50 * N
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_when_its_scheduler_comes_back(deserted):
+    alone = solve(by_value(0.0), blackbox=True, generations=5)
+    port = deserted.client.scheduler.address.rsplit(":", 1)[1]
+
+    def replace_scheduler():
+        for process in deserted.processes:
+            process.kill()
+            process.wait()
+        deserted._start("dask_scheduler", "--host", "127.0.0.1", "--port", port, "--no-dashboard")
+        deserted.add(1)
+
+    there = solve(by_value(), executor=deserted.client, generations=5, callback=Disturbance(replace_scheduler))
+    assert np.array_equal(there.population, alone.population) and there.n_failed == 0 and there.nfev == 5 * N
+
+
+@pytest.mark.slow
+def test_an_objective_that_ends_every_worker_fails_everywhere_under_a_nanny():
+    """Each point is sent three times, with more and more care, and a worker dies of it each time."""
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as own,
+        distributed.Client(own) as client,
+    ):
+        result = gx.minimize(exits(), BOX, "random", population=4, generations=1, executor=client)
+    assert result.nfev == result.n_failed == 4 and "KilledWorker" in result.failures[0].error

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import galapax as gx
+from galapax.running import observers
 from galapax.view import progress
 
 FIRST = gx.Progress(generation=10, generations=200, nfev=64_000, fun=30.0, violation=0.0, runs_done=0, runs=100,
@@ -39,6 +40,13 @@ def screen(monkeypatch):
 
     monkeypatch.setenv("COLUMNS", "80")
     return made
+
+
+def test_the_line_says_for_how_long_no_worker_has_been_alive(screen):
+    stderr = screen()
+    with progress.progress_line(True, "tank · de") as show:
+        show(observers.Waiting(35.0))
+    assert "tank · de  no worker has been alive for 35 s" in stderr.getvalue()
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

@@ -297,6 +297,121 @@ def test_a_broken_executor_that_nobody_can_make_again_ends_the_run_with_the_best
     assert "the nodes went home" in result.message and "executor=lambda" in result.message
 
 
+def points_beyond(*where):
+    """Starting points, of which these lie where simulators die."""
+    points = np.tile(np.linspace(0.0, 1.0, 3 * N).reshape(-1, 1), (1, 3))
+    points[list(where), 0] = 2.5
+    return points
+
+
+def test_a_pool_that_cannot_be_made_again_ends_the_run_after_the_limit(tmp_path):
+    """What was evaluated counts, and with more memory the run goes on from there."""
+    pools = []
+
+    def make(count):
+        if len(pools) >= count:
+            raise OSError("no memory")
+        pools.append(ProcessPoolExecutor(1, mp_context=SPAWN))
+        return pools[-1]
+
+    options = {"population": N, "generations": 3, "seed": 2, "initial": points_beyond(N - 1)[:N]}
+    options["checkpoint"] = tmp_path / "run.ckpt"
+    result = gx.minimize(dies, BOX, "de", executor=lambda: make(1), workers_timeout=1, **options)
+    assert result.stop == "workers" and not result.success and result.nfev >= 1 and result.n_failed == 0
+    assert "no worker has been alive for 1 s (workers_timeout)" in result.message
+    assert "the pool cannot start (OSError: no memory)" in result.message
+    resumed = gx.minimize(dies, BOX, "de", executor=lambda: make(100), resume=True, **options)
+    whole = gx.minimize(raises, BOX, "de", blackbox=True, **options | {"checkpoint": None})
+    assert np.array_equal(resumed.population, whole.population) and resumed.nfev == whole.nfev == 3 * N
+
+
+def make_pebble(*arguments):
+    from pebble import ProcessPool
+
+    return ProcessPool(1, context=SPAWN, initializer=simulators.exit_if_exists, initargs=arguments)
+
+
+def make_standard(*arguments):
+    return ProcessPoolExecutor(1, mp_context=SPAWN, initializer=simulators.exit_if_exists, initargs=arguments)
+
+
+@pytest.mark.parametrize("make", [make_standard, make_pebble])
+@pytest.mark.parametrize("asynchronous", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_processes_that_end_as_soon_as_they_start_end_the_run_after_the_limit(make, asynchronous, tmp_path):
+    if make is make_pebble:
+        pytest.importorskip("pebble")
+    file = str(tmp_path / "full")
+    result = gx.minimize(
+        simulators.Sabotage(file), BOX, "de", population=N, generations=40, seed=2, asynchronous=asynchronous,
+        initial=points_beyond(N - 1)[:N], executor=lambda: make(file), workers_timeout=1,
+    )  # fmt: skip
+    assert result.stop == "workers" and np.isfinite(result.fun) and not result.success
+    assert "no worker has been alive for 1 s (workers_timeout)" in result.message
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_process_that_exits_with_code_0_costs_one_evaluation(given):
+    """Pebble says nothing of it."""
+    pebble = pytest.importorskip("pebble")
+    points = points_beyond(1)[:4]
+    options = {"population": 4, "generations": 1, "initial": points}
+    if given:
+        with pebble.ProcessPool(1, context=SPAWN) as pool:
+            result = gx.minimize(simulators.exits_regularly, BOX, "random", executor=pool, **options)
+    else:
+        result = gx.minimize(simulators.exits_regularly, BOX, "random", workers=1, **options)
+    assert (result.nfev, result.n_failed) == (4, 1) and "exited with code 0" in result.failures[0].error
+
+
+class Silent(Elsewhere):
+    """An executor like that of mpi4py, which cannot tell whether its workers live; they answer so many tasks."""
+
+    n_answered = 2 * N
+
+    def submit(self, function, /, *arguments):
+        if len(self.tasks) < self.n_answered:
+            return super().submit(function, *arguments)
+        return Future()
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_workers_of_which_nothing_is_known_must_answer_within_the_limit(asynchronous):
+    result = solve(executor=Silent(), generations=50, workers_timeout=0.5, asynchronous=asynchronous)
+    assert result.stop == "workers" and np.isfinite(result.fun) and 0 < result.nfev < 50 * N and result.n_failed == 0
+    assert "no worker has answered for 0.5 s (workers_timeout)" in result.message
+
+
+def test_workers_lost_in_the_last_generation_end_the_run_too(tmp_path):
+    """It is not over: its checkpoint has the generation without the points that were not evaluated."""
+
+    def far(x):
+        time.sleep(0.02)  # so that a generation is several tasks
+        return bowl(x)
+
+    def lose_workers(state):
+        if state.generation == 2:
+            executor.n_answered = len(executor.tasks) + 1
+
+    executor = Silent()
+    executor.n_answered = 3 * N
+    options = {"generations": 3, "checkpoint": tmp_path / "run.ckpt"}
+    ended = solve(far, executor=executor, workers_timeout=0.5, callback=lose_workers, **options)
+    assert ended.stop == "workers" and 2 * N < ended.nfev < 3 * N and not ended.success
+    resumed = solve(far, executor=Elsewhere(), resume=True, **options)
+    assert same(resumed, solve(blackbox=True, generations=3)) and resumed.stop == "budget"
+
+
+def test_constraints_of_lost_workers_are_not_called_in_this_process():
+    def simulate(x):
+        raise AssertionError("it might end this process")
+
+    class Never(Silent):
+        n_answered = 0
+
+    result = solve(simulate, "epsilon_de", executor=Never(), ineq=simulate, workers_timeout=0.5)
+    assert result.stop == "workers" and result.nfev == 0 and not result.feasible
+
+
 def test_who_was_beside_the_one_that_killed_its_worker_is_tried_again():
     class Lost(Exception):
         pass

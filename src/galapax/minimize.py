@@ -60,6 +60,7 @@ def minimize(
     workers: int | None = None,
     timeout: float | None = None,
     retries: int = 0,
+    workers_timeout: float | str | None = "auto",
     cache: bool | None = None,
     asynchronous: bool = False,
     threads: int | None = None,
@@ -127,6 +128,9 @@ def minimize(
         executor (a pool, Dask's client.get_executor(), mpi4py.futures), or a function that creates one. Both imply
         blackbox=True; the run is the same as without them.
     timeout: seconds for one evaluation, with workers or executor. retries: how many times to retry a failed one.
+    workers_timeout: seconds without a living worker after which the run ends with the best result so far; until then it
+        continues as soon as there is one. "auto" is 300 once there were workers, if the executor knows how many are
+        alive (processes, Dask), and else None, for ever. With another executor (MPI): seconds without an answer.
     cache: never call a black box twice with the same point; `result.n_cached` counts the points found in the cache. By
         default where there are at most 100 000 points: integers, choices and switches alone.
     asynchronous: with DE and workers or executor, create the next candidate as soon as one is evaluated, so that no
@@ -184,6 +188,7 @@ def minimize(
         "workers": workers,
         "timeout": timeout,
         "retries": retries,
+        "workers_timeout": workers_timeout,
         "cache": cache,
         "asynchronous": asynchronous,
         "threads": threads,

@@ -146,6 +146,16 @@ def find_restarts(given: str, name: str | None, chosen: Algorithm | str | None) 
     return None if given == "none" else given
 
 
+def parse_workers_timeout(text: str) -> float | str | None:
+    """What --workers-timeout means; `minimize` refuses what is no number."""
+    if text == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 def named_algorithms(names: list[str] | None, suite: str | None) -> list[Algorithm]:
     """The algorithms that `compare` names, separated by commas, or those that a suite usually has."""
     if names is None and suite is None:

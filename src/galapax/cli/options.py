@@ -131,6 +131,9 @@ ProcessId = Annotated[int | None, typer.Option(help="Number of this process, fro
 NumProcesses = Annotated[int | None, typer.Option(help="How many processes there are.")]
 Timeout = Annotated[float | None, typer.Option(help="Time limit for one evaluation by a worker, in seconds.")]
 Retries = Annotated[int, typer.Option(help="How many times to retry a failed evaluation.")]
+WorkersTimeout = Annotated[
+    str, typer.Option(help="Seconds without a living worker after which the run ends; auto, or none for never.")
+]
 Paired = Annotated[bool, typer.Option("--paired", help="Paired comparison, seed by seed (Wilcoxon).")]
 
 # what is kept and shown

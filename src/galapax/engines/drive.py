@@ -19,7 +19,7 @@ import numpy as np
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.core.record import Columns
-from galapax.core.stop import RUNNING, Stop
+from galapax.core.stop import CODES, RUNNING, Stop
 from galapax.engines.glimpse import Glance
 from galapax.engines.histories import Chunk, Kept, fetched, joined, stays, trimmed
 from galapax.engines.interrupts import Interrupts
@@ -368,7 +368,7 @@ def _look(watch: Watch, made: int, before: Track, now: Track, parts: list[Slice]
     made = min(made, int(now.generations.max()))  # all runs may have ended within the chunk
     stopped = Stop.INTERRUPT if watch.interrupts.seen else None
     asked = watch.notify(made, now) if watch.notify is not None and stopped is None else None
-    if stopped is None and not ended:
+    if stopped is None and (not ended or _is_cut(now)):
         stopped = asked or (Stop.TIME if watch.late else None)
     if watch.viewer is None:
         return stopped
@@ -382,6 +382,12 @@ def _look(watch: Watch, made: int, before: Track, now: Track, parts: list[Slice]
         if stopped is not None:
             watch.viewer.look(made, before, now, glance, True)
     return stopped
+
+
+def _is_cut(track: Track) -> bool:
+    """Whether a run has spent its budget on paper only, as some points of its last generation were not evaluated."""
+    spent = (track.reason == RUNNING) | (track.reason == CODES[Stop.BUDGET])
+    return bool((spent & (track.skipped > 0)).any())
 
 
 def _take_snapshots(engine: Engine, parts: list[Slice], taken: dict[int, list[Population]], due: set[int]) -> None:

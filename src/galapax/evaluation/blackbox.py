@@ -255,8 +255,9 @@ class BlackBox:
             return known
         calls = self.functions.calls
         own = {name: f for name, f in calls.items() if name != "fun" or any(n not in calls for n in self.widths)}
-        if self.remote is not None and not self.remote.halted:
-            answer = self.remote(point[None], lambda: False)[0]
+        answer: Answer | None = None
+        if self.remote is not None:  # once its workers are lost, nobody: what killed them may kill this process, too
+            answer = None if self.remote.halted else self.remote(point[None], lambda: False)[0]
         else:
             answer = worker.at_once(own, point[None])[0] if self.functions.vectorized else worker.one(own, point)
         values = answer if isinstance(answer, dict) else {}

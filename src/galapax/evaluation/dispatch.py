@@ -26,6 +26,7 @@ from galapax.core.errors import InputError
 from galapax.core.names import counted
 from galapax.evaluation import worker
 from galapax.evaluation.executors import Calls, Pool
+from galapax.evaluation.liveness import Liveness
 from galapax.evaluation.worker import Answer, Failure, Functions, Told
 
 TOGETHER, SINGLY, ALONE = range(3)  # how rows are sent: those whose pool broke next by themselves, then one at a time
@@ -35,9 +36,6 @@ STARTS = 2  # pools that may break before the first answer
 GRACE = 1.0  # seconds beyond the limit for a task to arrive, where nobody tells when it began
 MEASURED = 3  # calls whose time is compared with that of the functions
 START = 60.0  # seconds beyond the limit for workers that may have to start first
-AUTO_WORKERS_TIMEOUT = 300.0  # seconds without a living worker, where the executor can tell
-CHECK_SECONDS = 0.5  # between two looks at which workers are alive
-QUIET_SECONDS = 5.0  # without a living worker, before somebody is told: a worker may be about to start again
 RESTART_SECONDS, MAX_RESTART_SECONDS = 1.0, 30.0  # before a pool that could not start is started again; each doubles it
 
 
@@ -77,12 +75,8 @@ class Remote:
         self._answers: list[Answer | None] = []
         self._spent = 0.0  # seconds in the functions, of the last call
         self._unpaid: int | None = 0  # calls in which handing over took longer than that, or None if it pays
-        self.on_wait: Callable[[float], None] = lambda seconds: None  # told for how long no worker has been alive
-        self._workers_timeout = calls.workers_timeout
-        self._last_sign = time.perf_counter()  # when a worker was last known to be alive, or answered
-        self._next_check = 0.0
-        self._had_workers = False
-        self._was_quiet = False  # whether the present wait was told
+        self.liveness = Liveness(calls.workers_timeout)
+        self._without_process: set[futures.Future[Told]] = set()  # tasks whose process was gone at the last check
         self._restart_at: float | None = None  # when to start a pool again that could not start
         self._restart_pause = RESTART_SECONDS
         self._restart_error = ""
@@ -104,7 +98,7 @@ class Remote:
         self._drop()
         self._points, self._answers, self._reached = points, [None] * len(points), 0
         self._suspects = []
-        self._last_sign = time.perf_counter()
+        self.liveness.reset()
         steady, start, self._spent = self._started, time.perf_counter(), 0.0
         try:
             for level in (TOGETHER, SINGLY, ALONE):
@@ -165,7 +159,7 @@ class Remote:
 
     def arrivals(self, late: Callable[[], bool], most: int) -> list[tuple[int, Answer]]:
         """Rows of a flow that were evaluated, at least one and at most so many; none once it is late or halted."""
-        self._last_sign = time.perf_counter()
+        self.liveness.reset()
         while not self.halted:
             self._try_again()
             self._restart_if_due()
@@ -233,7 +227,7 @@ class Remote:
                     self._settle(future, self._flying.pop(future), level)
             self._expire()
             self._check_workers()
-            if late() and self._answered:
+            if late() and (self._answered or self.liveness.n_alive == 0):  # else there is something to wait for
                 self._suspects = []
                 return
 
@@ -291,12 +285,13 @@ class Remote:
                 self._suspects += [Chunk([row]) for each in lost for row in each.rows]
             return
         except (Exception, futures.CancelledError) as error:
+            if isinstance(error, futures.CancelledError) and self.pool.is_dask:
+                self._waiting.appendleft(chunk)  # a client that loses its scheduler cancels what it had sent
+                return
+            self.liveness.note_answer()  # of whoever saw the worker end
             if isinstance(error, futures.TimeoutError | TimeoutError):
                 self._give_up(chunk, self._too_long())
-            elif isinstance(error, futures.CancelledError) and not self.pool.is_reachable:
-                self._waiting.appendleft(chunk)  # a client that loses its scheduler cancels what it had sent
             else:
-                self._last_sign = time.perf_counter()
                 self._note_loss(error)
                 if level < ALONE and not self.pool.kills:  # it may have been beside the one that did it
                     self._suspects += [Chunk([row]) for row in chunk.rows]
@@ -304,7 +299,8 @@ class Remote:
                     self._give_up(chunk, _died(error))
             return
         self._met.add(told.process)
-        self._last_sign, self._lost, self._restart_pause = time.perf_counter(), 0, RESTART_SECONDS
+        self._lost, self._restart_pause, self._restart_error = 0, RESTART_SECONDS, ""
+        self.liveness.note_answer()
         self._started |= os.getpid() in self._met or len(self._met) >= self.pool.workers
         if told.missing or told.unloadable:
             if told.missing or chunk.payload is self._payload:  # else they were made anew since
@@ -334,8 +330,9 @@ class Remote:
             self._give_up(self._flying.pop(future), self._too_long())
             if not future.cancel():
                 self._stuck.append(future)
-        if late and self._stuck and self.pool.renew():
+        if late and self._stuck and self.pool.is_renewable:
             self._send_again()
+            self._restart(TimeoutError("its workers hang"))
 
     def _send_again(self) -> None:
         """All that is under way, to another pool."""
@@ -354,19 +351,20 @@ class Remote:
 
     def _restart(self, error: BaseException) -> None:
         """Make the pool again. error: what became of the last one."""
-        try:
-            has_pool = self.pool.renew()
-        except Exception as failure:  # such as OSError: no memory, or too many processes
-            if not self._answered:
-                raise
-            self._restart_later(failure)
-            return
-        self._restart_at = None
-        if not has_pool:
+        if not self.pool.is_renewable:
             self.halted = (
                 f"the executor is broken ({type(error).__name__}: {error}), and only one that is given as a function "
                 "which makes it, executor=lambda: ..., can be made again"
             )
+            return
+        try:
+            self.pool.renew()
+        except Exception as failure:  # such as OSError: no memory, or too many processes
+            if not self._answered:
+                raise
+            self._restart_later(failure)
+        else:
+            self._restart_at = None
 
     def _restart_later(self, error: BaseException) -> None:
         """Start the pool again after a pause, which is twice as long the next time."""
@@ -375,6 +373,7 @@ class Remote:
         self._restart_pause = min(2 * self._restart_pause, MAX_RESTART_SECONDS)
 
     def _restart_if_due(self) -> None:
+        """Start a pool again whose pause is over."""
         if self._restart_at is not None and time.perf_counter() >= self._restart_at:
             self._restart(BrokenExecutor(self._restart_error))
 
@@ -384,51 +383,35 @@ class Remote:
         return self._restart_at is None and self.pool.is_reachable
 
     def _check_workers(self) -> None:
-        """End the run once no worker has been alive for `workers_timeout` seconds, or has answered for as long where
-        the executor cannot tell. A worker that evaluates for hours is alive.
-        """
-        now = time.perf_counter()
-        if now < self._next_check or self.halted:
+        """End the run once no worker has been alive for too long, and give up tasks whose process is gone."""
+        if self.halted or not self.liveness.is_due():
             return
-        self._next_check = now + CHECK_SECONDS
         if self._restart_at is None and self.pool.is_broken:
             self._renew(BrokenExecutor("it has stopped"))
+        self._give_up_tasks_without_process()
         n_alive = self.pool.count_alive() if self._restart_at is None else 0
-        if n_alive and (self._lost < STARTS or not self.pool.local):  # else its processes end as soon as they start
-            self._had_workers = True
-            self._last_sign, self._was_quiet = now, False
-            return
-        limit = self._limit_without_workers(n_alive)
-        silence = now - self._last_sign
-        if n_alive == 0 and silence >= QUIET_SECONDS:
-            self.on_wait(silence)
-            if not self._was_quiet:
-                self._was_quiet = True
-                self._warn_of_waiting(limit)
-        if limit is not None and silence >= limit and not self.halted:
-            self._halt_without_workers(n_alive, limit)
+        if self._lost >= STARTS and self.pool.local:
+            n_alive = 0  # processes that end as soon as they start
+        if n_alive == 0:  # a task that nobody works on does not exceed its time limit
+            now = time.perf_counter()
+            self._flying = {future: chunk._replace(sent=now) for future, chunk in self._flying.items()}
+        cause = f"the pool cannot start ({self._restart_error})" if self._restart_error else ""
+        reason = self.liveness.check(n_alive, cause)
+        if reason and not self.halted:
+            n_points = sum(len(chunk.rows) for chunk in (*self._flying.values(), *self._waiting, *self._suspects))
+            n_points += len(self._points) - self._reached
+            self.halted = (
+                f"{reason} while {counted(n_points, 'point')} waited{f', {cause}' if cause else ''}; with a "
+                "checkpoint, resume=True continues the run once there are workers again"
+            )
 
-    def _limit_without_workers(self, n_alive: int | None) -> float | None:
-        """Seconds to wait for workers, None for ever. n_alive: as `Pool.count_alive` says."""
-        if isinstance(self._workers_timeout, str):
-            # a queue may take hours before the first worker starts, and a slow simulator before the first answer
-            return AUTO_WORKERS_TIMEOUT if n_alive is not None and self._had_workers else None
-        return self._workers_timeout
-
-    def _warn_of_waiting(self, limit: float | None) -> None:
-        patience = "until there is one" if limit is None else f"up to {limit:g} s (workers_timeout)"
-        cause = f" The pool cannot start: {self._restart_error}." if self._restart_error else ""
-        warnings.warn(f"no worker is alive: the run waits for one, {patience}.{cause}", stacklevel=2)
-
-    def _halt_without_workers(self, n_alive: int | None, limit: float) -> None:
-        state = "has answered" if n_alive is None else "has been alive"
-        cause = f", the pool cannot start ({self._restart_error})" if self._restart_error else ""
-        n_points = sum(len(chunk.rows) for chunk in (*self._flying.values(), *self._waiting, *self._suspects))
-        n_points += len(self._points) - self._reached
-        self.halted = (
-            f"no worker {state} for {limit:g} s (workers_timeout) while {counted(n_points, 'point')} waited{cause}; "
-            "with a checkpoint, resume=True continues the run once there are workers again"
-        )
+    def _give_up_tasks_without_process(self) -> None:
+        """Tasks that the pool itself waits for in vain. Twice in a row: an answer may be on its way."""
+        lost = self.pool.find_tasks_without_process() & self._flying.keys()
+        for future in lost & self._without_process:
+            self._give_up(self._flying.pop(future), Failure("the worker process was lost (it exited with code 0)"))
+            future.cancel()  # else the pool would wait for it when it is closed
+        self._without_process = lost
 
     def _note_loss(self, error: BaseException) -> None:
         """Refuse workers that never said anything: they cannot even start."""

@@ -29,7 +29,7 @@ class Calls:
     executor: of the concurrent.futures kind, or a function that makes one. workers: processes to make instead.
     timeout: seconds for one evaluation. retries: how often one that failed is tried again. cache: remember all points.
     asynchronous: breed a new candidate as soon as one is evaluated. workers_timeout: seconds without a living worker
-    after which a run ends, "auto" for those of `Remote`, None for never.
+    after which a run ends, "auto" for those of `Liveness`, None for never.
     """
 
     executor: Any = None
@@ -91,30 +91,34 @@ class Pool:
         client: Any = getattr(self.executor, "_client", None)
         return client if hasattr(client, "nthreads") else None
 
+    @property
+    def is_dask(self) -> bool:
+        return self._client is not None
+
     def _count_dask_threads(self) -> int:
         """The threads of all workers that the scheduler knows; none while there is no contact to it."""
         if not self.is_reachable:
             return 0
         try:
             return sum(self._client.nthreads().values())
-        except (OSError, AttributeError):  # the scheduler left meanwhile; AttributeError: the client has just closed
+        except (OSError, AttributeError, RuntimeError):  # the scheduler has just left, or the client was closed
             return 0
 
     @property
     def is_reachable(self) -> bool:
         """Whether tasks can be sent now: a client of Dask that has lost its scheduler tries to connect again."""
-        return self._client is None or getattr(self._client, "status", "running") == "running"
+        return not self.is_dask or getattr(self._client, "status", "running") == "running"
 
     @property
     def is_broken(self) -> bool:
         """Whether it will never do a task again, though its tasks may not say so."""
-        if self._client is not None:
+        if self.is_dask:
             return getattr(self._client, "status", "running") == "closed"
         return self.kills and not getattr(self.executor, "active", True)
 
     def count_alive(self) -> int | None:
         """How many workers are alive now; None where the executor cannot tell, as with MPI."""
-        if self._client is not None:
+        if self.is_dask:
             return self._count_dask_threads()
         if self.is_broken:
             return 0
@@ -129,6 +133,17 @@ class Pool:
         except (AttributeError, OSError, ValueError):  # one was closed meanwhile, or they are of another kind
             return None
 
+    def find_tasks_without_process(self) -> set[futures.Future[worker.Told]]:
+        """Tasks of Pebble whose process has exited with code 0, as STOP in Fortran does: Pebble takes that for a
+        regular end and waits for their results.
+        """
+        manager: Any = getattr(self.executor, "_pool_manager", None)
+        try:
+            processes, tasks = manager.worker_manager.workers, manager.task_manager.tasks
+            return {task.future for task in list(tasks.values()) if task.started and task.worker_id not in processes}
+        except (AttributeError, RuntimeError):  # not Pebble's; RuntimeError: its threads changed them meanwhile
+            return set()
+
     def submit(self, *task: Any, limit: float | None = None) -> futures.Future[worker.Told]:
         """Send a task to `worker.work`. limit: seconds after which a pool that can ends it."""
         if self.kills:
@@ -137,16 +152,19 @@ class Pool:
         submitted: futures.Future[worker.Told] = self.executor.submit(worker.work, *task)
         return submitted
 
-    def renew(self) -> bool:
-        """Another executor in place of one that broke or hangs; False if nobody knows how to make one."""
-        if self._make is None:
-            return False
+    @property
+    def is_renewable(self) -> bool:
+        """Whether it is known how to make another executor of this kind."""
+        return self._make is not None
+
+    def renew(self) -> None:
+        """Make another executor in place of one that broke or hangs."""
+        assert self._make is not None
         if self.own or isinstance(
             self.executor, futures.ProcessPoolExecutor
         ):  # a broken or hanging one serves nobody else
             _end(self.executor)
         self.executor = self._make()
-        return True
 
     def close(self) -> None:
         if self.own:

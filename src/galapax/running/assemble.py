@@ -438,6 +438,7 @@ def settings_of(task: Task) -> dict[str, Any]:
         "workers": task.calls.workers,
         "timeout": task.calls.timeout,
         "retries": task.calls.retries,
+        "workers_timeout": task.calls.workers_timeout,
         "cache": task.calls.cache,
         "asynchronous": task.calls.asynchronous,
         "dtype": task.dtype,

@@ -18,7 +18,14 @@ def is_called(blackbox: Any, executor: Any = None, workers: Any = None) -> bool:
 
 
 def checked_calls(
-    blackbox: bool, executor: Any, workers: Any, timeout: Any, retries: Any, cache: Any, asynchronous: Any = False
+    blackbox: bool,
+    executor: Any,
+    workers: Any,
+    timeout: Any,
+    retries: Any,
+    cache: Any,
+    asynchronous: Any = False,
+    workers_timeout: Any = "auto",
 ) -> Calls:
     """The arguments by which black boxes are called, or what is wrong with them."""
     if isinstance(executor, int) and not isinstance(executor, bool):
@@ -40,13 +47,29 @@ def checked_calls(
                 "timeout needs worker processes, because only those can be stopped: also give workers=1 or more; "
                 "to limit the whole run write max_seconds."
             )
+    workers_timeout = _check_workers_timeout(workers_timeout, elsewhere)
     if not isinstance(cache, bool) or not isinstance(asynchronous, bool):
         raise InputError(f"cache and asynchronous must be True or False, got {short(cache)}, {short(asynchronous)}.")
     if (whole(retries, "retries", 0) or cache) and not blackbox:
         raise InputError("retries and cache apply to black boxes only: give blackbox=True or workers.")
     if asynchronous and not elsewhere:
         raise InputError("asynchronous=True needs workers: also give workers or executor.")
-    return Calls(executor, workers, timeout, int(retries), cache, asynchronous)
+    return Calls(executor, workers, timeout, int(retries), cache, asynchronous, workers_timeout)
+
+
+def _check_workers_timeout(value: Any, elsewhere: bool) -> float | str | None:
+    """Seconds to wait for workers, "auto" or None. elsewhere: there are workers to wait for."""
+    if value is None or (isinstance(value, str) and value == "auto"):
+        return value
+    try:
+        seconds = positive(value, "workers_timeout")
+    except InputError:
+        raise InputError(
+            f"workers_timeout must be a positive number of seconds, 'auto' or None, got {short(value)}."
+        ) from None
+    if not elsewhere:
+        raise InputError("workers_timeout is how long to wait for workers: also give workers or executor.")
+    return seconds
 
 
 def check_asynchronous(

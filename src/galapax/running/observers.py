@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from galapax import algorithms
 from galapax.core.checks import flag, number, whole
@@ -191,6 +191,12 @@ class Progress:
         return min(left) if left else None
 
 
+class Waiting(NamedTuple):
+    """What the progress line is told while a generation waits for workers."""
+
+    seconds: float  # for which none has been alive
+
+
 def time_left(state: Progress, first: Progress | None) -> float | None:
     """An estimate that can be told to somebody: at the speed since the first Progress, once that was measured.
 
@@ -280,17 +286,17 @@ def _open_page(live: Live, facts: Callable[[], Facts]) -> AbstractContextManager
 @contextmanager
 def watching(
     observers: Observers, facts: Callable[[], Facts]
-) -> Iterator[tuple[Callable[[Progress], None], Session | None]]:
-    """What shows a Progress, and the session of a live page, if there is one."""
+) -> Iterator[tuple[Callable[[Progress | Waiting], None], Session | None]]:
+    """What shows a Progress or a Waiting, and the session of a live page, if there is one."""
     from galapax.view.progress import progress_line
 
     line = progress_line(observers.progress, observers.title)
     page = nullcontext(None) if observers.live is None else _open_page(observers.live, facts)
     with line as show, page as session:
 
-        def tell(state: Progress) -> None:
+        def tell(state: Progress | Waiting) -> None:
             show(state)
-            if session is not None:
+            if session is not None and isinstance(state, Progress):
                 session.hear(state)
 
         yield tell, session

@@ -31,7 +31,7 @@ from galapax.running.assemble import Answers, result_of, settings_of, try_derive
 from galapax.running.computation import Computation, black_box
 from galapax.running.engines import choice
 from galapax.running.fingerprint import fingerprint
-from galapax.running.observers import Facts, Keeper, Observers, Progress, watching
+from galapax.running.observers import Facts, Keeper, Observers, Progress, Waiting, watching
 from galapax.running.polish import check_polish, compile_ahead, polish
 from galapax.running.searches import searches
 from galapax.running.task import Task
@@ -81,6 +81,8 @@ def solve(
         if box is not None:
             box.late = watch.look
             box.recall(None if journal is None else journal.memory)
+            if box.remote is not None:
+                box.remote.liveness.on_wait = lambda seconds: show(Waiting(seconds))
         notifier = partial(_notifier, task, observers, _Clocks(began, ready, clock, watch), show, raised, box)
         if task.restarts is not None:
             watch.notify = notifier([])
@@ -233,7 +235,7 @@ def _notifier(
     task: Task,
     observers: Observers,
     clocks: _Clocks,
-    show: Callable[[Progress], None],
+    show: Callable[[Progress | Waiting], None],
     raised: list[Exception],
     box: BlackBox | None,
     earlier: list[Outcome],

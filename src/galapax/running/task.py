@@ -231,6 +231,7 @@ def prepare(
     retries: Any = 0,
     cache: Any = None,
     asynchronous: Any = False,
+    workers_timeout: Any = "auto",
     **options: Any,
 ) -> Task:
     """Check the arguments of `minimize` and trace the problem's functions: what cannot be done is refused here, before
@@ -245,7 +246,7 @@ def prepare(
     if cache is None:
         few = problem.space is not None and problem.space.combinations <= REMEMBERED
         cache = blackbox and few and asynchronous is False
-    calls = checked_calls(blackbox, executor, workers, timeout, retries, cache, asynchronous)
+    calls = checked_calls(blackbox, executor, workers, timeout, retries, cache, asynchronous, workers_timeout)
     if calls.asynchronous:
         check_asynchronous(solvers, on_failure, vectorized, cache, options)
     kind = precision_of(dtype, problem.constrained, blackbox)

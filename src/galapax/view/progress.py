@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Protocol
 
-from galapax.running.observers import Progress, time_left
+from galapax.running.observers import Progress, Waiting, time_left
 
 PATIENCE = 1.0  # seconds before a line appears by itself
 BAR = 20  # characters
@@ -26,9 +26,9 @@ IMPORTANT = ("left", "runs", "best", "title", "generation", "violation", "bar", 
 
 
 @contextmanager
-def progress_line(wanted: bool | None, title: str) -> Iterator[Callable[[Progress], None]]:
-    """A function that shows a Progress on one line. wanted: yes, no, or None for "on a terminal or in a notebook, after
-    a while".
+def progress_line(wanted: bool | None, title: str) -> Iterator[Callable[[Progress | Waiting], None]]:
+    """A function that shows a Progress on one line, or for how long no worker has been alive. wanted: yes, no, or None
+    for "on a terminal or in a notebook, after a while".
 
     Until there is a Progress, the line says that the program is being compiled.
     """
@@ -160,8 +160,11 @@ class _Line:
             if self.first is None and not self.closed:
                 self.place.now(f"{self.title}  {COMPILING}", None)
 
-    def show(self, state: Progress) -> None:
+    def show(self, state: Progress | Waiting) -> None:
         with self.lock:
+            if isinstance(state, Waiting):
+                self._wait(state.seconds)
+                return
             self.first = self.first or state
             left = None if self.told else time_left(state, self.first)
             if left is not None:
@@ -175,6 +178,13 @@ class _Line:
                 self.place.now(fitted(self.title, state, self.first, _width()), None)
             else:
                 self.place.now("  ".join([self.title, *describe(state, self.first).values()]), done(state))
+            self.last = now
+
+    def _wait(self, seconds: float) -> None:
+        """Show for how long no worker has been alive."""
+        now = time.perf_counter()
+        if now - self.last >= self.place.every:
+            self.place.now(f"{self.title}  no worker has been alive for {_duration(seconds)}", None)
             self.last = now
 
     def close(self) -> None:
