@@ -26,7 +26,7 @@ from fronts import as_pymoo
 import galapax as gx
 from galapax.measures import indicators
 from galapax.operators.contributions import MOST
-from galapax.operators.directions import DIVISIONS, layers
+from galapax.operators.niching import DIVISIONS, layers
 
 ZDT = ("zdt1", "zdt2", "zdt3", "zdt4", "zdt6")
 PROBLEMS = {  # name: number of objectives where it can be chosen

@@ -19,7 +19,7 @@ import numpy as np
 import galapax as gx
 from galapax.core.algorithm import Algorithm
 from galapax.measures import indicators
-from galapax.operators.directions import DIVISIONS, layers
+from galapax.operators.niching import DIVISIONS, layers
 
 GENERATIONS = {
     "dtlz1": {3: 400, 5: 600, 8: 750, 10: 1000},

@@ -29,8 +29,8 @@ from galapax.algorithms.sms_emoa import SMSEMOA
 from galapax.core.algorithm import Budget
 from galapax.evaluation.formulas import trace
 from galapax.numerics import random
-from galapax.operators import dominance
-from galapax.operators.directions import filled
+from galapax.operators import ranking
+from galapax.operators.niching import filled
 
 SIZES = (100, 1024, 4096, 16384)
 MOST_OF_SMSEMOA = 1024  # individuals; ours measures every cell of a grid of twice as many rows and columns
@@ -86,15 +86,15 @@ def parts(count: int, sizes: tuple[int, ...]) -> None:
     """Time the parts of a generation for n = 2N points of two objectives: at random, and on a front."""
     rng = np.random.default_rng(0)
     named: dict[str, Callable[..., Any]] = {
-        "dominance_counts": dominance.dominance_counts,
-        "first_front": dominance.first_front,
-        "ranks": dominance.ranks,
-        "ranks_and_crowding": dominance.ranks_and_crowding,
-        "mean_distance": dominance.mean_distance,
-        "niche_counts": lambda f: dominance.niche_counts(f, 0.2),
-        "best_rows": lambda f: dominance.best_rows(f[:, 0].astype(jnp.int32), f[:, 1], f.shape[0] // 2),
-        "crowding_by_pairs": lambda f: dominance.crowding_by_pairs(f, jnp.zeros(f.shape[0], jnp.int32)),
-        "crowding_by_sorting": lambda f: dominance.crowding_by_sorting(f, jnp.zeros(f.shape[0], jnp.int32)),
+        "dominance_counts": ranking.dominance_counts,
+        "first_front": ranking.first_front,
+        "ranks": ranking.ranks,
+        "ranks_and_crowding": ranking.ranks_and_crowding,
+        "mean_distance": ranking.mean_distance,
+        "niche_counts": lambda f: ranking.niche_counts(f, 0.2),
+        "best_rows": lambda f: ranking.best_rows(f[:, 0].astype(jnp.int32), f[:, 1], f.shape[0] // 2),
+        "crowding_by_pairs": lambda f: ranking.crowding_by_pairs(f, jnp.zeros(f.shape[0], jnp.int32)),
+        "crowding_by_sorting": lambda f: ranking.crowding_by_sorting(f, jnp.zeros(f.shape[0], jnp.int32)),
     }
     print(f"{'part':>20} " + " ".join(f"{'N=' + str(n):>22}" for n in sizes) + "   us, random / on a front")
     for name, function in named.items():

@@ -18,9 +18,9 @@ from galapax.core.problem import Bounds, Problem
 from galapax.engines import xla
 from galapax.evaluation.failures import summarise
 from galapax.numerics import devices, random
-from galapax.operators import pairs
+from galapax.operators import pairwise
 from galapax.operators.constraints import augmented_lagrangian
-from galapax.operators.pairs import all_pairs, in_tiles
+from galapax.operators.pairwise import all_pairs, in_tiles
 from galapax.problems import get
 
 SEED, N, PERIOD, Y_GENERATIONS, GENERATIONS = 3, 8, 4, 3, 30  # the last is no multiple of the period
@@ -143,7 +143,7 @@ def test_tiles_are_the_whole_table(n, at_once, monkeypatch):
         asked.append(some.shape[0])
         return jnp.max(some @ others.T, axis=1)
 
-    monkeypatch.setattr(pairs, "PAIRS_AT_ONCE", at_once)
+    monkeypatch.setattr(pairwise, "MAX_STORED_PAIRS", at_once)
     found = in_tiles(largest, jnp.asarray(rows), 4)
     assert np.array_equal(found, (rows @ others.T).max(axis=1)) and found.shape == (n,)
     assert set(asked) == {min(n, max(1, at_once // 4))}
@@ -497,7 +497,7 @@ def test_tiny_tiles_make_the_same_run(monkeypatch):
         mapped.append(rows.shape)
         return lax_map(function, rows)
 
-    monkeypatch.setattr(pairs, "PAIRS_AT_ONCE", 3 * N + 1)
+    monkeypatch.setattr(pairwise, "MAX_STORED_PAIRS", 3 * N + 1)
     monkeypatch.setattr(jax.lax, "map", counting)
     another = CASES["inequalities"].with_(fun=lambda x: 1.0 * bowl(x))  # not the program that is compiled already
     tiled = gx.minimize(another, algorithm=SMALL, generations=GENERATIONS, seed=SEED)

@@ -18,7 +18,7 @@ from galapax.compat import from_coco, from_ioh, from_pygmo, from_pymoo, to_pymoo
 from galapax.compat.scipy import DitheredMutation, _parse_mutation, differential_evolution
 from galapax.core.evaluation import Population
 from galapax.numerics import random
-from galapax.operators.mutation import rand_1
+from galapax.operators.differential import rand_1
 
 PAGE = Path(__file__).parent.parent / "docs" / "coming-from.md"
 

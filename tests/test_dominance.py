@@ -13,29 +13,29 @@ from hypothesis import strategies as st
 
 from galapax.numerics import devices, random
 from galapax.numerics.devices import on_cpu
-from galapax.operators import dominance, ranking, reductions
+from galapax.operators import pairwise, ranking
 from galapax.operators.selection import binary_tournament, take_from_both
 
 N = 41
 INF, NAN = np.inf, np.nan
 
-counts = jax.jit(dominance.dominance_counts)
-first_front = jax.jit(dominance.first_front)
+counts = jax.jit(ranking.dominance_counts)
+first_front = jax.jit(ranking.first_front)
 RANKS = {
-    "chosen for this device": jax.jit(dominance.ranks),
+    "chosen for this device": jax.jit(ranking.ranks),
     "pushing": jax.jit(ranking.ranks_by_pushing),
     "chains": jax.jit(ranking.ranks_by_chains),
     "chains in blocks of 8": jax.jit(partial(ranking.ranks_by_chains, block=8)),
     "chains in blocks of 2": jax.jit(partial(ranking.ranks_by_chains, block=2)),
 }
 CROWDING = {
-    "chosen for this device": jax.jit(dominance.crowding_distance),
-    "sorting": jax.jit(dominance.crowding_by_sorting),
-    "pairs": jax.jit(dominance.crowding_by_pairs),
+    "chosen for this device": jax.jit(ranking.crowding_distance),
+    "sorting": jax.jit(ranking.crowding_by_sorting),
+    "pairs": jax.jit(ranking.crowding_by_pairs),
 }
 peeling = jax.jit(ranking.ranks_by_peeling, static_argnums=1)
 sweep = jax.jit(ranking.ranks_by_sweep)
-both = jax.jit(dominance.ranks_and_crowding)
+both = jax.jit(ranking.ranks_and_crowding)
 
 
 def table(objectives, violation=None):
@@ -274,7 +274,7 @@ def test_a_batch_of_runs_is_each_run_alone(m, constrained):
     objectives = rng.integers(0, 6, (5, N, m)).astype(np.float32)
     violation = rng.integers(0, 3, (5, N)).astype(np.float32) if constrained else None
     alone = [both(objectives[r], violation[r] if constrained else None) for r in range(5)]
-    rank, crowding = jax.jit(jax.vmap(dominance.ranks_and_crowding))(objectives, violation)
+    rank, crowding = jax.jit(jax.vmap(ranking.ranks_and_crowding))(objectives, violation)
     chains = jax.jit(jax.vmap(ranking.ranks_by_chains))(objectives, violation)
     for r in range(5):
         assert np.array_equal(rank[r], alone[r][0]) and np.array_equal(chains[r], alone[r][0])
@@ -284,7 +284,7 @@ def test_a_batch_of_runs_is_each_run_alone(m, constrained):
 def test_float64_is_ranked_in_float64():
     objectives = np.array([[1.0, 1.0], [1.0, 1.0 + 1e-12], [1.0 - 1e-12, 1.0]])
     with jax.enable_x64(True):
-        for ranks in (dominance.ranks, ranking.ranks_by_chains, ranking.ranks_by_pushing):
+        for ranks in (ranking.ranks, ranking.ranks_by_chains, ranking.ranks_by_pushing):
             assert np.array_equal(jax.jit(ranks)(jnp.asarray(objectives)), [1, 2, 0])
 
 
@@ -297,20 +297,20 @@ def pair_terms(row, other):
     return closer, (row[0] <= other[0]).astype(jnp.int32), closer
 
 
-REDUCTIONS = (reductions.MIN, reductions.SUM, reductions.MAX)
+REDUCTIONS = (pairwise.MIN, pairwise.SUM, pairwise.MAX)
 
 
 @pytest.mark.parametrize("longest", [5, 10_000])
 @pytest.mark.parametrize("tile", [1, 7, 40, N, 2 * N])
 def test_tiles_and_turns_give_what_the_whole_gives(tile, longest, monkeypatch):
-    monkeypatch.setattr(reductions, "LONGEST", longest)
+    monkeypatch.setattr(pairwise, "LONGEST", longest)
     rng = np.random.default_rng(2)
     rows, others = (tuple(jnp.asarray(c) for c in rng.random((2, n)).astype(np.float32)) for n in (N, 29))
     r, o = (np.stack(c) for c in (rows, others))
     distance = np.abs(r[:, :, None] - o[:, None, :]).sum(axis=0)
     expected = distance.min(axis=1), (r[0][:, None] <= o[0]).sum(axis=1), distance.max(axis=1)
-    tiles = jax.jit(partial(reductions.reduce_by_tiles, pair_terms, REDUCTIONS, tile=tile))(rows, others)
-    turns = jax.jit(partial(reductions.reduce_in_turn, pair_terms, REDUCTIONS))(rows, others)
+    tiles = jax.jit(partial(pairwise.reduce_by_tiles, pair_terms, REDUCTIONS, tile=tile))(rows, others)
+    turns = jax.jit(partial(pairwise.reduce_in_turn, pair_terms, REDUCTIONS))(rows, others)
     for one, other, true in zip(tiles, turns, expected, strict=True):
         np.testing.assert_allclose(one, true, rtol=1e-6)
         np.testing.assert_allclose(other, true, rtol=1e-6)
@@ -319,7 +319,7 @@ def test_tiles_and_turns_give_what_the_whole_gives(tile, longest, monkeypatch):
 def test_memory_does_not_grow_with_the_square():
     n = 2**15
     shape = jax.ShapeDtypeStruct((n, 2), np.float32)
-    for function in (dominance.dominance_counts, dominance.ranks, lambda f: dominance.niche_counts(f, 0.1)):
+    for function in (ranking.dominance_counts, ranking.ranks, lambda f: ranking.niche_counts(f, 0.1)):
         used = jax.jit(function).lower(shape).compile().memory_analysis()
         # a table of pairs of bytes alone would be n * n; a GPU holds partial sums of the pairs of one tile
         assert used.temp_size_in_bytes < (200 * n if on_cpu() else n * n // 8)
@@ -337,8 +337,8 @@ def test_the_largest_population_runs():
 # ---------------------------------------------------------------------------------------------------------------------
 # Niches
 
-mean_distance = jax.jit(dominance.mean_distance)
-niche_counts = jax.jit(dominance.niche_counts)
+mean_distance = jax.jit(ranking.mean_distance)
+niche_counts = jax.jit(ranking.niche_counts)
 
 
 def test_niche_counts_by_hand():
@@ -368,7 +368,7 @@ def test_mean_distance_is_over_pairs_of_different_points():
 
 def test_scaled_points_fill_the_unit_box_and_ignore_the_rest():
     points = np.array([[10.0, -1.0], [30.0, 1.0], [20.0, 0.0], [1e9, INF]], np.float32)
-    fill = jax.jit(dominance.scaled)
+    fill = jax.jit(ranking.scaled)
     scaled = np.asarray(fill(points, np.array([True, True, True, False])))
     assert np.allclose(scaled[:3], [[0, 0], [1, 1], [0.5, 0.5]]) and np.isfinite(scaled).all()
     flat = np.asarray(fill(np.full((3, 2), 7.0, np.float32), np.ones(3, bool)))
@@ -378,7 +378,7 @@ def test_scaled_points_fill_the_unit_box_and_ignore_the_rest():
 def test_a_set_that_holds_every_point_dominates_what_is_dominated():
     objectives = np.random.default_rng(0).random((30, 2)).astype(np.float32)
     rows = np.stack([np.arange(30), np.arange(30)[::-1]]).astype(np.int32)
-    draw = jax.jit(dominance.dominated_by_drawn, static_argnums=4)
+    draw = jax.jit(ranking.dominated_by_drawn, static_argnums=4)
     key = random.run_keys(0, 0, 1)[0]
     beaten = table(objectives).any(axis=0)
     assert np.array_equal(draw(key, objectives, None, rows, 1000), beaten[rows])  # 1000 draws of 30 hold all of them
@@ -402,7 +402,7 @@ def test_the_best_rows_are_the_first_by_rank_then_by_spread(count):
     rng = np.random.default_rng(count)
     rank = rng.integers(0, 4, N).astype(np.int32)
     spread = np.where(rng.random(N) < 0.3, INF, rng.integers(0, 3, N)).astype(np.float32)
-    rows = np.asarray(jax.jit(partial(dominance.best_rows, count=count))(rank, spread))
+    rows = np.asarray(jax.jit(partial(ranking.best_rows, count=count))(rank, spread))
     order = np.lexsort((np.arange(N), -spread, rank))
     assert len(set(rows.tolist())) == count
     assert sorted(zip(rank[rows], -spread[rows], strict=True)) == sorted(zip(rank, -spread, strict=True))[:count]
@@ -445,7 +445,7 @@ def test_two_objectives_peeled_are_ranked_as_by_the_sweep(kind):
         assert np.sum(found < last) >= enough or np.array_equal(found, ranks)
 
 
-@pytest.mark.parametrize("drawn", [1, 5, dominance.DRAWS + 3])
+@pytest.mark.parametrize("drawn", [1, 5, ranking.DRAWS + 3])
 def test_comparison_sets_have_the_size_asked_for_in_either_form(drawn, monkeypatch):
     # one point in 300 dominates row 1: it is drawn with chance 1 - (299 / 300) ** drawn
     objectives = np.concatenate([np.zeros((1, 2)), np.ones((1, 2)), np.full((298, 2), 2.0)]).astype(np.float32)
@@ -453,7 +453,7 @@ def test_comparison_sets_have_the_size_asked_for_in_either_form(drawn, monkeypat
     chance = 1 - (299 / 300) ** drawn
     for cpu in (True, False):
         monkeypatch.setattr(devices, "on_cpu", lambda cpu=cpu: cpu)
-        draw = jax.jit(partial(dominance.dominated_by_drawn, violation=None, drawn=drawn))
+        draw = jax.jit(partial(ranking.dominated_by_drawn, violation=None, drawn=drawn))
         hit = np.mean(draw(random.run_keys(0, 0, 1)[0], objectives, rows=rows))
         assert abs(hit - chance) < 5 * np.sqrt(chance * (1 - chance) / 20_000)
 

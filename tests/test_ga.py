@@ -16,7 +16,7 @@ from scipy import stats
 import galapax as gx
 from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.numerics import devices, random
-from galapax.operators.crossover import three_parents
+from galapax.operators.variation import three_parents
 from galapax.view import saving
 
 SEED, N, D, GENERATIONS = 5, 12, 3, 30

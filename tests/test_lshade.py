@@ -17,9 +17,8 @@ from galapax.core.algorithm import Budget
 from galapax.core.evaluation import Population, Shape
 from galapax.evaluation.failures import summarise
 from galapax.numerics import devices, random
-from galapax.operators.adaptation import gains, to_archive
-from galapax.operators.reductions import rows_by
-from galapax.operators.shrinking import Horizon, progress, shrunk
+from galapax.operators.adaptation import Horizon, gains, progress, shrunk, to_archive
+from galapax.operators.pairwise import rows_by
 
 NAMES = ["lshade", "jso", "lsrtde"]
 EVERY = pytest.mark.parametrize("name", NAMES)

@@ -15,10 +15,10 @@ from galapax.algorithms.moead import boundary_intersection, tchebycheff
 from galapax.core.algorithm import Budget
 from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.numerics import devices, random
-from galapax.operators import directions, niching
-from galapax.operators.dominance import ranks
+from galapax.operators import niching
 from galapax.operators.niching import first_frame, nearest_line, next_frame, normalised, survivors
-from galapax.operators.tournaments import least_of_two
+from galapax.operators.ranking import ranks
+from galapax.operators.selection import least_of_two
 
 BOTH = pytest.mark.parametrize("kind", [gx.NSGA3, gx.MOEAD])
 
@@ -31,17 +31,17 @@ BOTH = pytest.mark.parametrize("kind", [gx.NSGA3, gx.MOEAD])
 def test_an_open_population_is_the_papers(m, count, population):
     assert gx.NSGA3().bind(7, Shape(m), Budget()).population == population
     assert gx.MOEAD().bind(7, Shape(m), Budget()).population == count
-    chosen = directions.divisions_for(m, population)
-    assert chosen == directions.divisions_for(m, None) and directions.size(m, chosen) == count
-    w = directions.layers(m, chosen)
+    chosen = niching.divisions_for(m, population)
+    assert chosen == niching.divisions_for(m, None) and niching.size(m, chosen) == count
+    w = niching.layers(m, chosen)
     assert w.shape == (count, m) and np.allclose(w.sum(axis=1), 1) and (w >= 0).all()
     assert len(np.unique(w.round(9), axis=0)) == count
 
 
 def test_a_lattice_has_every_point_once():
-    w = directions.lattice(4, 5)
+    w = niching.lattice(4, 5)
     assert len(w) == comb(8, 5) == len(np.unique(w, axis=0)) and np.isclose(w * 5, np.round(w * 5)).all()
-    assert directions.filled(3, 97).shape == (97, 3)
+    assert niching.filled(3, 97).shape == (97, 3)
 
 
 @pytest.mark.parametrize("given", [[[1.0, -1.0]], [[0.0, 0.0]], [1.0, 2.0], "x"])
@@ -54,7 +54,7 @@ def test_directions_that_are_none_are_refused(kind, given):
 @BOTH
 def test_given_directions_are_followed_and_must_fit_the_objectives(kind):
     problem = gx.problems.get("dtlz2", dim=5)
-    half = directions.lattice(3, 6)
+    half = niching.lattice(3, 6)
     own = np.concatenate([np.eye(3), 7 * half[(half[:, 0] >= 0.3) & (half[:, 0] < 1)]])
     found = gx.minimize(problem, kind(directions=own), generations=150, seed=1).F
     true = own / np.linalg.norm(own, axis=1, keepdims=True)
@@ -105,7 +105,7 @@ def test_survivors_are_distributed_as_by_the_papers_loop(case):
 
 def test_the_nearest_line_is_that_of_least_perpendicular_distance(monkeypatch):
     rng = np.random.default_rng(0)
-    points, lines = rng.random((50, 3)), directions.lattice(3, 6)
+    points, lines = rng.random((50, 3)), niching.lattice(3, 6)
     units = lines / np.linalg.norm(lines, axis=1, keepdims=True)
     apart = np.linalg.norm(points[:, None] - (points @ units.T)[..., None] * units, axis=2)
     for most in (2**24, 100):  # in one go, and by tiles
@@ -117,7 +117,7 @@ def test_the_nearest_line_is_that_of_least_perpendicular_distance(monkeypatch):
 
 def test_a_plane_through_the_extreme_points_gives_the_intercepts():
     with jax.enable_x64(True):
-        t = directions.lattice(3, 8) * np.array([2.0, 50.0, 1e-3]) + np.array([1.0, -7.0, 0.5])
+        t = niching.lattice(3, 8) * np.array([2.0, 50.0, 1e-3]) + np.array([1.0, -7.0, 0.5])
         every = jnp.ones(len(t), bool)
         frame = next_frame(first_frame(3, jnp.float64), jnp.asarray(t), every, every)
         np.testing.assert_allclose(frame.ideal, [1.0, -7.0, 0.5])
@@ -204,7 +204,7 @@ def test_a_child_goes_to_no_more_subproblems_than_allowed():
 
 
 def igd(result, name, m):
-    w = directions.layers(m, directions.DIVISIONS[m])
+    w = niching.layers(m, niching.DIVISIONS[m])
     true = w / 2 if name == "dtlz1" else w / np.linalg.norm(w, axis=1, keepdims=True)
     fronts = [result] if result.runs is None else result.runs.fronts
     return np.array([gx.indicators.igd(front.F, true) for front in fronts])
@@ -263,7 +263,7 @@ def test_problems_with_any_number_of_objectives(m):
 
 
 def test_shares_of_random_directions_are_even():
-    extra = directions.filled(2, 5000 + 1)[:, 0]
+    extra = niching.filled(2, 5000 + 1)[:, 0]
     assert stats.kstest(extra, "uniform").pvalue > 1e-4
 
 

@@ -18,12 +18,14 @@ from galapax.core.problem import Bounds
 from galapax.evaluation.formulas import trace
 from galapax.measures.indicators import hypervolume_2d
 from galapax.numerics import devices, random
-from galapax.operators.crossover import arithmetic_crossover, simulated_binary_crossover
-from galapax.operators.dominance import first_front
-from galapax.operators.duplicates import repeated
-from galapax.operators.mutation import polynomial_mutation
-from galapax.operators.tournaments import domination_tournament
-from galapax.operators.variation import share_by_survival
+from galapax.operators.ranking import first_front
+from galapax.operators.selection import domination_tournament, repeated
+from galapax.operators.variation import (
+    arithmetic_crossover,
+    polynomial_mutation,
+    share_by_survival,
+    simulated_binary_crossover,
+)
 
 SIGNIFICANCE = 1e-4
 MOEAS = pytest.mark.parametrize("kind", [NSGA2, SharingMOEA, NPGA])

@@ -14,10 +14,8 @@ from galapax.core.evaluation import Population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import apply_flattened
-from galapax.operators.crossover import binomial_crossover
-from galapax.operators.mutation import best_1, partners, rand_1
-from galapax.operators.repair import bounce_back
-from galapax.operators.sampling import uniform_in
+from galapax.operators.differential import best_1, binomial_crossover, partners, rand_1
+from galapax.operators.sampling import bounce_back, uniform_in
 from galapax.operators.selection import best_index, choose, no_worse
 
 SIGNIFICANCE = 1e-4

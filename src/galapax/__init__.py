@@ -33,7 +33,7 @@ from galapax.measures import indicators
 from galapax.minimax import minimax
 from galapax.minimize import minimize
 from galapax.numerics import cache
-from galapax.operators.mutation import best_1, rand_1
+from galapax.operators.differential import best_1, rand_1
 from galapax.optimizer import Optimizer
 from galapax.problems import PROBLEMS
 from galapax.results.result import History, Result, Runs

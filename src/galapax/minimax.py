@@ -27,7 +27,7 @@ from galapax.evaluation.failures import check_policy
 from galapax.evaluation.game import TracedGame, trace_game
 from galapax.minimize import minimize
 from galapax.numerics import random
-from galapax.operators.mutation import best_1, rand_1
+from galapax.operators.differential import best_1, rand_1
 from galapax.results.result import Result, all_runs
 from galapax.running.arguments import precision_of
 from galapax.running.habits import welcoming

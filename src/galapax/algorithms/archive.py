@@ -19,7 +19,7 @@ from galapax.core.checks import whole
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics.materialise import materialise
-from galapax.operators.dominance import best_rows, ranks_and_crowding
+from galapax.operators.ranking import best_rows, ranks_and_crowding
 from galapax.operators.selection import join, take
 
 

@@ -34,9 +34,8 @@ from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, un
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.operators.constraints import augmented_lagrangian
-from galapax.operators.differential import generation, next_trials
-from galapax.operators.mutation import rand_1
-from galapax.operators.pairs import all_pairs, in_tiles
+from galapax.operators.differential import generation, next_trials, rand_1
+from galapax.operators.pairwise import all_pairs, in_tiles
 from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import choose, no_worse
 

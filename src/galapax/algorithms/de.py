@@ -19,8 +19,7 @@ from galapax.core.checks import in_range, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
-from galapax.operators.differential import next_trials
-from galapax.operators.mutation import rand_1
+from galapax.operators.differential import next_trials, rand_1
 from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import choose, no_worse
 

@@ -27,8 +27,7 @@ from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.operators.repair import bounce_back
-from galapax.operators.sampling import uniform_in
+from galapax.operators.sampling import bounce_back, uniform_in
 from galapax.operators.selection import replace_losers, tournament_score
 
 

@@ -31,10 +31,8 @@ from galapax.core.stop import CODES, RUNNING, Stop
 from galapax.numerics import random
 from galapax.operators.adaptation import remember
 from galapax.operators.constraints import PASSING, epsilon_level, first_level, relaxed
-from galapax.operators.crossover import binomial_crossover
-from galapax.operators.mutation import partners
-from galapax.operators.repair import bounce_back
-from galapax.operators.sampling import uniform_in
+from galapax.operators.differential import binomial_crossover, partners
+from galapax.operators.sampling import bounce_back, uniform_in
 from galapax.operators.selection import best_index, choose, keep_best, no_worse, row_of, with_first
 
 USUAL, LARGER, MANY = 64, 96, 15  # individuals, and the variables from which on there are more of them

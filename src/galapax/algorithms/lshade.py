@@ -28,25 +28,25 @@ from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, un
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import materialise
-from galapax.operators.adaptation import gains, lehmer_mean, to_archive
-from galapax.operators.constraints import relaxed
-from galapax.operators.crossover import binomial_crossover
-from galapax.operators.mutation import past
-from galapax.operators.repair import halfway
-from galapax.operators.sampling import uniform_in
-from galapax.operators.selection import choose, keep_best, no_worse, take
-from galapax.operators.shrinking import (
+from galapax.operators.adaptation import (
     Horizon,
     best_first,
     check_sizes,
     first_size,
+    gains,
     horizon_of,
     in_use,
+    lehmer_mean,
     progress,
     relaxation,
     rounded,
     shrunk,
+    to_archive,
 )
+from galapax.operators.constraints import relaxed
+from galapax.operators.differential import binomial_crossover, past
+from galapax.operators.sampling import halfway, uniform_in
+from galapax.operators.selection import choose, keep_best, no_worse, take
 
 SPREAD = 0.1  # of weights and crossover rates around a remembered one
 TERMINAL = -1.0  # in the memory of crossover rates: 0 from now on

@@ -25,24 +25,23 @@ from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, un
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import materialise
-from galapax.operators.adaptation import gains, lehmer_mean
-from galapax.operators.constraints import relaxed
-from galapax.operators.crossover import crossed_genes
-from galapax.operators.mutation import past
-from galapax.operators.repair import anew
-from galapax.operators.sampling import uniform_in
-from galapax.operators.selection import choose, keep_best, no_worse, take
-from galapax.operators.shrinking import (
+from galapax.operators.adaptation import (
     Horizon,
     best_first,
     check_sizes,
     first_size,
+    gains,
     horizon_of,
     in_use,
+    lehmer_mean,
     progress,
     relaxation,
     shrunk,
 )
+from galapax.operators.constraints import relaxed
+from galapax.operators.differential import crossed_genes, past
+from galapax.operators.sampling import anew, uniform_in
+from galapax.operators.selection import choose, keep_best, no_worse, take
 
 FIRST_RATE = 0.5  # of success, before any is known
 SPREAD_WEIGHT, SPREAD_RATE = 0.02, 0.05

@@ -33,13 +33,12 @@ from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, un
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import materialise
-from galapax.operators import directions
-from galapax.operators.crossover import simulated_binary_crossover
-from galapax.operators.mutation import polynomial_mutation
-from galapax.operators.reductions import rows_by
+from galapax.operators import niching
+from galapax.operators.pairwise import rows_by
+from galapax.operators.ranking import feasible
 from galapax.operators.sampling import uniform_in
-from galapax.operators.selection import choose, feasible, take
-from galapax.operators.variation import check_variation
+from galapax.operators.selection import choose, take
+from galapax.operators.variation import check_variation, polynomial_mutation, simulated_binary_crossover
 
 LEAST = 1e-4  # weight in place of 0, where an objective would not count at all
 
@@ -107,7 +106,7 @@ class MOEAD(Algorithm):
         if not callable(self.scalar):
             raise InputError(f"scalar must be a function of values, weights and penalty, got {short(self.scalar)}.")
         if self.directions is not None and not isinstance(self.directions, Shared):
-            count = len(directions.checked(self.directions))
+            count = len(niching.checked(self.directions))
             if self.population not in (None, count):
                 raise InputError(
                     f"{count} directions do not match a population of {self.population}: give only one of the two."
@@ -116,15 +115,15 @@ class MOEAD(Algorithm):
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
         """With a population for the directions."""
-        own, population = directions.shared(self.directions), self.population
+        own, population = niching.shared(self.directions), self.population
         if population is None:
             m = shape.objectives
-            population = directions.size(m, directions.divisions_for(m, None)) if own is None else own.value.shape[0]
+            population = niching.size(m, niching.divisions_for(m, None)) if own is None else own.value.shape[0]
         return replace(self, population=population, directions=own)
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> MOEADState:
         x, m = uniform_in(key, bounds, self.population), shape.objectives
-        weights = directions.filled(m, self.population) if self.directions is None else self.directions.value
+        weights = niching.filled(m, self.population) if self.directions is None else self.directions.value
         if weights.shape[1] != m and m > 1:
             raise InputError(f"directions have {weights.shape[1]} columns and the problem has {m} objectives.")
         return MOEADState(

@@ -22,7 +22,7 @@ from galapax.core.algorithm import Algorithm, Budget, static
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.core.stop import CODES, RUNNING, Stop
-from galapax.operators.reductions import rows_by
+from galapax.operators.pairwise import rows_by
 from galapax.operators.sampling import uniform_in
 from galapax.operators.selection import choose, no_worse, row_of, take
 

@@ -29,9 +29,9 @@ from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, un
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import materialise
-from galapax.operators.dominance import dominated_by_drawn, mean_distance, niche_counts, scaled
+from galapax.operators.ranking import dominated_by_drawn, feasible, mean_distance, niche_counts, scaled
 from galapax.operators.sampling import uniform_in
-from galapax.operators.selection import feasible, take
+from galapax.operators.selection import take
 from galapax.operators.variation import breed, check_variation, even
 
 

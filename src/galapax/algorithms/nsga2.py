@@ -41,11 +41,16 @@ from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, un
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import materialise
-from galapax.operators.dominance import best_rows, ranks_and_crowding
-from galapax.operators.duplicates import copies_fail
+from galapax.operators.ranking import best_rows, ranks_and_crowding
 from galapax.operators.sampling import uniform_in
-from galapax.operators.selection import binary_tournament, join, take, take_from_both
-from galapax.operators.tournaments import domination_tournament
+from galapax.operators.selection import (
+    binary_tournament,
+    copies_fail,
+    domination_tournament,
+    join,
+    take,
+    take_from_both,
+)
 from galapax.operators.variation import breed, check_variation, even, share_by_survival, some_by_differences
 
 # of the children are made by differences with constraints: where their share is learned, at first; and where it is not

@@ -32,14 +32,12 @@ from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, un
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import materialise
-from galapax.operators import directions
-from galapax.operators.dominance import ranks
-from galapax.operators.duplicates import copies_fail
+from galapax.operators import niching
 from galapax.operators.niching import Frame, first_frame, nearest_line, next_frame, normalised, survivors
-from galapax.operators.reductions import rows_by
+from galapax.operators.pairwise import rows_by
+from galapax.operators.ranking import feasible, ranks
 from galapax.operators.sampling import uniform_in
-from galapax.operators.selection import feasible, join, take, take_from_both
-from galapax.operators.tournaments import least_of_two
+from galapax.operators.selection import copies_fail, join, least_of_two, take, take_from_both
 from galapax.operators.variation import breed, check_variation, even
 
 
@@ -87,24 +85,24 @@ class NSGA3(Algorithm):
             whole(both[0], "divisions", 1)
             whole(both[1], "divisions", 0)
         if self.directions is not None and not isinstance(self.directions, Shared):
-            directions.checked(self.directions)
+            niching.checked(self.directions)
         check_variation(self.crossover_rate, self.crossover_index, self.mutation_rate, self.mutation_index)
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
         """With a population for the directions."""
-        own, population = directions.shared(self.directions), self.population
+        own, population = niching.shared(self.directions), self.population
         if population is None:
-            count = directions.size(shape.objectives, self._divisions(shape.objectives))
+            count = niching.size(shape.objectives, self._divisions(shape.objectives))
             population = -(-(count if own is None else own.value.shape[0]) // 4) * 4
         return replace(self, population=population, directions=own)
 
     def _divisions(self, m: int) -> tuple[int, int]:
-        return self.divisions or directions.divisions_for(m, self.population)
+        return self.divisions or niching.divisions_for(m, self.population)
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> NSGA3State:
         x, m = uniform_in(key, bounds, self.population), shape.objectives
         # here and not in `bind`, since a black box tells how many objectives it has when it is called
-        lines = directions.layers(m, self._divisions(m)) if self.directions is None else self.directions.value
+        lines = niching.layers(m, self._divisions(m)) if self.directions is None else self.directions.value
         if lines.shape[1] != m and m > 1:
             raise InputError(f"directions have {lines.shape[1]} columns and the problem has {m} objectives.")
         own = Shared(jnp.asarray(lines, x.dtype))

@@ -41,11 +41,10 @@ from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, un
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import materialise
-from galapax.operators.crossover import arithmetic_crossover
-from galapax.operators.dominance import dominance_counts, mean_distance, niche_counts, scaled
-from galapax.operators.mutation import polynomial_mutation
+from galapax.operators.ranking import dominance_counts, feasible, mean_distance, niche_counts, scaled
 from galapax.operators.sampling import uniform_in
-from galapax.operators.selection import binary_tournament, feasible, join, take, take_from_both
+from galapax.operators.selection import binary_tournament, join, take, take_from_both
+from galapax.operators.variation import arithmetic_crossover, polynomial_mutation
 
 
 class SharingMOEAState(NamedTuple):

@@ -36,11 +36,9 @@ from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import materialise
 from galapax.operators.contributions import MOST, best_by_volume
-from galapax.operators.dominance import crowding_distance, ranks
-from galapax.operators.duplicates import copies_fail
+from galapax.operators.ranking import crowding_distance, ranks
 from galapax.operators.sampling import uniform_in
-from galapax.operators.selection import join, take, take_from_both
-from galapax.operators.tournaments import domination_tournament
+from galapax.operators.selection import copies_fail, domination_tournament, join, take, take_from_both
 from galapax.operators.variation import breed, check_variation, even, some_by_differences
 
 

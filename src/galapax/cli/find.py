@@ -22,7 +22,7 @@ from galapax.core.islands import Islands
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.evaluation.fit import objective_count
 from galapax.minimax import usual
-from galapax.operators import mutation
+from galapax.operators import differential
 from galapax.results.front import ASK_USER, CHOICE_RULES
 from galapax.results.front import choose as choose_point
 from galapax.running.arguments import precision_of
@@ -37,7 +37,7 @@ REPEATED = {
     "on_failure", "history", "history_x", "snapshots", "initial", "archive", "choose", "gagpu_config", "out", "force",
     "checkpoint_every",
 }  # fmt: skip
-FUNCTIONS = {f.__name__: f for f in (mutation.rand_1, mutation.best_1)}  # that a hyper-parameter can be
+FUNCTIONS = {f.__name__: f for f in (differential.rand_1, differential.best_1)}  # that a hyper-parameter can be
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", Callable: " or ".join(FUNCTIONS)}
 SWITCHES = {"true": True, "false": False}
 SUITE_TARGET = 1e-8  # distance to the best value at which a run on a suite's problem succeeds, unless it is given

@@ -19,8 +19,7 @@ from galapax import problems
 from galapax.algorithms.de import DE
 from galapax.minimize import minimize
 from galapax.numerics import devices, random
-from galapax.operators.crossover import binomial_crossover
-from galapax.operators.mutation import partners
+from galapax.operators.differential import binomial_crossover, partners
 from galapax.running.observers import Checkpoint
 
 RUNS = 40

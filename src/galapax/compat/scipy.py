@@ -45,7 +45,7 @@ from galapax.core.variables import Variable, real
 from galapax.evaluation.dispatch import pickled
 from galapax.evaluation.worker import Functions
 from galapax.numerics import devices, random
-from galapax.operators.mutation import best_1, rand_1
+from galapax.operators.differential import best_1, rand_1
 from galapax.optimizer import Optimizer
 
 if TYPE_CHECKING:

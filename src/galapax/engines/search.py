@@ -24,8 +24,8 @@ from galapax.engines.spread import evaluated_by_all
 from galapax.measures.hypervolumes import hypervolume_by_generation
 from galapax.numerics import random
 from galapax.operators.discrete import nearest, onto_grid
-from galapax.operators.dominance import first_front
-from galapax.operators.selection import best_index, feasible
+from galapax.operators.ranking import feasible, first_front
+from galapax.operators.selection import best_index
 
 BEST, VIOLATION, SINCE_BETTER, REASON, SPENT, ACCEPTED = range(6)  # the columns of `marks`
 

@@ -15,8 +15,7 @@ from galapax.engines import programs
 from galapax.engines.interrupts import Interrupts
 from galapax.evaluation.game import Game, TracedGame
 from galapax.numerics import random
-from galapax.operators.differential import generation
-from galapax.operators.mutation import best_1, rand_1
+from galapax.operators.differential import best_1, generation, rand_1
 from galapax.operators.sampling import uniform_in
 
 SEARCHES = 8  # for each x

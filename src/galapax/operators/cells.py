@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-from galapax.operators.reductions import rows_by
+from galapax.operators.pairwise import rows_by
 
 CELLS_AT_ONCE = 2**22
 

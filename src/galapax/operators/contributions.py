@@ -16,7 +16,7 @@ from jax import Array, lax
 from galapax.numerics import devices, random
 from galapax.numerics.materialise import materialise
 from galapax.operators import cells
-from galapax.operators.reductions import rows_by
+from galapax.operators.pairwise import rows_by
 
 MOST = 3  # objectives
 

@@ -14,7 +14,7 @@ from jax import Array
 
 from galapax.core.box import Bounds, Grid
 from galapax.numerics import random
-from galapax.operators.duplicates import repeated
+from galapax.operators.selection import repeated
 
 RATE = 0.2  # chance that a candidate has a code moved
 

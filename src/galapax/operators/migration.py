@@ -7,7 +7,7 @@ from jax import Array
 
 from galapax.core.evaluation import Population
 from galapax.numerics import random
-from galapax.operators.dominance import first_front
+from galapax.operators.ranking import first_front
 
 
 def emigrants(key: Array, population: Population, count: int, best: bool) -> Array:

@@ -1,4 +1,4 @@
-"""Points in the box."""
+"""Points in the box: drawing them, and moving back those that left it."""
 
 from __future__ import annotations
 
@@ -13,3 +13,33 @@ def uniform_in(key: Array, bounds: Bounds, n: int) -> Array:
     """n points spread evenly over the box, (n, d)."""
     x = bounds.lower + bounds.span * random.uniform(key, (n, bounds.dim), bounds.lower.dtype)
     return jnp.minimum(x, bounds.upper)  # rounding of the sum could step over the wall
+
+
+def bounce_back(key: Array, x: Array, inside: Array, bounds: Bounds) -> Array:
+    """Replace each gene that left the box by a random point between its place in `inside` and the wall it crossed.
+
+    Price, Storn & Lampinen (2005), Differential Evolution, section 4.3. Clipping would pile the population up on the
+    walls, where differences vanish; this keeps the spread and still approaches an optimum that lies on a wall.
+    """
+    share = random.uniform(key, x.shape, jnp.float32).astype(x.dtype)
+    wall = jnp.where(x < bounds.lower, bounds.lower, bounds.upper)
+    outside = (x < bounds.lower) | (x > bounds.upper)
+    # rounding of the sum could step over the far wall by one unit, hence the clip
+    back = jnp.clip(wall + share * (inside - wall), bounds.lower, bounds.upper)
+    return jnp.where(outside, back, x)
+
+
+def halfway(x: Array, inside: Array, bounds: Bounds) -> Array:
+    """Replace each gene that left the box by the middle between its place in `inside` and the wall it crossed.
+
+    Zhang & Sanderson (2009), IEEE Trans. Evol. Comput. 13(5):945-958, doi:10.1109/TEVC.2009.2014613.
+    """
+    wall = jnp.where(x < bounds.lower, bounds.lower, bounds.upper)
+    outside = (x < bounds.lower) | (x > bounds.upper)
+    return jnp.where(outside, 0.5 * wall + 0.5 * inside, x)
+
+
+def anew(key: Array, x: Array, bounds: Bounds) -> Array:
+    """Replace each gene that left the box by a random one in it."""
+    drawn = uniform_in(key, bounds, x.shape[0])
+    return jnp.where((x < bounds.lower) | (x > bounds.upper), drawn, x)

@@ -1,4 +1,7 @@
-"""Who is better, and who stays. Feasible beats infeasible, less violation beats more, then the objective decides."""
+"""Comparison, tournaments, survivor selection and duplicates.
+
+With one objective, feasible beats infeasible, less violation beats more, then the objective decides.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+import numpy as np
+from jax import Array, lax
 
 from galapax.core.evaluation import Population
 from galapax.numerics import random
+from galapax.numerics.materialise import materialise
+from galapax.operators.pairwise import rows_by
+from galapax.operators.ranking import dominates
 
 
 def no_worse(a: Population, b: Population) -> Array:
@@ -173,7 +180,72 @@ def join(a: Array | None, b: Array | None) -> Array | None:
     return None if a is None or b is None else jnp.concatenate([a, b])
 
 
-def feasible(objectives: Array, violation: Array | None) -> Array:
-    """Which rows did not fail and violate nothing, (n,) bool."""
-    sound = jnp.all(jnp.isfinite(objectives), axis=1)
-    return sound if violation is None else sound & (violation <= 0)
+def domination_tournament(key: Array, parents: Population, spread: Array, count: int) -> Array:
+    """The winners of `count` tournaments of two, (count,) int32: who dominates the other, or else has greater spread.
+
+    spread: (n,). Of equals the first wins.
+    """
+    a, b = _pairs(key, spread.shape[0], count)
+    first, second = (take(rows, (parents.objectives, parents.violation)) for rows in (a, b))
+    wins, loses = dominates(*second, *first), dominates(*first, *second)
+    crowded = take(b, spread) > take(a, spread)
+    return jnp.where(wins | (crowded & ~loses), b, a)
+
+
+def least_of_two(key: Array, values: Array, count: int) -> Array:
+    """The winners of `count` tournaments of two, (count,) int32: who has the lesser value (n,); of equals the first."""
+    a, b = _pairs(key, values.shape[0], count)
+    return jnp.where(take(b, values) < take(a, values), b, a)
+
+
+def _pairs(key: Array, n: int, count: int) -> tuple[Array, Array]:
+    """Of n rows, who meets whom in `count` tournaments.
+
+    Rows meet in random orders of all of them, the first with the second and so on: every row takes part as often as any
+    other, and those who breed with each other are rarely one and the same.
+    """
+    orders = [rows_by(random.bits(k, (n,))) for k in random.split(key, -(-2 * count // n))]
+    pairs = jnp.concatenate(orders)[: 2 * count].reshape(count, 2)
+    return pairs[:, 0], pairs[:, 1]
+
+
+_U32 = np.uint32
+
+
+def repeated(x: Array, counted: Array) -> Array:
+    """Which rows of x (n, d) equal an earlier one, (n,) bool, in O(n d + n log n) with memory O(n).
+
+    counted: (n,) bool, which rows take part; the others repeat nobody and nobody repeats them.
+    Rows are compared by two hashes of 32 bits: that two different ones pass for equal has a chance of 2**-64.
+    """
+    n = x.shape[0]
+    rows = jnp.arange(n, dtype=jnp.int32)
+    own = rows.astype(jnp.uint32)
+    first, second = (
+        jnp.where(counted, _hash(x, seed), own * _U32(seed) + _U32(seed)) for seed in (0x9E3779B9, 0x85EBCA6B)
+    )
+    order = rows_by(first, second)  # of equals the earlier row comes first
+    a, b = first[order], second[order]
+    same = jnp.concatenate([jnp.zeros(1, bool), (a[1:] == a[:-1]) & (b[1:] == b[:-1])])
+    return jnp.zeros(n, bool).at[order].set(same, unique_indices=True, mode="promise_in_bounds") & counted
+
+
+def copies_fail(objectives: Array, x: Array) -> Array:
+    """The objectives (n, m) with those of a copy of an earlier row of x (n, d) as if it had failed.
+
+    So that it stays only where there is nobody else.
+    """
+    known = jnp.all(jnp.isfinite(objectives), axis=1)
+    return jnp.where(materialise(repeated(x, known))[:, None], jnp.inf, objectives)
+
+
+def _hash(x: Array, seed: int) -> Array:
+    """A word (n,) of the bits of each row; of two rows that differ it is the same with a chance of 2**-32."""
+    # -0.0 equals 0.0; adding 0 would do, but XLA leaves that out
+    words = lax.bitcast_convert_type(jnp.where(x == 0, jnp.zeros_like(x), x), jnp.uint32)
+    words = words.reshape(x.shape[0], -1)
+    place = lax.broadcasted_iota(jnp.uint32, words.shape, 1) + _U32(1)
+    # a sum of mixed words, each mixed with its place: XLA fuses it, and the order of summation does not matter
+    return jnp.sum(
+        random.mix_word(words ^ (place * _U32(seed))) * (place * _U32(2) + _U32(1)), axis=1, dtype=jnp.uint32
+    )

@@ -19,7 +19,7 @@ from galapax.algorithms.cde import CDE
 from galapax.core.problem import MinMaxProblem
 from galapax.minimax import minimax
 from galapax.minimize import minimize
-from galapax.operators.mutation import best_1, rand_1
+from galapax.operators.differential import best_1, rand_1
 from galapax.papers.reproduction import Log, Measurement, Paper, describe_machine, main
 from galapax.results.result import Result, all_runs
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from galapax.core.errors import InputError
 from galapax.core.problem import Function, Problem, box
-from galapax.operators.directions import lattice, size
+from galapax.operators.niching import lattice, size
 from galapax.problems.multiobjective import along_curve
 
 Array = jax.Array

@@ -1,4 +1,4 @@
-"""Reductions over all pairs of rows with memory O(n), and the order of rows: what dominance and niches are made of.
+"""Reductions over all pairs of rows with memory O(n), and sorting of rows: the basis of dominance and niches.
 
 Two forms of the same work are needed, and `devices.on_cpu()` chooses: a CPU runs loops over the points, each a short
 vector operation; on a GPU every step of a loop is a kernel, so there comparisons of all pairs are fused into
@@ -16,7 +16,7 @@ from jax import Array, lax
 
 from galapax.numerics import devices
 
-PAIRS_AT_ONCE = 2**28  # beyond so many pairs a reduction goes by tiles of rows, whatever XLA would make of it
+MAX_FUSED_PAIRS = 2**28  # beyond so many pairs a reduction goes by tiles of rows, whatever XLA would make of it
 CPU_GROUP = 8  # points that one step of a loop on a CPU compares with all others
 COUNTED = 8192  # up to so many points a GPU orders by comparing all pairs, which is one kernel; a sort is a dozen
 LONGEST = 4096  # others that one reduction goes over; XLA takes minutes to compile longer ones
@@ -55,7 +55,7 @@ def over_others(
     if devices.on_cpu():
         return reduce_in_turn(term, reductions, rows, others)
     n, q = rows[0].shape[0], others[0].shape[0]
-    return reduce_by_tiles(term, reductions, rows, others, min(n, max(1, PAIRS_AT_ONCE // q)))
+    return reduce_by_tiles(term, reductions, rows, others, min(n, max(1, MAX_FUSED_PAIRS // q)))
 
 
 def reduce_in_turn(
@@ -121,3 +121,28 @@ def rows_by(*keys: Array) -> Array:
 
     (place,) = over_others(term, (SUM,), (*keys, rows), (*keys, rows))
     return jnp.zeros(n, jnp.int32).at[place].set(rows, unique_indices=True, mode="promise_in_bounds")
+
+
+MAX_STORED_PAIRS = 2**20  # values of a table that are held in memory
+
+
+def all_pairs(function: Callable[[Array, Array], Array], a: Array, b: Array) -> Array:
+    """function of every row of `a` (n, ...) with every column of `b` (..., m), (n, m).
+
+    To be reduced along the last axis, which XLA does on a GPU without storing the table.
+    """
+    return jax.vmap(lambda one: jax.vmap(lambda other: function(one, other), in_axes=1)(b))(a)
+
+
+def in_tiles(function: Callable[[Array], Array], rows: Array, others: int) -> Array:
+    """function of all rows (n, k), which gives (n, ...); with blocks of rows one after another where a table with so
+    many others is large.
+    """
+    n = rows.shape[0]
+    size = max(1, MAX_STORED_PAIRS // others)
+    if n <= size:
+        return function(rows)
+    blocks = -(-n // size)
+    padded = jnp.concatenate([rows, jnp.broadcast_to(rows[:1], (blocks * size - n, rows.shape[1]))])
+    out = lax.map(function, padded.reshape(blocks, size, -1))
+    return out.reshape(blocks * size, *out.shape[2:])[:n]
