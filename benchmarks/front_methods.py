@@ -24,9 +24,9 @@ import numpy as np
 from fronts import as_pymoo
 
 import galapax as gx
-from galapax.measures import indicators
-from galapax.operators.contributions import MOST
-from galapax.operators.niching import DIVISIONS, layers
+from galapax.metrics import indicators
+from galapax.operators.contributions import MAX_EXACT_OBJECTIVES
+from galapax.operators.niching import DEFAULT_DIVISIONS, two_layer_lattice
 
 ZDT = ("zdt1", "zdt2", "zdt3", "zdt4", "zdt6")
 PROBLEMS = {  # name: number of objectives where it can be chosen
@@ -70,7 +70,7 @@ def pymoo(problem: Any, m: int, runs: int, first: int) -> Iterator[np.ndarray]:
         for seed in range(first, first + runs):
             solver = NSGA2(pop_size=population)
             if m > 2:
-                solver = NSGA3(ref_dirs=layers(m, DIVISIONS[m]), pop_size=population)
+                solver = NSGA3(ref_dirs=two_layer_lattice(m, DEFAULT_DIVISIONS[m]), pop_size=population)
             found = minimize(same, solver, ("n_gen", generations), seed=seed)
             yield np.empty((0, m)) if found.F is None else np.atleast_2d(found.F)
 
@@ -87,14 +87,14 @@ def row(name: str, methods: list[str], runs: int, peers: int, seed: int = SEED, 
     problem, began = problem_of(name), time.perf_counter()
     m = len(problem.reference_point)
     population, generations = sizes(m)
-    directions = layers(m, DIVISIONS[m])
+    directions = two_layer_lattice(m, DEFAULT_DIVISIONS[m])
     solvers: dict[str, tuple[Any, int]] = {
         "nsga2": (gx.NSGA2(population=population), generations),
-        "nsga3": (gx.NSGA3(population=population, divisions=DIVISIONS[m]), generations),
+        "nsga3": (gx.NSGA3(population=population, divisions=DEFAULT_DIVISIONS[m]), generations),
         "moead": (gx.MOEAD(population=len(directions)), round(generations * population / len(directions))),
         "sms_emoa": (gx.SMSEMOA(population=population), generations),
     }
-    asked = [method for method in methods if m <= MOST or method != "sms_emoa"]
+    asked = [method for method in methods if m <= MAX_EXACT_OBJECTIVES or method != "sms_emoa"]
     level = np.inf if below is None else below
     found = {method: measured(problem, ours(problem, *solvers[method], runs, seed), level) for method in asked}
     best = max(share for share, _ in found.values())

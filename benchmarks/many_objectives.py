@@ -18,8 +18,8 @@ import numpy as np
 
 import galapax as gx
 from galapax.core.algorithm import Algorithm
-from galapax.measures import indicators
-from galapax.operators.niching import DIVISIONS, layers
+from galapax.metrics import indicators
+from galapax.operators.niching import DEFAULT_DIVISIONS, two_layer_lattice
 
 GENERATIONS = {
     "dtlz1": {3: 400, 5: 600, 8: 750, 10: 1000},
@@ -50,7 +50,7 @@ PUBLISHED = {
 
 def targets(name: str, m: int) -> np.ndarray:
     """The points where the directions meet the front."""
-    w = layers(m, DIVISIONS[m])
+    w = two_layer_lattice(m, DEFAULT_DIVISIONS[m])
     return w / 2 if name == "dtlz1" else w / np.linalg.norm(w, axis=1, keepdims=True)
 
 
@@ -100,7 +100,7 @@ def main() -> None:
         for name in given.problems:
             solvers: dict[str, Algorithm] = {label: kind() for label, kind in kinds.items()}
             if given.nsga2:
-                solvers = {"NSGA2": gx.NSGA2(population=-(-len(layers(m, DIVISIONS[m])) // 4) * 4)}
+                solvers = {"NSGA2": gx.NSGA2(population=-(-len(two_layer_lattice(m, DEFAULT_DIVISIONS[m])) // 4) * 4)}
             for label, solver in solvers.items():
                 began = time.perf_counter()
                 found = 1000 * distances(name, m, solver, given.runs)

@@ -30,7 +30,7 @@ from galapax.core.algorithm import Budget
 from galapax.evaluation.formulas import trace
 from galapax.numerics import random
 from galapax.operators import ranking
-from galapax.operators.niching import filled
+from galapax.operators.niching import fill_directions
 
 SIZES = (100, 1024, 4096, 16384)
 MOST_OF_SMSEMOA = 1024  # individuals; ours measures every cell of a grid of twice as many rows and columns
@@ -92,7 +92,7 @@ def parts(count: int, sizes: tuple[int, ...]) -> None:
         "ranks_and_crowding": ranking.ranks_and_crowding,
         "mean_distance": ranking.mean_distance,
         "niche_counts": lambda f: ranking.niche_counts(f, 0.2),
-        "best_rows": lambda f: ranking.best_rows(f[:, 0].astype(jnp.int32), f[:, 1], f.shape[0] // 2),
+        "best_rows": lambda f: ranking.select_best_rows(f[:, 0].astype(jnp.int32), f[:, 1], f.shape[0] // 2),
         "crowding_by_pairs": lambda f: ranking.crowding_by_pairs(f, jnp.zeros(f.shape[0], jnp.int32)),
         "crowding_by_sorting": lambda f: ranking.crowding_by_sorting(f, jnp.zeros(f.shape[0], jnp.int32)),
     }
@@ -138,7 +138,7 @@ def pymoo_seconds(kind: str, m: int, n: int, count: int) -> float:
         def _evaluate(self, x: Any, out: Any, *args: Any, **kwargs: Any) -> None:
             out["F"] = evaluate(np.atleast_2d(x))
 
-    directions = filled(m, n)
+    directions = fill_directions(m, n)
     solver = {
         "NSGA2": lambda: PymooNSGA2(pop_size=n),
         "NSGA3": lambda: PymooNSGA3(ref_dirs=directions, pop_size=n),

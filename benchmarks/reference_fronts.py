@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import galapax as gx
-from galapax.measures import indicators
+from galapax.metrics import indicators
 from galapax.problems import constrained_fronts, wfg
 
 STORED = ("osy", "welded_beam", "car_side_impact", "crashworthiness", "water_resources")

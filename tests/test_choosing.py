@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 import galapax as gx
 from galapax.cli import app as cli
 from galapax.cli import find, show
-from galapax.measures import indicators
+from galapax.metrics import indicators
 from galapax.results.front import choose, trade_offs
 from galapax.results.preference import MAX_QUESTIONS, PreferenceSearch, ask_in_terminal, choose_by_asking
 from galapax.view import summary_tables

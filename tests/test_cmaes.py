@@ -11,7 +11,7 @@ from galapax.core.algorithm import Budget
 from galapax.core.evaluation import Evaluation, Shape
 from galapax.core.stop import CODES, RUNNING, Stop
 from galapax.numerics import random
-from galapax.operators.selection import ranks
+from galapax.operators.selection import rank_by_fitness
 
 # n, lambda: mueff, w_1, w_lambda, sum of weights, c_1, c_mu, c_c of the tutorial; c_s and d_s as pycma 4.5 has them
 KNOWN = {
@@ -86,7 +86,7 @@ def test_each_generation_is_that_of_the_numpy_reference():
 def test_ranks_are_places_and_equals_go_by_row():
     values = np.random.default_rng(0).integers(0, 5, 40).astype(np.float64)
     violation = np.random.default_rng(1).integers(0, 2, 40).astype(np.float64)
-    places = jax.jit(ranks)
+    places = jax.jit(rank_by_fitness)
     for size in (40, 3):  # compared in pairs, and sorted
         one = places(jnp.asarray(values[:size]))
         two = places(jnp.asarray(values[:size]), jnp.asarray(violation[:size]))

@@ -20,7 +20,7 @@ from galapax.evaluation.failures import summarise
 from galapax.numerics import devices, random
 from galapax.operators import pairwise
 from galapax.operators.constraints import augmented_lagrangian
-from galapax.operators.pairwise import all_pairs, in_tiles
+from galapax.operators.pairwise import all_pairs, map_in_tiles
 from galapax.problems import get
 
 SEED, N, PERIOD, Y_GENERATIONS, GENERATIONS = 3, 8, 4, 3, 30  # the last is no multiple of the period
@@ -144,7 +144,7 @@ def test_tiles_are_the_whole_table(n, at_once, monkeypatch):
         return jnp.max(some @ others.T, axis=1)
 
     monkeypatch.setattr(pairwise, "MAX_STORED_PAIRS", at_once)
-    found = in_tiles(largest, jnp.asarray(rows), 4)
+    found = map_in_tiles(largest, jnp.asarray(rows), 4)
     assert np.array_equal(found, (rows @ others.T).max(axis=1)) and found.shape == (n,)
     assert set(asked) == {min(n, max(1, at_once // 4))}
 

@@ -15,7 +15,7 @@ from scipy import stats
 
 import galapax as gx
 from galapax.core.stop import Stop
-from galapax.measures import statistics
+from galapax.metrics import statistics
 from galapax.results.study import curve_rows
 from galapax.view import figure_data, summary_tables, terminal
 

@@ -17,15 +17,15 @@ from galapax.core.stop import Stop
 from galapax.evaluation.failures import summarise
 from galapax.evaluation.formulas import trace
 from galapax.numerics import random
-from galapax.operators.adaptation import remember
+from galapax.operators.adaptation import update_memory
 from galapax.operators.constraints import (
-    differences,
+    difference_jacobian,
+    difference_points,
     epsilon_level,
-    first_level,
-    nearby,
-    onto_constraints,
-    relaxed,
-    shortest_step,
+    initial_level,
+    minimum_norm_step,
+    project_onto_constraints,
+    relax_violation,
 )
 from galapax.operators.selection import best_index, no_worse
 
@@ -44,7 +44,7 @@ def population(*individuals):
 
 @jax.jit
 def no_worse_at(a, b, epsilon):
-    return no_worse(relaxed(a, epsilon), relaxed(b, epsilon))
+    return no_worse(relax_violation(a, epsilon), relax_violation(b, epsilon))
 
 
 def beats_or_ties(a, b, epsilon):
@@ -72,7 +72,7 @@ def test_within_the_level_the_objective_decides_and_beyond_it_the_violation():
 
 def test_without_constraints_a_level_changes_nothing():
     free = Population(np.zeros((2, 1)), jnp.ones((2, 1)), None)
-    assert relaxed(free, 3.0) is free
+    assert relax_violation(free, 3.0) is free
 
 
 def test_level_falls_from_the_first_to_zero_and_stays_there():
@@ -83,13 +83,13 @@ def test_level_falls_from_the_first_to_zero_and_stays_there():
 
 def test_first_level_lets_the_given_share_pass_and_is_never_infinite():
     violation = jnp.asarray([5.0, 1.0, 4.0, 2.0, 3.0, 6.0, 7.0, 8.0, 9.0, jnp.inf])
-    assert first_level(violation, 0.2) == 3.0
-    assert first_level(jnp.full(10, jnp.inf), 0.2) == 0.0
+    assert initial_level(violation, 0.2) == 3.0
+    assert initial_level(jnp.full(10, jnp.inf), 0.2) == 0.0
 
 
 # --- the repair step --------------------------------------------------------------------------------------------------
 
-shortest = jax.jit(shortest_step)
+shortest = jax.jit(minimum_norm_step)
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.randoms(use_true_random=False))
@@ -153,7 +153,7 @@ def test_repair_stays_in_the_box_and_leaves_feasible_points_alone():
 
 def test_repair_step_that_is_not_finite_is_not_made():
     x, box = jnp.asarray([0.5, 0.5]), gx.Bounds(np.zeros(2), np.ones(2))
-    moved = jax.jit(onto_constraints)(x, np.array([1.0]), np.array([[np.nan, 1.0]]), np.array([0.0]), box)
+    moved = jax.jit(project_onto_constraints)(x, np.array([1.0]), np.array([[np.nan, 1.0]]), np.array([0.0]), box)
     np.testing.assert_array_equal(moved, x)
 
 
@@ -163,7 +163,7 @@ def test_repair_step_that_is_not_finite_is_not_made():
 def test_memory_keeps_the_mean_of_what_worked_in_front_and_is_left_alone_without_success():
     memory = jnp.asarray([[0.5, 0.4], [0.9, 0.8]])
     tried = jnp.asarray([[0.2, 0.6, 0.9], [1.0, 0.0, 0.3]])
-    kept = jax.jit(remember)
+    kept = jax.jit(update_memory)
     after = kept(memory, tried, jnp.asarray([True, True, False]))
     lehmer = (0.2**3 + 0.6**3) / (0.2**2 + 0.6**2)
     np.testing.assert_allclose(after, [[lehmer, 0.5], [1.0, 0.9]], rtol=1e-6)
@@ -360,11 +360,11 @@ def test_differences_are_derivatives_and_stay_in_the_box():
     with jax.enable_x64(True):
         box = gx.Bounds(np.array([0.0, -1.0, 2.0]), np.array([4.0, 1.0, 2.0]))
         x = jnp.asarray([4.0, -1.0, 2.0])
-        points = jax.jit(nearby)(x, box)
+        points = jax.jit(difference_points)(x, box)
         assert points.shape == (4, 3) and jnp.all((points >= box.lower) & (points <= box.upper))
         values = jax.vmap(lambda x: jnp.stack([x[0] ** 2 * x[1], x[2] + x[0]]))(points)
         np.testing.assert_allclose(
-            jax.jit(differences)(points, values), [[-8.0, 16.0, 0.0], [1.0, 0.0, 0.0]], rtol=1e-5
+            jax.jit(difference_jacobian)(points, values), [[-8.0, 16.0, 0.0], [1.0, 0.0, 0.0]], rtol=1e-5
         )
 
 

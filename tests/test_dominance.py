@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from galapax.numerics import devices, random
 from galapax.numerics.devices import on_cpu
 from galapax.operators import pairwise, ranking
-from galapax.operators.selection import binary_tournament, take_from_both
+from galapax.operators.selection import binary_tournament, take_from_union
 
 N = 41
 INF, NAN = np.inf, np.nan
@@ -303,14 +303,14 @@ REDUCTIONS = (pairwise.MIN, pairwise.SUM, pairwise.MAX)
 @pytest.mark.parametrize("longest", [5, 10_000])
 @pytest.mark.parametrize("tile", [1, 7, 40, N, 2 * N])
 def test_tiles_and_turns_give_what_the_whole_gives(tile, longest, monkeypatch):
-    monkeypatch.setattr(pairwise, "LONGEST", longest)
+    monkeypatch.setattr(pairwise, "MAX_REDUCTION_LENGTH", longest)
     rng = np.random.default_rng(2)
     rows, others = (tuple(jnp.asarray(c) for c in rng.random((2, n)).astype(np.float32)) for n in (N, 29))
     r, o = (np.stack(c) for c in (rows, others))
     distance = np.abs(r[:, :, None] - o[:, None, :]).sum(axis=0)
     expected = distance.min(axis=1), (r[0][:, None] <= o[0]).sum(axis=1), distance.max(axis=1)
     tiles = jax.jit(partial(pairwise.reduce_by_tiles, pair_terms, REDUCTIONS, tile=tile))(rows, others)
-    turns = jax.jit(partial(pairwise.reduce_in_turn, pair_terms, REDUCTIONS))(rows, others)
+    turns = jax.jit(partial(pairwise.reduce_by_loop, pair_terms, REDUCTIONS))(rows, others)
     for one, other, true in zip(tiles, turns, expected, strict=True):
         np.testing.assert_allclose(one, true, rtol=1e-6)
         np.testing.assert_allclose(other, true, rtol=1e-6)
@@ -368,7 +368,7 @@ def test_mean_distance_is_over_pairs_of_different_points():
 
 def test_scaled_points_fill_the_unit_box_and_ignore_the_rest():
     points = np.array([[10.0, -1.0], [30.0, 1.0], [20.0, 0.0], [1e9, INF]], np.float32)
-    fill = jax.jit(ranking.scaled)
+    fill = jax.jit(ranking.scale_to_range)
     scaled = np.asarray(fill(points, np.array([True, True, True, False])))
     assert np.allclose(scaled[:3], [[0, 0], [1, 1], [0.5, 0.5]]) and np.isfinite(scaled).all()
     flat = np.asarray(fill(np.full((3, 2), 7.0, np.float32), np.ones(3, bool)))
@@ -378,7 +378,7 @@ def test_scaled_points_fill_the_unit_box_and_ignore_the_rest():
 def test_a_set_that_holds_every_point_dominates_what_is_dominated():
     objectives = np.random.default_rng(0).random((30, 2)).astype(np.float32)
     rows = np.stack([np.arange(30), np.arange(30)[::-1]]).astype(np.int32)
-    draw = jax.jit(ranking.dominated_by_drawn, static_argnums=4)
+    draw = jax.jit(ranking.dominated_by_sample, static_argnums=4)
     key = random.run_keys(0, 0, 1)[0]
     beaten = table(objectives).any(axis=0)
     assert np.array_equal(draw(key, objectives, None, rows, 1000), beaten[rows])  # 1000 draws of 30 hold all of them
@@ -402,7 +402,7 @@ def test_the_best_rows_are_the_first_by_rank_then_by_spread(count):
     rng = np.random.default_rng(count)
     rank = rng.integers(0, 4, N).astype(np.int32)
     spread = np.where(rng.random(N) < 0.3, INF, rng.integers(0, 3, N)).astype(np.float32)
-    rows = np.asarray(jax.jit(partial(ranking.best_rows, count=count))(rank, spread))
+    rows = np.asarray(jax.jit(partial(ranking.select_best_rows, count=count))(rank, spread))
     order = np.lexsort((np.arange(N), -spread, rank))
     assert len(set(rows.tolist())) == count
     assert sorted(zip(rank[rows], -spread[rows], strict=True)) == sorted(zip(rank, -spread, strict=True))[:count]
@@ -414,9 +414,9 @@ def test_the_best_rows_are_the_first_by_rank_then_by_spread(count):
 def test_ranks_by_chains_with_and_without_a_loop_over_the_blocks(n, monkeypatch):
     objectives = np.random.default_rng(n).integers(0, 12, (n, 2)).astype(np.float32)
     unrolled = ranking.ranks_by_chains(objectives, None, block=64)
-    monkeypatch.setattr(ranking, "UNROLLED", 0)
+    monkeypatch.setattr(ranking, "MAX_UNROLLED_BLOCKS", 0)
     assert np.array_equal(unrolled, ranking.ranks_by_chains(objectives, None, block=64))
-    monkeypatch.setattr(ranking, "UNROLLED", 99)
+    monkeypatch.setattr(ranking, "MAX_UNROLLED_BLOCKS", 99)
     assert np.array_equal(unrolled, ranking.ranks_by_chains(objectives, None, block=64))
     assert np.array_equal(unrolled, ranking.ranks_by_sweep(objectives)[0])
 
@@ -445,7 +445,7 @@ def test_two_objectives_peeled_are_ranked_as_by_the_sweep(kind):
         assert np.sum(found < last) >= enough or np.array_equal(found, ranks)
 
 
-@pytest.mark.parametrize("drawn", [1, 5, ranking.DRAWS + 3])
+@pytest.mark.parametrize("drawn", [1, 5, ranking.MAX_SAMPLED_COMPARISONS + 3])
 def test_comparison_sets_have_the_size_asked_for_in_either_form(drawn, monkeypatch):
     # one point in 300 dominates row 1: it is drawn with chance 1 - (299 / 300) ** drawn
     objectives = np.concatenate([np.zeros((1, 2)), np.ones((1, 2)), np.full((298, 2), 2.0)]).astype(np.float32)
@@ -453,7 +453,7 @@ def test_comparison_sets_have_the_size_asked_for_in_either_form(drawn, monkeypat
     chance = 1 - (299 / 300) ** drawn
     for cpu in (True, False):
         monkeypatch.setattr(devices, "on_cpu", lambda cpu=cpu: cpu)
-        draw = jax.jit(partial(ranking.dominated_by_drawn, violation=None, drawn=drawn))
+        draw = jax.jit(partial(ranking.dominated_by_sample, violation=None, drawn=drawn))
         hit = np.mean(draw(random.run_keys(0, 0, 1)[0], objectives, rows=rows))
         assert abs(hit - chance) < 5 * np.sqrt(chance * (1 - chance) / 20_000)
 
@@ -470,4 +470,4 @@ def test_a_tournament_goes_to_the_lower_rank_then_to_the_greater_spread():
 def test_rows_of_two_populations_come_as_if_they_were_one():
     a, b = {"x": jnp.arange(6.0).reshape(3, 2)}, {"x": jnp.arange(6.0, 12.0).reshape(3, 2)}
     rows = jnp.array([5, 0, 3, 3, 2])
-    assert np.array_equal(jax.jit(take_from_both)(rows, a, b)["x"], np.arange(12.0).reshape(6, 2)[rows])
+    assert np.array_equal(jax.jit(take_from_union)(rows, a, b)["x"], np.arange(12.0).reshape(6, 2)[rows])

@@ -8,7 +8,7 @@ import pytest
 import galapax as gx
 from galapax.core.evaluation import Evaluation, Population
 from galapax.numerics import random
-from galapax.operators.selection import replace_losers, tournament_score
+from galapax.operators.selection import replace_losers, score_by_tournaments
 from galapax.papers import fep_2007, numpy_fep
 
 LOWER, UPPER = np.array([2.0, -7.0, 1.0, 0.5]), np.array([5.0, -3.0, 9.0, 4.0])
@@ -71,7 +71,7 @@ def of(fitness, violation=None):
     )
 
 
-score = jax.jit(tournament_score, static_argnums=3)
+score = jax.jit(score_by_tournaments, static_argnums=3)
 keep = jax.jit(replace_losers, static_argnums=1)
 
 

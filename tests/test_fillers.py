@@ -36,7 +36,7 @@ def test_who_stays_is_found_by_bits_of_the_scores(data):
 
     def fillers(scores):
         scores = jnp.clip(scores, 0, most)
-        return random.as_intrinsic(lambda s: selection.fillers(s, most), "fillers")(scores)
+        return random.as_intrinsic(lambda s: selection.replacement_index(s, most), "fillers")(scores)
 
     for form in FORMS:
         with devices.tracing_for("gpu"):
@@ -46,14 +46,14 @@ def test_who_stays_is_found_by_bits_of_the_scores(data):
         out = np.full(n, 77, np.int32)
         host.HostKernel(text)([scores], [out])
         assert out.tolist() == filled(scores.tolist())
-    assert np.asarray(selection.fillers(jnp.asarray(scores), most)).tolist() == filled(scores.tolist())
+    assert np.asarray(selection.replacement_index(jnp.asarray(scores), most)).tolist() == filled(scores.tolist())
 
 
 @needs_cc
 def test_scores_without_bounds_are_not_kept_as_bits():
     scores = np.arange(40, dtype=np.int32) % 7
     with devices.tracing_for("gpu"):
-        closed = jax.make_jaxpr(random.as_intrinsic(lambda s: selection.fillers(s, 6), "fillers"))(scores)
+        closed = jax.make_jaxpr(random.as_intrinsic(lambda s: selection.replacement_index(s, 6), "fillers"))(scores)
     text = program.of_function(closed, program.Form())
     assert "FILLERS(" not in text.body
     out = np.full(20, 77, np.int32)

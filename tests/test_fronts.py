@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import galapax as gx
 from galapax.cli import app as cli
 from galapax.cli import show
-from galapax.measures import indicators
+from galapax.metrics import indicators
 from galapax.results.study import curve_rows, curves, has_curves, scores
 from galapax.view import plots, saving, summary_tables
 

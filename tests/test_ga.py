@@ -16,7 +16,7 @@ from scipy import stats
 import galapax as gx
 from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.numerics import devices, random
-from galapax.operators.variation import three_parents
+from galapax.operators.variation import three_parent_crossover
 from galapax.view import saving
 
 SEED, N, D, GENERATIONS = 5, 12, 3, 30
@@ -80,7 +80,7 @@ def children_of(x, best, key, fr, sigma):
     return np.array(rows)
 
 
-breed = jax.jit(lambda key, parents, fr, sigma: three_parents(random.split(key)[0], parents, fr, sigma))
+breed = jax.jit(lambda key, parents, fr, sigma: three_parent_crossover(random.split(key)[0], parents, fr, sigma))
 
 
 @pytest.mark.parametrize(("fr", "sigma"), [(1.0, 1.0), (1.7, 0.0), (0.0, 0.4), (2.0, 3.0), (-0.5, 0.2)])
@@ -113,7 +113,7 @@ def test_the_share_of_the_best_is_drawn_for_each_gene_and_uniform_between_half_a
     n, fr = 2000, 1.5
     x = jnp.zeros((n, D)).at[7].set(1.0)  # the best at 1, all others at 0: a child's gene is its share
     parents = Population(x, jnp.ones((n, 1)).at[7].set(0.0), None)
-    shares = np.asarray(jax.jit(three_parents)(random.run_keys(0, 0, 1)[0], parents, fr, 1.0))
+    shares = np.asarray(jax.jit(three_parent_crossover)(random.run_keys(0, 0, 1)[0], parents, fr, 1.0))
     assert shares.min() >= fr / 2 and shares.max() <= fr
     counts, _ = np.histogram(shares, bins=20, range=(fr / 2, fr))
     assert stats.chisquare(counts).pvalue > LEVEL
@@ -130,8 +130,8 @@ def test_second_and_third_parent_are_two_different_others_each_pair_equally_like
     @jax.vmap
     def pairs(key):
         parents = Population(jnp.asarray(x), jnp.asarray(fitness), None)
-        second = three_parents(key, parents, 0.0, 0.0)
-        disturbed = three_parents(key, parents, 0.0, 1.0)
+        second = three_parent_crossover(key, parents, 0.0, 0.0)
+        disturbed = three_parent_crossover(key, parents, 0.0, 1.0)
         normal = random.normal(random.split(key, 3)[2], (n, 1), second.dtype)
         return second[:, 0], (second - (disturbed - second) / normal)[:, 0]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.measures import indicators
+from galapax.metrics import indicators
 
 INF, NAN = np.inf, np.nan
 

@@ -17,8 +17,8 @@ from galapax.core.algorithm import Budget
 from galapax.core.evaluation import Population, Shape
 from galapax.evaluation.failures import summarise
 from galapax.numerics import devices, random
-from galapax.operators.adaptation import Horizon, gains, progress, shrunk, to_archive
-from galapax.operators.pairwise import rows_by
+from galapax.operators.adaptation import Horizon, add_to_archive, linear_population_size, share_of_run, success_gains
+from galapax.operators.pairwise import argsort_rows
 
 NAMES = ["lshade", "jso", "lsrtde"]
 EVERY = pytest.mark.parametrize("name", NAMES)
@@ -107,20 +107,20 @@ def test_the_size_falls_linearly_and_is_rounded_to_the_nearest(share):
     for first in (5, 100, 181):
         expected = int(np.floor(first + (4 - first) * share + 0.5))
         with jax.enable_x64(True):
-            assert int(shrunk(first, 4, jnp.asarray(share))) == expected
+            assert int(linear_population_size(first, 4, jnp.asarray(share))) == expected
 
 
 def test_progress_follows_the_nearer_limit_and_is_zero_without_one():
     def reached(*horizon):
         made = jnp.int32(30), jnp.int32(600)
-        return float(progress(Horizon(*horizon), *made, jnp.float32))
+        return float(share_of_run(Horizon(*horizon), *made, jnp.float32))
 
     assert reached(np.inf, np.inf) == 0.0
     assert reached(100.0, np.inf) == pytest.approx(0.3)
     assert reached(np.inf, 1000.0) == pytest.approx(0.6)
     assert reached(100.0, 1000.0) == pytest.approx(0.6) and reached(40.0, 1000.0) == pytest.approx(0.75)
     assert reached(10.0, 10.0) == 1.0
-    assert float(progress(None, jnp.int32(3), jnp.int32(5), jnp.float32)) == 0.0
+    assert float(share_of_run(None, jnp.int32(3), jnp.int32(5), jnp.float32)) == 0.0
 
 
 @EVERY
@@ -315,9 +315,9 @@ def test_ranks_by_several_keys_are_the_same_by_sorting_and_by_counting(monkeypat
     keys = [jnp.asarray(draws.integers(0, 4, 50).astype(np.float32)) for _ in range(3)]
     keys[1] = keys[1].at[7:20].set(jnp.inf)
     expected = np.lexsort([np.asarray(k) for k in reversed(keys)])
-    np.testing.assert_array_equal(rows_by(*keys), expected)
+    np.testing.assert_array_equal(argsort_rows(*keys), expected)
     monkeypatch.setattr("galapax.numerics.devices.on_cpu", lambda: False)
-    np.testing.assert_array_equal(rows_by(*keys), expected)
+    np.testing.assert_array_equal(argsort_rows(*keys), expected)
 
 
 # --- archive and memory -----------------------------------------------------------------------------------------------
@@ -326,12 +326,14 @@ def test_ranks_by_several_keys_are_the_same_by_sorting_and_by_counting(monkeypat
 def test_the_archive_fills_and_then_replaces_at_random():
     losers = jnp.arange(8.0)[:, None] + 100
     lost = jnp.asarray([True, False, True, True, False, False, True, False])
-    archive, filled = to_archive(random.root_key(0), jnp.zeros((6, 1)), jnp.int32(1), jnp.int32(5), losers, lost)
+    archive, filled = add_to_archive(random.root_key(0), jnp.zeros((6, 1)), jnp.int32(1), jnp.int32(5), losers, lost)
     assert int(filled) == 5
     np.testing.assert_array_equal(archive[:, 0], [0.0, 100.0, 102.0, 103.0, 106.0, 0.0])
     hits = np.zeros(5)
     for seed in range(300):
-        archive, filled = to_archive(random.root_key(seed), jnp.zeros((6, 1)), jnp.int32(5), jnp.int32(5), losers, lost)
+        archive, filled = add_to_archive(
+            random.root_key(seed), jnp.zeros((6, 1)), jnp.int32(5), jnp.int32(5), losers, lost
+        )
         assert int(filled) == 5 and archive[5, 0] == 0 and {*np.unique(archive)} <= {0.0, 100.0, 102.0, 103.0, 106.0}
         hits += np.asarray(archive[:5, 0]) > 0
     assert stats.chisquare(hits).pvalue > 1e-4 and hits.sum() > 2 * 300
@@ -357,7 +359,7 @@ def test_gains_are_in_units_of_their_kind_and_those_without_constraints_are_plai
 
     better = jnp.asarray([True, True, False, True])
     old, new = of([5.0, 9.0, 1.0, np.inf]), of([4.0, 6.0, 0.0, 1.0])
-    measured = jax.jit(gains)
+    measured = jax.jit(success_gains)
     gained = np.asarray(measured(old, new, better & np.isfinite(old.fitness)))
     assert gained[2] == gained[3] == 0 and gained[1] == pytest.approx(3 * gained[0])
     was, now = jnp.asarray([0.0, 6e9, 0.0, 2e9]), jnp.asarray([0.0, 2e9, 0.0, 0.0])

@@ -16,9 +16,9 @@ from galapax.core.algorithm import Budget
 from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.numerics import devices, random
 from galapax.operators import niching
-from galapax.operators.niching import first_frame, nearest_line, next_frame, normalised, survivors
+from galapax.operators.niching import initial_frame, nearest_line, normalize, select_by_niche, update_frame
 from galapax.operators.ranking import ranks
-from galapax.operators.selection import least_of_two
+from galapax.operators.selection import least_value_tournament
 
 BOTH = pytest.mark.parametrize("kind", [gx.NSGA3, gx.MOEAD])
 
@@ -32,8 +32,8 @@ def test_an_open_population_is_the_papers(m, count, population):
     assert gx.NSGA3().bind(7, Shape(m), Budget()).population == population
     assert gx.MOEAD().bind(7, Shape(m), Budget()).population == count
     chosen = niching.divisions_for(m, population)
-    assert chosen == niching.divisions_for(m, None) and niching.size(m, chosen) == count
-    w = niching.layers(m, chosen)
+    assert chosen == niching.divisions_for(m, None) and niching.count_directions(m, chosen) == count
+    w = niching.two_layer_lattice(m, chosen)
     assert w.shape == (count, m) and np.allclose(w.sum(axis=1), 1) and (w >= 0).all()
     assert len(np.unique(w.round(9), axis=0)) == count
 
@@ -41,7 +41,7 @@ def test_an_open_population_is_the_papers(m, count, population):
 def test_a_lattice_has_every_point_once():
     w = niching.lattice(4, 5)
     assert len(w) == comb(8, 5) == len(np.unique(w, axis=0)) and np.isclose(w * 5, np.round(w * 5)).all()
-    assert niching.filled(3, 97).shape == (97, 3)
+    assert niching.fill_directions(3, 97).shape == (97, 3)
 
 
 @pytest.mark.parametrize("given", [[[1.0, -1.0]], [[0.0, 0.0]], [1.0, 2.0], "x"])
@@ -92,7 +92,7 @@ def test_survivors_are_distributed_as_by_the_papers_loop(case):
     n, niches, count = 12, 4, 7
     rank, niche = rng.integers(0, 3, n).astype(np.int32), rng.integers(0, niches, n).astype(np.int32)
     distance = rng.random(n).astype(np.float32)
-    draw = jax.jit(jax.vmap(lambda k: survivors(k, rank, niche, distance, niches, count)))
+    draw = jax.jit(jax.vmap(lambda k: select_by_niche(k, rank, niche, distance, niches, count)))
     rows = np.asarray(draw(random.run_keys(case, 0, 20_000)))
     assert (np.sort(rows, axis=1)[:, 1:] > np.sort(rows, axis=1)[:, :-1]).all()
     loops = 4000
@@ -109,7 +109,7 @@ def test_the_nearest_line_is_that_of_least_perpendicular_distance(monkeypatch):
     units = lines / np.linalg.norm(lines, axis=1, keepdims=True)
     apart = np.linalg.norm(points[:, None] - (points @ units.T)[..., None] * units, axis=2)
     for most in (2**24, 100):  # in one go, and by tiles
-        monkeypatch.setattr(niching, "AT_ONCE", most)
+        monkeypatch.setattr(niching, "MAX_COMPARED_PAIRS", most)
         niche, distance = jax.jit(partial(nearest_line))(points.astype(np.float32), lines.astype(np.float32))
         np.testing.assert_allclose(distance, apart.min(axis=1), atol=1e-6)
         np.testing.assert_allclose(apart[np.arange(50), niche], apart.min(axis=1), atol=1e-6)
@@ -119,10 +119,10 @@ def test_a_plane_through_the_extreme_points_gives_the_intercepts():
     with jax.enable_x64(True):
         t = niching.lattice(3, 8) * np.array([2.0, 50.0, 1e-3]) + np.array([1.0, -7.0, 0.5])
         every = jnp.ones(len(t), bool)
-        frame = next_frame(first_frame(3, jnp.float64), jnp.asarray(t), every, every)
+        frame = update_frame(initial_frame(3, jnp.float64), jnp.asarray(t), every, every)
         np.testing.assert_allclose(frame.ideal, [1.0, -7.0, 0.5])
         np.testing.assert_allclose(frame.nadir - frame.ideal, [2.0, 50.0, 1e-3], rtol=1e-6)
-        np.testing.assert_allclose(np.sum(normalised(frame, jnp.asarray(t), every), axis=1), 1, rtol=1e-6)
+        np.testing.assert_allclose(np.sum(normalize(frame, jnp.asarray(t), every), axis=1), 1, rtol=1e-6)
 
 
 def one_by_one(generations):
@@ -152,8 +152,8 @@ def test_the_frame_follows_the_populations_as_one_computed_point_by_point(seed):
     generations = [(rng.random((40, 3)) ** 2 + 0.6**t) * np.array([2.0, 4.0, 6.0]) for t in range(12)]
     planes = 0
     with jax.enable_x64(True):
-        frame, every = first_frame(3, jnp.float64), jnp.ones(40, bool)
-        follow = jax.jit(lambda frame, points: next_frame(frame, points, every, ranks(points, None) == 0))
+        frame, every = initial_frame(3, jnp.float64), jnp.ones(40, bool)
+        follow = jax.jit(lambda frame, points: update_frame(frame, points, every, ranks(points, None) == 0))
         for points, (ideal, nadir, planar) in zip(generations, one_by_one(generations), strict=True):
             frame = follow(frame, jnp.asarray(points))
             np.testing.assert_allclose(frame.ideal, ideal)
@@ -170,8 +170,8 @@ def test_fronts_that_span_no_plane_leave_finite_numbers(points):
 
     @jax.jit
     def in_the_next_frame(objectives, sound):
-        frame = next_frame(first_frame(3, jnp.float32), objectives, sound, sound)
-        return normalised(frame, objectives, sound)
+        frame = update_frame(initial_frame(3, jnp.float32), objectives, sound, sound)
+        return normalize(frame, objectives, sound)
 
     assert np.isfinite(in_the_next_frame(objectives, sound)).all()
 
@@ -204,7 +204,7 @@ def test_a_child_goes_to_no_more_subproblems_than_allowed():
 
 
 def igd(result, name, m):
-    w = niching.layers(m, niching.DIVISIONS[m])
+    w = niching.two_layer_lattice(m, niching.DEFAULT_DIVISIONS[m])
     true = w / 2 if name == "dtlz1" else w / np.linalg.norm(w, axis=1, keepdims=True)
     fronts = [result] if result.runs is None else result.runs.fronts
     return np.array([gx.indicators.igd(front.F, true) for front in fronts])
@@ -263,7 +263,7 @@ def test_problems_with_any_number_of_objectives(m):
 
 
 def test_shares_of_random_directions_are_even():
-    extra = niching.filled(2, 5000 + 1)[:, 0]
+    extra = niching.fill_directions(2, 5000 + 1)[:, 0]
     assert stats.kstest(extra, "uniform").pvalue > 1e-4
 
 
@@ -300,7 +300,7 @@ def test_three_objectives_take_sms_emoa_whether_traced_or_called():
 
 
 def test_everybody_takes_part_in_two_tournaments_and_the_least_wins_both():
-    winners = jax.jit(least_of_two, static_argnums=2)
+    winners = jax.jit(least_value_tournament, static_argnums=2)
     for seed in range(20):
         violation = jnp.asarray(np.random.default_rng(seed).permutation(12) * 0.1)
         won = np.bincount(winners(random.run_keys(seed, 0, 1)[0], violation, 12), minlength=12)

@@ -16,14 +16,14 @@ from galapax.core.algorithm import Budget
 from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.problem import Bounds
 from galapax.evaluation.formulas import trace
-from galapax.measures.indicators import hypervolume_2d
+from galapax.metrics.indicators import hypervolume_2d
 from galapax.numerics import devices, random
 from galapax.operators.ranking import first_front
-from galapax.operators.selection import domination_tournament, repeated
+from galapax.operators.selection import domination_tournament, find_duplicates
 from galapax.operators.variation import (
+    adapt_difference_share,
     arithmetic_crossover,
     polynomial_mutation,
-    share_by_survival,
     simulated_binary_crossover,
 )
 
@@ -91,7 +91,7 @@ def test_nsga2_reaches_the_front(name):
 
 
 def test_children_made_as_those_who_survive_become_more():
-    moved, learned = jnp.arange(40) < 20, jax.jit(share_by_survival)
+    moved, learned = jnp.arange(40) < 20, jax.jit(adapt_difference_share)
     grown, shrunk, same = (
         float(learned(jnp.asarray(0.5), moved, stays)) for stays in (moved, ~moved, jnp.arange(40) % 2 == 0)
     )
@@ -299,7 +299,7 @@ def test_rows_that_repeat_an_earlier_one_are_found(dtype, on_cpu, monkeypatch):
     x = draw.choice([0.0, -0.0, 0.1, 0.3, 1e-30], (300, 3)).astype(dtype)
     counted = draw.random(300) < 0.8
     with jax.enable_x64(dtype == "float64"):
-        found = np.asarray(jax.jit(lambda x, counted: repeated(x, counted))(x, counted))
+        found = np.asarray(jax.jit(lambda x, counted: find_duplicates(x, counted))(x, counted))
     assert np.array_equal(found, repeated_in_numpy(x, counted)) and 50 < found.sum() < 240
 
 

@@ -14,18 +14,18 @@ from galapax.core.evaluation import Population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import apply_flattened
-from galapax.operators.differential import best_1, binomial_crossover, partners, rand_1
-from galapax.operators.sampling import bounce_back, uniform_in
-from galapax.operators.selection import best_index, choose, no_worse
+from galapax.operators.differential import best_1, binomial_crossover, draw_partners, rand_1
+from galapax.operators.sampling import bounce_back, sample_uniform
+from galapax.operators.selection import best_index, no_worse, tree_where
 
 SIGNIFICANCE = 1e-4
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
 
-draw_partners = jax.jit(partners, static_argnums=(1, 2))
-draw_partners_each = jax.jit(jax.vmap(partners, in_axes=(0, None, None)), static_argnums=(1, 2))
+draw_partners = jax.jit(draw_partners, static_argnums=(1, 2))
+draw_partners_each = jax.jit(jax.vmap(draw_partners, in_axes=(0, None, None)), static_argnums=(1, 2))
 crossed = jax.jit(binomial_crossover)
 bounced = jax.jit(bounce_back)
-sampled = jax.jit(uniform_in, static_argnums=2)
+sampled = jax.jit(sample_uniform, static_argnums=2)
 mutated = {"rand_1": jax.jit(rand_1), "best_1": jax.jit(best_1)}
 
 
@@ -344,7 +344,7 @@ def test_the_highest_draw_stays_in_the_box(dtype, monkeypatch):
     ends = np.sort((rng.choice([-1, 1], size.shape) * size).astype(dtype), axis=0)
     with jax.enable_x64(dtype == "float64"):
         bounds = Bounds(jnp.asarray(ends[0]), jnp.asarray(ends[1]))
-        x = np.asarray(uniform_in(key(), bounds, 1))[0]
+        x = np.asarray(sample_uniform(key(), bounds, 1))[0]
     assert np.all((x >= ends[0]) & (x <= ends[1]))
 
 
@@ -431,7 +431,7 @@ def test_choose_keeps_each_individual_whole(constrained):
     a = one_objective([(i, 10.0 + i) for i in range(5)], constrained)
     b = one_objective([(20.0 + i, 30.0 + i) for i in range(5)], constrained)._replace(x=jnp.full((5, 1), 9.0))
     first = np.array([True, False, False, True, False])
-    kept = choose(jnp.asarray(first), a, b)
+    kept = tree_where(jnp.asarray(first), a, b)
     for part, (p, q) in zip(kept, zip(a, b, strict=True), strict=True):
         if p is None:
             assert part is None

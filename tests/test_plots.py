@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import galapax as gx
 from galapax.cli.app import app
-from galapax.measures import indicators
+from galapax.metrics import indicators
 from galapax.results.result import Result
 from galapax.view import plots
 

@@ -18,7 +18,7 @@ from compilations import compilations
 import galapax as gx
 from galapax.core.algorithm import Budget
 from galapax.core.evaluation import Evaluation, Shape
-from galapax.measures import indicators
+from galapax.metrics import indicators
 from galapax.numerics import random
 
 NAMES = [name for name, kind in gx.ALGORITHMS.items() if kind.several_objectives]

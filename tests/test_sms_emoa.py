@@ -10,13 +10,13 @@ import pytest
 import galapax as gx
 from galapax.core.algorithm import Budget
 from galapax.core.evaluation import Evaluation, Shape
-from galapax.measures import indicators
+from galapax.metrics import indicators
 from galapax.numerics import devices, random
 from galapax.operators import cells, contributions
 
 CORNER = 1.3
-without_least = jax.jit(partial(contributions.without_least, corner=CORNER), static_argnums=2)
-best_by_volume = jax.jit(partial(contributions.best_by_volume, corner=CORNER), static_argnums=2)
+without_least = jax.jit(partial(contributions.drop_least_contributors, corner=CORNER), static_argnums=2)
+best_by_volume = jax.jit(partial(contributions.select_by_hypervolume, corner=CORNER), static_argnums=2)
 TWO_AND_THREE = pytest.mark.parametrize("m", [2, 3])
 
 
@@ -42,8 +42,8 @@ def alone(points, rows):
 def form(request, monkeypatch):
     """Both forms of the same work, the one for a GPU in several tiles."""
     monkeypatch.setattr(devices, "on_cpu", lambda: request.param == "turns")
-    monkeypatch.setattr(cells, "block_for", lambda n: 2)
-    monkeypatch.setattr(cells, "CELLS_AT_ONCE", 8 * 30)
+    monkeypatch.setattr(cells, "block_size", lambda n: 2)
+    monkeypatch.setattr(cells, "MAX_CELLS_IN_MEMORY", 8 * 30)
     return request.param
 
 
@@ -60,7 +60,7 @@ def test_what_points_add_is_exact(m, form):
 
 @TWO_AND_THREE
 def test_those_who_stay_are_those_of_leaving_one_at_a_time(m, form):
-    leave = jax.jit(lambda *given: contributions.without_least(*given, CORNER))
+    leave = jax.jit(lambda *given: contributions.drop_least_contributors(*given, CORNER))
     with jax.enable_x64(True):
         for seed in range(3):
             points = fronts(m, seed=seed)["sphere"]

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 from galapax.core.errors import InputError
-from galapax.measures.statistics import (
+from galapax.metrics.statistics import (
     Comparison,
     describe,
     ecdf,
@@ -508,5 +508,5 @@ def test_bad_input_is_refused_with_what_was_needed_and_what_came(call, match):
 
 
 def test_importing_the_statistics_does_not_load_scipys():
-    code = "import sys, galapax.measures.statistics; sys.exit('scipy.stats' in sys.modules)"
+    code = "import sys, galapax.metrics.statistics; sys.exit('scipy.stats' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -10,7 +10,7 @@ import pytest
 
 import galapax as gx
 from galapax.core.space import as_space
-from galapax.operators.discrete import nearest, onto_grid, step_one
+from galapax.operators.discrete import move_one_code, round_codes, snap_to_grid
 
 VARIABLES = {
     "load": gx.real(1e-3, 10, log=True, unit="kN"),
@@ -190,8 +190,8 @@ BOX = SPACE.genes.rounded(np.float64)
 
 def test_a_step_changes_one_code_by_at_least_one_and_stays_on_the_grid():
     with jax.enable_x64(True):
-        x = nearest(jnp.asarray(genes(4000)), BOX)
-        moved = np.asarray(step_one(KEY, x, BOX.grid))
+        x = round_codes(jnp.asarray(genes(4000)), BOX)
+        moved = np.asarray(move_one_code(KEY, x, BOX.grid))
     changed = moved != np.asarray(x)
     assert (changed.sum(axis=1) == 1).all() and not changed[:, [0, 5]].any()
     assert on_grid(SPACE.decode(moved))
@@ -204,7 +204,7 @@ def test_a_step_changes_one_code_by_at_least_one_and_stays_on_the_grid():
 def test_rounding_at_random_keeps_the_mean_and_choices_are_drawn_anew():
     with jax.enable_x64(True):
         x = jnp.tile(jnp.asarray([0.0, 2.3, 0.4, 1.0, 1.0, 1.0]), (20_000, 1))
-        made = np.asarray(onto_grid(KEY, x, x[:1], BOX, False))
+        made = np.asarray(snap_to_grid(KEY, x, x[:1], BOX, False))
     still = made[(made[:, 3] == 1) & (made[:, 4] == 1)]  # a fifth has one code moved
     kept = still[np.isin(still[:, 1], (2, 3))]
     assert abs((kept[:, 1] == 3).mean() - 0.3) < 0.03
@@ -217,7 +217,7 @@ def test_copies_of_what_is_there_are_moved_where_all_is_discrete():
     box = space.genes.rounded(np.float64)
     with jax.enable_x64(True):
         known = jnp.asarray([[4.0, 1.0]])
-        made = np.asarray(onto_grid(KEY, jnp.tile(known, (200, 1)), known, box, True))
+        made = np.asarray(snap_to_grid(KEY, jnp.tile(known, (200, 1)), known, box, True))
     assert not (made == np.asarray(known)).all(axis=1).mean() > 0.1
 
 

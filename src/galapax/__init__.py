@@ -29,7 +29,7 @@ from galapax.core.mixture import mixture
 from galapax.core.problem import Bounds, MinMaxProblem, Problem, box
 from galapax.core.values import Values
 from galapax.core.variables import choice, flag, integer, real
-from galapax.measures import indicators
+from galapax.metrics import indicators
 from galapax.minimax import minimax
 from galapax.minimize import minimize
 from galapax.numerics import cache

@@ -19,8 +19,8 @@ from galapax.core.checks import whole
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics.materialise import materialise
-from galapax.operators.ranking import best_rows, ranks_and_crowding
-from galapax.operators.selection import join, take
+from galapax.operators.ranking import ranks_and_crowding, select_best_rows
+from galapax.operators.selection import concatenate_optional, take
 
 
 class ArchivedState(NamedTuple):
@@ -76,8 +76,10 @@ class Archived(Algorithm):
     def step(self, key: Array, state: ArchivedState, evaluation: Evaluation) -> ArchivedState:
         old, new = state.front, evaluated(state.candidates, evaluation)
         both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), old, new)
-        rank, crowding = ranks_and_crowding(both.objectives, join(old.violation, new.violation), self.size)
-        front = materialise(take(best_rows(rank, crowding, self.size), both))
+        rank, crowding = ranks_and_crowding(
+            both.objectives, concatenate_optional(old.violation, new.violation), self.size
+        )
+        front = materialise(take(select_best_rows(rank, crowding, self.size), both))
         return _outside(self.inner.step(key, _inside(state), evaluation), front)
 
     def cycle(self, key: Array, state: ArchivedState, shape: Shape) -> ArchivedState:

@@ -34,10 +34,10 @@ from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, un
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.operators.constraints import augmented_lagrangian
-from galapax.operators.differential import generation, next_trials, rand_1
-from galapax.operators.pairwise import all_pairs, in_tiles
-from galapax.operators.sampling import uniform_in
-from galapax.operators.selection import choose, no_worse
+from galapax.operators.differential import breed_trials, evolve_generation, rand_1
+from galapax.operators.pairwise import all_pairs, map_in_tiles
+from galapax.operators.sampling import sample_uniform
+from galapax.operators.selection import no_worse, tree_where
 
 LARGEST_PENALTY = 1e9  # beyond it rounding hides the objective
 
@@ -109,7 +109,7 @@ class CDE(Algorithm):
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> CDEState:
         key_x, key_y = random.split(key)
         n, dtype = self.population, bounds.lower.dtype
-        x = uniform_in(key_x, bounds, n)
+        x = sample_uniform(key_x, bounds, n)
         width = 1 + shape.ineq + shape.eq
         made = jnp.zeros((), dtype)
         penalty, switch = self.penalties(made)
@@ -118,7 +118,7 @@ class CDE(Algorithm):
             x=x,
             known=jnp.full((n, 1 + width), jnp.inf, dtype),
             parents=unevaluated(x, shape),
-            rivals=uniform_in(key_y, self.box(shape, dtype), n).T,
+            rivals=sample_uniform(key_y, self.box(shape, dtype), n).T,
             units=jnp.ones(width, dtype),
             made=made,
             penalty=penalty,
@@ -151,9 +151,9 @@ class CDE(Algorithm):
         x = jnp.where(better, state.candidates, state.x)
         known = jnp.where(better, jnp.concatenate([scores[:, None], facts], axis=1), state.known)
         judged = Population(x, known[:, :1], None)
-        bred = next_trials(key, judged, state.bounds, self.mutation, self.weight, self.crossover_rate)
+        bred = breed_trials(key, judged, state.bounds, self.mutation, self.weight, self.crossover_rate)
         trials = evaluated(state.candidates, evaluation)
-        kept = choose(no_worse(trials, state.parents), trials, state.parents)
+        kept = tree_where(no_worse(trials, state.parents), trials, state.parents)
         return state._replace(candidates=bred, x=x, known=known, parents=kept)
 
     def work(self, dim: int) -> int:
@@ -167,7 +167,9 @@ class CDE(Algorithm):
             return self.worth(y, facts, state, shape)
 
         def evolve(i: Any, rows: Array) -> Array:
-            return generation(random.fold_in(key, i), rows, worth, box, self.mutation, self.weight, self.crossover_rate)
+            return evolve_generation(
+                random.fold_in(key, i), rows, worth, box, self.mutation, self.weight, self.crossover_rate
+            )
 
         rows = jnp.concatenate([rivals, worth(rivals)[:, None]], axis=1)
         if rivals.shape[1]:
@@ -185,7 +187,7 @@ class CDE(Algorithm):
             table = all_pairs(lambda x, y: _value(x, y, state, shape), some, state.rivals)
             return jnp.max(jnp.where(jnp.isnan(table), jnp.inf, table), axis=1)
 
-        return in_tiles(largest, facts, state.rivals.shape[1])
+        return map_in_tiles(largest, facts, state.rivals.shape[1])
 
     def worth(self, rivals: Array, facts: Array, state: CDEState, shape: Shape) -> Array:
         """The least value of each y (m, e) against the facts (k, n), (m,), negative since it is to be large."""
@@ -194,7 +196,7 @@ class CDE(Algorithm):
             table = all_pairs(lambda y, x: _value(x, y, state, shape), some, facts)
             return -jnp.min(jnp.where(jnp.isnan(table), jnp.inf, table), axis=1)
 
-        return in_tiles(least, rivals, facts.shape[1])
+        return map_in_tiles(least, rivals, facts.shape[1])
 
 
 def _value(facts: Array, y: Array, state: CDEState, shape: Shape) -> Array:

@@ -30,7 +30,7 @@ from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, un
 from galapax.core.problem import Bounds
 from galapax.core.stop import CODES, RUNNING, Stop
 from galapax.numerics import random
-from galapax.operators.selection import best_index, choose, no_worse, ranks, row_of, with_first
+from galapax.operators.selection import best_index, no_worse, rank_by_fitness, set_first, take_row, tree_where
 
 MANY = 300  # variables from which on the matrix is diagonal, unless the user says otherwise
 MIDDLE = 0.8  # share of the box in which the first mean is drawn
@@ -252,13 +252,13 @@ class CMAES(Algorithm):
         beyond = now.mean + now.step * moves
         penalty = jnp.sum(state.walls.weights * (beyond - jnp.clip(beyond, 0, 1)) ** 2, axis=1) / bounds.dim
         judged = samples.fitness + penalty
-        rank = ranks(judged, samples.violation)
+        rank = rank_by_fitness(judged, samples.violation)
         new, sound = self.moved(k, state, moves, k.weight((rank + 1).astype(moves.dtype)))
         new = self.spread_out(new, bounds)
         walls = pushed(state.walls, now, new, self.variances(now), samples.fitness, rank, state.progress.age, k)
-        best, old = row_of(samples, best_index(samples)), row_of(state.parents, 0)
+        best, old = take_row(samples, best_index(samples)), take_row(state.parents, 0)
         gained = ~no_worse(old, best)
-        parents = with_first(samples, choose(gained, best, old))
+        parents = set_first(samples, tree_where(gained, best, old))
         # with the penalty: in a corner of the box many samples have the same value, and yet it goes on
         progress = self.observed(state.progress, gained[0], judged, rank, new, sound, k)
         x, normals = self.sample(key, new, bounds)

@@ -19,9 +19,9 @@ from galapax.core.checks import in_range, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
-from galapax.operators.differential import next_trials, rand_1
-from galapax.operators.sampling import uniform_in
-from galapax.operators.selection import choose, no_worse
+from galapax.operators.differential import breed_trials, rand_1
+from galapax.operators.sampling import sample_uniform
+from galapax.operators.selection import no_worse, tree_where
 
 
 class DEState(NamedTuple):
@@ -54,12 +54,12 @@ class DE(Algorithm):
         in_range(self.crossover_rate, "crossover_rate", 0.0, 1.0)
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> DEState:
-        x = uniform_in(key, bounds, self.population)
+        x = sample_uniform(key, bounds, self.population)
         return DEState(candidates=x, parents=unevaluated(x, shape), bounds=bounds)
 
     def step(self, key: Array, state: DEState, evaluation: Evaluation) -> DEState:
         """Keep the better of each trial and its target, then breed the next trials."""
         trials = evaluated(state.candidates, evaluation)
-        parents = choose(no_worse(trials, state.parents), trials, state.parents)
-        bred = next_trials(key, parents, state.bounds, self.mutation, self.weight, self.crossover_rate)
+        parents = tree_where(no_worse(trials, state.parents), trials, state.parents)
+        bred = breed_trials(key, parents, state.bounds, self.mutation, self.weight, self.crossover_rate)
         return DEState(bred, parents, state.bounds)

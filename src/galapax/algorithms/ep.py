@@ -27,8 +27,8 @@ from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.operators.sampling import bounce_back, uniform_in
-from galapax.operators.selection import replace_losers, tournament_score
+from galapax.operators.sampling import bounce_back, sample_uniform
+from galapax.operators.selection import replace_losers, score_by_tournaments
 
 
 class EPState(NamedTuple):
@@ -69,7 +69,7 @@ class EP(Algorithm):
             raise InputError(f"least_step must be at least 0, got {self.least_step:g}.")
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> EPState:
-        x = uniform_in(key, bounds, self.population)
+        x = sample_uniform(key, bounds, self.population)
         steps = jnp.full_like(x, self.initial_step)
         return EPState(x, steps, unevaluated(x, shape), steps, bounds)
 
@@ -82,7 +82,7 @@ class EP(Algorithm):
 
     def select(self, key: Array, state: EPState, offspring: Population) -> tuple[Population, Array]:
         """The half of parents and offspring that wins most tournaments, with its step lengths."""
-        scores = tournament_score(key, state.parents, offspring, self.opponents)
+        scores = score_by_tournaments(key, state.parents, offspring, self.opponents)
         old, new = (state.parents, state.steps), (offspring, state.candidate_steps)
         return replace_losers(scores, self.opponents + 3, old, new)
 

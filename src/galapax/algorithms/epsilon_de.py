@@ -29,11 +29,11 @@ from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, un
 from galapax.core.problem import Bounds
 from galapax.core.stop import CODES, RUNNING, Stop
 from galapax.numerics import random
-from galapax.operators.adaptation import remember
-from galapax.operators.constraints import PASSING, epsilon_level, first_level, relaxed
-from galapax.operators.differential import binomial_crossover, partners
-from galapax.operators.sampling import bounce_back, uniform_in
-from galapax.operators.selection import best_index, choose, keep_best, no_worse, row_of, with_first
+from galapax.operators.adaptation import update_memory
+from galapax.operators.constraints import INITIAL_PASSING_SHARE, epsilon_level, initial_level, relax_violation
+from galapax.operators.differential import binomial_crossover, draw_partners
+from galapax.operators.sampling import bounce_back, sample_uniform
+from galapax.operators.selection import best_index, keep_best, no_worse, set_first, take_row, tree_where
 
 USUAL, LARGER, MANY = 64, 96, 15  # individuals, and the variables from which on there are more of them
 MEMORIES = 5  # H of Tanabe & Fukunaga
@@ -116,12 +116,12 @@ class EpsilonDE(Algorithm):
         return replace(self, population=self.population or (LARGER if many else USUAL))
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> EpsilonDEState:
-        x = uniform_in(key, bounds, self.population)
+        x = sample_uniform(key, bounds, self.population)
         parents, zero = unevaluated(x, shape), jnp.zeros((), x.dtype)
         first = jnp.stack([jnp.asarray(self.weight, x.dtype), jnp.asarray(self.crossover_rate, x.dtype)])[:, None]
         tried, memory = (jnp.broadcast_to(first, (2, size)) for size in (self.population, MEMORIES))
-        search = Search(age=zero, first_epsilon=zero, anchor=row_of(parents, 0), rest=zero)
-        return EpsilonDEState(x, tried, parents, x, memory, search, zero, row_of(parents, 0), bounds)
+        search = Search(age=zero, first_epsilon=zero, anchor=take_row(parents, 0), rest=zero)
+        return EpsilonDEState(x, tried, parents, x, memory, search, zero, take_row(parents, 0), bounds)
 
     def step(self, key: Array, state: EpsilonDEState, evaluation: Evaluation) -> EpsilonDEState:
         """Judge each trial against its parent at the slot's level, learn from the winners, then breed."""
@@ -129,11 +129,11 @@ class EpsilonDE(Algorithm):
         trials = evaluated(state.candidates, evaluation)
         search = observe(state.search, trials, relax=evaluation.eq is not None)
         epsilon = self.levels(search)
-        new, old = relaxed(trials, epsilon), relaxed(state.parents, epsilon)
+        new, old = relax_violation(trials, epsilon), relax_violation(state.parents, epsilon)
         better = ~no_worse(old, new)
-        parents = keep_best(choose(no_worse(new, old), trials, state.parents), state.parents, trials)
+        parents = keep_best(tree_where(no_worse(new, old), trials, state.parents), state.parents, trials)
         lost = jnp.where(better[:, None], state.parents.x, state.lost)
-        memory = remember(state.memory, state.tried, better)
+        memory = update_memory(state.memory, state.tried, better)
         candidates, tried = self.breed(key_breed, parents, lost, memory, epsilon, state.bounds)
         state = state._replace(candidates=candidates, tried=tried, parents=parents, lost=lost, memory=memory)
         return self.renew(key_start, state._replace(search=search))
@@ -154,7 +154,7 @@ class EpsilonDE(Algorithm):
         rate = remembered[1] + SPREAD * random.normal(key_rate, (n,), x.dtype)
         tried = jnp.stack([jnp.clip(weight, LEAST_WEIGHT, 1), jnp.clip(rate, 0, 1)])
         # partners are drawn among all but the first slot, which shares those of the second
-        plus, minus = (jnp.concatenate([p[:1], p]) + 1 for p in partners(key_partners, n - 1, 2))
+        plus, minus = (jnp.concatenate([p[:1], p]) + 1 for p in draw_partners(key_partners, n - 1, 2))
         ahead = self.winners(key_rivals, parents, epsilon)
         from_lost = random.bernoulli(key_lost, 0.5, (n, 1))
         drawn = x[ahead] - x + x[plus] - jnp.where(from_lost, lost[minus], x[minus])
@@ -169,16 +169,16 @@ class EpsilonDE(Algorithm):
         best = jax.tree.map(lambda a: a[0], rivals)
         for i in range(1, self.rivals):
             rival = jax.tree.map(lambda a: a[i], rivals)  # noqa: B023 (used at once)
-            best = choose(no_worse(relaxed(rival, epsilon), relaxed(best, epsilon)), rival, best)
+            best = tree_where(no_worse(relax_violation(rival, epsilon), relax_violation(best, epsilon)), rival, best)
         return best.x.at[0].set(0)
 
     def renew(self, key: Array, state: EpsilonDEState) -> EpsilonDEState:
         """A new search, with the best ever seen in the first slot, where the present one is at rest."""
         shape = Shape(ineq=0 if state.parents.violation is None else 1)
         fresh = self.init(key, state.bounds, shape)
-        best = row_of(state.parents, 0)
+        best = take_row(state.parents, 0)
         agreed = agreement(state.agreed, state.before, best, state.search.anchor, state.bounds)
-        fresh = fresh._replace(parents=with_first(fresh.parents, best), agreed=agreed, before=best)
+        fresh = fresh._replace(parents=set_first(fresh.parents, best), agreed=agreed, before=best)
         at_rest = (state.search.rest >= self.patience) & (state.search.age >= self.relaxed)
         return jax.tree.map(lambda new, old: old if new is old else jnp.where(at_rest, new, old), fresh, state)
 
@@ -207,13 +207,13 @@ def _same(one: Population, best: Population, bounds: Bounds) -> Array:
 def observe(search: Search, trials: Population, relax: bool) -> Search:
     """The search a generation later, with these trials evaluated. Unless it is to relax, its level stays 0."""
     own = jax.tree.map(lambda a: a[1:], trials)  # the first slot is not part of the search
-    best = row_of(own, best_index(own))
+    best = take_row(own, best_index(own))
     gained = search.anchor.fitness - best.fitness > NOTABLE * jnp.abs(best.fitness)
     first = search.first_epsilon
     if best.violation is not None and search.anchor.violation is not None:
         less = search.anchor.violation - best.violation > NOTABLE * best.violation
         gained = jnp.where(best.violation == search.anchor.violation, gained, less)
     if relax and trials.violation is not None:
-        first = jnp.where(search.age == 0, first_level(trials.violation, PASSING), first)
+        first = jnp.where(search.age == 0, initial_level(trials.violation, INITIAL_PASSING_SHARE), first)
     rest = jnp.where(gained[0], 0, search.rest + 1)
-    return Search(search.age + 1, first, choose(gained, best, search.anchor), rest)
+    return Search(search.age + 1, first, tree_where(gained, best, search.anchor), rest)

@@ -23,9 +23,9 @@ from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.operators.sampling import bounce_back, uniform_in
-from galapax.operators.selection import choose, no_worse
-from galapax.operators.variation import three_parents
+from galapax.operators.sampling import bounce_back, sample_uniform
+from galapax.operators.selection import no_worse, tree_where
+from galapax.operators.variation import three_parent_crossover
 
 
 class GAState(NamedTuple):
@@ -59,15 +59,15 @@ class GA(Algorithm):
             raise InputError(f"bounds_at_start_only must be True or False, got {self.bounds_at_start_only!r}.")
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> GAState:
-        x = uniform_in(key, bounds, self.population)
+        x = sample_uniform(key, bounds, self.population)
         return GAState(x, unevaluated(x, shape), bounds)
 
     def step(self, key: Array, state: GAState, evaluation: Evaluation) -> GAState:
         """A child that is better takes its slot, then every slot has a new child."""
         key_breed, key_repair = random.split(key)
         children = evaluated(state.candidates, evaluation)
-        parents = choose(no_worse(state.parents, children), state.parents, children)
-        candidates = three_parents(key_breed, parents, self.fr, self.sigma)
+        parents = tree_where(no_worse(state.parents, children), state.parents, children)
+        candidates = three_parent_crossover(key_breed, parents, self.fr, self.sigma)
         if not self.bounds_at_start_only:
             candidates = bounce_back(key_repair, candidates, parents.x, state.bounds)
         return GAState(candidates, parents, state.bounds)

@@ -25,10 +25,10 @@ from galapax.core.algorithm import Algorithm, Shared, static
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.operators.differential import generation, next_trials, rand_1
-from galapax.operators.pairwise import all_pairs, in_tiles
-from galapax.operators.sampling import uniform_in
-from galapax.operators.selection import choose, no_worse
+from galapax.operators.differential import breed_trials, evolve_generation, rand_1
+from galapax.operators.pairwise import all_pairs, map_in_tiles
+from galapax.operators.sampling import sample_uniform
+from galapax.operators.selection import no_worse, tree_where
 
 
 @runtime_checkable
@@ -83,12 +83,12 @@ class GameCDE(Algorithm):
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> GameState:
         key_x, key_y, key_archive = random.split(key, 3)
-        x, box = uniform_in(key_x, bounds, self.population), self.arena.value.bounds
+        x, box = sample_uniform(key_x, bounds, self.population), self.arena.value.bounds
         return GameState(
             candidates=x,
             parents=unevaluated(x, shape),
-            rivals=uniform_in(key_y, box, self.population).T,
-            archive=uniform_in(key_archive, box, self.memory).T,
+            rivals=sample_uniform(key_y, box, self.population).T,
+            archive=sample_uniform(key_archive, box, self.memory).T,
             made=jnp.zeros((), bounds.lower.dtype),
             bounds=bounds,
         )
@@ -96,8 +96,8 @@ class GameCDE(Algorithm):
     def step(self, key: Array, state: GameState, evaluation: Evaluation) -> GameState:
         """A trial that is no worse takes its parent's place; then every parent has a new trial."""
         trials = evaluated(state.candidates, evaluation)
-        parents = choose(no_worse(trials, state.parents), trials, state.parents)
-        bred = next_trials(key, parents, state.bounds, self.mutation, self.weight, self.crossover_rate)
+        parents = tree_where(no_worse(trials, state.parents), trials, state.parents)
+        bred = breed_trials(key, parents, state.bounds, self.mutation, self.weight, self.crossover_rate)
         return state._replace(candidates=bred, parents=parents)
 
     def work(self, dim: int) -> int:
@@ -113,11 +113,13 @@ class GameCDE(Algorithm):
             return self.worth(y, x.T)
 
         def evolve(i: Any, rows: Array) -> Array:
-            return generation(random.fold_in(key, i), rows, worth, box, self.mutation, self.weight, self.crossover_rate)
+            return evolve_generation(
+                random.fold_in(key, i), rows, worth, box, self.mutation, self.weight, self.crossover_rate
+            )
 
         rivals = state.rivals.T
         if self.memory:  # half of them anew, as those that met the last x may all be in one place
-            fresh = uniform_in(random.fold_in(key, self.y_generations), box, self.population)
+            fresh = sample_uniform(random.fold_in(key, self.y_generations), box, self.population)
             rivals = jnp.where((jnp.arange(self.population) % 2 == 0)[:, None], fresh, rivals)
         rows = jnp.concatenate([rivals, worth(rivals)[:, None]], axis=1)
         rows = lax.fori_loop(0, self.y_generations, evolve, rows)
@@ -153,7 +155,7 @@ class GameCDE(Algorithm):
             found = -jnp.min(jnp.where(known, table, jnp.inf), axis=1)
             return jnp.where(jnp.any(known, axis=1), found, jnp.inf)
 
-        return in_tiles(least, rivals, x.shape[1])
+        return map_in_tiles(least, rivals, x.shape[1])
 
 
 def judge(payoff: Payoff, consts: Any, x: Array, opponents: Array) -> tuple[Array, Array]:
@@ -167,5 +169,5 @@ def judge(payoff: Payoff, consts: Any, x: Array, opponents: Array) -> tuple[Arra
         worst = jnp.max(jnp.where(bad, jnp.inf, table), axis=1)
         return jnp.stack([worst, jnp.sum(bad.astype(table.dtype), axis=1)], axis=1)
 
-    out = in_tiles(both, x, opponents.shape[1])
+    out = map_in_tiles(both, x, opponents.shape[1])
     return out[:, 0], out[:, 1]

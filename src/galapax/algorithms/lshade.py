@@ -30,23 +30,23 @@ from galapax.numerics import random
 from galapax.numerics.materialise import materialise
 from galapax.operators.adaptation import (
     Horizon,
-    best_first,
+    add_to_archive,
+    argsort_by_quality,
     check_sizes,
-    first_size,
-    gains,
-    horizon_of,
-    in_use,
+    horizon_from_budget,
+    initial_population_size,
     lehmer_mean,
-    progress,
-    relaxation,
-    rounded,
-    shrunk,
-    to_archive,
+    linear_population_size,
+    mask_unused,
+    relaxation_levels,
+    round_half_up,
+    share_of_run,
+    success_gains,
 )
-from galapax.operators.constraints import relaxed
-from galapax.operators.differential import binomial_crossover, past
-from galapax.operators.sampling import halfway, uniform_in
-from galapax.operators.selection import choose, keep_best, no_worse, take
+from galapax.operators.constraints import relax_violation
+from galapax.operators.differential import binomial_crossover, skip_row
+from galapax.operators.sampling import move_halfway, sample_uniform
+from galapax.operators.selection import keep_best, no_worse, take, tree_where
 
 SPREAD = 0.1  # of weights and crossover rates around a remembered one
 TERMINAL = -1.0  # in the memory of crossover rates: 0 from now on
@@ -112,13 +112,13 @@ class LSHADE(Algorithm):
         positive(self.decay, "decay")
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
-        n = self.population or first_size(self.usual_population(dim), self.last_population, budget)
-        return replace(self, population=n, horizon=horizon_of(budget))
+        n = self.population or initial_population_size(self.usual_population(dim), self.last_population, budget)
+        return replace(self, population=n, horizon=horizon_from_budget(budget))
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> LSHADEState:
         n = self.population
         assert n is not None  # it was bound
-        x = uniform_in(key, bounds, n)
+        x = sample_uniform(key, bounds, n)
         zero, nothing = jnp.zeros((), x.dtype), jnp.zeros((), jnp.int32)
         first = jnp.stack([jnp.asarray(self.weight, x.dtype), jnp.asarray(self.crossover_rate, x.dtype)])[:, None]
         tried, memory = (jnp.broadcast_to(first, (2, size)) for size in (n, self.memories))
@@ -145,23 +145,23 @@ class LSHADE(Algorithm):
         key_archive, key_breed = random.split(key)
         relax = evaluation.eq is not None
         rows = jnp.arange(state.parents.x.shape[0], dtype=jnp.int32)
-        trials = in_use(rows < state.size, evaluated(state.candidates, evaluation))
+        trials = mask_unused(rows < state.size, evaluated(state.candidates, evaluation))
         generations, spent = state.generations + 1, state.spent + state.size
-        reached = progress(self.horizon, generations, spent, state.parents.x.dtype)
+        reached = share_of_run(self.horizon, generations, spent, state.parents.x.dtype)
         first = level = state.first_epsilon
         if relax:
-            first, level = relaxation(first, generations, trials, reached, self.relaxed, self.decay)
-        new, old = relaxed(trials, level), relaxed(state.parents, level)
+            first, level = relaxation_levels(first, generations, trials, reached, self.relaxed, self.decay)
+        new, old = relax_violation(trials, level), relax_violation(state.parents, level)
         better = ~no_worse(old, new) & jnp.isfinite(old.fitness)
-        archive, filled = to_archive(
+        archive, filled = add_to_archive(
             key_archive, state.archive, state.filled, self.capacity(state.size), state.parents.x, better
         )
-        memory, turn = self.learn(state, gains(old, new, better), better)
-        parents = choose(no_worse(new, old), trials, state.parents)
+        memory, turn = self.learn(state, success_gains(old, new, better), better)
+        parents = tree_where(no_worse(new, old), trials, state.parents)
         if relax:
             parents = keep_best(parents, state.parents, trials)
-        size = shrunk(len(rows), self.last_population, reached)
-        parents = materialise(in_use(rows < size, take(best_first(parents, level, relax), parents)))
+        size = linear_population_size(len(rows), self.last_population, reached)
+        parents = materialise(mask_unused(rows < size, take(argsort_by_quality(parents, level, relax), parents)))
         filled = jnp.minimum(filled, self.capacity(size))
         candidates, tried = self.breed(key_breed, parents, size, archive, filled, memory, reached, state.bounds)
         return LSHADEState(
@@ -170,7 +170,7 @@ class LSHADE(Algorithm):
 
     def capacity(self, size: Array) -> Array:
         """Places in the archive of a population of that size."""
-        return rounded(jnp.asarray(self.archive, jnp.float32) * size)
+        return round_half_up(jnp.asarray(self.archive, jnp.float32) * size)
 
     def learn(self, state: LSHADEState, gained: Array, better: Array) -> tuple[Array, Array]:
         """The memory with what worked in the column whose turn it is, and the next one's turn, where anything did."""
@@ -204,9 +204,9 @@ class LSHADE(Algorithm):
         weight, rate = materialise((weight, rate))
         ahead = self.ahead(key_best, rows, size, reached)
         words = random.bits(key_partners, (2, n))
-        plus = past(random.scale_to(words[0], size - 1), rows)
+        plus = skip_row(random.scale_to(words[0], size - 1), rows)
         minus = random.scale_to(words[1], size + filled - 2)  # of the population or the archive
-        minus = past(past(minus, jnp.minimum(rows, plus)), jnp.maximum(rows, plus))
+        minus = skip_row(skip_row(minus, jnp.minimum(rows, plus)), jnp.maximum(rows, plus))
         ahead, plus, minus = materialise((ahead, plus, minus))
         from_population = x.at[jnp.minimum(minus, n - 1)].get(mode="promise_in_bounds")
         from_archive = archive.at[jnp.clip(minus - size, 0, archive.shape[0] - 1)].get(mode="promise_in_bounds")
@@ -214,15 +214,15 @@ class LSHADE(Algorithm):
         x_minus = jnp.where((minus < size)[:, None], from_population, from_archive)
         pull = (weight * self.pull(reached))[:, None]
         mutants = materialise(x + pull * (x_ahead - x) + weight[:, None] * (x_plus - x_minus))
-        trials = halfway(binomial_crossover(key_cross, x, mutants, rate[:, None]), x, bounds)
+        trials = move_halfway(binomial_crossover(key_cross, x, mutants, rate[:, None]), x, bounds)
         return jnp.where((rows < size)[:, None], trials, x[0]), jnp.stack([weight, rate])
 
     def ahead(self, key: Array, rows: Array, size: Array, reached: Array) -> Array:
         """For each row one of the best that its mutant is drawn towards, (n,)."""
-        best = jnp.maximum(rounded(self.share(reached) * size), 2)
+        best = jnp.maximum(round_half_up(self.share(reached) * size), 2)
         besides = self.besides_itself(reached) & (rows < best)
         pick = random.scale_to(random.bits(key, rows.shape), best - besides.astype(jnp.int32))
-        return jnp.where(besides, past(pick, rows), pick)
+        return jnp.where(besides, skip_row(pick, rows), pick)
 
     # --- where jSO differs
 

@@ -27,21 +27,21 @@ from galapax.numerics import random
 from galapax.numerics.materialise import materialise
 from galapax.operators.adaptation import (
     Horizon,
-    best_first,
+    argsort_by_quality,
     check_sizes,
-    first_size,
-    gains,
-    horizon_of,
-    in_use,
+    horizon_from_budget,
+    initial_population_size,
     lehmer_mean,
-    progress,
-    relaxation,
-    shrunk,
+    linear_population_size,
+    mask_unused,
+    relaxation_levels,
+    share_of_run,
+    success_gains,
 )
-from galapax.operators.constraints import relaxed
-from galapax.operators.differential import crossed_genes, past
-from galapax.operators.sampling import anew, uniform_in
-from galapax.operators.selection import choose, keep_best, no_worse, take
+from galapax.operators.constraints import relax_violation
+from galapax.operators.differential import crossover_mask, skip_row
+from galapax.operators.sampling import resample_outside, sample_uniform
+from galapax.operators.selection import keep_best, no_worse, take, tree_where
 
 FIRST_RATE = 0.5  # of success, before any is known
 SPREAD_WEIGHT, SPREAD_RATE = 0.02, 0.05
@@ -101,13 +101,13 @@ class LSRTDE(Algorithm):
         positive(self.decay, "decay")
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
-        n = self.population or first_size(20 * dim, self.last_population, budget)
-        return replace(self, population=n, horizon=horizon_of(budget))
+        n = self.population or initial_population_size(20 * dim, self.last_population, budget)
+        return replace(self, population=n, horizon=horizon_from_budget(budget))
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> LSRTDEState:
         n = self.population
         assert n is not None  # it was bound
-        x = uniform_in(key, bounds, n)
+        x = sample_uniform(key, bounds, n)
         zero, nothing = jnp.zeros((), x.dtype), jnp.zeros((), jnp.int32)
         return LSRTDEState(
             candidates=x,
@@ -133,24 +133,24 @@ class LSRTDE(Algorithm):
         """Trials no worse than their targets enter both populations; learn from them, let the worst go, then breed."""
         relax = evaluation.eq is not None
         rows = jnp.arange(state.parents.x.shape[0], dtype=jnp.int32)
-        trials = in_use(rows < state.size, evaluated(state.candidates, evaluation))
+        trials = mask_unused(rows < state.size, evaluated(state.candidates, evaluation))
         generations, spent = state.generations + 1, state.spent + state.size
-        reached = progress(self.horizon, generations, spent, state.parents.x.dtype)
+        reached = share_of_run(self.horizon, generations, spent, state.parents.x.dtype)
         first = level = state.first_epsilon
         if relax:
-            first, level = relaxation(first, generations, trials, reached, self.relaxed, self.decay)
-        new, old = relaxed(trials, level), relaxed(take(state.targets, state.newest), level)
+            first, level = relaxation_levels(first, generations, trials, reached, self.relaxed, self.decay)
+        new, old = relax_violation(trials, level), relax_violation(take(state.targets, state.newest), level)
         won = no_worse(new, old) & jnp.isfinite(new.fitness)
         learns = won & jnp.isfinite(old.fitness)
-        memory, turn = self.learn(state, gains(old, new, ~no_worse(old, new) & learns), learns)
+        memory, turn = self.learn(state, success_gains(old, new, ~no_worse(old, new) & learns), learns)
         share = jnp.sum(won.astype(memory.dtype)) / state.size.astype(memory.dtype)
         success = jnp.where(generations == 1, state.success, share)  # of the first ones there is nothing to learn
-        size = shrunk(len(rows), self.last_population, reached)
+        size = linear_population_size(len(rows), self.last_population, reached)
         newest, ring = written(state.newest, state.ring, state.size, trials, won)
         newest, order = thinned(newest, size, level)
         top = keep_best(state.parents, state.parents, trials) if relax else state.parents
-        both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), top, in_use(won, trials))
-        parents = in_use(rows < size, take(best_first(both, level, relax)[: len(rows)], both))
+        both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), top, mask_unused(won, trials))
+        parents = mask_unused(rows < size, take(argsort_by_quality(both, level, relax)[: len(rows)], both))
         parents, newest, order = materialise((parents, newest, order))
         candidates, targets, crossed = self.breed(key, parents, newest, order, size, success, memory, state.bounds)
         return LSRTDEState(
@@ -205,7 +205,7 @@ class LSRTDE(Algorithm):
         words = random.bits(key_picks, (3, n))
         targets = random.scale_to(words[0], size)
         ahead = random.scale_to(words[1], best)
-        minus = past(random.scale_to(words[2], size - 1), ahead)
+        minus = skip_row(random.scale_to(words[2], size - 1), ahead)
         # by inversion: the chance of rank k is proportional to exp(-PRESSURE k / size)
         u = random.uniform(key_rank, (n,), dtype)
         rank = -jnp.log1p(u * math.expm1(-PRESSURE)) * (size / PRESSURE).astype(dtype)
@@ -214,8 +214,8 @@ class LSRTDE(Algorithm):
         x, x_plus = take(jnp.stack([targets, plus]), newest.x)
         x_ahead, x_minus = take(jnp.stack([ahead, minus]), parents.x)
         mutants = materialise(x + weight[:, None] * (x_ahead - x + x_plus - x_minus))
-        taken = crossed_genes(key_cross, (n, d), rate[:, None])
-        trials = anew(key_back, jnp.where(taken, mutants, x), bounds)
+        taken = crossover_mask(key_cross, (n, d), rate[:, None])
+        trials = resample_outside(key_back, jnp.where(taken, mutants, x), bounds)
         active = (jnp.arange(n, dtype=jnp.int32) < size)[:, None]
         return jnp.where(active, trials, parents.x[0]), targets, jnp.mean(taken.astype(dtype), axis=1)
 
@@ -231,16 +231,16 @@ def written(ring: Population, place: Array, size: Array, new: Population, chosen
     )
     ahead = (jnp.arange(n, dtype=jnp.int32) - place) % size  # how many rows after the first one to be written
     hit = (ahead < count[-1]) & (jnp.arange(n, dtype=jnp.int32) < size)
-    return choose(hit, take(take(jnp.minimum(ahead, n - 1), source), new), ring), place + count[-1]
+    return tree_where(hit, take(take(jnp.minimum(ahead, n - 1), source), new), ring), place + count[-1]
 
 
 def thinned(ring: Population, size: Array, level: Array) -> tuple[Population, Array]:
     """The ring with its best `size` rows, which keep their order, and these rows from best to worst, (n,)."""
     n = ring.x.shape[0]
     rows = jnp.arange(n, dtype=jnp.int32)
-    order = best_first(ring, level, first_stays=False)
+    order = argsort_by_quality(ring, level, first_stays=False)
     rank = jnp.zeros(n, jnp.int32).at[order].set(rows, unique_indices=True)
     stays = rank < size
     place = jnp.where(stays, jnp.cumsum(stays, dtype=jnp.int32) - 1, rank)
     source = jnp.zeros(n, jnp.int32).at[place].set(rows, unique_indices=True)
-    return in_use(rows < size, take(source, ring)), take(order, place)
+    return mask_unused(rows < size, take(source, ring)), take(order, place)

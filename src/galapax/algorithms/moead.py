@@ -34,10 +34,10 @@ from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import materialise
 from galapax.operators import niching
-from galapax.operators.pairwise import rows_by
-from galapax.operators.ranking import feasible
-from galapax.operators.sampling import uniform_in
-from galapax.operators.selection import choose, take
+from galapax.operators.pairwise import argsort_rows
+from galapax.operators.ranking import is_feasible
+from galapax.operators.sampling import sample_uniform
+from galapax.operators.selection import take, tree_where
 from galapax.operators.variation import check_variation, polynomial_mutation, simulated_binary_crossover
 
 LEAST = 1e-4  # weight in place of 0, where an objective would not count at all
@@ -106,7 +106,7 @@ class MOEAD(Algorithm):
         if not callable(self.scalar):
             raise InputError(f"scalar must be a function of values, weights and penalty, got {short(self.scalar)}.")
         if self.directions is not None and not isinstance(self.directions, Shared):
-            count = len(niching.checked(self.directions))
+            count = len(niching.check_directions(self.directions))
             if self.population not in (None, count):
                 raise InputError(
                     f"{count} directions do not match a population of {self.population}: give only one of the two."
@@ -115,15 +115,17 @@ class MOEAD(Algorithm):
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
         """With a population for the directions."""
-        own, population = niching.shared(self.directions), self.population
+        own, population = niching.share_directions(self.directions), self.population
         if population is None:
             m = shape.objectives
-            population = niching.size(m, niching.divisions_for(m, None)) if own is None else own.value.shape[0]
+            population = (
+                niching.count_directions(m, niching.divisions_for(m, None)) if own is None else own.value.shape[0]
+            )
         return replace(self, population=population, directions=own)
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> MOEADState:
-        x, m = uniform_in(key, bounds, self.population), shape.objectives
-        weights = niching.filled(m, self.population) if self.directions is None else self.directions.value
+        x, m = sample_uniform(key, bounds, self.population), shape.objectives
+        weights = niching.fill_directions(m, self.population) if self.directions is None else self.directions.value
         if weights.shape[1] != m and m > 1:
             raise InputError(f"directions have {weights.shape[1]} columns and the problem has {m} objectives.")
         return MOEADState(
@@ -148,10 +150,10 @@ class MOEAD(Algorithm):
     def step(self, key: Array, state: MOEADState, evaluation: Evaluation) -> MOEADState:
         """Each subproblem takes the best child of its neighbours, if that is better; then all breed."""
         old, new = state.parents, evaluated(state.candidates, evaluation)
-        sound = feasible(new.objectives, new.violation)
+        sound = is_feasible(new.objectives, new.violation)
         ideal = jnp.minimum(state.ideal, jnp.min(jnp.where(sound[:, None], new.objectives, jnp.inf), axis=0))
         source, taken = materialise(self._replacements(state, old, new, ideal))
-        parents = materialise(choose(taken, take(source, new), old))
+        parents = materialise(tree_where(taken, take(source, new), old))
         children = self._breed(key, parents.x, state)
         return state._replace(candidates=children, parents=parents, ideal=ideal)
 
@@ -183,7 +185,7 @@ class MOEAD(Algorithm):
         empty = ~jnp.all(jnp.isfinite(old.objectives), axis=1)
         rows = jnp.arange(n, dtype=jnp.int32)
         wanted = jnp.where(better & ~empty, source, n)
-        order = rows_by(wanted, -jnp.where(better & ~empty, gain, 0))
+        order = argsort_rows(wanted, -jnp.where(better & ~empty, gain, 0))
         ordered = wanted[order]
         starts = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
         place = rows - lax.cummax(jnp.where(starts, rows, 0))

@@ -22,9 +22,9 @@ from galapax.core.algorithm import Algorithm, Budget, static
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.core.stop import CODES, RUNNING, Stop
-from galapax.operators.pairwise import rows_by
-from galapax.operators.sampling import uniform_in
-from galapax.operators.selection import choose, no_worse, row_of, take
+from galapax.operators.pairwise import argsort_rows
+from galapax.operators.sampling import sample_uniform
+from galapax.operators.selection import no_worse, take, take_row, tree_where
 
 BEGIN, REFLECT, EXPAND, OUTSIDE, INSIDE, SHRINK = range(6)  # what waits for its evaluation
 REACH = (0.0, 1.0, 2.0, 0.5, -0.5, 0.0)  # from the centroid, away from the worst point
@@ -63,25 +63,25 @@ class NelderMead(Algorithm):
         return jnp.where((state.stage == BEGIN) | (state.stage == SHRINK), several, 1)
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> NelderMeadState:
-        x = uniform_in(key, bounds, self.population)
+        x = sample_uniform(key, bounds, self.population)
         nothing = unevaluated(x, shape)
-        return NelderMeadState(x, nothing, row_of(nothing, 0), jnp.int32(BEGIN), bounds)
+        return NelderMeadState(x, nothing, take_row(nothing, 0), jnp.int32(BEGIN), bounds)
 
     def step(self, key: Array, state: NelderMeadState, evaluation: Evaluation) -> NelderMeadState:
         """Put the point that was tried into its place, or turn to another move."""
         stage, old, n = state.stage, state.parents, self.population
         trials = evaluated(state.candidates, evaluation)
-        new, reflects = row_of(trials, 0), stage == REFLECT
-        first, second, worst = (row_of(old, row) for row in (0, n - 2, n - 1))
+        new, reflects = take_row(trials, 0), stage == REFLECT
+        first, second, worst = (take_row(old, row) for row in (0, n - 2, n - 1))
         leads, passes, helps = (~no_worse(row, new)[0] for row in (first, second, worst))
         nearer = ((stage == OUTSIDE) & no_worse(new, state.reflected)[0]) | ((stage == INSIDE) & helps)
         accepted = (reflects & passes) | nearer
-        simplex = choose(jnp.full(n, stage == BEGIN), trials, old)
-        simplex = choose((jnp.arange(n) > 0) & (stage == SHRINK), _one_down(trials), simplex)
-        simplex = choose((jnp.arange(n) == n - 1) & accepted, new, simplex)
+        simplex = tree_where(jnp.full(n, stage == BEGIN), trials, old)
+        simplex = tree_where((jnp.arange(n) > 0) & (stage == SHRINK), _one_down(trials), simplex)
+        simplex = tree_where((jnp.arange(n) == n - 1) & accepted, new, simplex)
         # a reflected point that leads is in already, and gives way to one further on that is better
-        simplex = choose((jnp.arange(n) == 0) & (stage == EXPAND) & leads, new, simplex)
-        simplex = take(rows_by(*_keys(simplex)), simplex)
+        simplex = tree_where((jnp.arange(n) == 0) & (stage == EXPAND) & leads, new, simplex)
+        simplex = take(argsort_rows(*_keys(simplex)), simplex)
         following = jnp.where(reflects & ~passes, jnp.where(helps, OUTSIDE, INSIDE), REFLECT)
         following = jnp.where(reflects & leads, EXPAND, following)
         contracts = (stage == OUTSIDE) | (stage == INSIDE)
@@ -89,7 +89,7 @@ class NelderMead(Algorithm):
         following = jnp.where(stage == BEGIN, SHRINK, following)  # its other points come as a shrunk one's do
         x = self.moved(jnp.where(following == EXPAND, old.x, simplex.x), following, state.bounds)
         x = jnp.where(stage == BEGIN, self.around(simplex.x[0], state.bounds), x)
-        reflected = choose(reflects[None], new, state.reflected)
+        reflected = tree_where(reflects[None], new, state.reflected)
         return NelderMeadState(x, simplex, reflected, following, state.bounds)
 
     def around(self, x: Array, bounds: Bounds) -> Array:

@@ -29,10 +29,10 @@ from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, un
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import materialise
-from galapax.operators.ranking import dominated_by_drawn, feasible, mean_distance, niche_counts, scaled
-from galapax.operators.sampling import uniform_in
+from galapax.operators.ranking import dominated_by_sample, is_feasible, mean_distance, niche_counts, scale_to_range
+from galapax.operators.sampling import sample_uniform
 from galapax.operators.selection import take
-from galapax.operators.variation import breed, check_variation, even
+from galapax.operators.variation import breed, check_variation, round_up_to_even
 
 
 class NPGAState(NamedTuple):
@@ -73,7 +73,7 @@ class NPGA(Algorithm):
         check_variation(self.crossover_rate, self.crossover_index, self.mutation_rate, self.mutation_index)
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> NPGAState:
-        x = uniform_in(key, bounds, self.population)
+        x = sample_uniform(key, bounds, self.population)
         return NPGAState(candidates=x, parents=unevaluated(x, shape), bounds=bounds)
 
     def step(self, key: Array, state: NPGAState, evaluation: Evaluation) -> NPGAState:
@@ -97,13 +97,13 @@ class NPGA(Algorithm):
         key_candidates, key_compare = random.split(key)
         objectives, violation = population.objectives, population.violation
         n = objectives.shape[0]
-        part = -(-even(n) // min(self.portions, even(n)))
-        parts = -(-even(n) // part)
+        part = -(-round_up_to_even(n) // min(self.portions, round_up_to_even(n)))
+        parts = -(-round_up_to_even(n) // part)
         pairs = random.integers(key_candidates, (2, parts * part), n)
         drawn = max(1, round(self.comparison * n))
-        worse = dominated_by_drawn(key_compare, objectives, violation, pairs, drawn)
-        counted = feasible(objectives, violation)
-        points = scaled(objectives, counted)
+        worse = dominated_by_sample(key_compare, objectives, violation, pairs, drawn)
+        counted = is_feasible(objectives, violation)
+        points = scale_to_range(objectives, counted)
         radius = self.radius * mean_distance(points, counted)
         pairs, worse, points, radius = materialise((pairs, worse, points, radius))
         slots = jnp.arange(parts * part, dtype=jnp.int32)
@@ -116,4 +116,4 @@ class NPGA(Algorithm):
             return lax.dynamic_update_slice_in_dim(chosen, jnp.where(second, b, a), p * part, axis=0)
 
         chosen = lax.fori_loop(0, parts, fill, jnp.zeros(parts * part, jnp.int32))
-        return chosen[: even(n)]
+        return chosen[: round_up_to_even(n)]

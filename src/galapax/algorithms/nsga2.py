@@ -41,17 +41,23 @@ from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, un
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import materialise
-from galapax.operators.ranking import best_rows, ranks_and_crowding
-from galapax.operators.sampling import uniform_in
+from galapax.operators.ranking import ranks_and_crowding, select_best_rows
+from galapax.operators.sampling import sample_uniform
 from galapax.operators.selection import (
     binary_tournament,
-    copies_fail,
+    concatenate_optional,
     domination_tournament,
-    join,
+    fail_duplicates,
     take,
-    take_from_both,
+    take_from_union,
 )
-from galapax.operators.variation import breed, check_variation, even, share_by_survival, some_by_differences
+from galapax.operators.variation import (
+    adapt_difference_share,
+    breed,
+    check_variation,
+    mix_in_differences,
+    round_up_to_even,
+)
 
 # of the children are made by differences with constraints: where their share is learned, at first; and where it is not
 AT_FIRST, HALF = 0.1, 0.5
@@ -113,7 +119,7 @@ class NSGA2(Algorithm):
         )
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> NSGA2State:
-        x = uniform_in(key, bounds, self.population)
+        x = sample_uniform(key, bounds, self.population)
         state = NSGA2State(candidates=x, parents=unevaluated(x, shape), bounds=bounds)
         # here and not in `bind`, since a black box tells how many objectives it has when it is called
         if self.differences is not None or not shape.constrained or shape.objectives > 2 or self.published:
@@ -124,16 +130,19 @@ class NSGA2(Algorithm):
         """Keep the better half of parents and offspring by front, then by crowding; tournaments choose who breeds."""
         key_choose, key_breed = random.split(key)
         old, new = state.parents, evaluated(state.candidates, evaluation)
-        objectives, violation = jnp.concatenate([old.objectives, new.objectives]), join(old.violation, new.violation)
+        objectives, violation = (
+            jnp.concatenate([old.objectives, new.objectives]),
+            concatenate_optional(old.violation, new.violation),
+        )
         if not self.published:
-            objectives = copies_fail(objectives, jnp.concatenate([old.x, new.x]))
+            objectives = fail_duplicates(objectives, jnp.concatenate([old.x, new.x]))
         rank, crowding = ranks_and_crowding(objectives, violation, self.population)
-        rows = best_rows(rank, crowding, self.population)
-        parents, rank, crowding = materialise((take_from_both(rows, old, new), take(rows, rank), take(rows, crowding)))
+        rows = select_best_rows(rank, crowding, self.population)
+        parents, rank, crowding = materialise((take_from_union(rows, old, new), take(rows, rank), take(rows, crowding)))
         if self.published:
-            chosen = binary_tournament(key_choose, rank, crowding, even(self.population))
+            chosen = binary_tournament(key_choose, rank, crowding, round_up_to_even(self.population))
         else:
-            chosen = domination_tournament(key_choose, parents, crowding, even(self.population))
+            chosen = domination_tournament(key_choose, parents, crowding, round_up_to_even(self.population))
         chosen = materialise(chosen)
         x = take(chosen, parents.x)
         children = breed(
@@ -152,7 +161,7 @@ class NSGA2(Algorithm):
         # `breed` draws from children 0 and 1 of its key; that the published form draws from 1 again is a slip kept,
         # so that `galapax reproduce moea` prints what it printed
         key_differ = random.fold_in(key_breed, 1 if self.published else 2)
-        children, moved = some_by_differences(key_differ, children, x, state.bounds, share)
+        children, moved = mix_in_differences(key_differ, children, x, state.bounds, share)
         learned = (moved[: self.population], share) if state.moved is not None else (None, None)
         return NSGA2State(children[: self.population], parents, state.bounds, *learned)
 
@@ -162,4 +171,4 @@ class NSGA2(Algorithm):
             unasked = self.differences is None and state.parents.violation is not None
             return HALF if unasked else self.differences
         stays = jnp.zeros(2 * self.population, bool).at[materialise(rows)].set(True, unique_indices=True)
-        return materialise(share_by_survival(state.share, state.moved, stays[self.population :]))
+        return materialise(adapt_difference_share(state.share, state.moved, stays[self.population :]))

@@ -33,18 +33,31 @@ from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import materialise
 from galapax.operators import niching
-from galapax.operators.niching import Frame, first_frame, nearest_line, next_frame, normalised, survivors
-from galapax.operators.pairwise import rows_by
-from galapax.operators.ranking import feasible, ranks
-from galapax.operators.sampling import uniform_in
-from galapax.operators.selection import copies_fail, join, least_of_two, take, take_from_both
-from galapax.operators.variation import breed, check_variation, even
+from galapax.operators.niching import (
+    NormalizationFrame,
+    initial_frame,
+    nearest_line,
+    normalize,
+    select_by_niche,
+    update_frame,
+)
+from galapax.operators.pairwise import argsort_rows
+from galapax.operators.ranking import is_feasible, ranks
+from galapax.operators.sampling import sample_uniform
+from galapax.operators.selection import (
+    concatenate_optional,
+    fail_duplicates,
+    least_value_tournament,
+    take,
+    take_from_union,
+)
+from galapax.operators.variation import breed, check_variation, round_up_to_even
 
 
 class NSGA3State(NamedTuple):
     candidates: Array  # (n, d) offspring, waiting for their evaluation
     parents: Population
-    frame: Frame  # ideal and extreme points so far
+    frame: NormalizationFrame  # ideal and extreme points so far
     lines: Shared  # (h, m) the reference directions
     bounds: Bounds
 
@@ -85,14 +98,14 @@ class NSGA3(Algorithm):
             whole(both[0], "divisions", 1)
             whole(both[1], "divisions", 0)
         if self.directions is not None and not isinstance(self.directions, Shared):
-            niching.checked(self.directions)
+            niching.check_directions(self.directions)
         check_variation(self.crossover_rate, self.crossover_index, self.mutation_rate, self.mutation_index)
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
         """With a population for the directions."""
-        own, population = niching.shared(self.directions), self.population
+        own, population = niching.share_directions(self.directions), self.population
         if population is None:
-            count = niching.size(shape.objectives, self._divisions(shape.objectives))
+            count = niching.count_directions(shape.objectives, self._divisions(shape.objectives))
             population = -(-(count if own is None else own.value.shape[0]) // 4) * 4
         return replace(self, population=population, directions=own)
 
@@ -100,28 +113,31 @@ class NSGA3(Algorithm):
         return self.divisions or niching.divisions_for(m, self.population)
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> NSGA3State:
-        x, m = uniform_in(key, bounds, self.population), shape.objectives
+        x, m = sample_uniform(key, bounds, self.population), shape.objectives
         # here and not in `bind`, since a black box tells how many objectives it has when it is called
-        lines = niching.layers(m, self._divisions(m)) if self.directions is None else self.directions.value
+        lines = niching.two_layer_lattice(m, self._divisions(m)) if self.directions is None else self.directions.value
         if lines.shape[1] != m and m > 1:
             raise InputError(f"directions have {lines.shape[1]} columns and the problem has {m} objectives.")
         own = Shared(jnp.asarray(lines, x.dtype))
-        return NSGA3State(x, unevaluated(x, shape), first_frame(m, x.dtype), own, bounds)
+        return NSGA3State(x, unevaluated(x, shape), initial_frame(m, x.dtype), own, bounds)
 
     def step(self, key: Array, state: NSGA3State, evaluation: Evaluation) -> NSGA3State:
         """Keep the first fronts, of the last one those in the emptiest niches; everybody breeds."""
         key_cut, key_choose, key_breed = random.split(key, 3)
         old, new = state.parents, evaluated(state.candidates, evaluation)
-        objectives, violation = jnp.concatenate([old.objectives, new.objectives]), join(old.violation, new.violation)
-        distinct = copies_fail(objectives, jnp.concatenate([old.x, new.x]))
+        objectives, violation = (
+            jnp.concatenate([old.objectives, new.objectives]),
+            concatenate_optional(old.violation, new.violation),
+        )
+        distinct = fail_duplicates(objectives, jnp.concatenate([old.x, new.x]))
         rank = materialise(ranks(distinct, violation, self.population))
-        sound = feasible(objectives, violation)
-        frame = materialise(next_frame(state.frame, objectives, sound, sound & (rank == 0)))
-        points = normalised(frame, objectives, sound)
+        sound = is_feasible(objectives, violation)
+        frame = materialise(update_frame(state.frame, objectives, sound, sound & (rank == 0)))
+        points = normalize(frame, objectives, sound)
         lines = state.lines.value
         niche, distance = materialise(nearest_line(points, lines))
-        rows = materialise(survivors(key_cut, rank, niche, distance, lines.shape[0], self.population))
-        parents = materialise(take_from_both(rows, old, new))
+        rows = materialise(select_by_niche(key_cut, rank, niche, distance, lines.shape[0], self.population))
+        parents = materialise(take_from_union(rows, old, new))
         children = breed(
             key_breed,
             take(self._pairs(key_choose, parents), parents.x),
@@ -136,8 +152,8 @@ class NSGA3(Algorithm):
 
     def _pairs(self, key: Array, parents: Population) -> Array:
         """Who breeds: everybody once, in random order; with constraints the winners of tournaments by violation."""
-        count = even(self.population)
+        count = round_up_to_even(self.population)
         if parents.violation is not None:
-            return materialise(least_of_two(key, parents.violation, count))
-        order = rows_by(random.bits(key, (self.population,)))
+            return materialise(least_value_tournament(key, parents.violation, count))
+        order = argsort_rows(random.bits(key, (self.population,)))
         return materialise(jnp.concatenate([order, order[: count - self.population]]))

@@ -23,8 +23,8 @@ from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, un
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import materialise
-from galapax.operators.sampling import uniform_in
-from galapax.operators.selection import best_index, choose, no_worse, row_of, take
+from galapax.operators.sampling import sample_uniform
+from galapax.operators.selection import best_index, no_worse, take, take_row, tree_where
 
 
 class PSOState(NamedTuple):
@@ -61,16 +61,16 @@ class PSO(Algorithm):
         in_range(self.acceleration, "acceleration", 0.0, 4.0)
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> PSOState:
-        x = uniform_in(key, bounds, self.population)
+        x = sample_uniform(key, bounds, self.population)
         key_velocity, key_informants = random.split(random.fold_in(key, 2))
-        velocity = uniform_in(key_velocity, bounds, self.population) - x
+        velocity = sample_uniform(key_velocity, bounds, self.population) - x
         return PSOState(x, velocity, unevaluated(x, shape), self.drawn(key_informants), bounds)
 
     def step(self, key: Array, state: PSOState, evaluation: Evaluation) -> PSOState:
         """Each particle remembers its best place; without a better one of all, others inform them; then they move."""
         key_informants, key_move = random.split(key)
         places = evaluated(state.candidates, evaluation)
-        parents = choose(no_worse(places, state.parents), places, state.parents)
+        parents = tree_where(no_worse(places, state.parents), places, state.parents)
         better = ~no_worse(_best(state.parents), _best(parents))
         informs = jnp.where(better, state.informs, self.drawn(key_informants))
         leader = materialise(best_informant(parents, informs))
@@ -118,4 +118,4 @@ def best_informant(places: Population, informs: Array) -> Array:
 
 
 def _best(population: Population) -> Any:
-    return row_of(population, best_index(population))
+    return take_row(population, best_index(population))

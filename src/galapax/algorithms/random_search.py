@@ -12,8 +12,8 @@ from galapax.core.algorithm import Algorithm, static
 from galapax.core.checks import whole
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
-from galapax.operators.sampling import uniform_in
-from galapax.operators.selection import choose, no_worse
+from galapax.operators.sampling import sample_uniform
+from galapax.operators.selection import no_worse, tree_where
 
 
 class RandomSearchState(NamedTuple):
@@ -36,10 +36,10 @@ class RandomSearch(Algorithm):
         whole(self.population, "population", 1, "random search draws this many points per generation")
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> RandomSearchState:
-        x = uniform_in(key, bounds, self.population)
+        x = sample_uniform(key, bounds, self.population)
         return RandomSearchState(x, unevaluated(x, shape), bounds)
 
     def step(self, key: Array, state: RandomSearchState, evaluation: Evaluation) -> RandomSearchState:
         points = evaluated(state.candidates, evaluation)
-        parents = choose(no_worse(points, state.parents), points, state.parents)
-        return RandomSearchState(uniform_in(key, state.bounds, self.population), parents, state.bounds)
+        parents = tree_where(no_worse(points, state.parents), points, state.parents)
+        return RandomSearchState(sample_uniform(key, state.bounds, self.population), parents, state.bounds)

@@ -41,9 +41,9 @@ from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, un
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import materialise
-from galapax.operators.ranking import dominance_counts, feasible, mean_distance, niche_counts, scaled
-from galapax.operators.sampling import uniform_in
-from galapax.operators.selection import binary_tournament, join, take, take_from_both
+from galapax.operators.ranking import dominance_counts, is_feasible, mean_distance, niche_counts, scale_to_range
+from galapax.operators.sampling import sample_uniform
+from galapax.operators.selection import binary_tournament, concatenate_optional, take, take_from_union
 from galapax.operators.variation import arithmetic_crossover, polynomial_mutation
 
 
@@ -78,23 +78,26 @@ class SharingMOEA(Algorithm):
         positive(self.radius, "radius")
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> SharingMOEAState:
-        x = uniform_in(key, bounds, self.population)
+        x = sample_uniform(key, bounds, self.population)
         return SharingMOEAState(candidates=x, parents=unevaluated(x, shape), bounds=bounds)
 
     def step(self, key: Array, state: SharingMOEAState, evaluation: Evaluation) -> SharingMOEAState:
         """Keep the better half of parents and offspring by domination, then by niche; tournaments choose who breeds."""
         key_cut, key_breed = random.split(key)
         old, new = state.parents, evaluated(state.candidates, evaluation)
-        objectives, violation = jnp.concatenate([old.objectives, new.objectives]), join(old.violation, new.violation)
+        objectives, violation = (
+            jnp.concatenate([old.objectives, new.objectives]),
+            concatenate_optional(old.violation, new.violation),
+        )
         dominators = dominance_counts(objectives, violation)
-        counted = feasible(objectives, violation)
-        points = scaled(objectives, counted)
+        counted = is_feasible(objectives, violation)
+        points = scale_to_range(objectives, counted)
         radius = self.radius * mean_distance(points, counted)
         dominators, niche = materialise((dominators, niche_counts(points, radius, counted=counted)))
         niche = jnp.maximum(niche, 1)  # infeasible ones do not count themselves
         rows = survivors(key_cut, dominators, niche, self.population)
         parents, dominators, niche = materialise(
-            (take_from_both(rows, old, new), take(rows, dominators), take(rows, niche))
+            (take_from_union(rows, old, new), take(rows, dominators), take(rows, niche))
         )
         children = self.breed(key_breed, parents.x, dominators, niche, state.bounds)
         return SharingMOEAState(children, parents, state.bounds)

@@ -35,11 +35,17 @@ from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, un
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import materialise
-from galapax.operators.contributions import MOST, best_by_volume
+from galapax.operators.contributions import MAX_EXACT_OBJECTIVES, select_by_hypervolume
 from galapax.operators.ranking import crowding_distance, ranks
-from galapax.operators.sampling import uniform_in
-from galapax.operators.selection import copies_fail, domination_tournament, join, take, take_from_both
-from galapax.operators.variation import breed, check_variation, even, some_by_differences
+from galapax.operators.sampling import sample_uniform
+from galapax.operators.selection import (
+    concatenate_optional,
+    domination_tournament,
+    fail_duplicates,
+    take,
+    take_from_union,
+)
+from galapax.operators.variation import breed, check_variation, mix_in_differences, round_up_to_even
 
 
 class SMSEMOAState(NamedTuple):
@@ -83,25 +89,33 @@ class SMSEMOA(Algorithm):
         return replace(self, differences=0.5 if self.differences is None and shape.constrained else self.differences)
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> SMSEMOAState:
-        if shape.objectives > MOST:  # here and not in `bind`, since a black box tells how many when it is called
+        if (
+            shape.objectives > MAX_EXACT_OBJECTIVES
+        ):  # here and not in `bind`, since a black box tells how many when it is called
             raise InputError(
                 f"SMSEMOA measures hypervolumes of two and three objectives, and this problem has {shape.objectives}; "
                 "use NSGA3."
             )
-        x = uniform_in(key, bounds, self.population)
+        x = sample_uniform(key, bounds, self.population)
         return SMSEMOAState(candidates=x, parents=unevaluated(x, shape), bounds=bounds)
 
     def step(self, key: Array, state: SMSEMOAState, evaluation: Evaluation) -> SMSEMOAState:
         """Keep the first fronts, of the last one those who add most; tournaments choose who breeds."""
         key_choose, key_breed = random.split(key)
         old, new = state.parents, evaluated(state.candidates, evaluation)
-        objectives, violation = jnp.concatenate([old.objectives, new.objectives]), join(old.violation, new.violation)
-        objectives = materialise(copies_fail(objectives, jnp.concatenate([old.x, new.x])))
+        objectives, violation = (
+            jnp.concatenate([old.objectives, new.objectives]),
+            concatenate_optional(old.violation, new.violation),
+        )
+        objectives = materialise(fail_duplicates(objectives, jnp.concatenate([old.x, new.x])))
         rank = materialise(ranks(objectives, violation))
-        rows = materialise(best_by_volume(objectives, rank, self.population, self.corner))
-        parents = materialise(take_from_both(rows, old, new))
+        rows = materialise(select_by_hypervolume(objectives, rank, self.population, self.corner))
+        parents = materialise(take_from_union(rows, old, new))
         crowding = materialise(take(rows, crowding_distance(objectives, rank)))
-        x = take(materialise(domination_tournament(key_choose, parents, crowding, even(self.population))), parents.x)
+        x = take(
+            materialise(domination_tournament(key_choose, parents, crowding, round_up_to_even(self.population))),
+            parents.x,
+        )
         children = breed(
             key_breed,
             x,
@@ -114,5 +128,5 @@ class SMSEMOA(Algorithm):
         )
         if self.differences is not None:
             key_differ = random.fold_in(key_breed, 2)
-            children, _ = some_by_differences(key_differ, children, x, state.bounds, self.differences)
+            children, _ = mix_in_differences(key_differ, children, x, state.bounds, self.differences)
         return SMSEMOAState(children[: self.population], parents, state.bounds)

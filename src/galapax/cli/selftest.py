@@ -19,7 +19,7 @@ from galapax import problems
 from galapax.algorithms.de import DE
 from galapax.minimize import minimize
 from galapax.numerics import devices, random
-from galapax.operators.differential import binomial_crossover, partners
+from galapax.operators.differential import binomial_crossover, draw_partners
 from galapax.running.observers import Checkpoint
 
 RUNS = 40
@@ -80,7 +80,7 @@ def _uniform() -> tuple[bool, str]:
 
 def _operators() -> tuple[bool, str]:
     key = jnp.asarray(random.root_key(5))
-    rows = np.asarray(jax.jit(lambda: jnp.stack(partners(key, 2000, 3)))())
+    rows = np.asarray(jax.jit(lambda: jnp.stack(draw_partners(key, 2000, 3)))())
     distinct = all(len({i, *rows[:, i]}) == 4 for i in range(rows.shape[1]))
     zeros, ones = jnp.zeros((4000, 10)), jnp.ones((4000, 10))
     share = float(np.mean(np.asarray(binomial_crossover(key, zeros, ones, 0.7))))

@@ -25,7 +25,7 @@ from galapax.numerics import random
 from galapax.operators import lagrangian, quasi_newton
 from galapax.operators.lagrangian import Interval
 from galapax.operators.quasi_newton import ENDED
-from galapax.operators.sampling import uniform_in
+from galapax.operators.sampling import sample_uniform
 
 ATTEMPTS = 3  # to refine an x whose check finds a worse case than all that were met
 NEARLY = 1e-7  # of the value: changes below it count as none
@@ -187,7 +187,7 @@ def _climb(game: Game, consts: Any, x: Array, y: Array, box: Bounds, trials: int
 def _cloud(key: Array, box: Bounds) -> Array:
     """Points of a box, (CLOUD, d)."""
     inside, walls = random.split(key, 2)
-    points = uniform_in(inside, box, CLOUD)
+    points = sample_uniform(inside, box, CLOUD)
     side = random.uniform(walls, points.shape, points.dtype)
     at_wall = jnp.where(side < 0.35, box.lower, jnp.where(side > 0.65, box.upper, points))
     return jnp.where((jnp.arange(CLOUD) % 2 == 0)[:, None], points, at_wall)

@@ -96,7 +96,7 @@ def _leave(count: int, best: bool, search: Search, keys: Array, carry: Carry, nu
     state = settle(carry)
 
     def one(key: Array, population: Any) -> Array:
-        return migration.emigrants(
+        return migration.select_emigrants(
             random.fold_in(random.fold_in(key, number), random.Stream.EMIGRATION), population, count, best
         )
 
@@ -113,7 +113,7 @@ def _arrive(
 
     def one(algorithm: Algorithm, key: Array, state: Any, arrivals: Array, used: Array) -> Any:
         key = random.fold_in(random.fold_in(key, number), random.Stream.IMMIGRATION)
-        rows = migration.places(key, state.parents, state.candidates.shape[0], used, count, worst)
+        rows = migration.select_replaced_rows(key, state.parents, state.candidates.shape[0], used, count, worst)
         return algorithm.joined(state, rows, arrivals)
 
     axes = run_axes(state)

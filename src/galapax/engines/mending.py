@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.operators.constraints import differences, nearby, repaired
+from galapax.operators.constraints import difference_jacobian, difference_points, newton_repair
 
 if TYPE_CHECKING:
     from galapax.engines.search import Carry, Search
@@ -27,7 +27,7 @@ def probes(search: Search, asked: Carry, number: Any) -> Array:
     """The points (R, repairs * (1 + d), d) whose constraints `mended` needs."""
     candidates = asked.state.candidates
     chosen = candidates[:, turns(search, candidates.shape[1], number)]
-    points = jax.vmap(jax.vmap(lambda x: nearby(x, search.bounds)))(chosen)
+    points = jax.vmap(jax.vmap(lambda x: difference_points(x, search.bounds)))(chosen)
     return points.reshape(candidates.shape[0], -1, candidates.shape[2])
 
 
@@ -42,8 +42,8 @@ def mended(search: Search, asked: Carry, number: Any, values: Array, eq_toleranc
     known = values.reshape(runs, search.repairs, 1 + dim, -1)
 
     def one(points: Array, known: Array) -> Array:
-        jacobian = differences(points, known)
-        return repaired(points[0], known[0], jacobian, search.shape.ineq, eq_tolerance, search.bounds)
+        jacobian = difference_jacobian(points, known)
+        return newton_repair(points[0], known[0], jacobian, search.shape.ineq, eq_tolerance, search.bounds)
 
     moved = candidates.at[:, turns(search, count, number)].set(jax.vmap(jax.vmap(one))(points, known))
     return asked._replace(state=asked.state._replace(candidates=moved))

@@ -19,7 +19,7 @@ from galapax.core.evaluation import Shape
 from galapax.core.problem import Bounds
 from galapax.evaluation.formulas import Formulas
 from galapax.operators import lagrangian, quasi_newton, sqp
-from galapax.operators.constraints import shortest_step
+from galapax.operators.constraints import minimum_norm_step
 from galapax.operators.lagrangian import Interval
 from galapax.operators.quasi_newton import ENDED
 
@@ -75,7 +75,7 @@ def _unconstrained(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, li
 
     _, gradients = look(x)
     smooth, steps, turns = _checked(look, x, gradients * bounds.span, bounds)
-    start = jax.vmap(quasi_newton.remember)(jax.vmap(quasi_newton.begin)(x), steps, turns)
+    start = jax.vmap(quasi_newton.store_pair)(jax.vmap(quasi_newton.begin)(x), steps, turns)
 
     def step(state: Any) -> Any:
         return jax.vmap(lambda s, v, g: quasi_newton.tell(s, v, g, bounds, target, 0.0))(state, *look(state.trial))
@@ -105,7 +105,7 @@ def _constrained(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limi
     units = jnp.where((size > 0) & jnp.isfinite(size), size, 1)  # (R, 1 + m)
     interval = jax.vmap(lambda unit: _interval(formulas, unit))(units[:, 1:])
     slopes, facts = jacobian / units[..., None], raw / units
-    free = ~jax.vmap(lambda x, slope: quasi_newton.held(x, slope, bounds))(x, slopes[:, 0])
+    free = ~jax.vmap(lambda x, slope: quasi_newton.is_at_bound(x, slope, bounds))(x, slopes[:, 0])
     multipliers = jax.vmap(lagrangian.first_multipliers)(slopes[:, 0], slopes[:, 1:], facts[:, 1:], interval, free)
 
     def look(points: Array, state: Any) -> tuple[Array, Array, Array]:
@@ -125,7 +125,7 @@ def _constrained(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limi
     own = jax.vmap(jax.grad(lagrangian.value))(facts, multipliers, start.penalty, interval)
     slope = jnp.sum(own[..., None] * slopes, axis=1)
     smooth, steps, turns = _checked(lambda points: look(points, start)[:2], x, slope, bounds)
-    start = start._replace(descent=jax.vmap(quasi_newton.remember)(start.descent, steps, turns))
+    start = start._replace(descent=jax.vmap(quasi_newton.store_pair)(start.descent, steps, turns))
     spent = taken + jnp.where(limit > 0, _overhead(formulas.shape), 0).astype(jnp.int32)
     state, spent = _until_done(step, lambda s: ~s.ended, start, spent, limit, smooth)
     end = state.descent.x
@@ -154,7 +154,7 @@ def _by_models(
     shape = formulas.shape
     count = 1 + shape.ineq + shape.eq
     order = np.r_[0, 1 + shape.ineq : count, 1 : 1 + shape.ineq]  # equalities first
-    each = 1 + GRADIENT * count + (1 + CORRECTIONS) * len(sqp.SHARES)
+    each = 1 + GRADIENT * count + (1 + CORRECTIONS) * len(sqp.STEP_SHARES)
 
     def look(x: Array) -> tuple[Array, Array]:
         facts, slopes = _facts_and_slopes(formulas, consts, bounds, x)
@@ -179,14 +179,14 @@ def _by_models(
             trials = jax.vmap(lambda m, t, f: sqp.correct(m, t, f, shape.eq))(new, *found[-1])
             found.append((trials, facts_at(trials)))
         trials, facts = (jnp.concatenate(parts, axis=1) for parts in zip(*found, strict=True))
-        there, gained = jax.vmap(lambda m, t, f: sqp.choose(m, t, f, shape.eq))(new, trials, facts)
+        there, gained = jax.vmap(lambda m, t, f: sqp.choose_trial(m, t, f, shape.eq))(new, trials, facts)
         facts, slopes = look(bounds.lower + bounds.span * there)
         new = jax.vmap(sqp.tell)(new, there, gained, facts / units, slopes / units[..., None])
         kept = jax.tree.map(lambda a, b: jnp.where(active.reshape((-1,) + (1,) * (a.ndim - 1)), a, b), new, was)
         return kept, spent + jnp.where(active, each, 0).astype(spent.dtype), number + 1
 
     def going(model: Any, spent: Array, number: Array) -> Array:
-        return ~jax.vmap(sqp.ended)(model) & (spent + each <= limit) & (number < MODELS)
+        return ~jax.vmap(sqp.is_done)(model) & (spent + each <= limit) & (number < MODELS)
 
     begin = jax.vmap(sqp.begin, in_axes=(0, 0, 0, None))
     start = begin((x - bounds.lower) / bounds.span, raw / units, slopes / units[..., None], bend)
@@ -238,7 +238,7 @@ def _checked(
     A gradient that is zero, wrong or not a number (of a rounded, counted or stopped quantity) is found out here.
     """
     dim, kind = x.shape[1], x.dtype
-    held = jax.vmap(lambda x, slope: quasi_newton.held(x, slope, bounds))(x, slopes)
+    held = jax.vmap(lambda x, slope: quasi_newton.is_at_bound(x, slope, bounds))(x, slopes)
     down = jnp.where(held, 0, slopes)
     largest = jnp.max(jnp.abs(down), axis=1, keepdims=True)
     zigzag = jnp.where(jnp.arange(dim) % 2 == 0, 1.0, -1.0).astype(kind)
@@ -296,7 +296,7 @@ def _onto_binding(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, bin
         kept = outside | (binding & close)
         free = (x > bounds.lower) & (x < bounds.upper)
         rows = jnp.where(kept[:, None] & free, jacobian, 0)
-        step = shortest_step(rows, jnp.where(kept, edge - raw, 0))
+        step = minimum_norm_step(rows, jnp.where(kept, edge - raw, 0))
         moved = jnp.clip(x + bounds.span * step, bounds.lower, bounds.upper)
         return jnp.where(jnp.all(jnp.isfinite(step)), moved, x), binding | outside
 

@@ -10,8 +10,8 @@ from jax import Array, lax
 
 from galapax.core.evaluation import Evaluation
 from galapax.numerics import random
-from galapax.operators.discrete import nearest
-from galapax.operators.sampling import uniform_in
+from galapax.operators.discrete import round_codes
+from galapax.operators.sampling import sample_uniform
 
 if TYPE_CHECKING:
     from galapax.engines.search import Carry, Search
@@ -21,8 +21,10 @@ def fresh(count: int, search: Search, keys: Array, attempt: Any) -> Array:
     """Points (R, count, d) spread over the box. keys: (R, 2), of the generation."""
 
     def one(key: Array) -> Array:
-        drawn = uniform_in(random.fold_in(random.fold_in(key, random.Stream.RESAMPLE), attempt), search.bounds, count)
-        return nearest(drawn, search.bounds)
+        drawn = sample_uniform(
+            random.fold_in(random.fold_in(key, random.Stream.RESAMPLE), attempt), search.bounds, count
+        )
+        return round_codes(drawn, search.bounds)
 
     return jax.vmap(one)(keys)
 

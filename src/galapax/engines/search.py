@@ -21,10 +21,10 @@ from galapax.core.stop import CODES, RUNNING, Rules, Stop
 from galapax.engines.mending import mended_alone, turns
 from galapax.engines.resample import resampled
 from galapax.engines.spread import evaluated_by_all
-from galapax.measures.hypervolumes import hypervolume_by_generation
+from galapax.metrics.hypervolume import hypervolume_by_generation
 from galapax.numerics import random
-from galapax.operators.discrete import nearest, onto_grid
-from galapax.operators.ranking import feasible, first_front
+from galapax.operators.discrete import round_codes, snap_to_grid
+from galapax.operators.ranking import first_front, is_feasible
 from galapax.operators.selection import best_index
 
 BEST, VIOLATION, SINCE_BETTER, REASON, SPENT, ACCEPTED = range(6)  # the columns of `marks`
@@ -132,7 +132,7 @@ class Search:
         batched = jax.vmap(init, in_axes=(self.setting_axes, 0, own), out_axes=axes)
         state = batched(self.algorithm, keys, initial)
         if self._snaps:
-            state = state._replace(candidates=nearest(state.candidates, self.bounds))
+            state = state._replace(candidates=round_codes(state.candidates, self.bounds))
         if not self.freeze:
             return Carry(state, None)
         first = jnp.array([jnp.inf, jnp.inf, 0, RUNNING, 0, 1], state.candidates.dtype)
@@ -269,7 +269,7 @@ class Search:
 
     def _on_grid(self, keys: Array, state: Any) -> Array:
         def one(key: Array, x: Array, known: Array) -> Array:
-            return onto_grid(random.fold_in(key, random.Stream.GRID), x, known, self.bounds, self.only_codes)
+            return snap_to_grid(random.fold_in(key, random.Stream.GRID), x, known, self.bounds, self.only_codes)
 
         return jax.vmap(one)(keys, state.candidates, state.parents.x)
 
@@ -372,7 +372,7 @@ class Search:
         worst = jnp.where(count > 0, jnp.max(jnp.where(finite, values, -jnp.inf), axis=0), jnp.inf)
         volume = error = None
         if self.rules.reference is not None:
-            among = feasible(front.objectives, front.violation)
+            among = is_feasible(front.objectives, front.violation)
             volume, error = hypervolume_by_generation(front.objectives, self.rules.reference, among)
         x = front.x[best_index(front)] if self.with_x else None
         failed = jnp.sum(evaluation.failed.astype(dtype))

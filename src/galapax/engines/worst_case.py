@@ -15,8 +15,8 @@ from galapax.engines import programs
 from galapax.engines.interrupts import Interrupts
 from galapax.evaluation.game import Game, TracedGame
 from galapax.numerics import random
-from galapax.operators.differential import best_1, generation, rand_1
-from galapax.operators.sampling import uniform_in
+from galapax.operators.differential import best_1, evolve_generation, rand_1
+from galapax.operators.sampling import sample_uniform
 
 SEARCHES = 8  # for each x
 POPULATION = 100
@@ -123,7 +123,7 @@ def _one_search(
     def mutation(key: Array, parents: Any, weight: Any) -> Array:
         return jnp.where(number % 2 == 0, rand_1(key, parents, weight), best_1(key, parents, weight))
 
-    first = uniform_in(random.fold_in(key, generations), box, POPULATION)
+    first = sample_uniform(random.fold_in(key, generations), box, POPULATION)
     if 2**box.dim <= POPULATION // 2:  # the worst case is often a corner
         first = jnp.concatenate([box.lower + box.span * corners(box.dim), first])[:POPULATION]
     rows = jnp.concatenate([first, worth(first)[:, None]], axis=1)
@@ -137,7 +137,7 @@ def _one_search(
 
     def again(both: tuple[Array, Array]) -> tuple[Array, Array]:
         i, rows = both
-        return i + 1, generation(random.fold_in(key, i), rows, worth, box, mutation, 0.5, 0.9)
+        return i + 1, evolve_generation(random.fold_in(key, i), rows, worth, box, mutation, 0.5, 0.9)
 
     made, rows = lax.while_loop(going, again, (jnp.int32(0), rows))
     best = jnp.argmin(rows[:, -1])

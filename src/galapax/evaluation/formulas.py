@@ -22,7 +22,7 @@ from galapax.evaluation.tracing import equations, sequential, text_of, trace_one
 from galapax.numerics import trigonometry
 from galapax.numerics.devices import CONFIG, compile_settings, on_cpu
 from galapax.numerics.jaxpr import ClosedJaxpr, Jaxpr
-from galapax.operators.constraints import repaired
+from galapax.operators.constraints import newton_repair
 
 VECTOR_TRIGONOMETRY = os.environ.get("GALAPAX_TRIGONOMETRY") != "libm"  # see trigonometry.py
 
@@ -109,7 +109,7 @@ class Formulas:
             programs = [program for program in (self.ineq, self.eq) if program]
             return jnp.concatenate([_stack(call(program, consts, x), 1)[0].astype(x.dtype) for program in programs])
 
-        return repaired(x, values(x), jax.jacfwd(values)(x), self.shape.ineq, self.eq_tolerance, bounds)
+        return newton_repair(x, values(x), jax.jacfwd(values)(x), self.shape.ineq, self.eq_tolerance, bounds)
 
     def constraints(self, consts: Constants, x: Array) -> Array:
         """Inequalities and equalities (k, p + q) at points x (k, d)."""

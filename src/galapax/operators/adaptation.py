@@ -13,11 +13,11 @@ from galapax.core.checks import size, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.numerics import random
-from galapax.operators.constraints import PASSING, epsilon_level, first_level, relaxed
-from galapax.operators.pairwise import rows_by
+from galapax.operators.constraints import INITIAL_PASSING_SHARE, epsilon_level, initial_level, relax_violation
+from galapax.operators.pairwise import argsort_rows
 
-FEWEST = 18  # individuals, unless another number is given
-ROUNDS = 50  # generations of the first size that a budget of evaluations should allow
+MIN_FIRST_POPULATION = 18  # individuals, unless another number is given
+MIN_BUDGET_GENERATIONS = 50  # generations of the first size that a budget of evaluations should allow
 
 
 def lehmer_mean(values: Array, weights: Array, power: int) -> tuple[Array, Array]:
@@ -29,7 +29,7 @@ def lehmer_mean(values: Array, weights: Array, power: int) -> tuple[Array, Array
     return jnp.sum(weights * values**power, axis=-1) / jnp.where(total > 0, total, 1), total <= 0
 
 
-def remember(memory: Array, tried: Array, worked: Array) -> Array:
+def update_memory(memory: Array, tried: Array, worked: Array) -> Array:
     """The memory (2, h) with the mean of the columns of `tried` (2, n) that `worked` (n,) in front; the oldest goes.
 
     The mean is Lehmer's with power 3, which favours large ones. Where nothing worked, nothing changes.
@@ -38,7 +38,7 @@ def remember(memory: Array, tried: Array, worked: Array) -> Array:
     return jnp.where(jnp.any(worked), jnp.concatenate([mean[:, None], memory[:, :-1]], axis=1), memory)
 
 
-def gains(old: Population, new: Population, better: Array) -> Array:
+def success_gains(old: Population, new: Population, better: Array) -> Array:
     """What each success of new over old gained, (n,): in the objective, or in the violation where that differs; 0 for
     the others.
 
@@ -60,7 +60,7 @@ def gains(old: Population, new: Population, better: Array) -> Array:
     return by_objective + scaled(old.violation - new.violation, better & ~level)
 
 
-def to_archive(
+def add_to_archive(
     key: Array, archive: Array, filled: Array, capacity: Array, losers: Array, lost: Array
 ) -> tuple[Array, Array]:
     """The archive (c, d), whose first `filled` rows are in use, with those of the losers (n, d) that `lost` (n,); and
@@ -94,17 +94,17 @@ def check_sizes(first: Any, last: Any) -> None:
         raise InputError(f"last_population must be at most population, {first}; got {last}.")
 
 
-def first_size(usual: int, last: int, budget: Budget) -> int:
+def initial_population_size(usual: int, last: int, budget: Budget) -> int:
     """The usual size of a first population, or less where the evaluations do not suffice for it."""
-    most = usual if budget.evaluations is None else budget.evaluations // ROUNDS
-    return max(min(usual, most), FEWEST, last)
+    most = usual if budget.evaluations is None else budget.evaluations // MIN_BUDGET_GENERATIONS
+    return max(min(usual, most), MIN_FIRST_POPULATION, last)
 
 
-def horizon_of(budget: Budget) -> Horizon:
+def horizon_from_budget(budget: Budget) -> Horizon:
     return Horizon(*(math.inf if limit is None else float(limit) for limit in budget))
 
 
-def progress(horizon: Horizon | None, generations: Array, evaluations: Array, dtype: Any) -> Array:
+def share_of_run(horizon: Horizon | None, generations: Array, evaluations: Array, dtype: Any) -> Array:
     """The share of a run that is over after so many generations and evaluations, by the limit that is nearer; 0 where
     there is none.
     """
@@ -114,20 +114,20 @@ def progress(horizon: Horizon | None, generations: Array, evaluations: Array, dt
     return jnp.minimum(jnp.maximum(*shares), 1).astype(dtype)
 
 
-def shrunk(first: int, last: int, progress: Array) -> Array:
+def linear_population_size(first: int, last: int, progress: Array) -> Array:
     """The size of a population that falls linearly from `first` to `last`, int32.
 
     Tanabe & Fukunaga (2014), IEEE CEC, 1658-1665, doi:10.1109/CEC.2014.6900380, equation 10.
     """
-    return rounded(first + (last - first) * progress)
+    return round_half_up(first + (last - first) * progress)
 
 
-def rounded(value: Array) -> Array:
+def round_half_up(value: Array) -> Array:
     """The nearest whole number, halves up, int32."""
     return jnp.floor(value + 0.5).astype(jnp.int32)
 
 
-def in_use(counted: Array, population: Population) -> Population:
+def mask_unused(counted: Array, population: Population) -> Population:
     """The population with the rows that do not count as if never evaluated."""
     violation = population.violation
     return population._replace(
@@ -136,22 +136,24 @@ def in_use(counted: Array, population: Population) -> Population:
     )
 
 
-def best_first(population: Population, level: Array, first_stays: bool) -> Array:
+def argsort_by_quality(population: Population, level: Array, first_stays: bool) -> Array:
     """The rows by what they are worth at a level of relaxation, (n,); first_stays: the first row stays the first."""
-    judged = relaxed(population, level)
+    judged = relax_violation(population, level)
     keys = [judged.fitness] if judged.violation is None else [judged.violation, judged.fitness]
     if first_stays:
         keys.insert(0, (jnp.arange(len(judged.fitness)) > 0).astype(jnp.int32))
-    return rows_by(*keys)
+    return argsort_rows(*keys)
 
 
-def relaxation(known: Array, generations: Array, trials: Population, reached: Array, until: Any, power: Any) -> Any:
+def relaxation_levels(
+    known: Array, generations: Array, trials: Population, reached: Array, until: Any, power: Any
+) -> Any:
     """What the constraints are relaxed by at first and in this generation, the first one being number 1.
 
     At first a share of the first trials passes; from then on it falls, to 0 after `until` generations or half of the
     run, whichever is sooner. known: the first level, from the second generation on.
     """
     assert trials.violation is not None
-    first = jnp.where(generations == 1, first_level(trials.violation, PASSING), known)
+    first = jnp.where(generations == 1, initial_level(trials.violation, INITIAL_PASSING_SHARE), known)
     share = jnp.maximum((generations - 1).astype(first.dtype) / until, 2 * reached)
     return first, epsilon_level(first, share, 1, power)

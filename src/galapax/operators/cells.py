@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-from galapax.operators.pairwise import rows_by
+from galapax.operators.pairwise import argsort_rows
 
-CELLS_AT_ONCE = 2**22
+MAX_CELLS_IN_MEMORY = 2**22
 
-Two = tuple[Array, Array]  # of many levels the least and the second least, n for none
+LowestTwo = tuple[Array, Array]  # of many levels the least and the second least, n for none
 
 
-def block_for(n: int) -> int:
+def block_size(n: int) -> int:
     """How many rows, and columns, of n are a block; measured on an H200 with 200 and 2048."""
     return 16 if n < 1024 else 32
 
@@ -37,15 +37,15 @@ class Cells(NamedTuple):
     f3: Array  # (n + 1,) of each level, and the corner's
 
 
-def cells_of(column: Array, widths: Array, heights: Array, f3: Array, corner: Array) -> Cells:
+def build_cells(column: Array, widths: Array, heights: Array, f3: Array, corner: Array) -> Cells:
     """column, widths: (n,) of each row. heights, f3: (n,) of each column; who has the corner's f3 does not count."""
     n = column.shape[0]
     values = f3[column]
-    rows = rows_by(values)
+    rows = argsort_rows(values)
     level = jnp.zeros_like(rows).at[rows].set(jnp.arange(n, dtype=jnp.int32), unique_indices=True)
     level = jnp.where(values < corner, level, n)
     own = jnp.zeros_like(level).at[column].set(jnp.where(level < n, level, -1), unique_indices=True)
-    more = (0, -n % block_for(n))
+    more = (0, -n % block_size(n))
     small = jnp.int16 if n < 2**15 - 1 else jnp.int32
     return Cells(
         column,
@@ -66,11 +66,11 @@ def volumes(cells: Cells) -> Array:
     GPU the order of such sums is left to chance, and the last bits with it.
     """
     n = cells.column.shape[0]
-    block = block_for(n)
+    block = block_size(n)
     blocks = cells.own.reshape(-1, block)
     number = jnp.arange(blocks.shape[0], dtype=jnp.int32)
 
-    def visit(total: Array, lowest: Two, widths: Array) -> Array:
+    def visit(total: Array, lowest: LowestTwo, widths: Array) -> Array:
         first, second = lowest
         mine = widths[:, None] * cells.heights * (cells.f3[second] - cells.f3[first])
         mine, first = (a.reshape(-1, *blocks.shape) for a in (mine, first))
@@ -82,11 +82,11 @@ def volumes(cells: Cells) -> Array:
         far = jnp.where(later, passed[:, None], 0).sum(axis=2)
         return total + near + jnp.where(leaving[..., None] == blocks, far[..., None], 0).sum(axis=0)
 
-    total = visited(cells, visit, jnp.zeros(blocks.shape, cells.f3.dtype))
+    total = visit_cells(cells, visit, jnp.zeros(blocks.shape, cells.f3.dtype))
     return total.ravel()[:n]
 
 
-def least_beside(cells: Cells, rank: Array, below: Array) -> Array:
+def least_neighbour_rank(cells: Cells, rank: Array, below: Array) -> Array:
     """Of the points of the columns, (n,) int32, the least rank among neighbours: two who are lowest over some cell.
 
     rank: (n,) int32 of the points of the columns. Only neighbours count both of whose ranks are less than `below`.
@@ -94,19 +94,19 @@ def least_beside(cells: Cells, rank: Array, below: Array) -> Array:
     n = rank.shape[0]
     ranks = rank.at[cells.home].get(mode="fill", fill_value=n)
 
-    def visit(least: Array, lowest: Two, _: Array) -> Array:
+    def visit(least: Array, lowest: LowestTwo, _: Array) -> Array:
         first, second = lowest
         one, other = ranks[first], ranks[second]
         # the first cell of the first row with these two is enough
-        told = _as_before(lowest, 0) | _as_before(lowest, 1) | (jnp.maximum(one, other) >= below)
+        told = _equals_previous(lowest, 0) | _equals_previous(lowest, 1) | (jnp.maximum(one, other) >= below)
         least = least.at[jnp.where(told, n, first).ravel()].min(other.ravel(), mode="drop")
         return least.at[jnp.where(told, n, second).ravel()].min(one.ravel(), mode="drop")
 
-    least = visited(cells, visit, jnp.full(n, n, jnp.int32))
+    least = visit_cells(cells, visit, jnp.full(n, n, jnp.int32))
     return jnp.full(n, n, jnp.int32).at[cells.home[:n]].set(least, unique_indices=True)
 
 
-def _as_before(lowest: Two, axis: int) -> Array:
+def _equals_previous(lowest: LowestTwo, axis: int) -> Array:
     """Which cells have the same two as the one before them."""
     count = lowest[0].shape[axis] - 1
     head, tail = ([lax.slice_in_dim(a, start, start + count, axis=axis) for a in lowest] for start in (0, 1))
@@ -114,11 +114,11 @@ def _as_before(lowest: Two, axis: int) -> Array:
     return jnp.pad(same, [(1, 0) if i == axis else (0, 0) for i in range(2)])
 
 
-def visited(cells: Cells, visit: Callable[[Any, Two, Array], Any], start: Any) -> Any:
+def visit_cells(cells: Cells, visit: Callable[[Any, LowestTwo, Array], Any], start: Any) -> Any:
     """visit(found, lowest, widths) of all cells, as many rows at once as memory allows."""
     n, columns = cells.level.shape[0], cells.heights.shape[0]
-    whole = block_for(n) ** 2
-    rows = max(1, min(-(-n // whole), CELLS_AT_ONCE // columns // whole)) * whole
+    whole = block_size(n) ** 2
+    rows = max(1, min(-(-n // whole), MAX_CELLS_IN_MEMORY // columns // whole)) * whole
     more = (0, -n % rows)
     # what is padded has no width, and reaches over no cell
     parts = (
@@ -131,7 +131,7 @@ def visited(cells: Cells, visit: Callable[[Any, Two, Array], Any], start: Any) -
         lowest, _ = _lowest(parts[0][0], parts[1][0], (nobody, nobody), n)
         return visit(start, lowest, parts[2][0])
 
-    def tile(state: tuple[Two, Any], part: tuple[Array, Array, Array]) -> tuple[tuple[Two, Any], None]:
+    def tile(state: tuple[LowestTwo, Any], part: tuple[Array, Array, Array]) -> tuple[tuple[LowestTwo, Any], None]:
         before, found = state
         lowest, before = _lowest(part[0], part[1], before, n)
         return (before, visit(found, lowest, part[2])), None
@@ -139,43 +139,43 @@ def visited(cells: Cells, visit: Callable[[Any, Two, Array], Any], start: Any) -
     return lax.scan(tile, ((nobody, nobody), start), parts)[0][1]
 
 
-def _lowest(column: Array, level: Array, before: Two, n: int) -> tuple[Two, Two]:
+def _lowest(column: Array, level: Array, before: LowestTwo, n: int) -> tuple[LowestTwo, LowestTwo]:
     """The two lowest over each cell of these rows, (rows, columns), and after the last of them, (columns,)."""
-    columns, block = before[0].shape[0], block_for(n)
+    columns, block = before[0].shape[0], block_size(n)
     at = jnp.arange(columns, dtype=jnp.int32)
     column, level = (a.reshape(-1, block) for a in (column, level))
     none = jnp.full((), n, level.dtype)
     points = [jnp.where(at >= column[:, k, None], level[:, k, None], none) for k in range(block)]
-    one = _joined([(p, none) for p in points])  # of each block of rows
-    parts = _each(one, lambda a: a.reshape(-1, block, columns))
+    one = _merge_all([(p, none) for p in points])  # of each block of rows
+    parts = _map_two(one, lambda a: a.reshape(-1, block, columns))
     some = [(parts[0][:, k], parts[1][:, k]) for k in range(block)]
-    many = _joined(some)  # of each block of blocks
+    many = _merge_all(some)  # of each block of blocks
     ahead = [before]
     for s in range(many[0].shape[0]):
-        ahead.append(_merged(ahead[-1], (many[0][s], many[1][s])))
+        ahead.append(_merge_two(ahead[-1], (many[0][s], many[1][s])))
     found = jnp.stack([two[0] for two in ahead[:-1]])[:, None], jnp.stack([two[1] for two in ahead[:-1]])[:, None]
     place = jnp.arange(block)[:, None]
     for k in range(block - 1):  # of the blocks before, in the same block of blocks
         first, second = some[k]
         later = place > k
         part = jnp.where(later, first[:, None], none), jnp.where(later, second[:, None], none)
-        found = _merged(found, part)
-    found = _each(found, lambda a: a.reshape(-1, 1, columns))
+        found = _merge_two(found, part)
+    found = _map_two(found, lambda a: a.reshape(-1, 1, columns))
     for k in range(block):  # of the rows up to this one, in the same block
-        found = _merged(found, (jnp.where(place >= k, points[k][:, None], none), none))
-    return _each(found, lambda a: a.reshape(-1, columns)), ahead[-1]
+        found = _merge_two(found, (jnp.where(place >= k, points[k][:, None], none), none))
+    return _map_two(found, lambda a: a.reshape(-1, columns)), ahead[-1]
 
 
-def _joined(parts: list[Two]) -> Two:
+def _merge_all(parts: list[LowestTwo]) -> LowestTwo:
     found = parts[0]
     for part in parts[1:]:
-        found = _merged(found, part)
+        found = _merge_two(found, part)
     return found
 
 
-def _each(two: Two, change: Callable[[Array], Array]) -> Two:
+def _map_two(two: LowestTwo, change: Callable[[Array], Array]) -> LowestTwo:
     return change(two[0]), change(two[1])
 
 
-def _merged(a: Two, b: Two) -> Two:
+def _merge_two(a: LowestTwo, b: LowestTwo) -> LowestTwo:
     return jnp.minimum(a[0], b[0]), jnp.minimum(jnp.maximum(a[0], b[0]), jnp.minimum(a[1], b[1]))

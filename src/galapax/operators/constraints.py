@@ -10,11 +10,11 @@ from jax import Array, lax
 from galapax.core.evaluation import Population
 from galapax.core.problem import Bounds
 
-PASSING = 0.2  # share of the first population within the first level, theta of Takahama & Sakai
-DIFFERENCE = 1e-6  # share of the box between points whose values give a derivative; simulators round their results
+INITIAL_PASSING_SHARE = 0.2  # share of the first population within the first level, theta of Takahama & Sakai
+DIFFERENCE_STEP = 1e-6  # share of the box between points whose values give a derivative; simulators round their results
 
 
-def relaxed(population: Population, epsilon: Any) -> Population:
+def relax_violation(population: Population, epsilon: Any) -> Population:
     """The individuals as they are judged at level epsilon, a number or (n,): a violation up to it counts as none.
 
     What compares by feasibility first then compares as Takahama & Sakai (2006) do, IEEE CEC, 1-8,
@@ -30,13 +30,13 @@ def epsilon_level(first: Any, generation: Any, last: Any, power: Any) -> Array:
     return first * jnp.maximum(0, 1 - generation / last) ** power
 
 
-def first_level(violation: Array, share: float) -> Array:
+def initial_level(violation: Array, share: float) -> Array:
     """The level that lets this share of the individuals pass, from their violation (n,)."""
     level = jnp.sort(violation)[int(share * violation.shape[0])]
     return jnp.where(jnp.isfinite(level), level, 0)
 
 
-def repaired(x: Array, values: Array, jacobian: Array, ineq: int, eq_tolerance: float, bounds: Bounds) -> Array:
+def newton_repair(x: Array, values: Array, jacobian: Array, ineq: int, eq_tolerance: float, bounds: Bounds) -> Array:
     """x (d,) moved by a Newton step towards the constraints that it violates; as it came if it violates none.
 
     values: (p + q,) at x, p = `ineq` inequalities before the equalities; jacobian (p + q, d). The step aims at half the
@@ -45,34 +45,36 @@ def repaired(x: Array, values: Array, jacobian: Array, ineq: int, eq_tolerance: 
     below, equal = values[:ineq], values[ineq:]
     within = jnp.clip(equal, -eq_tolerance / 2, eq_tolerance / 2)
     wanted = [jnp.minimum(below, 0), jnp.where(jnp.abs(equal) > eq_tolerance, within, equal)]
-    return onto_constraints(x, values, jacobian, jnp.concatenate(wanted), bounds)
+    return project_onto_constraints(x, values, jacobian, jnp.concatenate(wanted), bounds)
 
 
-def nearby(x: Array, bounds: Bounds) -> Array:
+def difference_points(x: Array, bounds: Bounds) -> Array:
     """x (d,) and, for each variable, x with that one moved a little into the box: (1 + d, d)."""
-    share = max(DIFFERENCE, float(jnp.finfo(x.dtype).eps) ** 0.5)
+    share = max(DIFFERENCE_STEP, float(jnp.finfo(x.dtype).eps) ** 0.5)
     little = jnp.where(x > bounds.lower + bounds.span / 2, -share, share) * bounds.span
     return jnp.concatenate([x[None], x + jnp.diag(little)])
 
 
-def differences(points: Array, values: Array) -> Array:
-    """The Jacobian (q, d) from values (1 + d, q) at the points of `nearby`; 0 for a variable that has no width."""
+def difference_jacobian(points: Array, values: Array) -> Array:
+    """The Jacobian (q, d) from values (1 + d, q) at the points of `difference_points`; 0 for a variable that
+    has no width.
+    """
     moves = jnp.diagonal(points[1:] - points[0])
     return jnp.where(moves != 0, (values[1:] - values[0]).T / jnp.where(moves != 0, moves, 1), 0)
 
 
-def onto_constraints(x: Array, values: Array, jacobian: Array, wanted: Array, bounds: Bounds) -> Array:
+def project_onto_constraints(x: Array, values: Array, jacobian: Array, wanted: Array, bounds: Bounds) -> Array:
     """x (d,) moved so that constraints linearised at x take wanted values: one Newton step, clipped to the box.
 
     values, wanted (q,): constraints where both agree are left alone. jacobian (q, d). The step is the shortest one in
     units of the box. A point is returned as it came when the step is not finite.
     """
-    step = shortest_step(jnp.where((values != wanted)[:, None], jacobian * bounds.span, 0), wanted - values)
+    step = minimum_norm_step(jnp.where((values != wanted)[:, None], jacobian * bounds.span, 0), wanted - values)
     moved = jnp.clip(x + bounds.span * step, bounds.lower, bounds.upper)
     return jnp.where(jnp.all(jnp.isfinite(step)), moved, x)
 
 
-def shortest_step(rows: Array, wanted: Array) -> Array:
+def minimum_norm_step(rows: Array, wanted: Array) -> Array:
     """The shortest s (d,) with rows @ s = wanted, for rows (q, d): what the pseudo-inverse gives if they can all hold.
 
     Rows are met one after another, each by moving along the part of it that is orthogonal to those before, so that what

@@ -16,12 +16,12 @@ from jax import Array, lax
 from galapax.numerics import devices, random
 from galapax.numerics.materialise import materialise
 from galapax.operators import cells
-from galapax.operators.pairwise import rows_by
+from galapax.operators.pairwise import argsort_rows
 
-MOST = 3  # objectives
+MAX_EXACT_OBJECTIVES = 3  # objectives
 
 
-def best_by_volume(objectives: Array, rank: Array, count: int, corner: Any) -> Array:
+def select_by_hypervolume(objectives: Array, rank: Array, count: int, corner: Any) -> Array:
     """The `count` rows of the first fronts, of the last one those who add most hypervolume, (count,) int32.
 
     objectives: (n, m), m of two or three. rank: (n,) int32, each one's front. corner: where
@@ -31,11 +31,11 @@ def best_by_volume(objectives: Array, rank: Array, count: int, corner: Any) -> A
     front = rank == last
     drop = jnp.sum(rank <= last, dtype=jnp.int32) - count
     sound = front & jnp.all(jnp.isfinite(objectives), axis=1)
-    kept = without_least(materialise(in_unit_box(objectives, sound)), front, drop, corner)
-    return rows_by(jnp.where((rank < last) | kept, 0, 1))[:count]
+    kept = drop_least_contributors(materialise(scale_to_unit_box(objectives, sound)), front, drop, corner)
+    return argsort_rows(jnp.where((rank < last) | kept, 0, 1))[:count]
 
 
-def in_unit_box(objectives: Array, counted: Array) -> Array:
+def scale_to_unit_box(objectives: Array, counted: Array) -> Array:
     """The objectives (n, m) in units of their range among the rows that count (n,), which end in [0, 1]; the
     others, and objectives without a range, become 0.
     """
@@ -46,7 +46,7 @@ def in_unit_box(objectives: Array, counted: Array) -> Array:
     return jnp.where(usable, (objectives - low) / jnp.where(span > 0, span, 1), 0)
 
 
-def without_least(points: Array, front: Array, drop: Array, corner: Any) -> Array:
+def drop_least_contributors(points: Array, front: Array, drop: Array, corner: Any) -> Array:
     """Who of a front stays when `drop` members have left, each time who adds the least hypervolume, (n,) bool.
 
     points: (n, m) in [0, 1]. front: (n,) bool, of whom none dominates another. drop: int32, how many leave.
@@ -55,7 +55,7 @@ def without_least(points: Array, front: Array, drop: Array, corner: Any) -> Arra
     as one at a time. With three, a point may become somebody's neighbour within a round, which is seen in the next.
     """
     corner = jnp.asarray(corner, points.dtype)
-    measured = {2: _along_a_curve, 3: _on_a_grid}[points.shape[1]](points, corner)
+    measured = {2: _measure_two_objectives, 3: _measure_three_objectives}[points.shape[1]](points, corner)
 
     def leave(state: tuple[Array, Array]) -> tuple[Array, Array]:
         stays, left = state
@@ -70,8 +70,8 @@ def contributions(points: Array, front: Array, corner: Any) -> Array:
     """What each member of the front (n,) adds to the hypervolume of the others, (n,); 0 for those outside it."""
     corner = jnp.asarray(corner, points.dtype)
     if points.shape[1] == 2:
-        order = rows_by(points[:, 0], points[:, 1])
-        added = _gaps(points[order], front[order], corner)[0]
+        order = argsort_rows(points[:, 0], points[:, 1])
+        added = _areas_between_neighbours(points[order], front[order], corner)[0]
     else:
         grid, order = _grid(points, corner)
         f3 = jnp.where(front[order], points[order, 2], corner)
@@ -79,13 +79,13 @@ def contributions(points: Array, front: Array, corner: Any) -> Array:
     return jnp.zeros_like(added).at[order].set(added, unique_indices=True)
 
 
-def _rank(added: Array, stays: Array) -> Array:
+def _rank_by_contribution(added: Array, stays: Array) -> Array:
     """The place of each of those who stay by what they add, (n,) int32; the others come last.
 
     Equals come in no order: in that of their rows only one of many equal points beside each other would leave a round.
     """
     rows = jnp.arange(added.shape[0], dtype=jnp.int32)
-    order = rows_by(jnp.where(stays, added, jnp.inf), random.mix_word(rows.astype(jnp.uint32)))
+    order = argsort_rows(jnp.where(stays, added, jnp.inf), random.mix_word(rows.astype(jnp.uint32)))
     return jnp.zeros_like(order).at[order].set(rows, unique_indices=True)
 
 
@@ -93,7 +93,7 @@ def _rank(added: Array, stays: Array) -> Array:
 Measure = Callable[[Array, Array], tuple[Array, Array]]
 
 
-def _in_rows(order: Array, measure: Measure) -> Measure:
+def _restore_row_order(order: Array, measure: Measure) -> Measure:
     """A measure of points in some order, as one of rows."""
     place = jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0], dtype=jnp.int32), unique_indices=True)
 
@@ -104,21 +104,21 @@ def _in_rows(order: Array, measure: Measure) -> Measure:
     return measured
 
 
-def _along_a_curve(points: Array, corner: Array) -> Measure:
+def _measure_two_objectives(points: Array, corner: Array) -> Measure:
     """Two objectives: neighbours are those before and after in the order of the first."""
-    order = rows_by(points[:, 0], points[:, 1])
+    order = argsort_rows(points[:, 0], points[:, 1])
     ordered, n = points[order], points.shape[0]
 
     def measure(stays: Array, _: Array) -> tuple[Array, Array]:
-        added, before, after = _gaps(ordered, stays, corner)
-        rank = _rank(added, stays)
+        added, before, after = _areas_between_neighbours(ordered, stays, corner)
+        rank = _rank_by_contribution(added, stays)
         beside = [jnp.where((at >= 0) & (at < n), rank.at[at].get(mode="clip"), n) for at in (before, after)]
         return rank, jnp.minimum(*beside)
 
-    return _in_rows(order, measure)
+    return _restore_row_order(order, measure)
 
 
-def _gaps(ordered: Array, stays: Array, corner: Array) -> tuple[Array, Array, Array]:
+def _areas_between_neighbours(ordered: Array, stays: Array, corner: Array) -> tuple[Array, Array, Array]:
     """What points (n, 2) in order add, and the row before and after of those who stay, -1 and n where there is none."""
     n = ordered.shape[0]
     rows = jnp.arange(n, dtype=jnp.int32)
@@ -130,7 +130,7 @@ def _gaps(ordered: Array, stays: Array, corner: Array) -> tuple[Array, Array, Ar
     return jnp.where(stays, (right - ordered[:, 0]) * (above - ordered[:, 1]), 0), before, after
 
 
-class _Grid(NamedTuple):
+class _CellGrid(NamedTuple):
     """Cells between the values of f1 and f2 of n points. Points go by their place in the order of f2."""
 
     place: Array  # (n,) of the point at which each interval of f1 begins
@@ -148,37 +148,37 @@ class _Lowest(NamedTuple):
     high: Array
 
 
-def _grid(points: Array, corner: Array) -> tuple[_Grid, Array]:
-    order = rows_by(points[:, 1])
+def _grid(points: Array, corner: Array) -> tuple[_CellGrid, Array]:
+    order = argsort_rows(points[:, 1])
     x, y = points[order, 0], points[order, 1]
-    place = rows_by(x)
+    place = argsort_rows(x)
     widths, heights = (jnp.diff(values, append=corner[None]) for values in (x[place], y))
-    return _Grid(place, widths, heights, corner), order
+    return _CellGrid(place, widths, heights, corner), order
 
 
-def _on_a_grid(points: Array, corner: Array) -> Measure:
+def _measure_three_objectives(points: Array, corner: Array) -> Measure:
     """Three objectives: neighbours are two between whom nobody lies over some cell of f1 and f2."""
     grid, order = _grid(points, corner)
     z = points[order, 2]
 
     def one_by_one(stays: Array, _: Array) -> tuple[Array, Array]:
         f3 = jnp.where(stays, z, corner)
-        rank = _rank(_volumes(grid, f3), stays)
-        return rank, _least_beside(grid, f3, rank)
+        rank = _rank_by_contribution(_volumes(grid, f3), stays)
+        return rank, _least_neighbour_rank(grid, f3, rank)
 
     def at_once(stays: Array, left: Array) -> tuple[Array, Array]:
         found = _cells(grid, jnp.where(stays, z, corner))
-        rank = _rank(cells.volumes(found), stays)
-        return rank, cells.least_beside(found, rank, left)
+        rank = _rank_by_contribution(cells.volumes(found), stays)
+        return rank, cells.least_neighbour_rank(found, rank, left)
 
-    return _in_rows(order, one_by_one if devices.on_cpu() else at_once)
-
-
-def _cells(grid: _Grid, f3: Array) -> cells.Cells:
-    return cells.cells_of(grid.place, grid.widths, grid.heights, f3, grid.corner)
+    return _restore_row_order(order, one_by_one if devices.on_cpu() else at_once)
 
 
-def _volumes(grid: _Grid, f3: Array) -> Array:
+def _cells(grid: _CellGrid, f3: Array) -> cells.Cells:
+    return cells.build_cells(grid.place, grid.widths, grid.heights, f3, grid.corner)
+
+
+def _volumes(grid: _CellGrid, f3: Array) -> Array:
     """What points with these f3 (n,) add: over each cell the lowest has what lies below the second to itself."""
 
     def visit(total: Array, lowest: _Lowest, width: Array) -> Array:
@@ -187,7 +187,7 @@ def _volumes(grid: _Grid, f3: Array) -> Array:
     return _sweep(grid, f3, visit, jnp.zeros_like(f3))
 
 
-def _least_beside(grid: _Grid, f3: Array, rank: Array) -> Array:
+def _least_neighbour_rank(grid: _CellGrid, f3: Array, rank: Array) -> Array:
     """The least rank among the neighbours of each point, (n,) int32; n where there is none."""
     n = f3.shape[0]
 
@@ -199,7 +199,7 @@ def _least_beside(grid: _Grid, f3: Array, rank: Array) -> Array:
     return _sweep(grid, f3, visit, jnp.full(n, n, jnp.int32))
 
 
-def _sweep(grid: _Grid, f3: Array, visit: Callable[[Any, _Lowest, Array], Any], start: Any) -> Any:
+def _sweep(grid: _CellGrid, f3: Array, visit: Callable[[Any, _Lowest, Array], Any], start: Any) -> Any:
     """Visit all cells, interval after interval of f1: visit(found, lowest, width)."""
     n = f3.shape[0]
     rows = jnp.arange(n, dtype=jnp.int32)
@@ -209,13 +209,13 @@ def _sweep(grid: _Grid, f3: Array, visit: Callable[[Any, _Lowest, Array], Any], 
         lowest, found = state
         place = grid.place[k]
         value = jnp.where(rows >= place, f3[place], grid.corner)
-        lowest = _lower(lowest, place, value)
+        lowest = _insert_lowest(lowest, place, value)
         return lowest, visit(found, lowest, grid.widths[k])
 
     return lax.fori_loop(0, n, one, (_Lowest(nobody, nobody, far, far), start))[1]
 
 
-def _lower(a: _Lowest, place: Array, value: Array) -> _Lowest:
+def _insert_lowest(a: _Lowest, place: Array, value: Array) -> _Lowest:
     """The two lowest of those and of a point with these values (n,) of f3; of equals those who were there."""
     lower, between = value < a.low, value < a.high
     return _Lowest(

@@ -21,7 +21,7 @@ from galapax.operators.selection import best_index
 Mutation = Callable[..., Array]
 
 
-def partners(key: Array, n: int, count: int, besides: Array | None = None) -> Array:
+def draw_partners(key: Array, n: int, count: int, besides: Array | None = None) -> Array:
     """For each of n individuals `count` distinct others, none of them itself, (count, n).
 
     besides: a row, or one for each individual, that is not drawn; the individual's own unless given.
@@ -35,13 +35,13 @@ def partners(key: Array, n: int, count: int, besides: Array | None = None) -> Ar
     for j in range(count):
         pick = random.scale_to(words[j], n - 1 - j)
         for other in taken:
-            pick = past(pick, other)
+            pick = skip_row(pick, other)
         picks.append(pick)
         taken = _insert(taken, pick)
     return jnp.stack(picks)
 
 
-def past(pick: Array, other: Array) -> Array:
+def skip_row(pick: Array, other: Array) -> Array:
     """A pick among rows without `other`, counted without it, as a row among all."""
     return pick + (pick >= other).astype(jnp.int32)
 
@@ -56,17 +56,17 @@ def _insert(rising: list[Array], value: Array) -> list[Array]:
 
 def rand_1(key: Array, parents: Population, weight: Any) -> Array:
     """A random member plus the weighted difference of two others (DE/rand/1), (n, d)."""
-    base, plus, minus = _rows(parents.x, partners(key, parents.x.shape[0], 3))
+    base, plus, minus = _gather_rows(parents.x, draw_partners(key, parents.x.shape[0], 3))
     return base + weight * (plus - minus)
 
 
 def best_1(key: Array, parents: Population, weight: Any) -> Array:
     """The best member plus the weighted difference of two others (DE/best/1), (n, d)."""
-    plus, minus = _rows(parents.x, partners(key, parents.x.shape[0], 2))
+    plus, minus = _gather_rows(parents.x, draw_partners(key, parents.x.shape[0], 2))
     return parents.x[best_index(parents)] + weight * (plus - minus)
 
 
-def _rows(x: Array, indices: Array) -> Array:
+def _gather_rows(x: Array, indices: Array) -> Array:
     # one gather for all partners, with indices known to be in range: a third faster on a CPU than one gather each
     return x.at[indices].get(mode="promise_in_bounds")
 
@@ -83,10 +83,10 @@ def add_difference(key: Array, x: Array, bounds: Bounds, weight: float = 0.5) ->
 
 def binomial_crossover(key: Array, target: Array, donor: Array, rate: Any) -> Array:
     """Take each gene from `donor` with probability `rate`, and at least one per row. All (n, d)."""
-    return jnp.where(crossed_genes(key, target.shape, rate), donor, target)
+    return jnp.where(crossover_mask(key, target.shape, rate), donor, target)
 
 
-def crossed_genes(key: Array, shape: tuple[int, ...], rate: Any) -> Array:
+def crossover_mask(key: Array, shape: tuple[int, ...], rate: Any) -> Array:
     """Which genes (n, d) binomial crossover takes from the donor: each with probability `rate`, and at least one."""
     key_gene, key_forced = random.split(key)
     n, d = shape
@@ -94,14 +94,14 @@ def crossed_genes(key: Array, shape: tuple[int, ...], rate: Any) -> Array:
     return random.bernoulli(key_gene, rate, (n, d)) | (lax.broadcasted_iota(jnp.int32, (n, d), 1) == forced[:, None])
 
 
-def next_trials(key: Array, parents: Population, bounds: Bounds, mutation: Mutation, weight: Any, rate: Any) -> Array:
+def breed_trials(key: Array, parents: Population, bounds: Bounds, mutation: Mutation, weight: Any, rate: Any) -> Array:
     """A trial for each parent, (n, d): mutated, crossed with it, and brought back into the box."""
     key_mutate, key_cross, key_repair = random.split(key, 3)
     crossed = binomial_crossover(key_cross, parents.x, mutation(key_mutate, parents, weight), rate)
     return bounce_back(key_repair, crossed, parents.x, bounds)
 
 
-def generation(
+def evolve_generation(
     key: Array,
     rows: Array,
     judge: Callable[[Array], Array],
@@ -115,6 +115,6 @@ def generation(
     One array, since on a GPU a second one of another shape is another kernel.
     """
     parents = Population(rows[:, :-1], rows[:, -1:], None)
-    trials = next_trials(key, parents, bounds, mutation, weight, rate)
+    trials = breed_trials(key, parents, bounds, mutation, weight, rate)
     new = judge(trials)
     return jnp.where((new <= rows[:, -1])[:, None], jnp.concatenate([trials, new[:, None]], axis=1), rows)

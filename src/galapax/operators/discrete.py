@@ -14,12 +14,12 @@ from jax import Array
 
 from galapax.core.box import Bounds, Grid
 from galapax.numerics import random
-from galapax.operators.selection import repeated
+from galapax.operators.selection import find_duplicates
 
-RATE = 0.2  # chance that a candidate has a code moved
+CODE_MUTATION_RATE = 0.2  # chance that a candidate has a code moved
 
 
-def nearest(x: Array, bounds: Bounds) -> Array:
+def round_codes(x: Array, bounds: Bounds) -> Array:
     """x (..., d) with its codes rounded."""
     grid = bounds.grid
     if grid is None:
@@ -27,7 +27,7 @@ def nearest(x: Array, bounds: Bounds) -> Array:
     return jnp.where(grid.discrete, jnp.clip(jnp.round(x), grid.first, grid.last), x)
 
 
-def onto_grid(key: Array, x: Array, known: Array, bounds: Bounds, alone: bool) -> Array:
+def snap_to_grid(key: Array, x: Array, known: Array, bounds: Bounds, alone: bool) -> Array:
     """Candidates x (n, d) with whole codes, some of them moved. known: (k, d), individuals that are there already.
 
     alone: whether all variables are codes, so that equal candidates are common; those are moved, too.
@@ -40,16 +40,16 @@ def onto_grid(key: Array, x: Array, known: Array, bounds: Bounds, alone: bool) -
     drawn = grid.first + jnp.floor((grid.last - grid.first + 1) * random.uniform(key_draw, x.shape, x.dtype))
     code = jnp.where(grid.unordered & (x != below), drawn, below + up)
     x = jnp.where(grid.discrete, jnp.clip(code, grid.first, grid.last), x)
-    moved = random.bernoulli(key_which, RATE, (x.shape[0],))
-    x = jnp.where(moved[:, None], step_one(key_move, x, grid), x)
+    moved = random.bernoulli(key_which, CODE_MUTATION_RATE, (x.shape[0],))
+    x = jnp.where(moved[:, None], move_one_code(key_move, x, grid), x)
     if not alone:
         return x
     rows = jnp.concatenate([known, x])
-    copies = repeated(rows, jnp.ones(rows.shape[0], bool))[known.shape[0] :]
-    return jnp.where(copies[:, None], step_one(key_again, x, grid), x)
+    copies = find_duplicates(rows, jnp.ones(rows.shape[0], bool))[known.shape[0] :]
+    return jnp.where(copies[:, None], move_one_code(key_again, x, grid), x)
 
 
-def step_one(key: Array, x: Array, grid: Grid) -> Array:
+def move_one_code(key: Array, x: Array, grid: Grid) -> Array:
     """x (n, d) with one code of each row moved: to any other where codes have no order, else up or down by a number of
     steps whose logarithm is uniform, at least one.
     """

@@ -20,12 +20,12 @@ from galapax.core.problem import Bounds
 from galapax.operators import quasi_newton
 from galapax.operators.quasi_newton import ENDED, Descent
 
-ROUNDS = 25  # descents, at most
-TRIALS = 200  # evaluations of one descent, at most
+MAX_DESCENTS = 25  # descents, at most
+MAX_DESCENT_EVALUATIONS = 200  # evaluations of one descent, at most
 FIRST_PENALTY, LARGEST_PENALTY = 10.0, 1e7  # beyond it rounding hides the objective
-CLOSE = 1e-12  # how far constraints, in their units, may be from where they are to be
+CONSTRAINT_TOLERANCE = 1e-12  # how far constraints, in their units, may be from where they are to be
 STEEP, FLAT = 1e-2, 1e-10  # slopes at which the first descent ends, and the last
-NEARBY = 0.01  # constraints further than about this from binding get small multipliers at first
+BINDING_DISTANCE = 0.01  # constraints further than about this from binding get small multipliers at first
 
 
 class Interval(NamedTuple):
@@ -82,7 +82,7 @@ def tell(was: Ascent, value: Array, gradient: Array, constraints: Array, interva
     here = jnp.where(moved, constraints, was.constraints)
     now = was._replace(descent=descent, constraints=here, trials=was.trials + 1)
     after = _round(now, interval)
-    over = (descent.status == ENDED) | (now.trials >= TRIALS)
+    over = (descent.status == ENDED) | (now.trials >= MAX_DESCENT_EVALUATIONS)
     return jax.tree.map(lambda a, b: jnp.where(over, a, b), after, now)
 
 
@@ -94,8 +94,8 @@ def _round(now: Ascent, interval: Interval) -> Ascent:
     penalty = jnp.where(slow, jnp.minimum(10 * now.penalty, LARGEST_PENALTY), now.penalty)
     rounds = now.rounds + 1
     least = jnp.maximum(FLAT, jnp.finfo(gap.dtype).eps * now.penalty)
-    done = (gap <= CLOSE) & (now.tolerance <= 10 * least)
-    fresh = quasi_newton.forget(now.descent)
+    done = (gap <= CONSTRAINT_TOLERANCE) & (now.tolerance <= 10 * least)
+    fresh = quasi_newton.clear_pairs(now.descent)
     return now._replace(
         descent=fresh,
         multipliers=2 * now.penalty * excess,
@@ -104,7 +104,7 @@ def _round(now: Ascent, interval: Interval) -> Ascent:
         tolerance=jnp.maximum(0.1 * now.tolerance, least),
         trials=jnp.zeros_like(now.trials),
         rounds=rounds,
-        ended=done | (rounds >= ROUNDS) | ~jnp.isfinite(gap),
+        ended=done | (rounds >= MAX_DESCENTS) | ~jnp.isfinite(gap),
     )
 
 
@@ -118,7 +118,7 @@ def first_multipliers(slope: Array, jacobian: Array, constraints: Array, interva
     slack = jnp.maximum(jnp.maximum(interval.lower - constraints, constraints - interval.upper), 0)
     inner = jnp.minimum(interval.upper - constraints, constraints - interval.lower)
     far = jnp.maximum(jnp.where(jnp.isfinite(inner), inner, interval.upper - constraints), 0)
-    weight = jnp.where(slack > 0, 0, (far / NEARBY) ** 2)
+    weight = jnp.where(slack > 0, 0, (far / BINDING_DISTANCE) ** 2)
     table = rows @ rows.T + jnp.diag(weight + 1e-9)
     found = -jnp.linalg.solve(table, rows @ jnp.where(free, slope, 0)) if count else jnp.zeros(0, slope.dtype)
     at_top = interval.upper - constraints <= constraints - interval.lower

@@ -17,18 +17,18 @@ from galapax.core.algorithm import Shared
 from galapax.core.checks import reals, short
 from galapax.core.errors import InputError
 from galapax.numerics import devices, random
-from galapax.operators.pairwise import rows_by
+from galapax.operators.pairwise import argsort_rows
 
-AXIS = 1e-6  # weight of the other axes in the search for an axis's extreme point
-LITTLE = 1e-3  # what counts as 0 there, as in the authors' program, and in units of the range
-LEAST = 1e-6  # intercepts and ranges below it, in the same units, are none
-AT_ONCE = 2**24  # pairs of points and lines compared in one go
-LINES = 8  # that one step of a loop on a CPU takes
+OFF_AXIS_WEIGHT = 1e-6  # weight of the other axes in the search for an axis's extreme point
+ZERO_THRESHOLD = 1e-3  # what counts as 0 there, as in the authors' program, and in units of the range
+MIN_INTERCEPT = 1e-6  # intercepts and ranges below it, in the same units, are none
+MAX_COMPARED_PAIRS = 2**24  # pairs of points and lines compared in one go
+UNROLLED_LINES = 8  # that one step of a loop on a CPU takes
 
 
 # divisions of the outer and the inner layer that Deb & Jain (2014) use, or their like between their numbers
-DIVISIONS = {1: (99, 0), 2: (99, 0), 3: (12, 0), 4: (7, 0), 5: (6, 0), 6: (4, 2), 7: (3, 2), 8: (3, 2), 9: (3, 2),
-             10: (3, 2)}  # fmt: skip
+DEFAULT_DIVISIONS = {1: (99, 0), 2: (99, 0), 3: (12, 0), 4: (7, 0), 5: (6, 0), 6: (4, 2), 7: (3, 2), 8: (3, 2),
+                     9: (3, 2), 10: (3, 2)}  # fmt: skip
 
 
 def lattice(m: int, divisions: int) -> np.ndarray:
@@ -41,14 +41,16 @@ def lattice(m: int, divisions: int) -> np.ndarray:
     return (np.diff(ends, axis=1) - 1) / divisions
 
 
-def size(m: int, divisions: tuple[int, int]) -> int:
-    """How many directions `layers` gives; of one objective, which is no front, so many that a population has a size."""
+def count_directions(m: int, divisions: tuple[int, int]) -> int:
+    """How many directions `two_layer_lattice` gives; of one objective, which is no front, so many that a
+    population has a size.
+    """
     if m == 1:
         return 100
     return sum(math.comb(p + m - 1, p) for p in divisions if p)
 
 
-def layers(m: int, divisions: tuple[int, int]) -> np.ndarray:
+def two_layer_lattice(m: int, divisions: tuple[int, int]) -> np.ndarray:
     """A lattice on the outside and one shrunk halfway to the centre, (h, m); with (p, 0) the first alone.
 
     With fewer divisions than objectives a lattice has no point inside, and the second layer gives some.
@@ -60,29 +62,29 @@ def layers(m: int, divisions: tuple[int, int]) -> np.ndarray:
 def divisions_for(m: int, population: int | None) -> tuple[int, int]:
     """The divisions with the most directions that a population has room for; the papers' where it is left open."""
     if population is None or m == 1:
-        return DIVISIONS.get(m, (2, 1))
+        return DEFAULT_DIVISIONS.get(m, (2, 1))
     outer = 1
-    while size(m, (outer + 1, 0)) <= population:
+    while count_directions(m, (outer + 1, 0)) <= population:
         outer += 1
     if outer >= m:
         return (outer, 0)
-    fits = [(p, q) for p in range(1, outer + 1) for q in range(p + 1) if size(m, (p, q)) <= population]
-    return max(fits, key=lambda pair: size(m, pair), default=(1, 0))
+    fits = [(p, q) for p in range(1, outer + 1) for q in range(p + 1) if count_directions(m, (p, q)) <= population]
+    return max(fits, key=lambda pair: count_directions(m, pair), default=(1, 0))
 
 
-def filled(m: int, population: int) -> np.ndarray:
+def fill_directions(m: int, population: int) -> np.ndarray:
     """As many directions as the population has members, (n, m): those of `divisions_for`, and random ones."""
-    regular = layers(m, divisions_for(m, population))[:population]
+    regular = two_layer_lattice(m, divisions_for(m, population))[:population]
     rest = np.random.default_rng(m).dirichlet(np.ones(m), population - len(regular))
     return np.concatenate([regular, rest])
 
 
-def shared(given: Any) -> Shared | None:
+def share_directions(given: Any) -> Shared | None:
     """Directions that a user gave, if any, as all runs share them."""
-    return given if given is None or isinstance(given, Shared) else Shared(checked(given))
+    return given if given is None or isinstance(given, Shared) else Shared(check_directions(given))
 
 
-def checked(directions: Any) -> np.ndarray:
+def check_directions(directions: Any) -> np.ndarray:
     """Directions that a user gave, (h, m), scaled to sum 1."""
     try:
         w = reals(directions)
@@ -96,7 +98,7 @@ def checked(directions: Any) -> np.ndarray:
     return w / w.sum(axis=1, keepdims=True)
 
 
-class Frame(NamedTuple):
+class NormalizationFrame(NamedTuple):
     """What the objectives are measured by."""
 
     ideal: Array  # (m,) the least of each objective so far, +inf before there is any
@@ -105,12 +107,12 @@ class Frame(NamedTuple):
     extremes: Array  # (m, m) by row: the point that reaches farthest along an axis; +inf before
 
 
-def first_frame(m: int, dtype: jnp.dtype) -> Frame:
+def initial_frame(m: int, dtype: jnp.dtype) -> NormalizationFrame:
     inf = jnp.full(m, jnp.inf, dtype)
-    return Frame(inf, -inf, inf, jnp.full((m, m), jnp.inf, dtype))
+    return NormalizationFrame(inf, -inf, inf, jnp.full((m, m), jnp.inf, dtype))
 
 
-def next_frame(frame: Frame, objectives: Array, sound: Array, front: Array) -> Frame:
+def update_frame(frame: NormalizationFrame, objectives: Array, sound: Array, front: Array) -> NormalizationFrame:
     """The frame after a generation with these objectives (n, m); sound, front: (n,) bool, which rows count at all, and
     which of them nobody dominates. Without any the frame stays as it was.
     """
@@ -124,16 +126,18 @@ def next_frame(frame: Frame, objectives: Array, sound: Array, front: Array) -> F
     points = jnp.concatenate([objectives, frame.extremes])
     shifted = jnp.where(usable[:, None], (points - ideal) / unit, jnp.inf)
     m = objectives.shape[1]
-    axes = jnp.where(jnp.eye(m, dtype=bool), 1.0, 1 / AXIS).astype(points.dtype)
-    rounded = jnp.where(shifted < LITTLE, 0, shifted)
+    axes = jnp.where(jnp.eye(m, dtype=bool), 1.0, 1 / OFF_AXIS_WEIGHT).astype(points.dtype)
+    rounded = jnp.where(shifted < ZERO_THRESHOLD, 0, shifted)
     reach = jnp.stack([jnp.max(rounded * axes[j], axis=1) for j in range(m)])  # (m, n + m)
     extremes = points[jnp.argmin(reach, axis=1)]
     intercepts = _intercepts((extremes - ideal) / unit)
-    planar = jnp.all(intercepts > LEAST) & jnp.all(jnp.isfinite(intercepts))
+    planar = jnp.all(intercepts > MIN_INTERCEPT) & jnp.all(jnp.isfinite(intercepts))
     nadir = jnp.where(planar, jnp.minimum(ideal + intercepts * unit, worst), of_front)
-    nadir = jnp.where(nadir - ideal <= LEAST * unit, of_all, nadir)
+    nadir = jnp.where(nadir - ideal <= MIN_INTERCEPT * unit, of_all, nadir)
     found = jnp.any(front)
-    return Frame(ideal, worst, jnp.where(found, nadir, frame.nadir), jnp.where(found, extremes, frame.extremes))
+    return NormalizationFrame(
+        ideal, worst, jnp.where(found, nadir, frame.nadir), jnp.where(found, extremes, frame.extremes)
+    )
 
 
 def _intercepts(extremes: Array) -> Array:
@@ -159,7 +163,7 @@ def _intercepts(extremes: Array) -> Array:
     return jnp.where(usable, 1 / jnp.where(plane > 0, plane, 1), 0)
 
 
-def normalised(frame: Frame, objectives: Array, sound: Array) -> Array:
+def normalize(frame: NormalizationFrame, objectives: Array, sound: Array) -> Array:
     """The objectives (n, m) from 0 at the ideal to 1 at the nadir; 0 for rows that are not sound."""
     span = frame.nadir - frame.ideal
     usable = jnp.isfinite(span) & (span > 0)
@@ -184,8 +188,8 @@ def nearest_line(points: Array, directions: Array) -> tuple[Array, Array]:
 
     n, h = points.shape[0], directions.shape[0]
     if devices.on_cpu():
-        return _nearest_in_turn(points, units)
-    tile = max(1, AT_ONCE // h)
+        return _nearest_line_by_loop(points, units)
+    tile = max(1, MAX_COMPARED_PAIRS // h)
     if tile >= n:
         return nearest(points)
     padded = jnp.pad(points, ((0, -n % tile), (0, 0))).reshape(-1, tile, points.shape[1])
@@ -193,7 +197,7 @@ def nearest_line(points: Array, directions: Array) -> tuple[Array, Array]:
     return niche.reshape(-1)[:n], distance.reshape(-1)[:n]
 
 
-def _nearest_in_turn(points: Array, units: Array) -> tuple[Array, Array]:
+def _nearest_line_by_loop(points: Array, units: Array) -> tuple[Array, Array]:
     """`nearest_line` by a loop over the lines, each step a vector operation: a CPU's argmin is slow."""
     n, h = points.shape[0], units.shape[0]
     f = [points[:, k] for k in range(points.shape[1])]
@@ -206,11 +210,11 @@ def _nearest_in_turn(points: Array, units: Array) -> tuple[Array, Array]:
         return jnp.where(nearer, j, best[0]), jnp.where(nearer, square, best[1])
 
     start = (jnp.zeros(n, jnp.int32), jnp.full(n, jnp.inf, points.dtype))
-    niche, square = lax.fori_loop(0, h, look, start, unroll=min(LINES, h))
+    niche, square = lax.fori_loop(0, h, look, start, unroll=min(UNROLLED_LINES, h))
     return niche, jnp.sqrt(square)
 
 
-def survivors(key: Array, rank: Array, niche: Array, distance: Array, niches: int, count: int) -> Array:
+def select_by_niche(key: Array, rank: Array, niche: Array, distance: Array, niches: int, count: int) -> Array:
     """The `count` rows that NSGA-III keeps, (count,) int32: the first fronts whole, of the last by niche.
 
     rank, niche, distance: (n,). See the docstring of `algorithms/nsga3.py` for the levels.
@@ -225,11 +229,11 @@ def survivors(key: Array, rank: Array, niche: Array, distance: Array, niches: in
     first = last & (held[niche] == 0) & (far == closest[niche])
     # the closest of an empty niche before all others, who come in random order
     turn = jnp.where(first, 0, (random.bits(key_order, (n,)) >> 8).astype(jnp.int32) + 1)
-    order = rows_by(jnp.where(last, niche, niches), turn)
+    order = argsort_rows(jnp.where(last, niche, niches), turn)
     sorted_niche = jnp.where(last, niche, niches)[order]
     places = jnp.arange(n, dtype=jnp.int32)
     starts = jnp.concatenate([jnp.ones(1, bool), sorted_niche[1:] != sorted_niche[:-1]])
     within = places - lax.cummax(jnp.where(starts, places, 0))
     level = jnp.zeros(n, jnp.int32).at[order].set(within, unique_indices=True, mode="promise_in_bounds") + held[niche]
     level = jnp.where(inside, -1, jnp.where(last, level, 2 * n))
-    return rows_by(level, random.bits(key_level, (n,)))[:count]
+    return argsort_rows(level, random.bits(key_level, (n,)))[:count]

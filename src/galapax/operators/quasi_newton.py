@@ -17,12 +17,12 @@ from jax import Array, lax
 
 from galapax.core.problem import Bounds
 
-MEMORY = 10  # pairs of step and turn that are remembered
-TRIES = 20  # points of one search along a path
-IDLE = 3  # steps in a row that are lost in rounding
-NEAR = {8: 1e-11, 4: 1e-6}  # of the box: shorter steps count as lost, by the bytes of a number
+MAX_STORED_PAIRS_LBFGS = 10  # pairs of step and turn that are remembered
+MAX_LINE_SEARCH_POINTS = 20  # points of one search along a path
+MAX_LOST_STEPS = 3  # steps in a row that are lost in rounding
+MIN_STEP_SHARE = {8: 1e-11, 4: 1e-6}  # of the box: shorter steps count as lost, by the bytes of a number
 ENOUGH, STEEP = 1e-4, 0.9  # of the decrease that the slope promises (Armijo), and of the slope (Wolfe)
-FIRST = 1e-2  # of the box: how far the first step goes where nothing is known of the curvature
+FIRST_STEP_SHARE = 1e-2  # of the box: how far the first step goes where nothing is known of the curvature
 
 FRESH, GOING, ENDED = 0, 1, 2  # `status`: before the first evaluation, under way, no further
 
@@ -47,9 +47,9 @@ class Descent(NamedTuple):
 def begin(x: Array) -> Descent:
     """Before anything is known; x (d,) is the first trial."""
     zero, none = jnp.zeros((), x.dtype), jnp.zeros(x.shape, x.dtype)
-    memory, count = jnp.zeros((MEMORY, *x.shape), x.dtype), jnp.int32(0)
+    memory, count = jnp.zeros((MAX_STORED_PAIRS_LBFGS, *x.shape), x.dtype), jnp.int32(0)
     return Descent(
-        x, zero + jnp.inf, none, x, none, zero + 1, zero + FIRST, memory, memory, count, count, count + FRESH
+        x, zero + jnp.inf, none, x, none, zero + 1, zero + FIRST_STEP_SHARE, memory, memory, count, count, count + FRESH
     )
 
 
@@ -66,9 +66,9 @@ def tell(was: Descent, value: Array, gradient: Array, bounds: Bounds, target: An
     # a step over which rounding hides the decrease is no step: it would wander
     taken = sound & (fresh | ((value <= was.value + ENOUGH * promised) & (value < was.value)))
     # after many tries another way: straight down, and after that none
-    spent = ~taken & ((was.tries + 1 >= TRIES) | (size <= eps))
-    lost = (was.value - value <= 4 * eps * jnp.abs(value)) | (size <= NEAR[value.dtype.itemsize])
-    known = remember(was, moved, slope - was.slope, taken & ~fresh)
+    spent = ~taken & ((was.tries + 1 >= MAX_LINE_SEARCH_POINTS) | (size <= eps))
+    lost = (was.value - value <= 4 * eps * jnp.abs(value)) | (size <= MIN_STEP_SHARE[value.dtype.itemsize])
+    known = store_pair(was, moved, slope - was.slope, taken & ~fresh)
     at = known._replace(
         x=jnp.where(taken, was.trial, was.x),
         value=jnp.where(taken, value, was.value),
@@ -80,11 +80,11 @@ def tell(was: Descent, value: Array, gradient: Array, bounds: Bounds, target: An
     )
     anew = taken | spent
     way = jnp.where(anew, direction(at, bounds), was.way)
-    step = jnp.where(anew, _reach(was, slope, bounds, taken & ~fresh), _shorter(was, value, promised))
-    flat = jnp.max(jnp.abs(jnp.where(held(at.x, at.slope, bounds), 0, at.slope))) <= tolerance
+    step = jnp.where(anew, _max_step_length(was, slope, bounds, taken & ~fresh), _shorten_step(was, value, promised))
+    flat = jnp.max(jnp.abs(jnp.where(is_at_bound(at.x, at.slope, bounds), 0, at.slope))) <= tolerance
     hopeless = -jnp.sum(way * at.slope) <= 0.25 * eps * jnp.abs(at.value)
     stuck = ~taken & (fresh | (spent & ~jnp.any(was.steps)))
-    over = (at.value <= target) | flat | hopeless | stuck | (at.idle >= IDLE)
+    over = (at.value <= target) | flat | hopeless | stuck | (at.idle >= MAX_LOST_STEPS)
     return at._replace(
         trial=jnp.clip(at.x + step * way * bounds.span, bounds.lower, bounds.upper),
         way=way,
@@ -94,26 +94,26 @@ def tell(was: Descent, value: Array, gradient: Array, bounds: Bounds, target: An
     )
 
 
-def _reach(was: Descent, slope: Array, bounds: Bounds, taken: Array) -> Array:
+def _max_step_length(was: Descent, slope: Array, bounds: Bounds, taken: Array) -> Array:
     """How far the next search looks first: further where the last step ended while the function still fell steeply."""
     inside = (was.trial > bounds.lower) & (was.trial < bounds.upper)
     before, after = (jnp.sum(jnp.where(inside, part * was.way, 0)) for part in (was.slope, slope))
     return jnp.where(taken & (after < STEEP * before), 2 * was.step, 1).astype(was.step.dtype)
 
 
-def _shorter(was: Descent, value: Array, promised: Array) -> Array:
+def _shorten_step(was: Descent, value: Array, promised: Array) -> Array:
     """A shorter step along the same way: to the lowest point of the parabola through what is known."""
     excess = value - was.value - promised
     share = jnp.where(jnp.isfinite(excess) & (excess > 0), -promised / (2 * excess), 0.1)
     return was.step * jnp.clip(share, 0.1, 0.5)
 
 
-def held(x: Array, slope: Array, bounds: Bounds) -> Array:
+def is_at_bound(x: Array, slope: Array, bounds: Bounds) -> Array:
     """Which variables (d,) are at a wall that the way down leads through."""
     return ((x <= bounds.lower) & (slope >= 0)) | ((x >= bounds.upper) & (slope <= 0))
 
 
-def remember(was: Descent, step: Array, turn: Array, usable: Any = True) -> Descent:
+def store_pair(was: Descent, step: Array, turn: Array, usable: Any = True) -> Descent:
     """With one more pair of step and turn (d,), if the function curves upwards along it."""
     bent = jnp.sum(step * turn)
     usable = usable & (bent > jnp.finfo(step.dtype).eps * jnp.sum(turn * turn)) & jnp.isfinite(bent)
@@ -124,7 +124,7 @@ def remember(was: Descent, step: Array, turn: Array, usable: Any = True) -> Desc
     return was._replace(steps=steps, turns=turns)
 
 
-def forget(was: Descent) -> Descent:
+def clear_pairs(was: Descent) -> Descent:
     """Of a function that is another now: its trial is where it stands."""
     none = jnp.zeros_like(was.steps)
     zero = jnp.zeros_like(was.tries)
@@ -133,7 +133,7 @@ def forget(was: Descent) -> Descent:
 
 def direction(at: Descent, bounds: Bounds) -> Array:
     """The way down (d,) that the remembered pairs suggest, over the variables that are free to move."""
-    free = ~held(at.x, at.slope, bounds)
+    free = ~is_at_bound(at.x, at.slope, bounds)
     least = jnp.finfo(at.x.dtype).eps
     down = jnp.where(free, at.slope, 0)
     steps, turns = jnp.where(free, at.steps, 0), jnp.where(free, at.turns, 0)
@@ -147,15 +147,15 @@ def direction(at: Descent, bounds: Bounds) -> Array:
         share = inverse[i] * jnp.sum(steps[i] * way)
         return way - share * turns[i], shares.at[i].set(share)
 
-    way, shares = lax.fori_loop(0, MEMORY, back, (down, jnp.zeros(MEMORY, down.dtype)))
+    way, shares = lax.fori_loop(0, MAX_STORED_PAIRS_LBFGS, back, (down, jnp.zeros(MAX_STORED_PAIRS_LBFGS, down.dtype)))
     largest, newest = jnp.max(jnp.abs(down)), jnp.argmax(usable)
     blind = jnp.maximum(at.length, least) / jnp.where(largest > 0, largest, 1)  # as long as the last step was
     way = way * jnp.where(jnp.any(usable), bent[newest] / jnp.where(usable[newest], size[newest], 1), blind)
 
     def forth(j: Any, way: Array) -> Array:
-        i = MEMORY - 1 - j
+        i = MAX_STORED_PAIRS_LBFGS - 1 - j
         return way + steps[i] * (shares[i] - inverse[i] * jnp.sum(turns[i] * way))
 
-    way = lax.fori_loop(0, MEMORY, forth, way)
+    way = lax.fori_loop(0, MAX_STORED_PAIRS_LBFGS, forth, way)
     leads = jnp.sum(way * down) > least * jnp.sqrt(jnp.sum(way * way) * jnp.sum(down * down))
     return -jnp.where(leads & jnp.all(jnp.isfinite(way)), way, blind * down)

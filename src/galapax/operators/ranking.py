@@ -24,13 +24,24 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from galapax.numerics import devices, random
-from galapax.operators.pairwise import COUNTED, MAX, MIN, SUM, Columns, over_others, rows_by, split
+from galapax.operators.pairwise import (
+    MAX,
+    MAX_PAIRWISE_SORTED,
+    MIN,
+    SUM,
+    Columns,
+    argsort_rows,
+    reduce_over_others,
+    split_columns,
+)
 
-PEELED_FROM = 4096  # points with two objectives that a GPU ranks front after front; of fewer it compares all pairs
-DRAWS = 128  # comparisons with random points that one reduction makes
+MIN_PEELED_POINTS = (
+    4096  # points with two objectives that a GPU ranks front after front; of fewer it compares all pairs
+)
+MAX_SAMPLED_COMPARISONS = 128  # comparisons with random points that one reduction makes
 
 
-def feasible(objectives: Array, violation: Array | None) -> Array:
+def is_feasible(objectives: Array, violation: Array | None) -> Array:
     """Which rows did not fail and violate nothing, (n,) bool."""
     sound = jnp.all(jnp.isfinite(objectives), axis=1)
     return sound if violation is None else sound & (violation <= 0)
@@ -38,13 +49,13 @@ def feasible(objectives: Array, violation: Array | None) -> Array:
 
 def dominance_counts(objectives: Array, violation: Array | None = None) -> Array:
     """How many of the points dominate each one, (n,) int32."""
-    columns, m = columns_of(objectives, violation)
-    return counts_of(columns, m)
+    columns, m = to_columns(objectives, violation)
+    return count_dominators(columns, m)
 
 
 def first_front(objectives: Array, violation: Array | None = None) -> Array:
     """Which points are feasible, did not fail, and are dominated by none, (n,) bool."""
-    sound = feasible(objectives, violation)
+    sound = is_feasible(objectives, violation)
     if objectives.shape[1] <= 2 and devices.on_cpu():
         return sound & (ranks(objectives, violation) == 0)
     return sound & (dominance_counts(objectives, violation) == 0)
@@ -58,7 +69,7 @@ def ranks(objectives: Array, violation: Array | None = None, enough: int | None 
     need their rank; others may get any that comes after those.
     """
     if not devices.on_cpu():
-        if objectives.shape[1] == 2 and violation is None and objectives.shape[0] >= PEELED_FROM:
+        if objectives.shape[1] == 2 and violation is None and objectives.shape[0] >= MIN_PEELED_POINTS:
             return ranks_by_peeling(objectives, enough)
         return ranks_by_chains(objectives, violation)
     if objectives.shape[1] <= 2:
@@ -78,8 +89,8 @@ def ranks_and_crowding(
 
 def dominates(objectives: Array, violation: Array | None, others: Array, their_violation: Array | None) -> Array:
     """Row by row, whether a point dominates its like among the others, (n,) bool."""
-    a, m = columns_of(objectives, violation)
-    return dominates_columns(a, columns_of(others, their_violation)[0], m)
+    a, m = to_columns(objectives, violation)
+    return dominates_columns(a, to_columns(others, their_violation)[0], m)
 
 
 def crowding_distance(objectives: Array, rank: Array) -> Array:
@@ -90,17 +101,17 @@ def crowding_distance(objectives: Array, rank: Array) -> Array:
     others, so that of equal points at the end of a front with two objectives one is an end and not two. An objective
     in which a front has no range adds nothing; failed points get 0 but for their ends.
     """
-    if devices.on_cpu() or objectives.shape[0] > COUNTED:
+    if devices.on_cpu() or objectives.shape[0] > MAX_PAIRWISE_SORTED:
         return crowding_by_sorting(objectives, rank)
     return crowding_by_pairs(objectives, rank)
 
 
-def dominated_by_drawn(key: Array, objectives: Array, violation: Array | None, rows: Array, drawn: int) -> Array:
+def dominated_by_sample(key: Array, objectives: Array, violation: Array | None, rows: Array, drawn: int) -> Array:
     """For each of these rows (k, q), whether one of `drawn` random points dominates it, (k, q) bool.
 
     The k rows of a column share the random points they are compared with.
     """
-    columns, m = columns_of(objectives, violation)
+    columns, m = to_columns(objectives, violation)
     n, q = columns[0].shape[0], rows.shape[1]
     mine = tuple(c.at[rows].get(mode="promise_in_bounds") for c in columns)
 
@@ -108,7 +119,7 @@ def dominated_by_drawn(key: Array, objectives: Array, violation: Array | None, r
         theirs = tuple(c.at[index].get(mode="promise_in_bounds")[..., None, :] for c in columns)
         return dominates_columns(theirs, mine, m)
 
-    size = 1 if devices.on_cpu() else min(drawn, DRAWS)
+    size = 1 if devices.on_cpu() else min(drawn, MAX_SAMPLED_COMPARISONS)
 
     def add(i: Any, found: Array) -> Array:
         index = random.integers(random.fold_in(key, i), (size, q), n)
@@ -118,7 +129,7 @@ def dominated_by_drawn(key: Array, objectives: Array, violation: Array | None, r
     return add(0, found) if size == drawn else lax.fori_loop(0, -(-drawn // size), add, found)
 
 
-def scaled(points: Array, counted: Array) -> Array:
+def scale_to_range(points: Array, counted: Array) -> Array:
     """Each column of points (n, m) in units of its range among the rows that are counted (n,); rows that are not finite
     become 0."""
     inside = counted[:, None]
@@ -141,7 +152,7 @@ def mean_distance(points: Array, counted: Array | None = None) -> Array:
     def term(row: Columns, other: Columns) -> Columns:
         return (_distance(row, other[:-1]) * other[-1],)
 
-    (sums,) = over_others(term, (SUM,), split(safe), (*split(safe), weight))
+    (sums,) = reduce_over_others(term, (SUM,), split_columns(safe), (*split_columns(safe), weight))
     size = jnp.sum(weight)
     return jnp.sum(sums * weight) / jnp.maximum(size * (size - 1), 1)
 
@@ -163,7 +174,7 @@ def niche_counts(points: Array, radius: Any, others: Array | None = None, counte
         d = _distance(row, other[:-1])
         return (jnp.where(d > 0, jnp.maximum(1 - d * scale, 0), 1) * other[-1],)
 
-    return over_others(term, (SUM,), split(points), (*split(safe), weight))[0]
+    return reduce_over_others(term, (SUM,), split_columns(points), (*split_columns(safe), weight))[0]
 
 
 def _distance(row: Columns, other: Columns) -> Array:
@@ -175,7 +186,7 @@ def crowding_by_sorting(objectives: Array, rank: Array) -> Array:
     n = objectives.shape[0]
     rows = jnp.arange(n, dtype=jnp.int32)
     total = jnp.zeros(n, objectives.dtype)
-    for k, values in enumerate(split(sound_values(objectives))):
+    for k, values in enumerate(split_columns(zero_failed(objectives))):
         tie = rows if k == 0 else -rows
         by_front, sorted_values, signed = lax.sort((rank, values, tie), num_keys=3)
         order = signed if k == 0 else -signed
@@ -194,7 +205,7 @@ def crowding_by_pairs(objectives: Array, rank: Array) -> Array:
     """`crowding_distance` by comparing all pairs, without sorting."""
     n, m = objectives.shape
     rows = jnp.arange(n, dtype=jnp.int32)
-    columns = (*split(sound_values(objectives)), jnp.asarray(rank), rows)
+    columns = (*split_columns(zero_failed(objectives)), jnp.asarray(rank), rows)
 
     def term(row: Columns, other: Columns) -> Columns:
         same = row[-2] == other[-2]
@@ -210,7 +221,7 @@ def crowding_by_pairs(objectives: Array, rank: Array) -> Array:
                 out.append(jnp.where(wanted, theirs, jnp.inf))
         return tuple(out)
 
-    found = over_others(term, (MAX, MAX, MIN, MIN) * m, columns, columns)
+    found = reduce_over_others(term, (MAX, MAX, MIN, MIN) * m, columns, columns)
     total = jnp.zeros(n, objectives.dtype)
     for k in range(m):
         left, high, right, low = found[4 * k : 4 * k + 4]
@@ -220,46 +231,48 @@ def crowding_by_pairs(objectives: Array, rank: Array) -> Array:
     return total
 
 
-def best_rows(rank: Array, spread: Array, count: int) -> Array:
+def select_best_rows(rank: Array, spread: Array, count: int) -> Array:
     """The `count` best rows by lower rank, then greater spread, then lower row, (count,) int32.
 
     rank: (n,) int32. spread: (n,), at least 0, may be +inf; compared in float32.
     """
     n = rank.shape[0]
-    if devices.on_cpu() or n > COUNTED:
+    if devices.on_cpu() or n > MAX_PAIRWISE_SORTED:
         margin = jnp.sort(rank)[count - 1]  # the last rank of which some are taken; one sort of plain numbers is cheap
     else:
-        (reached,) = over_others(lambda row, other: ((other[0] <= row[0]).astype(jnp.int32),), (SUM,), (rank,), (rank,))
+        (reached,) = reduce_over_others(
+            lambda row, other: ((other[0] <= row[0]).astype(jnp.int32),), (SUM,), (rank,), (rank,)
+        )
         margin = jnp.min(jnp.where(reached >= count, rank, n))
     inside = jnp.clip(spread.astype(jnp.float32), 0, jnp.finfo(jnp.float32).max)
     keys = jnp.where(rank < margin, jnp.inf, jnp.where(rank == margin, inside, -1))
-    if devices.on_cpu() or n > COUNTED:
+    if devices.on_cpu() or n > MAX_PAIRWISE_SORTED:
         return lax.top_k(keys, count)[1]
-    return rows_by(-keys)[:count]
+    return argsort_rows(-keys)[:count]
 
 
-SQUARED = 32  # blocks of so many points are chained by squares on a GPU, larger ones from halves
+MAX_SQUARED_BLOCK = 32  # blocks of so many points are chained by squares on a GPU, larger ones from halves
 NO_CHAIN = -(2**29)
-LONG, PIECES = 512, 6  # from so many points on they are ranked in so many pieces on a CPU
-PEELED = 4  # fronts after which a GPU asks whether there are enough, which takes longer than one of them
-UNROLLED = 8  # up to so many blocks are settled one after another without a loop
+MIN_SPLIT_POINTS, SPLIT_PIECES = 512, 6  # from so many points on they are ranked in so many pieces on a CPU
+FRONTS_PER_CHECK = 4  # fronts after which a GPU asks whether there are enough, which takes longer than one of them
+MAX_UNROLLED_BLOCKS = 8  # up to so many blocks are settled one after another without a loop
 
 
 def finite_or_zero(values: Array) -> Array:
     return jnp.where(jnp.isfinite(values), values, 0)
 
 
-def sound_values(objectives: Array) -> Array:
+def zero_failed(objectives: Array) -> Array:
     """With 0 in place of the rows that failed."""
     return jnp.where(jnp.all(jnp.isfinite(objectives), axis=1, keepdims=True), objectives, 0)
 
 
-def columns_of(objectives: Array, violation: Array | None) -> tuple[Columns, int]:
+def to_columns(objectives: Array, violation: Array | None) -> tuple[Columns, int]:
     """Objectives and violation as columns, +inf for failed points, and the number of objectives."""
     failed = ~jnp.all(jnp.isfinite(objectives), axis=1)
     if violation is not None:
         failed |= ~jnp.isfinite(violation)
-    columns = split(jnp.where(failed[:, None], jnp.inf, objectives))
+    columns = split_columns(jnp.where(failed[:, None], jnp.inf, objectives))
     if violation is not None:
         columns = (*columns, jnp.where(failed, jnp.inf, jnp.maximum(violation, 0)))
     return columns, objectives.shape[1]
@@ -277,11 +290,11 @@ def dominates_columns(a: Columns, b: Columns, m: int) -> Array:
     return (a[m] < b[m]) | ((a[m] == b[m]) & pareto)
 
 
-def counts_of(columns: Columns, m: int) -> Array:
+def count_dominators(columns: Columns, m: int) -> Array:
     def term(row: Columns, other: Columns) -> Columns:
         return (dominates_columns(other, row, m).astype(jnp.int32),)
 
-    return over_others(term, (SUM,), columns, columns)[0]
+    return reduce_over_others(term, (SUM,), columns, columns)[0]
 
 
 def ranks_by_sweep(objectives: Array, violation: Array | None = None) -> tuple[Array, Array]:
@@ -292,7 +305,7 @@ def ranks_by_sweep(objectives: Array, violation: Array | None = None) -> tuple[A
     finds the next. The front's last point becomes its left neighbour, which spares sorting again for the crowding.
     Of a batch of runs each is swept by itself, since a step for all of them at once would not write in place.
     """
-    columns, m = columns_of(objectives, violation)
+    columns, m = to_columns(objectives, violation)
     return jax.custom_batching.sequential_vmap(partial(_sweep, m))(*columns)
 
 
@@ -310,7 +323,7 @@ def _sweep(m: int, *columns: Array) -> tuple[Array, Array]:
         group = jnp.concatenate([jnp.zeros(1, bool), keys[0][1:] != keys[0][:-1]])
     halves = [2**bit for bit in reversed(range(n.bit_length()))]
 
-    def place(i: Array, carry: _Sweep) -> _Sweep:
+    def place(i: Array, carry: _SweepState) -> _SweepState:
         # all that went before a new group of violation dominates it: its fronts come after those there are
         base = jnp.where(group[i], carry.fronts, carry.base)
         found = base
@@ -319,7 +332,7 @@ def _sweep(m: int, *columns: Array) -> tuple[Array, Array]:
             behind = carry.least[jnp.minimum(further, n) - 1] <= f2[i]
             found = jnp.where((further <= carry.fronts) & behind, further, found)
         front = jnp.where(fresh[i], found, carry.front)
-        return _Sweep(
+        return _SweepState(
             least=carry.least.at[front].set(f2[i]),
             links=carry.links.at[i].set(carry.links[n + front]).at[n + front].set(i),
             ranks=carry.ranks.at[i].set(front),
@@ -329,7 +342,7 @@ def _sweep(m: int, *columns: Array) -> tuple[Array, Array]:
         )
 
     zeros, zero, nobody = jnp.zeros(n, jnp.int32), jnp.zeros((), jnp.int32), jnp.full(2 * n, -1, jnp.int32)
-    end = lax.fori_loop(0, n, place, _Sweep(jnp.zeros(n, f2.dtype), nobody, zeros, zero, zero, zero))
+    end = lax.fori_loop(0, n, place, _SweepState(jnp.zeros(n, f2.dtype), nobody, zeros, zero, zero, zero))
     left, last = end.links[:n], end.links[n:][end.ranks]
     right = nobody[:n].at[jnp.where(left >= 0, left, n)].set(rows, mode="drop")
     first = zeros.at[jnp.where(left >= 0, n, end.ranks)].set(rows, mode="drop")[end.ranks]
@@ -343,7 +356,7 @@ def _sweep(m: int, *columns: Array) -> tuple[Array, Array]:
     return zeros.at[order].set(end.ranks), jnp.zeros_like(crowding).at[order].set(crowding)
 
 
-class _Sweep(NamedTuple):
+class _SweepState(NamedTuple):
     least: Array  # (n,) by front: f2 of its last point
     links: Array  # (2n,) the left neighbour of each point, then the last point of each front, -1 for none; as one array
     # XLA writes it in place, as two it would copy them for every point
@@ -360,7 +373,7 @@ def ranks_by_pushing(objectives: Array, violation: Array | None = None) -> Array
     its turn comes, and it is compared with later ones alone: in pieces, of which each leaves out those before it. The
     first objective needs no comparing then, and that two points are equal shows by the number of their group.
     """
-    columns, m = columns_of(objectives, violation)
+    columns, m = to_columns(objectives, violation)
     n = columns[0].shape[0]
     rows = jnp.arange(n, dtype=jnp.int32)
     *keys, order = lax.sort((*columns[m:], *columns[:m], rows), num_keys=len(columns), is_stable=True)
@@ -376,7 +389,7 @@ def ranks_by_pushing(objectives: Array, violation: Array | None = None) -> Array
             behind |= values[j] < values[start:]
         return jnp.maximum(ranks, jnp.where(behind, ranks[j - start] + 1, 0))
 
-    pieces = 1 if n < LONG else PIECES
+    pieces = 1 if n < MIN_SPLIT_POINTS else SPLIT_PIECES
     cuts = [n * k // pieces for k in range(pieces + 1)]
     ranks, settled = jnp.zeros(n, jnp.int32), []
     for start, end in pairwise(cuts):
@@ -395,10 +408,10 @@ def ranks_by_chains(objectives: Array, violation: Array | None = None, block: in
     chain inside the block that leads on from there. That is O(n^2 m) comparisons in n / block steps, however many
     fronts.
     """
-    columns, m = columns_of(objectives, violation)
+    columns, m = to_columns(objectives, violation)
     n = columns[0].shape[0]
     block = block or min(512 if n > 2**14 else 256, 2 ** max(n - 1, 1).bit_length())
-    order = rows_by(counts_of(columns, m))
+    order = argsort_rows(count_dominators(columns, m))
     padded = -(-n // block) * block
     ordered = tuple(jnp.pad(c[order], (0, padded - n), constant_values=jnp.inf) for c in columns)
     chains = _chains(ordered, m, block)
@@ -409,7 +422,7 @@ def ranks_by_chains(objectives: Array, violation: Array | None = None, block: in
         def term(row: Columns, other: Columns) -> Columns:  # those not yet settled, at -1, push nobody
             return (jnp.where(dominates_columns(other[:-1], row, m), other[-1] + 1, 0),)
 
-        (pushed,) = over_others(term, (MAX,), here, (*before, ranks))
+        (pushed,) = reduce_over_others(term, (MAX,), here, (*before, ranks))
         return jnp.max(inside + pushed[None, :], axis=1)
 
     def settle(b: Array, ranks: Array) -> Array:
@@ -418,7 +431,7 @@ def ranks_by_chains(objectives: Array, violation: Array | None = None, block: in
         return lax.dynamic_update_slice_in_dim(ranks, ranks_of(here, inside, ordered, ranks), b * block, axis=0)
 
     blocks = padded // block
-    if blocks > UNROLLED:
+    if blocks > MAX_UNROLLED_BLOCKS:
         settled = lax.fori_loop(0, blocks, settle, jnp.full(padded, -1, jnp.int32))
     else:
         settled = jnp.max(chains[0], axis=1)
@@ -436,7 +449,7 @@ def ranks_by_peeling(objectives: Array, enough: int | None = None) -> Array:
     of all at once, in blocks, by a minimum over the blocks before and one within the block. Of equal points the first
     stands for all.
     """
-    columns, _ = columns_of(objectives, None)
+    columns, _ = to_columns(objectives, None)
     n = columns[0].shape[0]
     wanted = n if enough is None else enough
     block = 2 ** (n.bit_length() // 2)
@@ -454,27 +467,27 @@ def ranks_by_peeling(objectives: Array, enough: int | None = None) -> Array:
         earlier = jnp.arange(size)[None, :] < jnp.arange(size)[:, None]
         return jnp.min(jnp.where(earlier, a[..., None, :], jnp.inf), axis=-1)
 
-    def peel(carry: _Peeled) -> _Peeled:
+    def peel(carry: _PeelState) -> _PeelState:
         left = jnp.where(carry.ranks < n, jnp.inf, values)
         before = least_before(jnp.min(left, axis=1))
         front = left < jnp.minimum(least_before(left), before[:, None])
         count = jnp.sum(front, dtype=jnp.int32)
         ranks = jnp.where(front, carry.front, carry.ranks)
-        return _Peeled(ranks, carry.front + (count > 0), carry.placed + count, count)
+        return _PeelState(ranks, carry.front + (count > 0), carry.placed + count, count)
 
-    def peel_some(carry: _Peeled) -> _Peeled:
-        for _ in range(PEELED):
+    def peel_some(carry: _PeelState) -> _PeelState:
+        for _ in range(FRONTS_PER_CHECK):
             carry = peel(carry)
         return carry
 
     zero = jnp.zeros((), jnp.int32)
-    start = _Peeled(jnp.full(values.shape, n, jnp.int32), zero, zero, zero + 1)
+    start = _PeelState(jnp.full(values.shape, n, jnp.int32), zero, zero, zero + 1)
     end = lax.while_loop(lambda carry: (carry.placed < wanted) & (carry.last > 0), peel_some, start)
     ranks = jnp.minimum(end.ranks, end.front).reshape(-1)
     return jnp.zeros(n, jnp.int32).at[order].set(ranks[first], unique_indices=True)
 
 
-class _Peeled(NamedTuple):
+class _PeelState(NamedTuple):
     ranks: Array  # (blocks, block), n for those that have none yet
     front: Array  # the next
     placed: Array  # how many have a rank
@@ -488,7 +501,7 @@ def _chains(ordered: Columns, m: int, block: int) -> Array:
     that gives short blocks, in few kernels. Then with the chains of two halves, those of the whole that cross from one
     to the other are chain, one domination, chain: two products, and far less work than squares.
     """
-    size = min(block, SQUARED)
+    size = min(block, MAX_SQUARED_BLOCK)
     here = tuple(c.reshape(-1, size) for c in ordered)
     step = dominates_columns(tuple(c[:, None, :] for c in here), tuple(c[:, :, None] for c in here), m)
     itself = jnp.where(jnp.eye(size, dtype=bool), 0, NO_CHAIN).astype(jnp.int32)

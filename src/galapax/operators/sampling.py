@@ -9,7 +9,7 @@ from galapax.core.problem import Bounds
 from galapax.numerics import random
 
 
-def uniform_in(key: Array, bounds: Bounds, n: int) -> Array:
+def sample_uniform(key: Array, bounds: Bounds, n: int) -> Array:
     """n points spread evenly over the box, (n, d)."""
     x = bounds.lower + bounds.span * random.uniform(key, (n, bounds.dim), bounds.lower.dtype)
     return jnp.minimum(x, bounds.upper)  # rounding of the sum could step over the wall
@@ -29,7 +29,7 @@ def bounce_back(key: Array, x: Array, inside: Array, bounds: Bounds) -> Array:
     return jnp.where(outside, back, x)
 
 
-def halfway(x: Array, inside: Array, bounds: Bounds) -> Array:
+def move_halfway(x: Array, inside: Array, bounds: Bounds) -> Array:
     """Replace each gene that left the box by the middle between its place in `inside` and the wall it crossed.
 
     Zhang & Sanderson (2009), IEEE Trans. Evol. Comput. 13(5):945-958, doi:10.1109/TEVC.2009.2014613.
@@ -39,7 +39,7 @@ def halfway(x: Array, inside: Array, bounds: Bounds) -> Array:
     return jnp.where(outside, 0.5 * wall + 0.5 * inside, x)
 
 
-def anew(key: Array, x: Array, bounds: Bounds) -> Array:
+def resample_outside(key: Array, x: Array, bounds: Bounds) -> Array:
     """Replace each gene that left the box by a random one in it."""
-    drawn = uniform_in(key, bounds, x.shape[0])
+    drawn = sample_uniform(key, bounds, x.shape[0])
     return jnp.where((x < bounds.lower) | (x > bounds.upper), drawn, x)

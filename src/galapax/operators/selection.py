@@ -17,7 +17,7 @@ from jax import Array, lax
 from galapax.core.evaluation import Population
 from galapax.numerics import random
 from galapax.numerics.materialise import materialise
-from galapax.operators.pairwise import rows_by
+from galapax.operators.pairwise import argsort_rows
 from galapax.operators.ranking import dominates
 
 
@@ -28,7 +28,7 @@ def no_worse(a: Population, b: Population) -> Array:
     return (a.violation < b.violation) | ((a.violation == b.violation) & (a.fitness <= b.fitness))
 
 
-def choose(first: Array, a: Population, b: Population) -> Population:
+def tree_where(first: Array, a: Population, b: Population) -> Population:
     """Slot by slot the individual of `a` where `first` holds, else that of `b`."""
     return jax.tree.map(lambda p, q: jnp.where(first.reshape(first.shape + (1,) * (p.ndim - 1)), p, q), a, b)
 
@@ -41,29 +41,29 @@ def best_index(population: Population) -> Array:
     return jnp.argmin(jnp.where(population.violation == least, population.fitness, jnp.inf))
 
 
-def row_of(population: Population, row: Any) -> Population:
+def take_row(population: Population, row: Any) -> Population:
     """One individual, (1, ...)."""
     return jax.tree.map(lambda a: a[row][None], population)
 
 
-def with_first(population: Population, first: Population) -> Population:
+def set_first(population: Population, first: Population) -> Population:
     """The population with this individual (1, ...) in its first slot."""
     return jax.tree.map(lambda a, b: a.at[0].set(b[0]), population, first)
 
 
 def keep_best(population: Population, before: Population, trials: Population) -> Population:
     """The population with the best of these trials and of the first individual before, in its first slot."""
-    new, old = row_of(trials, best_index(trials)), row_of(before, 0)
-    return with_first(population, choose(no_worse(new, old), new, old))
+    new, old = take_row(trials, best_index(trials)), take_row(before, 0)
+    return set_first(population, tree_where(no_worse(new, old), new, old))
 
 
-COUNTED = 256  # up to so many values are ranked by comparing all pairs, which is fused; more are sorted
+MAX_PAIRWISE_RANKED = 256  # up to so many values are ranked by comparing all pairs, which is fused; more are sorted
 
 
-def ranks(fitness: Array, violation: Array | None = None) -> Array:
+def rank_by_fitness(fitness: Array, violation: Array | None = None) -> Array:
     """The place of each individual from the best, 0, to the worst, (n,) int32; of equals the earlier is better."""
     n = fitness.shape[0]
-    if n <= COUNTED:
+    if n <= MAX_PAIRWISE_RANKED:
         ahead = fitness[None, :] < fitness[:, None]
         tied = fitness[None, :] == fitness[:, None]
         if violation is not None:
@@ -75,7 +75,7 @@ def ranks(fitness: Array, violation: Array | None = None) -> Array:
     return jnp.zeros(n, jnp.int32).at[order].set(jnp.arange(n, dtype=jnp.int32))
 
 
-def tournament_score(key: Array, old: Population, new: Population, opponents: int) -> Array:
+def score_by_tournaments(key: Array, old: Population, new: Population, opponents: int) -> Array:
     """Scores (2n,) of the members of the union, the old ones first, from 0 to opponents + 3.
 
     A member scores two more than it has wins: of `opponents` random members of the union, those it beats or equals. One
@@ -107,7 +107,7 @@ def replace_losers(scores: Array, most: int, old: Any, new: Any) -> Any:
     equals at the margin the earlier stay. Old ones that stay keep their rows; new ones fill the losers' rows in order.
     """
     n = scores.shape[0] // 2
-    source = random.as_intrinsic(partial(fillers, most=most), "fillers")(scores)
+    source = random.as_intrinsic(partial(replacement_index, most=most), "fillers")(scores)
 
     def merge(p: Array, q: Array) -> Array:
         keep = (source < 0).reshape((n,) + (1,) * (p.ndim - 1))
@@ -116,7 +116,7 @@ def replace_losers(scores: Array, most: int, old: Any, new: Any) -> Any:
     return jax.tree.map(merge, old, new)
 
 
-def fillers(scores: Array, most: int) -> Array:
+def replacement_index(scores: Array, most: int) -> Array:
     """Which new one takes each old one's row, -1 where the old one stays, (n,) int32; see `replace_losers`.
 
     One number says it of a row, so that a kernel need not decide it for every gene again.
@@ -164,7 +164,7 @@ def take(rows: Array, tree: Any) -> Any:
     return jax.tree.map(lambda a: a.at[rows].get(mode="promise_in_bounds"), tree)
 
 
-def take_from_both(rows: Array, a: Any, b: Any) -> Any:
+def take_from_union(rows: Array, a: Any, b: Any) -> Any:
     """These rows of every array of `a` followed by its like in `b`, n rows each, without putting them together."""
 
     def pick(p: Array, q: Array) -> Array:
@@ -175,7 +175,7 @@ def take_from_both(rows: Array, a: Any, b: Any) -> Any:
     return jax.tree.map(pick, a, b)
 
 
-def join(a: Array | None, b: Array | None) -> Array | None:
+def concatenate_optional(a: Array | None, b: Array | None) -> Array | None:
     """One array of two, or None of None."""
     return None if a is None or b is None else jnp.concatenate([a, b])
 
@@ -185,26 +185,26 @@ def domination_tournament(key: Array, parents: Population, spread: Array, count:
 
     spread: (n,). Of equals the first wins.
     """
-    a, b = _pairs(key, spread.shape[0], count)
+    a, b = _draw_pairs(key, spread.shape[0], count)
     first, second = (take(rows, (parents.objectives, parents.violation)) for rows in (a, b))
     wins, loses = dominates(*second, *first), dominates(*first, *second)
     crowded = take(b, spread) > take(a, spread)
     return jnp.where(wins | (crowded & ~loses), b, a)
 
 
-def least_of_two(key: Array, values: Array, count: int) -> Array:
+def least_value_tournament(key: Array, values: Array, count: int) -> Array:
     """The winners of `count` tournaments of two, (count,) int32: who has the lesser value (n,); of equals the first."""
-    a, b = _pairs(key, values.shape[0], count)
+    a, b = _draw_pairs(key, values.shape[0], count)
     return jnp.where(take(b, values) < take(a, values), b, a)
 
 
-def _pairs(key: Array, n: int, count: int) -> tuple[Array, Array]:
+def _draw_pairs(key: Array, n: int, count: int) -> tuple[Array, Array]:
     """Of n rows, who meets whom in `count` tournaments.
 
     Rows meet in random orders of all of them, the first with the second and so on: every row takes part as often as any
     other, and those who breed with each other are rarely one and the same.
     """
-    orders = [rows_by(random.bits(k, (n,))) for k in random.split(key, -(-2 * count // n))]
+    orders = [argsort_rows(random.bits(k, (n,))) for k in random.split(key, -(-2 * count // n))]
     pairs = jnp.concatenate(orders)[: 2 * count].reshape(count, 2)
     return pairs[:, 0], pairs[:, 1]
 
@@ -212,7 +212,7 @@ def _pairs(key: Array, n: int, count: int) -> tuple[Array, Array]:
 _U32 = np.uint32
 
 
-def repeated(x: Array, counted: Array) -> Array:
+def find_duplicates(x: Array, counted: Array) -> Array:
     """Which rows of x (n, d) equal an earlier one, (n,) bool, in O(n d + n log n) with memory O(n).
 
     counted: (n,) bool, which rows take part; the others repeat nobody and nobody repeats them.
@@ -224,19 +224,19 @@ def repeated(x: Array, counted: Array) -> Array:
     first, second = (
         jnp.where(counted, _hash(x, seed), own * _U32(seed) + _U32(seed)) for seed in (0x9E3779B9, 0x85EBCA6B)
     )
-    order = rows_by(first, second)  # of equals the earlier row comes first
+    order = argsort_rows(first, second)  # of equals the earlier row comes first
     a, b = first[order], second[order]
     same = jnp.concatenate([jnp.zeros(1, bool), (a[1:] == a[:-1]) & (b[1:] == b[:-1])])
     return jnp.zeros(n, bool).at[order].set(same, unique_indices=True, mode="promise_in_bounds") & counted
 
 
-def copies_fail(objectives: Array, x: Array) -> Array:
+def fail_duplicates(objectives: Array, x: Array) -> Array:
     """The objectives (n, m) with those of a copy of an earlier row of x (n, d) as if it had failed.
 
     So that it stays only where there is nobody else.
     """
     known = jnp.all(jnp.isfinite(objectives), axis=1)
-    return jnp.where(materialise(repeated(x, known))[:, None], jnp.inf, objectives)
+    return jnp.where(materialise(find_duplicates(x, known))[:, None], jnp.inf, objectives)
 
 
 def _hash(x: Array, seed: int) -> Array:

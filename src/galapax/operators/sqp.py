@@ -17,13 +17,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from galapax.operators.constraints import shortest_step
+from galapax.operators.constraints import minimum_norm_step
 
-INSIDE = 30  # steps of the interior-point method, each a system of n + equalities unknowns
-SOFT = 1e-9  # how far equalities give way that contradict each other
-SHARES = (1.0, 0.5, 0.2, 0.05, 0.01, 1e-3)  # of a step that are tried, all at once
-IDLE = 3  # steps in a row that brought nothing
-NOTHING = 1e-12  # of the merit
+INTERIOR_POINT_STEPS = 30  # steps of the interior-point method, each a system of n + equalities unknowns
+EQUALITY_SLACK = 1e-9  # how far equalities give way that contradict each other
+STEP_SHARES = (1.0, 0.5, 0.2, 0.05, 0.01, 1e-3)  # of a step that are tried, all at once
+MAX_IDLE_STEPS = 3  # steps in a row that brought nothing
+MIN_MERIT_GAIN = 1e-12  # of the merit
 
 
 class Model(NamedTuple):
@@ -51,12 +51,12 @@ def violation(constraints: Array, equalities: int) -> Array:
 
 def ask(was: Model, equalities: int) -> tuple[Model, Array]:
     """With the multipliers of its next step; and the points (len(SHARES), n) to be tried along it."""
-    step, multipliers = _minimum(was, equalities)
+    step, multipliers = _solve_quadratic_program(was, equalities)
     sound = jnp.all(jnp.isfinite(step)) & jnp.all(jnp.isfinite(multipliers))
     step, multipliers = jnp.where(sound, step, 0), jnp.where(sound, multipliers, was.multipliers)
     largest = jnp.max(jnp.abs(multipliers), initial=0.0)
     weight = jnp.maximum(1.2 * largest, 0.5 * (was.weight + largest))
-    trials = jnp.clip(was.x + jnp.asarray(SHARES, step.dtype)[:, None] * step, 0, 1)
+    trials = jnp.clip(was.x + jnp.asarray(STEP_SHARES, step.dtype)[:, None] * step, 0, 1)
     return was._replace(multipliers=multipliers, weight=weight), trials
 
 
@@ -70,13 +70,13 @@ def correct(was: Model, trials: Array, facts: Array, equalities: int) -> Array:
         broken = constraints.at[equalities:].set(jnp.maximum(constraints[equalities:], 0))
         kept = (jnp.arange(rows.shape[0]) < equalities) | (broken > 0)
         free = (trial > 0) & (trial < 1)
-        step = shortest_step(jnp.where(kept[:, None] & free, rows, 0), -broken)
+        step = minimum_norm_step(jnp.where(kept[:, None] & free, rows, 0), -broken)
         return jnp.clip(trial + jnp.where(jnp.all(jnp.isfinite(step)), step, 0), 0, 1)
 
     return jax.vmap(one)(trials, facts[:, 1:])
 
 
-def choose(was: Model, trials: Array, facts: Array, equalities: int) -> tuple[Array, Array]:
+def choose_trial(was: Model, trials: Array, facts: Array, equalities: int) -> tuple[Array, Array]:
     """Of the trials with their facts (k, 1 + m), or where it stands, the best; and what its merit gained."""
     merit = jax.vmap(lambda f: f[0] + was.weight * jnp.sum(violation(f[1:], equalities)))
     here, there = merit(was.facts[None])[0], merit(facts)
@@ -97,14 +97,14 @@ def tell(was: Model, x: Array, gained: Array, facts: Array, slopes: Array) -> Mo
     useful = (usual > 0) & (bent > 0) & jnp.all(jnp.isfinite(turn))
     parts = jnp.outer(turn, turn) / jnp.where(useful, bent, 1) - jnp.outer(along, along) / jnp.where(useful, usual, 1)
     size = jnp.maximum(1, jnp.abs(facts[0]))
-    idle = jnp.where(gained > NOTHING * size, 0, was.idle + 1)
+    idle = jnp.where(gained > MIN_MERIT_GAIN * size, 0, was.idle + 1)
     # a step that failed leaves a model that is wrong: begin it anew
     hessian = jnp.where(useful, was.hessian + parts, jnp.where(gained > 0, was.hessian, jnp.eye(x.shape[0])))
     return was._replace(x=x, facts=facts, slopes=slopes, hessian=hessian, idle=idle)
 
 
-def ended(state: Model) -> Array:
-    return (state.idle >= IDLE) | ~jnp.all(jnp.isfinite(state.facts))
+def is_done(state: Model) -> Array:
+    return (state.idle >= MAX_IDLE_STEPS) | ~jnp.all(jnp.isfinite(state.facts))
 
 
 def _gradient(slopes: Array, multipliers: Array) -> Array:
@@ -112,7 +112,7 @@ def _gradient(slopes: Array, multipliers: Array) -> Array:
     return slopes[0] + multipliers @ slopes[1:]
 
 
-def _minimum(model: Model, equalities: int) -> tuple[Array, Array]:
+def _solve_quadratic_program(model: Model, equalities: int) -> tuple[Array, Array]:
     """The step (n,) to the minimum of the model, and the multipliers (m,) there."""
     n, kind = model.x.shape[0], model.x.dtype
     hard, hard_at = model.slopes[1 : 1 + equalities], -model.facts[1 : 1 + equalities]
@@ -127,12 +127,12 @@ def _minimum(model: Model, equalities: int) -> tuple[Array, Array]:
         wanted = 0.1 * mean / room - pressure + pressure * over / room
         left = model.hessian @ step + model.slopes[0] + forces @ hard + (pressure + wanted) @ soft
         table = model.hessian + (soft.T * (pressure / room)) @ soft + 1e-12 * eye
-        whole = jnp.block([[table, hard.T], [hard, -SOFT * jnp.eye(equalities, dtype=kind)]])
+        whole = jnp.block([[table, hard.T], [hard, -EQUALITY_SLACK * jnp.eye(equalities, dtype=kind)]])
         right = jnp.concatenate([-left, hard_at - hard @ step])
         move = jnp.linalg.solve(whole, right)
         along = soft @ move[:n]
         room_by, pressure_by = -over - along, wanted + pressure / room * along
-        reach = 0.99 * jnp.minimum(_until_zero(room, room_by), _until_zero(pressure, pressure_by))
+        reach = 0.99 * jnp.minimum(_largest_positive_step(room, room_by), _largest_positive_step(pressure, pressure_by))
         reach = jnp.where(jnp.all(jnp.isfinite(move)), jnp.minimum(reach, 1), 0)
         move, room_by, pressure_by = (jnp.where(reach > 0, a, 0) for a in (move, room_by, pressure_by))
         return (
@@ -148,10 +148,10 @@ def _minimum(model: Model, equalities: int) -> tuple[Array, Array]:
         jnp.maximum(soft_at, 1e-2),
         jnp.full(len(soft), 0.1, kind),
     )
-    step, forces, _, pressure = lax.fori_loop(0, INSIDE, inside, start)
+    step, forces, _, pressure = lax.fori_loop(0, INTERIOR_POINT_STEPS, inside, start)
     return step, jnp.concatenate([forces, pressure[: model.facts.shape[0] - 1 - equalities]])
 
 
-def _until_zero(now: Array, by: Array) -> Array:
+def _largest_positive_step(now: Array, by: Array) -> Array:
     """How much of a change can be made before one of these is zero."""
     return jnp.min(jnp.where(by < 0, -now / jnp.where(by < 0, by, -1), jnp.inf))

@@ -12,11 +12,11 @@ from galapax.core.evaluation import Population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import apply_flattened, materialise
-from galapax.operators.differential import add_difference, partners
+from galapax.operators.differential import add_difference, draw_partners
 from galapax.operators.selection import best_index
 
 
-def three_parents(key: Array, parents: Population, fr: Any, sigma: Any) -> Array:
+def three_parent_crossover(key: Array, parents: Population, fr: Any, sigma: Any) -> Array:
     """Children g * best + (1 - g) * second + sigma * N(0, 1) * (second - third), g = fr * max(u, 1 - u), (n, d).
 
     Second and third parent are two different members besides the best; u and the normal number are drawn for each gene.
@@ -25,7 +25,7 @@ def three_parents(key: Array, parents: Population, fr: Any, sigma: Any) -> Array
     key_partners, key_share, key_normal = random.split(key, 3)
     x, n = parents.x, parents.x.shape[0]
     first = best_index(parents).astype(jnp.int32)
-    rows = jnp.concatenate([jnp.broadcast_to(first, (1, n)), partners(key_partners, n, 2, besides=first)])
+    rows = jnp.concatenate([jnp.broadcast_to(first, (1, n)), draw_partners(key_partners, n, 2, besides=first)])
     best, second, third = x.at[rows].get(mode="promise_in_bounds")  # one gather, which fuses with what follows
     u = random.uniform(key_share, x.shape, jnp.float32).astype(x.dtype)
     share = fr * jnp.maximum(u, 1 - u)
@@ -54,8 +54,8 @@ def simulated_binary_crossover(
     def children(a: Array, b: Array, u: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
         p, q = jnp.minimum(a, b), jnp.maximum(a, b)
         apart = jnp.where(a != b, q - p, 1)
-        low = p - apart / 2 * _beyond(u, 2 * (p - lower) / apart, index)
-        high = q + apart / 2 * _beyond(u, 2 * (upper - q) / apart, index)
+        low = p - apart / 2 * _spread_beyond(u, 2 * (p - lower) / apart, index)
+        high = q + apart / 2 * _spread_beyond(u, 2 * (upper - q) / apart, index)
         return jnp.clip(low, lower, upper), jnp.clip(high, lower, upper)  # the sums' rounding could step over a wall
 
     low, high = apply_flattened(children, a, b, u, bounds.lower, bounds.upper)
@@ -64,7 +64,7 @@ def simulated_binary_crossover(
     return first, second
 
 
-def _beyond(u: Array, most: Array, index: Any) -> Array:
+def _spread_beyond(u: Array, most: Array, index: Any) -> Array:
     """beta - 1 of SBX for u uniform on [0, 1), at most `most` >= 0.
 
     beta has density (eta + 1) / 2 beta^eta up to 1 and (eta + 1) / 2 beta^-(eta + 2) beyond, cut and scaled up to
@@ -117,7 +117,7 @@ def polynomial_mutation(
     return jnp.where(moves, apply_flattened(moved, x, u, bounds.lower, bounds.upper), x)
 
 
-def even(count: int) -> int:
+def round_up_to_even(count: int) -> int:
     """The least even number of at least `count`."""
     return count + count % 2
 
@@ -146,7 +146,7 @@ def breed(
     return polynomial_mutation(key_mutate, crossed, bounds, mutation_index, rate, same)
 
 
-def some_by_differences(key: Array, children: Array, x: Array, bounds: Bounds, share: Any) -> tuple[Array, Array]:
+def mix_in_differences(key: Array, children: Array, x: Array, bounds: Bounds, share: Any) -> tuple[Array, Array]:
     """The children (n, d), a share of them replaced by their parents x (n, d) moved by differences of others.
 
     And which they are, (n,) bool.
@@ -157,7 +157,7 @@ def some_by_differences(key: Array, children: Array, x: Array, bounds: Bounds, s
     return jnp.where(which, moved, children), which[:, 0]
 
 
-def share_by_survival(share: Array, moved: Array, stays: Array) -> Array:
+def adapt_difference_share(share: Array, moved: Array, stays: Array) -> Array:
     """The share of children to make by differences next, as they survive more or less often than the others.
 
     share: of late. moved, stays: (n,) bool, which children of this generation were made so, and which survived.

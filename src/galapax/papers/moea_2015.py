@@ -23,7 +23,7 @@ from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.core.problem import Problem
-from galapax.measures import indicators
+from galapax.metrics import indicators
 from galapax.minimize import minimize
 from galapax.numerics import devices
 from galapax.papers.reproduction import Log, Measurement, Paper, describe_machine, main

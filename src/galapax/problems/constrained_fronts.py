@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from galapax.core.problem import Function, Problem, as_bounds, box
-from galapax.measures.indicators import non_dominated
+from galapax.metrics.indicators import non_dominated
 from galapax.problems import dtlz
 from galapax.problems.dtlz import simplex
 from galapax.problems.multiobjective import spread_over

@@ -15,7 +15,7 @@ import numpy as np
 
 from galapax.core.errors import InputError
 from galapax.core.problem import Function, Problem, box
-from galapax.operators.niching import lattice, size
+from galapax.operators.niching import count_directions, lattice
 from galapax.problems.multiobjective import along_curve
 
 Array = jax.Array
@@ -26,7 +26,7 @@ DEB = "Deb, Thiele, Laumanns & Zitzler (2005), Scalable test problems for evolut
 def simplex(m: int, n: int) -> np.ndarray:
     """At most `n`, and at least m, evenly spaced points of the simplex, corners included."""
     divisions = 1
-    while size(m, (divisions + 1, 0)) <= n:
+    while count_directions(m, (divisions + 1, 0)) <= n:
         divisions += 1
     return lattice(m, divisions)
 

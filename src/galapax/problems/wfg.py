@@ -17,7 +17,7 @@ import numpy as np
 
 from galapax.core.errors import InputError
 from galapax.core.problem import Problem, as_bounds
-from galapax.measures.indicators import non_dominated
+from galapax.metrics.indicators import non_dominated
 from galapax.problems.dtlz import octant_front, octant_hypervolume
 
 Array = jax.Array

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from galapax.core.checks import reals, short
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population
-from galapax.measures import indicators
+from galapax.metrics import indicators
 
 
 @dataclass(frozen=True)

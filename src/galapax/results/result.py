@@ -16,7 +16,7 @@ from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.core.problem import Described
 from galapax.core.stop import Stop
-from galapax.measures.statistics import expected_running_time, wilson_interval
+from galapax.metrics.statistics import expected_running_time, wilson_interval
 from galapax.results.preference import Ask, ask_in_terminal, choose_by_asking
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import numpy as np
 from galapax.core.display import HTMLRepr
 from galapax.core.errors import InputError
 from galapax.core.stop import Stop
-from galapax.measures import indicators, statistics
-from galapax.measures.statistics import Comparison, Friedman
+from galapax.metrics import indicators, statistics
+from galapax.metrics.statistics import Comparison, Friedman
 from galapax.results.result import Result, all_runs
 
 if TYPE_CHECKING:

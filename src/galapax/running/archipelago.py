@@ -20,7 +20,7 @@ from galapax.engines.islands import Exchange
 from galapax.engines.outcome import Outcome, Track
 from galapax.engines.programs import Clock
 from galapax.evaluation.blackbox import BlackBox
-from galapax.measures.indicators import non_dominated
+from galapax.metrics.indicators import non_dominated
 from galapax.numerics import devices, random
 from galapax.running.computation import Computation
 from galapax.running.task import Task

@@ -23,7 +23,7 @@ from galapax.engines.refine import Refined, least_evaluations, refine
 from galapax.engines.slices import CACHED, MOST
 from galapax.evaluation.formulas import Formulas
 from galapax.numerics import devices
-from galapax.operators.quasi_newton import MEMORY
+from galapax.operators.quasi_newton import MAX_STORED_PAIRS_LBFGS
 from galapax.running.memory import exhausted
 from galapax.running.task import Task
 
@@ -189,7 +189,7 @@ def _width(task: Task) -> int:
     if task.alone:
         return 1
     if devices.on_cpu():
-        return 2 ** int(math.log2(max(1, min(MOST, CACHED // (MEMORY * task.problem.dim)))))
+        return 2 ** int(math.log2(max(1, min(MOST, CACHED // (MAX_STORED_PAIRS_LBFGS * task.problem.dim)))))
     return min(task.total, TOGETHER)
 
 

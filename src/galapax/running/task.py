@@ -27,7 +27,7 @@ from galapax.evaluation.executors import Calls
 from galapax.evaluation.failures import RESAMPLES, check_policy
 from galapax.evaluation.fit import check_fit, objective_count
 from galapax.evaluation.formulas import trace
-from galapax.measures import indicators
+from galapax.metrics import indicators
 from galapax.numerics import devices, random
 from galapax.running.arguments import (
     afforded,

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from galapax import problems
 from galapax.core.errors import InputError
 from galapax.core.problem import Described, Problem, unavailable
-from galapax.measures.statistics import by_evaluations, describe, ecdf, ecdf_over_targets, log_targets, quantile_curves
+from galapax.metrics.statistics import by_evaluations, describe, ecdf, ecdf_over_targets, log_targets, quantile_curves
 from galapax.results.result import History, Result, all_runs
 from galapax.results.study import (
     Labels,

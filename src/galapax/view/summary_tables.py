@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from galapax.measures import statistics
+from galapax.metrics import statistics
 from galapax.results.front import trade_offs
 from galapax.results.result import Result, all_runs, constraint_names, finite_quantiles
 from galapax.results.study import SIGNIFICANCE_LEVEL, Study, comparison_sign, scores

@@ -6,7 +6,7 @@ from html import escape
 
 import numpy as np
 
-from galapax.measures.statistics import describe
+from galapax.metrics.statistics import describe
 from galapax.results.result import all_runs
 from galapax.results.study import SIGNIFICANCE_LEVEL, Study, scores
 from galapax.view import figure_data, maps, summary_tables

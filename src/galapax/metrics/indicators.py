@@ -13,7 +13,7 @@ import numpy as np
 
 from galapax.core.checks import reals, short
 from galapax.core.errors import InputError
-from galapax.measures.hypervolumes import hypervolume_2d, hypervolume_3d, hypervolume_estimate
+from galapax.metrics.hypervolume import hypervolume_2d, hypervolume_3d, hypervolume_estimate
 
 __all__ = [
     "achieving",
