@@ -344,8 +344,8 @@ class CMAES(Algorithm):
         """Whether the best point ever is not one of those that the distribution, this wide, has converged to: it lies
         far from the mean, and is better than all of the last samples by more than rounding explains.
         """
-        best, samples = row_of(state.parents, 0), jax.tree.map(lambda a: a[1:], state.parents)
-        last, eps = row_of(samples, best_index(samples)), jnp.finfo(best.x.dtype).eps
+        best, samples = take_row(state.parents, 0), jax.tree.map(lambda a: a[1:], state.parents)
+        last, eps = take_row(samples, best_index(samples)), jnp.finfo(best.x.dtype).eps
         away = jnp.max(jnp.abs((best.x[0] - bounds.lower) / bounds.span - jnp.clip(state.now.mean, 0, 1)))
         gain = last.fitness[0] - best.fitness[0]
         better = gain > ROUNDINGS * eps * jnp.maximum(jnp.abs(last.fitness[0]), jnp.abs(best.fitness[0]))
