@@ -1,17 +1,20 @@
 """What a release promises: one version everywhere, and a wheel that works in an empty environment."""
 
+import importlib.util
 import os
 import re
 import subprocess
 import sys
 import tomllib
 import venv
+import warnings
 import zipfile
 from pathlib import Path
 
 import pytest
 
 import galapax as gx
+from galapax.version import TESTED_JAX, warn_of_untested_jax
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -39,14 +42,60 @@ def test_the_version_is_the_same_everywhere():
     assert gx.__version__ in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-def test_the_workflow_tests_the_oldest_python_and_jax_that_are_allowed():
+def load_stacks():
+    """The pairs of Python and JAX that `make test-stack` runs."""
+    spec = importlib.util.spec_from_file_location("stack", ROOT / "tests_as_shipped/stack.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["stack"] = module  # where its NamedTuple looks for annotations
+    spec.loader.exec_module(module)
+    return module.STACKS, module.OLDEST
+
+
+def test_pyproject_workflow_script_and_page_name_the_same_versions():
+    pythons = re.findall(r":: (3\.\d+)", " ".join(PROJECT["classifiers"]))
+    assert PROJECT["requires-python"] == f">={pythons[0]}"
+    for need in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["cuda"]]:
+        if need.startswith("jax"):
+            assert re.search(r">=([\d.]+)", need)[1] == TESTED_JAX[0]
+    stacks, oldest = load_stacks()
+    assert list(stacks) == pythons
+    tested = {TESTED_JAX[0] if jax == oldest else jax for versions in stacks.values() for jax in versions}
+    assert tested == set(TESTED_JAX) and oldest in stacks[pythons[0]]
     workflow = (ROOT / ".github/workflows/test.yml").read_text(encoding="utf-8")
-    pythons = re.findall(r'- python: "([\d.]+)"\n\s+jax: "([\d.]+)\.\*"', workflow)
-    needs = next(need for need in PROJECT["dependencies"] if need.startswith("jax"))
-    oldest, beyond = re.fullmatch(r"jax>=([\d.]+),<([\d.]+)", needs).groups()
-    assert pythons[0] == (PROJECT["requires-python"].removeprefix(">="), oldest)
-    major, minor = map(int, beyond.split("."))
-    assert pythons[-1][1] == f"{major}.{minor - 1}"
+    pairs = re.findall(r'- python: "([\d.]+)"\n\s+jax: "([\d.]+)\.\*"', workflow)
+    assert [python for python, _ in pairs] == pythons and {jax for _, jax in pairs} == set(TESTED_JAX)
+    every_python = re.search(r"python-version: \|\n((?:\s+3\.\d+\n)+)", workflow)
+    assert every_python is not None and every_python[1].split() == pythons
+    page = (ROOT / "docs/install.md").read_text(encoding="utf-8")
+    assert f"Python {', '.join(pythons[:-1])} and {pythons[-1]}" in page
+    assert f"JAX {' and '.join(TESTED_JAX)}" in page
+
+
+def test_a_jax_newer_than_tested_warns_once_by_name():
+    code = (
+        "import jax, sys\n"
+        "jax.__version__ = sys.argv[1]\n"
+        "import galapax, galapax.version\n"
+        "galapax.minimize(lambda x: float(x[0]), [(0, 1)], 'de', blackbox=True, generations=2, workers=2)\n"
+    )
+
+    def stderr_with(version):
+        command = [sys.executable, "-W", "default", "-c", code, version]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    newest = TESTED_JAX[-1]
+    said = stderr_with("7.3.1")
+    assert said.count("is tested with JAX") == 1
+    assert f"is tested with JAX {' and '.join(TESTED_JAX)}, and this is JAX 7.3.1" in said
+    assert f'pip install "jax=={newest}.*"' in said
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for version in (*TESTED_JAX, f"{newest}.9"):
+            warn_of_untested_jax(version)
+        with pytest.raises(UserWarning, match=r"this is JAX 1\.0"):
+            warn_of_untested_jax("1.0.0.dev3")
 
 
 def test_every_command_of_the_workflow_is_there():
@@ -57,7 +106,7 @@ def test_every_command_of_the_workflow_is_there():
     sources = "".join(p.read_text(encoding="utf-8") for p in (ROOT / "tests").glob("*.py"))
     steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
     called = {found for step in steps for found in re.findall(r"^make ([a-z-]+)", step.get("run", ""), re.MULTILINE)}
-    assert called == {"test", "test-slow", "docs"} <= targets
+    assert called == {"test", "test-stack", "test-slow", "docs"} <= targets
     assert {name for step in steps for name in step.get("env", {})} <= set(re.findall(r"GALAPAX_[A-Z_]+", sources))
     assert all(("uses" in step) != ("run" in step) for step in steps)
     assert all(re.fullmatch(r"actions/[a-z-]+@v\d+", step["uses"]) for step in steps if "uses" in step)
