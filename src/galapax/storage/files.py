@@ -104,7 +104,10 @@ def to_json(value: Any) -> Any:
 
 
 def write_npz(file: Path, arrays: dict[str, np.ndarray]) -> None:
-    np.savez(file, allow_pickle=False, **arrays)
+    """Write arrays of numbers or text. Before NumPy 2.2 `allow_pickle` would be saved as an array of that name."""
+    if any(np.asarray(array).dtype.hasobject for array in arrays.values()):
+        raise TypeError(f"{file.name} can hold arrays of numbers or text alone.")
+    np.savez(file, **arrays)  # type: ignore[arg-type]  # no name of ours is allow_pickle
 
 
 def read_npz(saved: Saved, name: str) -> dict[str, np.ndarray]:
