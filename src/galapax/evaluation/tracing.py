@@ -17,6 +17,7 @@ from galapax.core.errors import InputError
 from galapax.core.problem import Function
 from galapax.core.values import Values
 from galapax.evaluation.fit import check_arity
+from galapax.evaluation.impure import Draws
 from galapax.evaluation.indices import check_indices
 from galapax.numerics.devices import CONFIG
 from galapax.numerics.jaxpr import ClosedJaxpr, Jaxpr
@@ -26,11 +27,17 @@ def trace_one(name: str, function: Function, dim: int, dtype: Any, vectorized: i
     """A function as a JAX program and how many numbers it gives for one solution, or what is wrong with it."""
     check_arity(name, function, vectorized)
     given = (vectorized, dim) if vectorized else (dim,)
+
+    def make() -> tuple[ClosedJaxpr, Any]:
+        # a new function each time: JAX keeps the trace of one it has seen, and what that read may have changed
+        return jax.make_jaxpr(lambda x: function(x), return_shape=True)(jax.ShapeDtypeStruct(given, dtype))
+
+    draws = Draws(function)
     try:
         # a GPU would round what enters a product of float32 matrices to 10 bits, unless the user chose a precision
         with jax.default_matmul_precision(CONFIG.jax_default_matmul_precision or "highest"):
-            # a new function each time: JAX keeps the trace of one it has seen, and what that read may have changed
-            traced, out = jax.make_jaxpr(lambda x: function(x), return_shape=True)(jax.ShapeDtypeStruct(given, dtype))
+            traced, out = make()
+            draws.warn(name, lambda: not _are_equal(traced, make()[0]))
     except (
         jax.errors.ConcretizationTypeError,
         jax.errors.TracerArrayConversionError,
@@ -73,6 +80,14 @@ def trace_one(name: str, function: Function, dim: int, dtype: Any, vectorized: i
             what = what or "what must be at most 0 (1 - x[0] for x[0] >= 1)"
             raise InputError(f"{name} must return real numbers, got {out.dtype}: return {what}.")
     return traced, _count(name, [tuple(o.shape) for o in outputs], vectorized)
+
+
+def _are_equal(one: ClosedJaxpr, other: ClosedJaxpr) -> bool:
+    """Whether two programs are the same, with their constants."""
+    if text_of(one.jaxpr) != text_of(other.jaxpr) or len(one.consts) != len(other.consts):
+        return False
+    pairs = zip(one.consts, other.consts, strict=True)
+    return all(a is b or np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)
 
 
 def _count(name: str, shapes: list[tuple[int, ...]], vectorized: int) -> int:
