@@ -344,14 +344,19 @@ class CMAES(Algorithm):
         """Whether the best point ever is not one of those that the distribution, this wide, has converged to: it lies
         far from the mean, and is better than all of the last samples by more than rounding explains.
         """
-        best, samples = take_row(state.parents, 0), jax.tree.map(lambda a: a[1:], state.parents)
-        last, eps = take_row(samples, best_index(samples)), jnp.finfo(best.x.dtype).eps
-        away = jnp.max(jnp.abs((best.x[0] - bounds.lower) / bounds.span - jnp.clip(state.now.mean, 0, 1)))
-        gain = last.fitness[0] - best.fitness[0]
-        better = gain > ROUNDINGS * eps * jnp.maximum(jnp.abs(last.fitness[0]), jnp.abs(best.fitness[0]))
+        samples, eps = state.parents, jnp.finfo(state.parents.x.dtype).eps
+        away = jnp.abs((samples.x - bounds.lower) / bounds.span - jnp.clip(state.now.mean, 0, 1))
+        # an immigrant that was judged last may lie anywhere
+        near = jnp.max(away, axis=1) <= jnp.maximum(APART * width, jnp.minimum(jnp.sqrt(width), BASIN))
+        nearby = samples._replace(objectives=jnp.where(near[:, None], samples.objectives, jnp.inf))
+        if nearby.violation is not None:
+            nearby = nearby._replace(violation=jnp.where(near, nearby.violation, jnp.inf))
+        best, last = take_row(samples, 0), take_row(nearby, best_index(nearby))
+        larger = jnp.maximum(jnp.abs(last.fitness[0]), jnp.abs(best.fitness[0]))
+        better = last.fitness[0] - best.fitness[0] > ROUNDINGS * eps * jnp.where(jnp.isfinite(larger), larger, 0)
         if best.violation is not None and last.violation is not None:
             better = (best.violation[0] < last.violation[0]) | ((best.violation[0] == last.violation[0]) & better)
-        return better & (away > jnp.maximum(APART * width, jnp.minimum(jnp.sqrt(width), BASIN)))
+        return better & ~near[0]
 
 
 def pushed(

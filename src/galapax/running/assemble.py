@@ -378,11 +378,8 @@ def _message(
 
 def _say_elsewhere(task: Task, total: Outcome, best: int, population: Population) -> str:
     """What to say of a search that converged to a worse point than one that it had sampled before."""
-    # in the first place is the best ever
-    values = np.asarray(population.fitness)[1:]
-    violation = np.zeros_like(values) if population.violation is None else np.asarray(population.violation)[1:]
-    row = np.lexsort((values, violation))[0]
-    value, made = task.sign * float(values[row]), int(total.track.generations[best])
+    values = np.asarray(population.fitness)[1:]  # in the first place is the best ever
+    value, made = task.sign * float(np.median(values[np.isfinite(values)])), int(total.track.generations[best])
     return (
         f"Stopped: search converged to {value:.8g} at another point in generation {made}. x is the best point evaluated"
         f"{_first_seen(task, total, best)}, and not known to be a minimum: refine or search again from it (x0=result.x)"
