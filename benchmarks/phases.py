@@ -18,7 +18,7 @@ import jax
 import galapax as gx
 from galapax.engines.fused import engine
 from galapax.engines.fused.cuda import CudaKernel
-from galapax.engines.fused.program import Text
+from galapax.engines.fused.kernel_source import KernelSource
 
 STAMPS = 256
 HEAD = f"""
@@ -28,7 +28,7 @@ __device__ unsigned long long stamps[{STAMPS}];
 """
 
 
-def stamped(text: Text) -> tuple[Text, list[str]]:
+def stamped(text: KernelSource) -> tuple[KernelSource, list[str]]:
     """The text with clocks in its loop over generations, and what each of them measures."""
     lines, names, inside = list[str](), list[str](), False
     for line in text.body.split("\n"):
@@ -52,7 +52,7 @@ def phases(generations: int, **options: Any) -> None:
     """Print the cycles of each stretch in a run of so many generations."""
     made: list[tuple[CudaKernel, list[str]]] = []
 
-    def kernel_of(source: str, text: Text, host: bool) -> CudaKernel:
+    def kernel_of(source: str, text: KernelSource, host: bool) -> CudaKernel:
         changed, names = stamped(text)
         made.append((CudaKernel(changed), names))
         return made[-1][0]
@@ -63,7 +63,8 @@ def phases(generations: int, **options: Any) -> None:
     kernel, names = made[-1]
     jax.effects_barrier()
     cycles = kernel.numbers("stamps", len(names))
-    print(f"{kernel.text.team} blocks of {kernel.text.threads} threads, {kernel.text.shared} bytes shared")
+    text = kernel.text
+    print(f"{text.blocks_per_run} blocks of {text.block_threads} threads, {text.shared_bytes} bytes shared")
     for name, count in zip(names, cycles, strict=True):
         print(f"{count / generations:>10.0f}  {name}")
     print(f"{sum(cycles) / generations:>10.0f}  in all")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from galapax.engines.fused import host, program
+from galapax.engines.fused import host, kernel_source
 from galapax.numerics import devices, random
 from galapax.operators import selection
 
@@ -36,12 +36,12 @@ def test_who_stays_is_found_by_bits_of_the_scores(data):
 
     def fillers(scores):
         scores = jnp.clip(scores, 0, most)
-        return random.as_intrinsic(lambda s: selection.replacement_index(s, most), "fillers")(scores)
+        return random.as_intrinsic(lambda s: selection.replacement_index(s, most), "replacement_index")(scores)
 
     for form in FORMS:
         with devices.tracing_for("gpu"):
             closed = jax.make_jaxpr(fillers)(scores)
-        text = program.of_function(closed, program.Form(*form))
+        text = kernel_source.lower_function(closed, kernel_source.LaunchShape(*form))
         assert "FILLERS(fill" in text.body and "OVER_PIECE" not in text.body
         out = np.full(n, 77, np.int32)
         host.HostKernel(text)([scores], [out])
@@ -53,8 +53,8 @@ def test_who_stays_is_found_by_bits_of_the_scores(data):
 def test_scores_without_bounds_are_not_kept_as_bits():
     scores = np.arange(40, dtype=np.int32) % 7
     with devices.tracing_for("gpu"):
-        closed = jax.make_jaxpr(random.as_intrinsic(lambda s: selection.replacement_index(s, 6), "fillers"))(scores)
-    text = program.of_function(closed, program.Form())
+        closed = jax.make_jaxpr(random.as_intrinsic(lambda s: selection.replacement_index(s, 6), "replacement_index"))(scores)
+    text = kernel_source.lower_function(closed, kernel_source.LaunchShape())
     assert "FILLERS(" not in text.body
     out = np.full(20, 77, np.int32)
     host.HostKernel(text)([scores], [out])

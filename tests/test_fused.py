@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import galapax as gx
-from galapax.engines.fused import cuda, engine, host, kernel, program
+from galapax.engines.fused import cuda, engine, host, kernel, kernel_source
 from galapax.engines.fused.graph import NotFusible
 from galapax.numerics import cache, devices, random
 
@@ -30,14 +30,14 @@ WHOLE = DRAWS.integers(-50, 50, size=(40,)).astype(np.int32)
 CLOSE = {"float32": 3e-5, "float64": 1e-11}
 
 
-TEXTS = program.Form(), program.Form(host=True)  # for a GPU, and for a CPU's vectors
+TEXTS = kernel_source.LaunchShape(), kernel_source.LaunchShape(for_cpu=True)  # for a GPU, and for a CPU's vectors
 
 
 def made(function, form, *arguments):
     """What the generated C makes of a function."""
     closed = jax.make_jaxpr(function)(*arguments)
     out = [np.full(a.shape, 77).astype(a.dtype) for a in closed.out_avals]
-    host.HostKernel(program.of_function(closed, form))([np.ascontiguousarray(a) for a in arguments], out)
+    host.HostKernel(kernel_source.lower_function(closed, form))([np.ascontiguousarray(a) for a in arguments], out)
     return out
 
 
@@ -210,7 +210,7 @@ def test_many_random_expressions(steps):
 
 def test_what_has_no_rule_is_named():
     with pytest.raises(NotFusible, match="fft"):
-        program.of_function(jax.make_jaxpr(lambda x: jnp.abs(jnp.fft.fft(x)))(TABLE[:, 0].astype("f")))
+        kernel_source.lower_function(jax.make_jaxpr(lambda x: jnp.abs(jnp.fft.fft(x)))(TABLE[:, 0].astype("f")))
 
 
 def test_indices_are_checked_only_where_they_may_lie_outside():
@@ -220,8 +220,8 @@ def test_indices_are_checked_only_where_they_may_lie_outside():
     def given(i, x):
         return x[i]
 
-    inside = program.of_function(jax.make_jaxpr(drawn)(np.zeros(2, np.uint32), TABLE))
-    outside = program.of_function(jax.make_jaxpr(given)(WHOLE, TABLE))
+    inside = kernel_source.lower_function(jax.make_jaxpr(drawn)(np.zeros(2, np.uint32), TABLE))
+    outside = kernel_source.lower_function(jax.make_jaxpr(given)(WHOLE, TABLE))
     assert "< 0" not in inside.body
     assert "< 0" in outside.body
 
@@ -285,7 +285,7 @@ def test_native_machine_code_is_kept_on_disk(tmp_path, monkeypatch):
     real = host._build
     monkeypatch.setattr(host, "_build", lambda *about: (built.append(1), real(*about)))
     monkeypatch.setattr(cache, "_chosen", tmp_path)
-    text = program.of_function(jax.make_jaxpr(lambda x: x + 1)(1.0), program.Form(host=True))
+    text = kernel_source.lower_function(jax.make_jaxpr(lambda x: x + 1)(1.0), kernel_source.LaunchShape(for_cpu=True))
     for _ in range(2):
         host._built.cache_clear()
         (x, y) = np.ones(1, np.float32), np.zeros(1, np.float32)
@@ -392,7 +392,7 @@ def text_of_fep(monkeypatch, *form):
     texts, kernel_of = [], engine.kernel_of
     with monkeypatch.context() as patched:
         patched.setattr(engine, "kernel_of", lambda *about: texts.append(about[1]) or kernel_of(*about))
-        patched.setattr(engine, "HOST", program.Form(*form))
+        patched.setattr(engine, "HOST", kernel_source.LaunchShape(*form))
         patched.setattr(engine, "_known", type(engine._known)())
         run("native", "fep", gx.problems.get("rastrigin"), dtype="float32", generations=1, population=5000)
     return texts[-1]
@@ -404,7 +404,7 @@ def test_a_large_population_of_de_waits_twice_in_a_generation(monkeypatch):
     rastrigin = gx.problems.get("rastrigin", dim=32)
     texts, kernel_of = [], engine.kernel_of
     monkeypatch.setattr(engine, "kernel_of", lambda *about: texts.append(about[1]) or kernel_of(*about))
-    monkeypatch.setattr(engine, "HOST", program.Form(16))
+    monkeypatch.setattr(engine, "HOST", kernel_source.LaunchShape(16))
     native = run("native", "de", rastrigin, dtype="float32", generations=4, population=1000)
     body = texts[-1].body
     loop = body[body.index("for (; g < count") : body.index("for (; g < rows")]
@@ -426,7 +426,7 @@ def test_what_was_fetched_is_added_up_by_the_same_steps(monkeypatch):
 
     texts, kernel_of = [], engine.kernel_of
     monkeypatch.setattr(engine, "kernel_of", lambda *about: texts.append(about[1]) or kernel_of(*about))
-    monkeypatch.setattr(engine, "HOST", program.Form(16))
+    monkeypatch.setattr(engine, "HOST", kernel_source.LaunchShape(16))
     gx.minimize(fun, [(-1.0, 1.0)] * 64, "de", population=1000, generations=1, engine="native", dtype="float32")
     body = texts[-1].body
     used, steps = re.findall(r"FETCHED\(h\d+, (k\d+),", body), re.findall(r"GROUP_STEPS_OF\((k\d+),", body)
@@ -469,7 +469,7 @@ def test_however_runs_are_spread_over_blocks_they_are_the_same(form, population,
     """The text differs in what each block makes itself, which sums threads share and what is computed only if chosen."""
     options = {"fun": gx.problems.get("rastrigin"), "dtype": "float32", "generations": 5, "population": population}
     xla = run("xla", "fep", **options)
-    monkeypatch.setattr(engine, "HOST", program.Form(*form))
+    monkeypatch.setattr(engine, "HOST", kernel_source.LaunchShape(*form))
     native = run("native", "fep", **options)
     np.testing.assert_allclose(native.history.mean, xla.history.mean, rtol=2e-3)
     np.testing.assert_allclose(native.history.best, xla.history.best, rtol=2e-3)
@@ -515,10 +515,10 @@ def test_what_is_drawn_is_one_operation():
 
     key = random.run_keys(5, 0, 1)[0]
     with devices.tracing_for("gpu"):
-        text = program.of_function(jax.make_jaxpr(drawn)(key))
+        text = kernel_source.lower_function(jax.make_jaxpr(drawn)(key))
         agree(drawn, key)
     with devices.tracing_for("gpu"):  # of several runs at once, too, whose limit is one for all
-        several = program.of_function(jax.make_jaxpr(jax.vmap(drawn))(random.run_keys(5, 0, 2)))
+        several = kernel_source.lower_function(jax.make_jaxpr(jax.vmap(drawn))(random.run_keys(5, 0, 2)))
     assert several.body.count("= high_product(") == 4 and "& 65535u" not in several.body
     for name in ("drawn_word(", "normal_number(", "cauchy_number(", "high_product(", "mixed("):
         assert f" = {name}" in text.body
@@ -615,6 +615,6 @@ def test_kernels_compile_for_gpus_old_and_new(monkeypatch):
         pytest.skip(str(error))
     for form, capability in (((132,), (7, 5)), ((132,), (9, 0)), ((16,), (9, 0)), ((1, 32), (8, 0))):
         assert cuda.cubin_of(text_of_fep(monkeypatch, *form).source, capability)[:4] == b"\x7fELF"
-    text = program.of_function(jax.make_jaxpr(crossing)(TABLE.astype("f"), WHOLE))
+    text = kernel_source.lower_function(jax.make_jaxpr(crossing)(TABLE.astype("f"), WHOLE))
     for capability in ((7, 5), (8, 0), (9, 0)):
         assert cuda.cubin_of(text.source, capability)[:4] == b"\x7fELF"

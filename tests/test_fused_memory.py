@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.engines.fused import engine, host, kernel, memory, program
-from galapax.engines.fused.emit import Buffer
+from galapax.engines.fused import engine, host, kernel, kernel_source, shared_memory
+from galapax.engines.fused.element_codegen import Buffer
 from galapax.numerics import devices
 
 needs_cc = pytest.mark.skipif(
@@ -17,7 +17,7 @@ def offsets(text, sizes, end=10_000):
     """Where arrays of so many float32 lie, in a generation with these lines; | ends a line."""
     lines = [line.strip() for line in text.split("|")]
     buffers = [Buffer(name, size, "float32", True) for name, size in sizes.items()]
-    return memory.placed(lines, buffers, 0, end)
+    return shared_memory.allocate_shared_memory(lines, buffers, 0, end)
 
 
 def generation(inside, before="", after=""):
@@ -112,9 +112,11 @@ def test_runs_are_the_same_with_and_without_shared_places(monkeypatch):
     monkeypatch.setattr(kernel, "_written", kept)
     monkeypatch.setattr(kernel.stored, "name_of", lambda *given: None)
     shared = solve()
-    monkeypatch.setattr(program, "placed", lambda lines, *given: memory.placed((), *given))
+    monkeypatch.setattr(
+        kernel_source, "allocate_shared_memory", lambda lines, *given: shared_memory.allocate_shared_memory((), *given)
+    )
     apart = solve()
-    assert texts[0].shared < 0.95 * texts[1].shared
+    assert texts[0].shared_bytes < 0.95 * texts[1].shared_bytes
     np.testing.assert_array_equal(shared.population, apart.population)
     assert shared.fun == apart.fun
     engine._known.clear()

@@ -16,7 +16,7 @@ import pytest
 
 import galapax as gx
 from galapax.engines.fused import cuda, host
-from galapax.engines.fused.program import Text
+from galapax.engines.fused.kernel_source import KernelSource
 from galapax.numerics import devices
 from galapax.running import engines
 
@@ -98,7 +98,7 @@ def test_what_a_machine_lacks_is_said_and_xla_makes_the_run(name, monkeypatch):
 
 def test_a_run_that_needs_more_shared_memory_than_there_is(monkeypatch):
     machine(monkeypatch, Driver(major=8, minor=0, shared=48 * 1024, processors=100))
-    text = Text("", (), 100 * 1024, 0, 32, 1, 0, 0, False, 0)
+    text = KernelSource("", (), 100 * 1024, 0, 32, 1, 0, 0, False, 0)
     with pytest.raises(cuda.NotFusible, match="a run needs 100 KiB of memory that a block shares, and the GPU has 48"):
         cuda.CudaKernel(text)
 

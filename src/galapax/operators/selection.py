@@ -107,7 +107,7 @@ def replace_losers(scores: Array, most: int, old: Any, new: Any) -> Any:
     equals at the margin the earlier stay. Old ones that stay keep their rows; new ones fill the losers' rows in order.
     """
     n = scores.shape[0] // 2
-    source = random.as_intrinsic(partial(replacement_index, most=most), "fillers")(scores)
+    source = random.as_intrinsic(partial(replacement_index, most=most), "replacement_index")(scores)
 
     def merge(p: Array, q: Array) -> Array:
         keep = (source < 0).reshape((n,) + (1,) * (p.ndim - 1))

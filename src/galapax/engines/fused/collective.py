@@ -1,120 +1,119 @@
-"""Running sums, sorts, scatters, Cholesky factors: made by all threads of a run, with barriers of their own."""
+"""Collective operations, by all threads of a run with barriers of their own: sorts, scatters, Cholesky factors."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
 
-from galapax.engines.fused.fillers import write_fillers
+from galapax.engines.fused.bitplane_selection import emit_replacement_table
+from galapax.engines.fused.c_expressions import CUMULATIVE_OPS, STORAGE_TYPES, TYPE_SUFFIXES, is_float
+from galapax.engines.fused.expr import Index, index_text
 from galapax.engines.fused.graph import Node, NotFusible
-from galapax.engines.fused.loops import domain
-from galapax.engines.fused.moves import clamped
-from galapax.engines.fused.places import Index
-from galapax.engines.fused.rules import RUNNING, SHORT, STORED
-from galapax.engines.fused.running import write_running
+from galapax.engines.fused.index_maps import clamp_index
+from galapax.engines.fused.iteration_domains import squeeze_shape
+from galapax.engines.fused.scan import emit_scan
 
 if TYPE_CHECKING:
-    from galapax.engines.fused.regions import Regions
+    from galapax.engines.fused.loop_codegen import KernelBuilder
 
-LOCAL = 2**17  # comparisons that every block of a team rather makes itself
-SORTED = 4096  # more are not ranked by comparing all pairs
+MAX_REDUNDANT_COMPARISONS = 2**17  # each block sorts redundantly where it takes no more comparisons than this
+MAX_SORTED_LENGTH = 4096  # comparing all pairs of more would take too long
 
 
-def write_collective(e: Regions, node: Node) -> None:
-    if node.op in RUNNING:
-        write_running(e, node)
+def emit_collective(e: KernelBuilder, node: Node) -> None:
+    """Emit a collective operation and bind its result."""
+    if node.op in CUMULATIVE_OPS:
+        emit_scan(e, node)
     elif node.op == "sort":
-        _sorted(e, node)
+        _emit_rank_sort(e, node)
     elif node.op == "cholesky":
-        _factored(e, node)
-    elif node.op == "fillers":
-        write_fillers(e, node)
+        _emit_cholesky(e, node)
+    elif node.op == "replacement_index":
+        emit_replacement_table(e, node)
     else:
-        _scattered(e, node)
+        _emit_scatter(e, node)
 
 
-def _sorted(e: Regions, node: Node) -> None:
-    """By counting who comes before: no more than a few thousand are sorted in a run that fits a block."""
+def _emit_rank_sort(e: KernelBuilder, node: Node) -> None:
+    """Emit a rank sort, which compares all pairs: O(n^2) work, but no barrier before its end."""
     axis, keys = int(node.params["dimension"]), int(node.params["num_keys"])
     operands = node.inputs
     shape = operands[0].shape
-    if shape[axis] > SORTED:
+    if shape[axis] > MAX_SORTED_LENGTH:
         raise NotFusible(f"sorting {shape[axis]} numbers")
-    sources = [e.in_memory(n) for n in operands]
-    local = e.team > 1 and operands[0].size * shape[axis] <= LOCAL
-    targets = [e.buffer(n.size, n.kind, local) for n in operands]
+    sources = [e.materialise(n) for n in operands]
+    per_block = e.blocks_per_run > 1 and operands[0].size * shape[axis] <= MAX_REDUNDANT_COMPARISONS
+    targets = [e.allocate(n.size, n.dtype, per_block) for n in operands]
     inner = math.prod(shape[axis + 1 :])
-    with e.over(domain(shape), local=local) as index:
-        here = e.full(shape, index)
-        own = e.flat(here, shape)
-        start = e.flat([0 if a == axis else i for a, i in enumerate(here)], shape)
-        j, rank = e.name("k"), e.name("s")
-        mine, first = (v if isinstance(v, int) else v.text for v in (own, start))
-        place = here[axis] if isinstance(here[axis], int) else here[axis].text  # type: ignore[union-attr]
-        e.line(f"int {rank} = 0;")
-        test = f"{j} < {place}"
+    with e.parallel_loop(squeeze_shape(shape), per_block=per_block) as index:
+        element = e.full_index(shape, index)
+        offset = index_text(e.flatten_index(element, shape))
+        first = index_text(e.flatten_index([0 if a == axis else i for a, i in enumerate(element)], shape))
+        j, rank = e.new_name("k"), e.new_name("s")
+        e.emit_line(f"int {rank} = 0;")
+        condition = f"{j} < {index_text(element[axis])}"
         for source, operand in reversed(list(zip(sources[:keys], operands, strict=False))):
-            a, b = f"{source}[{first} + {j} * {inner}]", f"{source}[{mine}]"
-            less = f"({a} < {b} || ({b} != {b} && {a} == {a}))" if operand.kind[0] == "f" else f"({a} < {b})"
-            more = f"({b} < {a} || ({a} != {a} && {b} == {b}))" if operand.kind[0] == "f" else f"({b} < {a})"
-            test = f"({less} || (!{more} && {test}))"
-        e.line(f"for (int {j} = 0; {j} < {shape[axis]}; {j}++) {rank} += {test};")
+            a, b = f"{source}[{first} + {j} * {inner}]", f"{source}[{offset}]"
+            less = f"({a} < {b} || ({b} != {b} && {a} == {a}))" if is_float(operand.dtype) else f"({a} < {b})"
+            more = f"({b} < {a} || ({a} != {a} && {b} == {b}))" if is_float(operand.dtype) else f"({b} < {a})"
+            condition = f"({less} || (!{more} && {condition}))"
+        e.emit_line(f"for (int {j} = 0; {j} < {shape[axis]}; {j}++) {rank} += {condition};")
         for source, target in zip(sources, targets, strict=True):
-            e.line(f"{target}[{first} + {rank} * {inner}] = {source}[{mine}];")
-    e.barrier(local)
+            e.emit_line(f"{target}[{first} + {rank} * {inner}] = {source}[{offset}];")
+    e.emit_barrier(per_block)
     if node.params.get("multiple"):
-        e.parts_of[node.number] = list(targets)
+        e.output_storage[node.id] = list(targets)
     else:
-        e.know(node, targets[0])
+        e.bind(node, targets[0])
 
 
-def _factored(e: Regions, node: Node) -> None:
-    """Each matrix by one warp: its columns follow from each other, and a warp waits for nobody."""
-    target = e.buffer(node.size, node.kind)
-    e.copy(node.inputs[0], target)
+def _emit_cholesky(e: KernelBuilder, node: Node) -> None:
+    """Emit Cholesky factorisations, one matrix per warp: columns depend on each other, and a warp needs no barrier."""
+    target = e.allocate(node.size, node.dtype)
+    e.emit_copy(node.inputs[0], target)
     count, dim = math.prod(node.shape[:-2]), node.shape[-1]
-    e.line(f"cholesky_{SHORT[node.kind]}({target}, {count}, {dim});")
-    e.barrier()
-    e.know(node, target)
+    e.emit_line(f"cholesky_{TYPE_SUFFIXES[node.dtype]}({target}, {count}, {dim});")
+    e.emit_barrier()
+    e.bind(node, target)
 
 
-def _scattered(e: Regions, node: Node) -> None:
-    given, indices, updates = node.inputs
+def _emit_scatter(e: KernelBuilder, node: Node) -> None:
+    """Emit a scatter of many windows into the array allocated for it."""
+    operand, indices, updates = node.inputs
     numbers = node.params["dimension_numbers"]
-    mode, target = str(node.params["mode"]).upper(), e.places[given.number]
-    assert given.op == "fresh" and isinstance(target, str)
-    local = e.team > 1 and next(b.local for b in e.buffers if b.name == target)
+    mode, target = str(node.params["mode"]).upper(), e.storage[operand.id]
+    assert operand.op == "alloc" and isinstance(target, str)
+    per_block = e.blocks_per_run > 1 and next(b.per_block for b in e.buffers if b.name == target)
     scatter_dims = [a for a in range(len(updates.shape)) if a not in numbers.update_window_dims]
     inserted = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
-    kept = [a for a in range(len(given.shape)) if a not in inserted]
-    sizes = {a: updates.shape[w] for a, w in zip(kept, numbers.update_window_dims, strict=True)}
-    with e.over(domain(updates.shape), local=local, atomic=node.op != "scatter") as index:
-        here = e.full(updates.shape, index)
-        batch = [here[a] for a in scatter_dims]
-        own: list[Index] = [0] * len(given.shape)
-        for axis, window in zip(kept, numbers.update_window_dims, strict=True):
-            own[axis] = here[window]
-        for axis, place in zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True):
-            own[axis] = batch[place]
+    window_axes = [a for a in range(len(operand.shape)) if a not in inserted]
+    sizes = {a: updates.shape[w] for a, w in zip(window_axes, numbers.update_window_dims, strict=True)}
+    with e.parallel_loop(squeeze_shape(updates.shape), per_block=per_block, has_atomics=node.op != "scatter") as index:
+        element = e.full_index(updates.shape, index)
+        batch = [element[a] for a in scatter_dims]
+        operand_index: list[Index] = [0] * len(operand.shape)
+        for axis, window in zip(window_axes, numbers.update_window_dims, strict=True):
+            operand_index[axis] = element[window]
+        for axis, position in zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True):
+            operand_index[axis] = batch[position]
         tests = []
         for k, axis in enumerate(numbers.scatter_dims_to_operand_dims):
-            start = e.at(indices, (*batch, k))
-            most = given.shape[axis] - sizes.get(axis, 1)
+            start = e.emit_element(indices, (*batch, k))
+            limit = operand.shape[axis] - sizes.get(axis, 1)
             if "CLIP" in mode:
-                begin: Index = clamped(e, start, most, indices)
+                start_index: Index = clamp_index(e, start, limit, indices)
             else:
-                begin = e.variable("int32", f"(int){start.text}", start.depth)
-                tests.append(f"{start.text} >= 0 && {start.text} <= {most}")
-            own[axis] = e.plus(own[axis], begin)
-        value = e.at(updates, here)
-        flat = e.flat(own, given.shape)
-        where = f"{target}[{flat if isinstance(flat, int) else flat.text}]"
+                start_index = e.declare("int32", f"(int){start.text}", start.depth)
+                tests.append(f"{start.text} >= 0 && {start.text} <= {limit}")
+            operand_index[axis] = e.add_index(operand_index[axis], start_index)
+        value = e.emit_element(updates, element)
+        address = f"{target}[{index_text(e.flatten_index(operand_index, operand.shape))}]"
         if node.op == "scatter":
-            action = f"{where} = ({STORED[node.kind]}){value.text};"
-        elif node.kind in ("int32", "uint32") or (node.op == "scatter-add" and node.kind in ("float32", "float64")):
-            action = f"ATOMIC_{node.op.removeprefix('scatter-').upper()}(&{where}, {value.text});"
+            update = f"{address} = ({STORAGE_TYPES[node.dtype]}){value.text};"
+        elif node.dtype in ("int32", "uint32") or (node.op == "scatter-add" and node.dtype in ("float32", "float64")):
+            update = f"ATOMIC_{node.op.removeprefix('scatter-').upper()}(&{address}, {value.text});"
         else:
-            raise NotFusible(f"{node.op} of {node.kind}")
-        e.line(f"if ({' && '.join(tests) or '1'}) {action}")
-    e.barrier(local)
-    e.know(node, target)
+            raise NotFusible(f"{node.op} of {node.dtype}")
+        e.emit_line(f"if ({' && '.join(tests) or '1'}) {update}")
+    e.emit_barrier(per_block)
+    e.bind(node, target)

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from galapax.engines.fused.graph import NotFusible
-from galapax.engines.fused.program import Form, Text
-from galapax.engines.fused.regions import CLUSTER
+from galapax.engines.fused.kernel_source import KernelSource, LaunchShape
+from galapax.engines.fused.loop_codegen import MAX_CLUSTER_BLOCKS
 from galapax.numerics import devices
 from galapax.numerics.cache import default_folder
 
@@ -92,12 +92,12 @@ class Cuda:
             self._check(self._driver.cuFuncSetAttribute(function, _ANY_CLUSTER, 1))
         return function
 
-    def launch(self, function: Any, grid: int, text: Text, stream: int, *arguments: Any) -> None:
+    def launch(self, function: Any, grid: int, text: KernelSource, stream: int, *arguments: Any) -> None:
         """Start a kernel; arguments: ctypes values, passed as they are."""
         self.enter()
         pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(a) for a in arguments))
-        common = (function, grid, 1, 1, text.threads, 1, 1, text.shared, ctypes.c_void_p(stream), pointers)
-        if text.team <= CLUSTER:
+        common = (function, grid, 1, 1, text.block_threads, 1, 1, text.shared_bytes, ctypes.c_void_p(stream), pointers)
+        if text.blocks_per_run <= MAX_CLUSTER_BLOCKS:
             self._check(self._driver.cuLaunchKernel(*common, None))
         else:  # refused, rather than hanging, where not all blocks are resident
             self._check(self._driver.cuLaunchCooperativeKernel(*common))
@@ -132,18 +132,18 @@ class Cuda:
             self._driver.cuEventDestroy_v2(event)
         return taken.value
 
-    def form(self, work: int, runs: int) -> Form:
+    def form(self, work: int, runs: int) -> LaunchShape:
         """How many blocks make a run together: a few, in a cluster, where it has work for them and the device room;
         all of them for one run of a large population.
         """
         if runs == 1 and work > GRID:
-            return Form(self.processors)
-        wanted = min(CLUSTER, work // EACH, self.processors // runs) if work >= SHARED_WORK else 1
+            return LaunchShape(self.processors)
+        wanted = min(MAX_CLUSTER_BLOCKS, work // EACH, self.processors // runs) if work >= SHARED_WORK else 1
         if self.capability < (9, 0) or wanted < 2:
             each = min(32.0, runs / self.processors)
             # rather too many at a time than a second time for a few
-            return Form(1, _power(each * math.sqrt(2)) if runs > MANY * self.processors else 1)
-        return Form(_power(wanted))
+            return LaunchShape(1, _power(each * math.sqrt(2)) if runs > MANY * self.processors else 1)
+        return LaunchShape(_power(wanted))
 
 
 def _power(count: float) -> int:
@@ -235,15 +235,17 @@ class CudaKernel:
 
     times: ClassVar[list[float] | None] = None
 
-    def __init__(self, text: Text) -> None:
+    def __init__(self, text: KernelSource) -> None:
         self.text, self.cuda = text, present()
-        if text.shared > self.cuda.shared:
+        if text.shared_bytes > self.cuda.shared:
             raise NotFusible(
-                f"a run needs {text.shared // 1024} KiB of memory that a block shares, and the GPU has "
+                f"a run needs {text.shared_bytes // 1024} KiB of memory that a block shares, and the GPU has "
                 f"{self.cuda.shared // 1024}"
             )
         self._module = self.cuda.module(cubin_of(text.source, self.cuda.capability))
-        self._function = self.cuda.function(self._module, "galapax_run", text.shared, 1 < text.team <= CLUSTER)
+        self._function = self.cuda.function(
+            self._module, "galapax_run", text.shared_bytes, 1 < text.blocks_per_run <= MAX_CLUSTER_BLOCKS
+        )
         self._lock = threading.Lock()
 
     def numbers(self, name: str, count: int) -> list[int]:
@@ -263,10 +265,10 @@ class CudaKernel:
             if times is not None:  # else the device would wait for the host between the events
                 self.cuda.occupy(context.stream)
             start = None if times is None else self.cuda.event(context.stream)
-            if self.text.team > CLUSTER:
-                self.cuda.clear(memory, self.text.cleared, context.stream)
+            if self.text.blocks_per_run > MAX_CLUSTER_BLOCKS:
+                self.cuda.clear(memory, self.text.cleared_bytes, context.stream)
             self.cuda.launch(
-                self._function, runs * self.text.team, self.text, context.stream,
+                self._function, runs * self.text.blocks_per_run, self.text, context.stream,
                 packed, ctypes.c_int(runs), ctypes.c_void_p(memory),
             )  # fmt: skip
             if times is not None:

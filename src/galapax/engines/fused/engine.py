@@ -25,12 +25,12 @@ from galapax.core.evaluation import Population
 from galapax.engines import search as searching
 from galapax.engines.drive import Slice
 from galapax.engines.fused import kernel as kernels
-from galapax.engines.fused.ahead import GENERATIONS as AHEAD
 from galapax.engines.fused.cuda import CudaKernel, present
+from galapax.engines.fused.generation_table import TABLE_GENERATIONS as AHEAD
 from galapax.engines.fused.graph import NotFusible
 from galapax.engines.fused.host import HostKernel
 from galapax.engines.fused.kernel import Layout, settled
-from galapax.engines.fused.program import Form, Text
+from galapax.engines.fused.kernel_source import KernelSource, LaunchShape
 from galapax.engines.journal import with_arrays
 from galapax.engines.programs import Clock
 from galapax.engines.search import Carry, Finished, Search
@@ -42,21 +42,21 @@ from galapax.numerics.transfers import device_put_cached
 CHUNK_SECONDS = 0.1  # the host looks about so often,
 MOST_SECONDS = 0.5  # or so often, where a native kernel would make fewer generations than its table of keys has
 FIRST = 1000  # the first time after as many generations at most, so that what watches a short run sees some of it
-HOST = Form(host=True)
+HOST = LaunchShape(for_cpu=True)
 KEPT = 32  # kernels that are remembered, by what they were made of
 ROWS = (10, 100, 1000, 10_000, 40_000)  # generations that programs have room for
 HISTORY = 2**29  # bytes of a chunk's history on the device, at most
 
 
 class Kernel(Protocol):
-    text: Text
+    text: KernelSource
 
     def call(self, context: Any, outputs: list[Any], *inputs: Any) -> None:
         """As `jax.experimental.buffer_callback` calls it."""
 
 
 @lru_cache(maxsize=64)
-def kernel_of(source: str, text: Text, host: bool) -> Kernel:
+def kernel_of(source: str, text: KernelSource, host: bool) -> Kernel:
     """The machine code of a text. source: what it is known by."""
     return HostKernel(text) if host else CudaKernel(text)
 
@@ -168,9 +168,8 @@ class Fused:
         made, layout = self._kernels[id(part)]
         if isinstance(made, HostKernel):
             made.threads = self.threads
-        span, arrays = device_put_cached(
-            (np.array([first, count, rows, part.wanted.max() + 1], np.int32), list(made.text.arrays))
-        )
+        span = np.array([first, count, rows, part.wanted.max() + 1], np.int32)
+        span, arrays = device_put_cached((span, list(made.text.constants)))
         return _chunk, (made, layout, rows), (part.search, part.keys, part.carry, span, arrays)
 
     def finish(self, parts: list[Slice]) -> list[Finished]:
@@ -234,7 +233,7 @@ def _chunk(
     moving = [i for i, own in enumerate(layout.carried) if own]
     shapes = [jax.ShapeDtypeStruct(leaves[i].shape, leaves[i].dtype) for i in moving]
     history = jax.ShapeDtypeStruct((rows, search.columns.width, runs), kind)
-    scratch = jax.ShapeDtypeStruct((max(16, kernel.text.scratch * runs),), jnp.uint8)
+    scratch = jax.ShapeDtypeStruct((max(16, kernel.text.scratch_bytes * runs),), jnp.uint8)
     call = buffer_callback.buffer_callback(kernel.call, [*shapes, history, scratch])
     out = call(*jax.tree.leaves(search), *leaves, keys, span, *arrays)
     for i, new in zip(moving, out, strict=False):

@@ -1,4 +1,4 @@
-"""A traced program as a graph of arrays: nested calls are gone, equal expressions are one node."""
+"""The array IR: a jaxpr as a graph of arrays, with calls inlined and common subexpressions merged."""
 
 from __future__ import annotations
 
@@ -10,35 +10,37 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from galapax.engines.fused import ranges
+from galapax.engines.fused import value_ranges
 from galapax.numerics.jaxpr import ClosedJaxpr, Jaxpr, Literal
 from galapax.numerics.random import INTRINSIC_PREFIX
 
-INLINED = {"jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "custom_jvp_call", "custom_vjp_call",
-           "custom_vjp_call_jaxpr"}  # fmt: skip
-SAME = {"copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision"}
+INLINED_CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "custom_jvp_call", "custom_vjp_call",
+                 "custom_vjp_call_jaxpr"}  # fmt: skip
+IDENTITY_OPS = {"copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision"}
 PLAIN_REDUCTIONS = {"reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor"}
-FRESH = {"while", "scan", "cond", "carried", "counter", "given", "fresh"}  # never the same as another
-COMBINED = {"reduce_max": "max", "reduce_min": "min", "reduce_and": "and", "reduce_or": "or"}  # two parts of it as one
-FILLED = 2**18  # scores by which every block finds for itself who stays
-MOST_PLANES = 6  # bits that they have at most
-LARGEST = 2**30  # elements of an array: places are counted in 32 bits
+# each of these is a value of its own, never merged with another
+NO_CSE = {"while", "scan", "cond", "loop_carry", "loop_index", "input", "alloc"}
+# the binary operation that combines two partial results
+REDUCTION_COMBINERS = {"reduce_max": "max", "reduce_min": "min", "reduce_and": "and", "reduce_or": "or"}
+MAX_BITPLANE_POPULATION = 2**18  # larger populations use the generic selection
+MAX_SCORE_BITS = 6  # scores with more bits use the generic selection
+MAX_ARRAY_ELEMENTS = 2**30  # kernels index arrays with 32-bit integers
 
 
 class NotFusible(Exception):
-    """A program that the fused engine has no rule for; the message says which part, in words for the user."""
+    """The compiler has no rule for some part of the program; the message names it in the user's words."""
 
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """An array of the program. `op` says how its elements follow from those of the inputs (see rules.py)."""
+    """One array of the program. `op` says how its elements follow from those of the inputs (see c_expressions.py)."""
 
-    number: int
+    id: int
     op: str
     inputs: tuple[Node, ...]
     params: dict[str, Any]
     shape: tuple[int, ...]
-    kind: str  # dtype
+    dtype: str
     region: Region
 
     @property
@@ -48,308 +50,330 @@ class Node:
 
 @dataclass(eq=False)
 class Region:
-    """A piece of program that runs as a whole: a generation, a loop's body, a branch."""
+    """A straight-line piece of the program: the body of a generation, of a loop, or of a branch."""
 
     parent: Region | None = None
-    carried: list[Node] = field(default_factory=list)  # what changes from round to round, as it is when one begins
+    loop_carry: list[Node] = field(default_factory=list)  # values at the start of an iteration
     outputs: list[Node] = field(default_factory=list)
 
-    branches: bool = False  # it runs or not, as a condition says
-    counter: Node | None = None  # of a scan: the number of the round
+    is_branch: bool = False  # executed only where a condition selects it
+    loop_index: Node | None = None  # of a scan: the number of the iteration
 
     @property
     def depth(self) -> int:
         return 0 if self.parent is None else self.parent.depth + 1
 
     @property
-    def branch(self) -> Region:
-        """The innermost branch around it, or the whole."""
-        return self if self.parent is None or self.branches else self.parent.branch
+    def enclosing_branch(self) -> Region:
+        """The innermost branch that encloses this region, or the top region."""
+        return self if self.parent is None or self.is_branch else self.parent.enclosing_branch
 
 
 class Graph:
-    """Builds nodes; the same operation on the same inputs is built once in each region."""
+    """Builds nodes and merges equal ones: the same operation on the same inputs is one node per region."""
 
-    def __init__(self, host: bool = False) -> None:
-        self.host = host  # for the host's vectors
+    def __init__(self, for_cpu: bool = False) -> None:
+        self.for_cpu = for_cpu  # generate code for CPU vectors, without the bit-plane intrinsic
         self.top = Region()
         self._region = self.top
-        self._known: dict[Any, Node] = {}
-        self._count = 0
-        self.arrays: list[np.ndarray] = []  # constants that are more than a number: handed over as data
+        self._cse: dict[Any, Node] = {}
+        self._n_nodes = 0
+        self.constants: list[np.ndarray] = []  # non-scalar constants, passed to the kernel as data
 
-    def node(self, op: str, inputs: Sequence[Node], shape: Iterable[int], kind: Any, /, **params: Any) -> Node:
+    def add_node(self, op: str, inputs: Sequence[Node], shape: Iterable[int], dtype: Any, /, **params: Any) -> Node:
+        """Add a node, or return the equal node that this region or an enclosing one already has."""
         shape = tuple(int(n) for n in shape)
-        if math.prod(shape) > LARGEST:
+        if math.prod(shape) > MAX_ARRAY_ELEMENTS:
             raise NotFusible(f"an array of {math.prod(shape)} numbers")
-        kind = np.dtype(kind).name
-        if op in FRESH:
-            return self._made(op, inputs, params, shape, kind, self._region)
-        simpler = self._simpler(op, inputs, shape)
-        if simpler is not None:
-            return simpler
-        # in the innermost region that it depends on, so that a loop does not compute again what stays the same; but a
-        # branch keeps its own, which is not to be computed where another one is taken
-        region = max((self._region.branch, *(i.region for i in inputs)), key=lambda r: r.depth)
-        key = (op, tuple(i.number for i in inputs), shape, kind, repr(sorted(params.items())))
-        around: Region | None = region
-        while around is not None:
-            if (key, around) in self._known:
-                return self._known[key, around]
-            around = around.parent
-        bounds = ranges.of(op, inputs, shape, kind, params)
-        params = params if bounds is None else params | {"span": bounds}
-        return self._known.setdefault((key, region), self._made(op, inputs, params, shape, kind, region))
+        dtype = np.dtype(dtype).name
+        if op in NO_CSE:
+            return self._new_node(op, inputs, params, shape, dtype, self._region)
+        simplified = self._simplify(op, inputs, shape)
+        if simplified is not None:
+            return simplified
+        # Hoist the node to the innermost region that it depends on, so that a loop does not recompute invariants; but
+        # not out of a branch, which may not be taken.
+        region = max((self._region.enclosing_branch, *(i.region for i in inputs)), key=lambda r: r.depth)
+        key = (op, tuple(i.id for i in inputs), shape, dtype, repr(sorted(params.items())))
+        enclosing: Region | None = region
+        while enclosing is not None:
+            if (key, enclosing) in self._cse:
+                return self._cse[key, enclosing]
+            enclosing = enclosing.parent
+        value_range = value_ranges.infer_range(op, inputs, shape, dtype, params)
+        params = params if value_range is None else params | {"range": value_range}
+        return self._cse.setdefault((key, region), self._new_node(op, inputs, params, shape, dtype, region))
 
-    def _simpler(self, op: str, inputs: Sequence[Node], shape: tuple[int, ...]) -> Node | None:
-        """What an operation comes to, where the bounds of its inputs say so."""
-        holds = ranges.decided(op, inputs)
-        if holds is not None:
-            return self.constant(np.full(shape, holds), "bool")
+    def _simplify(self, op: str, inputs: Sequence[Node], shape: tuple[int, ...]) -> Node | None:
+        """Return the constant or input that an operation reduces to, where the value ranges of its inputs decide it."""
+        outcome = value_ranges.fold_comparison(op, inputs)
+        if outcome is not None:
+            return self.add_constant(np.full(shape, outcome), "bool")
         if op == "select_n" and len(inputs) == 3:
-            bounds = ranges.span(inputs[0])
-            chosen = inputs[1 + bounds[0]] if bounds is not None and bounds[0] == bounds[1] else None
-            return chosen if chosen is not None and chosen.shape == shape else None
+            condition_range = value_ranges.value_range(inputs[0])
+            if condition_range is not None and condition_range[0] == condition_range[1]:
+                case = inputs[1 + condition_range[0]]
+                return case if case.shape == shape else None
         return None
 
-    def _made(self, op: str, inputs: Sequence[Node], params: Any, shape: Any, kind: str, region: Region) -> Node:
-        self._count += 1
-        return Node(self._count, op, tuple(inputs), params, shape, kind, region)
+    def _new_node(
+        self,
+        op: str,
+        inputs: Sequence[Node],
+        params: dict[str, Any],
+        shape: tuple[int, ...],
+        dtype: str,
+        region: Region,
+    ) -> Node:
+        self._n_nodes += 1
+        return Node(self._n_nodes, op, tuple(inputs), params, shape, dtype, region)
 
-    def constant(self, value: Any, kind: Any) -> Node:
+    def add_constant(self, value: Any, dtype: Any) -> Node:
+        """Add a constant: a literal, broadcast if all elements are equal, else an array passed to the kernel."""
         value = np.asarray(value)
-        kind = np.dtype(kind)
+        dtype = np.dtype(dtype)
         if (value.size and (value == value.flat[0]).all()) or (value.size == 1):
-            one = self.node("literal", (), (), kind, value=value.astype(kind).flat[0].item())
-            return (
-                one
-                if value.shape == ()
-                else self.node("broadcast_in_dim", (one,), value.shape, kind, broadcast_dimensions=())
-            )
-        self.arrays.append(np.ascontiguousarray(value.astype(kind)))
-        return self.node("given", (), value.shape, kind, name=f"k{len(self.arrays) - 1}", own=False)
+            scalar = self.add_node("literal", (), (), dtype, value=value.astype(dtype).flat[0].item())
+            if value.shape == ():
+                return scalar
+            return self.add_node("broadcast_in_dim", (scalar,), value.shape, dtype, broadcast_dimensions=())
+        self.constants.append(np.ascontiguousarray(value.astype(dtype)))
+        return self.add_node("input", (), value.shape, dtype, name=f"k{len(self.constants) - 1}", is_per_run=False)
 
     def inline(self, jaxpr: Jaxpr, consts: Sequence[Any], inputs: Sequence[Node]) -> list[Node]:
-        """The outputs of a program for these inputs."""
+        """Add the equations of a jaxpr applied to these inputs, and return its outputs."""
         values: dict[Any, Node] = dict(zip(jaxpr.invars, inputs, strict=True))
         for var, const in zip(jaxpr.constvars, consts, strict=True):
-            kind: Any = var.aval
-            values[var] = self.constant(const, kind.dtype)
+            aval: Any = var.aval
+            values[var] = self.add_constant(const, aval.dtype)
 
         def read(atom: Any) -> Node:
             if not isinstance(atom, Literal):
                 return values[atom]
-            kind: Any = atom.aval
-            return self.constant(atom.val, kind.dtype)
+            aval: Any = atom.aval
+            return self.add_constant(atom.val, aval.dtype)
 
         for equation in jaxpr.eqns:
-            given = [read(atom) for atom in equation.invars]
-            made = self._equation(equation, given)
-            values.update(zip(equation.outvars, made, strict=True))
+            operands = [read(atom) for atom in equation.invars]
+            results = self._lower_equation(equation, operands)
+            values.update(zip(equation.outvars, results, strict=True))
         return [read(atom) for atom in jaxpr.outvars]
 
-    def _equation(self, equation: Any, given: list[Node]) -> list[Node]:
+    def _lower_equation(self, equation: Any, operands: list[Node]) -> list[Node]:
         name, params = equation.primitive.name, equation.params
         avals = [v.aval for v in equation.outvars]
         if str(params.get("name")).startswith(INTRINSIC_PREFIX):
-            found = self._named(params["name"].removeprefix(INTRINSIC_PREFIX), given, avals[0])
-            if found is not None:
-                return [found]
-        if name in INLINED:
+            intrinsic = self._lower_intrinsic(params["name"].removeprefix(INTRINSIC_PREFIX), operands, avals[0])
+            if intrinsic is not None:
+                return [intrinsic]
+        if name in INLINED_CALLS:
             nested = params.get("jaxpr") or params.get("call_jaxpr") or params.get("fun_jaxpr")
             if isinstance(nested, ClosedJaxpr):
-                return self.inline(nested.jaxpr, nested.consts, given)
+                return self.inline(nested.jaxpr, nested.consts, operands)
             if isinstance(nested, Jaxpr):
-                return self.inline(nested, (), given)
-            _unknown(name)
-        if name in SAME:
-            return given
-        if name == "platform_index":  # this engine is a platform that JAX does not know: what is meant for all others
+                return self.inline(nested, (), operands)
+            _raise_unsupported(name)
+        if name in IDENTITY_OPS:
+            return operands
+        if name == "platform_index":  # for JAX this compiler is an unlisted platform: take the default branch
             platforms = params["platforms"]
-            return [self.constant(platforms.index(None), avals[0].dtype)] if None in platforms else _unknown(name)
-        control = {"while": self._while, "scan": self._scan, "cond": self._cond}.get(name)
+            if None not in platforms:
+                _raise_unsupported(name)
+            return [self.add_constant(platforms.index(None), avals[0].dtype)]
+        control = {"while": self._lower_while, "scan": self._lower_scan, "cond": self._lower_cond}.get(name)
         if control is not None:
-            return control(params, given, avals)
+            return control(params, operands, avals)
         if name == "split":
             starts = np.cumsum([0, *params["sizes"]])
             axis = params["axis"]
-            whole = given[0].shape
-            return [self._slice(given[0], axis, int(a), int(b), whole) for a, b in itertools.pairwise(starts)]
+            shape = operands[0].shape
+            return [self._slice(operands[0], axis, int(a), int(b), shape) for a, b in itertools.pairwise(starts)]
         if name in PLAIN_REDUCTIONS:
-            return [self._reduced(name, given[0], tuple(int(a) for a in params["axes"]), avals[0].shape)]
+            return [self._reduce(name, operands[0], tuple(int(a) for a in params["axes"]), avals[0].shape)]
         if name == "unstack":
-            axis = params["axis"] % len(given[0].shape)
-            pieces = [self._slice(given[0], axis, i, i + 1, given[0].shape) for i in range(len(avals))]
+            axis = params["axis"] % len(operands[0].shape)
+            slices = [self._slice(operands[0], axis, i, i + 1, operands[0].shape) for i in range(len(avals))]
             return [
-                self.node("squeeze", (p,), a.shape, p.kind, dimensions=(axis,))
-                for p, a in zip(pieces, avals, strict=True)
+                self.add_node("squeeze", (piece,), a.shape, piece.dtype, dimensions=(axis,))
+                for piece, a in zip(slices, avals, strict=True)
             ]
-        if name == "bitcast_convert_type" and avals[0].shape != given[0].shape:
-            return [self._words(given[0], avals[0])]
+        if name == "bitcast_convert_type" and avals[0].shape != operands[0].shape:
+            return [self._bitcast_to_words(operands[0], avals[0])]
         if name != "sort" and len(avals) != 1:
-            _unknown(name)
-        if name.startswith("scatter") and math.prod(given[1].shape[:-1]) > 1:
-            # written in place over an array of its own, which can be filled long before
-            own = self.node("fresh", given[:1], given[0].shape, given[0].kind, updates=given[2].size)
-            given = [own, *given[1:]]
+            _raise_unsupported(name)
+        if name.startswith("scatter") and math.prod(operands[1].shape[:-1]) > 1:
+            # updated in place: a copy of the operand that can be initialised long before
+            initial = operands[0]
+            target = self.add_node("alloc", (initial,), initial.shape, initial.dtype, updates=operands[2].size)
+            operands = [target, *operands[1:]]
         if len(avals) == 1:
-            return [self.node(name, given, avals[0].shape, avals[0].dtype, **params)]
-        several = self.node(name, given, (len(avals),), avals[0].dtype, **params, multiple=True)
-        return self._parts(several, avals)
+            return [self.add_node(name, operands, avals[0].shape, avals[0].dtype, **params)]
+        bundle = self.add_node(name, operands, (len(avals),), avals[0].dtype, **params, multiple=True)
+        return self._unpack_outputs(bundle, avals)
 
-    def _named(self, name: str, given: list[Node], aval: Any) -> Node | None:
-        """One of the library's own functions as an operation, if it is written by hand for such arrays."""
-        if name == "fillers":
-            bits = 0 if self.host else planes_of(given[0])
+    def _lower_intrinsic(self, name: str, operands: list[Node], aval: Any) -> Node | None:
+        """Lower a call of a library function to its intrinsic, or return None if it has none for such arrays."""
+        if name == "replacement_index":
+            bits = 0 if self.for_cpu else count_score_bits(operands[0])
             if not bits:
                 return None
-            planes = self.node("planes", given, given[0].shape, given[0].kind, bits=bits)
-            return self.node(name, (planes,), aval.shape, aval.dtype)
-        wide = [self._widened(n, aval.shape) for n in given]
-        return self.node(name, wide, aval.shape, aval.dtype) if all(n.shape == aval.shape for n in wide) else None
+            bitplanes = self.add_node("bitplanes", operands, operands[0].shape, operands[0].dtype, bits=bits)
+            return self.add_node(name, (bitplanes,), aval.shape, aval.dtype)
+        widened = [self._widen_scalar(n, aval.shape) for n in operands]
+        if any(n.shape != aval.shape for n in widened):
+            return None
+        return self.add_node(name, widened, aval.shape, aval.dtype)
 
-    def _reduced(self, name: str, given: Node, axes: tuple[int, ...], shape: tuple[int, ...]) -> Node:
-        if all(given.shape[a] == 1 for a in axes):  # nothing to add up
-            return self.node("reshape", (given,), shape, given.kind)
-        if name in COMBINED and given.op == "concatenate" and given.params["dimension"] in axes:
-            # of each part for itself, so that it is known as soon as they are
-            parts = [self._reduced(name, part, axes, shape) for part in given.inputs if part.size]
-            whole = parts[0]
-            for part in parts[1:]:
-                whole = self.node(COMBINED[name], (whole, part), shape, given.kind)
-            return whole
-        counts = name == "reduce_sum" and given.op == "convert_element_type" and given.inputs[0].kind == "bool"
-        if counts and given.kind in ("float32", "float64") and given.size < 2**24:  # whole numbers add up faster
-            ones = self.node("convert_element_type", given.inputs, given.shape, "int32", new_dtype=np.dtype("int32"))
-            count = self.node(name, (ones,), shape, "int32", axes=axes)
-            return self.node("convert_element_type", (count,), shape, given.kind, new_dtype=np.dtype(given.kind))
-        return self.node(name, (given,), shape, given.kind, axes=axes)
+    def _reduce(self, name: str, operand: Node, axes: tuple[int, ...], shape: tuple[int, ...]) -> Node:
+        if all(operand.shape[a] == 1 for a in axes):  # nothing to reduce
+            return self.add_node("reshape", (operand,), shape, operand.dtype)
+        if name in REDUCTION_COMBINERS and operand.op == "concatenate" and operand.params["dimension"] in axes:
+            # reduce each input of the concatenation by itself: a partial result is ready as soon as its input is
+            partials = [self._reduce(name, piece, axes, shape) for piece in operand.inputs if piece.size]
+            total = partials[0]
+            for partial in partials[1:]:
+                total = self.add_node(REDUCTION_COMBINERS[name], (total, partial), shape, operand.dtype)
+            return total
+        is_count = name == "reduce_sum" and operand.op == "convert_element_type" and operand.inputs[0].dtype == "bool"
+        if is_count and operand.dtype in ("float32", "float64") and operand.size < 2**24:
+            # integers add up faster, and in float32 too the sum is exact up to 2**24
+            integers = self._convert(operand.inputs[0], "int32")
+            return self._convert(self.add_node(name, (integers,), shape, "int32", axes=axes), operand.dtype)
+        return self.add_node(name, (operand,), shape, operand.dtype, axes=axes)
 
-    def _widened(self, x: Node, shape: tuple[int, ...]) -> Node:
-        """One number for all elements, which a batch of runs has without its axis, as an array of this shape."""
+    def _convert(self, x: Node, dtype: str) -> Node:
+        return self.add_node("convert_element_type", (x,), x.shape, dtype, new_dtype=np.dtype(dtype))
+
+    def _widen_scalar(self, x: Node, shape: tuple[int, ...]) -> Node:
+        """Broadcast a scalar, which a batch of runs has without the batch axis, to this shape."""
         if x.op != "broadcast_in_dim" or x.inputs[0].shape:
             return x
-        return self.node("broadcast_in_dim", x.inputs, shape, x.kind, broadcast_dimensions=())
+        return self.add_node("broadcast_in_dim", x.inputs, shape, x.dtype, broadcast_dimensions=())
 
-    def _words(self, x: Node, aval: Any) -> Node:
-        """The bits of numbers of 64 bits, as two words each, the lower one first."""
+    def _bitcast_to_words(self, x: Node, aval: Any) -> Node:
+        """Split 64-bit values into two 32-bit words each, the low one first."""
         if aval.shape != (*x.shape, 2) or aval.dtype.itemsize != 4:
             raise NotFusible("the primitive bitcast_convert_type from one shape to another")
-        bits = self.node("bitcast_convert_type", (x,), x.shape, np.uint64)
-        upper = self.node(
-            "shift_right_logical", (bits, self.constant(np.full(x.shape, 32), np.uint64)), x.shape, bits.kind
+        bits = self.add_node("bitcast_convert_type", (x,), x.shape, np.uint64)
+        high = self.add_node(
+            "shift_right_logical", (bits, self.add_constant(np.full(x.shape, 32), np.uint64)), x.shape, bits.dtype
         )
-        words = [self.node("convert_element_type", (b,), x.shape, aval.dtype) for b in (bits, upper)]
-        return self.node("stack", words, aval.shape, aval.dtype, axis=len(x.shape))
+        words = [self.add_node("convert_element_type", (b,), x.shape, aval.dtype) for b in (bits, high)]
+        return self.add_node("stack", words, aval.shape, aval.dtype, axis=len(x.shape))
 
     def _slice(self, x: Node, axis: int, start: int, stop: int, shape: tuple[int, ...]) -> Node:
         starts = [start if i == axis else 0 for i in range(len(shape))]
         stops = [stop if i == axis else n for i, n in enumerate(shape)]
-        return self.node(
-            "slice", (x,), [b - a for a, b in zip(starts, stops, strict=True)], x.kind,
+        return self.add_node(
+            "slice", (x,), [b - a for a, b in zip(starts, stops, strict=True)], x.dtype,
             start_indices=tuple(starts), limit_indices=tuple(stops), strides=None,
         )  # fmt: skip
 
-    def within(self, build: Callable[[Region], list[Node]], branches: bool = False) -> Region:
-        """A region inside the present one; build adds to it and gives its outputs."""
-        before, own = self._region, Region(self._region, branches=branches)
-        self._region = own
+    def build_region(self, build: Callable[[Region], list[Node]], is_branch: bool = False) -> Region:
+        """Build a nested region: `build` adds its nodes and returns its outputs."""
+        outer, region = self._region, Region(self._region, is_branch=is_branch)
+        self._region = region
         try:
-            own.outputs = build(own)
+            region.outputs = build(region)
         finally:
-            self._region = before
-        return own
+            self._region = outer
+        return region
 
-    def carried(self, region: Region, like: Sequence[Node]) -> list[Node]:
-        region.carried = [self.node("carried", (), n.shape, n.kind) for n in like]
-        return region.carried
+    def add_loop_carry(self, region: Region, initial: Sequence[Node]) -> list[Node]:
+        """Add the loop-carried values of a region, one for each initial value."""
+        region.loop_carry = [self.add_node("loop_carry", (), n.shape, n.dtype) for n in initial]
+        return region.loop_carry
 
-    def _parts(self, whole: Node, avals: Sequence[Any]) -> list[Node]:
-        return [self.node("part", (whole,), a.shape, a.dtype, place=i) for i, a in enumerate(avals)]
+    def _unpack_outputs(self, bundle: Node, avals: Sequence[Any]) -> list[Node]:
+        """Add one node for each output of an operation that has several."""
+        return [self.add_node("tuple_element", (bundle,), a.shape, a.dtype, position=i) for i, a in enumerate(avals)]
 
-    def _while(self, params: dict[str, Any], given: list[Node], avals: list[Any]) -> list[Node]:
-        tests, bodies = params["cond_nconsts"], params["body_nconsts"]
-        test_consts, body_consts, start = given[:tests], given[tests : tests + bodies], given[tests + bodies :]
-        test, body = params["cond_jaxpr"], params["body_jaxpr"]
+    def _lower_while(self, params: dict[str, Any], operands: list[Node], avals: list[Any]) -> list[Node]:
+        first_body, first_carry = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+        cond_consts, body_consts = operands[:first_body], operands[first_body:first_carry]
+        initial = operands[first_carry:]
+        cond, body = params["cond_jaxpr"], params["body_jaxpr"]
 
         def build(region: Region) -> list[Node]:
-            carried = self.carried(region, start)
-            (goes_on,) = self.inline(test.jaxpr, test.consts, [*test_consts, *carried])
-            outputs = self.inline(body.jaxpr, body.consts, [*body_consts, *carried])
-            if goes_on.shape:  # each of a batch goes on for itself, until the last one has ended
-                outputs = [self._chosen(goes_on, new, old) for new, old in zip(outputs, carried, strict=True)]
-                goes_on = self.node("reduce_or", (goes_on,), (), "bool", axes=tuple(range(len(goes_on.shape))))
-            return [goes_on, *outputs]
+            loop_carry = self.add_loop_carry(region, initial)
+            (condition,) = self.inline(cond.jaxpr, cond.consts, [*cond_consts, *loop_carry])
+            outputs = self.inline(body.jaxpr, body.consts, [*body_consts, *loop_carry])
+            if condition.shape:  # each element of a batch continues by itself; the loop ends with the last one
+                outputs = [self._select_rows(condition, new, old) for new, old in zip(outputs, loop_carry, strict=True)]
+                axes = tuple(range(len(condition.shape)))
+                condition = self.add_node("reduce_or", (condition,), (), "bool", axes=axes)
+            return [condition, *outputs]
 
-        region = self.within(build)
-        return self._parts(self.node("while", start, (len(avals),), "int32", region=region), avals)
+        region = self.build_region(build)
+        return self._unpack_outputs(self.add_node("while", initial, (len(avals),), "int32", region=region), avals)
 
-    def _chosen(self, which: Node, new: Node, old: Node) -> Node:
-        """Elements of `new` where `which`, over the first axes, holds; else of `old`."""
-        axes = tuple(range(len(which.shape)))
-        spread = self.node("broadcast_in_dim", (which,), new.shape, "bool", broadcast_dimensions=axes)
-        return self.node("select_n", (spread, old, new), new.shape, new.kind)
+    def _select_rows(self, mask: Node, new: Node, old: Node) -> Node:
+        """Select `new` where the mask over the leading axes holds, else `old`."""
+        axes = tuple(range(len(mask.shape)))
+        wide_mask = self.add_node("broadcast_in_dim", (mask,), new.shape, "bool", broadcast_dimensions=axes)
+        return self.add_node("select_n", (wide_mask, old, new), new.shape, new.dtype)
 
-    def _scan(self, params: dict[str, Any], given: list[Node], avals: list[Any]) -> list[Node]:
+    def _lower_scan(self, params: dict[str, Any], operands: list[Node], avals: list[Any]) -> list[Node]:
         if "num_consts" in params:
-            consts, carries = params["num_consts"], params["num_carry"]
+            n_consts, n_carry = params["num_consts"], params["num_carry"]
         else:  # from jax 0.11 on
-            consts, carries, _ = (len(list(part)) for part in params["ft_in"].unpack())
+            n_consts, n_carry, _ = (len(list(group)) for group in params["ft_in"].unpack())
         closed = params["jaxpr"]
-        start, xs = given[consts : consts + carries], given[consts + carries :]
+        initial, xs = operands[n_consts : n_consts + n_carry], operands[n_consts + n_carry :]
         length, reverse = params["length"], params["reverse"]
 
         def build(region: Region) -> list[Node]:
-            carried = self.carried(region, start)
-            counter = self.node("counter", (), (), "int32")
-            place = self._mirrored(counter, length) if reverse else counter
-            rows = [self.node("row", (x, place), x.shape[1:], x.kind) for x in xs]
-            region.counter = counter
-            return self.inline(closed.jaxpr, closed.consts, [*given[:consts], *carried, *rows])
+            loop_carry = self.add_loop_carry(region, initial)
+            loop_index = self.add_node("loop_index", (), (), "int32")
+            position = self._reverse_index(loop_index, length) if reverse else loop_index
+            rows = [self.add_node("scan_row", (x, position), x.shape[1:], x.dtype) for x in xs]
+            region.loop_index = loop_index
+            return self.inline(closed.jaxpr, closed.consts, [*operands[:n_consts], *loop_carry, *rows])
 
-        region = self.within(build)
-        whole = self.node("scan", start, (len(avals),), "int32", region=region, length=length, reverse=reverse,
-                          carries=carries)  # fmt: skip
-        return self._parts(whole, avals)
+        region = self.build_region(build)
+        attributes = {"region": region, "length": length, "reverse": reverse, "n_carry": n_carry}
+        return self._unpack_outputs(self.add_node("scan", initial, (len(avals),), "int32", **attributes), avals)
 
-    def _mirrored(self, counter: Node, length: int) -> Node:
-        return self.node("sub", (self.constant(length - 1, "int32"), counter), (), "int32")
+    def _reverse_index(self, loop_index: Node, length: int) -> Node:
+        return self.add_node("sub", (self.add_constant(length - 1, "int32"), loop_index), (), "int32")
 
-    def _cond(self, params: dict[str, Any], given: list[Node], avals: list[Any]) -> list[Node]:
-        which, inputs = given[0], given[1:]
-        if which.op == "literal":
-            branch = params["branches"][which.params["value"]]
+    def _lower_cond(self, params: dict[str, Any], operands: list[Node], avals: list[Any]) -> list[Node]:
+        branch_index, inputs = operands[0], operands[1:]
+        if branch_index.op == "literal":
+            branch = params["branches"][branch_index.params["value"]]
             return self.inline(branch.jaxpr, branch.consts, inputs)
         regions = [
-            self.within(lambda region, b=branch: self.inline(b.jaxpr, b.consts, inputs), True)  # type: ignore[misc]
+            self.build_region(lambda region, b=branch: self.inline(b.jaxpr, b.consts, inputs), True)  # type: ignore[misc]
             for branch in params["branches"]
         ]
-        return self._parts(self.node("cond", (which,), (len(avals),), "int32", regions=regions), avals)
+        bundle = self.add_node("cond", (branch_index,), (len(avals),), "int32", regions=regions)
+        return self._unpack_outputs(bundle, avals)
 
 
-def planes_of(scores: Node) -> int:
-    """How many bits the scores of `fillers` have, or 0 where that has no text of its own."""
-    bounds = ranges.span(scores)
-    if scores.kind != "int32" or bounds is None or not 0 <= bounds[0] <= bounds[1] < 2**MOST_PLANES:
+def count_score_bits(scores: Node) -> int:
+    """Return how many bits the scores of a selection have, or 0 if the bit-plane intrinsic cannot be used."""
+    score_range = value_ranges.value_range(scores)
+    if scores.dtype != "int32" or score_range is None or not 0 <= score_range[0] <= score_range[1] < 2**MAX_SCORE_BITS:
         return 0
-    return max(1, bounds[1].bit_length()) if 2 <= scores.size <= FILLED and max(scores.shape) == scores.size else 0
+    is_vector = max(scores.shape) == scores.size
+    return max(1, score_range[1].bit_length()) if is_vector and 2 <= scores.size <= MAX_BITPLANE_POPULATION else 0
 
 
-def _unknown(name: str) -> NoReturn:
-    raise NotFusible(f"the primitive {name}")
+def _raise_unsupported(primitive: str) -> NoReturn:
+    raise NotFusible(f"the primitive {primitive}")
 
 
-def reach(outputs: Iterable[Node], inputs_of: Callable[[Node], Iterable[Node]]) -> list[Node]:
-    """The nodes that these need, each after its inputs."""
+def postorder(outputs: Iterable[Node], inputs_of: Callable[[Node], Iterable[Node]]) -> list[Node]:
+    """Return all nodes that the outputs depend on, each after its inputs."""
     order: list[Node] = []
-    seen: set[int] = set()
+    visited: set[int] = set()
     stack: list[tuple[Node, bool]] = [(n, False) for n in reversed(list(outputs))]
     while stack:
-        node, ready = stack.pop()
-        if ready:
+        node, is_ready = stack.pop()
+        if is_ready:
             order.append(node)
-        elif node.number not in seen:
-            seen.add(node.number)
+        elif node.id not in visited:
+            visited.add(node.id)
             stack.append((node, True))
-            stack.extend((i, False) for i in inputs_of(node) if i.number not in seen)
+            stack.extend((i, False) for i in inputs_of(node) if i.id not in visited)
     return order

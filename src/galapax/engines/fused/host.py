@@ -18,7 +18,7 @@ import numpy as np
 
 from galapax.engines import stored
 from galapax.engines.fused.graph import NotFusible
-from galapax.engines.fused.program import Text
+from galapax.engines.fused.kernel_source import KernelSource
 from galapax.engines.threads import on_threads
 
 FLAGS = ("-std=gnu99", "-shared", "-fPIC", "-fwrapv", "-ffp-contract=off", "-w")
@@ -78,22 +78,24 @@ def _build(found: str, source: str, flags: tuple[str, ...], library: Path) -> No
 class HostKernel:
     """A text as machine code of this machine. threads: that share out the runs of a call."""
 
-    def __init__(self, text: Text) -> None:
+    def __init__(self, text: KernelSource) -> None:
         self.text, self.threads = text, 1
-        self._run = _built(text.source, VECTORS if text.host else PLAIN).galapax_run
+        self._run = _built(text.source, VECTORS if text.for_cpu else PLAIN).galapax_run
         self._own = threading.local()  # what a run needs besides its arrays
 
     def __call__(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], runs: int = 1) -> None:
-        arrays = [*inputs, *self.text.arrays, *outputs]
-        assert len(arrays) == self.text.pointers
+        arrays = [*inputs, *self.text.constants, *outputs]
+        assert len(arrays) == self.text.n_pointers
         pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
 
         def make(piece: np.ndarray) -> None:
             if not hasattr(self._own, "memory"):
-                self._own.memory = np.zeros((self.text.shared + self.text.scratch) // 8 + 16)
+                self._own.memory = np.zeros((self.text.shared_bytes + self.text.scratch_bytes) // 8 + 16)
             start = -(-self._own.memory.ctypes.data // 64) * 64
             first, end = int(piece[0]), int(piece[-1]) + 1
-            self._run(pointers, first, end, runs, ctypes.c_void_p(start), ctypes.c_void_p(start + self.text.shared))
+            self._run(
+                pointers, first, end, runs, ctypes.c_void_p(start), ctypes.c_void_p(start + self.text.shared_bytes)
+            )
 
         on_threads(self.threads, make, np.array_split(np.arange(runs), min(runs, PIECES * self.threads)))
 
@@ -101,4 +103,4 @@ class HostKernel:
         """As `buffer_callback` calls it; the constants are among the inputs."""
         *results, _ = (np.asarray(a) for a in outputs)
         given = [np.asarray(a) for a in inputs]
-        self(given[: len(given) - len(self.text.arrays)], results, results[-1].shape[-1])
+        self(given[: len(given) - len(self.text.constants)], results, results[-1].shape[-1])

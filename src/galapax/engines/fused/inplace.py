@@ -1,57 +1,65 @@
-"""Which arrays a round of a loop may change where they are, instead of writing the next ones beside them.
+"""Finds loop-carried arrays that can be updated in place.
 
-That holds where nobody reads an element any more once it is written: earlier readers are on the other side of a
-barrier, and in the loop that writes it only the thread that does so reads it. Then a half of the memory suffices, and
-an element that stays as it was need not be written at all.
+An array can be if no element is read after it is overwritten: readers in earlier stages are separated by a barrier,
+and within the stage that writes it only the writing thread reads the element. It then needs half the memory, and
+elements that keep their value are not stored at all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
-from galapax.engines.fused.graph import Node, reach
-from galapax.engines.fused.loops import axes_of, collective, inputs, lengths, loop_shape, reduces, through
-from galapax.engines.fused.plan import Plan
+from galapax.engines.fused.graph import Node, postorder
+from galapax.engines.fused.iteration_domains import (
+    axis_lengths,
+    dependencies,
+    is_collective,
+    is_cooperative_reduction,
+    loop_shape,
+    map_axes,
+    thread_axes,
+)
+from galapax.engines.fused.stages import StagePlan
 
 
-def last_reader(plan: Plan, outputs: list[Node], old: Node, new: Node) -> int | None:
-    """The last level that reads `old` before the one that writes `new`, -1 if none; None if they must lie apart."""
-    roots = {root.number: level for level, every in enumerate(plan.levels) for root in every}
-    if new.number not in roots or collective(new) or reduces(new) or new.op == "fresh":
+def find_last_reading_stage(plan: StagePlan, outputs: list[Node], old: Node, new: Node) -> int | None:
+    """Return the last stage that reads `old` before the stage that writes `new`, -1 if none; None if not in place."""
+    stage_of = {root.id: number for number, roots in enumerate(plan.stages) for root in roots}
+    if new.id not in stage_of or is_collective(new) or is_cooperative_reduction(new) or new.op == "alloc":
         return None
-    written, stops = roots[new.number], roots.keys() - plan.aside
-    if old in reach([n for n in outputs if n.number not in roots], lambda n: _until(n, stops)):
-        return None  # read when all is done
+    write_stage, stored = stage_of[new.id], stage_of.keys() - plan.deferred_stores
+    if old in postorder([n for n in outputs if n.id not in stage_of], lambda n: _operands_until(n, stored)):
+        return None  # read after the last stage
     last = -1
-    for root in (root for every in plan.levels for root in every):
-        if old not in reach(list(inputs(root)), lambda n: _until(n, stops)):
+    for root in (root for roots in plan.stages for root in roots):
+        if old not in postorder(list(dependencies(root)), lambda n: _operands_until(n, stored)):
             continue
-        level = roots[root.number]
-        if level > written or (level == written and not _same_element(root, old, new, stops)):
+        stage = stage_of[root.id]
+        if stage > write_stage or (stage == write_stage and not _reads_only_same_element(root, old, new, stored)):
             return None
-        last = max(last, level if level < written else -1)
+        last = max(last, stage if stage < write_stage else -1)
     return last
 
 
-def _until(node: Node, stops: AbstractSet[int]) -> tuple[Node, ...]:
-    return () if node.number in stops else inputs(node)
+def _operands_until(node: Node, stored: AbstractSet[int]) -> tuple[Node, ...]:
+    return () if node.id in stored else dependencies(node)
 
 
-def _same_element(root: Node, old: Node, new: Node, stops: AbstractSet[int]) -> bool:
-    """Whether a root reads of an array only the element whose place in the loop is its own."""
-    if collective(root) or loop_shape(root) != loop_shape(new):
+def _reads_only_same_element(root: Node, old: Node, new: Node, stored: AbstractSet[int]) -> bool:
+    """True if a root reads only that element of the old array which its own thread overwrites."""
+    if is_collective(root) or loop_shape(root) != loop_shape(new):
         return False
-    own, axes = loop_shape(root), axes_of(root)
-    stack = [(n, axes if reduces(root) else through(root, n, axes)) for n in inputs(root)]
-    seen = set()
+    shape, axes = loop_shape(root), thread_axes(root)
+    stack = [(n, axes if is_cooperative_reduction(root) else map_axes(root, n, axes)) for n in dependencies(root)]
+    visited = set()
     while stack:
-        node, along = stack.pop()
-        if (node.number, along) in seen or (node.number in stops and node is not old):
+        node, mapped_axes = stack.pop()
+        if (node.id, mapped_axes) in visited or (node.id in stored and node is not old):
             continue
-        seen.add((node.number, along))
+        visited.add((node.id, mapped_axes))
         if node is old:
-            if along is None or along != axes_of(old) or lengths(old.shape, along) != own:
+            if mapped_axes is None or mapped_axes != thread_axes(old) or axis_lengths(old.shape, mapped_axes) != shape:
                 return False
             continue
-        stack.extend((n, None if along is None else through(node, n, along)) for n in inputs(node))
+        stack.extend((n, None if mapped_axes is None else map_axes(node, n, mapped_axes)) for n in dependencies(node))
     return True

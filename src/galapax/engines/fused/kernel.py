@@ -15,7 +15,7 @@ from galapax.core.algorithm import is_shared
 from galapax.core.stop import RUNNING
 from galapax.engines import stored
 from galapax.engines.fused.graph import NotFusible
-from galapax.engines.fused.program import Form, Text, of_generation
+from galapax.engines.fused.kernel_source import KernelSource, LaunchShape, lower_generation
 from galapax.engines.search import REASON, Carry, Frozen, Search
 from galapax.evaluation.formulas import Formulas
 from galapax.numerics import devices, random
@@ -40,7 +40,7 @@ def _kinds(search: Search, leaves: list[Any]) -> tuple[tuple[bool, tuple[int, ..
     return tuple((own, leaf.shape[1 if own else 0 :], leaf.dtype) for leaf, own in zip(leaves, flags, strict=True))
 
 
-def text_of(search: Search, runs: int, form: Form = Form()) -> Text:
+def text_of(search: Search, runs: int, form: LaunchShape = LaunchShape()) -> KernelSource:
     """The text for the runs of a slice, or NotFusible. Either is kept on disk, as tracing takes a second."""
     leaves, tree = jax.tree.flatten(search)
     structure = jax.tree.unflatten(tree, [0] * len(leaves))
@@ -66,7 +66,7 @@ def _shapes_of(search: Search, runs: int) -> Carry:
     return settled(jax.eval_shape(Search.begun, search, jax.ShapeDtypeStruct((runs, 2), np.uint32)))
 
 
-def _written(search: Search, carry: Carry, form: Form) -> Text:
+def _written(search: Search, carry: Carry, form: LaunchShape) -> KernelSource:
     settings, parts = _own_settings(search), _own_parts(carry)
     one_search = _of_one(replace(search, leaves=True, objective=_plain(search.objective)), settings)
     one_carry = _of_one(carry, parts)
@@ -79,7 +79,7 @@ def _written(search: Search, carry: Carry, form: Form) -> Text:
     with devices.tracing_for("gpu"):
         closed = jax.make_jaxpr(generation)(one_search, one_carry, key, jax.ShapeDtypeStruct((), jnp.int32))
     marks = None if carry.frozen is None else len(parts) - 1
-    return of_generation(closed, settings, parts, marks, REASON, form)
+    return lower_generation(closed, settings, parts, marks, REASON, form)
 
 
 def _plain(objective: Any) -> Any:

@@ -1,12 +1,12 @@
-"""What every generated text begins with: helpers, and the few macros in which a GPU and the host differ."""
+"""The C prelude of every kernel: helper functions, and the macros in which a GPU and a CPU differ."""
 
 from __future__ import annotations
 
-from galapax.engines.fused.drawn import DRAWN
-from galapax.engines.fused.fillers import FILLERS
-from galapax.engines.fused.together import TOGETHER
+from galapax.engines.fused.bitplane_selection import BITPLANE_SELECTION_C
+from galapax.engines.fused.cooperative_c import COOPERATIVE_C
+from galapax.engines.fused.rng_intrinsics import RNG_INTRINSICS_C
 
-HEAD = r"""
+_TARGETS_C = r"""
 /* elements that threads share out: how often is known when it is compiled, so that a short loop is none */
 #define TURNS(n, step) (((n) + (step) - 1) / (step))
 #define SHARED_OUT(i, n, first, step) for (int i = (first), turn_##i = 0; \
@@ -207,7 +207,7 @@ FN double max_f64(double a, double b) { return (a > b || a != a) ? a : b; }
 FN double min_f64(double a, double b) { return (a < b || a != a) ? a : b; }
 """
 
-_WHOLE = r"""
+_INTEGER_C = r"""
 FN T add_S(T a, T b) { return (T)((U)a + (U)b); }
 FN T mul_S(T a, T b) { return (T)((U)a * (U)b); }
 FN T max_S(T a, T b) { return a > b ? a : b; }
@@ -220,11 +220,11 @@ FN T div_S(T a, T b) { return b == 0 ? (T)-1 : SIGNED && b == (T)-1 ? (T)(0 - (U
 FN T ipow_S(T x, int y) { T r = 1; while (y) { if (y & 1) r = mul_S(r, x); x = mul_S(x, x); y >>= 1; } return r; }
 FN T to_S(double x) { return x != x ? 0 : x <= LOW ? (T)LOWEST : x >= HIGH ? (T)HIGHEST : (T)x; }
 """
-_FLOAT = r"""
+_FLOAT_C = r"""
 FN T ipow_S(T x, int y) { T r = 1; while (y) { if (y & 1) r *= x; x *= x; y >>= 1; } return r; }
 """
-# erf_inv on the host: Newton's method on erf, which takes no table
-_HOST_ERF_INV = r"""
+# erf_inv on a CPU: Newton's method on erf, which takes no table
+_ERF_INV_C = r"""
 #ifndef __CUDACC__
 FN double ninv_f64(double y) {
     if (!(y > -1 && y < 1)) return y == 1 ? INF64 : y == -1 ? -INF64 : NAN64;
@@ -240,32 +240,35 @@ FN double erf_inv_f64(double x) { return ninv_f64(x); }
 """
 
 
-def _whole(kind: str, short: str, unsigned: str, signed: int, low: str, high: str, lowest: str, highest: str) -> str:
-    text = _WHOLE.replace("LOWEST", lowest).replace("HIGHEST", highest).replace("SIGNED", str(signed))
+def _instantiate_integers(
+    c_type: str, suffix: str, unsigned: str, signed: int, low: str, high: str, lowest: str, highest: str
+) -> str:
+    """Return the integer functions for one type."""
+    text = _INTEGER_C.replace("LOWEST", lowest).replace("HIGHEST", highest).replace("SIGNED", str(signed))
     text = text.replace("LOW", low).replace("HIGH", high)
     return (
-        text.replace("_S(", f"_{short}(")
+        text.replace("_S(", f"_{suffix}(")
         .replace("(U)", f"({unsigned})")
-        .replace("T ", f"{kind} ")
-        .replace("(T)", f"({kind})")
+        .replace("T ", f"{c_type} ")
+        .replace("(T)", f"({c_type})")
     )
 
 
 PRELUDE = "".join(
     (
-        HEAD,
-        _whole("int", "i32", "u32", 1, "-2147483648.0", "2147483647.0", "LEAST_i32", "MOST_i32"),
-        _whole("u32", "u32", "u32", 0, "0.0", "4294967295.0", "0", "4294967295u"),
-        _whole(
+        _TARGETS_C,
+        _instantiate_integers("int", "i32", "u32", 1, "-2147483648.0", "2147483647.0", "LEAST_i32", "MOST_i32"),
+        _instantiate_integers("u32", "u32", "u32", 0, "0.0", "4294967295.0", "0", "4294967295u"),
+        _instantiate_integers(
             "long long", "i64", "u64", 1, "-9223372036854775808.0", "9223372036854775807.0", "LEAST_i64", "MOST_i64"
         ),
-        _whole("u64", "u64", "u64", 0, "0.0", "18446744073709551615.0", "0", "18446744073709551615ULL"),
-        _FLOAT.replace("_S(", "_f32(").replace("T ", "float "),
-        _FLOAT.replace("_S(", "_f64(").replace("T ", "double "),
-        DRAWN,
-        _HOST_ERF_INV,
-        TOGETHER,
-        FILLERS,
+        _instantiate_integers("u64", "u64", "u64", 0, "0.0", "18446744073709551615.0", "0", "18446744073709551615ULL"),
+        _FLOAT_C.replace("_S(", "_f32(").replace("T ", "float "),
+        _FLOAT_C.replace("_S(", "_f64(").replace("T ", "double "),
+        RNG_INTRINSICS_C,
+        _ERF_INV_C,
+        COOPERATIVE_C,
+        BITPLANE_SELECTION_C,
         "\n",
     )
 )

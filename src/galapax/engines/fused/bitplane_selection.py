@@ -1,10 +1,10 @@
-"""Who stays of parents and offspring, and which of the new ones takes the row of an old one that goes.
+"""Truncation selection by bit planes: which parents survive, and which offspring replaces each that does not.
 
-Scores of a few bits are kept as planes: of 32 neighbours the lowest bits in one word, the next ones in another, which a
-warp knows by voting. So every block of a team reads all scores of a population in no time, and finds for itself who
-stays: bit by bit the margin, words of those above it and of those at it, and by counting bits how many stay before each
-word. No block then waits for another, and nothing is written of a row: who takes it is looked up where it is read.
-operators/selection.py says what is computed.
+Scores of a few bits are stored as bit planes: a warp ballot puts the lowest bits of 32 neighbours into one word,
+the next bits into another, and so on. So each block reads the scores of the whole population cheaply and computes
+the survivor mask redundantly, which avoids a barrier of all blocks: bit by bit the threshold score, masks of
+those above and at it, and by population counts how many survive before each word. No row is written either: the
+offspring that replaces a parent is looked up where the row is read. operators/selection.py defines the result.
 """
 
 from __future__ import annotations
@@ -12,69 +12,74 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from galapax.engines.fused.expr import Expr, Index, index_text
 from galapax.engines.fused.graph import Node
-from galapax.engines.fused.places import Index, Ref
 
 if TYPE_CHECKING:
-    from galapax.engines.fused.emit import Emitter
-    from galapax.engines.fused.regions import Regions
+    from galapax.engines.fused.element_codegen import ElementEmitter, ThreadLoop
+    from galapax.engines.fused.loop_codegen import KernelBuilder
 
 
-def _words(size: int) -> int:
+def _count_words(size: int) -> int:
     return -(-size // 32)
 
 
-def _width(planes: Node) -> int:
-    """Planes of 32 neighbours lie side by side, so many words for those of the next ones."""
-    return 4 if planes.params["bits"] <= 4 else 8
+def _plane_stride(bitplanes: Node) -> int:
+    """Return the words from the planes of 32 neighbours to those of the next 32."""
+    return 4 if bitplanes.params["bits"] <= 4 else 8
 
 
-def plane_words(planes: Node) -> int:
-    """Words that the planes take."""
-    return _words(planes.size) * _width(planes)
+def count_plane_words(bitplanes: Node) -> int:
+    """Return the words that all planes take."""
+    return _count_words(bitplanes.size) * _plane_stride(bitplanes)
 
 
-def write_planes(e: Regions, name: str, planes: Node, value: Ref) -> None:
-    e.line(f"KEEP_BITS({name}, {planes.params['bits']}, {_width(planes)}, {e.turn}, {value.text});")
+def emit_bitplanes(e: KernelBuilder, name: str, bitplanes: Node, value: Expr) -> None:
+    """Emit the store of the scores of 32 neighbours as bit planes."""
+    bits, stride = bitplanes.params["bits"], _plane_stride(bitplanes)
+    e.emit_line(f"KEEP_BITS({name}, {bits}, {stride}, {e.loop_variable}, {value.text});")
 
 
-def write_fillers(e: Regions, node: Node) -> None:
-    """The table by which `filler` looks up rows; each block makes its own."""
-    (planes,) = node.inputs
-    size, bits = planes.size, planes.params["bits"]
-    place = e.places[planes.number]
-    slots = [e.part() for _ in range(bits + 2)]
-    make, stay = e.name("fill"), e.name("r")
-    e.definitions.append(f"FILLERS({make}, {size}, {bits}, {_width(planes)}, {slots[0]})")
-    table = e.buffer(2 * (_words(size) + 1) + _words(size // 2), "uint32", local=True)
-    e.line(f"const int {stay} = {make}((const u32 *){place}, {table}, parts);")
-    e.unseen = e.looked = True
-    e.tables[node.number] = table, stay
+def emit_replacement_table(e: KernelBuilder, node: Node) -> None:
+    """Emit the table from which `emit_replacement_index` looks up rows; each block computes its own."""
+    (bitplanes,) = node.inputs
+    size, bits = bitplanes.size, bitplanes.params["bits"]
+    array = e.storage[bitplanes.id]
+    slots = [e.new_slot() for _ in range(bits + 2)]
+    function, n_survivors = e.new_name("fill"), e.new_name("r")
+    e.definitions.append(f"FILLERS({function}, {size}, {bits}, {_plane_stride(bitplanes)}, {slots[0]})")
+    table = e.allocate(2 * (_count_words(size) + 1) + _count_words(size // 2), "uint32", per_block=True)
+    e.emit_line(f"const int {n_survivors} = {function}((const u32 *){array}, {table}, parts);")
+    e.written_since_barrier = e.read_since_barrier = True
+    e.replacement_tables[node.id] = table, n_survivors
 
 
-def filler(e: Emitter, node: Node, index: tuple[Index, ...]) -> Ref:
-    """The new one that takes a row, or -1.
+def emit_replacement_index(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
+    """Emit the lookup of the offspring that replaces a parent, or -1 if the parent survives.
 
-    In a long loop over rows of whole warps each thread finds it out for one turn of its warp, before the loop begins.
+    In a long loop whose warps each have one row, each lane looks it up for one turn of its warp, before the loop.
     """
-    size, (table, stay) = node.inputs[0].size, e.tables[node.number]
-    row = e.flat(index, node.shape)
-    about = f"{table}, {_words(size)}, {size // 2}, {stay}"
-    text = f"filler({about}, {row if isinstance(row, int) else row.text})"
-    loop = e.loop
-    # all threads of a warp have one row, and none of them is in a branch
-    whole = loop is not None and len(loop.shape) > 1 and loop.shape[-1] % 32 == 0 and len(e.scopes) - 1 == loop.depth
-    if loop is not None and whole and isinstance(row, Ref) and row.text in loop.rows:
-        count, dim = math.prod(loop.shape), math.prod(loop.shape[1:])
-        if node.number not in loop.lanes:
-            loop.lanes[node.number] = e.name("h")
-            head = f"const int {loop.lanes[node.number]}"
-            e.line(f"{head} = FILLERS_OF_TURNS({count}, {dim}, {about});", loop.depth - 1)
-        text = f"OF_TURN({count}, {loop.lanes[node.number]}, {loop.rows[row.text]}, {text})"
-    return e.variable(node.kind, text, e.depth(index))
+    size, (table, n_survivors) = node.inputs[0].size, e.replacement_tables[node.id]
+    row = e.flatten_index(index, node.shape)
+    arguments = f"{table}, {_count_words(size)}, {size // 2}, {n_survivors}"
+    text = f"filler({arguments}, {index_text(row)})"
+    loop = e.thread_loop
+    if loop is not None and _is_warp_uniform(e, loop) and isinstance(row, Expr) and row.text in loop.row_counters:
+        count, row_elements = math.prod(loop.shape), math.prod(loop.shape[1:])
+        if node.id not in loop.lane_values:
+            loop.lane_values[node.id] = e.new_name("h")
+            head = f"const int {loop.lane_values[node.id]}"
+            e.emit_line(f"{head} = FILLERS_OF_TURNS({count}, {row_elements}, {arguments});", loop.depth - 1)
+        text = f"OF_TURN({count}, {loop.lane_values[node.id]}, {loop.row_counters[row.text]}, {text})"
+    return e.declare(node.dtype, text, e.index_depth(index))
 
 
-FILLERS = r"""
+def _is_warp_uniform(e: ElementEmitter, loop: ThreadLoop) -> bool:
+    """True if all lanes of a warp have the same row, and none is in a branch."""
+    return len(loop.shape) > 1 and loop.shape[-1] % 32 == 0 and len(e.scopes) - 1 == loop.depth
+
+
+BITPLANE_SELECTION_C = r"""
 /* a table: of each 32 members a word of those who stay and how many stay before it; then of each 32 who stay the word
    in which the first of them is */
 #ifdef __CUDACC__

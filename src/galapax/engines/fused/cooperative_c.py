@@ -1,8 +1,8 @@
-"""C of what threads do together: reductions, running sums, Cholesky factors."""
+"""C of cooperative operations: reductions, scans and Cholesky factorisations."""
 
 from __future__ import annotations
 
-_REDUCE = r"""
+_REDUCE_C = r"""
 /* a reduction: each warp gives its part; in a team a block adds up its parts and passes them on; then every thread
    takes the whole. A block of one warp knows it at once. reductions.py says which way is taken when. */
 #define PART (16 * WARPS)
@@ -153,7 +153,7 @@ FN T take_##N(const char *at) { return *(const T *)at; }
 #endif
 """
 
-_BEST = r"""
+_ARG_EXTREME_C = r"""
 #define AHEAD(T, N, SIGN) \
 FN int ahead_##N(T a, int i, T b, int j) { \
     return a SIGN b || (a != a && b == b) || ((a == b || (a != a && b != b)) && i < j); } \
@@ -194,7 +194,7 @@ FN int take_##N(const char *at) { return *(const int *)at; }
 #endif
 """
 
-_SCAN = r"""
+_SCAN_C = r"""
 /* running sums: each warp has a piece of a row, 32 numbers at a time; alone: each block makes all of it for itself */
 #ifdef __CUDACC__
 #define PIECE_TURNS(n, alone) (((n) - 1) / ((alone) ? BLOCK : THREADS) + 1)
@@ -235,7 +235,7 @@ FN int run_bits(int *before, u32 all) { *before += (int)all; return *before; }
 #endif
 """
 
-_CHOLESKY = r"""
+_CHOLESKY_C = r"""
 /* matrices d x d become their lower factors, what is above the diagonal stays; NaN where not positive definite */
 #ifdef __CUDACC__
 #define CHOLESKY(T, N, ROOT) \
@@ -269,26 +269,27 @@ CHOLESKY(double, f64, sqrt)
 """
 
 
-def _parts() -> str:
+def _instantiate_types() -> str:
+    """Return the macro calls that define each operation for each type."""
     lines = []
     types = {"f32": "float", "f64": "double", "i32": "int", "u32": "u32", "i64": "long long", "u64": "u64"}
-    for short, kind in types.items():
-        operations = ["add", "mul", "max", "min"] + (["and", "or", "xor"] if short[0] != "f" else [])
+    for suffix, c_type in types.items():
+        operations = ["add", "mul", "max", "min"] + (["and", "or", "xor"] if suffix[0] != "f" else [])
         for op in operations:
-            name = f"{op}_{short}"
-            how = {"max": f"MOST_OF({kind}, {name})", "min": f"LEAST_OF({kind}, {name})"}.get(op)
-            if op == "add" and short in ("i32", "u32"):
-                how = f"ADDED({kind}, {name}, {name})"
-            lines.append(f"PARTS({kind}, {name}, {name}, {how or f'SHUFFLED({kind}, {name}, {name})'})")
+            name = f"{op}_{suffix}"
+            warp_reduction = {"max": f"MOST_OF({c_type}, {name})", "min": f"LEAST_OF({c_type}, {name})"}.get(op)
+            if op == "add" and suffix in ("i32", "u32"):
+                warp_reduction = f"ADDED({c_type}, {name}, {name})"
+            lines.append(f"PARTS({c_type}, {name}, {name}, {warp_reduction or f'SHUFFLED({c_type}, {name}, {name})'})")
             if op in ("add", "mul", "max", "min"):
-                lines.append(f"SCAN({kind}, {name}, {name})")
-            if op == "add" and short[0] != "f":
-                lines.append(f"MEET_SUM({kind}, {'u32' if short[1:] == '32' else 'u64'}, {name})")
+                lines.append(f"SCAN({c_type}, {name}, {name})")
+            if op == "add" and suffix[0] != "f":
+                lines.append(f"MEET_SUM({c_type}, {'u32' if suffix[1:] == '32' else 'u64'}, {name})")
             elif op in ("max", "min"):
-                lines.append(f"MEET_{'MOST' if op == 'max' else 'LEAST'}({kind}, {name})")
-        lines.append(f"BEST({kind}, least_{short}, <, FIRST_LEAST({kind}, least_{short}))")
-        lines.append(f"BEST({kind}, most_{short}, >, FIRST_MOST({kind}, most_{short}))")
+                lines.append(f"MEET_{'MOST' if op == 'max' else 'LEAST'}({c_type}, {name})")
+        lines.append(f"BEST({c_type}, least_{suffix}, <, FIRST_LEAST({c_type}, least_{suffix}))")
+        lines.append(f"BEST({c_type}, most_{suffix}, >, FIRST_MOST({c_type}, most_{suffix}))")
     return "\n".join(lines)
 
 
-TOGETHER = "".join((_REDUCE, _BEST, _SCAN, _parts(), _CHOLESKY))
+COOPERATIVE_C = "".join((_REDUCE_C, _ARG_EXTREME_C, _SCAN_C, _instantiate_types(), _CHOLESKY_C))

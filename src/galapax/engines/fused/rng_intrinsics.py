@@ -1,30 +1,31 @@
-"""C of the library's own random numbers, and of a few functions in single precision, written by hand.
+"""C intrinsics: random numbers, and a few float32 functions that are faster than the C library's.
 
-What a program says step by step (numerics/random.py) is here one function, with the device's quick logarithm, square
-root and quotient where their error is below that of the result: normal numbers have seven digits in either.
+What numerics/random.py defines step by step is one function here, with the device's approximate logarithm, square
+root and reciprocal where their error is below that of the result: normal numbers have seven digits either way.
 """
 
 from __future__ import annotations
 
 import math
 
-from galapax.engines.fused.rules import literal
+from galapax.engines.fused.c_expressions import c_literal
 from galapax.numerics import random
 
 
 def _horner(coefficients: tuple[float, ...], x: str) -> str:
-    text = literal(coefficients[0], "float32")
-    for c in coefficients[1:]:
-        text = f"fmaf({text}, {x}, {literal(c, 'float32')})"
+    """Write a polynomial by Horner's rule, highest power first."""
+    text = c_literal(coefficients[0], "float32")
+    for coefficient in coefficients[1:]:
+        text = f"fmaf({text}, {x}, {c_literal(coefficient, 'float32')})"
     return text
 
 
 def _times_root_two(coefficients: tuple[float, ...]) -> tuple[float, ...]:
-    """Normal numbers are the inverse error function times that."""
-    return tuple(c * math.sqrt(2) for c in coefficients)
+    """Scale by the square root of 2, by which normal numbers differ from the inverse error function."""
+    return tuple(coefficient * math.sqrt(2) for coefficient in coefficients)
 
 
-_QUICK = r"""
+_RANDOM_C = r"""
 #ifdef __CUDACC__
 /* of numbers that are not tiny */
 FN float log2_quick(float x) { float y; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
@@ -69,7 +70,7 @@ FN float cauchy_number(u32 word) {
 """
 # sin(r) / r in powers of r^2 for r in [-pi/2, pi/2], fitted at Chebyshev nodes, relative error 4e-9; pi in two parts,
 # of which a multiple of the first is exact
-_WAVES = r"""
+_TRIGONOMETRY_C = r"""
 #ifdef VECTORS
 /* without a branch, for which the C library has a version for several numbers at once */
 FN float sin_f32(float x) { return sinf(x); }
@@ -91,7 +92,7 @@ FN float cos_f32(float x) {
 """
 # exp(r) = 1 + r + r^2 * (...) for r in [-ln(2)/2, ln(2)/2], fitted likewise, relative error 2e-8; ln(2) in two parts.
 # Below -87 it is -1, and just below infinity, from 88.4 on, it has five digits.
-_EXPM1 = r"""
+_EXPM1_C = r"""
 FN float expm1_f32(float x) {
     x = max_f32(x, -87.0f);
     float n = less_quick(fmaf(x, 1.44269504f, 12582912.0f), 12582912.0f + 127), k = n - 12582912.0f;
@@ -99,15 +100,15 @@ FN float expm1_f32(float x) {
     float power = from_bits_f32((bits_f32(n) << 23) + 0x3f800000u);
     return fmaf(fmaf(r * r, POWERS, r), power, power - 1); }
 """
-_POWERS = (0.00139262504, 0.00836323295, 0.0416665524, 0.166665763, 0.5)
-_WAVE = (2.60893148e-06, -0.000198111122, 0.00833308816, -0.166666605)
+_EXPM1_COEFFICIENTS = (0.00139262504, 0.00836323295, 0.0416665524, 0.166665763, 0.5)
+_SINE_COEFFICIENTS = (2.60893148e-06, -0.000198111122, 0.00833308816, -0.166666605)
 
-DRAWN = (
-    (_QUICK + _WAVES + _EXPM1)
+RNG_INTRINSICS_C = (
+    (_RANDOM_C + _TRIGONOMETRY_C + _EXPM1_C)
     .replace("CENTRE", _horner(_times_root_two(random.ERFINV_CENTRE), "c"))
     .replace("TAIL", _horner(_times_root_two(random.ERFINV_TAIL), "c"))
-    .replace("POWERS", _horner(_POWERS, "r"))
+    .replace("POWERS", _horner(_EXPM1_COEFFICIENTS, "r"))
     .replace("COSINE", _horner(random.COSINE_COEFFICIENTS, "q"))
     .replace("SINE", _horner(random.SINE_COEFFICIENTS, "q"))
-    .replace("WAVE", _horner(_WAVE, "q"))
+    .replace("WAVE", _horner(_SINE_COEFFICIENTS, "q"))
 )
