@@ -53,7 +53,9 @@ def test_who_stays_is_found_by_bits_of_the_scores(data):
 def test_scores_without_bounds_are_not_kept_as_bits():
     scores = np.arange(40, dtype=np.int32) % 7
     with devices.tracing_for("gpu"):
-        closed = jax.make_jaxpr(random.as_intrinsic(lambda s: selection.replacement_index(s, 6), "replacement_index"))(scores)
+        closed = jax.make_jaxpr(random.as_intrinsic(lambda s: selection.replacement_index(s, 6), "replacement_index"))(
+            scores
+        )
     text = kernel_source.lower_function(closed, kernel_source.LaunchShape())
     assert "FILLERS(" not in text.body
     out = np.full(20, 77, np.int32)

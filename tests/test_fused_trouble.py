@@ -58,8 +58,10 @@ def machine(monkeypatch, driver=None, nvrtc=True, gpus=1):
         raise OSError(name)
 
     here = SimpleNamespace(platform="gpu", device_kind="a GPU", local_hardware_id=0)
-    monkeypatch.setattr(cuda, "devices", SimpleNamespace(device=lambda: here))
-    monkeypatch.setattr(engines, "devices", SimpleNamespace(platform=lambda: "gpu", several=lambda: [here] * gpus))
+    monkeypatch.setattr(cuda, "devices", SimpleNamespace(default_device=lambda: here))
+    monkeypatch.setattr(
+        engines, "devices", SimpleNamespace(platform=lambda: "gpu", local_devices=lambda: [here] * gpus)
+    )
     monkeypatch.setattr(cuda.sys, "platform", "linux")
     monkeypatch.setattr(ctypes, "CDLL", load)
     cuda._nvrtc.cache_clear()
