@@ -87,15 +87,15 @@ def measure(case: str, live: Any) -> tuple[float, float, float]:
     """Wall and processor seconds of one run, and the share of its wall time in which it was looked at."""
     problem, algorithm, generations = CASES[case]
     looking, before = 0.0, time.process_time()
-    look = Session.look
+    on_chunk = Session.on_chunk
 
     def timed(*arguments: Any) -> None:
         nonlocal looking
         start = time.perf_counter()
-        look(*arguments)
+        on_chunk(*arguments)
         looking += time.perf_counter() - start
 
-    with patch.object(Session, "look", timed):
+    with patch.object(Session, "on_chunk", timed):
         runs = RUNS.get(case, 1)
         result = gx.minimize(
             problem, algorithm, generations=generations, tolerance=0, polish=False, runs=runs, live=live

@@ -335,7 +335,7 @@ def test_large_populations_are_thinned_and_keep_their_best():
 
 
 def test_long_curves_are_thinned(monkeypatch):
-    monkeypatch.setattr(session, "POINTS", 40)
+    monkeypatch.setattr(session, "MAX_LIVE_POINTS", 40)
     run = Run(gx.problems.get("sphere", dim=2), DE, generations=5000)
     run.thread.join(60)
     generations = [p[0] for p in run.session.message(-1, 0)[0]["points"]]
@@ -425,7 +425,7 @@ def test_what_holds_a_run_up_does_not_count_against_its_time_limit():
 
 
 def test_a_run_that_nobody_watches_any_more_goes_on(monkeypatch):
-    monkeypatch.setattr(session, "PATIENCE", 0.3)
+    monkeypatch.setattr(session, "ABANDONED_SECONDS", 0.3)
     run = Run(gx.problems.get("sphere", dim=2), DE, generations=30, paused=True)
     until(lambda: run.session.message(0, 0)[0]["state"] == "paused")
     time.sleep(0.6)
@@ -433,7 +433,7 @@ def test_a_run_that_nobody_watches_any_more_goes_on(monkeypatch):
     with socket.create_connection(("127.0.0.1", urlsplit(run.url).port)) as viewer:
         viewer.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"200 OK" in viewer.recv(100)
-        until(lambda: run.session.page.lonely() == 0)
+        until(lambda: run.session.page.seconds_without_viewers() == 0)
     run.thread.join(60)
     assert run.result.nit == 30
 
@@ -569,18 +569,20 @@ def state(**changes):
 
 def test_the_progress_line_has_best_feasibility_speed_and_time_left():
     first = state(generation=100, nfev=10_000, seconds=1.0)
-    line = progress.fitted("g06 · de", state(feasible_share=0.4), first, 120)
+    line = progress.fit_to_width("g06 · de", state(feasible_share=0.4), first, 120)
     assert "generation 500/2000  best 1.25  40% feasible  1e+04 evaluations/s  15 s left" in line
     assert "█████░░░░░░░░░░░░░░░  25%" in line
     limited = state(generations=None, max_seconds=20.0)
-    assert "15 s left" in progress.fitted("", limited, first, 120) and "  25%" in progress.fitted(
+    assert "15 s left" in progress.fit_to_width("", limited, first, 120) and "  25%" in progress.fit_to_width(
         "", limited, first, 120
     )
 
 
 @pytest.mark.parametrize("width", range(0, 130, 7))
 def test_the_progress_line_fits_the_terminal(width):
-    line = progress.fitted("g06 · de", state(feasible_share=0.4, violation=2.0, runs=30), state(seconds=1.0), width)
+    line = progress.fit_to_width(
+        "g06 · de", state(feasible_share=0.4, violation=2.0, runs=30), state(seconds=1.0), width
+    )
     assert len(line) <= width
     if width > 60:
         assert line.startswith("g06 · de") and "best 1.25" in line
@@ -632,15 +634,15 @@ def test_a_slow_start_is_slow_only_while_somebody_watches_and_until_they_choose(
     class Watched:
         alone = 0.0
 
-        def lonely(self):
+        def seconds_without_viewers(self):
             return self.alone
 
-        def wake(self):
+        def notify_viewers(self):
             pass
 
     page = Watched()
     shown = session.Session.__new__(session.Session)
-    shown.page, shown._gentle, shown._seen_at, shown._awaited, shown._speed, shown._made = (
+    shown.page, shown._is_slow_start, shown._watched_since, shown._browser_deadline, shown._speed, shown._chunk_end = (
         page,
         True,
         None,
@@ -648,14 +650,14 @@ def test_a_slow_start_is_slow_only_while_somebody_watches_and_until_they_choose(
         None,
         1,
     )
-    assert session.FIRST_SPEED <= shown._pace() < 2 * session.FIRST_SPEED
-    shown._seen_at -= 3 * session.DOUBLES
-    assert 8 * session.FIRST_SPEED <= shown._pace() < 9 * session.FIRST_SPEED
+    assert session.INITIAL_SPEED <= shown._pace() < 2 * session.INITIAL_SPEED
+    shown._watched_since -= 3 * session.SPEED_DOUBLING_SECONDS
+    assert 8 * session.INITIAL_SPEED <= shown._pace() < 9 * session.INITIAL_SPEED
     page.alone = 5.0
-    assert shown._pace() is None and shown._gentle
-    page.alone, shown._seen_at = 0.0, shown._seen_at - 60
+    assert shown._pace() is None and shown._is_slow_start
+    page.alone, shown._watched_since = 0.0, shown._watched_since - 60
     shown._pace()
-    assert not shown._gentle and shown._pace() is None  # a while has passed
+    assert not shown._is_slow_start and shown._pace() is None  # a while has passed
 
 
 def test_evaluations_per_second_are_those_that_are_made(visit):
@@ -701,7 +703,7 @@ def test_declared_variables_are_shown_as_they_were_declared(visit, tmp_path):
         until(lambda: page.evaluate("drawn.scatter.names[0]") == "material" and painted(page, "scatter") > 5)
     run.result.save(tmp_path / "run")
     said = []
-    assert live.replayed(gx.Live(open_browser=False, say=said.append), gx.load(tmp_path / "run"), tmp_path / "run")
+    assert live.replay_result(gx.Live(open_browser=False, say=said.append), gx.load(tmp_path / "run"), tmp_path / "run")
     page = visit(said[0].removeprefix("Live page: "))
     page.click("#stop")
     until(lambda: page.locator("#best-rows tr").count() == 11)
@@ -725,15 +727,15 @@ def test_the_time_of_the_whole_run_is_told_from_its_first_generations():
     shown._speed = None
     first = state(generation=1, generations=200, nfev=20, seconds=5.0, overhead=4.0)  # a second each
     slow = state(generation=1, generations=200, nfev=20, seconds=64.0, overhead=4.0)
-    assert shown._times(((0.0, 20, first),), "running") == {}
-    assert shown._times(((0.0, 20, slow),), "running") == {"left": 199 * 60.0, "in_all": 64.0 + 199 * 60.0}
+    assert shown._estimate_times(((0.0, 20, first),), "running") == {}
+    assert shown._estimate_times(((0.0, 20, slow),), "running") == {"left": 199 * 60.0, "in_all": 64.0 + 199 * 60.0}
     later = state(generation=11, generations=200, nfev=220, seconds=75.0, overhead=64.0)  # held up for a minute
-    told = shown._times(((0.0, 20, first), (70.0, 220, later)), "running")
+    told = shown._estimate_times(((0.0, 20, first), (70.0, 220, later)), "running")
     assert told["left"] == pytest.approx(189.0) and told["in_all"] == pytest.approx(264.0)
     assert told["evaluations_per_second"] == pytest.approx(200 / 70)
     shown._speed = 0.5  # a viewer lets it make one in two seconds
-    assert shown._times(((0.0, 20, first), (70.0, 220, later)), "running")["left"] == 378.0
-    assert shown._times(((0.0, 20, first),), "paused") == {}
+    assert shown._estimate_times(((0.0, 20, first), (70.0, 220, later)), "running")["left"] == 378.0
+    assert shown._estimate_times(((0.0, 20, first),), "paused") == {}
 
 
 @pytest.mark.parametrize("kind", ["single", "ensemble", "front"])
@@ -746,7 +748,7 @@ def test_a_saved_run_is_replayed_on_the_same_page_with_its_report_and_its_neighb
     (tmp_path / "other").mkdir()  # of somebody else
     said = []
     page_asked = gx.Live(open_browser=False, say=said.append)
-    assert live.replayed(page_asked, gx.load(tmp_path / "shown"), tmp_path / "shown")
+    assert live.replay_result(page_asked, gx.load(tmp_path / "shown"), tmp_path / "shown")
     url = said[0].removeprefix("Live page: ")
     page = visit(url)
     until(lambda: generation(page) >= 2)
@@ -768,7 +770,7 @@ def test_a_run_that_is_over_is_played_again_on_its_page(visit):
     result = gx.minimize(gx.problems.get("branin"), DE, generations=30, live=live_asked, tolerance=0, polish=False)
     shown = next(iter(server._servers.values()))
     assert shown.session.command("resume") == "The run has ended."
-    live.ended(live_asked, result, None)
+    live.on_run_end(live_asked, result, None)
     page = visit(shown.url)
     until(lambda: page.inner_text("#pause") == "Play again" and page.inner_text("#state") == "finished")
     page.click("#pause")
@@ -782,7 +784,7 @@ def test_a_long_run_is_not_cut_into_ever_so_many_chunks(monkeypatch, on_cpu):
     monkeypatch.setattr(session.devices, "on_cpu", lambda: on_cpu)
     made, lengths = 0, []
     while made < 500_000:
-        lengths.append(session._next_chunk(made))
+        lengths.append(session._next_chunk_length(made))
         made += lengths[-1]
     assert len(lengths) < 100 and lengths[0] <= 100
     assert on_cpu or {n % 100 for n in lengths} == {0}  # of 100s and 500s, for which there are programs

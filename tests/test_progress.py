@@ -52,14 +52,14 @@ def test_the_line_says_for_how_long_no_worker_has_been_alive(screen):
 @pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize("title", ["g07 · epsilon_de", "[3/12] moea_zdt6_6pi · sharing_moea"])
 def test_an_ensemble_keeps_its_runs_and_the_time_left(width, title):
-    line = progress.fitted(title, LATER, FIRST, width - 1)
+    line = progress.fit_to_width(title, LATER, FIRST, width - 1)
     assert len(line) < width
     for part in ("12/100 runs done", "3 s left", "best 24.3062"):
         assert part in line
 
 
 def test_what_matters_least_is_left_out_first():
-    lines = {width: progress.fitted("g07 · epsilon_de", LATER, FIRST, width) for width in (60, 79, 125, 160)}
+    lines = {width: progress.fit_to_width("g07 · epsilon_de", LATER, FIRST, width) for width in (60, 79, 125, 160)}
     assert lines[160] == (
         "g07 · epsilon_de  ████████████░░░░░░░░  60%  generation 120/200  best 24.3062  40% feasible  violation 0.002  "
         "12/100 runs done  1.76e+05 evaluations/s  3 s left"
@@ -80,7 +80,7 @@ def test_a_line_that_is_wanted_says_at_once_that_it_compiles(screen, terminal):
 
 
 def test_by_itself_it_says_so_after_a_while_on_a_terminal(screen, monkeypatch):
-    monkeypatch.setattr(progress, "PATIENCE", 0.05)
+    monkeypatch.setattr(progress, "SHOW_AFTER_SECONDS", 0.05)
     stderr = screen()
     with progress.progress_line(None, "g07 · de"):
         assert stderr.getvalue() == ""
@@ -109,14 +109,18 @@ def test_the_time_left_follows_evaluations_where_they_limit_a_run():
     first = replace(FIRST, generations=None, max_evaluations=1_000_000)
     later = replace(LATER, generations=None, max_evaluations=1_000_000)
     assert later.seconds_left(first) == pytest.approx(4 * 232 / 704)
-    assert progress.done(later) == pytest.approx(0.768) and "1 s left" in progress.fitted("t", later, first, 200)
+    assert progress.finished_share(later) == pytest.approx(0.768) and "1 s left" in progress.fit_to_width(
+        "t", later, first, 200
+    )
     assert replace(later, max_evaluations=None).seconds_left(first) is None
 
 
 def test_a_slow_first_generation_is_told_of_at_once():
     slow = replace(FIRST, generation=1, generations=200, seconds=65.0, overhead=5.0)
-    assert progress.describe(slow, slow)["left"] == "3.3 h left"
-    assert "left" not in progress.describe(replace(slow, overhead=61.0), slow)  # nearly all of it was compilation
+    assert progress.describe_progress(slow, slow)["left"] == "3.3 h left"
+    assert "left" not in progress.describe_progress(
+        replace(slow, overhead=61.0), slow
+    )  # nearly all of it was compilation
 
 
 def test_the_time_of_the_whole_run_comes_before_it_and_is_right(screen):
@@ -154,7 +158,7 @@ def test_a_run_of_a_few_seconds_says_nothing_beforehand(screen):
 )
 def test_what_is_said_beforehand(changes, sentence):
     state = replace(FIRST, seconds=30.0, **changes)
-    assert progress.beforehand(state, state.seconds_left()) == sentence
+    assert progress.describe_duration(state, state.seconds_left()) == sentence
 
 
 def test_nothing_is_said_of_a_run_without_limits_and_one_read_from_a_file():

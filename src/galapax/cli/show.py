@@ -279,12 +279,12 @@ def say_resume(result: Result, checkpoint: Path | None, quiet: bool) -> None:
 
 def tell_page(page: Live | None, result: Result, folder: Path | None) -> None:
     """Tell the live page that its run is over, and where it was saved."""
-    live_page.ended(page, result, folder)
+    live_page.on_run_end(page, result, folder)
 
 
 def replay(page: Live, result: Result, folder: Path) -> None:
     """Play a saved run on the live page until Ctrl-C."""
-    if live_page.replayed(page, result, folder):
+    if live_page.replay_result(page, result, folder):
         keep_page(page, True, False)
 
 

@@ -111,17 +111,17 @@ class Engine(Protocol):
 
 
 class Viewer(Protocol):
-    """Somebody who looks at a batch of runs between its chunks, and may hold it up. Called in the run's thread."""
+    """Observer called between the chunks of a batch; may pause or stop it. Called in the run's thread."""
 
-    most: int  # generations that the next chunk may have
+    max_generations: int  # generations that the next chunk may have
 
-    def look(self, made: int, before: Track, now: Track, glance: Glance, last: bool) -> None:
+    def on_chunk(self, made: int, before: Track, now: Track, glance: Glance, last: bool) -> None:
         """After generation `made`. before, now: ahead of the chunk and after it. last: no chunk follows.
 
         What glance looks at is on the device, and the next chunk takes its memory.
         """
 
-    def hold(self, interrupted: Callable[[], bool]) -> Stop | None:
+    def wait_if_paused(self, interrupted: Callable[[], bool]) -> Stop | None:
         """Return once the run may go on, or Ctrl-C came; an answer stops the run."""
 
 
@@ -214,7 +214,7 @@ def drive(
     while True:
         at = bisect_right(watch.snapshots, made)  # they are in order
         until = watch.snapshots[at] if at < len(watch.snapshots) else limit
-        most = limit if watch.viewer is None else watch.viewer.most
+        most = limit if watch.viewer is None else watch.viewer.max_generations
         planned = engine.most if between is not None and between.lockstep else engine.plan(length, took)
         length = min(planned, limit - made, until - made, most)
         ahead = [] if watch.journal is None else [Ahead.of(part) for part in parts]
@@ -373,14 +373,14 @@ def _look(watch: Watch, made: int, before: Track, now: Track, parts: list[Slice]
     if watch.viewer is None:
         return stopped
     glance = Glance(parts)
-    watch.viewer.look(made, before, now, glance, stopped is not None or ended)
+    watch.viewer.on_chunk(made, before, now, glance, stopped is not None or ended)
     if stopped is None and not ended:
         start = time.perf_counter()
-        stopped = watch.viewer.hold(lambda: watch.interrupts.seen)
+        stopped = watch.viewer.wait_if_paused(lambda: watch.interrupts.seen)
         stopped = stopped or (Stop.INTERRUPT if watch.interrupts.seen else None)
         watch.held += time.perf_counter() - start
         if stopped is not None:
-            watch.viewer.look(made, before, now, glance, True)
+            watch.viewer.on_chunk(made, before, now, glance, True)
     return stopped
 
 

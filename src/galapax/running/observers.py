@@ -267,20 +267,20 @@ def _check_callback(callback: Any) -> None:
 class Session(Viewer, Protocol):
     """The live page, as a run sees it."""
 
-    def start(self, first_run: int) -> None:
+    def on_batch_start(self, first_run: int) -> None:
         """A batch of runs begins, the first of them with this number."""
 
-    def hear(self, state: Progress) -> None:
-        """What the callback is told, before `look`."""
+    def on_progress(self, state: Progress) -> None:
+        """The Progress that the callback gets, before `on_chunk`."""
 
     def finish(self, message: str) -> None:
         """The run ended, for this reason."""
 
 
 def _open_page(live: Live, facts: Callable[[], Facts]) -> AbstractContextManager[Session | None]:
-    from galapax.view.live import watching
+    from galapax.view.live import watch_run
 
-    return watching(live, facts)
+    return watch_run(live, facts)
 
 
 @contextmanager
@@ -297,6 +297,6 @@ def watching(
         def tell(state: Progress | Waiting) -> None:
             show(state)
             if session is not None and isinstance(state, Progress):
-                session.hear(state)
+                session.on_progress(state)
 
         yield tell, session

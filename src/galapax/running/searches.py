@@ -348,12 +348,12 @@ class _Later:
 
     def __init__(self, viewer: Viewer, offset: int, whole: Any) -> None:
         self._viewer, self._offset, self._whole = viewer, offset, whole
-        self.most = viewer.most
+        self.max_generations = viewer.max_generations
 
-    def look(self, made: int, before: Track, now: Track, glance: Glance, last: bool) -> None:
-        self._viewer.look(self._offset + made, self._whole(before), self._whole(now), glance, last)
+    def on_chunk(self, made: int, before: Track, now: Track, glance: Glance, last: bool) -> None:
+        self._viewer.on_chunk(self._offset + made, self._whole(before), self._whole(now), glance, last)
 
-    def hold(self, interrupted: Callable[[], bool]) -> Stop | None:
-        stop = self._viewer.hold(interrupted)
-        self.most = self._viewer.most
+    def wait_if_paused(self, interrupted: Callable[[], bool]) -> Stop | None:
+        stop = self._viewer.wait_if_paused(interrupted)
+        self.max_generations = self._viewer.max_generations
         return stop

@@ -75,7 +75,7 @@ def solve(
         watch.callback = observers.callback is not None
         raised: list[Exception] = []
         if session is not None:
-            watch.starts = session.start
+            watch.starts = session.on_batch_start
         if task.max_seconds is not None:
             watch.deadline = began + task.max_seconds
         if box is not None:

@@ -327,7 +327,7 @@ class Panel(NamedTuple):
 
     title: str
     across: str  # what x is
-    known: bool  # whether distances are to the best known value, or to the best found
+    has_known_optimum: bool  # whether distances are to the best known value, or to the best found
     name: str  # what y is
     curves: list[Curve]
 

@@ -1,6 +1,4 @@
-"""How far a run is and how long it will take: a line on a terminal, drawn with nothing but carriage returns, or in the
-output of a notebook's cell.
-"""
+"""The progress line of a run, with the time left: on a terminal by carriage returns, or in a notebook's cell output."""
 
 from __future__ import annotations
 
@@ -17,55 +15,55 @@ from typing import Any, Protocol
 
 from galapax.running.observers import Progress, Waiting, time_left
 
-PATIENCE = 1.0  # seconds before a line appears by itself
-BAR = 20  # characters
-LONG = 10.0  # seconds: a run that takes longer says so before it goes on
-COMPILING = "compiling …"
-# what a line keeps where not all of it fits, the most important first
-IMPORTANT = ("left", "runs", "best", "title", "generation", "violation", "bar", "feasible", "speed")
+SHOW_AFTER_SECONDS = 1.0  # a shorter run shows no line unless asked to
+BAR_WIDTH = 20  # characters
+LONG_RUN_SECONDS = 10.0  # a run that takes longer prints its estimated duration first
+COMPILING_TEXT = "compiling …"
+# the fields of a line, the most important first; the last are left out where not all fit
+FIELD_PRIORITY = ("left", "runs", "best", "title", "generation", "violation", "bar", "feasible", "speed")
 
 
 @contextmanager
-def progress_line(wanted: bool | None, title: str) -> Iterator[Callable[[Progress | Waiting], None]]:
-    """A function that shows a Progress on one line, or for how long no worker has been alive. wanted: yes, no, or None
-    for "on a terminal or in a notebook, after a while".
+def progress_line(enabled: bool | None, title: str) -> Iterator[Callable[[Progress | Waiting], None]]:
+    """Open a progress line; yields the function that shows a Progress on it, or for how long no worker has been alive.
 
-    Until there is a Progress, the line says that the program is being compiled.
+    enabled: None for "on a terminal or in a notebook, after a while". Until there is a Progress, the line says that the
+    program is being compiled.
     """
-    place = _place()
-    if wanted is False or (wanted is None and isinstance(place, _Log)):
+    output = _choose_output()
+    if enabled is False or (enabled is None and isinstance(output, _Log)):
         yield lambda state: None
         return
-    line = _Line(title, place, patience=0.0 if wanted else PATIENCE)
-    waiting = threading.Timer(PATIENCE, line.compiling)  # no one calls while JAX compiles
-    waiting.daemon = True
-    if wanted:
-        line.compiling()
+    line = _Line(title, output, show_after=0.0 if enabled else SHOW_AFTER_SECONDS)
+    timer = threading.Timer(SHOW_AFTER_SECONDS, line.show_compiling)  # no one calls while JAX compiles
+    timer.daemon = True
+    if enabled:
+        line.show_compiling()
     else:
-        waiting.start()
+        timer.start()
     try:
         yield line.show
     finally:
-        waiting.cancel()
+        timer.cancel()
         line.close()
 
 
-class _Place(Protocol):
-    """Where progress is shown."""
+class _Output(Protocol):
+    """Where the progress line is written."""
 
-    every: float  # seconds between two lines
+    interval: float  # seconds between two lines
 
-    def now(self, text: str, share: float | None) -> None:
-        """Show this, in place of what was shown before where that is possible."""
+    def update(self, text: str, share: float | None) -> None:
+        """Replace the line, where that is possible."""
 
-    def stay(self, text: str) -> None:
-        """Show this, and leave it there."""
+    def print_line(self, text: str) -> None:
+        """Print a line that stays."""
 
     def clear(self) -> None:
-        """It is over."""
+        """Remove the line: the run is over."""
 
 
-def _place() -> _Place:
+def _choose_output() -> _Output:
     shell = sys.modules.get("IPython")
     if shell is not None and getattr(shell.get_ipython(), "kernel", None) is not None:
         return _Cell(shell.display)
@@ -74,37 +72,37 @@ def _place() -> _Place:
 
 @dataclass
 class _Terminal:
-    """One line that is written over."""
+    """A terminal: one line that is overwritten."""
 
-    every: float = 0.1
-    drawn: str = ""
+    interval: float = 0.1
+    last_line: str = ""
 
-    def now(self, text: str, share: float | None) -> None:
-        text = text[: _width()]
-        sys.stderr.write("\r" + text.ljust(len(self.drawn)))
+    def update(self, text: str, share: float | None) -> None:
+        text = text[: _terminal_width()]
+        sys.stderr.write("\r" + text.ljust(len(self.last_line)))
         sys.stderr.flush()
-        self.drawn = text
+        self.last_line = text
 
-    def stay(self, text: str) -> None:
-        sys.stderr.write("\r" + text.ljust(len(self.drawn)) + "\n")
-        self.drawn = ""
+    def print_line(self, text: str) -> None:
+        sys.stderr.write("\r" + text.ljust(len(self.last_line)) + "\n")
+        self.last_line = ""
 
     def clear(self) -> None:
-        if self.drawn:
-            sys.stderr.write("\r" + " " * len(self.drawn) + "\r")
+        if self.last_line:
+            sys.stderr.write("\r" + " " * len(self.last_line) + "\r")
             sys.stderr.flush()
 
 
 @dataclass
 class _Log:
-    """A file or a pipe: a line now and then, each on its own."""
+    """A file or a pipe: a new line every few seconds."""
 
-    every: float = 5.0
+    interval: float = 5.0
 
-    def now(self, text: str, share: float | None) -> None:
-        self.stay(text)
+    def update(self, text: str, share: float | None) -> None:
+        self.print_line(text)
 
-    def stay(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
 
@@ -114,147 +112,151 @@ class _Log:
 
 @dataclass
 class _Cell:
-    """An output of a notebook's cell that is shown anew. An output cannot be taken away again: so there is none before
-    it is known that the run is long, and at the end what was said of that is left.
+    """A notebook's cell output, updated in place.
+
+    An output cannot be removed again: so there is none before the run is known to be long, and the estimated duration
+    stays at the end.
     """
 
-    shown: Any  # IPython's module `display`
-    every: float = 0.25
+    display_module: Any  # IPython's module `display`
+    interval: float = 0.25
     handle: Any = None
-    kept: str = ""
+    headline: str = ""
 
-    def now(self, text: str, share: float | None) -> None:
-        if not self.kept:
+    def update(self, text: str, share: float | None) -> None:
+        if not self.headline:
             return
         bar = "" if share is None else f'<progress value="{share:.4f}" max="1"></progress> '
-        lines = [escape(self.kept)] + [bar + escape(text)] * bool(text)
-        bundle = {"text/plain": "\n".join(filter(None, (self.kept, text))), "text/html": "<br>".join(lines)}
+        lines = [escape(self.headline)] + [bar + escape(text)] * bool(text)
+        bundle = {"text/plain": "\n".join(filter(None, (self.headline, text))), "text/html": "<br>".join(lines)}
         if self.handle is None:
-            self.handle = self.shown.display(bundle, raw=True, display_id=True)
+            self.handle = self.display_module.display(bundle, raw=True, display_id=True)
         else:
             self.handle.update(bundle, raw=True)
 
-    def stay(self, text: str) -> None:
-        self.kept = text
-        self.now("", None)
+    def print_line(self, text: str) -> None:
+        self.headline = text
+        self.update("", None)
 
     def clear(self) -> None:
-        self.now("", None)
+        self.update("", None)
 
 
 @dataclass
 class _Line:
-    """What is shown of one run. The timer that says "compiling" is another thread, hence the lock."""
+    """The progress line of one run. The timer that says "compiling" is another thread, hence the lock."""
 
     title: str
-    place: _Place
-    patience: float
-    last: float = -math.inf  # when a Progress was drawn
+    output: _Output
+    show_after: float
+    last_drawn_at: float = -math.inf
     first: Progress | None = None
-    told: bool = False  # how long it will take
+    has_estimate: bool = False  # the duration has been estimated, and printed if it is long
     closed: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def compiling(self) -> None:
+    def show_compiling(self) -> None:
         with self.lock:
             if self.first is None and not self.closed:
-                self.place.now(f"{self.title}  {COMPILING}", None)
+                self.output.update(f"{self.title}  {COMPILING_TEXT}", None)
 
     def show(self, state: Progress | Waiting) -> None:
         with self.lock:
             if isinstance(state, Waiting):
-                self._wait(state.seconds)
+                self._show_waiting(state.seconds)
                 return
             self.first = self.first or state
-            left = None if self.told else time_left(state, self.first)
-            if left is not None:
-                self.told = True
-                if left >= LONG:
-                    self.place.stay(f"{self.title}: {beforehand(state, left)}")
+            seconds_left = None if self.has_estimate else time_left(state, self.first)
+            if seconds_left is not None:
+                self.has_estimate = True
+                if seconds_left >= LONG_RUN_SECONDS:
+                    self.output.print_line(f"{self.title}: {describe_duration(state, seconds_left)}")
             now = time.perf_counter()
-            if state.seconds < self.patience or now - self.last < self.place.every:
+            if state.seconds < self.show_after or now - self.last_drawn_at < self.output.interval:
                 return
-            if isinstance(self.place, _Terminal):
-                self.place.now(fitted(self.title, state, self.first, _width()), None)
+            if isinstance(self.output, _Terminal):
+                self.output.update(fit_to_width(self.title, state, self.first, _terminal_width()), None)
             else:
-                self.place.now("  ".join([self.title, *describe(state, self.first).values()]), done(state))
-            self.last = now
+                self.output.update(
+                    "  ".join([self.title, *describe_progress(state, self.first).values()]), finished_share(state)
+                )
+            self.last_drawn_at = now
 
-    def _wait(self, seconds: float) -> None:
+    def _show_waiting(self, seconds: float) -> None:
         """Show for how long no worker has been alive."""
         now = time.perf_counter()
-        if now - self.last >= self.place.every:
-            self.place.now(f"{self.title}  no worker has been alive for {_duration(seconds)}", None)
-            self.last = now
+        if now - self.last_drawn_at >= self.output.interval:
+            self.output.update(f"{self.title}  no worker has been alive for {_format_duration(seconds)}", None)
+            self.last_drawn_at = now
 
     def close(self) -> None:
         with self.lock:
             self.closed = True
-            self.place.clear()
+            self.output.clear()
 
 
-def beforehand(state: Progress, left: float) -> str:
-    """How long the whole run will take. left: seconds from now on."""
-    total = left + state.working
+def describe_duration(state: Progress, seconds_left: float) -> str:
+    """Estimate the duration of the whole run in words. seconds_left: from now on."""
+    total = seconds_left + state.working
     runs = f" of {state.runs} runs" if state.runs > 1 else ""
-    if state.max_seconds is not None and state.seconds + left >= state.max_seconds * (1 - 1e-9):
-        return f"{_duration(state.max_seconds)}, the time limit"
+    if state.max_seconds is not None and state.seconds + seconds_left >= state.max_seconds * (1 - 1e-9):
+        return f"{_format_duration(state.max_seconds)}, the time limit"
     if state.generations and state.shares[0] == max(state.shares):
-        return f"about {_duration(total)} for {state.generations} generations{runs}"
-    return f"about {_duration(total)} for {state.max_evaluations} evaluations{runs}"
+        return f"about {_format_duration(total)} for {state.generations} generations{runs}"
+    return f"about {_format_duration(total)} for {state.max_evaluations} evaluations{runs}"
 
 
-def fitted(title: str, state: Progress, first: Progress | None, width: int) -> str:
-    """Title, bar and numbers on one line of this width; of what does not fit, the least important is left out."""
-    parts = {"title": title, "bar": bar(state), **describe(state, first)}
-    kept: dict[str, str] = {}
-    for name in IMPORTANT:
-        with_it = {own: text for own, text in parts.items() if text and (own in kept or own == name)}
-        if len("  ".join(with_it.values())) <= width:
-            kept = with_it
-    return "  ".join(kept.values())
+def fit_to_width(title: str, state: Progress, first: Progress | None, width: int) -> str:
+    """Format title, bar and numbers on one line of this width, dropping the least important of what does not fit."""
+    fields = {"title": title, "bar": format_bar(state), **describe_progress(state, first)}
+    chosen: dict[str, str] = {}
+    for name in FIELD_PRIORITY:
+        candidate = {key: text for key, text in fields.items() if text and (key in chosen or key == name)}
+        if len("  ".join(candidate.values())) <= width:
+            chosen = candidate
+    return "  ".join(chosen.values())
 
 
-def bar(state: Progress) -> str:
-    """How much of the run is over, drawn and in per cent; nothing where that is not known."""
-    share = done(state)
+def format_bar(state: Progress) -> str:
+    """Format the finished share as a bar with per cent; empty where it is not known."""
+    share = finished_share(state)
     if share is None:
         return ""
-    full = round(BAR * share)
-    return "█" * full + "░" * (BAR - full) + f" {share:4.0%}"
+    full = round(BAR_WIDTH * share)
+    return "█" * full + "░" * (BAR_WIDTH - full) + f" {share:4.0%}"
 
 
-def done(state: Progress) -> float | None:
-    """How much of the run is over: of its generations, evaluations or time, whichever ends it first."""
+def finished_share(state: Progress) -> float | None:
+    """The finished share of the run: of its generations, evaluations or time, whichever ends it first."""
     shares = state.shares + ([state.seconds / state.max_seconds] if state.max_seconds else [])
     return min(1.0, max(shares)) if shares else None
 
 
-def describe(state: Progress, first: Progress | None = None) -> dict[str, str]:
-    """What to say of a Progress, by name; with an earlier one also the speed since then."""
+def describe_progress(state: Progress, first: Progress | None = None) -> dict[str, str]:
+    """Format the fields of a Progress, by name; with an earlier one also the speed since then."""
     limit = f"/{state.generations}" if state.generations else ""
-    parts = {"generation": f"generation {state.generation}{limit}"}
-    parts["best"] = f"best {state.fun:.6g}" if state.hypervolume is None else f"hypervolume {state.hypervolume:.6g}"
+    fields = {"generation": f"generation {state.generation}{limit}"}
+    fields["best"] = f"best {state.fun:.6g}" if state.hypervolume is None else f"hypervolume {state.hypervolume:.6g}"
     if state.feasible_share is not None:
-        parts["feasible"] = f"{state.feasible_share:.0%} feasible"
+        fields["feasible"] = f"{state.feasible_share:.0%} feasible"
     if state.violation > 0:
-        parts["violation"] = f"violation {state.violation:.2g}"
+        fields["violation"] = f"violation {state.violation:.2g}"
     if state.runs > 1:
-        parts["runs"] = f"{state.runs_done}/{state.runs} runs done"
+        fields["runs"] = f"{state.runs_done}/{state.runs} runs done"
     if first is not None and state.seconds > first.seconds:
-        parts["speed"] = f"{(state.nfev - first.nfev) / (state.seconds - first.seconds):.3g} evaluations/s"
-    left = time_left(state, first)
-    if left is not None:
-        parts["left"] = f"{_duration(left)} left"
-    return parts
+        fields["speed"] = f"{(state.nfev - first.nfev) / (state.seconds - first.seconds):.3g} evaluations/s"
+    seconds_left = time_left(state, first)
+    if seconds_left is not None:
+        fields["left"] = f"{_format_duration(seconds_left)} left"
+    return fields
 
 
-def _width() -> int:
-    """Of a line; one character less than the terminal, which some wrap when its last column is taken."""
+def _terminal_width() -> int:
+    """One character less than the terminal is wide: some wrap when the last column is taken."""
     return max(shutil.get_terminal_size().columns - 1, 0)
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     if seconds < 6000:

@@ -1,4 +1,4 @@
-"""The live page: what a user asks for, and the run's way to it. The server is loaded only when a page is wanted."""
+"""The live page of a run. The server is imported only when a page is requested."""
 
 from __future__ import annotations
 
@@ -17,29 +17,31 @@ if TYPE_CHECKING:
 
 
 def is_served(live: Live) -> bool:
-    """Whether its page is up now."""
+    """Whether its page is being served."""
     server = sys.modules.get("galapax.view.live.server")
-    return server is not None and server.is_up(live)
+    return server is not None and server.is_running(live)
 
 
-def ended(live: Live | None, result: Result, folder: Path | None) -> None:
-    """The run that a page shows is over: the page can play it again, and links to its report where it was saved."""
+def on_run_end(live: Live | None, result: Result, folder: Path | None) -> None:
+    """Let the page of a finished run replay it, and link to its report where it was saved."""
     if live is None or not is_served(live):
         return
-    page = sys.modules["galapax.view.live.server"].at(live)
+    page = sys.modules["galapax.view.live.server"].get_server(live)
     if page.session is not None:
         page.session.folder = None if folder is None else Path(folder)
-        page.session.again = lambda: replayed(replace(live, open_browser=False, say=lambda _: None), result, folder)
-        page.wake()
+        page.session.replay = lambda: replay_result(
+            replace(live, open_browser=False, say=lambda _: None), result, folder
+        )
+        page.notify_viewers()
 
 
-def replayed(live: Live, result: Result, folder: Path | None = None) -> bool:
-    """Play a run that is over on a page; whether there is one."""
+def replay_result(live: Live, result: Result, folder: Path | None = None) -> bool:
+    """Replay a finished run on a page; return whether a page could be served."""
     try:
         from galapax.view.live import server
         from galapax.view.live.replay import Replay
 
-        page = server.at(live)
+        page = server.get_server(live)
     except ModuleNotFoundError as missing:
         live.warn(f"The live page needs {missing.name}: pip install 'galapax[live]'.")
         return False
@@ -51,9 +53,9 @@ def replayed(live: Live, result: Result, folder: Path | None = None) -> bool:
 
 
 @contextmanager
-def watching(live: Live, facts: Callable[[], Facts]) -> Iterator[Session | None]:
-    """A session that shows a run on a page; None where none can be had, which harms no run."""
-    session = _open(live, facts)
+def watch_run(live: Live, facts: Callable[[], Facts]) -> Iterator[Session | None]:
+    """Open a session that shows a run on a page; None, with a warning, where no page can be served."""
+    session = _open_session(live, facts)
     try:
         yield session
     except BaseException as error:
@@ -62,7 +64,7 @@ def watching(live: Live, facts: Callable[[], Facts]) -> Iterator[Session | None]
         raise
 
 
-def _open(live: Live, facts: Callable[[], Facts]) -> Session | None:
+def _open_session(live: Live, facts: Callable[[], Facts]) -> Session | None:
     try:
         from galapax.view.live import server
         from galapax.view.live.session import Session
@@ -72,7 +74,7 @@ def _open(live: Live, facts: Callable[[], Facts]) -> Session | None:
         )
         return None
     try:
-        page = server.at(live)
+        page = server.get_server(live)
     except OSError as error:
         why = error.strerror or str(error)
         live.warn(

@@ -1,6 +1,6 @@
-"""A run that is over, played again on the live page: its history and the populations that it kept.
+"""Replay of a finished run on the live page, from its history and snapshots.
 
-It answers what a page asks as a `Session` does. Nothing is computed again: the pointer moves along the history.
+It has the interface that a page uses of a `Session`. Nothing is computed again: a position moves along the history.
 """
 
 from __future__ import annotations
@@ -14,205 +14,217 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from galapax.core.problem import Problem, unavailable
 from galapax.engines import glimpse
 from galapax.results.result import Result
 from galapax.running.observers import Facts
 from galapax.view import figure_data, maps
-from galapax.view.live.contours import Contours
-from galapax.view.live.messages import described, packed, plain
-from galapax.view.live.session import COMMANDS, FASTEST, POINTS, SLOWEST, Page
+from galapax.view.live.contours import ContourGrids
+from galapax.view.live.messages import JsonObject, describe_run, pack_frame, to_json_number
+from galapax.view.live.session import COMMANDS, MAX_LIVE_POINTS, MAX_SPEED, MIN_SPEED, SPEED_ERROR, PageServer
 
-LENGTH = 12.0  # seconds that a replay takes, unless the viewer chooses another speed
-TICK = 0.1  # seconds between two looks
+REPLAY_SECONDS = 12.0  # duration of a replay, unless the viewer chooses another speed
+TICK_SECONDS = 0.1
 
 
 class Replay:
     """Plays a result on a page."""
 
-    def __init__(self, result: Result, page: Page, folder: Path | None = None) -> None:
+    def __init__(self, result: Result, page: PageServer, folder: Path | None = None) -> None:
         problem = figure_data.restore_functions(result.problem)
-        callable_ = isinstance(problem, Problem) and problem.fun is not unavailable and not result.settings["blackbox"]
+        can_evaluate = (
+            isinstance(problem, Problem) and problem.fun is not unavailable and not result.settings["blackbox"]
+        )
         limit = max(int(result.nit), 1)
-        self.facts = Facts(problem, result.settings, len(result.population), limit, callable_)
+        self.facts = Facts(problem, result.settings, len(result.population), limit, can_evaluate)
         self.page, self.folder, self.result = page, folder, result
         self.name = secrets.token_hex(6)
         self._sign = result.sign
-        self._rows = _points(result)
-        self._generations = [row[0] or 0 for row in self._rows]
-        self._frames = _frames(result)
+        self._curve = _curve_points(result)
+        self._generations = [row[0] or 0 for row in self._curve]
+        self._frames = _stored_frames(result)
         self._lock = threading.Lock()
-        self._speed = max(1.0, limit / LENGTH)
-        self._at, self._since, self._held, self._version = 0.0, time.perf_counter(), True, 0
-        self._begun = False  # it begins when somebody comes
-        self._contours = Contours(self.facts)
+        self._speed = max(1.0, limit / REPLAY_SECONDS)
+        self._position, self._moved_at, self._is_paused, self._curve_version = 0.0, time.perf_counter(), True, 0
+        self._has_started = False  # it starts with the first viewer
+        self._contour_grids = ContourGrids(self.facts)
         threading.Thread(target=self._tick, name="galapax replay", daemon=True).start()
 
     def _tick(self) -> None:
-        """Wake the pages while the pointer moves."""
+        """Notify the pages while the position moves."""
         while True:
-            time.sleep(TICK)
-            if self.page.lonely() > 0:
+            time.sleep(TICK_SECONDS)
+            if self.page.seconds_without_viewers() > 0:
                 continue
             with self._lock:
-                if not self._begun:
-                    self._begun = True
-                    self._move(0.0, False)
-                moved = not self._held
-                if moved and self._now() >= self._last:
-                    self._move(float(self._last), True)
-            if moved:
-                self.page.wake()
+                if not self._has_started:
+                    self._has_started = True
+                    self._set_position(0.0, False)
+                is_moving = not self._is_paused
+                if is_moving and self._current_position() >= self._last_generation:
+                    self._set_position(float(self._last_generation), True)
+            if is_moving:
+                self.page.notify_viewers()
 
     @property
-    def _last(self) -> int:
+    def _last_generation(self) -> int:
         return int(self.facts.generations or 1)
 
-    def _now(self) -> float:
-        if self._held:
-            return self._at
-        return min(float(self._last), self._at + (time.perf_counter() - self._since) * self._speed)
+    def _current_position(self) -> float:
+        if self._is_paused:
+            return self._position
+        return min(float(self._last_generation), self._position + (time.perf_counter() - self._moved_at) * self._speed)
 
-    def _move(self, to: float, held: bool) -> None:
-        self._version += to < self._at  # points already sent are not there yet
-        self._at, self._since, self._held = to, time.perf_counter(), held
+    def _set_position(self, position: float, is_paused: bool) -> None:
+        self._curve_version += position < self._position  # points already sent are not there yet
+        self._position, self._moved_at, self._is_paused = position, time.perf_counter(), is_paused
 
-    def command(self, name: Any, value: Any = None) -> str:
-        """Do what a page asks for; a sentence if that cannot be done."""
+    def command(self, name: object, value: Any = None) -> str:
+        """Execute a command of a page; return an error message, or "" on success."""
         if not isinstance(name, str) or name not in COMMANDS:
             return f"The command must be one of {', '.join(COMMANDS)}."
         with self._lock:
-            now = self._now()
+            position = self._current_position()
             if name == "speed":
-                number = isinstance(value, int | float) and not isinstance(value, bool)
-                if value is not None and not (number and SLOWEST <= value <= FASTEST):
-                    return (
-                        f"The speed must be from {SLOWEST:g} to {FASTEST:g} generations per second, or null (fastest)."
-                    )
-                self._move(now, self._held)
-                self._speed = FASTEST if value is None else float(value)
+                is_number = isinstance(value, int | float) and not isinstance(value, bool)
+                if value is not None and not (is_number and MIN_SPEED <= value <= MAX_SPEED):
+                    return SPEED_ERROR
+                self._set_position(position, self._is_paused)
+                self._speed = MAX_SPEED if value is None else float(value)
             elif name == "resume":
-                self._move(0.0 if now >= self._last else now, False)
+                self._set_position(0.0 if position >= self._last_generation else position, False)
             elif name == "pause":
-                self._move(now, True)
+                self._set_position(position, True)
             elif name == "step":
-                self._move(min(float(self._last), math.floor(now) + 1.0), True)
+                self._set_position(min(float(self._last_generation), math.floor(position) + 1.0), True)
             elif name == "stop":
-                self._move(float(self._last), True)
-        self.page.wake()
+                self._set_position(float(self._last_generation), True)
+        self.page.notify_viewers()
         return ""
 
     def release(self) -> None:
-        """Another run is shown now."""
+        """Pause the replay: another run is shown now."""
         with self._lock:
-            self._move(self._now(), True)
+            self._set_position(self._current_position(), True)
 
-    def expect(self) -> None:
-        """It begins when somebody comes, in any case."""
+    def expect_viewer(self) -> None:
+        """Do nothing: a replay starts with its first viewer in any case."""
 
-    def message(self, version: int, sent: int) -> tuple[dict[str, Any], int, int]:
-        """What is new for a page that has `sent` points of the curve's `version`: the message, and the two for it."""
+    def message(self, version: int, sent: int) -> tuple[JsonObject, int, int]:
+        """Make the message for a page that has `sent` points of the curve's `version`; return it with both updated."""
         with self._lock:
-            at, held, current = self._now(), self._held, self._version
-        generation = max(1, math.floor(at))
-        over = at >= self._last
-        whole = version != current
-        rows = self._rows[: bisect.bisect_right(self._generations, generation)]
+            position, is_paused, curve_version = self._current_position(), self._is_paused, self._curve_version
+        generation = max(1, math.floor(position))
+        has_ended = position >= self._last_generation
+        is_full = version != curve_version
+        rows = self._curve[: bisect.bisect_right(self._generations, generation)]
         frame = sum(g <= generation for g in self._frames)
         text = {
-            "session": self.name, "state": "finished" if over else "paused" if held else "running", "replay": True,
-            "message": f"Replay of a finished run. {self.result.message}" if over else "", "generation": generation,
-            "held": held, "speed": None if self._speed >= FASTEST else round(self._speed, 2), "run": 0,
-            "frame": frame + 1000 * current, "seconds": self.result.timings.get("run", 0.0), "first_run": 0,
-            "whole": whole, "points": rows[0 if whole else sent :], **self._numbers(generation),
+            "session": self.name, "replay": True,
+            "state": "finished" if has_ended else "paused" if is_paused else "running",
+            "message": f"Replay of a finished run. {self.result.message}" if has_ended else "",
+            "generation": generation,
+            "held": is_paused, "speed": None if self._speed >= MAX_SPEED else round(self._speed, 2), "run": 0,
+            "frame": frame + 1000 * curve_version, "seconds": self.result.timings.get("run", 0.0), "first_run": 0,
+            "whole": is_full, "points": rows[0 if is_full else sent :], **self._summary(generation),
         }  # fmt: skip
-        return text, current, len(rows)
+        return text, curve_version, len(rows)
 
-    def _numbers(self, generation: int) -> dict[str, Any]:
-        """Numbers of the run at that generation."""
+    def _summary(self, generation: int) -> JsonObject:
+        """Summarise the run at that generation."""
         history, runs = figure_data.ensemble_history(self.result), self.result.runs
         if history is None:
             return {"nfev": int(self.result.nfev)}
         row = min(generation, len(history)) - 1
         nfev = np.atleast_2d(history.nfev)[:, row]
-        out: dict[str, Any] = {
-            "nfev": int(nfev.sum() if len(nfev) > 1 else nfev[0] * (1 if runs is None else len(runs)))
-        }
-        own = self.result.history if self.result.history is not None else history
-        if np.ndim(self.result.fun) == 0 and own.best.ndim == 1:
-            out["best"] = plain(float(own.best[row]))
-        if own.violation is not None and own.feasible_share is not None:
-            out |= {"violation": plain(float(own.violation[row])), "share": float(np.ravel(own.feasible_share)[row])}
+        out: JsonObject = {"nfev": int(nfev.sum() if len(nfev) > 1 else nfev[0] * (1 if runs is None else len(runs)))}
+        run_history = self.result.history if self.result.history is not None else history
+        if np.ndim(self.result.fun) == 0 and run_history.best.ndim == 1:
+            out["best"] = to_json_number(float(run_history.best[row]))
+        if run_history.violation is not None and run_history.feasible_share is not None:
+            out |= {
+                "violation": to_json_number(float(run_history.violation[row])),
+                "share": float(np.ravel(run_history.feasible_share)[row]),
+            }
         if runs is not None and runs.fronts is None:
             values = np.sort(self._sign * np.asarray(history.best[:, row], float))
-            at = np.linspace(0, len(values) - 1, min(len(values), 512)).astype(int)
-            out |= {"values": [plain(self._sign * v) for v in values[at]], "batch_runs": len(runs)}
+            columns = np.linspace(0, len(values) - 1, min(len(values), 512)).astype(int)
+            out |= {"values": [to_json_number(self._sign * v) for v in values[columns]], "batch_runs": len(runs)}
             out["runs_done"] = int((runs.nit <= generation).sum())
         return out
 
     def frame(self) -> bytes:
-        """The last population that was kept up to now, as a `Session` sends it."""
+        """The latest snapshot up to the current position, as a `Session` sends it."""
         with self._lock:
-            at, version = self._now(), self._version
-        known = [g for g in self._frames if g <= max(1, math.floor(at))]
-        if not known:
+            position, version = self._current_position(), self._curve_version
+        generations = [g for g in self._frames if g <= max(1, math.floor(position))]
+        if not generations:
             return b""
-        return packed(len(known) + 1000 * version, known[-1], 0, self._frames[known[-1]], self._sign)
+        return pack_frame(
+            len(generations) + 1000 * version, generations[-1], 0, self._frames[generations[-1]], self._sign
+        )
 
-    def describe(self) -> dict[str, Any]:
-        """What does not change."""
-        return {"session": self.name, **described(self.facts)}
+    def describe(self) -> JsonObject:
+        """Describe what does not change during the replay."""
+        return {"session": self.name, **describe_run(self.facts)}
 
-    def contours(self, first: int, second: int, objective: int, anew: bool) -> dict[str, Any]:
-        best = (int(self.result.nit), _genes(self.result, np.asarray(self.result.x, float)))
-        return self._contours.of((first, second, objective), lambda: best, anew)
+    def contours(self, first: int, second: int, objective: int, recompute: bool) -> JsonObject:
+        best = (int(self.result.nit), _encode_genes(self.result, np.asarray(self.result.x, float)))
+        return self._contour_grids.get((first, second, objective), lambda: best, recompute)
 
 
-def _frames(result: Result) -> dict[int, glimpse.Survivors]:
-    """The populations that were kept, and the last one, by generation."""
+def _stored_frames(result: Result) -> dict[int, glimpse.Survivors]:
+    """The snapshots and the last population, by generation."""
     out = {}
-    for g, kept in (maps.stored_populations(result) if result.get("snapshots") else {}).items():
-        out[int(g)] = _thinned(result, np.asarray(kept.x), np.asarray(kept.objectives), kept.violation)
+    for g, population in (maps.stored_populations(result) if result.get("snapshots") else {}).items():
+        out[int(g)] = _sample_population(
+            result, np.asarray(population.x), np.asarray(population.objectives), population.violation
+        )
     fitness = np.asarray(result.population_fitness, np.float64)
     values = result.sign * fitness.reshape(len(result.population), -1)
-    out.setdefault(int(result.nit), _thinned(result, np.asarray(result.population), values, None))
+    out.setdefault(int(result.nit), _sample_population(result, np.asarray(result.population), values, None))
     return dict(sorted(out.items()))
 
 
-def _thinned(result: Result, x: np.ndarray, values: np.ndarray, violation: Any) -> glimpse.Survivors:
+def _sample_population(
+    result: Result, x: np.ndarray, values: np.ndarray, violation: ArrayLike | None
+) -> glimpse.Survivors:
     rows = maps.thin_indices(len(x), glimpse.INDIVIDUALS)
-    signed = values.reshape(len(x), -1)[rows]
-    broken = None if violation is None else np.asarray(violation)[rows]
-    genes = _genes(result, x[rows])[:, : glimpse.VARIABLES].astype(np.float32)
-    return glimpse.Survivors(genes, signed, broken, _genes(result, np.asarray(result.x)))
+    objectives = values.reshape(len(x), -1)[rows]
+    violations = None if violation is None else np.asarray(violation)[rows]
+    genes = _encode_genes(result, x[rows])[:, : glimpse.VARIABLES].astype(np.float32)
+    return glimpse.Survivors(genes, objectives, violations, _encode_genes(result, np.asarray(result.x)))
 
 
-def _genes(result: Result, x: np.ndarray) -> np.ndarray:
-    """What a search moved of x (..., d)."""
+def _encode_genes(result: Result, x: np.ndarray) -> np.ndarray:
+    """Encode x (..., d) as the genes that the search moved."""
     space = result.problem.space
     return x if space is None else space.encode(x)
 
 
-def _points(result: Result) -> list[list[float | None]]:
-    """Rows of the curve, as `Session` makes them; the median individual is not in a history."""
-    every, own = figure_data.ensemble_history(result), result.history
-    if every is None:
+def _curve_points(result: Result) -> list[list[float | None]]:
+    """Rows of the curve, as `Session` records them; a history lacks the median individual."""
+    ensemble, run_history = figure_data.ensemble_history(result), result.history
+    if ensemble is None:
         return []
-    own = every if own is None else own
-    several = np.ndim(result.fun) > 0
-    spread = None
-    if result.runs is not None and not several:
-        ordered = np.sort(result.sign * np.asarray(every.best, float), axis=0)
-        spread = result.sign * ordered[np.rint(np.array(glimpse.QUANTILES) * (len(ordered) - 1)).astype(int)]
+    run_history = ensemble if run_history is None else run_history
+    is_multi_objective = np.ndim(result.fun) > 0
+    quantiles = None
+    if result.runs is not None and not is_multi_objective:
+        sorted_values = np.sort(result.sign * np.asarray(ensemble.best, float), axis=0)
+        quantiles = (
+            result.sign * sorted_values[np.rint(np.array(glimpse.QUANTILES) * (len(sorted_values) - 1)).astype(int)]
+        )
     out = []
-    for row in maps.thin_indices(len(own), POINTS).tolist():
-        best, worst = (np.atleast_1d(part[row]) for part in (own.best, own.worst))
-        share = math.nan if own.feasible_share is None else float(np.ravel(own.feasible_share[row])[0])
+    for row in maps.thin_indices(len(run_history), MAX_LIVE_POINTS).tolist():
+        best, worst = (np.atleast_1d(values[row]) for values in (run_history.best, run_history.worst))
+        share = math.nan if run_history.feasible_share is None else float(np.ravel(run_history.feasible_share[row])[0])
         values = [*best, *[math.nan] * len(best), *worst, share]
-        if spread is not None:
-            values += spread[:, row].tolist()
-        elif own.hypervolume is not None:
-            values.append(float(np.ravel(own.hypervolume[row])[0]))
-        out.append([int(own.generation[row]), *(plain(v) for v in values)])
+        if quantiles is not None:
+            values += quantiles[:, row].tolist()
+        elif run_history.hypervolume is not None:
+            values.append(float(np.ravel(run_history.hypervolume[row])[0]))
+        out.append([int(run_history.generation[row]), *(to_json_number(v) for v in values)])
     return out

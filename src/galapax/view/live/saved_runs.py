@@ -4,51 +4,52 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-MOST = 40  # runs listed, the latest first
-LARGEST = 2_000_000  # bytes of a result.json that are read
+from galapax.view.live.messages import JsonObject
+
+MAX_LISTED_RUNS = 40
+MAX_RESULT_BYTES = 2_000_000  # of a result.json; a larger one is not listed
 
 
-def report_of(folder: Path | None, name: str) -> Path | None:
-    """The report of a run in the folder beside this one; of this one, where no name is given."""
+def find_report(folder: Path | None, name: str) -> Path | None:
+    """Find the report of the run called `name` in the folder beside this one; of this one, where no name is given."""
     if folder is None:
         return None
-    if name and name not in {run["name"] for run in runs_beside(folder)}:
+    if name and name not in {run["name"] for run in sibling_runs(folder)}:
         return None  # a name that is none of ours leads nowhere
     page = (folder.parent / name if name else folder) / "report.html"
     return page if page.is_file() else None
 
 
-def runs_beside(folder: Path | None) -> list[dict[str, Any]]:
-    """The runs saved in the same folder as this one, the latest first, with what they came to."""
+def sibling_runs(folder: Path | None) -> list[JsonObject]:
+    """Summaries of the runs saved in the same parent folder as this one, the latest first."""
     if folder is None:
         return []
-    found = []
+    candidates = []
     try:
-        for place in folder.resolve().parent.iterdir():
-            about = place / "result.json"
-            if about.is_file() and about.stat().st_size < LARGEST:
-                found.append((about.stat().st_mtime, about))
+        for path in folder.resolve().parent.iterdir():
+            file = path / "result.json"
+            if file.is_file() and file.stat().st_size < MAX_RESULT_BYTES:
+                candidates.append((file.stat().st_mtime, file))
     except OSError:
         return []
     out = []
-    for _, about in sorted(found, reverse=True)[:MOST]:
+    for _, file in sorted(candidates, reverse=True)[:MAX_LISTED_RUNS]:
         try:
-            told = json.loads(about.read_text(encoding="utf-8"))
-            settings = told["settings"]
+            saved = json.loads(file.read_text(encoding="utf-8"))
+            settings = saved["settings"]
             out.append(
                 {
-                    "name": about.parent.name,
+                    "name": file.parent.name,
                     "problem": str(settings["problem"]),
                     "algorithm": str(settings["algorithm"]),
-                    "fun": told["fun"],
-                    "feasible": bool(told["feasible"]),
-                    "nfev": int(told["nfev"]),
-                    "seed": int(told["seed"]),
+                    "fun": saved["fun"],
+                    "feasible": bool(saved["feasible"]),
+                    "nfev": int(saved["nfev"]),
+                    "seed": int(saved["seed"]),
                     "runs": int(settings.get("runs", 1)),
-                    "report": (about.parent / "report.html").is_file(),
-                    "shown": about.parent.resolve() == folder.resolve(),
+                    "report": (file.parent / "report.html").is_file(),
+                    "shown": file.parent.resolve() == folder.resolve(),
                 }
             )
         except (OSError, ValueError, KeyError, TypeError):

@@ -22,7 +22,6 @@ import time
 import webbrowser
 from collections.abc import AsyncIterator
 from importlib.resources import files
-from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -31,29 +30,30 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
 
 from galapax.view.live import Live
 from galapax.view.live.replay import Replay
-from galapax.view.live.saved_runs import report_of, runs_beside
+from galapax.view.live.saved_runs import find_report, sibling_runs
 from galapax.view.live.session import Session
 
-HEARTBEAT = 15.0  # seconds
-BETWEEN_EVENTS = 0.08
-LONGEST_COMMAND = 1000  # bytes
-SCRIPTS = ("page_base.js", "page_draw.js", "page.js", "page_look.js")  # one program, in this order
+HEARTBEAT_SECONDS = 15.0
+EVENT_INTERVAL = 0.08  # seconds
+MAX_COMMAND_BYTES = 1000
+PAGE_SCRIPTS = ("page_base.js", "page_draw.js", "page.js", "page_look.js")  # one program, in this order
 
 _servers: dict[tuple[str, int], Server] = {}
 
 
-def at(live: Live) -> Server:
-    """The server there; a run that comes after another at the same place is shown on the same page."""
-    name = (live.host, live.port)
-    if name not in _servers or _servers[name].failed:
-        _servers[name] = Server(live)
-    return _servers[name]
+def get_server(live: Live) -> Server:
+    """Return the server at this host and port; start one if there is none. A later run is shown on the same page."""
+    address = (live.host, live.port)
+    if address not in _servers or _servers[address].failed:
+        _servers[address] = Server(live)
+    return _servers[address]
 
 
-def is_up(live: Live) -> bool:
+def is_running(live: Live) -> bool:
     server = _servers.get((live.host, live.port))
     return server is not None and not server.failed
 
@@ -62,13 +62,13 @@ class Server:
     """Serves the page of one session at a time."""
 
     def __init__(self, live: Live) -> None:
-        """Raises OSError if the place is not to be had."""
+        """Bind the socket and start serving; raises OSError if the address is not available."""
         self.live = live
         self.token = "" if live.private else secrets.token_urlsafe(24)
         self.failed = False
         self.session: Session | Replay | None = None
         self._viewers: set[asyncio.Event] = set()
-        self._left_at = -math.inf
+        self._last_viewer_left_at = -math.inf
         family, _, _, _, address = socket.getaddrinfo(live.host, live.port, type=socket.SOCK_STREAM)[0]
         self._socket = socket.socket(family)
         if os.name == "posix":  # elsewhere the option would let two servers share a port
@@ -92,8 +92,8 @@ class Server:
         return f"http://{host}:{self.port}/" + (f"?token={self.token}" if self.token else "")
 
     def show(self, session: Session | Replay, live: Live) -> None:
-        """Show this session from now on; an earlier one that is held up goes on by itself."""
-        self.live = live  # the same place, but perhaps another way to say things
+        """Show this session from now on; an earlier one that is paused goes on by itself."""
+        self.live = live  # the same address, but perhaps other functions to say and warn
         earlier, self.session = self.session, session
         if earlier is not None:
             earlier.release()
@@ -102,21 +102,21 @@ class Server:
             return
         self.live.say(f"Live page: {self.url}")
         if self.live.open_browser and not self._viewers and open_page(self.url):
-            session.expect()
-        self.wake()
+            session.expect_viewer()
+        self.notify_viewers()
 
-    def lonely(self) -> float:
-        """For how many seconds nobody has watched any more; 0 while somebody does, inf if nobody came yet."""
-        return 0.0 if self._viewers else time.perf_counter() - self._left_at
+    def seconds_without_viewers(self) -> float:
+        """Seconds since the last viewer left; 0 while somebody watches, inf if nobody came yet."""
+        return 0.0 if self._viewers else time.perf_counter() - self._last_viewer_left_at
 
-    def wake(self) -> None:
-        """Tell the pages that there is something new. Called from any thread."""
+    def notify_viewers(self) -> None:
+        """Wake the pages: there is something new. Called from any thread."""
         if self._viewers and self._loop is not None and not self.failed:
             with contextlib.suppress(RuntimeError):  # the server has just ended
                 self._loop.call_soon_threadsafe(self._wake)
 
-    def trouble(self, sentence: str) -> None:
-        """Tell the user."""
+    def warn(self, sentence: str) -> None:
+        """Warn the user."""
         self.live.warn(sentence)
 
     def _wake(self) -> None:
@@ -125,7 +125,13 @@ class Server:
 
     def _serve(self) -> None:
         config = uvicorn.Config(
-            Guard(self), lifespan="off", log_config=None, log_level="critical", loop="asyncio", http="h11", ws="none"
+            RequestGuard(self),
+            lifespan="off",
+            log_config=None,
+            log_level="critical",
+            loop="asyncio",
+            http="h11",
+            ws="none",
         )
         try:
             asyncio.run(self._run(uvicorn.Server(config)))
@@ -158,9 +164,9 @@ class Server:
 
     async def _page(self, request: Request) -> Response:
         nonce = secrets.token_urlsafe(16)
-        script = "\n".join(map(_asset, SCRIPTS))
-        text = _asset("page.html").replace("NONCE", nonce)
-        text = text.replace("/*CSS*/", _asset("page.css")).replace("/*JS*/", script)
+        script = "\n".join(map(_read_asset, PAGE_SCRIPTS))
+        text = _read_asset("page.html").replace("NONCE", nonce)
+        text = text.replace("/*CSS*/", _read_asset("page.css")).replace("/*JS*/", script)
         policy = (
             f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; "
             "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -169,26 +175,26 @@ class Server:
 
     async def _events(self, request: Request) -> Response:
         async def stream() -> AsyncIterator[str]:
-            news, name, version, sent = asyncio.Event(), "", -1, 0
-            self._viewers.add(news)
+            changed, name, version, n_sent = asyncio.Event(), "", -1, 0
+            self._viewers.add(changed)
             try:
                 while True:
-                    news.clear()
+                    changed.clear()
                     session = self.session
                     if session is not None:
                         if session.name != name:
-                            name, version, sent = session.name, -1, 0
-                        text, version, sent = session.message(version, sent)
-                        text["saved"] = session.folder is not None
-                        yield f"data: {json.dumps(text)}\n\n"
-                    await asyncio.sleep(BETWEEN_EVENTS)
+                            name, version, n_sent = session.name, -1, 0
+                        message, version, n_sent = session.message(version, n_sent)
+                        message["saved"] = session.folder is not None
+                        yield f"data: {json.dumps(message)}\n\n"
+                    await asyncio.sleep(EVENT_INTERVAL)
                     try:
-                        await asyncio.wait_for(news.wait(), HEARTBEAT)
+                        await asyncio.wait_for(changed.wait(), HEARTBEAT_SECONDS)
                     except TimeoutError:
                         yield ": still here\n\n"
             finally:
-                self._viewers.discard(news)
-                self._left_at = time.perf_counter()
+                self._viewers.discard(changed)
+                self._last_viewer_left_at = time.perf_counter()
 
         return StreamingResponse(stream(), media_type="text/event-stream")
 
@@ -208,43 +214,43 @@ class Server:
             return PlainTextResponse("a, b and k are numbers of variables and of an objective.", 400)
         if self.session is None:
             return PlainTextResponse("No run yet.", 404)
-        anew = "anew" in request.query_params
-        return JSONResponse(await run_in_threadpool(self.session.contours, first, second, objective, anew))
+        recompute = "anew" in request.query_params
+        return JSONResponse(await run_in_threadpool(self.session.contours, first, second, objective, recompute))
 
     async def _runs(self, request: Request) -> Response:
         folder = None if self.session is None else self.session.folder
-        return JSONResponse(await run_in_threadpool(runs_beside, folder))
+        return JSONResponse(await run_in_threadpool(sibling_runs, folder))
 
     async def _report(self, request: Request) -> Response:
         folder = None if self.session is None else self.session.folder
-        page = await run_in_threadpool(report_of, folder, request.query_params.get("run", ""))
+        page = await run_in_threadpool(find_report, folder, request.query_params.get("run", ""))
         if page is None:
             return PlainTextResponse("There is no report.", 404)
         return HTMLResponse(await run_in_threadpool(page.read_text, "utf-8"))
 
     async def _command(self, request: Request) -> Response:
         body = b""
-        async for part in request.stream():
-            body += part
-            if len(body) > LONGEST_COMMAND:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_COMMAND_BYTES:
                 return PlainTextResponse("The command is too long.", 413)
         try:
-            asked = json.loads(body)
-            name, value = asked["command"], asked.get("value")
+            request_data = json.loads(body)
+            name, value = request_data["command"], request_data.get("value")
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return PlainTextResponse('A command looks like {"command": "pause"}.', 400)
         if self.session is None:
             return PlainTextResponse("No run yet.", 404)
-        why = self.session.command(name, value)
-        return PlainTextResponse(why, 400) if why else PlainTextResponse("done")
+        error = self.session.command(name, value)
+        return PlainTextResponse(error, 400) if error else PlainTextResponse("done")
 
 
-def _asset(name: str) -> str:
+def _read_asset(name: str) -> str:
     return (files("galapax.view.live") / name).read_text(encoding="utf-8")
 
 
-class Guard:
-    """Lets through what comes from the page itself."""
+class RequestGuard:
+    """ASGI middleware that lets through only requests of the page itself."""
 
     HEADERS = (
         (b"cache-control", b"no-store"),
@@ -256,18 +262,20 @@ class Guard:
     def __init__(self, server: Server) -> None:
         self.server, self.app = server, server.app()
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
 
-        async def send_safely(message: Any) -> None:
+        async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], *self.HEADERS]
             await send(message)
 
-        why = self._refusal(scope["method"], scope["path"], Headers(scope=scope), QueryParams(scope["query_string"]))
-        answer = self.app if why is None else PlainTextResponse(why, 403)
-        await answer(scope, receive, send_safely)
+        refusal = self._refusal(
+            scope["method"], scope["path"], Headers(scope=scope), QueryParams(scope["query_string"])
+        )
+        handler = self.app if refusal is None else PlainTextResponse(refusal, 403)
+        await handler(scope, receive, send_safely)
 
     def _refusal(self, method: str, path: str, headers: Headers, query: QueryParams) -> str | None:
         token, host = self.server.token, headers.get("host", "")
@@ -278,8 +286,8 @@ class Guard:
             return "This page can be opened on this machine only."  # a name that somebody made to point here
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
         # "none": typed into the address bar; a link on another site may lead to the page, but to nothing else here
-        welcome = site in ("same-origin", "none") or (path == "/" and headers.get("sec-fetch-mode") == "navigate")
-        if not welcome or (origin is not None and origin.partition("://")[2] != host):
+        is_own_page = site in ("same-origin", "none") or (path == "/" and headers.get("sec-fetch-mode") == "navigate")
+        if not is_own_page or (origin is not None and origin.partition("://")[2] != host):
             return "Only the page itself may read the run."
         if method in ("GET", "HEAD"):
             return None
@@ -291,7 +299,7 @@ class Guard:
 
 
 def open_page(url: str) -> bool:
-    """Open the page in a browser, if there is one with windows; whether that was tried."""
+    """Open the page in a browser, if there is one with windows; return whether that was tried."""
     if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         return False  # what webbrowser finds then runs in the terminal, in the run's way
     threading.Thread(target=_open, args=(url,), daemon=True).start()

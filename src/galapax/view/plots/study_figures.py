@@ -50,7 +50,7 @@ def _small_multiples(study: Study, panels: list[figure_data.Panel], ax: AxesLike
     for axes, panel in zip(grid.ravel(), panels, strict=False):
         _draw_panel(axes, study, panel)
         axes.set_title(for_mathtext(panel.title), loc="left")
-    name = figure_data.distance_name(study.value, all(panel.known for panel in panels))
+    name = figure_data.distance_name(study.value, all(panel.has_known_optimum for panel in panels))
     for row in grid:
         row[0].set_ylabel(name)
     legend_handles: dict[str, Artist] = {}
