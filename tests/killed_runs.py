@@ -44,7 +44,7 @@ CALLS = {
 
 
 def call_of_algorithm(name):
-    fun = two_bowls if gx.ALGORITHMS[name].several_objectives else waves
+    fun = two_bowls if gx.ALGORITHMS[name].traits.multi_objective else waves
     return lambda **o: gx.minimize(fun, BOX, name, generations=60, runs=3, tolerance=0, snapshots=[2, 40], **o)
 
 

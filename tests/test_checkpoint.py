@@ -69,7 +69,7 @@ def interrupted(file, stops, call, **options):
 
 # relatives of others are left out
 SINGLE = sorted(name for name, kind in gx.ALGORITHMS.items()
-                if not kind.several_objectives and name not in ("random", "jso", "lsrtde"))  # fmt: skip
+                if not kind.traits.multi_objective and name not in ("random", "jso", "lsrtde"))  # fmt: skip
 
 
 @pytest.mark.parametrize("algorithm", SINGLE)

@@ -159,7 +159,7 @@ def test_a_search_that_has_converged_or_cannot_get_on_says_so():
     state = solver.init(random.run_keys(0, 0, 1)[0], box)
 
     def said(state):
-        return int(solver.rests(state, box, jnp.asarray(1e-6)))
+        return int(solver.termination(state, box, jnp.asarray(1e-6)))
 
     assert said(state) == RUNNING
     assert said(state._replace(now=state.now._replace(step=jnp.asarray(1e-9)))) == CODES[Stop.TOLERANCE]

@@ -5,9 +5,12 @@ Boxes neither start at zero nor centre on the optimum, so that a forgotten offse
 """
 
 import dataclasses
+import importlib
 import subprocess
 import sys
+import textwrap
 from functools import cache
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +19,14 @@ import pytest
 from compilations import ON_CPU, compilations
 
 import galapax as gx
+from galapax.core import algorithm as contract
 from galapax.core.algorithm import Budget
 from galapax.core.evaluation import Evaluation, Shape
 from galapax.engines import xla
 from galapax.numerics import devices, random
 
 ALIKE = {"ep"}  # fep in all but one draw, and every program takes seconds to compile
-SINGLE = [n for n, a in gx.ALGORITHMS.items() if not a.several_objectives and n not in ALIKE]
+SINGLE = [n for n, a in gx.ALGORITHMS.items() if not a.traits.multi_objective and n not in ALIKE]
 LATER = (
     "jso",
     "lsrtde",
@@ -193,7 +197,7 @@ def test_first_points_spread_over_the_whole_box(name):
 def test_the_smallest_population_and_a_single_variable_are_enough(name):
     def accepted(population):
         try:
-            gx.ALGORITHMS[name](population=population).check()
+            gx.ALGORITHMS[name](population=population).validate()
         except gx.InputError:
             return False
         return True
@@ -650,3 +654,26 @@ def test_the_result_does_not_depend_on_how_the_chunks_fall(name, rules, monkeypa
         assert_same_run(short, long)
         assert short.runs.nit.tolist() == long.runs.nit.tolist()
         np.testing.assert_allclose(short.runs.fun, long.runs.fun, rtol=ROUNDING)
+
+
+def test_the_algorithm_in_contributing_runs(tmp_path, monkeypatch):
+    text = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    code = textwrap.dedent(text.partition("   ```python\n")[2].partition("   ```\n")[0])
+    (tmp_path / "evolution_strategy.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    kind = importlib.import_module("evolution_strategy").ES
+    result = gx.minimize(lambda x: jnp.sum((x - 1) ** 2), [(-5, 5)] * 3, algorithm=kind(), generations=200, seed=1)
+    assert result.fun < 1e-4
+    with pytest.raises(ValueError, match="initial_step"):
+        gx.minimize(lambda x: jnp.sum(x**2), [(-5, 5)] * 3, algorithm=kind(initial_step=0.0), generations=2)
+
+
+def test_traits_and_protocols_describe_the_algorithms():
+    bound = gx.CMAES().bind(5, Shape(), Budget())
+    assert isinstance(bound, contract.CountsEvaluations) and isinstance(bound, contract.Restartable)
+    assert not isinstance(gx.DE(), contract.CountsEvaluations | contract.AcceptsImmigrants | contract.HasArchive)
+    assert contract.count_repairs(gx.DE()) == 0 and contract.count_repairs(gx.EpsilonDE(population=40)) == 10
+    assert contract.double_population(gx.DE(), 10, 2) == gx.DE(population=40)
+    assert contract.scale_spread(gx.CMAES(spread=0.4), 0.5).spread == 0.2
+    assert {name for name, kind in gx.ALGORITHMS.items() if kind.traits.multi_objective} == {
+        "moead", "npga", "nsga2", "nsga3", "sharing_moea", "sms_emoa"}  # fmt: skip

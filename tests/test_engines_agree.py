@@ -81,7 +81,7 @@ def cases(way):
         [
             pytest.param(name, case, id=f"{name}-{case}", marks=marks(name, case, way))
             for name, kind in gx.ALGORITHMS.items()
-            for case in (SEVERAL if kind.several_objectives else ONE)
+            for case in (SEVERAL if kind.traits.multi_objective else ONE)
         ],
     )
 

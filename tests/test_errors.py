@@ -647,7 +647,7 @@ def test_a_callback_that_cannot_be_called_is_refused_before_anything_is_compiled
 @pytest.mark.parametrize(("dtype", "width"), [("float64", 1e-310), ("float32", 1e-40)])
 def test_a_box_too_narrow_for_the_precision_is_refused(name, dtype, width):
     kind = gx.ALGORITHMS[name]
-    fun = (lambda x: jnp.stack([x[0], 1 - x[0]])) if kind.several_objectives else bowl
+    fun = (lambda x: jnp.stack([x[0], 1 - x[0]])) if kind.traits.multi_objective else bowl
     with refused("too narrow"):
         gx.minimize(fun, [(0.0, width), (0.0, 1.0)], kind(population=N), dtype=dtype, generations=3)
 

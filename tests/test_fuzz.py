@@ -140,7 +140,7 @@ def with_argument(verb, name, value, **further):
 
 def with_setting(name, setting, value, **further):
     kind = gx.ALGORITHMS[name]
-    fun = two if kind.several_objectives else one
+    fun = two if kind.traits.multi_objective else one
     try_out(lambda: gx.minimize(fun, BOX, kind(**{setting: value}), generations=2, **further))
 
 

@@ -319,7 +319,7 @@ def test_settings_that_cannot_work_are_refused(settings, message):
 @pytest.mark.parametrize("settings", [{"fr": math.inf}, {"fr": -math.inf}, {"sigma": math.inf}], ids=str)
 def test_infinite_settings_are_refused(settings):
     with pytest.raises(gx.InputError, match=next(iter(settings))):
-        gx.GA(**settings).check()
+        gx.GA(**settings).validate()
 
 
 @pytest.mark.parametrize("name", ["gagpu_ackley", "gagpu_goldstein_price"])
@@ -344,7 +344,7 @@ EVERY_ALGORITHM = pytest.mark.parametrize(
     [
         pytest.param(n, marks=pytest.mark.slow if n in LATER else ())
         for n, kind in gx.ALGORITHMS.items()
-        if not kind.several_objectives
+        if not kind.traits.multi_objective
     ],
 )
 K = 4

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 import galapax as gx
 from galapax.cli.app import app
+from galapax.core.algorithm import insert_immigrants
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.core.islands import TOPOLOGIES, Islands
@@ -112,7 +113,7 @@ def test_a_point_joins_a_distribution_where_it_is_and_pulls_no_more_than_a_sampl
     far = jnp.array([[2.9, -0.9, 2.9]], state.candidates.dtype)
     near = algorithm.place(state.now, jnp.full((1, 3), 0.4, far.dtype), bounds)
     for points, expected in ((near, 0.4), (far, None)):
-        joined = algorithm.joined(state, jnp.array([2]), points)
+        joined = insert_immigrants(algorithm, state, jnp.array([2]), points)
         assert jnp.array_equal(joined.candidates[2], points[0])
         length = float(jnp.sqrt(jnp.sum(joined.normals[2] ** 2)))
         if expected is not None:

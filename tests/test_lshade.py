@@ -627,7 +627,7 @@ def test_a_bowl_is_searched_to_the_last_digits(name):
 )
 def test_settings_that_cannot_work_are_refused(kind, settings, message):
     with pytest.raises(gx.InputError, match=message):
-        dataclasses.replace(kind(), **settings).check()
+        dataclasses.replace(kind(), **settings).validate()
 
 
 def test_no_archive_is_possible():

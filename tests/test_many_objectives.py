@@ -48,7 +48,7 @@ def test_a_lattice_has_every_point_once():
 @BOTH
 def test_directions_that_are_none_are_refused(kind, given):
     with pytest.raises(gx.InputError, match="directions must be rows"):
-        kind(directions=given).check()
+        kind(directions=given).validate()
 
 
 @BOTH

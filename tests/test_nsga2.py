@@ -224,7 +224,7 @@ def test_the_forms_for_a_cpu_and_for_a_gpu_make_the_same_run(kind, problem, monk
 )
 def test_odd_and_tiny_populations_are_handled(kind, n):
     algorithm = kind(population=n)
-    algorithm.check()
+    algorithm.validate()
     state = evolve(algorithm, ZDT1, 10)
     assert state.candidates.shape == state.parents.x.shape == (n, 30)
     assert np.isfinite(state.parents.objectives).all()
@@ -392,7 +392,7 @@ def test_niches_are_counted_among_those_chosen_so_far():
 )
 def test_settings_that_cannot_work_are_refused(algorithm, message):
     with pytest.raises(gx.InputError, match=message):
-        algorithm.check()
+        algorithm.validate()
 
 
 # ---------------------------------------------------------------------------------------------------------------------

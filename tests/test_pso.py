@@ -190,7 +190,7 @@ def test_a_bowl_is_found_in_every_run_wherever_it_lies():
 )
 def test_settings_that_cannot_work_are_refused(settings, message):
     with pytest.raises(gx.InputError, match=message):
-        gx.PSO(**settings).check()
+        gx.PSO(**settings).validate()
 
 
 def test_shape_of_the_state():

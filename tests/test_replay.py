@@ -46,7 +46,7 @@ CASES = [
 @cache
 def ensemble(name, dtype, runs=RUNS, **options):
     kind = gx.ALGORITHMS[name]
-    problem = SEVERAL if kind.several_objectives else CONSTRAINED if name in ("cde", "epsilon_de") else ONE
+    problem = SEVERAL if kind.traits.multi_objective else CONSTRAINED if name in ("cde", "epsilon_de") else ONE
     return gx.minimize(
         problem, algorithm=kind(population=12), runs=runs, generations=GENERATIONS, dtype=dtype, seed=3, **options
     )

@@ -177,7 +177,7 @@ def test_plain_takes_the_same_again():
 
 
 def test_once_searches_disagree_evolution_and_the_next_size_are_expected():
-    own, large = gx.CMAES(), Leg(gx.CMAES().doubled(10, 1), "large")
+    own, large = gx.CMAES(), Leg(gx.CMAES().with_doubled_population(10, 1), "large")
     here, there = past(best=1.0, x=0.1, spent=3000), past("again", best=2.0, x=0.9, spent=3000)
     assert Portfolio().expected(own, [], Leg(own, "first"), 50_000.0) == []
     assert Portfolio().expected(own, [here, here], Leg(own, "again"), 50_000.0) == []

@@ -21,7 +21,7 @@ from galapax.core.evaluation import Evaluation, Shape
 from galapax.metrics import indicators
 from galapax.numerics import random
 
-NAMES = [name for name, kind in gx.ALGORITHMS.items() if kind.several_objectives]
+NAMES = [name for name, kind in gx.ALGORITHMS.items() if kind.traits.multi_objective]
 # a generation of each is traced at once, and each is tested by itself too, in a file for a few methods
 LATER = ("npga", "moead", "sharing_moea", "sms_emoa")
 EVERY_ALGORITHM = pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_a_second_process_loads_each_program_once(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", sorted(gx.ALGORITHMS))
 def test_programs_of_every_algorithm_work_from_disk(tmp_path, algorithm):
-    name = "zdt1" if gx.ALGORITHMS[algorithm].several_objectives else "g06" if algorithm == "cde" else "ackley"
+    name = "zdt1" if gx.ALGORITHMS[algorithm].traits.multi_objective else "g06" if algorithm == "cde" else "ackley"
     call = {"algorithm": algorithm, "generations": 30, "runs": 3, "engine": "xla"}
     [first], [second] = (fresh(tmp_path, call, f"gx.problems.get({name!r})") for _ in range(2))
     assert first[1] == first[0] > 2 and (second[0], second[1]) == (first[0], 0)

@@ -147,7 +147,7 @@ def _solver(problem: MinMaxProblem, algorithm: Any, population: int | None, trac
     given = usual(problem) if algorithm is None else algorithm
     if population is not None:
         given = dataclasses.replace(given, population=population)
-    given.check()
+    given.validate()
     return GameCDE(
         payoff=traced.game,
         arena=Shared(Arena(problem.y_bounds.rounded(kind), traced.consts)),

@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 
 from galapax import algorithms
-from galapax.core.algorithm import Algorithm, Budget
+from galapax.core.algorithm import Algorithm, Budget, count_repairs
 from galapax.core.checks import flag, reals, short, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape
@@ -86,7 +86,7 @@ class Optimizer:
         solver = algorithms.resolve(algorithm, problem is not None and problem.constrained, mixed=mixed)
         if population is not None:
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
-        solver.check()
+        solver.validate()
         dtype = precision_of(dtype, constrained=True, blackbox=True)  # if it is None, float64
         if whole(run, "run", 0) >= 2**32:
             raise InputError(f"run must be below 2**32, got {run}.")
@@ -129,7 +129,7 @@ class Optimizer:
 
     def _repairing(self, problem: Problem) -> Any:
         """The problem's functions, where the algorithm can move candidates onto its constraints with them."""
-        if problem.eq is None or not self.algorithm.repairs or not differentiable(problem):
+        if problem.eq is None or not count_repairs(self.algorithm) or not differentiable(problem):
             return None
         return trace(problem, self._dtype)
 
@@ -151,7 +151,7 @@ class Optimizer:
             consts=None if traced is None else traced.consts,
             shape=shape,
             objective=None if traced is None else traced.formulas,
-            repairs=0 if traced is None else self.algorithm.repairs,
+            repairs=0 if traced is None else count_repairs(self.algorithm),
             freeze=False,
             only_codes=self._space is not None and bool(self._space.discrete.all()),
         )
@@ -159,7 +159,7 @@ class Optimizer:
     @property
     def _count(self) -> int:
         """How many candidates wait for their values."""
-        if self._search.algorithm.steady:
+        if self._search.algorithm.traits.fixed_evaluations:
             return int(self._asked.state.candidates.shape[1])
         with self._precision():
             counts = programs.call(Search.counts, (), self._search, self._asked, np.int32(self._number + 1))
@@ -298,19 +298,19 @@ class Optimizer:
     def _check(self, shape: Shape) -> None:
         """Refuse values that the algorithm is not for, and say what it cannot do with them."""
         name = type(self.algorithm).__name__
-        if shape.objectives > 1 and not self.algorithm.several_objectives:
+        if shape.objectives > 1 and not self.algorithm.traits.multi_objective:
             raise InputError(
                 f"values has {shape.objectives} columns, and {name} minimises one objective: choose an algorithm for "
                 'several objectives, such as "nsga2".'
             )
         if shape.objectives > 1 and self._restarts is not None:
             raise InputError(f"restarts apply to one objective, and values has {shape.objectives} columns: remove it.")
-        if shape.objectives == 1 and self.algorithm.several_objectives:
+        if shape.objectives == 1 and self.algorithm.traits.multi_objective:
             raise InputError(
                 f"values has one number per point, and {name} is for several objectives: give one column for each, "
                 'or choose an algorithm for one objective, such as "de".'
             )
-        if shape.eq and self.algorithm.repairs and self._traced is None:
+        if shape.eq and count_repairs(self.algorithm) and self._traced is None:
             warnings.warn(
                 f"{name} moves some candidates onto the equalities, which Optimizer cannot do without their formulas, "
                 "so it would search differently from minimize: give it the Problem instead of bounds, if JAX can "
@@ -441,7 +441,7 @@ def _tell(
     own = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
     carry, row = search.tell(asked, own, number, _evaluation(eq_tolerance, rows))
     record = Record.unpack(row, search.columns, axis=0)
-    return search.ask(carry, number + 1), record.failed[0], record.evaluations[0], search.rests(carry.state)
+    return search.ask(carry, number + 1), record.failed[0], record.evaluations[0], search.termination_codes(carry.state)
 
 
 def _finish(search: Search, asked: Carry) -> Finished:

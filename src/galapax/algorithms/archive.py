@@ -14,7 +14,16 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.core.algorithm import Algorithm, Budget, static
+from galapax.core.algorithm import (
+    Algorithm,
+    Budget,
+    Traits,
+    count_evaluations,
+    count_repairs,
+    insert_immigrants,
+    insert_initial_points,
+    static,
+)
 from galapax.core.checks import whole
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
@@ -32,20 +41,20 @@ class ArchivedState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Archived(Algorithm):
+class Archived(Algorithm[ArchivedState]):
     """`inner` with an archive of at most `size` non-dominated points."""
 
     inner: Any
     size: int = static(1000)
 
-    several_objectives: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(multi_objective=True)
 
     @property
     def population(self) -> int:
         return self.inner.population
 
-    def check(self) -> None:
-        self.inner.check()
+    def validate(self) -> None:
+        self.inner.validate()
         whole(self.size, "archive", 1)
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
@@ -55,20 +64,19 @@ class Archived(Algorithm):
     def period(self) -> int:
         return self.inner.period
 
-    @property
-    def repairs(self) -> int:
-        return self.inner.repairs
+    def n_repairs(self) -> int:
+        return count_repairs(self.inner)
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> ArchivedState:
         inner = self.inner.init(key, bounds, shape)
         first = jnp.broadcast_to(bounds.lower, (self.size, bounds.dim))
         return _outside(inner, unevaluated(first, shape))
 
-    def seeded(self, state: ArchivedState, points: Array) -> ArchivedState:
-        return _outside(self.inner.seeded(_inside(state), points), state.front)
+    def with_initial_points(self, state: ArchivedState, points: Array) -> ArchivedState:
+        return _outside(insert_initial_points(self.inner, _inside(state), points), state.front)
 
-    def joined(self, state: ArchivedState, rows: Array, points: Array) -> ArchivedState:
-        return _outside(self.inner.joined(_inside(state), rows, points), state.front)
+    def with_immigrants(self, state: ArchivedState, rows: Array, points: Array) -> ArchivedState:
+        return _outside(insert_immigrants(self.inner, _inside(state), rows, points), state.front)
 
     def start(self, state: ArchivedState, evaluation: Evaluation, shape: Shape) -> ArchivedState:
         return _outside(self.inner.start(_inside(state), evaluation, shape), state.front)
@@ -86,9 +94,9 @@ class Archived(Algorithm):
         return _outside(self.inner.cycle(key, _inside(state), shape), state.front)
 
     def evaluations(self, state: ArchivedState, number: Any) -> Any:
-        return self.inner.evaluations(_inside(state), number)
+        return count_evaluations(self.inner, _inside(state), number)
 
-    def answer(self, state: ArchivedState) -> Population:
+    def solutions(self, state: ArchivedState) -> Population:
         return state.front
 
 

@@ -67,7 +67,7 @@ class CDEState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class CDE(Algorithm):
+class CDE(Algorithm[CDEState]):
     """Co-evolutionary differential evolution, for constraints (augmented Lagrangian) and for min-max problems.
 
     population: number of individuals of x and of y, at least 4.
@@ -93,7 +93,7 @@ class CDE(Algorithm):
     def period(self) -> int:
         return self.x_generations
 
-    def check(self) -> None:
+    def validate(self) -> None:
         whole(self.population, "population", 4, "DE needs three other individuals for each one")
         whole(self.x_generations, "x_generations", 1)
         whole(self.y_generations, "y_generations", 1)
@@ -126,7 +126,7 @@ class CDE(Algorithm):
             bounds=bounds,
         )
 
-    def seeded(self, state: CDEState, points: Array) -> CDEState:
+    def with_initial_points(self, state: CDEState, points: Array) -> CDEState:
         return state._replace(candidates=jnp.concatenate([points, state.candidates[points.shape[0] :]]))
 
     def box(self, shape: Shape, dtype: Any) -> Bounds:
@@ -156,7 +156,7 @@ class CDE(Algorithm):
         kept = tree_where(no_worse(trials, state.parents), trials, state.parents)
         return state._replace(candidates=bred, x=x, known=known, parents=kept)
 
-    def work(self, dim: int) -> int:
+    def cost_hint(self, dim: int) -> int:
         return self.population * (self.population + dim)
 
     def cycle(self, key: Array, state: CDEState, shape: Shape) -> CDEState:

@@ -17,14 +17,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from galapax.core.algorithm import Algorithm, Budget, static
+from galapax.core.algorithm import Algorithm, Budget, Traits, static
 from galapax.core.checks import flag, in_range, positive, whole
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
@@ -143,7 +143,7 @@ class CMAESState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class CMAES(Algorithm):
+class CMAES(Algorithm[CMAESState]):
     """Covariance matrix adaptation for one objective: few evaluations on smooth, ill-conditioned, rotated problems.
 
     population: samples a generation, lambda; by default 4 + 3 ln d.
@@ -158,12 +158,12 @@ class CMAES(Algorithm):
     diagonal: bool = static(None)
     constants: Constants | None = None  # follow from the others
 
-    compiles_quickly = True
-    steady = False
-    looks = 1  # it knows by itself when it is done
-    snaps = False  # its samples must stay as they were drawn; `spread_out` sees to integers
+    # samples must stay as they were drawn, and `spread_out` sees to integers; it knows by itself when it is done
+    traits: ClassVar[Traits] = Traits(
+        fixed_evaluations=False, rounds_discrete=False, fast_compile=True, termination_every=1
+    )
 
-    def check(self) -> None:
+    def validate(self) -> None:
         if self.population is not None:
             whole(self.population, "population", 4, "the better half of the samples updates the distribution")
         if self.samples is not None:
@@ -178,17 +178,17 @@ class CMAES(Algorithm):
         own = constants(dim, count, diagonal)
         return dataclasses.replace(self, population=population, samples=None, diagonal=diagonal, constants=own)
 
-    def doubled(self, first: int, times: int) -> Self:
+    def with_doubled_population(self, first: int, times: int) -> Self:
         return dataclasses.replace(self, population=first * 4 ** ((times + 1) // 2), samples=first * 2**times)
 
     def evaluations(self, state: CMAESState, number: Any) -> Any:
         assert self.constants is not None
         return self.constants.count
 
-    def closer(self, factor: float) -> Self:
+    def with_smaller_spread(self, factor: float) -> Self:
         return dataclasses.replace(self, spread=self.spread * factor)
 
-    def work(self, dim: int) -> int:
+    def cost_hint(self, dim: int) -> int:
         return self.population * dim if self.diagonal else (self.population + dim) * dim
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> CMAESState:
@@ -204,7 +204,7 @@ class CMAES(Algorithm):
         x, normals = self.sample(key_sample, now, bounds)
         return CMAESState(x, normals, unevaluated(x, shape), now, walls, progress, bounds)
 
-    def seeded(self, state: CMAESState, points: Array) -> CMAESState:
+    def with_initial_points(self, state: CMAESState, points: Array) -> CMAESState:
         """The first point is the mean; the others take the place of samples around it."""
         bounds, now = state.bounds, state.now
         unit = (points - bounds.lower) / bounds.span
@@ -214,7 +214,7 @@ class CMAES(Algorithm):
         x = jnp.concatenate([points, self.place(now, normals, bounds)[points.shape[0] :]])
         return state._replace(candidates=x, normals=normals, parents=state.parents._replace(x=x), now=now)
 
-    def joined(self, state: CMAESState, rows: Array, points: Array) -> CMAESState:
+    def with_immigrants(self, state: CMAESState, rows: Array, points: Array) -> CMAESState:
         """Points from elsewhere are judged where they are, and move the distribution as far as a sample could.
 
         Hansen (2011), Injecting external solutions into CMA-ES, arXiv:1110.4181.
@@ -332,7 +332,7 @@ class CMAES(Algorithm):
         stuck |= (flat > 1 / 3) | ~sound
         return Progress(age, jnp.minimum(middle, before.middle), since, flat, before.first_step, stuck)
 
-    def rests(self, state: CMAESState, bounds: Bounds, tolerance: Array) -> Array:
+    def termination(self, state: CMAESState, bounds: Bounds, tolerance: Array) -> Array:
         now = state.now
         width = now.step * jnp.maximum(jnp.sqrt(jnp.max(self.variances(now))), jnp.max(jnp.abs(now.path)))
         converged = (width <= tolerance) | (state.progress.stuck & (width <= jnp.sqrt(tolerance)))

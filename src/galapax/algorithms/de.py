@@ -32,7 +32,7 @@ class DEState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class DE(Algorithm):
+class DE(Algorithm[DEState]):
     """Differential evolution for one objective on a box.
 
     population: number of individuals n, at least 4.
@@ -46,7 +46,7 @@ class DE(Algorithm):
     weight: float = 0.5
     crossover_rate: float = 0.9
 
-    def check(self) -> None:
+    def validate(self) -> None:
         whole(self.population, "population", 4, "DE needs three other individuals for each one")
         if not callable(self.mutation):
             raise InputError(f"mutation must be a function such as gx.rand_1 or gx.best_1, got {self.mutation!r}.")

@@ -41,7 +41,7 @@ class EPState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class EP(Algorithm):
+class EP(Algorithm[EPState]):
     """Evolutionary programming with Gaussian mutation.
 
     population: number of parents mu, and of offspring a generation.
@@ -58,7 +58,7 @@ class EP(Algorithm):
 
     draw: ClassVar[Callable[..., Array]] = staticmethod(random.normal)
 
-    def check(self) -> None:
+    def validate(self) -> None:
         n = whole(self.population, "population", 2, "offspring and parents compete")
         if whole(self.opponents, "opponents", 1, "each individual needs at least one opponent") > 2 * n:
             raise InputError(

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.core.algorithm import Algorithm, Budget, static
+from galapax.core.algorithm import Algorithm, Budget, Traits, static
 from galapax.core.checks import in_range, positive, whole
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
@@ -67,7 +67,7 @@ class EpsilonDEState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class EpsilonDE(Algorithm):
+class EpsilonDE(Algorithm[EpsilonDEState]):
     """Adaptive differential evolution for one objective, made for constraints.
 
     population: number of individuals n, at least 4; None for 64, and 96 where more than 15 variables have inequalities
@@ -83,8 +83,8 @@ class EpsilonDE(Algorithm):
     weight, crossover_rate: F and CR to start with; they adapt.
     """
 
-    generations: ClassVar[int] = 6000  # two searches that agree take 1500 to 5000
-    rounds: ClassVar[int] = 40  # by measurement, see benchmarks/mixed.py --few
+    # two searches that agree take 1500 to 5000 generations; 40 by measurement, see benchmarks/mixed.py --few
+    traits: ClassVar[Traits] = Traits(default_generations=6000, min_generations=40)
 
     population: int = static(None)
     repaired: float = static(0.25)
@@ -95,12 +95,10 @@ class EpsilonDE(Algorithm):
     weight: float = 0.5
     crossover_rate: float = 0.5
 
-    @property
-    def repairs(self) -> int:
-        """How many candidates a generation are to be repaired."""
+    def n_repairs(self) -> int:
         return round(self.repaired * self.population)
 
-    def check(self) -> None:
+    def validate(self) -> None:
         if self.population is not None:
             whole(self.population, "population", 4, "each individual needs two partners as well as the best")
         whole(self.rivals, "rivals", 1, "a tournament needs at least one")
@@ -182,7 +180,7 @@ class EpsilonDE(Algorithm):
         at_rest = (state.search.rest >= self.patience) & (state.search.age >= self.relaxed)
         return jax.tree.map(lambda new, old: old if new is old else jnp.where(at_rest, new, old), fresh, state)
 
-    def rests(self, state: EpsilonDEState, bounds: Bounds, tolerance: Array) -> Array:
+    def termination(self, state: EpsilonDEState, bounds: Bounds, tolerance: Array) -> Array:
         """A search at rest starts afresh, so that one alone does not end the run."""
         return jnp.where(state.agreed >= AGREED, CODES[Stop.TOLERANCE], RUNNING)
 

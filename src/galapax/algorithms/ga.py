@@ -36,7 +36,7 @@ class GAState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class GA(Algorithm):
+class GA(Algorithm[GAState]):
     """The three-parent genetic algorithm of GAGPU, for one objective.
 
     population: number of individuals, at least 3.
@@ -50,7 +50,7 @@ class GA(Algorithm):
     sigma: float = 1.0
     bounds_at_start_only: bool = static(False)
 
-    def check(self) -> None:
+    def validate(self) -> None:
         whole(self.population, "population", 3, "a child needs three different parents")
         finite(self.fr, "fr")
         if finite(self.sigma, "sigma") < 0:

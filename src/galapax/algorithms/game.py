@@ -61,7 +61,7 @@ class GameState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class GameCDE(Algorithm):
+class GameCDE(Algorithm[GameState]):
     """Co-evolution of x and y. Hyper-parameters as in CDE.
 
     payoff: the function. arena: a Shared Arena. memory: so many worst y of earlier cycles stay opponents.
@@ -100,7 +100,7 @@ class GameCDE(Algorithm):
         bred = breed_trials(key, parents, state.bounds, self.mutation, self.weight, self.crossover_rate)
         return state._replace(candidates=bred, parents=parents)
 
-    def work(self, dim: int) -> int:
+    def cost_hint(self, dim: int) -> int:
         return self.population * (self.population + dim)
 
     def cycle(self, key: Array, state: GameState, shape: Shape) -> GameState:
@@ -137,11 +137,10 @@ class GameCDE(Algorithm):
         of_y = self.population * (1 if self.memory else self.population) * (self.y_generations + 1)
         return pairs + jnp.where(number % self.period == 0, of_y + pairs, 0)
 
-    @property
-    def each(self) -> int:
+    def evaluations_per_candidate(self) -> int:
         return self.population + self.memory
 
-    def judges(self, state: GameState) -> Array:
+    def opponents(self, state: GameState) -> Array:
         return state.opponents
 
     def worth(self, rivals: Array, x: Array) -> Array:

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.core.algorithm import Algorithm, Budget, static
+from galapax.core.algorithm import Algorithm, Budget, Traits, static
 from galapax.core.checks import in_range, positive, size
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
@@ -69,7 +69,7 @@ class LSHADEState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class LSHADE(Algorithm):
+class LSHADE(Algorithm[LSHADEState]):
     """L-SHADE, adaptive differential evolution with a shrinking population, for one objective on a box.
 
     Strong with a budget of thousands of evaluations a variable, which it must know: without generations or
@@ -99,9 +99,9 @@ class LSHADE(Algorithm):
     decay: float = 5.0
     horizon: Horizon | None = None
 
-    steady = False
+    traits: ClassVar[Traits] = Traits(fixed_evaluations=False)
 
-    def check(self) -> None:
+    def validate(self) -> None:
         check_sizes(self.population, self.last_population)
         size(self.memories, "memories", 1)
         in_range(self.archive, "archive", 0.0, 100.0)

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.core.algorithm import Algorithm, Budget, static
+from galapax.core.algorithm import Algorithm, Budget, Traits, static
 from galapax.core.checks import in_range, positive, size
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
@@ -67,7 +67,7 @@ class LSRTDEState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class LSRTDE(Algorithm):
+class LSRTDE(Algorithm[LSRTDEState]):
     """L-SRTDE, differential evolution led by its success rate with a shrinking population, for one objective on a box.
 
     The strongest here with ten thousand evaluations a variable; it must know when the run ends. Slow with a few
@@ -91,9 +91,9 @@ class LSRTDE(Algorithm):
     decay: float = 5.0
     horizon: Horizon | None = None
 
-    steady = False
+    traits: ClassVar[Traits] = Traits(fixed_evaluations=False)
 
-    def check(self) -> None:
+    def validate(self) -> None:
         check_sizes(self.population, self.last_population)
         size(self.memories, "memories", 1)
         in_range(self.crossover_rate, "crossover_rate", 0.0, 1.0)

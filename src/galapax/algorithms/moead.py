@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from galapax.core.algorithm import Algorithm, Budget, Shared, static
+from galapax.core.algorithm import Algorithm, Budget, Shared, Traits, static
 from galapax.core.checks import in_range, positive, short, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
@@ -67,7 +67,7 @@ class MOEADState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class MOEAD(Algorithm):
+class MOEAD(Algorithm[MOEADState]):
     """MOEA/D for several objectives on a box.
 
     population: number of subproblems n, at least 3; None for as many as there are directions: 100, 91 or 210 for two,
@@ -94,9 +94,9 @@ class MOEAD(Algorithm):
     mutation_rate: float | None = None
     mutation_index: float = 20.0
 
-    several_objectives: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(multi_objective=True)
 
-    def check(self) -> None:
+    def validate(self) -> None:
         if self.population is not None:
             whole(self.population, "population", 3, "a subproblem breeds from two neighbours")
         whole(self.neighbours, "neighbours", 2, "each child needs two parents")

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.core.algorithm import Algorithm, Budget, static
+from galapax.core.algorithm import Algorithm, Budget, Traits, static
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
 from galapax.core.stop import CODES, RUNNING, Stop
@@ -41,7 +41,7 @@ class NelderMeadState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class NelderMead(Algorithm):
+class NelderMead(Algorithm[NelderMeadState]):
     """A simplex that walks downhill.
 
     population: its points, one more than there are variables.
@@ -51,9 +51,7 @@ class NelderMead(Algorithm):
     population: int = static(None)
     spread: float = 0.2
 
-    compiles_quickly = True
-    steady = False
-    looks = 1
+    traits: ClassVar[Traits] = Traits(fixed_evaluations=False, fast_compile=True, termination_every=1)
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
         return dataclasses.replace(self, population=dim + 1)
@@ -106,7 +104,7 @@ class NelderMead(Algorithm):
         candidates = jnp.where(stage == SHRINK, shrunk, jnp.broadcast_to(tried, x.shape))
         return jnp.clip(candidates, bounds.lower, bounds.upper)
 
-    def rests(self, state: NelderMeadState, bounds: Bounds, tolerance: Array) -> Array:
+    def termination(self, state: NelderMeadState, bounds: Bounds, tolerance: Array) -> Array:
         width = jnp.max((jnp.max(state.parents.x, axis=0) - jnp.min(state.parents.x, axis=0)) / bounds.span)
         narrow = (state.stage != BEGIN) & (width <= jnp.maximum(tolerance, DONE))
         return jnp.where(narrow, CODES[Stop.TOLERANCE], RUNNING)

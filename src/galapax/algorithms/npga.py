@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from galapax.core.algorithm import Algorithm, static
+from galapax.core.algorithm import Algorithm, Traits, static
 from galapax.core.checks import in_range, positive, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
@@ -43,7 +43,7 @@ class NPGAState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class NPGA(Algorithm):
+class NPGA(Algorithm[NPGAState]):
     """The niched Pareto genetic algorithm for several objectives on a box.
 
     population: number of individuals n, at least 2.
@@ -62,9 +62,9 @@ class NPGA(Algorithm):
     mutation_rate: float | None = None
     mutation_index: float = 20.0
 
-    several_objectives: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(multi_objective=True)
 
-    def check(self) -> None:
+    def validate(self) -> None:
         whole(self.population, "population", 2, "each child needs two parents")
         if in_range(self.comparison, "comparison", 0.0, 1.0) == 0:
             raise InputError("comparison must be greater than 0: it is the comparison set's share of the population.")

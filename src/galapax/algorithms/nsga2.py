@@ -35,7 +35,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.core.algorithm import Algorithm, Budget, static
+from galapax.core.algorithm import Algorithm, Budget, Traits, static
 from galapax.core.checks import flag, in_range, whole
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
@@ -73,7 +73,7 @@ class NSGA2State(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class NSGA2(Algorithm):
+class NSGA2(Algorithm[NSGA2State]):
     """NSGA-II for several objectives on a box.
 
     population: number of parents n, and of offspring a generation, at least 2.
@@ -96,9 +96,9 @@ class NSGA2(Algorithm):
     differences: float | None = None
     published: bool = static(False)
 
-    several_objectives: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(multi_objective=True)
 
-    def check(self) -> None:
+    def validate(self) -> None:
         whole(self.population, "population", 2, "each child needs two parents")
         check_variation(
             1.0 if self.crossover_rate is None else self.crossover_rate,

@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.core.algorithm import Algorithm, Budget, Shared, static
+from galapax.core.algorithm import Algorithm, Budget, Shared, Traits, static
 from galapax.core.checks import short, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
@@ -64,7 +64,7 @@ class NSGA3State(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class NSGA3(Algorithm):
+class NSGA3(Algorithm[NSGA3State]):
     """NSGA-III for several objectives on a box.
 
     population: number of parents n, and of offspring a generation, at least 2; None for as many as there are
@@ -86,9 +86,9 @@ class NSGA3(Algorithm):
     mutation_rate: float | None = None
     mutation_index: float = 20.0
 
-    several_objectives: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(multi_objective=True)
 
-    def check(self) -> None:
+    def validate(self) -> None:
         if self.population is not None:
             whole(self.population, "population", 2, "each child needs two parents")
         if self.divisions is not None:

@@ -37,7 +37,7 @@ class PSOState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class PSO(Algorithm):
+class PSO(Algorithm[PSOState]):
     """Particle swarm optimisation (SPSO-2011) for one objective on a box.
 
     Simple and often quick at first. Bad at the last digits, at ill-conditioned and at rugged functions, where the
@@ -54,7 +54,7 @@ class PSO(Algorithm):
     inertia: float = 1 / (2 * math.log(2))
     acceleration: float = 0.5 + math.log(2)
 
-    def check(self) -> None:
+    def validate(self) -> None:
         whole(self.population, "population", 4, "particles inform each other")
         positive(self.informants, "informants")
         in_range(self.inertia, "inertia", 0.0, 1.0)

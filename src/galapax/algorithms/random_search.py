@@ -24,7 +24,7 @@ class RandomSearchState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class RandomSearch(Algorithm):
+class RandomSearch(Algorithm[RandomSearchState]):
     """Uniform points in the box, each slot keeping its best.
 
     population: points drawn each generation.
@@ -32,7 +32,7 @@ class RandomSearch(Algorithm):
 
     population: int = static(100)
 
-    def check(self) -> None:
+    def validate(self) -> None:
         whole(self.population, "population", 1, "random search draws this many points per generation")
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> RandomSearchState:

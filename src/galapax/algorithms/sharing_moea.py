@@ -35,7 +35,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.core.algorithm import Algorithm, static
+from galapax.core.algorithm import Algorithm, Traits, static
 from galapax.core.checks import in_range, positive, whole
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
 from galapax.core.problem import Bounds
@@ -55,7 +55,7 @@ class SharingMOEAState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class SharingMOEA(Algorithm):
+class SharingMOEA(Algorithm[SharingMOEAState]):
     """Fitness sharing for several objectives on a box.
 
     population: number of parents n, and of offspring a generation, at least 2.
@@ -69,9 +69,9 @@ class SharingMOEA(Algorithm):
     mutation_index: float = 20.0
     radius: float = 0.5
 
-    several_objectives: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(multi_objective=True)
 
-    def check(self) -> None:
+    def validate(self) -> None:
         whole(self.population, "population", 2, "each child needs two parents")
         in_range(self.crossover_rate, "crossover_rate", 0.0, 1.0)
         in_range(self.mutation_index, "mutation_index", 0.0, 1000.0)

@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.core.algorithm import Algorithm, Budget, static
+from galapax.core.algorithm import Algorithm, Budget, Traits, static
 from galapax.core.checks import in_range, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
@@ -56,7 +56,7 @@ class SMSEMOAState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class SMSEMOA(Algorithm):
+class SMSEMOA(Algorithm[SMSEMOAState]):
     """SMS-EMOA for two or three objectives on a box.
 
     population: number of parents n, mu in the paper, and of offspring a generation, at least 2.
@@ -76,9 +76,9 @@ class SMSEMOA(Algorithm):
     differences: float | None = None
     corner: float = 1.5
 
-    several_objectives: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(multi_objective=True)
 
-    def check(self) -> None:
+    def validate(self) -> None:
         whole(self.population, "population", 2, "each child needs two parents")
         check_variation(self.crossover_rate, self.crossover_index, self.mutation_rate, self.mutation_index)
         in_range(self.corner, "corner", 1.0, 1e6)

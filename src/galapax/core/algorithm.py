@@ -1,13 +1,15 @@
-"""What an algorithm is: hyper-parameters in a frozen dataclass, the run in a state, a few pure functions.
+"""The contract of an algorithm: hyper-parameters in a frozen dataclass, the run in a state, a few pure functions.
 
 `state.candidates` waits for its evaluation; `step` takes that evaluation, selects, and breeds the next candidates. An
-engine needs no more, whether it evaluates on the device, in a process pool or by hand.
+engine needs no more, whether it evaluates on the device, in a process pool or by hand. `Algorithm` holds what every
+algorithm has, `Traits` what a driver must know before it runs one, and the small protocols below what only some have;
+the functions at the end of this module are the only place that asks for those.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -20,13 +22,17 @@ from galapax.core.stop import CODES, RUNNING, Stop
 
 
 class State(Protocol):
-    """What every algorithm's state shows to engines; the rest is its own affair. A NamedTuple."""
+    """What every algorithm's state shows to engines, a NamedTuple; its other fields are the algorithm's business."""
 
     @property
     def candidates(self) -> Array: ...  # (n, d), waiting for their evaluation
 
     @property
     def parents(self) -> Population: ...  # the survivors; with one objective the best individual so far is among them
+
+
+S = TypeVar("S", bound=State)
+A = TypeVar("A", bound="Algorithm[Any]")
 
 
 class Budget(NamedTuple):
@@ -36,8 +42,29 @@ class Budget(NamedTuple):
     evaluations: int | None = None
 
 
+class Traits(NamedTuple):
+    """What a driver must know of an algorithm before it runs.
+
+    multi_objective: it is for several objectives, and not for one.
+    fixed_evaluations: every generation evaluates all candidates; else `evaluations` says how many of the first ones.
+    rounds_discrete: the driver rounds candidates to integers and choices, if the problem has some.
+    fast_compile: on a CPU its program is as fast if less time goes into compiling it.
+    termination_every: generations between two calls of `termination`, if the algorithm has no `period`.
+    default_generations: of a run that nothing limits.
+    min_generations: that few evaluations should last for; they make the population smaller.
+    """
+
+    multi_objective: bool = False
+    fixed_evaluations: bool = True
+    rounds_discrete: bool = True
+    fast_compile: bool = False
+    termination_every: int = 50
+    default_generations: int = 1000
+    min_generations: int = 10
+
+
 # names that hyper-parameters have in papers and other libraries
-ELSEWHERE = {
+HYPERPARAMETER_ALIASES = {
     "F": ("weight",),
     "f": ("weight",),
     "mutation_factor": ("weight",),
@@ -61,168 +88,255 @@ ELSEWHERE = {
 }
 
 
-def shown(algorithm: Any) -> str:
-    """An algorithm as it is written, DE(population=100, mutation=rand_1, ...)."""
+def format_algorithm(algorithm: Any) -> str:
+    """Write an algorithm as it is constructed, DE(population=100, mutation=rand_1, ...)."""
     values = [(field.name, getattr(algorithm, field.name)) for field in dataclasses.fields(algorithm) if field.repr]
-    parts = [f"{name}={getattr(value, '__name__', None) or repr(value)}" for name, value in values]
-    return f"{type(algorithm).__name__}({', '.join(parts)})"
+    arguments = [f"{name}={getattr(value, '__name__', None) or repr(value)}" for name, value in values]
+    return f"{type(algorithm).__name__}({', '.join(arguments)})"
 
 
-class Algorithm:
-    """The contract: a frozen dataclass of hyper-parameters with `population`, `check`, `init` and `step`.
+class Algorithm(Generic[S]):
+    """A frozen dataclass of hyper-parameters with `population`, `init` and `step`; the rest has defaults.
 
-    The rest has defaults for algorithms that do not need it. `several_objectives` says which problems it is for.
+    A subclass names its state: `class DE(Algorithm[DEState])`.
     """
 
-    def __init_subclass__(cls, **given: Any) -> None:
-        """A dataclass keeps the repr that its class has; its own would show where functions lie in memory."""
-        super().__init_subclass__(**given)
-        cls.__repr__ = cls.__dict__.get("__repr__", shown)  # type: ignore[method-assign]
+    traits: ClassVar[Traits] = Traits()
 
-    def __new__(cls, *given: Any, **settings: Any) -> Self:
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Keep a dataclass from writing a repr that would show where functions lie in memory."""
+        super().__init_subclass__(**options)
+        cls.__repr__ = cls.__dict__.get("__repr__", format_algorithm)  # type: ignore[method-assign]
+
+    def __new__(cls, *positional: Any, **settings: Any) -> Self:
         """Refuse hyper-parameters that it does not have, with the name that they have here."""
-        known = [f.name for f in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else list(settings)
+        names = [f.name for f in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else list(settings)
         for name in settings:
-            if name not in known:
-                here = [word for word in ELSEWHERE.get(name, ()) if word in known]
-                hint = f"write {' or '.join(here)}" if here else f"it has {', '.join(known)}"
+            if name not in names:
+                matches = [alias for alias in HYPERPARAMETER_ALIASES.get(name, ()) if alias in names]
+                hint = f"write {' or '.join(matches)}" if matches else f"it has {', '.join(names)}"
                 raise UnknownArgument(f"{cls.__name__} has no hyper-parameter {name!r}: {hint}.")
         return super().__new__(cls)
 
-    several_objectives: ClassVar[bool] = False
-    compiles_quickly: ClassVar[bool] = False  # on a CPU its program is as fast if less time goes into compiling it
-    steady: ClassVar[bool] = True  # every generation takes as many evaluations
-    snaps: ClassVar[bool] = True  # candidates are put onto the grid of integers and choices, if the problem has some
-    looks: ClassVar[int] = 50  # after every so many generations `rests` is asked, if it has no period
-
-    generations: ClassVar[int] = 1000  # that a run makes if nothing limits it
-    rounds: ClassVar[int] = 10  # generations that few evaluations should last for: they make the population smaller
-
     @property
     def population(self) -> int:
-        """How many candidates a generation has; a field of the dataclass."""
+        """Number of candidates of a generation; a field of the dataclass."""
         raise NotImplementedError
 
     @property
     def period(self) -> int:
-        """After every so many generations `cycle` is called; 0 for never."""
+        """Generations between two calls of `cycle`; 0 for never."""
         return 0
 
-    @property
-    def repairs(self) -> int:
-        """So many candidates a generation are moved onto the constraints that they violate before they are evaluated,
-        where the problem has equalities and JAX can differentiate.
-        """
-        return 0
-
-    def check(self) -> None:
-        """Refuse hyper-parameters that cannot work, with an InputError."""
+    def validate(self) -> None:
+        """Raise an InputError for hyper-parameters that cannot work."""
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
-        """This algorithm for a problem: hyper-parameters left open take values that depend on its size."""
+        """Fill in the hyper-parameters that are left open and depend on the problem or the budget."""
         return self
 
-    def doubled(self, first: int, times: int) -> Self:
-        """The same with a population of `first`, doubled so many times."""
-        return dataclasses.replace(self, population=first * 2**times)  # type: ignore[type-var]
-
-    def closer(self, factor: float) -> Self:
-        """The same with first candidates so many times as far apart, where it can choose that."""
-        return self
-
-    def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> Any:
-        """The first candidates and empty parents."""
+    def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> S:
+        """Create the first candidates and empty parents."""
         raise NotImplementedError
 
-    def seeded(self, state: Any, points: Array) -> Any:
-        """The first state with points (k, d) in the place of the first candidates."""
-        k = points.shape[0]
+    def start(self, state: S, evaluation: Evaluation, shape: Shape) -> S:
+        """Set what holds for the whole run, once, from the evaluation of the first candidates; these must not change.
 
-        def put(x: Array) -> Array:
-            return jnp.concatenate([points, x[k:]])
-
-        return state._replace(candidates=put(state.candidates), parents=state.parents._replace(x=put(state.parents.x)))
-
-    def joined(self, state: Any, rows: Array, points: Array) -> Any:
-        """The state with points (k, d) from elsewhere in the place of the candidates with these numbers (k,)."""
-        return state._replace(candidates=state.candidates.at[rows].set(points))
-
-    def start(self, state: Any, evaluation: Evaluation, shape: Shape) -> Any:
-        """Once, with the evaluation of the first candidates, before the first step: what holds for the whole run.
-
-        The candidates stay as they are.
+        Called before the first `step`.
         """
         return state
 
-    def step(self, key: Array, state: Any, evaluation: Evaluation) -> Any:
+    def step(self, key: Array, state: S, evaluation: Evaluation) -> S:
         """Select among parents and evaluated candidates, then breed the next candidates."""
         raise NotImplementedError
 
-    def cycle(self, key: Array, state: Any, shape: Shape) -> Any:
-        """What follows every `period` steps."""
+    def cycle(self, key: Array, state: S, shape: Shape) -> S:
+        """Do what follows every `period` steps."""
         return state
 
-    def evaluations(self, state: Any, number: Any) -> Any:
-        """How many evaluations generation `number` takes, from its state before the step; repairs come on top.
-
-        Where that is less than the population, the candidates beyond are not evaluated: they lose to any other.
-        """
-        return self.population
-
-    @property
-    def each(self) -> int:
-        """How many evaluations one candidate takes."""
-        return 1
-
-    def rests(self, state: Any, bounds: Bounds, tolerance: Array) -> Array:
-        """Whether the search is done by itself: RUNNING, or the code of Stop.TOLERANCE where it has converged, of
-        Stop.ELSEWHERE where it has converged and the best individual so far is another point, and of Stop.STALL where
-        it cannot get on.
+    def termination(self, state: S, bounds: Bounds, tolerance: Array) -> Array:
+        """Return why the search should end: RUNNING, or the code of Stop.TOLERANCE where it has converged and of
+        Stop.STALL where it makes no progress.
 
         Converged means that the survivors lie within `tolerance` of the box in every variable, or within its square
         root where their values are the same to rounding.
         """
-        if self.several_objectives:
+        if self.traits.multi_objective:
             return jnp.asarray(RUNNING)
         population = state.parents
-        known = jnp.isfinite(population.fitness)
+        evaluated = jnp.isfinite(population.fitness)
         x = (population.x - bounds.lower) / bounds.span
         width = jnp.max(
-            jnp.max(jnp.where(known[:, None], x, -jnp.inf), axis=0)
-            - jnp.min(jnp.where(known[:, None], x, jnp.inf), axis=0)
+            jnp.max(jnp.where(evaluated[:, None], x, -jnp.inf), axis=0)
+            - jnp.min(jnp.where(evaluated[:, None], x, jnp.inf), axis=0)
         )
         least = jnp.min(population.fitness)
-        most = jnp.max(jnp.where(known, population.fitness, -jnp.inf))
-        level = most - least <= 4 * jnp.finfo(x.dtype).eps * jnp.abs(least)
+        greatest = jnp.max(jnp.where(evaluated, population.fitness, -jnp.inf))
+        level = greatest - least <= 4 * jnp.finfo(x.dtype).eps * jnp.abs(least)
         converged = (width <= tolerance) | (level & (width <= jnp.sqrt(tolerance)))
-        return jnp.where(converged & jnp.any(known), CODES[Stop.TOLERANCE], RUNNING)
+        return jnp.where(converged & jnp.any(evaluated), CODES[Stop.TOLERANCE], RUNNING)
 
-    def work(self, dim: int) -> int:
-        """How many numbers a generation of one run handles at once, about: it decides how many runs a slice has."""
-        return self.population * dim
 
-    def answer(self, state: Any) -> Population:
-        """The individuals among which the run's answer is: the survivors, or an archive."""
-        return state.parents
+# What only some algorithms have. All members are methods, so that asking for them computes nothing.
 
-    def judges(self, state: Any) -> Array | None:
-        """What the individuals are judged by besides the problem, if anything."""
-        return None
+
+@runtime_checkable
+class CountsEvaluations(Protocol):
+    """An algorithm whose generations do not all take one evaluation of each candidate."""
+
+    def evaluations(self, state: Any, number: Any) -> Any:
+        """Count the evaluations of generation `number`, from its state before the step; repairs come on top.
+
+        Where that is less than the population, the candidates beyond are not evaluated: they lose to any other.
+        """
+
+
+@runtime_checkable
+class RepairsCandidates(Protocol):
+    """An algorithm that has some candidates moved onto violated constraints, where there are equalities."""
+
+    def n_repairs(self) -> int:
+        """Count the candidates per generation that are repaired before evaluation."""
+
+
+@runtime_checkable
+class Restartable(Protocol):
+    """An algorithm that grows its population for restarts in a way of its own."""
+
+    def with_doubled_population(self, first: int, times: int) -> Any:
+        """Copy it with a population of `first`, doubled that many times."""
+
+
+@runtime_checkable
+class HasInitialSpread(Protocol):
+    """An algorithm that chooses how far apart its first candidates are."""
+
+    def with_smaller_spread(self, factor: float) -> Any:
+        """Copy it with the initial spread scaled by `factor`."""
+
+
+@runtime_checkable
+class TakesInitialPoints(Protocol):
+    """An algorithm whose state depends on the first candidates in more than their places."""
+
+    def with_initial_points(self, state: Any, points: Array) -> Any:
+        """Put points (k, d) into the first state in the place of the first candidates."""
+
+
+@runtime_checkable
+class AcceptsImmigrants(Protocol):
+    """An algorithm whose state must learn of candidates that come from elsewhere."""
+
+    def with_immigrants(self, state: Any, rows: Array, points: Array) -> Any:
+        """Put points (k, d) from elsewhere in the place of the candidates with these numbers (k,)."""
+
+
+@runtime_checkable
+class HasArchive(Protocol):
+    """An algorithm whose solutions are others than the survivors."""
+
+    def solutions(self, state: Any) -> Population:
+        """Return the individuals among which the run's answer is."""
+
+
+@runtime_checkable
+class HasOpponents(Protocol):
+    """An algorithm that evaluates each candidate against several opponents."""
+
+    def opponents(self, state: Any) -> Array:
+        """Return the opponents that the individuals were evaluated against."""
+
+    def evaluations_per_candidate(self) -> int:
+        """Count the evaluations that one candidate takes."""
+
+
+@runtime_checkable
+class HasCostHint(Protocol):
+    """An algorithm that handles more numbers at once than its population has genes."""
+
+    def cost_hint(self, dim: int) -> int:
+        """Estimate the numbers that a generation of one run handles at once; it decides how many runs share a batch."""
+
+
+def count_evaluations(algorithm: Algorithm[Any], state: Any, number: Any) -> Any:
+    """Count the evaluations of generation `number`, without repairs."""
+    return algorithm.evaluations(state, number) if isinstance(algorithm, CountsEvaluations) else algorithm.population
+
+
+def count_repairs(algorithm: Algorithm[Any]) -> int:
+    """Count the candidates per generation that are repaired before evaluation."""
+    return algorithm.n_repairs() if isinstance(algorithm, RepairsCandidates) else 0
+
+
+def double_population(algorithm: A, first: int, times: int) -> A:
+    """Copy an algorithm with a population of `first`, doubled that many times."""
+    if isinstance(algorithm, Restartable):
+        doubled: A = algorithm.with_doubled_population(first, times)
+        return doubled
+    return dataclasses.replace(algorithm, population=first * 2**times)  # type: ignore[type-var]
+
+
+def scale_spread(algorithm: A, factor: float) -> A:
+    """Copy an algorithm with the initial spread scaled by `factor`, if it has one."""
+    if not isinstance(algorithm, HasInitialSpread):
+        return algorithm
+    scaled: A = algorithm.with_smaller_spread(factor)
+    return scaled
+
+
+def insert_initial_points(algorithm: Algorithm[Any], state: Any, points: Array) -> Any:
+    """Put points (k, d) into the first state in the place of the first candidates."""
+    if isinstance(algorithm, TakesInitialPoints):
+        return algorithm.with_initial_points(state, points)
+    k = points.shape[0]
+
+    def put(x: Array) -> Array:
+        return jnp.concatenate([points, x[k:]])
+
+    return state._replace(candidates=put(state.candidates), parents=state.parents._replace(x=put(state.parents.x)))
+
+
+def insert_immigrants(algorithm: Algorithm[Any], state: Any, rows: Array, points: Array) -> Any:
+    """Put points (k, d) from elsewhere in the place of the candidates with these numbers (k,)."""
+    if isinstance(algorithm, AcceptsImmigrants):
+        return algorithm.with_immigrants(state, rows, points)
+    return state._replace(candidates=state.candidates.at[rows].set(points))
+
+
+def select_solutions(algorithm: Algorithm[Any], state: Any) -> Population:
+    """Return the individuals among which the run's answer is: the survivors, or an archive."""
+    parents: Population = state.parents
+    return algorithm.solutions(state) if isinstance(algorithm, HasArchive) else parents
+
+
+def select_opponents(algorithm: Algorithm[Any], state: Any) -> Array | None:
+    """Return the opponents that the individuals were evaluated against, if there are any."""
+    return algorithm.opponents(state) if isinstance(algorithm, HasOpponents) else None
+
+
+def count_candidate_evaluations(algorithm: Algorithm[Any]) -> int:
+    """Count the evaluations that one candidate takes."""
+    return algorithm.evaluations_per_candidate() if isinstance(algorithm, HasOpponents) else 1
+
+
+def estimate_cost(algorithm: Algorithm[Any], dim: int) -> int:
+    """Estimate the numbers that a generation of one run handles at once; it decides how many runs share a batch."""
+    return algorithm.cost_hint(dim) if isinstance(algorithm, HasCostHint) else algorithm.population * dim
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Shared:
-    """Arrays among hyper-parameters or in a state that all runs of a batch share; any other has one value a run."""
+    """Arrays among hyper-parameters or in a state that all runs of a batch share; any other has one value per run."""
 
     value: Any
 
 
 def is_shared(leaf: Any) -> bool:
-    """Whether all runs of a batch share it: the box, and what is marked so."""
+    """Whether all runs of a batch share this leaf: the box, and what is wrapped in Shared."""
     return isinstance(leaf, Bounds | Shared)
 
 
 def static(default: Any) -> Any:
-    """A hyper-parameter that shapes the program (a size, a function) rather than being data in it."""
+    """Declare a hyper-parameter that shapes the program (a size, a function) rather than being data in it."""
     return dataclasses.field(default=default, metadata={"static": True})

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from galapax.core.algorithm import Algorithm
+from galapax.core.algorithm import Algorithm, double_population, scale_spread
 from galapax.core.stop import Stop
 
 NEAR = 1e-6  # share of the box within which two searches ended at the same point
@@ -105,7 +105,7 @@ class IPOP(Restarts):
     def next(self, algorithm: Algorithm, past: Sequence[Past], left: float, draw: Callable[[], float]) -> Leg | Stop:
         if not past:
             return Leg(algorithm, "first")
-        return Leg(algorithm.doubled(past[0].population, min(len(past), LARGEST)), "large")
+        return Leg(double_population(algorithm, past[0].population, min(len(past), LARGEST)), "large")
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,9 @@ class BIPOP(Restarts):
         spent_large, spent_small = (sum(p.evaluations for p in group) for group in (large, small))
         first = past[0].population
         if not large or spent_large <= spent_small:
-            return Leg(algorithm.doubled(first, min(len(large) + 1, LARGEST)), "large")
+            return Leg(double_population(algorithm, first, min(len(large) + 1, LARGEST)), "large")
         times = round((min(len(large), LARGEST) - 1) * draw() ** 2)
-        closer = algorithm.doubled(first, times).closer(10 ** (-2 * draw()))
+        closer = scale_spread(double_population(algorithm, first, times), 10 ** (-2 * draw()))
         return Leg(closer, "small", max(spent_large / 2, first * 2.0**times))
 
     def expected(self, algorithm: Algorithm, past: Sequence[Past], leg: Leg, left: float) -> list[Leg]:
@@ -135,4 +135,4 @@ class BIPOP(Restarts):
             return []
         times = sum(p.kind == "large" for p in past) + (leg.kind == "large") + 1
         affordable = times <= LARGEST and GENERATIONS * past[0].population * 2**times <= left
-        return [Leg(algorithm.doubled(past[0].population, times), "large")] if affordable else []
+        return [Leg(double_population(algorithm, past[0].population, times), "large")] if affordable else []

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax import Array
 
+from galapax.core.algorithm import count_candidate_evaluations
 from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.stop import RUNNING
 from galapax.engines import search as searching
@@ -169,7 +170,10 @@ class Host:
         chosen = [self._chosen(part, carry, number) for part, carry in zip(parts, asked, strict=True)]
         points = [np.array(carry.state.candidates, np.float64) for carry in asked]
         out = self._values(parts, points, chosen)
-        each, rooms = parts[0].search.algorithm.each, [np.full(len(rows), np.inf) for rows in chosen]
+        each, rooms = (
+            count_candidate_evaluations(parts[0].search.algorithm),
+            [np.full(len(rows), np.inf) for rows in chosen],
+        )
         if parts[0].search.resamples and parts[0].search.rules.evaluations is not None:
             rooms = [
                 np.array(self.clock.call(Search.spare, (), part.search, carry, number), np.float64)
@@ -234,7 +238,7 @@ class Host:
         runs, n = asked.state.candidates.shape[:2]
         rows = np.zeros((runs, n), bool)
         rows[_going(part, asked)] = True
-        if not part.search.algorithm.steady:
+        if not part.search.algorithm.traits.fixed_evaluations:
             counts = np.asarray(self.clock.call(Search.counts, (), part.search, asked, number))
             rows &= np.arange(n) < counts[:, None]
         return rows

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from galapax.core.algorithm import Algorithm
+from galapax.core.algorithm import Algorithm, insert_immigrants
 from galapax.core.islands import Islands
 from galapax.core.stop import CODES, RUNNING, Stop
 from galapax.engines.drive import Slice
@@ -114,7 +114,7 @@ def _arrive(
     def one(algorithm: Algorithm, key: Array, state: Any, arrivals: Array, used: Array) -> Any:
         key = random.fold_in(random.fold_in(key, number), random.Stream.IMMIGRATION)
         rows = migration.select_replaced_rows(key, state.parents, state.candidates.shape[0], used, count, worst)
-        return algorithm.joined(state, rows, arrivals)
+        return insert_immigrants(algorithm, state, rows, arrivals)
 
     axes = run_axes(state)
     every = jax.vmap(one, in_axes=(search.setting_axes, 0, axes, 0, 0), out_axes=axes)

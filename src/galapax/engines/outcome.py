@@ -221,7 +221,7 @@ def outcome(part: Slice, finished: Finished) -> Outcome:
         rank = (float(track.violation[row]), float(track.merit[row]))
         where = i if finished.found is None else row
         left = jax.tree.map(lambda a: a[where], finished.survivors)  # noqa: B023 (used at once)
-        if not part.search.algorithm.steady:  # rows that are not in use were never evaluated
+        if not part.search.algorithm.traits.fixed_evaluations:  # rows that are not in use were never evaluated
             used = np.isfinite(left.objectives).all(axis=-1)
             left = jax.tree.map(lambda a: np.asarray(a)[used], left) if used.any() else left  # noqa: B023
         best[cell] = Survivors(rank, left)

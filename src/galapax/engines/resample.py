@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from galapax.core.algorithm import count_candidate_evaluations
 from galapax.core.evaluation import Evaluation
 from galapax.numerics import random
 from galapax.operators.discrete import round_codes
@@ -48,7 +49,7 @@ def resampled(
         if room is None or evaluation.again is None:
             return failed
         left = room - jnp.sum(evaluation.again, axis=1)
-        return failed & (search.algorithm.each * jnp.cumsum(failed, axis=1) <= left[:, None])
+        return failed & (count_candidate_evaluations(search.algorithm) * jnp.cumsum(failed, axis=1) <= left[:, None])
 
     def goes_on(at: Any) -> Array:
         attempt, _, evaluation = at
@@ -59,7 +60,7 @@ def resampled(
         rows = bad(before)
         candidates = jnp.where(rows[..., None], fresh(rows.shape[1], search, keys, attempt), candidates)
         now = search.evaluate(asked._replace(state=asked.state._replace(candidates=candidates)))
-        again, lost = before.again + search.algorithm.each * rows, before.lost + before.failed
+        again, lost = before.again + count_candidate_evaluations(search.algorithm) * rows, before.lost + before.failed
         now = now._replace(failed=now.failed.astype(kind), again=again, lost=lost)
 
         def pick(new: Array, old: Array) -> Array:

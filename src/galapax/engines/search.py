@@ -13,7 +13,15 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from galapax.core.algorithm import Algorithm, is_shared, static
+from galapax.core.algorithm import (
+    Algorithm,
+    count_evaluations,
+    insert_initial_points,
+    is_shared,
+    select_opponents,
+    select_solutions,
+    static,
+)
 from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.problem import Bounds
 from galapax.core.record import Columns, Record
@@ -120,7 +128,7 @@ class Search:
 
         def init(algorithm: Algorithm, key: Array, points: Array | None) -> Any:
             state = algorithm.init(random.fold_in(key, 0), self.bounds, self.shape)
-            return state if points is None else algorithm.seeded(state, points)
+            return state if points is None else insert_initial_points(algorithm, state, points)
 
         one = jax.tree.map(
             lambda a: a if is_shared(a) else jax.ShapeDtypeStruct(a.shape[1:], a.dtype),
@@ -204,13 +212,13 @@ class Search:
         def describe(
             algorithm: Algorithm, before: Any, state: Any, evaluation: Evaluation, marks: Any, rests: Any, most: Any
         ) -> Any:
-            made = algorithm.evaluations(before, number) + extra
+            made = count_evaluations(algorithm, before, number) + extra
             if evaluation.again is not None:
                 made = made + jnp.sum(evaluation.again)
-            record = self._summary(state.parents, algorithm.answer(state), evaluation, made)
+            record = self._summary(state.parents, select_solutions(algorithm, state), evaluation, made)
             if marks is None:
                 return None, record.pack(state.candidates.dtype)
-            following = algorithm.evaluations(state, number + 1) + extra
+            following = count_evaluations(algorithm, state, number + 1) + extra
             marks = self._mark(marks, record, rests, None if most is None else following > most - record.evaluations)
             return marks, record._replace(active=marks[ACCEPTED]).pack(state.candidates.dtype)
 
@@ -238,10 +246,10 @@ class Search:
     def finish(self, carry: Carry, cells: Array, count: int) -> Finished:
         """What is left of the runs, which belong to cells (R,), numbers from 0 to count - 1; -1 for none."""
         state = settle(carry)
-        found = self.algorithm.answer(state)
+        found = select_solutions(self.algorithm, state)
         rows = jax.vmap(best_index)(found)
         best = jax.tree.map(lambda a: jax.vmap(lambda own, row: own[row])(a, rows), found)
-        opponents = self.algorithm.judges(state)
+        opponents = select_opponents(self.algorithm, state)
         if self.shape.objectives > 1:
             belongs = jax.vmap(first_front)(found.objectives, found.violation)
             return Finished(best.x, state.parents, found, belongs, opponents)
@@ -265,7 +273,7 @@ class Search:
     @property
     def _snaps(self) -> bool:
         """Whether candidates are put onto a grid."""
-        return self.bounds.grid is not None and self.algorithm.snaps
+        return self.bounds.grid is not None and self.algorithm.traits.rounds_discrete
 
     def _on_grid(self, keys: Array, state: Any) -> Array:
         def one(key: Array, x: Array, known: Array) -> Array:
@@ -287,7 +295,7 @@ class Search:
         """How many of the candidates of each run are to be evaluated, (R,): the first ones."""
 
         def one(algorithm: Algorithm, state: Any) -> Array:
-            return jnp.asarray(algorithm.evaluations(state, number), jnp.int32)
+            return jnp.asarray(count_evaluations(algorithm, state, number), jnp.int32)
 
         axes = (self.setting_axes, run_axes(asked.state))
         return jax.vmap(one, in_axes=axes)(self.algorithm, asked.state)
@@ -301,7 +309,7 @@ class Search:
 
     def masked(self, asked: Carry, number: Any, evaluation: Evaluation) -> Evaluation:
         """Candidates that are not to be evaluated lose to any other, whatever somebody said of them."""
-        if self.algorithm.steady:
+        if self.algorithm.traits.fixed_evaluations:
             return evaluation
         rows = jnp.arange(asked.state.candidates.shape[1], dtype=jnp.int32)
         made = rows < self.counts(asked, number)[:, None]
@@ -314,17 +322,17 @@ class Search:
     @property
     def round(self) -> int:
         """After every so many generations the algorithm's cycle comes, and it is asked whether it rests."""
-        return self.algorithm.period or self.algorithm.looks
+        return self.algorithm.period or self.algorithm.traits.termination_every
 
     def _keeps(self, keys: Array) -> bool:
         """Whether the state before the last step is kept, for runs that were finished by then."""
         return not (self.leaves and keys.shape[0] == 1)
 
-    def rests(self, state: Any) -> Array:
-        """What the searches say of themselves, codes (R,)."""
+    def termination_codes(self, state: Any) -> Array:
+        """Return the termination code of each run as reported by the algorithm, (R,)."""
 
         def one(algorithm: Algorithm, state: Any) -> Array:
-            return algorithm.rests(state, self.bounds, self.rules.tolerance).astype(state.candidates.dtype)
+            return algorithm.termination(state, self.bounds, self.rules.tolerance).astype(state.candidates.dtype)
 
         return jax.vmap(one, in_axes=(self.setting_axes, run_axes(state)))(self.algorithm, state)
 
@@ -337,8 +345,8 @@ class Search:
         if ends is False:
             return silence(state)
         if ends or self.round == 1:
-            return self.rests(state)
-        return lax.cond(number % self.round == 0, self.rests, silence, state)
+            return self.termination_codes(state)
+        return lax.cond(number % self.round == 0, self.termination_codes, silence, state)
 
     def _cycled(self, state: Any, keys: Array, number: Any, ends: bool | None) -> Any:
         """The state after what follows a period of generations, where this one ends it."""
@@ -384,7 +392,7 @@ class Search:
         least = jnp.min(front.violation)
         best = jnp.min(jnp.where((front.violation == least)[:, None], front.objectives, jnp.inf), axis=0)
         share = jnp.mean((population.violation <= 0).astype(dtype))
-        if not self.algorithm.steady:  # of the rows in use
+        if not self.algorithm.traits.fixed_evaluations:  # of the rows in use
             share = share * values.shape[0] / jnp.maximum(count[0], 1)
         return Record(1.0, failed, made, best, mean, worst, least, share, volume, error, x)
 

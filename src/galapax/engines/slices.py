@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 
-from galapax.core.algorithm import Algorithm
+from galapax.core.algorithm import Algorithm, estimate_cost
 from galapax.core.checks import short
 from galapax.core.errors import InputError, amount
 from galapax.numerics import devices, processes
@@ -45,7 +45,7 @@ def width(algorithm: Algorithm, dim: int, runs: int, fit: int, native: bool = Fa
     if native:
         return next((n for n in NATIVE if n >= min(runs, NATIVE[-1]) and n <= fit), min(fit, NATIVE[-1]))
     if devices.on_cpu():
-        usual = 2 ** int(math.log2(max(1, min(MOST, CACHED // algorithm.work(dim)))))
+        usual = 2 ** int(math.log2(max(1, min(MOST, CACHED // estimate_cost(algorithm, dim)))))
         return usual * WIDER if usual == MOST and runs >= MANY * MOST else usual
     slices = max(math.ceil(runs / fit), min(runs, len(devices.local_devices()) * processes.process_count()))
     return math.ceil(runs / slices)

@@ -127,7 +127,7 @@ class Xla:
     def _chunk_of(self, part: Slice, span: np.ndarray) -> tuple[Any, ...]:
         """The program of a slice's chunks on a CPU, see `Clock.program`."""
         arguments = (part.search, part.keys, part.carry, span)
-        return _chunk, (self.rows,), arguments, (2,), part.search.algorithm.compiles_quickly
+        return _chunk, (self.rows,), arguments, (2,), part.search.algorithm.traits.fast_compile
 
     def ahead(self, part: Slice) -> Iterator[None]:
         if not self.on_cpu or part.search.spread or len(devices.local_devices()) > 1:

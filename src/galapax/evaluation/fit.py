@@ -28,13 +28,13 @@ def check_names(problem: Problem, shape: Shape) -> None:
 
 def check_fit(algorithm: Algorithm, problem: Problem, shape: Shape) -> None:
     """One objective for the algorithms that minimise one, several for the others."""
-    if shape.objectives > 1 and not algorithm.several_objectives:
+    if shape.objectives > 1 and not algorithm.traits.multi_objective:
         raise InputError(
             f"fun of {problem.name!r} returns {shape.objectives} numbers, one per objective, and "
             f"{type(algorithm).__name__} minimises one objective: return a single number, such as their jnp.sum, or "
             'choose an algorithm for several objectives, such as "nsga2".'
         )
-    if shape.objectives == 1 and algorithm.several_objectives:
+    if shape.objectives == 1 and algorithm.traits.multi_objective:
         raise InputError(
             f"fun of {problem.name!r} returns one number and {type(algorithm).__name__} is for several objectives: "
             'return a vector, one number per objective, or choose an algorithm for one objective, such as "de".'

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from galapax.algorithms.archive import Archived
-from galapax.core.algorithm import Algorithm, Budget
+from galapax.core.algorithm import Algorithm, Budget, count_repairs
 from galapax.core.checks import as_written, finite, items, number, reals, short, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Shape
@@ -46,7 +46,7 @@ def limit_of(solver: Algorithm, generations: Any, max_evaluations: Any, max_seco
     """Generations that a run may make."""
     open_ended = max_evaluations is not None or max_seconds is not None
     if generations is None:
-        return NEVER if open_ended else solver.generations
+        return NEVER if open_ended else solver.traits.default_generations
     return min(whole(as_written(generations), "generations", 1), NEVER)
 
 
@@ -81,7 +81,12 @@ def tolerance_of(given: Any, dtype: str) -> float:
 
 def kept_for_polish(most: int, problem: Described, solver: Algorithm, dtype: str) -> int:
     """Evaluations that a search under constraints leaves for the polish, which may make its answer feasible."""
-    if not isinstance(problem, Problem) or not problem.constrained or solver.several_objectives or dtype != "float64":
+    if (
+        not isinstance(problem, Problem)
+        or not problem.constrained
+        or solver.traits.multi_objective
+        or dtype != "float64"
+    ):
         return 0
     return int(min(RESERVED * problem.dim, 0.05 * most))
 
@@ -97,13 +102,13 @@ def afforded(solver: Algorithm, dim: int, shape: Shape, budget: Budget) -> Algor
     if budget.evaluations is None:
         return solver
     usual = solver.bind(dim, shape, budget).population
-    size = min(usual, max(FEWEST, budget.evaluations // solver.rounds), budget.evaluations)
+    size = min(usual, max(FEWEST, budget.evaluations // solver.traits.min_generations), budget.evaluations)
     if size == usual:
         return solver
     for population in range(size, usual):  # the smallest that it can have: a refusal names that one
         try:
             smaller = replace(solver, population=population)  # type: ignore[type-var]
-            smaller.check()
+            smaller.validate()
             smaller.bind(dim, shape, budget)
         except InputError:
             continue
@@ -118,13 +123,13 @@ def repairs_of(
     or JAX cannot derive the constraints as functions of one solution. A run of few evaluations, `most`, needs these for
     its candidates.
     """
-    if asynchronous or not isinstance(problem, Problem) or problem.eq is None or not solver.repairs:
+    if asynchronous or not isinstance(problem, Problem) or problem.eq is None or not count_repairs(solver):
         return 0, False
     if not called and differentiable(problem):
-        return solver.repairs, False
-    generation = solver.population + solver.repairs * (1 + problem.dim)
+        return count_repairs(solver), False
+    generation = solver.population + count_repairs(solver) * (1 + problem.dim)
     enough = most is None or most >= FEWEST_REPAIRED * generation
-    return (solver.repairs, True) if enough else (0, False)
+    return (count_repairs(solver), True) if enough else (0, False)
 
 
 def polish_of(given: Any) -> bool | str:

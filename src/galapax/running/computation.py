@@ -71,7 +71,7 @@ class Computation:
         if box is not None:
 
             def check(shape: Shape) -> None:
-                expected = 2 if task.solvers[0].several_objectives else 1
+                expected = 2 if task.solvers[0].traits.multi_objective else 1
                 other = task.guessed and shape.objectives > 1 and shape.objectives != expected
                 if other or (shape.constrained and not task.problem.constrained):
                     raise Discovered(box, self._first_points(box.n_probed) if box.n_probed else None)

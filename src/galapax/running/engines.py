@@ -62,7 +62,7 @@ def _does_not_pay(task: Task) -> str:
     """Why not even to try one kernel; "" where it may be faster. Nothing of its compiler is imported for that."""
     if devices.platform() != "gpu":
         return f"runs on the {devices.platform().upper()}"
-    if task.solvers[0].several_objectives:  # benchmarks/gpu.py --only fronts
+    if task.solvers[0].traits.multi_objective:  # benchmarks/gpu.py --only fronts
         return "a front is ranked faster by many kernels"
     work = task.population * task.problem.dim
     if work > PAYS:

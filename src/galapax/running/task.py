@@ -206,7 +206,7 @@ def mixed(problem: Problem) -> int:
 
 def archived(solver: Algorithm, size: int) -> Algorithm:
     """The algorithm with an archive of that size."""
-    if not solver.several_objectives:
+    if not solver.traits.multi_objective:
         raise InputError(
             f"archive applies to several objectives, and {algorithms.name_of(solver)} minimises one: remove it."
         )
@@ -240,7 +240,7 @@ def prepare(
     check_outside()
     maximize, vectorized = flag(maximize, "maximize"), flag(vectorized, "vectorized")
     for solver in solvers:
-        solver.check()
+        solver.validate()
     check_policy(on_failure)
     blackbox = is_called(blackbox, executor, workers)
     if cache is None:
@@ -251,7 +251,7 @@ def prepare(
         check_asynchronous(solvers, on_failure, vectorized, cache, options)
     kind = precision_of(dtype, problem.constrained, blackbox)
     share = tolerance_of(tolerance, kind)
-    if solvers[0].several_objectives:
+    if solvers[0].traits.multi_objective:
         share = 0.0  # no front converges to a point, and a program in which no run ends before others is quicker
     rules = Rules(NEVER, *goals_of(problem, target, stall, maximize), tolerance=share)
     shape = Shape(len(problem.objectives or "1"), int(problem.ineq is not None), int(problem.eq is not None))
@@ -348,7 +348,9 @@ def assembled(
     if islands is not None:
         check_islands(islands, population, restarts, calls)
     evaluations = population + repairs * (1 + problem.dim)
-    if restarts is not None or not bound[0].steady:  # without a limit, too, so that the same program serves
+    if (
+        restarts is not None or not bound[0].traits.fixed_evaluations
+    ):  # without a limit, too, so that the same program serves
         rules = rules._replace(evaluations=math.inf if most is None else most)
     if most is not None and rules.evaluations is not None:
         fewer = "; a smaller population needs fewer" if sized else ""
@@ -468,7 +470,7 @@ def check_shape(task: Task, shape: Shape) -> None:
 
 def check_comparable(task: Task) -> None:
     """Refuse fronts without a reference point, when their hypervolumes are to be compared."""
-    if task.solvers[0].several_objectives and task.problem.reference_point is None:
+    if task.solvers[0].traits.multi_objective and task.problem.reference_point is None:
         raise InputError(
             f"runs with several objectives are compared by hypervolume, and {task.problem.name!r} has no "
             "reference_point to measure it from: give it one by problem.with_(reference_point=...), a point that is "

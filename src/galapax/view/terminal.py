@@ -175,7 +175,7 @@ def algorithm_facts() -> list[dict[str, str]]:
         facts.append(
             {
                 "name": name,
-                "objectives": "several" if kind.several_objectives else "one",
+                "objectives": "several" if kind.traits.multi_objective else "one",
                 "description": (kind.__doc__ or "").strip().splitlines()[0],
                 "hyper-parameters": ", ".join(
                     f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in defaults.items()

@@ -21,6 +21,7 @@ import numpy as np
 from jax import Array
 from jax.experimental import buffer_callback
 
+from galapax.core.algorithm import estimate_cost
 from galapax.core.evaluation import Population
 from galapax.engines import search as searching
 from galapax.engines.drive import Slice
@@ -91,7 +92,7 @@ def compiled(search: Search, runs: int, host: bool, clock: Clock) -> Kernel:
 def _work(search: Search) -> int:
     """Numbers that a generation of a run handles."""
     dim = search.bounds.dim
-    return max(search.algorithm.population * dim, search.algorithm.work(dim))
+    return max(search.algorithm.population * dim, estimate_cost(search.algorithm, dim))
 
 
 Call = tuple[Any, tuple[Any, ...], tuple[Any, ...]]  # a function, what is fixed of its arguments, and the others
