@@ -213,10 +213,10 @@ def test_an_ensemble_with_constraints_shows_spread_and_feasible_share(visit):
     until(lambda: generation(page) == 60)
     until(lambda: painted(page, "spread") > 3 and painted(page, "feasible") > 3 and painted(page, "curve") > 3)
     assert page.inner_text("#runs") == "12 of 12"
-    values = page.evaluate("news.values")
+    values = page.evaluate("runState.values")
     feasible = run.result.runs.fun[run.result.runs.feasible]
     np.testing.assert_allclose(values, np.sort(feasible))
-    assert page.evaluate("news.share") == pytest.approx(run.result.runs.history.feasible_share[:, -1].mean())
+    assert page.evaluate("runState.share") == pytest.approx(run.result.runs.history.feasible_share[:, -1].mean())
     assert f"best {values[0]:.3g}"[:9] in page.inner_text("#spread-note")
 
 
@@ -254,7 +254,7 @@ def test_the_axis_says_the_best_known_value_to_its_digits(visit):
     run.thread.join(60)
     page = visit(run.url)
     until(lambda: generation(page) == 3)
-    assert page.evaluate("logged([[1, 2]]).name") == "above the best known (-6961.813876)"
+    assert page.evaluate("toLogScale([[1, 2]]).name") == "above the best known (-6961.813876)"
 
 
 # without a browser
@@ -667,7 +667,7 @@ def test_evaluations_per_second_are_those_that_are_made(visit):
         command(run.url, "speed", 10)
         command(run.url, "resume")
         until(lambda: generation(page) > 25)
-        assert 100 < page.evaluate("news.evaluations_per_second") < 300
+        assert 100 < page.evaluate("runState.evaluations_per_second") < 300
 
 
 DECLARED = {
@@ -716,7 +716,7 @@ def test_declared_variables_are_shown_as_they_were_declared(visit, tmp_path):
 
 def _shown_of(page) -> dict[str, list[str]]:
     """The ticks of each axis."""
-    script = """k => { const a = axisOf(k), pick = a.ticks(facts.lower[k] - 1e-9, facts.upper[k] + 1e-9, 8);
+    script = """k => { const a = geneAxis(k), pick = a.ticks(facts.lower[k] - 1e-9, facts.upper[k] + 1e-9, 8);
       return pick.map(a.text); }"""
     return {name: page.evaluate(script, k) for k, name in enumerate(DECLARED)}
 
@@ -728,10 +728,13 @@ def test_the_time_of_the_whole_run_is_told_from_its_first_generations():
     first = state(generation=1, generations=200, nfev=20, seconds=5.0, overhead=4.0)  # a second each
     slow = state(generation=1, generations=200, nfev=20, seconds=64.0, overhead=4.0)
     assert shown._estimate_times(((0.0, 20, first),), "running") == {}
-    assert shown._estimate_times(((0.0, 20, slow),), "running") == {"left": 199 * 60.0, "in_all": 64.0 + 199 * 60.0}
+    assert shown._estimate_times(((0.0, 20, slow),), "running") == {
+        "left": 199 * 60.0,
+        "total_seconds": 64.0 + 199 * 60.0,
+    }
     later = state(generation=11, generations=200, nfev=220, seconds=75.0, overhead=64.0)  # held up for a minute
     told = shown._estimate_times(((0.0, 20, first), (70.0, 220, later)), "running")
-    assert told["left"] == pytest.approx(189.0) and told["in_all"] == pytest.approx(264.0)
+    assert told["left"] == pytest.approx(189.0) and told["total_seconds"] == pytest.approx(264.0)
     assert told["evaluations_per_second"] == pytest.approx(200 / 70)
     shown._speed = 0.5  # a viewer lets it make one in two seconds
     assert shown._estimate_times(((0.0, 20, first), (70.0, 220, later)), "running")["left"] == 378.0

@@ -1,29 +1,29 @@
-// When to draw; news, facts, frames and contours from the server; the controls. News come as events; the page fetches a
-// frame when it has drawn the one before.
+// When to draw; run state, facts, frames and contours from the server; the controls. The run state comes as server-sent events; the
+// page fetches a frame when it has drawn the one before.
 
-function plan(...names) {
+function requestDraw(...names) {
   for (const name of names) dirty.add(name);
-  if (!planned) { planned = true; requestAnimationFrame(paint); }
+  if (!isDrawPending) { isDrawPending = true; requestAnimationFrame(paint); }
 }
 // Points move five times a second; curves and maps change slowly and are drawn less often, which spares the machine that
 // may be running the run.
-const SELDOM = new Set(["curve", "feasible", "spread", "genome", "fitness", "best"]);
-let seldomAt = 0;
+const SLOW_CHARTS = new Set(["curve", "feasible", "spread", "genome", "fitness", "best"]);
+let slowDrawnAt = 0;
 function paint() {
-  planned = false;
+  isDrawPending = false;
   if (!facts) return;
-  const now = performance.now(), wait = seldomAt + 220 - now, due = dirty;
+  const now = performance.now(), wait = slowDrawnAt + 220 - now, due = dirty;
   dirty = new Set();
   let drawn = false;
   for (const name of due) {
-    if (SELDOM.has(name) && wait > 0) dirty.add(name);
-    else if (!$("card-" + name).hidden) { draw[name](); drawn = drawn || SELDOM.has(name); }
+    if (SLOW_CHARTS.has(name) && wait > 0) dirty.add(name);
+    else if (!$("card-" + name).hidden) { draw[name](); drawn = drawn || SLOW_CHARTS.has(name); }
   }
-  if (drawn) seldomAt = now;
-  if (dirty.size && !waiting) waiting = setTimeout(() => { waiting = 0; plan(); }, wait + 5);
+  if (drawn) slowDrawnAt = now;
+  if (dirty.size && !waiting) waiting = setTimeout(() => { waiting = 0; requestDraw(); }, wait + 5);
 }
 let waiting = 0;
-const everything = () => { seldomAt = 0; return plan("curve", "feasible", "spread", "front", "scatter", "genome", "fitness", "best"); };
+const redrawAll = () => { slowDrawnAt = 0; return requestDraw("curve", "feasible", "spread", "front", "scatter", "genome", "fitness", "best"); };
 
 // ---- news, facts, frames, contours
 
@@ -31,7 +31,7 @@ function options(id, names, chosen) {
   $(id).replaceChildren(...names.map((name, k) => new Option(name, k, k === chosen, k === chosen)));
 }
 
-async function learn(session) {
+async function loadFacts(session) {
   facts = null; frame = null; contours = null; firstRange = null;
   for (const id of Object.keys(views)) delete views[id];
   const answer = await fetch(address("facts"));
@@ -63,10 +63,10 @@ async function learn(session) {
     return row;
   }));
   $("footer").textContent = "The run does not wait for this page, which shows at most five frames per second. " +
-    "Long curves are thinned to 2000 points. " + thinned(true);
+    "Long curves are thinned to 2000 points. " + thinningNote(true);
   $("fitness-k").replaceChildren();  // another run may have other objectives
   prepareObjectives(facts.objectives.length || 1);
-  everything();
+  redrawAll();
 }
 
 function prepareObjectives(m) {
@@ -79,7 +79,7 @@ function prepareObjectives(m) {
   $("card-spread").hidden = m > 1 || facts.settings.runs === 1;
   const cards = [...document.querySelectorAll("main > article")].filter((card) => !card.hidden && !card.classList.contains("whole"));
   document.querySelector("main").dataset.cards = cards.length;
-  if (news) showNews();
+  if (runState) showRunState();
 }
 
 async function fetchFrame() {
@@ -101,90 +101,90 @@ async function fetchFrame() {
       prepareObjectives(m);
       $("genome").dataset.generation = head.generation;
       if (!contours && facts.variables.length > 1) fetchContours(false);
-      plan("front", "scatter", "genome", "fitness", "best");
+      requestDraw("front", "scatter", "genome", "fitness", "best");
     }
   } catch (error) {
     if (!(error instanceof TypeError)) throw error;  // a connection that broke shows in the state
   } finally {
     fetching = false;
   }
-  if (news && frame && news.frame > frame.frame && document.visibilityState === "visible") setTimeout(fetchFrame, 60);
+  if (runState && frame && runState.frame > frame.frame && document.visibilityState === "visible") setTimeout(fetchFrame, 60);
 }
 
-async function fetchContours(anew) {
+async function fetchContours(recompute) {
   const first = Number($("scatter-x").value), second = Number($("scatter-y").value), objective = Number($("scatter-k").value || 0);
   const session = lastSession, query = { a: first, b: second, k: objective };
-  if (anew) query.anew = 1;
+  if (recompute) query.anew = 1;
   contours = { first: -1, second: -1 };
-  plan("scatter");
+  requestDraw("scatter");
   const answer = await fetch(address("contours", query));
   const grid = await answer.json();
   if (session !== lastSession || first !== Number($("scatter-x").value) || second !== Number($("scatter-y").value)) return;
   contours = { ...grid, first, second, picture: grid.values ? contourPicture(grid, first, second) : null };
-  plan("scatter");
+  requestDraw("scatter");
 }
 
-function tell(words, bad) {
+function showNote(words, bad) {
   $("note").hidden = !words;
   $("note").textContent = words;
   $("note").classList.toggle("bad", !!bad);
 }
 
-async function hear(event) {
+async function onMessage(event) {
   const message = JSON.parse(event.data);
   if (message.session !== lastSession) {
     lastSession = message.session;
     points = [];
-    tell("");
-    news = message;
-    await learn(message.session);
+    showNote("");
+    runState = message;
+    await loadFacts(message.session);
   }
   if (message.session !== lastSession) return;
-  if (message.whole) points = [];
+  if (message.is_full) points = [];
   for (const p of message.points) points.push(p);
-  news = message;
-  showNews();
+  runState = message;
+  showRunState();
   if (!frame || message.frame > frame.frame) fetchFrame();
-  plan("curve", "feasible", "spread");
+  requestDraw("curve", "feasible", "spread");
 }
 
-function put(id, words) {
+function setText(id, words) {
   if ($(id).textContent !== words) $(id).textContent = words;
 }
-function showNews() {
-  const ended = news.state === "finished" || news.state === "failed";
-  const state = ended || news.state === "starting" ? news.state : news.held ? "paused" : "running";
-  put("state", state === "starting" ? "compiling" : state);
+function showRunState() {
+  const ended = runState.state === "finished" || runState.state === "failed";
+  const state = ended || runState.state === "starting" ? runState.state : runState.paused ? "paused" : "running";
+  setText("state", state === "starting" ? "compiling" : state);
   $("state").className = "pill " + state;
-  if (ended) tell(news.message, news.state === "failed");
-  else if (news.replay) tell("");
-  for (const id of ["pause", "step", "stop", "speed"]) $(id).disabled = ended && !news.replay && !(id === "pause" && news.again);
-  put("pause", (news.replay || news.again) && ended ? "Play again" : news.held ? "Resume" : "Pause");
-  if (news.saved && pastOf !== news.session + news.state) { pastOf = news.session + news.state; fetchPast(); }
+  if (ended) showNote(runState.message, runState.state === "failed");
+  else if (runState.replay) showNote("");
+  for (const id of ["pause", "step", "stop", "speed"]) $(id).disabled = ended && !runState.replay && !(id === "pause" && runState.can_replay);
+  setText("pause", (runState.replay || runState.can_replay) && ended ? "Play again" : runState.paused ? "Resume" : "Pause");
+  if (runState.saved && savedRunsOf !== runState.session + runState.state) { savedRunsOf = runState.session + runState.state; fetchSavedRuns(); }
   if (document.activeElement !== $("speed")) {
-    const k = SPEEDS.findIndex((s) => s === news.speed);
+    const k = SPEEDS.findIndex((s) => s === runState.speed);
     $("speed").value = k < 0 ? SPEEDS.length - 1 : k;
   }
-  put("speed-text", news.gentle ? "slow start" : news.speed === null ? "fastest" : `${news.speed} generations/s`);
-  put("generation", count(news.generation));
-  $("generation").dataset.value = news.generation;
-  $("done").style.width = facts && facts.generations ? `${100 * news.generation / facts.generations}%` : "0";
-  const volume = volumeNow();
-  if (volume !== null) { $("best-box").hidden = false; put("best-name", "hypervolume"); }
-  put("best", text(volume === null ? news.best : volume, 6));
-  $("best").title = volume === null ? exact(news.best) : exact(volume);
-  put("violation", news.violation === undefined ? "–" : text(news.violation, 3));
-  put("share", news.share === undefined ? "–" : `${(100 * news.share).toFixed(news.share < 0.1 ? 1 : 0)} %`);
-  put("runs", news.runs_done === undefined ? "–" : `${count(news.runs_done)} of ${count(news.batch_runs)}`);
-  put("nfev", count(news.nfev));
-  $("rate").parentNode.hidden = $("left").parentNode.hidden = $("footer").hidden = !!news.replay;
-  put("rate", news.replay ? "–" : news.evaluations_per_second === undefined ? "–" : short(news.evaluations_per_second));
-  put("seconds", duration(news.seconds));
-  put("in-all", ended || news.in_all === undefined || news.in_all < 10 ? "" : ` of about ${roughly(news.in_all)}`);
-  put("left", ended ? "–" : duration(news.left));
+  setText("speed-text", runState.slow_start ? "slow start" : runState.speed === null ? "fastest" : `${runState.speed} generations/s`);
+  setText("generation", count(runState.generation));
+  $("generation").dataset.value = runState.generation;
+  $("done").style.width = facts && facts.generations ? `${100 * runState.generation / facts.generations}%` : "0";
+  const volume = latestHypervolume();
+  if (volume !== null) { $("best-box").hidden = false; setText("best-name", "hypervolume"); }
+  setText("best", text(volume === null ? runState.best : volume, 6));
+  $("best").title = volume === null ? formatExact(runState.best) : formatExact(volume);
+  setText("violation", runState.violation === undefined ? "–" : text(runState.violation, 3));
+  setText("share", runState.share === undefined ? "–" : `${(100 * runState.share).toFixed(runState.share < 0.1 ? 1 : 0)} %`);
+  setText("runs", runState.runs_done === undefined ? "–" : `${count(runState.runs_done)} of ${count(runState.batch_runs)}`);
+  setText("nfev", count(runState.nfev));
+  $("rate").parentNode.hidden = $("left").parentNode.hidden = $("footer").hidden = !!runState.replay;
+  setText("rate", runState.replay ? "–" : runState.evaluations_per_second === undefined ? "–" : formatShort(runState.evaluations_per_second));
+  setText("seconds", formatDuration(runState.seconds));
+  setText("in-all", ended || runState.total_seconds === undefined || runState.total_seconds < 10 ? "" : ` of about ${formatRoughDuration(runState.total_seconds)}`);
+  setText("left", ended ? "–" : formatDuration(runState.left));
 }
 
-function volumeNow() {  // the last one measured, of several objectives with a reference point
+function latestHypervolume() {  // the last one measured, of several objectives with a reference point
   const m = frame ? frame.objectives : facts ? facts.objectives.length : 0;
   for (let i = points.length - 1; m > 1 && i >= 0; i--) if (typeof points[i][2 + 3 * m] === "number") return points[i][2 + 3 * m];
   return null;
@@ -194,26 +194,26 @@ async function command(name, value) {
   const body = JSON.stringify(value === undefined ? { command: name } : { command: name, value });
   try {
     const answer = await fetch(address("command"), { method: "POST", headers: { "Content-Type": "application/json" }, body });
-    if (!answer.ok && news && news.state !== "finished") tell(await answer.text(), true);
+    if (!answer.ok && runState && runState.state !== "finished") showNote(await answer.text(), true);
   } catch {
-    tell("The connection to the run is lost.", true);
+    showNote("The connection to the run is lost.", true);
   }
 }
 
-let pastOf = "";
-async function fetchPast() {  // the report, and the runs that were saved beside this one
+let savedRunsOf = "";
+async function fetchSavedRuns() {  // the report, and the runs that were saved beside this one
   const past = await (await fetch(address("runs"))).json(), cell = (kind, words) => { const out = document.createElement(kind); out.textContent = words; return out; };
   const link = (name, words) => { const out = document.createElement("a"); out.href = address("report", name ? { run: name } : {}); out.target = "_blank"; out.rel = "noopener"; out.textContent = words; return out; };
   $("after").hidden = !past.some((run) => run.shown && run.report);
   $("report").href = address("report");
   $("card-past").hidden = past.length < 2;
   const line = (kind, list) => { const out = document.createElement("tr"); out.append(...list.map((words) => { const c = cell(kind, ""); c.append(words); return c; })); return out; };
-  const value = (run) => Array.isArray(run.fun) ? run.fun.map(short).join(", ") : text(run.fun, 7);
+  const value = (run) => Array.isArray(run.fun) ? run.fun.map(formatShort).join(", ") : text(run.fun, 7);
   $("past-rows").replaceChildren(line("th", ["run", "problem", "algorithm", "best", "feasible", "evaluations", "runs", "seed", ""]),
     ...past.map((run) => Object.assign(line("td", [run.name + (run.shown ? " (this one)" : ""), run.problem, run.algorithm, value(run), run.feasible ? "yes" : "no", count(run.nfev),
       count(run.runs), String(run.seed), run.report && !run.shown ? link(run.name, "report") : ""]), { className: run.shown ? "shown" : "" })));
 }
-$("pause").onclick = () => command(news && (news.held || ((news.replay || news.again) && news.state === "finished")) ? "resume" : "pause");
+$("pause").onclick = () => command(runState && (runState.paused || ((runState.replay || runState.can_replay) && runState.state === "finished")) ? "resume" : "pause");
 $("step").onclick = () => command("step");
 $("stop").onclick = () => command("stop");
 $("speed").oninput = () => {
@@ -222,9 +222,9 @@ $("speed").oninput = () => {
   command("speed", speed);
 };
 $("run").onchange = () => command("run", Number($("run").value));
-$("log").onchange = everything;
-for (const id of ["genome-form", "genome-scale", "fitness-scale", "fitness-k"]) $(id).onchange = everything;
-for (const id of ["front-x", "front-y"]) $(id).onchange = () => plan("front");
+$("log").onchange = redrawAll;
+for (const id of ["genome-form", "genome-scale", "fitness-scale", "fitness-k"]) $(id).onchange = redrawAll;
+for (const id of ["front-x", "front-y"]) $(id).onchange = () => requestDraw("front");
 for (const id of ["scatter-x", "scatter-y", "scatter-k"]) $(id).onchange = () => fetchContours(false);
 $("anew").onclick = () => fetchContours(true);
 document.addEventListener("keydown", (event) => {
@@ -232,21 +232,21 @@ document.addEventListener("keydown", (event) => {
   if (event.key === " ") { event.preventDefault(); $("pause").click(); }
   if (event.key === "ArrowRight") { event.preventDefault(); $("step").click(); }
 });
-window.addEventListener("resize", everything);
-document.addEventListener("visibilitychange", () => { if (document.visibilityState === "visible") { fetchFrame(); everything(); } });
+window.addEventListener("resize", redrawAll);
+document.addEventListener("visibilitychange", () => { if (document.visibilityState === "visible") { fetchFrame(); redrawAll(); } });
 function recolour() {
   readColours();
   if (contours && contours.values) contours.picture = contourPicture(contours, contours.first, contours.second);
-  everything();
+  redrawAll();
 }
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
 matchMedia("print").addEventListener("change", () => { recolour(); paint(); });  // at once: no frame comes before the print
 readColours();
 const source = new EventSource(address("events"));
-let hearing = Promise.resolve();
-source.onmessage = (event) => { hearing = hearing.then(() => hear(event)); };
+let messageQueue = Promise.resolve();
+source.onmessage = (event) => { messageQueue = messageQueue.then(() => onMessage(event)); };
 source.onerror = () => {
-  if (news && (news.state === "finished" || news.state === "failed")) { $("state").textContent = news.state + ", page closed"; return; }
+  if (runState && (runState.state === "finished" || runState.state === "failed")) { $("state").textContent = runState.state + ", page closed"; return; }
   $("state").textContent = "no connection";
   $("state").className = "pill lost";
 };

@@ -1,13 +1,13 @@
 "use strict";
-// The live page; page_base.js, page_draw.js and page.js are one script, in this order. This one has what the others share:
-// what is known of the run, numbers as text, colours, axes and curves on a canvas. Points of the curve are
+// The live page; page_base.js, page_draw.js, page.js and page_zoom.js are one script, in this order. This one has what all share:
+// the state of the run, numbers as text, colours, axes and curves on a canvas. Points of the curve are
 // [generation, best.. , median.. , worst.. (one each per objective), feasible share, quantiles of the runs' best..].
 const $ = (id) => document.getElementById(id);
 const token = new URLSearchParams(location.search).get("token");
 const SPEEDS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, null];
-let facts = null, news = null, frame = null, points = [], contours = null, firstRange = null;
+let facts = null, runState = null, frame = null, points = [], contours = null, firstRange = null;
 const views = {}, drawn = {};  // the parts of figures that were zoomed into, and figures as they were drawn last
-let dirty = new Set(), planned = false, fetching = false, lastSession = "";
+let dirty = new Set(), isDrawPending = false, fetching = false, lastSession = "";
 
 function address(path, query = {}) {
   const q = new URLSearchParams(query);
@@ -25,18 +25,18 @@ function text(v, digits = 5) {
   if (a >= 1e5 || a < 1e-3) return v.toExponential(digits - 2).replace("e+", "e");
   return String(Number(v.toPrecision(digits)));
 }
-const short = (v) => text(v, 3);
-const exact = (v) => text(v, 10);  // of a value that others are measured from
+const formatShort = (v) => text(v, 3);
+const formatExact = (v) => text(v, 10);  // of a value that others are measured from
 const count = (v) => v === undefined || v === null ? "–" : v >= 1e6 ? `${Number((v / 1e6).toPrecision(4))} M`
   : Math.round(v).toLocaleString("en-GB").replaceAll(",", "\u202f");
-function duration(s) {
+function formatDuration(s) {
   if (s === undefined || s === null || !isFinite(s)) return "–";
   if (s < 10) return `${s.toFixed(1)} s`;
   if (s < 60) return `${Math.round(s)} s`;
   if (s < 3600) return `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`;
   return `${Math.floor(s / 3600)} h ${Math.floor(s % 3600 / 60)} min`;
 }
-const roughly = (s) => s < 60 ? `${Math.round(s)} s` : s < 3600 ? `${Math.round(s / 60)} min` : `${(s / 3600).toFixed(1)} h`;
+const formatRoughDuration = (s) => s < 60 ? `${Math.round(s)} s` : s < 3600 ? `${Math.round(s / 60)} min` : `${(s / 3600).toFixed(1)} h`;
 
 // ---- colours
 
@@ -57,7 +57,7 @@ const viridis = Array.from({ length: 256 }, (_, i) => {
 
 // ---- drawing
 
-function surface(id) {
+function openCanvas(id) {
   const canvas = $(id), ratio = Math.min(2, window.devicePixelRatio || 1);
   const w = canvas.clientWidth, h = canvas.clientHeight;
   if (canvas.width !== Math.round(w * ratio) || canvas.height !== Math.round(h * ratio)) {
@@ -80,7 +80,7 @@ function ticks(low, high, wanted) {
   for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) out.push(Math.abs(k * step) < step / 1e6 ? 0 : k * step);
   return out;
 }
-function powers(low, high, wanted) {
+function logTicks(low, high, wanted) {
   const a = Math.ceil(low - 1e-9), b = Math.floor(high + 1e-9), every = Math.max(1, Math.ceil((b - a + 1) / wanted)), out = [];
   for (let k = b; k >= a; k -= every) out.push(k);
   if (out.length > 2) return out;
@@ -95,22 +95,22 @@ const powerText = (k) => Number.isInteger(k) ? (k >= -2 && k <= 4 ? String(Numbe
 
 // ---- variables: a page is sent genes, one number each, and shows what they stand for
 
-const scaleOf = (k) => facts.scales ? facts.scales[k] : null;
+const geneScale = (k) => facts.scales ? facts.scales[k] : null;
 const LN10 = Math.LN10, tenth = (v) => Math.abs(v / LN10 - Math.round(v / LN10)) < 1e-9 ? Math.round(v / LN10) : v / LN10;
-const stepped = (k) => !!scaleOf(k) && scaleOf(k).kind !== "log";
-function codeOf(k, gene) {  // where it stands: codes are whole numbers, as the functions got them
-  const s = scaleOf(k);
-  return stepped(k) ? Math.max(s.first, Math.min(s.last, Math.round(gene))) : gene;
+const isDiscrete = (k) => !!geneScale(k) && geneScale(k).kind !== "log";
+function geneCode(k, gene) {  // where it stands: codes are whole numbers, as the functions got them
+  const s = geneScale(k);
+  return isDiscrete(k) ? Math.max(s.first, Math.min(s.last, Math.round(gene))) : gene;
 }
-function valueOf(k, gene, digits = 6) {
-  const s = scaleOf(k);
+function geneText(k, gene, digits = 6) {
+  const s = geneScale(k);
   if (!s) return text(gene, digits);
-  return s.kind === "log" ? text(Math.exp(gene), digits) : s.labels ? s.labels[codeOf(k, gene)] : String(codeOf(k, gene));
+  return s.kind === "log" ? text(Math.exp(gene), digits) : s.labels ? s.labels[geneCode(k, gene)] : String(geneCode(k, gene));
 }
-function axisOf(k) {
-  const s = scaleOf(k);
+function geneAxis(k) {
+  const s = geneScale(k);
   if (!s) return null;
-  if (s.kind === "log") return { ticks: (a, b, n) => powers(a / LN10, b / LN10, n).map((v) => v * LN10), text: (v) => powerText(tenth(v)) };
+  if (s.kind === "log") return { ticks: (a, b, n) => logTicks(a / LN10, b / LN10, n).map((v) => v * LN10), text: (v) => powerText(tenth(v)) };
   const inside = (v) => v >= s.first && v <= s.last, every = (a, b, n) => Math.max(1, Math.ceil((b - a) / n));
   if (s.kind === "integer") return { ticks: (a, b, n) => [...new Set(ticks(a, b, n).map(Math.round))].filter((v) => inside(v) && v >= a && v <= b), text: String };
   return { ticks: (a, b, n) => Array.from({ length: s.last + 1 }, (_, v) => v).filter((v) => v >= a && v <= b && v % every(a, b, n) === 0),
@@ -119,12 +119,12 @@ function axisOf(k) {
 
 // A frame with axes; x and y are [low, high] in what is drawn (logarithms where yLog).
 function plot(id, x, y, names, options = {}) {
-  const { c, w, h } = surface(id);
+  const { c, w, h } = openCanvas(id);
   const widen = ([a, b]) => b > a ? [a, b] : [a - Math.max(1e-12, Math.abs(a) * 0.05), b + Math.max(1e-12, Math.abs(b) * 0.05)];
   const kind = `${names}${!!options.xLog}${!!options.yLog}`;  // other axes show other numbers: a part chosen before means nothing
   const part = views[id] && views[id].kind === kind ? views[id] : null;
   x = part ? part.x : widen(x); y = part ? part.y : widen(y);
-  const plain = { ticks, text: (v) => text(v, 4) }, tens = { ticks: powers, text: powerText };
+  const plain = { ticks, text: (v) => text(v, 4) }, tens = { ticks: logTicks, text: powerText };
   const ofX = options.xAxis || (options.xLog ? tens : plain), ofY = options.yAxis || (options.yLog ? tens : plain);
   const yTicks = ofY.ticks(y[0], y[1], options.yLog ? 6 : Math.max(3, h / 55));
   const yTexts = yTicks.map(options.yText || ofY.text);

@@ -1,14 +1,14 @@
-// One function for each card of the page, which draws what is known now.
+// One function for each card of the page, which draws the current state.
 
 // What the log scale shows: distances from the best known value, the values themselves, or distances from the best so far.
-function logged(lists) {
+function toLogScale(lists) {
   const best = facts.settings.maximize ? range(lists)[1] : range(lists)[0];
   const all = lists.flat().filter(isFinite);
   let from = null, name = null, flip = 1;
   if (facts.optimum !== null && facts.optimum !== undefined) {
-    from = facts.optimum; name = from === 0 ? null : `above the best known (${exact(from)})`;
+    from = facts.optimum; name = from === 0 ? null : `above the best known (${formatExact(from)})`;
   } else if (!all.length || Math.min(...all.slice(0, 50000)) > 0) from = 0;
-  else { from = best; flip = facts.settings.maximize ? -1 : 1; name = `${flip < 0 ? "below" : "above"} the best so far (${exact(best)})`; }
+  else { from = best; flip = facts.settings.maximize ? -1 : 1; name = `${flip < 0 ? "below" : "above"} the best so far (${formatExact(best)})`; }
   const of = (v) => { const d = flip * (v - from); return d > 0 ? Math.log10(d) : NaN; };
   return { lists: lists.map((list) => list.map(of)), name };
 }
@@ -41,7 +41,7 @@ draw.curve = () => {
   if (m > 1) name = measured ? "hypervolume" : "value";
   let yLog = false, shown = lists;
   if (log && m === 1) {
-    const l = logged(lists);
+    const l = toLogScale(lists);
     if (l.lists.some((list) => list.some(isFinite))) { shown = l.lists; yLog = true; if (l.name) name = l.name; }
   } else if (log && !measured) {
     const positive = lists.every((list) => list.every((v) => !isFinite(v) || v > 0));
@@ -90,10 +90,10 @@ draw.feasible = () => {
 };
 
 draw.spread = () => {
-  const values = (news.values || []).filter((v) => v !== null);
+  const values = (runState.values || []).filter((v) => v !== null);
   let list = values, xLog = false, name = `best ${objectiveName(0)} of a run`;
   if ($("log").checked && values.length) {
-    const l = logged([values]);
+    const l = toLogScale([values]);
     const kept = l.lists[0].filter(isFinite);
     if (kept.length) { list = kept; xLog = true; if (l.name) name = l.name; }
   }
@@ -111,9 +111,9 @@ draw.spread = () => {
   p.end();
   const sorted = [...values].sort((a, b) => facts.settings.maximize ? b - a : a - b);
   const at = (q) => text(sorted[Math.round(q * (sorted.length - 1))], 7);
-  const total = facts.settings.runs, here = news.batch_runs || total;
-  const part = here < total ? ` Runs ${news.first_run} to ${news.first_run + here - 1} of ${total} are shown, as many as fit in memory at once.` : "";
-  const lost = news.feasible_runs !== undefined && news.feasible_runs < here ? ` ${here - news.feasible_runs} of ${here} runs have no feasible point yet.` : "";
+  const total = facts.settings.runs, here = runState.batch_runs || total;
+  const part = here < total ? ` Runs ${runState.first_run} to ${runState.first_run + here - 1} of ${total} are shown, as many as fit in memory at once.` : "";
+  const lost = runState.feasible_runs !== undefined && runState.feasible_runs < here ? ` ${here - runState.feasible_runs} of ${here} runs have no feasible point yet.` : "";
   const under = xLog && list.length < values.length ? ` ${values.length - list.length} of the ${values.length} values lie at or beyond the left end.` : "";
   $("spread-note").textContent = (sorted.length ? `best ${at(0)} · quartiles ${at(0.25)}, ${at(0.5)}, ${at(0.75)} · worst ${at(1)}.` : "") + lost + under + part;
 };
@@ -128,14 +128,14 @@ draw.front = () => {
     (good ? ys : badY).push(frame.values[r * m + j]);
     (good ? rows : badRows).push(r);
   }
-  let ahead = new Array(xs.length).fill(true);
+  let nonDominated = new Array(xs.length).fill(true);
   if (m === 2) {
     const s = facts.settings.maximize ? -1 : 1;
     const order = xs.map((_, k) => k).sort((a, b) => s * (xs[a] - xs[b]) || s * (ys[a] - ys[b]));
     let least = Infinity;
-    for (const k of order) { ahead[k] = s * ys[k] < least; least = Math.min(least, s * ys[k]); }
+    for (const k of order) { nonDominated[k] = s * ys[k] < least; least = Math.min(least, s * ys[k]); }
   }
-  const pick = (list, want) => list.filter((_, k) => ahead[k] === want);
+  const pick = (list, want) => list.filter((_, k) => nonDominated[k] === want);
   const tx = facts.front ? facts.front.map((p) => p[i]) : [], ty = facts.front ? facts.front.map((p) => p[j]) : [];
   const inX = xs.length ? xs : badX, inY = ys.length ? ys : badY;
   const p = plot("front", pad(range([inX, tx])), pad(range([inY, ty])), [objectiveName(i), objectiveName(j)]);
@@ -144,7 +144,7 @@ draw.front = () => {
   dots(p, pick(xs, false), pick(ys, false), 2.6, colour.band2, null, pick(rows, false));
   dots(p, pick(xs, true), pick(ys, true), 3.4, colour.dot, colour["dot-edge"], pick(rows, true));
   p.end();
-  const items = [swatch("dot", colour.dot, m === 2 ? `non-dominated (${count(ahead.filter((a) => a).length)})` : "individuals")];
+  const items = [swatch("dot", colour.dot, m === 2 ? `non-dominated (${count(nonDominated.filter((a) => a).length)})` : "individuals")];
   if (m === 2) items.push(swatch("dot", colour.band2, "dominated"));
   if (facts.front) items.push(swatch("dot", colour.grey, "true front"));
   if (badX.length) items.push(swatch("dot", colour.line, "infeasible"));
@@ -152,7 +152,7 @@ draw.front = () => {
 };
 
 function contourPicture(grid, first, second) {
-  const between = [second, first].map((k) => stepped(k) ? Math.round : (v) => v);  // whole numbers have nothing in between
+  const between = [second, first].map((k) => isDiscrete(k) ? Math.round : (v) => v);  // whole numbers have nothing in between
   const side = grid.side, size = 360, z = grid.values, out = document.createElement("canvas");
   const sorted = z.filter((v) => v !== null).sort((a, b) => a - b);
   if (!sorted.length) return null;
@@ -191,10 +191,10 @@ draw.scatter = () => {
   const [x0, x1, y0, y1] = [facts.lower[i], facts.upper[i], facts.lower[j], facts.upper[j]];
   const under = (c, px, py) => c.drawImage(picture, px(x0), py(y1), px(x1) - px(x0), py(y0) - py(y1));
   const p = plot("scatter", pad([x0, x1], 0.025), pad([y0, y1], 0.025), [facts.variables[i], facts.variables[j]],
-    { ...(picture ? { under } : {}), xAxis: axisOf(i), yAxis: axisOf(j) });
+    { ...(picture ? { under } : {}), xAxis: geneAxis(i), yAxis: geneAxis(j) });
   // individuals of the same choice would lie on one point: a little apart they can be seen and counted
-  const apart = (k, r, step) => scaleOf(k) && scaleOf(k).labels ? 0.5 * (((r + 1) * step) % 1 - 0.5) : 0;
-  const at = (k, r, step) => codeOf(k, frame.x[r * frame.variables + k]) + apart(k, r, step);
+  const apart = (k, r, step) => geneScale(k) && geneScale(k).labels ? 0.5 * (((r + 1) * step) % 1 - 0.5) : 0;
+  const at = (k, r, step) => geneCode(k, frame.x[r * frame.variables + k]) + apart(k, r, step);
   const items = [];
   if (frame) {
     const xs = [], ys = [], badX = [], badY = [], rows = [], badRows = [];
@@ -227,7 +227,7 @@ draw.scatter = () => {
 
 // Pixels as they are, as large as fits; returns where it was drawn.
 function pixels(id, image, w, h, keep, left = 0, bottom = 0) {
-  const s = surface(id), off = document.createElement("canvas");
+  const s = openCanvas(id), off = document.createElement("canvas");
   off.width = w; off.height = h;
   off.getContext("2d").putImageData(image, 0, 0);
   let dw = s.w - left, dh = s.h - bottom;
@@ -283,7 +283,7 @@ draw.genome = () => {
     }
     c.save(); c.translate(4, dh / 2); c.rotate(-Math.PI / 2); c.fillText("individuals, best at the top", 0, 0); c.restore();
     scaleBar(c, x + dw / 2, h - 28, VIRIDIS, "lowest", "highest");
-    $("genome-note").textContent = `Colours: each variable, scaled to ${whole}. ` + thinned(true);
+    $("genome-note").textContent = `Colours: each variable, scaled to ${whole}. ` + thinningNote(true);
     return;
   }
   const tile = Math.ceil(Math.sqrt(n)), tileRows = Math.ceil(n / tile), tiles = Math.ceil(v / 4);
@@ -297,7 +297,7 @@ draw.genome = () => {
   }
   pixels("genome", image, W, H, true);
   cells.genome = null;
-  $("genome-note").textContent = `One tile per four variables (red, green, blue, opacity), one pixel per individual; colours scaled to ${whole}. ` + thinned(true);
+  $("genome-note").textContent = `One tile per four variables (red, green, blue, opacity), one pixel per individual; colours scaled to ${whole}. ` + thinningNote(true);
 };
 
 draw.fitness = () => {
@@ -317,10 +317,10 @@ draw.fitness = () => {
     return a >= fx && a < fx + fw && b >= 0 && b < fh && row < n ? { row } : null;
   };
   scaleBar(c, sw / 2, sh - 26, [[0, 0, 0], [255, 255, 255]], text(low, 6), text(high, 6));
-  $("fitness-note").textContent = `One pixel per individual, in population order; darker is ${facts.settings.maximize ? "lower" : "better"}. ` + thinned(false);
+  $("fitness-note").textContent = `One pixel per individual, in population order; darker is ${facts.settings.maximize ? "lower" : "better"}. ` + thinningNote(false);
 };
 
-function thinned(variables) {
+function thinningNote(variables) {
   const parts = [];
   if (facts.shown < facts.population) parts.push(`${count(facts.shown)} of ${count(facts.population)} individuals`);
   if (variables && facts.variables.length < facts.dim) parts.push(`the first ${facts.variables.length} of ${facts.dim} variables`);
@@ -330,17 +330,17 @@ function thinned(variables) {
 // The best individuals of the moment, the feasible ones first; of a front those that nothing shown dominates.
 draw.best = () => {
   if (!frame) return;
-  const m = frame.objectives, v = Math.min(8, frame.variables), rows = (m > 1 ? ahead(order()) : order()).slice(0, 10);
+  const m = frame.objectives, v = Math.min(8, frame.variables), rows = (m > 1 ? nonDominated(order()) : order()).slice(0, 10);
   const heads = [...Array.from({ length: m }, (_, k) => objectiveName(k)), ...(frame.hasViolation ? ["violation"] : []), ...facts.variables.slice(0, v)];
   const cell = (kind, words) => { const out = document.createElement(kind); out.textContent = words; return out; };
   const line = (kind, list) => { const out = document.createElement("tr"); out.append(...list.map((words) => cell(kind, words))); return out; };
   $("best-rows").replaceChildren(line("th", heads), ...rows.map((r) => line("td", [
     ...Array.from({ length: m }, (_, k) => text(frame.values[r * m + k], 7)), ...(frame.hasViolation ? [text(frame.violation[r], 3)] : []),
-    ...Array.from({ length: v }, (_, k) => valueOf(k, frame.x[r * frame.variables + k]))])));
+    ...Array.from({ length: v }, (_, k) => geneText(k, frame.x[r * frame.variables + k]))])));
   $("best-note").textContent = (m > 1 ? "Non-dominated individuals of this generation. " : "The best individuals of this generation. ") +
-    (v < facts.dim ? `The first ${v} of ${facts.dim} variables. ` : "") + thinned(false);
+    (v < facts.dim ? `The first ${v} of ${facts.dim} variables. ` : "") + thinningNote(false);
 };
-function ahead(rows) {
+function nonDominated(rows) {
   const m = frame.objectives, s = facts.settings.maximize ? -1 : 1, value = (r, k) => s * frame.values[r * m + k];
   const good = rows.filter((r) => !frame.hasViolation || frame.violation[r] <= 0).slice(0, 600);
   const beats = (a, b) => { let less = false; for (let k = 0; k < m; k++) { if (value(a, k) > value(b, k)) return false; less = less || value(a, k) < value(b, k); } return less; };

@@ -126,9 +126,9 @@ class Replay:
             "state": "finished" if has_ended else "paused" if is_paused else "running",
             "message": f"Replay of a finished run. {self.result.message}" if has_ended else "",
             "generation": generation,
-            "held": is_paused, "speed": None if self._speed >= MAX_SPEED else round(self._speed, 2), "run": 0,
+            "paused": is_paused, "speed": None if self._speed >= MAX_SPEED else round(self._speed, 2), "run": 0,
             "frame": frame + 1000 * curve_version, "seconds": self.result.timings.get("run", 0.0), "first_run": 0,
-            "whole": is_full, "points": rows[0 if is_full else sent :], **self._summary(generation),
+            "is_full": is_full, "points": rows[0 if is_full else sent :], **self._summary(generation),
         }  # fmt: skip
         return text, curve_version, len(rows)
 

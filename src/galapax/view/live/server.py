@@ -40,7 +40,7 @@ from galapax.view.live.session import Session
 HEARTBEAT_SECONDS = 15.0
 EVENT_INTERVAL = 0.08  # seconds
 MAX_COMMAND_BYTES = 1000
-PAGE_SCRIPTS = ("page_base.js", "page_draw.js", "page.js", "page_look.js")  # one program, in this order
+PAGE_SCRIPTS = ("page_base.js", "page_draw.js", "page.js", "page_zoom.js")  # one program, in this order
 
 _servers: dict[tuple[str, int], Server] = {}
 

@@ -353,15 +353,15 @@ class Session:
                 "state": self._state,
                 "message": self._message,
                 "generation": self._generation,
-                "held": self._is_paused,
+                "paused": self._is_paused,
                 "speed": self._speed,
-                "again": self.replay is not None,
-                "gentle": self._is_slow_start and self._watched_since is not None and self._state == "running",
+                "can_replay": self.replay is not None,
+                "slow_start": self._is_slow_start and self._watched_since is not None and self._state == "running",
                 "run": self._shown_run,
                 "frame": self._n_frames,
                 "seconds": (self._ended_at or time.perf_counter()) - self._started_at,
                 "first_run": self._first_run,
-                "whole": is_full,
+                "is_full": is_full,
                 "points": points,
             }
         if track is not None:
@@ -389,7 +389,7 @@ class Session:
             return out
         if self._speed is not None and latest.generations:
             seconds_left = max(seconds_left, (latest.generations - latest.generation) / self._speed)
-        return out | {"left": seconds_left, "in_all": latest.seconds + seconds_left}
+        return out | {"left": seconds_left, "total_seconds": latest.seconds + seconds_left}
 
     def _summary(self, track: Track) -> JsonObject:
         """Summarise all runs, once for all pages."""

@@ -9,19 +9,19 @@ function curveLegend(chart, spec, hidden) {  // of several curves each name hide
   spec.series.forEach((s, i) => {
     const bands = s.bands || [];
     if (spec.series.length === 1) {
-      const key = put(chart.legend, "span");
+      const key = addElement(chart.legend, "span");
       swatch(key, colour(s.c), DASHES[s.dash || 0]);
-      put(key, "span", {}, s.name);
+      addElement(key, "span", {}, s.name);
       for (const band of bands) {
-        const more = put(chart.legend, "span");
+        const more = addElement(chart.legend, "span");
         swatch(more, colour(s.c), "", 10).style.opacity = band.opacity;
-        put(more, "span", {}, band.name);
+        addElement(more, "span", {}, band.name);
       }
       return;
     }
-    const button = put(chart.legend, "button", { type: "button", "aria-pressed": "true", title: "Show or hide" });
+    const button = addElement(chart.legend, "button", { type: "button", "aria-pressed": "true", title: "Show or hide" });
     swatch(button, colour(s.c), DASHES[s.dash || 0]);
-    put(button, "span", {}, s.name);
+    addElement(button, "span", {}, s.name);
     button.addEventListener("click", () => {
       hidden.has(i) ? hidden.delete(i) : hidden.add(i);
       button.setAttribute("aria-pressed", !hidden.has(i));
@@ -33,7 +33,7 @@ function curvePath(x, y, place, step) {  // what an SVG path draws; steps: true,
   let out = "", pen = false, last = [0, 0];
   for (let i = 0; i < x.length; i++) {
     const px = place.x.at(x[i]), py = y[i] === null ? NaN : place.y.at(y[i]);
-    if (!known(px) || !known(py)) { pen = false; continue; }
+    if (!isNumber(px) || !isNumber(py)) { pen = false; continue; }
     if (pen && step) out += step === "before" ? `L${last[0].toFixed(1)} ${py.toFixed(1)}` : `L${px.toFixed(1)} ${last[1].toFixed(1)}`;
     out += `${pen ? "L" : "M"}${px.toFixed(1)} ${py.toFixed(1)}`;
     pen = true;
@@ -51,7 +51,7 @@ function bandPath(x, low, high, place) {
   const close = () => { if (up.length) out += `M${up.join("L")}L${down.reverse().join("L")}Z`; up = []; down = []; };
   for (let i = 0; i < x.length; i++) {
     const px = place.x.at(x[i]), top = high[i] === null ? NaN : place.y.at(high[i]), under = low[i] === null ? NaN : place.y.at(low[i]);
-    if (!known(px) || !known(top) || !known(under)) { close(); continue; }
+    if (!isNumber(px) || !isNumber(top) || !isNumber(under)) { close(); continue; }
     up.push(`${px.toFixed(1)} ${top.toFixed(1)}`);
     down.push(`${px.toFixed(1)} ${under.toFixed(1)}`);
   }
@@ -60,11 +60,11 @@ function bandPath(x, low, high, place) {
 }
 function extent(spec, shown, xlog, ylog) {  // the least and the most of y, then of x, that can be drawn
   let low = Infinity, high = -Infinity, first = Infinity, last = -Infinity;
-  const take = (v) => { if (known(v) && (!ylog || v > 0)) { low = Math.min(low, v); high = Math.max(high, v); } };
+  const take = (v) => { if (isNumber(v) && (!ylog || v > 0)) { low = Math.min(low, v); high = Math.max(high, v); } };
   for (const s of shown) {
     s.y.forEach(take);
     for (const b of s.bands || []) { b.low.forEach(take); b.high.forEach(take); }
-    for (const v of spec.xs[s.x]) if (known(v) && (!xlog || v > 0)) { first = Math.min(first, v); last = Math.max(last, v); }
+    for (const v of spec.xs[s.x]) if (isNumber(v) && (!xlog || v > 0)) { first = Math.min(first, v); last = Math.max(last, v); }
   }
   if (spec.y.share) { low = 0; high = 1.02; }
   if (!(low <= high)) { low = ylog ? 0.1 : 0; high = 1; }
@@ -73,7 +73,7 @@ function extent(spec, shown, xlog, ylog) {  // the least and the most of y, then
 }
 
 function lines(figure, spec) {
-  const chart = frame(figure, spec), hidden = new Set();
+  const chart = createChart(figure, spec), hidden = new Set();
   let ylog = spec.y.log, xlog = spec.x.log, at = -1;
   const positive = spec.series.some((s) => s.y.some((v) => v > 0));
   if (positive && !spec.y.share) chart.toggle("log scale", ylog, (on) => { ylog = on; });
@@ -88,18 +88,18 @@ function lines(figure, spec) {
     place = axes(chart, [first, last, xlog], spec.y.share ? [low, high, false] : ylog ? [low / pad, high * pad, true] : [low - pad, high + pad, false], [spec.x.name, spec.y.name]);
     for (const mark of spec.marks || []) {
       const px = place.x.at(mark.x), far = px > (place.left + place.right) / 2;
-      put(svg, "line", { x1: px, x2: px, y1: place.top, y2: place.bottom, style: "stroke: var(--soft)", "stroke-dasharray": "2 3" });
-      put(svg, "text", { x: px + (far ? -5 : 5), y: place.top + 14, "text-anchor": far ? "end" : "start" }, mark.text);
+      addElement(svg, "line", { x1: px, x2: px, y1: place.top, y2: place.bottom, style: "stroke: var(--soft)", "stroke-dasharray": "2 3" });
+      addElement(svg, "text", { x: px + (far ? -5 : 5), y: place.top + 14, "text-anchor": far ? "end" : "start" }, mark.text);
     }
     for (const s of shown) {
       for (const b of [...(s.bands || [])].reverse()) {
-        put(svg, "path", { d: bandPath(spec.xs[s.x], b.low, b.high, place), style: `fill: ${colour(s.c)}; opacity: ${b.opacity}` });
+        addElement(svg, "path", { d: bandPath(spec.xs[s.x], b.low, b.high, place), style: `fill: ${colour(s.c)}; opacity: ${b.opacity}` });
       }
     }
-    paths = shown.map((s) => put(svg, "path", {
+    paths = shown.map((s) => addElement(svg, "path", {
       class: "curve", d: curvePath(spec.xs[s.x], s.y, place, s.step), fill: "none", "stroke-dasharray": DASHES[s.dash || 0],
       "stroke-linejoin": "round", style: `stroke: ${colour(s.c)}; stroke-width: ${s.thin ? 1.2 : 2}` }));
-    marks = put(svg, "g");
+    marks = addElement(svg, "g");
     chart.tip.hidden = true;
     svg.addEventListener("pointermove", hover);
     svg.addEventListener("pointerdown", hover);
@@ -113,7 +113,7 @@ function lines(figure, spec) {
     });
   };
   const leave = () => { chart.tip.hidden = true; marks.replaceChildren(); paths.forEach((p) => { p.style.opacity = 1; }); };
-  const hover = (event) => point(...chart.place(event));
+  const hover = (event) => point(...chart.pointerPosition(event));
   const nearest = (x, px) => {  // positions along x never fall
     let low = 0, high = x.length - 1;
     while (high - low > 1) { const mid = (low + high) >> 1; if (!(place.x.at(x[mid]) > px)) low = mid; else high = mid; }
@@ -130,23 +130,23 @@ function lines(figure, spec) {
     at = found[0].i;
     const many = shown.length > 6;
     if (many) {  // the closest one alone
-      found = found.filter((f) => known(f.y)).sort((a, b) => Math.abs(a.y - py) - Math.abs(b.y - py)).slice(0, 1);
+      found = found.filter((f) => isNumber(f.y)).sort((a, b) => Math.abs(a.y - py) - Math.abs(b.y - py)).slice(0, 1);
       if (!found.length) return;
       paths.forEach((p, k) => { p.style.opacity = k === found[0].k ? 1 : 0.15; });
     }
     const x = spec.xs[found[0].s.x][found[0].i], line = place.x.at(x);
     marks.replaceChildren();
-    put(marks, "line", { x1: line, x2: line, y1: place.top, y2: place.bottom, style: "stroke: var(--soft)" });
+    addElement(marks, "line", { x1: line, x2: line, y1: place.top, y2: place.bottom, style: "stroke: var(--soft)" });
     const rows = [];
     for (const f of found) {
-      if (known(f.y)) put(marks, "circle", { cx: line, cy: f.y, r: 4, style: `fill: ${colour(f.s.c)}` });
-      rows.push([f.s.name, spec.y.percent ? `${fmt(100 * f.s.y[f.i], 3)} %` : fmt(f.s.y[f.i]), colour(f.s.c)]);
+      if (isNumber(f.y)) addElement(marks, "circle", { cx: line, cy: f.y, r: 4, style: `fill: ${colour(f.s.c)}` });
+      rows.push([f.s.name, spec.y.percent ? `${formatNumber(100 * f.s.y[f.i], 3)} %` : formatNumber(f.s.y[f.i]), colour(f.s.c)]);
       if (!many && found.length < 4) {
-        for (const b of f.s.bands || []) rows.push([b.name, `${fmt(b.low[f.i], 4)} to ${fmt(b.high[f.i], 4)}`]);
+        for (const b of f.s.bands || []) rows.push([b.name, `${formatNumber(b.low[f.i], 4)} to ${formatNumber(b.high[f.i], 4)}`]);
       }
     }
-    const also = spec.also ? `, ${fmt(spec.also.values[found[0].i])} ${spec.also.name}` : "";
-    chart.show(line, py === null ? 60 : py, `${spec.x.name} ${fmt(x)}${also}`, rows);
+    const also = spec.also ? `, ${formatNumber(spec.also.values[found[0].i])} ${spec.also.name}` : "";
+    chart.show(line, py === null ? 60 : py, `${spec.x.name} ${formatNumber(x)}${also}`, rows);
   };
   chart.draw();
 }

@@ -58,35 +58,35 @@ function addPreferenceQuestions(box, id) {
   const pointName = (row) => `point ${table.number ? table.number[row] : row + 1}`;
   box.className = "asking";
   const start = () => {
-    const rows = [...Array(n).keys()].filter((i) => kept(id, i) && table.data.slice(0, m).every((c) => known(c[i])));
+    const rows = [...Array(n).keys()].filter((i) => isKept(id, i) && table.data.slice(0, m).every((c) => isNumber(c[i])));
     if (rows.length < 2) { showMessage("Fewer than two points are left: clear the brushes first.", "Start"); return; }
     const search = preferenceSearch(rows.map((i) => table.data.slice(0, m).map((c) => table.sign * c[i])));
     askNext(search, rows);
   };
   const showMessage = (words, button) => {
     box.replaceChildren();
-    put(box, "h3", {}, "Which do you like better?");
-    put(box, "p", { role: "status" }, words);
-    if (button) put(box, "button", { class: "small", type: "button", "data-answer": "start" }, button).addEventListener("click", start);
+    addElement(box, "h3", {}, "Which do you like better?");
+    addElement(box, "p", { role: "status" }, words);
+    if (button) addElement(box, "button", { class: "small", type: "button", "data-answer": "start" }, button).addEventListener("click", start);
   };
   const askNext = (search, rows) => {
     const question = search.nextQuestion();
     if (!question) { finish(search, rows); return; }
     showMessage(`Question ${search.count() + 1}, of ${MAX_QUESTIONS} at most. So far your answers lead to ${pointName(rows[search.favourite()])}.`);
     if (!search.count()) box.querySelector("p").textContent = `Question 1, of ${MAX_QUESTIONS} at most.`;
-    const grid = put(box, "table", { class: "two" }), head = put(grid, "tr"), pair = question.map((k) => rows[k]);
-    for (const words of ["", `A: ${pointName(pair[0])}`, `B: ${pointName(pair[1])}`]) put(head, "th", { scope: "col", class: words ? "n" : "" }, words);
+    const grid = addElement(box, "table", { class: "two" }), head = addElement(grid, "tr"), pair = question.map((k) => rows[k]);
+    for (const words of ["", `A: ${pointName(pair[0])}`, `B: ${pointName(pair[1])}`]) addElement(head, "th", { scope: "col", class: words ? "n" : "" }, words);
     for (let k = 0; k < m; k++) {
-      const line = put(grid, "tr"), [a, b] = pair.map((i) => table.data[k][i]), digits = telling(Math.min(a, b), Math.max(a, b), 5);
-      put(line, "th", { scope: "row" }, table.names[k]);
-      for (const [v, other] of [[a, b], [b, a]]) put(line, "td", { class: table.sign * (v - other) < 0 ? "n better" : "n" }, fmt(v, digits));
+      const line = addElement(grid, "tr"), [a, b] = pair.map((i) => table.data[k][i]), digits = digitsToDistinguish(Math.min(a, b), Math.max(a, b), 5);
+      addElement(line, "th", { scope: "row" }, table.names[k]);
+      for (const [v, other] of [[a, b], [b, a]]) addElement(line, "td", { class: table.sign * (v - other) < 0 ? "n better" : "n" }, formatNumber(v, digits));
     }
-    const addAnswer = (words, value, preferred) => put(box, "button", { class: "small", type: "button", "data-answer": value }, words)
+    const addAnswer = (words, value, preferred) => addElement(box, "button", { class: "small", type: "button", "data-answer": value }, words)
       .addEventListener("click", () => { search.recordAnswer(question, preferred); askNext(search, rows); box.querySelector("button").focus(); });
     addAnswer("A is better", "a", question[0]);
     addAnswer("B is better", "b", question[1]);
     addAnswer("No preference", "=", null);
-    put(box, "button", { class: "small", type: "button", "data-answer": "q" }, "Stop").addEventListener("click", () => finish(search, rows));
+    addElement(box, "button", { class: "small", type: "button", "data-answer": "q" }, "Stop").addEventListener("click", () => finish(search, rows));
     box.dataset.pair = pair.join(",");
   };
   const finish = (search, rows) => {

@@ -1,70 +1,70 @@
 // Points of a table, in the plane or in space.
 const pickers = {};
-const pick = (table, row, from) => (pickers[table] || []).forEach((told) => told(row, from));
-function dot(parent, kind, x, y, c, size) {
+const pick = (table, row, from) => (pickers[table] || []).forEach((listener) => listener(row, from));
+function drawMarker(parent, kind, x, y, c, size) {
   const shapes = { knee: `M${x} ${y - size}L${x + size} ${y}L${x} ${y + size}L${x - size} ${y}Z`,
     end: `M${x} ${y - size}L${x + size} ${y + size * 0.8}L${x - size} ${y + size * 0.8}Z` };
-  return put(parent, "path", { d: shapes[kind], style: `fill: ${c}; stroke: var(--text); stroke-width: 1` });
+  return addElement(parent, "path", { d: shapes[kind], style: `fill: ${c}; stroke: var(--text); stroke-width: 1` });
 }
-const round = (parent, points, width, c, extra = "") => points.length && put(parent, "path", {
+const drawCircles = (parent, points, width, c, extra = "") => points.length && addElement(parent, "path", {
   // whole circles: a line of no length with round ends is drawn as an oval, or not at all, by what shows PDF
   d: points.map(([x, y]) => `M${(x - width / 2).toFixed(1)} ${y.toFixed(1)}a${width / 2} ${width / 2} 0 1 0 ${width} 0a${width / 2} ${width / 2} 0 1 0 ${-width} 0`).join(""),
   class: "dots", style: `fill: ${c}; ${extra}` });
-const key = (chart, text, paint) => { const entry = put(chart.legend, "span"); paint(put(entry, "svg", { viewBox: "0 0 26 12", "aria-hidden": "true" })); put(entry, "span", {}, text); };
+const key = (chart, text, paint) => { const entry = addElement(chart.legend, "span"); paint(addElement(entry, "svg", { viewBox: "0 0 26 12", "aria-hidden": "true" })); addElement(entry, "span", {}, text); };
 function range(column, truth) {  // with a margin
   let low = Infinity, high = -Infinity;
-  for (const v of column) if (known(v)) { low = Math.min(low, v); high = Math.max(high, v); }
-  for (const v of truth || []) if (known(v)) { low = Math.min(low, v); high = Math.max(high, v); }
+  for (const v of column) if (isNumber(v)) { low = Math.min(low, v); high = Math.max(high, v); }
+  for (const v of truth || []) if (isNumber(v)) { low = Math.min(low, v); high = Math.max(high, v); }
   if (!(low <= high)) return [0, 1];
   const pad = (high - low) * 0.04;
   return [low - pad, high + pad];
 }
-function paintPoints(chart, drawn, table, by, size) {  // all in one colour, or each by its value in that column
-  const n = drawn.length, there = drawn.filter(Boolean);
+function paintPoints(chart, positions, table, by, size) {  // all in one colour, or each by its value in that column
+  const n = positions.length, there = positions.filter(Boolean);
   if (by >= 0) {
-    const [low, high] = [Math.min(...table.data[by].filter(known)), Math.max(...table.data[by].filter(known))];
-    round(chart.svg, there, size + 1.6, "var(--text)", "opacity: 0.55");
+    const [low, high] = [Math.min(...table.data[by].filter(isNumber)), Math.max(...table.data[by].filter(isNumber))];
+    drawCircles(chart.svg, there, size + 1.6, "var(--text)", "opacity: 0.55");
     const bins = VIRIDIS.map(() => []), valueless = [];
-    drawn.forEach((p, i) => {
+    positions.forEach((p, i) => {
       const v = table.data[by][i];
-      if (p) (known(v) ? bins[clamp(Math.floor((v - low) / (high - low || 1) * 10), 0, 9)] : valueless).push(p);
+      if (p) (isNumber(v) ? bins[clamp(Math.floor((v - low) / (high - low || 1) * 10), 0, 9)] : valueless).push(p);
     });
-    round(chart.svg, valueless, size, "var(--line)");
-    bins.forEach((points, k) => round(chart.svg, points, size, `rgb(${VIRIDIS[k].join(" ")})`));
-    const entry = put(chart.legend, "span"), digits = telling(low, high, 4);
-    put(entry, "span", {}, `${table.names[by]}: ${said(table, by, low, digits)}`);
-    put(entry, "span", { class: "key colours" });
-    put(entry, "span", {}, said(table, by, high, digits));
+    drawCircles(chart.svg, valueless, size, "var(--line)");
+    bins.forEach((points, k) => drawCircles(chart.svg, points, size, `rgb(${VIRIDIS[k].join(" ")})`));
+    const entry = addElement(chart.legend, "span"), digits = digitsToDistinguish(low, high, 4);
+    addElement(entry, "span", {}, `${table.names[by]}: ${formatCell(table, by, low, digits)}`);
+    addElement(entry, "span", { class: "key colours" });
+    addElement(entry, "span", {}, formatCell(table, by, high, digits));
   } else {
-    round(chart.svg, there, size, "var(--c0)", n > 1500 ? "opacity: 0.7" : "");
-    key(chart, chart.spec.what, (s) => round(s, [[13, 6]], 8, "var(--c0)"));
+    drawCircles(chart.svg, there, size, "var(--c0)", n > 1500 ? "opacity: 0.7" : "");
+    key(chart, chart.spec.what, (s) => drawCircles(s, [[13, 6]], 8, "var(--c0)"));
   }
 }
-function paintMarks(chart, drawn, truth) {
-  if (truth) key(chart, "true front", (s) => round(s, [[5, 6], [10, 6], [15, 6], [20, 6]], 3, "var(--soft)"));
-  const told = new Set();
+function paintMarks(chart, positions, truth) {
+  if (truth) key(chart, "true front", (s) => drawCircles(s, [[5, 6], [10, 6], [15, 6], [20, 6]], 3, "var(--soft)"));
+  const inLegend = new Set();
   for (const mark of [...chart.spec.marks].reverse()) {
-    const at = drawn[mark.row];
-    if (at) dot(chart.svg, mark.kind, at[0], at[1], mark.kind === "knee" ? "var(--c1)" : "var(--c2)", 7);
-    if (at && !told.has(mark.short)) key(chart, mark.short, (s) => dot(s, mark.kind, 13, 6, mark.kind === "knee" ? "var(--c1)" : "var(--c2)", 5));
-    told.add(mark.short);
+    const at = positions[mark.row];
+    if (at) drawMarker(chart.svg, mark.kind, at[0], at[1], mark.kind === "knee" ? "var(--c1)" : "var(--c2)", 7);
+    if (at && !inLegend.has(mark.short)) key(chart, mark.short, (s) => drawMarker(s, mark.kind, 13, 6, mark.kind === "knee" ? "var(--c1)" : "var(--c2)", 5));
+    inLegend.add(mark.short);
   }
 }
 function scatter(figure, spec) {
-  const chart = frame(figure, spec), table = data.tables[spec.table], names = table.names;
+  const chart = createChart(figure, spec), table = data.tables[spec.table], names = table.names;
   const use = { ...spec.use };
-  let turn = [0.7, 0.45], drawn = [], marks, held = null, moved = false;
+  let turn = [0.7, 0.45], positions = [], marks, dragStart = null, moved = false;
   const choose = (key, text, none) => {
-    const label = put(chart.tools, "label", {}, text), list = put(label, "select", { "data-axis": key });
-    if (none) put(list, "option", { value: -1 }, none);
-    for (const i of spec.choices) put(list, "option", { value: i }, names[i]);
+    const label = addElement(chart.tools, "label", {}, text), list = addElement(label, "select", { "data-axis": key });
+    if (none) addElement(list, "option", { value: -1 }, none);
+    for (const i of spec.choices) addElement(list, "option", { value: i }, names[i]);
     list.value = use[key];
     list.addEventListener("change", () => { use[key] = Number(list.value); chart.draw(); });
   };
   choose("x", "across");
   choose("y", "up");
   if (spec.choices.length > 2) { choose("z", "depth", "none (flat)"); choose("colour", "colour", "none"); }
-  chart.csv(() => csvOf(table));
+  chart.csv(() => csvRows(table));
   chart.draw = () => {
     const svg = chart.begin(), solid = use.z >= 0, cols = [use.x, use.y, ...(solid ? [use.z] : [])];
     chart.plot.classList.toggle("turns", solid);
@@ -76,84 +76,84 @@ function scatter(figure, spec) {
       const place = axes(chart, [...ends[0], false], [...ends[1], false], cols.map((c) => names[c]), cols.map((c) => table.words && table.words[c]));
       if (ground) {
         const [left, right, top, bottom] = [place.x.at(ground.x[0]), place.x.at(ground.x[1]), place.y.at(ground.y[1]), place.y.at(ground.y[0])];
-        put(svg, "image", { href: ground.image, x: left, y: top, width: right - left, height: bottom - top, preserveAspectRatio: "none" });
+        addElement(svg, "image", { href: ground.image, x: left, y: top, width: right - left, height: bottom - top, preserveAspectRatio: "none" });
       }
       return (x, y) => [place.x.at(x), place.y.at(y)];
     })();
     const n = table.data[0].length;
-    drawn = [];
+    positions = [];
     for (let i = 0; i < n; i++) {
       const values = cols.map((c) => table.data[c][i]);
-      drawn.push(values.every(known) ? where(...values) : null);
+      positions.push(values.every(isNumber) ? where(...values) : null);
     }
-    if (truth) round(svg, truth[0].map((_, i) => where(...truth.map((t) => t[i]))), solid ? 2 : 3, "var(--soft)", solid ? "opacity: 0.55" : "opacity: 0.8");
+    if (truth) drawCircles(svg, truth[0].map((_, i) => where(...truth.map((t) => t[i]))), solid ? 2 : 3, "var(--soft)", solid ? "opacity: 0.55" : "opacity: 0.8");
     const size = n > 1500 ? 4.5 : n > 300 ? 6 : 7.5;
     chart.legend.replaceChildren();
-    const off = drawn.filter((p, i) => p && !kept(spec.table, i));
-    round(svg, off, size, "var(--line)", "opacity: 0.6");
-    paintPoints(chart, drawn.map((p, i) => (kept(spec.table, i) ? p : null)), table, use.colour, size);
-    paintMarks(chart, drawn, truth !== null);
-    marks = put(svg, "g");
+    const off = positions.filter((p, i) => p && !isKept(spec.table, i));
+    drawCircles(svg, off, size, "var(--line)", "opacity: 0.6");
+    paintPoints(chart, positions.map((p, i) => (isKept(spec.table, i) ? p : null)), table, use.colour, size);
+    paintMarks(chart, positions, truth !== null);
+    marks = addElement(svg, "g");
     chart.tip.hidden = true;
     svg.addEventListener("pointermove", (event) => {
-      if (held) {
-        const by = [event.clientX - held[0], event.clientY - held[1]];
-        if (Math.hypot(...by) > 3 || moved) { moved = true; turn = [held[2] + by[0] / 120, clamp(held[3] + by[1] / 160, -1.5, 1.5)]; chart.draw(); }
+      if (dragStart) {
+        const by = [event.clientX - dragStart[0], event.clientY - dragStart[1]];
+        if (Math.hypot(...by) > 3 || moved) { moved = true; turn = [dragStart[2] + by[0] / 120, clamp(dragStart[3] + by[1] / 160, -1.5, 1.5)]; chart.draw(); }
         return;
       }
-      hover(chart.place(event));
+      hover(chart.pointerPosition(event));
     });
     svg.addEventListener("pointerdown", (event) => {
       moved = false;
-      if (solid) { held = [event.clientX, event.clientY, ...turn]; event.preventDefault(); } else hover(chart.place(event));
+      if (solid) { dragStart = [event.clientX, event.clientY, ...turn]; event.preventDefault(); } else hover(chart.pointerPosition(event));
     });
-    svg.addEventListener("click", (event) => { const row = nearest(chart.place(event)); if (row >= 0 && !moved) { ring(row); recipe(row); pick(spec.table, row, chart); } });
-    svg.addEventListener("pointerleave", () => { if (!held) { chart.tip.hidden = true; marks.replaceChildren(); } });
+    svg.addEventListener("click", (event) => { const row = nearest(chart.pointerPosition(event)); if (row >= 0 && !moved) { ring(row); recipe(row); pick(spec.table, row, chart); } });
+    svg.addEventListener("pointerleave", () => { if (!dragStart) { chart.tip.hidden = true; marks.replaceChildren(); } });
     svg.addEventListener("keydown", (event) => {
       const by = { ArrowLeft: [-0.15, 0], ArrowRight: [0.15, 0], ArrowUp: [0, 0.1], ArrowDown: [0, -0.1] }[event.key];
       if (by && solid) { event.preventDefault(); turn = [turn[0] + by[0], clamp(turn[1] + by[1], -1.5, 1.5)]; chart.draw(); chart.svg.focus(); }
     });
   };
-  addEventListener("pointerup", () => { held = null; });
-  addEventListener("pointercancel", () => { held = null; });
+  addEventListener("pointerup", () => { dragStart = null; });
+  addEventListener("pointercancel", () => { dragStart = null; });
   const nearest = ([px, py]) => {
-    let best = -1, least = NEAR * NEAR;
-    drawn.forEach((p, i) => { if (p && kept(spec.table, i)) { const far = (p[0] - px) ** 2 + (p[1] - py) ** 2; if (far < least) { least = far; best = i; } } });
+    let best = -1, least = MAX_PICK_DISTANCE * MAX_PICK_DISTANCE;
+    positions.forEach((p, i) => { if (p && isKept(spec.table, i)) { const far = (p[0] - px) ** 2 + (p[1] - py) ** 2; if (far < least) { least = far; best = i; } } });
     return best;
   };
   const ring = (row) => {
     marks.replaceChildren();
-    if (row >= 0 && drawn[row]) put(marks, "circle", { cx: drawn[row][0], cy: drawn[row][1], r: 8, style: "fill: none; stroke: var(--text); stroke-width: 2" });
+    if (row >= 0 && positions[row]) addElement(marks, "circle", { cx: positions[row][0], cy: positions[row][1], r: 8, style: "fill: none; stroke: var(--text); stroke-width: 2" });
   };
   const hover = (at) => {
     const row = nearest(at);
     ring(row);
     if (row < 0) { chart.tip.hidden = true; return; }
-    const rows = spec.tip.map((c) => [names[c], said(table, c, table.data[c][row], telling(...range(table.data[c]), 5))]);
+    const rows = spec.tip.map((c) => [names[c], formatCell(table, c, table.data[c][row], digitsToDistinguish(...range(table.data[c]), 5))]);
     if (spec.more) rows.push([spec.more, ""]);
-    chart.show(...drawn[row], [`${spec.one} ${table.number ? table.number[row] : row + 1}`, ...(table.labels[row] ? [table.labels[row]] : [])].join(": "), rows);
+    chart.show(...positions[row], [`${spec.one} ${table.number ? table.number[row] : row + 1}`, ...(table.labels[row] ? [table.labels[row]] : [])].join(": "), rows);
   };
-  const beside = spec.recipe ? put(chart.plot.parentNode, "aside", { class: "recipe", "aria-live": "polite" }) : null;
+  const beside = spec.recipe ? addElement(chart.plot.parentNode, "aside", { class: "recipe", "aria-live": "polite" }) : null;
   if (beside) chart.plot.parentNode.classList.add("with-recipe");
   const recipe = (row) => {
     if (!beside || row < 0) return;
     beside.replaceChildren();
-    put(beside, "b", {}, [`${spec.one} ${table.number ? table.number[row] : row + 1}`, ...(table.labels[row] ? [table.labels[row]] : [])].join(": "));
-    const list = put(beside, "table");
+    addElement(beside, "b", {}, [`${spec.one} ${table.number ? table.number[row] : row + 1}`, ...(table.labels[row] ? [table.labels[row]] : [])].join(": "));
+    const list = addElement(beside, "table");
     names.forEach((name, c) => {
-      const line = put(list, "tr");
-      put(line, "th", { scope: "row" }, name);
-      put(line, "td", { class: "n" }, said(table, c, table.data[c][row], telling(...range(table.data[c]), 5)));
+      const line = addElement(list, "tr");
+      addElement(line, "th", { scope: "row" }, name);
+      addElement(line, "td", { class: "n" }, formatCell(table, c, table.data[c][row], digitsToDistinguish(...range(table.data[c]), 5)));
     });
   };
   (pickers[spec.table] ||= []).push((row, from) => { if (from !== chart) ring(row); });
-  brushOf(spec.table).told.push(() => chart.draw());
+  brushState(spec.table).listeners.push(() => chart.draw());
   if (spec.marks.length) recipe((spec.marks.find((mark) => mark.kind === "knee") || spec.marks[0]).row);
   chart.draw();
 }
-function space(chart, spans, names, [round, tilt]) {  // a box seen from above, in parallel projection
+function space(chart, spans, names, [azimuth, tilt]) {  // a box seen from above, in parallel projection
   const { svg, width, height } = chart, size = Math.min(width * 0.56, height * 0.62);
-  const [cos, sin, up, flat] = [Math.cos(round), Math.sin(round), Math.sin(tilt), Math.cos(tilt)];
+  const [cos, sin, up, flat] = [Math.cos(azimuth), Math.sin(azimuth), Math.sin(tilt), Math.cos(tilt)];
   const project = (a, b, c) => {
     const x = a * cos - b * sin, depth = a * sin + b * cos;
     return [width / 2 + size * x, height / 2 - size * (c * flat + depth * up)];
@@ -161,7 +161,7 @@ function space(chart, spans, names, [round, tilt]) {  // a box seen from above, 
   const corner = [-0.5, 0.5];
   const line = (from, to, kind) => {
     const [a, b] = [project(...from), project(...to)];
-    put(svg, "line", { x1: a[0], y1: a[1], x2: b[0], y2: b[1], class: kind });
+    addElement(svg, "line", { x1: a[0], y1: a[1], x2: b[0], y2: b[1], class: kind });
   };
   for (const s of corner) for (const t of corner) {
     line([-0.5, s, t], [0.5, s, t], "frame");
@@ -170,7 +170,7 @@ function space(chart, spans, names, [round, tilt]) {  // a box seen from above, 
   }
   const text = (at, words, right, far, down) => {
     const [x, y] = project(...at), letters = Math.max(6, Math.floor((right ? width - x : x) / 6.8) - 2);
-    put(svg, "text", { x: x + (right ? far : -far), y: clamp(y + down, 12, height - 4), "text-anchor": right ? "start" : "end",
+    addElement(svg, "text", { x: x + (right ? far : -far), y: clamp(y + down, 12, height - 4), "text-anchor": right ? "start" : "end",
       class: far > 6 ? "axis-name" : "" }, words.length > letters ? words.slice(0, letters - 1) + "…" : words);
   };
   const side = (axis) => {  // the edge of that axis whose middle lies lowest, or for the third leftmost
@@ -182,7 +182,7 @@ function space(chart, spans, names, [round, tilt]) {  // a box seen from above, 
     const [s, t] = side(axis), point = (v) => (axis === 0 ? [v, s, t] : axis === 1 ? [s, v, t] : [s, t, v]);
     const right = project(...point(0))[0] > width / 2, [low, high] = [0.04, 1.04].map((v) => v / 1.08 - 0.5);  // without the margin
     const wide = spans[axis][1] - spans[axis][0], down = axis === 2 ? 0 : 18;
-    const value = (v) => fmt(Math.round((spans[axis][0] + (v + 0.5) * wide) / wide * 1e6) / 1e6 * wide || 0, 3);
+    const value = (v) => formatNumber(Math.round((spans[axis][0] + (v + 0.5) * wide) / wide * 1e6) / 1e6 * wide || 0, 3);
     text(point(low), value(low), right, 5, down);
     text(point(high), value(high), right, 5, down);
     text(point(0), name, right, 12, down);

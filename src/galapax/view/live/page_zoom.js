@@ -1,6 +1,6 @@
-// Looking closer: the pointer shows values, dragging over a figure zooms into it, a double click shows all of it again.
+// Tooltips and zoom: the pointer shows values, dragging over a figure zooms into it, a double click resets it.
 const tip = $("tip");
-function told(title, rows, event) {
+function showTooltip(title, rows, event) {
   tip.replaceChildren();
   const head = document.createElement("b");
   head.textContent = title;
@@ -22,11 +22,11 @@ function told(title, rows, event) {
   tip.style.left = `${Math.max(4, left)}px`;
   tip.style.top = `${Math.max(4, Math.min(innerHeight - high - 4, event.clientY + 12))}px`;
 }
-function individual(row) {
+function individualRows(row) {
   const m = frame.objectives, v = Math.min(12, frame.variables);
   const rows = Array.from({ length: m }, (_, k) => [objectiveName(k), text(frame.values[row * m + k], 7)]);
   if (frame.hasViolation) rows.push(["violation", text(frame.violation[row], 3)]);
-  for (let k = 0; k < v; k++) rows.push([facts.variables[k], valueOf(k, frame.x[row * frame.variables + k])]);
+  for (let k = 0; k < v; k++) rows.push([facts.variables[k], geneText(k, frame.x[row * frame.variables + k])]);
   if (v < facts.dim) rows.push([`… ${facts.dim - v} more`, ""]);
   return rows;
 }
@@ -34,7 +34,7 @@ const unlog = (v, log) => log ? 10 ** v : v;
 function hover(id, a, b, event) {
   if (cells[id]) {
     const found = cells[id](a, b);
-    return found && frame ? told(`individual ${found.row + 1}` + (found.variable === undefined ? "" : `, ${facts.variables[found.variable]}`), individual(found.row), event) : (tip.hidden = true);
+    return found && frame ? showTooltip(`individual ${found.row + 1}` + (found.variable === undefined ? "" : `, ${facts.variables[found.variable]}`), individualRows(found.row), event) : (tip.hidden = true);
   }
   const p = drawn[id];
   if (!p || a < p.area.x || a > p.area.x + p.area.w || b < p.area.y || b > p.area.y + p.area.h) return (tip.hidden = true);
@@ -43,19 +43,19 @@ function hover(id, a, b, event) {
     const far = (p.px(cloud.xs[k]) - a) ** 2 + (p.py(cloud.ys[k]) - b) ** 2;
     if (far < least) { least = far; best = row; }
   });
-  if (best !== null && frame) return told(`individual ${best + 1}`, individual(best), event);
+  if (best !== null && frame) return showTooltip(`individual ${best + 1}`, individualRows(best), event);
   if (p.bars) {
     const { low, high, heights } = p.bars, at = p.x[0] + (a - p.area.x) / p.area.w * (p.x[1] - p.x[0]), k = Math.floor((at - low) / (high - low) * heights.length);
     if (k < 0 || k >= heights.length) return (tip.hidden = true);
-    const end = (i) => short(unlog(low + i / heights.length * (high - low), p.xLog));
-    return told(`${end(k)} to ${end(k + 1)}`, [["share of runs", `${heights[k].toFixed(1)} %`]], event);
+    const end = (i) => formatShort(unlog(low + i / heights.length * (high - low), p.xLog));
+    return showTooltip(`${end(k)} to ${end(k + 1)}`, [["share of runs", `${heights[k].toFixed(1)} %`]], event);
   }
   if (!p.lines.length || !p.lines[0].xs.length) return (tip.hidden = true);
   const at = p.x[0] + (a - p.area.x) / p.area.w * (p.x[1] - p.x[0]), xs = p.lines[0].xs;
   let k = 0;
   xs.forEach((x, i) => { if (Math.abs(x - at) < Math.abs(xs[k] - at)) k = i; });
   const value = (v) => !isFinite(v) ? "–" : p.yText ? `${text(v, 4)} %` : text(unlog(v, p.yLog), 6);
-  told(`${p.names[0]} ${count(xs[k])}`, p.lines.map((l) => [l.name, value(l.ys[k]), l.stroke]), event);
+  showTooltip(`${p.names[0]} ${count(xs[k])}`, p.lines.map((l) => [l.name, value(l.ys[k]), l.stroke]), event);
 }
 for (const id of ["curve", "feasible", "spread", "front", "scatter", "genome", "fitness"]) {
   const canvas = $(id), zoomed = !["genome", "fitness"].includes(id);
@@ -86,8 +86,8 @@ for (const id of ["curve", "feasible", "spread", "front", "scatter", "genome", "
     const inY = (b) => p.y[1] - (Math.max(p.area.y, Math.min(p.area.y + p.area.h, b)) - p.area.y) / p.area.h * (p.y[1] - p.y[0]);
     const order = (u, v) => [Math.min(u, v), Math.max(u, v)];
     views[id] = { kind: p.kind, x: order(inX(begin[0]), inX(to[0])), y: order(inY(begin[1]), inY(to[1])) };
-    everything();
+    redrawAll();
   });
   canvas.addEventListener("pointercancel", () => { from = null; box.hidden = true; });
-  canvas.addEventListener("dblclick", () => { delete views[id]; everything(); });
+  canvas.addEventListener("dblclick", () => { delete views[id]; redrawAll(); });
 }
