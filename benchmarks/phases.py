@@ -52,14 +52,14 @@ def phases(generations: int, **options: Any) -> None:
     """Print the cycles of each stretch in a run of so many generations."""
     made: list[tuple[CudaKernel, list[str]]] = []
 
-    def kernel_of(source: str, text: KernelSource, host: bool) -> CudaKernel:
+    def build_kernel(digest: str, text: KernelSource, for_cpu: bool) -> CudaKernel:
         changed, names = stamped(text)
         made.append((CudaKernel(changed), names))
         return made[-1][0]
 
-    usual, engine.kernel_of = engine.kernel_of, kernel_of  # type: ignore[assignment]
+    usual, engine.build_kernel = engine.build_kernel, build_kernel  # type: ignore[assignment]
     gx.minimize(engine="fused", tolerance=0, progress=False, polish=False, generations=generations, **options)
-    engine.kernel_of = usual
+    engine.build_kernel = usual
     kernel, names = made[-1]
     jax.effects_barrier()
     cycles = kernel.numbers("stamps", len(names))

@@ -389,11 +389,11 @@ def test_what_is_changed_where_it_is_was_read_before(step):
 
 def text_of_fep(monkeypatch, *form):
     """The text of a large population, spread over blocks so."""
-    texts, kernel_of = [], engine.kernel_of
+    texts, build_kernel = [], engine.build_kernel
     with monkeypatch.context() as patched:
-        patched.setattr(engine, "kernel_of", lambda *about: texts.append(about[1]) or kernel_of(*about))
-        patched.setattr(engine, "HOST", kernel_source.LaunchShape(*form))
-        patched.setattr(engine, "_known", type(engine._known)())
+        patched.setattr(engine, "build_kernel", lambda *about: texts.append(about[1]) or build_kernel(*about))
+        patched.setattr(engine, "CPU_SHAPE", kernel_source.LaunchShape(*form))
+        patched.setattr(engine, "_kernel_cache", type(engine._kernel_cache)())
         run("native", "fep", gx.problems.get("rastrigin"), dtype="float32", generations=1, population=5000)
     return texts[-1]
 
@@ -402,9 +402,9 @@ def text_of_fep(monkeypatch, *form):
 def test_a_large_population_of_de_waits_twice_in_a_generation(monkeypatch):
     """Whoever reads a parent finds out himself whether its child has taken its place."""
     rastrigin = gx.problems.get("rastrigin", dim=32)
-    texts, kernel_of = [], engine.kernel_of
-    monkeypatch.setattr(engine, "kernel_of", lambda *about: texts.append(about[1]) or kernel_of(*about))
-    monkeypatch.setattr(engine, "HOST", kernel_source.LaunchShape(16))
+    texts, build_kernel = [], engine.build_kernel
+    monkeypatch.setattr(engine, "build_kernel", lambda *about: texts.append(about[1]) or build_kernel(*about))
+    monkeypatch.setattr(engine, "CPU_SHAPE", kernel_source.LaunchShape(16))
     native = run("native", "de", rastrigin, dtype="float32", generations=4, population=1000)
     body = texts[-1].body
     loop = body[body.index("for (; g < count") : body.index("for (; g < rows")]
@@ -424,9 +424,9 @@ def test_what_was_fetched_is_added_up_by_the_same_steps(monkeypatch):
         b = jnp.where(x[1] > 0, jnp.log1p(jnp.cos(s) ** 2) * jnp.tan(2 * s) + jnp.cosh(s), 1.0)
         return a + b + jnp.sum(jnp.abs(x))
 
-    texts, kernel_of = [], engine.kernel_of
-    monkeypatch.setattr(engine, "kernel_of", lambda *about: texts.append(about[1]) or kernel_of(*about))
-    monkeypatch.setattr(engine, "HOST", kernel_source.LaunchShape(16))
+    texts, build_kernel = [], engine.build_kernel
+    monkeypatch.setattr(engine, "build_kernel", lambda *about: texts.append(about[1]) or build_kernel(*about))
+    monkeypatch.setattr(engine, "CPU_SHAPE", kernel_source.LaunchShape(16))
     gx.minimize(fun, [(-1.0, 1.0)] * 64, "de", population=1000, generations=1, engine="native", dtype="float32")
     body = texts[-1].body
     used, steps = re.findall(r"FETCHED\(h\d+, (k\d+),", body), re.findall(r"GROUP_STEPS_OF\((k\d+),", body)
@@ -469,7 +469,7 @@ def test_however_runs_are_spread_over_blocks_they_are_the_same(form, population,
     """The text differs in what each block makes itself, which sums threads share and what is computed only if chosen."""
     options = {"fun": gx.problems.get("rastrigin"), "dtype": "float32", "generations": 5, "population": population}
     xla = run("xla", "fep", **options)
-    monkeypatch.setattr(engine, "HOST", kernel_source.LaunchShape(*form))
+    monkeypatch.setattr(engine, "CPU_SHAPE", kernel_source.LaunchShape(*form))
     native = run("native", "fep", **options)
     np.testing.assert_allclose(native.history.mean, xla.history.mean, rtol=2e-3)
     np.testing.assert_allclose(native.history.best, xla.history.best, rtol=2e-3)
@@ -567,7 +567,7 @@ def test_another_process_finds_the_text_or_why_there_is_none(monkeypatch, tmp_pa
     monkeypatch.setattr(kernel, "_written", wraps(written)(lambda *given: made.append(1) or written(*given)))
     answers = []
     for _ in range(2):
-        engine._known.clear()  # as in a process that begins
+        engine._kernel_cache.clear()  # as in a process that begins
         try:
             answers.append(run("native", fun=fun).x.tobytes())
         except gx.InputError as error:

@@ -105,7 +105,7 @@ def test_runs_are_the_same_with_and_without_shared_places(monkeypatch):
         return texts[-1]
 
     def solve():
-        engine._known.clear()
+        engine._kernel_cache.clear()
         options = {"generations": 45, "population": 10, "dtype": "float64", "seed": 2, "engine": "native"}
         return gx.minimize(gx.problems.get("g07"), "cde", **options)
 
@@ -119,4 +119,4 @@ def test_runs_are_the_same_with_and_without_shared_places(monkeypatch):
     assert texts[0].shared_bytes < 0.95 * texts[1].shared_bytes
     np.testing.assert_array_equal(shared.population, apart.population)
     assert shared.fun == apart.fun
-    engine._known.clear()
+    engine._kernel_cache.clear()

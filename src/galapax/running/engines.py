@@ -88,20 +88,20 @@ def _fusible(task: Task, engine: str, clock: Clock) -> None:
 
 
 def _kernel(search: Search, runs: int, engine: str, clock: Clock) -> None:
-    from galapax.engines.fused.engine import compiled
+    from galapax.engines.fused.engine import compile_kernel
 
-    compiled(search, runs, engine == "native", clock)
+    compile_kernel(search, runs, engine == "native", clock)
 
 
 def engine_of(task: Task, search: Search, clock: Clock, width: int, runs: int) -> Engine:
     """The engine for some runs of a task; search: of `runs` runs. A larger population may need another one."""
     if task.engine in ("fused", "native"):
-        from galapax.engines.fused.engine import Fused
+        from galapax.engines.fused.engine import FusedEngine
         from galapax.engines.fused.graph import NotFusible
 
         try:
             _kernel(search, runs, task.engine, clock)
-            return Fused(search, clock, width, task.steps, task.engine == "native", task.threads)
+            return FusedEngine(search, clock, width, task.steps, task.engine == "native", task.threads)
         except NotFusible:
             pass
     return Xla(search, clock, width, task.steps, task.threads)

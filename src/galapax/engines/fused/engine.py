@@ -1,7 +1,7 @@
-"""The fused engine: whole chunks of generations in one kernel, each run for itself.
+"""The fused engine: a chunk of generations of independent runs is one kernel launch.
 
-The kernel makes as many generations as it is told, so the length of a chunk is data; the rows of history that a program
-has room for come from a small set. A run that has ended leaves the kernel: nothing is computed that is thrown away.
+The number of generations is an argument of the kernel, so that chunks of any length share it; only the history rows
+that the XLA program around it allocates come from a small set of sizes. A run that has ended leaves the kernel's loop.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol
@@ -27,7 +27,7 @@ from galapax.engines import search as searching
 from galapax.engines.drive import Slice
 from galapax.engines.fused import kernel as kernels
 from galapax.engines.fused.cuda import CudaKernel, present
-from galapax.engines.fused.generation_table import TABLE_GENERATIONS as AHEAD
+from galapax.engines.fused.generation_table import TABLE_GENERATIONS
 from galapax.engines.fused.graph import NotFusible
 from galapax.engines.fused.host import HostKernel
 from galapax.engines.fused.kernel import Layout, settled
@@ -40,170 +40,177 @@ from galapax.engines.threads import on_threads
 from galapax.numerics import devices
 from galapax.numerics.transfers import device_put_cached
 
-CHUNK_SECONDS = 0.1  # the host looks about so often,
-MOST_SECONDS = 0.5  # or so often, where a native kernel would make fewer generations than its table of keys has
-FIRST = 1000  # the first time after as many generations at most, so that what watches a short run sees some of it
-HOST = LaunchShape(for_cpu=True)
-KEPT = 32  # kernels that are remembered, by what they were made of
-ROWS = (10, 100, 1000, 10_000, 40_000)  # generations that programs have room for
-HISTORY = 2**29  # bytes of a chunk's history on the device, at most
+KERNEL_CHUNK_SECONDS = 0.1  # a chunk takes about so long, then the host polls its observers
+MAX_KERNEL_CHUNK_SECONDS = 0.5  # or so long on a CPU, where a chunk would be shorter than the generation table
+MAX_FIRST_CHUNK = 1000  # generations, so that observers see something of a short run
+CPU_SHAPE = LaunchShape(for_cpu=True)
+MAX_CACHED_KERNELS = 32
+HISTORY_ROWS = (10, 100, 1000, 10_000, 40_000)  # sizes of the history that programs are compiled for
+MAX_HISTORY_BYTES = 2**29  # of a chunk, on the device
 
 
 class Kernel(Protocol):
+    """Compiled code of a kernel, for a GPU or a CPU."""
+
     text: KernelSource
 
     def call(self, context: Any, outputs: list[Any], *inputs: Any) -> None:
-        """As `jax.experimental.buffer_callback` calls it."""
+        """Run the kernel; called by `jax.experimental.buffer_callback`."""
 
 
 @lru_cache(maxsize=64)
-def kernel_of(source: str, text: KernelSource, host: bool) -> Kernel:
-    """The machine code of a text. source: what it is known by."""
-    return HostKernel(text) if host else CudaKernel(text)
+def build_kernel(digest: str, text: KernelSource, for_cpu: bool) -> Kernel:
+    """Compile the source of a kernel. digest: of the source, by which the cache knows it."""
+    return HostKernel(text) if for_cpu else CudaKernel(text)
 
 
-_known: OrderedDict[Hashable, Kernel | str] = OrderedDict()  # or why there is none
-_making: dict[Hashable, threading.Lock] = {}  # so that another thread waits for a kernel instead of making it, too
+_kernel_cache: OrderedDict[Hashable, Kernel | str] = OrderedDict()  # or why there is none; the latest last
+_compile_locks: dict[Hashable, threading.Lock] = {}  # a second thread waits for a kernel instead of compiling it too
 
 
-def compiled(search: Search, runs: int, host: bool, clock: Clock) -> Kernel:
-    """The kernel of so many runs, or NotFusible. clock: is told how long it took, unless it was made before."""
-    form = HOST if host else present().form(_work(search), runs)
-    key = kernels.key_of(search), form, host, devices.compile_settings()
-    with _making.setdefault(key, threading.Lock()):
-        found = _known.pop(key, None)
-        if found is None:
+def compile_kernel(search: Search, runs: int, for_cpu: bool, clock: Clock) -> Kernel:
+    """Return the kernel for so many runs, or raise NotFusible. clock: measures the time, unless it was cached."""
+    shape = CPU_SHAPE if for_cpu else present().form(_work_per_generation(search), runs)
+    key = kernels.key_of(search), shape, for_cpu, devices.compile_settings()
+    with _compile_locks.setdefault(key, threading.Lock()):
+        kernel = _kernel_cache.pop(key, None)
+        if kernel is None:
             start = clock.begin()
             try:
-                text = kernels.text_of(search, runs, form)
-                found = kernel_of(text.digest, text, host)
+                text = kernels.text_of(search, runs, shape)
+                kernel = build_kernel(text.digest, text, for_cpu)
             except NotFusible as error:
-                found = str(error)
+                kernel = str(error)
             clock.end(start)
-        _known[key] = found  # as the latest
-    if len(_known) > KEPT:
+        _kernel_cache[key] = kernel
+    if len(_kernel_cache) > MAX_CACHED_KERNELS:
         with contextlib.suppress(KeyError):
-            _making.pop(_known.popitem(last=False)[0])
-    if isinstance(found, str):
-        raise NotFusible(found)
-    return found
+            _compile_locks.pop(_kernel_cache.popitem(last=False)[0])
+    if isinstance(kernel, str):
+        raise NotFusible(kernel)
+    return kernel
 
 
-def _work(search: Search) -> int:
-    """Numbers that a generation of a run handles."""
+def _work_per_generation(search: Search) -> int:
+    """Return how many numbers a generation of a run computes, about."""
     dim = search.bounds.dim
     return max(search.algorithm.population * dim, estimate_cost(search.algorithm, dim))
 
 
-Call = tuple[Any, tuple[Any, ...], tuple[Any, ...]]  # a function, what is fixed of its arguments, and the others
-Pace = tuple[int, float]  # generations of a chunk, and its seconds
-_paces: WeakKeyDictionary[Kernel, dict[int, Pace]] = WeakKeyDictionary()  # of kernels that have run, by how many runs
+Call = tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]  # a function, its static and its other arguments
+Pace = tuple[int, float]  # generations of the last chunk, and its seconds
+_paces: WeakKeyDictionary[Kernel, dict[int, Pace]] = WeakKeyDictionary()  # by number of runs
 
 
-class Fused:
-    """An Engine of generated kernels.
+class FusedEngine:
+    """An Engine whose chunks are generated kernels.
 
-    host: built for this machine's processor instead of a GPU. threads: so many share out the runs of a slice there.
+    for_cpu: kernels for this machine's CPU instead of a GPU, where `threads` threads share the runs of a batch.
     """
 
     def __init__(
-        self, search: Search, clock: Clock, width: int, steps: int, host: bool = False, threads: int = 1
+        self, search: Search, clock: Clock, width: int, steps: int, for_cpu: bool = False, threads: int = 1
     ) -> None:
-        self.clock, self.host, self.threads = clock, host, threads if host else 1
-        row = search.columns.width * width * search.bounds.lower.dtype.itemsize
-        room = min(HISTORY, devices.free_memory() // 8)
-        # on the host compiling another program takes longer than clearing some rows
-        self.rows = ROWS[1:] if host and ROWS[1] * row <= room else ROWS
-        self.most = next((r for r in reversed(self.rows) if r * row <= room), ROWS[0])
-        # about what a generation takes, for the first chunk: barriers, a run's own work, and that of all runs
-        work = _work(search)
-        alone = work * (1e-8 if host else 1e-9 if width > 1 else 1e-10)
-        self.guess = (1 + steps) * (3e-6 + alone + width * work * (1e-8 if host else 1e-11))
-        self._kernels: dict[int, tuple[Kernel, Layout]] = {}  # of each slice
-        self.paces, self.runs = dict[int, Pace](), 0  # of its kernel, and how many runs it makes
+        self.clock, self.for_cpu, self.threads = clock, for_cpu, threads if for_cpu else 1
+        row_bytes = search.columns.width * width * search.bounds.lower.dtype.itemsize
+        history_bytes = min(MAX_HISTORY_BYTES, devices.free_memory() // 8)
+        # on a CPU compiling another program takes longer than clearing some rows
+        has_room = HISTORY_ROWS[1] * row_bytes <= history_bytes
+        self.rows = HISTORY_ROWS[1:] if for_cpu and has_room else HISTORY_ROWS
+        self.most = next((r for r in reversed(self.rows) if r * row_bytes <= history_bytes), HISTORY_ROWS[0])
+        # estimated seconds of a generation, for the first chunk: barriers, latency of one run, throughput of all runs
+        work = _work_per_generation(search)
+        latency = work * (1e-8 if for_cpu else 1e-9 if width > 1 else 1e-10)
+        throughput = width * work * (1e-8 if for_cpu else 1e-11)
+        self.generation_seconds = (1 + steps) * (3e-6 + latency + throughput)
+        self._kernels: dict[int, tuple[Kernel, Layout]] = {}  # by id of the batch
+        self.paces, self.runs = dict[int, Pace](), 0  # of the current kernel, and how many runs it computes
 
-    def begin(self, parts: list[Slice]) -> None:
-        _put(parts)
-        for part in parts:
-            part.carry = self._called(_begin(part))
-            self._know(part)
+    def begin(self, batches: list[Slice]) -> None:
+        _transfer(batches)
+        for batch in batches:
+            batch.carry = self._call(_begin_program(batch))
+            self._load_kernel(batch)
 
-    def _know(self, part: Slice) -> None:
-        """Have the kernel of a slice, which has begun."""
-        assert part.carry is not None
-        made = compiled(part.search, len(part.cells), self.host, self.clock)
-        self._kernels[id(part)] = made, kernels.layout_of(part.search, part.carry)
+    def _load_kernel(self, batch: Slice) -> None:
+        """Compile the kernel of a batch, whose carry is initialised, or take it from the cache."""
+        assert batch.carry is not None
+        kernel = compile_kernel(batch.search, len(batch.cells), self.for_cpu, self.clock)
+        self._kernels[id(batch)] = kernel, kernels.layout_of(batch.search, batch.carry)
 
     def memory(self) -> Any:
         return None
 
-    def restore(self, parts: list[Slice], carries: list[list[np.ndarray]]) -> None:
-        self.begin(parts)
-        for part, kept in zip(parts, carries, strict=True):
-            part.carry = with_arrays(part.carry, kept)
+    def restore(self, batches: list[Slice], carries: list[list[np.ndarray]]) -> None:
+        self.begin(batches)
+        for batch, arrays in zip(batches, carries, strict=True):
+            batch.carry = with_arrays(batch.carry, arrays)
 
-    def pace(self, parts: list[Slice]) -> Pace:
-        made, _ = self._kernels[id(parts[0])]
-        self.paces, self.runs = _paces.setdefault(made, {}), sum(len(part.cells) for part in parts)
+    def pace(self, batches: list[Slice]) -> Pace:
+        kernel, _ = self._kernels[id(batches[0])]
+        self.paces, self.runs = _paces.setdefault(kernel, {}), sum(len(batch.cells) for batch in batches)
         return self.paces.get(self.runs, (0, 0.0))
 
     def plan(self, length: int, seconds: float) -> int:
         if length == 0:
-            return max(1, min(self.most, FIRST, int(CHUNK_SECONDS / 4 / self.guess)))
+            return max(1, min(self.most, MAX_FIRST_CHUNK, int(KERNEL_CHUNK_SECONDS / 4 / self.generation_seconds)))
         self.paces[self.runs] = length, seconds
-        each = max(seconds, 1e-9) / length
-        wanted = max(CHUNK_SECONDS / each, min(AHEAD, MOST_SECONDS / each) if self.host else 0)
-        return max(1, min(self.most, 8 * length, int(wanted)))
+        generation_seconds = max(seconds, 1e-9) / length
+        target = KERNEL_CHUNK_SECONDS / generation_seconds
+        if self.for_cpu:
+            target = max(target, min(TABLE_GENERATIONS, MAX_KERNEL_CHUNK_SECONDS / generation_seconds))
+        return max(1, min(self.most, 8 * length, int(target)))
 
-    def advance(self, parts: list[Slice], first: int, count: int) -> list[list[Any]]:
-        calls = [self._chunk_of(part, first, count) for part in parts]
-        # on the host a second slice keeps the threads busy while the first one's history is looked through
-        made = on_threads(min(2, self.threads), self._called, calls, "slices")
-        for part, (carry, history, _) in zip(parts, made, strict=True):
-            part.carry, part.latest = carry, [history]
-        return [[tally] for _, _, tally in made]
+    def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Any]]:
+        calls = [self._chunk_program(batch, first, count) for batch in batches]
+        # on a CPU a second batch keeps the threads busy while the history of the first is summarised
+        results = on_threads(min(2, self.threads), self._call, calls, "slices")
+        for batch, (carry, history, _) in zip(batches, results, strict=True):
+            batch.carry, batch.latest = carry, [history]
+        return [[tally] for _, _, tally in results]
 
-    def _chunk_of(self, part: Slice, first: int, count: int) -> Call:
-        """The program of a slice's generations, see `Clock.program`."""
+    def _chunk_program(self, batch: Slice, first: int, count: int) -> Call:
+        """Return the call that computes a chunk of a batch, see `Clock.program`."""
         rows = next(r for r in self.rows if r >= count)
-        made, layout = self._kernels[id(part)]
-        if isinstance(made, HostKernel):
-            made.threads = self.threads
-        span = np.array([first, count, rows, part.wanted.max() + 1], np.int32)
-        span, arrays = device_put_cached((span, list(made.text.constants)))
-        return _chunk, (made, layout, rows), (part.search, part.keys, part.carry, span, arrays)
+        kernel, layout = self._kernels[id(batch)]
+        if isinstance(kernel, HostKernel):
+            kernel.threads = self.threads
+        span = np.array([first, count, rows, batch.wanted.max() + 1], np.int32)
+        span, constants = device_put_cached((span, list(kernel.text.constants)))
+        return _run_chunk, (kernel, layout, rows), (batch.search, batch.keys, batch.carry, span, constants)
 
-    def finish(self, parts: list[Slice]) -> list[Finished]:
-        return [self._called(_finish(part)) for part in parts]
+    def finish(self, batches: list[Slice]) -> list[Finished]:
+        return [self._call(_finish_program(batch)) for batch in batches]
 
-    def _called(self, call: Call) -> Any:
-        function, fixed, arguments = call
-        return self.clock.call(function, fixed, *arguments)
+    def _call(self, call: Call) -> Any:
+        function, static, arguments = call
+        return self.clock.call(function, static, *arguments)
 
-    def survivors(self, part: Slice) -> Population:
-        return self.clock.call(searching.survivors, (), part.carry)
+    def survivors(self, batch: Slice) -> Population:
+        return self.clock.call(searching.survivors, (), batch.carry)
 
-    def ahead(self, part: Slice) -> Iterator[None]:
+    def ahead(self, batch: Slice) -> Iterator[None]:
         clock = Clock(waits=False)
-        _put([part])
-        begun = clock.program(*_begin(part))
+        _transfer([batch])
+        program = clock.program(*_begin_program(batch))
         yield
-        part.carry = begun.blank()
-        self._know(part)
-        clock.program(*self._chunk_of(part, 0, self.plan(0, 0.0)))
+        batch.carry = program.blank()
+        self._load_kernel(batch)
+        clock.program(*self._chunk_program(batch, 0, self.plan(0, 0.0)))
         yield
-        clock.program(*_finish(part))
+        clock.program(*_finish_program(batch))
 
 
-def _put(parts: list[Slice]) -> None:
-    """What the slices share, and each one's own, onto the device in one transfer."""
-    first = parts[0].search
-    own = [(part.search.algorithm, part.keys, part.initial, part.search.rules.evaluations) for part in parts]
-    (bounds, rules, consts), own = device_put_cached(((first.bounds, first.rules, first.consts), own))
-    for part, (algorithm, keys, initial, evaluations) in zip(parts, own, strict=True):
-        part.keys, part.initial = keys, initial
-        part.search = replace(
-            part.search,
+def _transfer(batches: list[Slice]) -> None:
+    """Move what the batches share, and what each has for itself, onto the device in one transfer."""
+    first = batches[0].search
+    shared = first.bounds, first.rules, first.consts
+    per_batch = [(b.search.algorithm, b.keys, b.initial, b.search.rules.evaluations) for b in batches]
+    (bounds, rules, consts), per_batch = device_put_cached((shared, per_batch))
+    for batch, (algorithm, keys, initial, evaluations) in zip(batches, per_batch, strict=True):
+        batch.keys, batch.initial = keys, initial
+        batch.search = replace(
+            batch.search,
             algorithm=algorithm,
             bounds=bounds,
             rules=rules._replace(evaluations=evaluations),
@@ -211,33 +218,40 @@ def _put(parts: list[Slice]) -> None:
         )
 
 
-def _begin(part: Slice) -> Call:
-    """The program that begins a slice."""
-    return _begun, (), (part.search, part.keys, part.initial)
+def _begin_program(batch: Slice) -> Call:
+    """Return the call that initialises the carry of a batch."""
+    return _init_carry, (), (batch.search, batch.keys, batch.initial)
 
 
-def _finish(part: Slice) -> Call:
-    """The program of what is left of a slice, see `Clock.program`."""
-    return searching.finish, (part.span,), (part.search, part.carry, device_put_cached(part.relative))
+def _finish_program(batch: Slice) -> Call:
+    """Return the call that extracts the results of a batch, see `Clock.program`."""
+    return searching.finish, (batch.span,), (batch.search, batch.carry, device_put_cached(batch.relative))
 
 
-def _begun(search: Search, keys: Array, initial: Array | None) -> Carry:
+def _init_carry(search: Search, keys: Array, initial: Array | None) -> Carry:
     return settled(search.begun(keys, initial))
 
 
-def _chunk(
-    kernel: Kernel, layout: Layout, rows: int, search: Search, keys: Array, carry: Carry, span: Array, arrays: list[Any]
+def _run_chunk(
+    kernel: Kernel,
+    layout: Layout,
+    rows: int,
+    search: Search,
+    keys: Array,
+    carry: Carry,
+    span: Array,
+    constants: list[Array],
 ) -> tuple[Carry, Array, Array]:
-    """`span[1]` generations from number `span[0]` on: the new carry, their history and tally."""
+    """Compute `span[1]` generations from number `span[0]` on: the new carry, their history and its summary."""
     leaves, structure = jax.tree.flatten(carry)
-    runs, kind = keys.shape[0], carry.state.candidates.dtype
-    moving = [i for i, own in enumerate(layout.carried) if own]
-    shapes = [jax.ShapeDtypeStruct(leaves[i].shape, leaves[i].dtype) for i in moving]
-    history = jax.ShapeDtypeStruct((rows, search.columns.width, runs), kind)
+    runs, dtype = keys.shape[0], carry.state.candidates.dtype
+    per_run = [i for i, is_per_run in enumerate(layout.carried) if is_per_run]
+    shapes = [jax.ShapeDtypeStruct(leaves[i].shape, leaves[i].dtype) for i in per_run]
+    history = jax.ShapeDtypeStruct((rows, search.columns.width, runs), dtype)
     scratch = jax.ShapeDtypeStruct((max(16, kernel.text.scratch_bytes * runs),), jnp.uint8)
     call = buffer_callback.buffer_callback(kernel.call, [*shapes, history, scratch])
-    out = call(*jax.tree.leaves(search), *leaves, keys, span, *arrays)
-    for i, new in zip(moving, out, strict=False):
+    outputs = call(*jax.tree.leaves(search), *leaves, keys, span, *constants)
+    for i, new in zip(per_run, outputs, strict=False):
         leaves[i] = new
-    carry, made = jax.tree.unflatten(structure, leaves), out[len(moving)]
-    return carry, *told(search, made, span[1], carry)
+    carry = jax.tree.unflatten(structure, leaves)
+    return carry, *told(search, outputs[len(per_run)], span[1], carry)
