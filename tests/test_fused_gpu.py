@@ -76,8 +76,8 @@ def test_who_stays_by_bits_is_who_stays_by_running_sums(population, opponents, d
         return gx.minimize(gx.problems.get("rastrigin", dim=dim), algorithm, engine="fused", **options)
 
     bits = solved()
-    monkeypatch.setattr(graph, "FILLED", 0)
-    monkeypatch.setattr(kernels, "_known", type(kernels._known)())
+    monkeypatch.setattr(graph, "MAX_BITPLANE_POPULATION", 0)
+    monkeypatch.setattr(kernels, "_kernel_cache", type(kernels._kernel_cache)())
     sums = solved()
     np.testing.assert_array_equal(bits.population, sums.population)
     np.testing.assert_array_equal(bits.history.mean, sums.history.mean)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from galapax.engines.fused.graph import Node, NotFusible
 
@@ -45,7 +44,7 @@ def c_type(dtype: str) -> str:
     return C_TYPES[dtype]
 
 
-def c_literal(value: Any, dtype: str) -> str:
+def c_literal(value: float, dtype: str) -> str:
     """Return a number as a C literal with all its digits."""
     c_type(dtype)
     if dtype == "bool":

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
+from jax.core import ShapedArray
+from numpy.typing import ArrayLike, DTypeLike
 
 from galapax.engines.fused import value_ranges
-from galapax.numerics.jaxpr import ClosedJaxpr, Jaxpr, Literal
+from galapax.numerics.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from galapax.numerics.random import INTRINSIC_PREFIX
 
 INLINED_CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "custom_jvp_call", "custom_vjp_call",
@@ -25,6 +27,7 @@ REDUCTION_COMBINERS = {"reduce_max": "max", "reduce_min": "min", "reduce_and": "
 MAX_BITPLANE_POPULATION = 2**18  # larger populations use the generic selection
 MAX_SCORE_BITS = 6  # scores with more bits use the generic selection
 MAX_ARRAY_ELEMENTS = 2**30  # kernels index arrays with 32-bit integers
+Params = dict[str, Any]  # of a primitive, by name
 
 
 class NotFusible(Exception):
@@ -38,7 +41,7 @@ class Node:
     id: int
     op: str
     inputs: tuple[Node, ...]
-    params: dict[str, Any]
+    params: Params
     shape: tuple[int, ...]
     dtype: str
     region: Region
@@ -76,11 +79,13 @@ class Graph:
         self.for_cpu = for_cpu  # generate code for CPU vectors, without the bit-plane intrinsic
         self.top = Region()
         self._region = self.top
-        self._cse: dict[Any, Node] = {}
+        self._cse: dict[tuple[Hashable, Region], Node] = {}
         self._n_nodes = 0
         self.constants: list[np.ndarray] = []  # non-scalar constants, passed to the kernel as data
 
-    def add_node(self, op: str, inputs: Sequence[Node], shape: Iterable[int], dtype: Any, /, **params: Any) -> Node:
+    def add_node(
+        self, op: str, inputs: Sequence[Node], shape: Iterable[int], dtype: DTypeLike, /, **params: Any
+    ) -> Node:
         """Add a node, or return the equal node that this region or an enclosing one already has."""
         shape = tuple(int(n) for n in shape)
         if math.prod(shape) > MAX_ARRAY_ELEMENTS:
@@ -120,7 +125,7 @@ class Graph:
         self,
         op: str,
         inputs: Sequence[Node],
-        params: dict[str, Any],
+        params: Params,
         shape: tuple[int, ...],
         dtype: str,
         region: Region,
@@ -128,7 +133,7 @@ class Graph:
         self._n_nodes += 1
         return Node(self._n_nodes, op, tuple(inputs), params, shape, dtype, region)
 
-    def add_constant(self, value: Any, dtype: Any) -> Node:
+    def add_constant(self, value: ArrayLike, dtype: DTypeLike) -> Node:
         """Add a constant: a literal, broadcast if all elements are equal, else an array passed to the kernel."""
         value = np.asarray(value)
         dtype = np.dtype(dtype)
@@ -140,18 +145,16 @@ class Graph:
         self.constants.append(np.ascontiguousarray(value.astype(dtype)))
         return self.add_node("input", (), value.shape, dtype, name=f"k{len(self.constants) - 1}", is_per_run=False)
 
-    def inline(self, jaxpr: Jaxpr, consts: Sequence[Any], inputs: Sequence[Node]) -> list[Node]:
+    def inline(self, jaxpr: Jaxpr, consts: Sequence[ArrayLike], inputs: Sequence[Node]) -> list[Node]:
         """Add the equations of a jaxpr applied to these inputs, and return its outputs."""
-        values: dict[Any, Node] = dict(zip(jaxpr.invars, inputs, strict=True))
+        values: dict[Var, Node] = dict(zip(jaxpr.invars, inputs, strict=True))
         for var, const in zip(jaxpr.constvars, consts, strict=True):
-            aval: Any = var.aval
-            values[var] = self.add_constant(const, aval.dtype)
+            values[var] = self.add_constant(const, _aval_of(var).dtype)
 
-        def read(atom: Any) -> Node:
+        def read(atom: Var | Literal) -> Node:
             if not isinstance(atom, Literal):
                 return values[atom]
-            aval: Any = atom.aval
-            return self.add_constant(atom.val, aval.dtype)
+            return self.add_constant(atom.val, _aval_of(atom).dtype)
 
         for equation in jaxpr.eqns:
             operands = [read(atom) for atom in equation.invars]
@@ -159,9 +162,9 @@ class Graph:
             values.update(zip(equation.outvars, results, strict=True))
         return [read(atom) for atom in jaxpr.outvars]
 
-    def _lower_equation(self, equation: Any, operands: list[Node]) -> list[Node]:
+    def _lower_equation(self, equation: JaxprEqn, operands: list[Node]) -> list[Node]:
         name, params = equation.primitive.name, equation.params
-        avals = [v.aval for v in equation.outvars]
+        avals = [_aval_of(v) for v in equation.outvars]
         if str(params.get("name")).startswith(INTRINSIC_PREFIX):
             intrinsic = self._lower_intrinsic(params["name"].removeprefix(INTRINSIC_PREFIX), operands, avals[0])
             if intrinsic is not None:
@@ -211,7 +214,7 @@ class Graph:
         bundle = self.add_node(name, operands, (len(avals),), avals[0].dtype, **params, multiple=True)
         return self._unpack_outputs(bundle, avals)
 
-    def _lower_intrinsic(self, name: str, operands: list[Node], aval: Any) -> Node | None:
+    def _lower_intrinsic(self, name: str, operands: list[Node], aval: ShapedArray) -> Node | None:
         """Lower a call of a library function to its intrinsic, or return None if it has none for such arrays."""
         if name == "replacement_index":
             bits = 0 if self.for_cpu else count_score_bits(operands[0])
@@ -250,7 +253,7 @@ class Graph:
             return x
         return self.add_node("broadcast_in_dim", x.inputs, shape, x.dtype, broadcast_dimensions=())
 
-    def _bitcast_to_words(self, x: Node, aval: Any) -> Node:
+    def _bitcast_to_words(self, x: Node, aval: ShapedArray) -> Node:
         """Split 64-bit values into two 32-bit words each, the low one first."""
         if aval.shape != (*x.shape, 2) or aval.dtype.itemsize != 4:
             raise NotFusible("the primitive bitcast_convert_type from one shape to another")
@@ -284,11 +287,11 @@ class Graph:
         region.loop_carry = [self.add_node("loop_carry", (), n.shape, n.dtype) for n in initial]
         return region.loop_carry
 
-    def _unpack_outputs(self, bundle: Node, avals: Sequence[Any]) -> list[Node]:
+    def _unpack_outputs(self, bundle: Node, avals: Sequence[ShapedArray]) -> list[Node]:
         """Add one node for each output of an operation that has several."""
         return [self.add_node("tuple_element", (bundle,), a.shape, a.dtype, position=i) for i, a in enumerate(avals)]
 
-    def _lower_while(self, params: dict[str, Any], operands: list[Node], avals: list[Any]) -> list[Node]:
+    def _lower_while(self, params: Params, operands: list[Node], avals: list[ShapedArray]) -> list[Node]:
         first_body, first_carry = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
         cond_consts, body_consts = operands[:first_body], operands[first_body:first_carry]
         initial = operands[first_carry:]
@@ -313,7 +316,7 @@ class Graph:
         wide_mask = self.add_node("broadcast_in_dim", (mask,), new.shape, "bool", broadcast_dimensions=axes)
         return self.add_node("select_n", (wide_mask, old, new), new.shape, new.dtype)
 
-    def _lower_scan(self, params: dict[str, Any], operands: list[Node], avals: list[Any]) -> list[Node]:
+    def _lower_scan(self, params: Params, operands: list[Node], avals: list[ShapedArray]) -> list[Node]:
         if "num_consts" in params:
             n_consts, n_carry = params["num_consts"], params["num_carry"]
         else:  # from jax 0.11 on
@@ -337,7 +340,7 @@ class Graph:
     def _reverse_index(self, loop_index: Node, length: int) -> Node:
         return self.add_node("sub", (self.add_constant(length - 1, "int32"), loop_index), (), "int32")
 
-    def _lower_cond(self, params: dict[str, Any], operands: list[Node], avals: list[Any]) -> list[Node]:
+    def _lower_cond(self, params: Params, operands: list[Node], avals: list[ShapedArray]) -> list[Node]:
         branch_index, inputs = operands[0], operands[1:]
         if branch_index.op == "literal":
             branch = params["branches"][branch_index.params["value"]]
@@ -357,6 +360,10 @@ def count_score_bits(scores: Node) -> int:
         return 0
     is_vector = max(scores.shape) == scores.size
     return max(1, score_range[1].bit_length()) if is_vector and 2 <= scores.size <= MAX_BITPLANE_POPULATION else 0
+
+
+def _aval_of(atom: Var | Literal) -> ShapedArray:
+    return cast(ShapedArray, atom.aval)
 
 
 def _raise_unsupported(primitive: str) -> NoReturn:

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
+from jax.core import ShapedArray
 
 from galapax.engines.fused.c_expressions import STORAGE_TYPES
 from galapax.engines.fused.control_flow import LoopCarry, RegionBindings
@@ -95,7 +96,7 @@ def lower_function(closed: ClosedJaxpr, shape: LaunchShape = LaunchShape()) -> K
     """Generate a kernel that computes a traced function, for tests and evaluations."""
     with _deep_recursion():
         graph, builder = Graph(shape.for_cpu), KernelBuilder(*shape)
-        inputs = _add_inputs(graph, [(v.aval, False) for v in closed.jaxpr.invars])
+        inputs = _add_inputs(graph, [(cast(ShapedArray, v.aval), False) for v in closed.jaxpr.invars])
         outputs = graph.inline(closed.jaxpr, closed.consts, inputs)
         _declare_inputs(builder, inputs)
         first = len(inputs) + len(graph.constants)
@@ -127,7 +128,7 @@ def lower_generation(
     """
     with _deep_recursion():
         graph, builder = Graph(shape.for_cpu), KernelBuilder(*shape)
-        avals = [v.aval for v in closed.jaxpr.invars]
+        avals = [cast(ShapedArray, v.aval) for v in closed.jaxpr.invars]
         is_per_run = [*settings, *carried, True]
         inputs = _add_inputs(graph, list(zip(avals[:-1], is_per_run, strict=True)))
         generation = graph.add_node("loop_index", (), (), "int32")
@@ -207,7 +208,7 @@ def _emit_generation_loop(
             builder.emit_line(f"LOOP({c}, {node.size}) {address}[{c}] = {storage}[{c}];")
 
 
-def _add_inputs(graph: Graph, arguments: Sequence[tuple[Any, bool]]) -> list[Node]:
+def _add_inputs(graph: Graph, arguments: Sequence[tuple[ShapedArray, bool]]) -> list[Node]:
     """Add the kernel's inputs to the graph."""
     return [
         graph.add_node("input", (), aval.shape, aval.dtype, name=f"a{i}", is_per_run=is_per_run)

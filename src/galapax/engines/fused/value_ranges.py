@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from galapax.engines.fused.graph import Node
+    from galapax.engines.fused.graph import Node, Params
 
 ValueRange = tuple[int, int]
 _DTYPE_RANGES = {"bool": (0, 1), "int32": (-(2**31), 2**31 - 1), "uint32": (0, 2**32 - 1)}
@@ -50,7 +50,7 @@ def value_range(node: Node) -> ValueRange | None:
 
 
 def infer_range(
-    op: str, inputs: Sequence[Node], shape: tuple[int, ...], dtype: str, params: dict[str, Any]
+    op: str, inputs: Sequence[Node], shape: tuple[int, ...], dtype: str, params: Params
 ) -> ValueRange | None:
     """Infer the value range of a node about to be built, or None."""
     limits = _DTYPE_RANGES.get(dtype)
