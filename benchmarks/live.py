@@ -27,7 +27,7 @@ from unittest.mock import patch
 import jax
 
 import galapax as gx
-from galapax.view.live.session import Session
+from galapax.view.live.session import LiveSession
 
 CASES: dict[str, tuple[Any, Any, int]] = {
     "DE, n = 50, 30 variables": (gx.problems.get("ackley", dim=30), gx.DE(population=50), 500_000),
@@ -87,7 +87,7 @@ def measure(case: str, live: Any) -> tuple[float, float, float]:
     """Wall and processor seconds of one run, and the share of its wall time in which it was looked at."""
     problem, algorithm, generations = CASES[case]
     looking, before = 0.0, time.process_time()
-    on_chunk = Session.on_chunk
+    on_chunk = LiveSession.on_chunk
 
     def timed(*arguments: Any) -> None:
         nonlocal looking
@@ -95,7 +95,7 @@ def measure(case: str, live: Any) -> tuple[float, float, float]:
         on_chunk(*arguments)
         looking += time.perf_counter() - start
 
-    with patch.object(Session, "on_chunk", timed):
+    with patch.object(LiveSession, "on_chunk", timed):
         runs = RUNS.get(case, 1)
         result = gx.minimize(
             problem, algorithm, generations=generations, tolerance=0, polish=False, runs=runs, live=live

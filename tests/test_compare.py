@@ -121,7 +121,7 @@ def test_targets_may_be_given_by_problem():
     told = gx.compare(PROBLEMS, SOLVERS, max_evaluations=BUDGET, runs=RUNS, seed=SEED, dtype="float64", target=own)
     assert told.targets == [2.0] * 2 + [None] * 2
     assert "ert" in told.summary()[0] and "ert" not in told.summary()[2]
-    (_, times) = summary_tables.grids(told)
+    (_, times) = summary_tables.build_tables(told)
     assert [cell.text for cell in times.rows[1]] == ["edge_case", "–", "–"]
 
 
@@ -132,7 +132,7 @@ def test_a_target_for_a_problem_that_is_not_there_is_refused():
 
 def test_without_a_target_nothing_is_said_of_success():
     none = dataclasses.replace(study(), targets=[None] * 4)
-    assert len(summary_tables.grids(none)) == 1 and "success" not in none.summary()[0]
+    assert len(summary_tables.build_tables(none)) == 1 and "success" not in none.summary()[0]
 
 
 # --- names and what is refused ----------------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ TEN = np.arange(10.0)
 def test_the_best_is_bold_and_what_cannot_be_told_from_it_is_marked():
     cells = {"b": made(TEN + 0.5), "a": made(TEN), "far": made(TEN + 100)}
     assert stats.mannwhitneyu(TEN, TEN + 0.5).pvalue > 0.05 > 3 * stats.mannwhitneyu(TEN, TEN + 100).pvalue
-    (table,) = summary_tables.grids(of({"p": cells}))
+    (table,) = summary_tables.build_tables(of({"p": cells}))
     assert table.header == ["problem", "b", "a", "far"]
     assert texts(table.rows[0]) == ["p", "5 ≈", "4.5", "104.5"]
     assert bolds(table.rows[0]) == [False, False, True, False]
@@ -350,7 +350,7 @@ def test_values_are_told_apart_to_the_digit_where_they_differ(values, shown):
 
 
 def test_medians_of_a_comparison_are_told_apart():
-    (table,) = summary_tables.grids(of({"p": {"a": made(TEN * 0 - 15), "b": made(TEN * 0 - 14.999999998)}}))
+    (table,) = summary_tables.build_tables(of({"p": {"a": made(TEN * 0 - 15), "b": made(TEN * 0 - 14.999999998)}}))
     assert texts(table.rows[0]) == ["p", "-15", "-14.999999998"]
 
 
@@ -359,17 +359,17 @@ def test_marks_follow_holms_correction():
     samples = {"a": TEN, "b": TEN + 3.1, "c": TEN + 1.5}
     p = {pair: stats.mannwhitneyu(samples[pair[0]], samples[pair[1]]).pvalue for pair in ("ab", "ac", "bc")}
     assert p["ab"] < 0.05 < 3 * p["ab"] and min(p, key=p.get) == "ab"
-    (table,) = summary_tables.grids(of({"p": {name: made(values) for name, values in samples.items()}}))
+    (table,) = summary_tables.build_tables(of({"p": {name: made(values) for name, values in samples.items()}}))
     assert [text.endswith("≈") for text in texts(table.rows[0])] == [False, False, True, True]
-    (table,) = summary_tables.grids(of({"p": {name: made(samples[name]) for name in "ab"}}))
+    (table,) = summary_tables.build_tables(of({"p": {name: made(samples[name]) for name in "ab"}}))
     assert texts(table.rows[0]) == ["p", "4.5", "7.6"]
 
 
 def test_paired_runs_are_compared_seed_by_seed():
     cells = {"a": made(10 * TEN), "b": made(10 * TEN + 1)}  # always a little worse, at the same seed
-    (table,) = summary_tables.grids(of({"p": cells}))
+    (table,) = summary_tables.build_tables(of({"p": cells}))
     assert texts(table.rows[0]) == ["p", "45", "46 ≈"]
-    (table,) = summary_tables.grids(of({"p": cells}, paired=True))
+    (table,) = summary_tables.build_tables(of({"p": cells}, paired=True))
     assert texts(table.rows[0]) == ["p", "45", "46"] and "Wilcoxon signed ranks" in table.note
     (pair,) = of({"p": cells}, paired=True).tests("p")
     assert pair.p == pytest.approx(stats.wilcoxon(10 * TEN, 10 * TEN + 1).pvalue) and pair.effect == 1.0
@@ -378,7 +378,7 @@ def test_paired_runs_are_compared_seed_by_seed():
 
 def test_the_largest_is_best_when_maximizing():
     cells = {"low": made(TEN, maximize=True), "high": made(TEN + 100, maximize=True)}
-    (table,) = summary_tables.grids(of({"p": cells}))
+    (table,) = summary_tables.build_tables(of({"p": cells}))
     assert texts(table.rows[0]) == ["p", "4.5", "104.5"] and bolds(table.rows[0]) == [False, False, True]
     (pair,) = of({"p": cells}).tests("p")
     assert pair.effect == 0.0  # low is never better
@@ -393,7 +393,7 @@ def test_runs_without_a_feasible_point_lose():
         "mostly": made(TEN + 7, violation=TEN > 7, **constrained),
     }
     found = of({"p": cells})
-    (table,) = summary_tables.grids(found)
+    (table,) = summary_tables.build_tables(found)
     assert texts(table.rows[0]) == ["p", "none feasible", "11.5"] and bolds(table.rows[0]) == [False, False, True]
     never, mostly = found.summary()
     assert math.isnan(never["best"]) and never["feasible"] == 0.0
@@ -403,7 +403,7 @@ def test_runs_without_a_feasible_point_lose():
 
 def test_nothing_is_best_where_nothing_was_found():
     nothing = made(TEN, violation=np.ones(10), ineq=to_the_right)
-    (table,) = summary_tables.grids(of({"p": {"a": nothing, "b": nothing}}))
+    (table,) = summary_tables.build_tables(of({"p": {"a": nothing, "b": nothing}}))
     assert not any(bolds(table.rows[0]))
 
 
@@ -435,7 +435,7 @@ def test_ranks_are_those_of_the_medians():
     found = of(cells).ranks()
     assert found.average_ranks.tolist() == [(1 + 1 + 1 + 1.5) / 4, (2 + 3 + 2 + 1.5) / 4, (3 + 2 + 3 + 3) / 4]
     assert found.p == pytest.approx(stats.friedmanchisquare(*zip(*rows.values(), strict=True)).pvalue)
-    (table,) = summary_tables.grids(of(cells))
+    (table,) = summary_tables.build_tables(of(cells))
     assert texts(table.rows[4]) == ["average rank", "1.12", "2.12", "2.75"]
     assert f"Friedman's test over the problems: p = {found.p:.3g}." in table.note
     assert texts(table.rows[5]) == ["seconds in all", "6", "6", "6"]
@@ -444,7 +444,7 @@ def test_ranks_are_those_of_the_medians():
 def test_a_study_that_was_stopped_says_what_was_not_run():
     cells = {"p": {"a": made(TEN), "b": made(TEN + 100)}, "q": {"a": made(TEN)}}
     found = of(cells, targets=[3.0] * 3, algorithms=["a", "b"])
-    values, times = summary_tables.grids(found)
+    values, times = summary_tables.build_tables(found)
     assert texts(values.rows[1]) == ["q", "4.5", "not run"] and "Friedman" not in values.note
     assert texts(times.rows[1]) == ["q", "25 (40%)", "–"]
     assert np.isnan(found.values()[1, 1]).all() and not np.isnan(found.values()[1, 0]).any()
@@ -454,7 +454,7 @@ def test_a_study_that_was_stopped_says_what_was_not_run():
 
 def test_a_paired_study_that_was_stopped_within_an_algorithm_is_still_told():
     cells = {"a": made(TEN), "b": made(TEN[:6])}
-    summary_tables.grids(of({"p": cells}, paired=True))
+    summary_tables.build_tables(of({"p": cells}, paired=True))
 
 
 def test_running_times_are_those_of_hits_over_all_evaluations():
@@ -464,11 +464,11 @@ def test_running_times_are_those_of_hits_over_all_evaluations():
         name: made(table[:, -1], curves=table, nfev=1000)
         for name, table in (("slow", slow), ("fast", fast), ("never", never))
     }
-    _, times = summary_tables.grids(of({"p": cells}, targets=[7.0] * 3))
+    _, times = summary_tables.build_tables(of({"p": cells}, targets=[7.0] * 3))
     # slow: 2000, 2000, 3000 and 3000 in vain, three hits; fast: 2000, 2000, 2000 and 3000 in vain
     assert texts(times.rows[0]) == ["p", "3,333 (75%)", "3,000 (75%)", "∞ (0%)"]
     assert bolds(times.rows[0]) == [False, False, True, False]
-    _, times = summary_tables.grids(of({"p": {"never": cells["never"]}}, targets=[7.0]))
+    _, times = summary_tables.build_tables(of({"p": {"never": cells["never"]}}, targets=[7.0]))
     assert bolds(times.rows[0]) == [False, False]
 
 
@@ -492,7 +492,7 @@ def markdown_rows(text):
     ids=["real", "awkward problem", "awkward algorithm"],
 )
 def test_markdown_tables_have_a_cell_for_every_column(which):
-    grids, text = summary_tables.grids(which()), summary_tables.markdown(which())
+    grids, text = summary_tables.build_tables(which()), summary_tables.markdown(which())
     rows = markdown_rows(text)
     wanted = [len(grid.header) for grid in grids for _ in range(2 + len(grid.rows))]
     assert [len(row) for row in rows] == wanted
@@ -534,7 +534,7 @@ def specials(text):
     ids=["real", "awkward problem", "awkward algorithm"],
 )
 def test_latex_tables_have_a_cell_for_every_column_and_nothing_unescaped(which):
-    grids, text = summary_tables.grids(which()), summary_tables.latex(which())
+    grids, text = summary_tables.build_tables(which()), summary_tables.latex(which())
     found = latex_rows(text)
     assert len(found) == len(grids)
     for grid, (columns, rows) in zip(grids, found, strict=True):
@@ -558,7 +558,7 @@ def test_latex_escapes_every_special_character(letter):
 
 
 def test_html_escapes_names():
-    (table,) = summary_tables.grids(named("<b>&", '"c"'))
+    (table,) = summary_tables.build_tables(named("<b>&", '"c"'))
     text = summary_tables.html(table)
     assert "&lt;b&gt;&amp;" in text and "<td><b>&" not in text
     assert text.count("<td") == 3 * len(table.rows) and text.count("<th") == 3 + text.count("<thead")
@@ -588,7 +588,7 @@ def test_a_saved_comparison_is_loaded_as_it_was(folder):
             for field in dataclasses.fields(gx.History):
                 np.testing.assert_array_equal(getattr(ours, field.name), getattr(theirs, field.name))
         assert one.problem.optimum == other.problem.optimum and one.problem.name == other.problem.name
-    assert summary_tables.grids(loaded) == summary_tables.grids(study())
+    assert summary_tables.build_tables(loaded) == summary_tables.build_tables(study())
     assert loaded.tests("bowl") == study().tests("bowl")
 
 

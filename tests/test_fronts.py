@@ -239,7 +239,7 @@ def test_runs_with_several_objectives_are_compared_by_hypervolume():
     with pytest.raises(gx.InputError, match="hypervolume"):
         study().values("fun")
     better = "sharing_moea" if np.median(values[0, 0]) > np.median(values[0, 1]) else "npga"
-    (table, times) = summary_tables.grids(study())
+    (table, times) = summary_tables.build_tables(study())
     assert table.title == "Final hypervolumes" and "larger is better" in table.note
     bold = [name for name, cell in zip(table.header, table.rows[0], strict=True) if cell.bold]
     assert bold == [better] and times.title == "Running times"
@@ -289,7 +289,7 @@ def test_a_sweep_over_three_objectives_measures_fronts_by_generation(tmp_path):
         assert result.hypervolume == -scores(result).min() > 0
         assert result.settings["archive"] == 20 and max(len(front) for front in result.runs.fronts) <= 20
         assert has_curves(result) and curves(result).shape[0] == 2
-    assert "Hypervolume" in summary_tables.grids(swept)[0].note
+    assert "Hypervolume" in summary_tables.build_tables(swept)[0].note
     assert curve_rows(swept)
     loaded = gx.load(swept.save(tmp_path))
     assert loaded.summary() == swept.summary()

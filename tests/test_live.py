@@ -641,7 +641,7 @@ def test_a_slow_start_is_slow_only_while_somebody_watches_and_until_they_choose(
             pass
 
     page = Watched()
-    shown = session.Session.__new__(session.Session)
+    shown = session.LiveSession.__new__(session.LiveSession)
     shown.page, shown._is_slow_start, shown._watched_since, shown._browser_deadline, shown._speed, shown._chunk_end = (
         page,
         True,
@@ -723,7 +723,7 @@ def _shown_of(page) -> dict[str, list[str]]:
 
 def test_the_time_of_the_whole_run_is_told_from_its_first_generations():
     """And what the page holds a run up is no speed of the run."""
-    shown = session.Session.__new__(session.Session)
+    shown = session.LiveSession.__new__(session.LiveSession)
     shown._speed = None
     first = state(generation=1, generations=200, nfev=20, seconds=5.0, overhead=4.0)  # a second each
     slow = state(generation=1, generations=200, nfev=20, seconds=64.0, overhead=4.0)

@@ -73,7 +73,7 @@ def test_tests_of_the_gagpu_manual_are_measured(monkeypatch):
     monkeypatch.setattr(gagpu_manual, "GAGPU_PROBLEMS", {"Ackley, 2 variables": 2})
     monkeypatch.setattr(gagpu_manual, "FR_SIGMA_PAIRS", gagpu_manual.FR_SIGMA_PAIRS[:2])
     monkeypatch.setattr(gagpu_manual, "N_CHILDREN", 64)
-    monkeypatch.setattr(gagpu_manual, "N_GENERATIONS", 6)
+    monkeypatch.setattr(gagpu_manual, "GAGPU_GENERATIONS", 6)
     found = gagpu_manual.measure(quick=True)
     assert len(found["cells"]) == 2 and found["tests"] == 100
     for cell in found["cells"].values():

@@ -164,7 +164,7 @@ def test_maximize_keeps_the_signs():
         assert row["best"] == values.max() and row["worst"] == values.min() and row["median"] == np.median(values)
         assert row["success"] == np.mean(values >= 90.0)
     medians = np.median(study.values(), axis=-1).ravel()
-    (table,) = summary_tables.grids(study)
+    (table,) = summary_tables.build_tables(study)
     assert [row[0].bold for row in table.rows] == [i == medians.argmax() for i in range(6)]
 
 
@@ -341,13 +341,13 @@ def test_success_is_counted_from_the_target():
 
 
 def test_the_table_has_the_best_median_in_bold():
-    (table,) = summary_tables.grids(grid())
+    (table,) = summary_tables.build_tables(grid())
     assert table.header == ["fr", "sigma", "best", "median", "mean", "worst"] and len(table.rows) == 6
     medians = np.median(grid().values(), axis=-1).ravel()
     for i, row in enumerate(table.rows):
         assert {cell.bold for cell in row} == {i == medians.argmin()}
         assert row[3].text == f"{medians[i]:.3g}"
-    (table,) = summary_tables.grids(grid_to_a_target())
+    (table,) = summary_tables.build_tables(grid_to_a_target())
     assert table.header[-2:] == ["success", "ert"] and "95 %" in table.note
     for row, found in zip(table.rows, grid_to_a_target().summary(), strict=True):
         low, high = 100 * found["success_low"], 100 * found["success_high"]
@@ -363,7 +363,7 @@ def test_the_table_tells_close_settings_apart():
         results=grid().results[:2],
         targets=[None] * 2,
     )
-    (table,) = summary_tables.grids(study)
+    (table,) = summary_tables.build_tables(study)
     assert table.rows[0][0].text != table.rows[1][0].text
 
 

@@ -24,7 +24,7 @@ from galapax.running.task import prepare
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-N_CHILDREN, N_GENERATIONS = 3840, 30
+N_CHILDREN, GAGPU_GENERATIONS = 3840, 30
 FR_SIGMA_PAIRS = (
     (2.0, 0.5),
     (1.0, 0.01),
@@ -48,7 +48,7 @@ def measure(quick: bool, log: Log = lambda line: None) -> Measurement:
         bounds = problem.bounds
         initial = bounds.lower + bounds.span * np.random.default_rng(0).random((N_CHILDREN, bounds.dim))
         solvers = tuple(GA(N_CHILDREN, fr, sigma, bounds_at_start_only=True) for fr, sigma in FR_SIGMA_PAIRS)
-        settings: dict[str, Any] = {"generations": N_GENERATIONS, "dtype": "float32", "initial": initial}
+        settings: dict[str, Any] = {"generations": GAGPU_GENERATIONS, "dtype": "float32", "initial": initial}
         settings |= {"tolerance": 0, "polish": False}  # as many generations as the manual's
         task = prepare(problem, solvers, runs=tests, **settings)
         results, _ = solve(task)
@@ -66,7 +66,7 @@ def measure(quick: bool, log: Log = lambda line: None) -> Measurement:
         log(f"{name}: {len(FR_SIGMA_PAIRS)} settings of {tests} tests in {timings['run']:.3g} s")
         # one test alone, as the sample run made it, after compilation; its generations alone from a longer run's time
         device, run = _time_one_test(problem, solvers[0], settings)
-        longer, _ = _time_one_test(problem, solvers[0], {**settings, "generations": 11 * N_GENERATIONS})
+        longer, _ = _time_one_test(problem, solvers[0], {**settings, "generations": 11 * GAGPU_GENERATIONS})
         out["alone"][name] = {"device": device, "run": run, "generations": (longer - device) / 10}
     return out
 
@@ -81,7 +81,7 @@ def _time_one_test(problem: Problem, solver: GA, settings: dict[str, Any]) -> tu
 def tables(measurements: dict[str, Measurement]) -> str:
     first = next(iter(measurements.values()))
     lines = [
-        f"The three-parent GA: {N_CHILDREN} children, {N_GENERATIONS} generations, {first['tests']} tests a batch, "
+        f"The three-parent GA: {N_CHILDREN} children, {GAGPU_GENERATIONS} generations, {first['tests']} tests a batch, "
         "float32. "
         + "; ".join(f"{name}: {c['device']}, {c['machine']}" for name, c in measurements.items())
         + f"; jax {first['versions']['jax']}.",

@@ -46,7 +46,7 @@ MOEA_ALGORITHMS: dict[str, type[NSGA2] | type[NPGA] | type[SharingMOEA]] = {
     "MOEA": SharingMOEA,
 }
 MOEA_POPULATIONS = (1024, 2048, 4096)
-N_GENERATIONS, N_TRIALS = 100, 20
+MOEA_GENERATIONS, N_TRIALS = 100, 20
 MAX_TRIAL_SECONDS = (20.0, 3.0)  # for all trials of population 1024, and of a larger one: after it no trial is begun
 N_FRONT_POINTS = 1000  # points of the true front
 # tables 2 to 6: mean seconds of NSGA-II and NPGA on the CPU and of the paper's algorithm on the GPU, by population
@@ -73,7 +73,7 @@ def measure(quick: bool, log: Log = lambda line: None) -> Measurement:
     ]
     log(f"compiling {len(cells)} programs")
     # on a CPU the program is the same for any number of generations
-    length = 1 if devices.on_cpu() else N_GENERATIONS
+    length = 1 if devices.on_cpu() else MOEA_GENERATIONS
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         list(pool.map(lambda cell: _solve(cell[0], cell[1], cell[2], seed=0, generations=length), cells))
     for name, kind, n in cells:
@@ -97,7 +97,7 @@ def _get_problem(name: str) -> Problem:
     return problem
 
 
-def _solve(name: str, kind: str, n: int, seed: int, generations: int = N_GENERATIONS) -> Result:
+def _solve(name: str, kind: str, n: int, seed: int, generations: int = MOEA_GENERATIONS) -> Result:
     """Run one trial, in single precision without constraints and in double with them."""
     problem = _get_problem(name)
     dtype = "float32" if problem.ineq is None else "float64"
@@ -139,8 +139,8 @@ def _thin_front(front: np.ndarray, max_points: int = 60) -> np.ndarray:
 def tables(measurements: dict[str, Measurement]) -> str:
     first = next(iter(measurements.values()))
     lines = [
-        f"NSGA-II, NPGA and the paper's MOEA: {N_GENERATIONS} generations, {first['trials']} trials; ZDT in float32, "
-        "blending in float64. "
+        f"NSGA-II, NPGA and the paper's MOEA: {MOEA_GENERATIONS} generations, {first['trials']} trials; ZDT in "
+        "float32, blending in float64. "
         + "; ".join(
             f"{place}: {c['device']}, {c['machine']}, measured in {c['minutes']:.1f} minutes"
             for place, c in measurements.items()
@@ -241,7 +241,7 @@ def _plot_fronts(measurements: dict[str, Measurement]) -> Figure:
         axes.legend(
             frameon=False, fontsize=8, title="median share of the hypervolume", title_fontsize=8, loc="upper right"
         )
-    figure.suptitle(f"Fronts of one trial, N = {MOEA_POPULATIONS[0]}, {N_GENERATIONS} generations, {place}")
+    figure.suptitle(f"Fronts of one trial, N = {MOEA_POPULATIONS[0]}, {MOEA_GENERATIONS} generations, {place}")
     return figure
 
 
@@ -266,7 +266,7 @@ def _plot_seconds(measurements: dict[str, Measurement]) -> Figure:
         axes.set_xlabel("population N")
         axes.set_title(name, loc="left")
         axes.grid(alpha=0.25)
-    panels[0].set_ylabel(f"seconds a run of {N_GENERATIONS} generations")
+    panels[0].set_ylabel(f"seconds a run of {MOEA_GENERATIONS} generations")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", frameon=False)
     return figure
 

@@ -16,13 +16,13 @@ from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
 from galapax.view import figure_data
 from galapax.view.maps import thin_indices
-from galapax.view.summary_tables import constraint_rows, format_distinct, grids, run_rows
+from galapax.view.summary_tables import build_tables, constraint_rows, format_distinct, run_rows
 
 MAX_NOTEBOOK_ROWS = 8  # rows of a table
 SVG_WIDTH, SVG_HEIGHT, SVG_MARGIN, LABEL_WIDTH = 300, 150, 6, 60  # of a picture, and the room for numbers beside it
 CAPTION_LETTERS = 60  # that fit under it in a line
 SVG_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c8c8c", "#b8a800")
-BLUE, ORANGE = SVG_COLOURS[:2]
+SVG_BLUE, SVG_ORANGE = SVG_COLOURS[:2]
 FAINT = "color-mix(in srgb, currentColor 55%, transparent)"
 
 
@@ -129,7 +129,7 @@ def _study_html(study: Study) -> str:
     head = f"<b>{study.kind.capitalize()}</b>: {escape(study.extent)}<br>{escape(study.message)}"
     if not study.results:
         return _flex_box(_text_line(head))
-    grid = grids(study)[0]
+    grid = build_tables(study)[0]
     names = "".join(f'<th style="text-align:left;padding:1px 8px">{escape(name)}</th>' for name in grid.header)
     body = "".join(
         "<tr>" + "".join(f'<td style="padding:1px 8px">{_bold_if(cell.text, cell.bold)}</td>' for cell in row) + "</tr>"
@@ -253,10 +253,10 @@ def _curve_svg(values: np.ndarray, name: str, log: bool = False) -> str:
     low, high = float(bands[:, has_value].min()), float(bands[:, has_value].max())
     x = _scale_to_pixels(columns[has_value].astype(float), SVG_WIDTH, 0.0, max(1.0, array.shape[1] - 1.0))
     lower, middle, upper = (_scale_to_pixels(band[has_value], SVG_HEIGHT, low, high, upward=True) for band in bands)
-    body = f'<path d="{_svg_path(x, middle)}" fill="none" stroke="{BLUE}" stroke-width="1.8"/>'
+    body = f'<path d="{_svg_path(x, middle)}" fill="none" stroke="{SVG_BLUE}" stroke-width="1.8"/>'
     if len(array) > 1:
         band = _svg_path(np.concatenate([x, x[::-1]]), np.concatenate([lower, upper[::-1]]))
-        body = f'<path d="{band}Z" fill="{BLUE}" opacity="0.25"/>' + body
+        body = f'<path d="{band}Z" fill="{SVG_BLUE}" opacity="0.25"/>' + body
         name += ", median and middle half"
     return _svg_figure(body, name, *format_distinct([10**end if log else end for end in (low, high)], 3))
 
@@ -268,9 +268,9 @@ def _points_svg(F: np.ndarray, knee: int | None, names: list[str], what: str = "
         _scale_to_pixels(F[:, 0], SVG_WIDTH, low[0], high[0]),
         _scale_to_pixels(F[:, 1], SVG_HEIGHT, low[1], high[1], upward=True),
     )
-    body = "".join(f'<circle cx="{x[i]:.1f}" cy="{y[i]:.1f}" r="2.2" fill="{BLUE}"/>' for i in rows)
+    body = "".join(f'<circle cx="{x[i]:.1f}" cy="{y[i]:.1f}" r="2.2" fill="{SVG_BLUE}"/>' for i in rows)
     if knee is not None:
-        body += f'<circle cx="{x[knee]:.1f}" cy="{y[knee]:.1f}" r="4.5" fill="{ORANGE}" stroke="currentColor"/>'
+        body += f'<circle cx="{x[knee]:.1f}" cy="{y[knee]:.1f}" r="4.5" fill="{SVG_ORANGE}" stroke="currentColor"/>'
     return _svg_figure(
         body, f"{what}: {names[0]} across, {names[1]} up", *format_distinct([float(low[1]), float(high[1])], 3)
     )
@@ -285,7 +285,7 @@ def _histogram_svg(values: np.ndarray, name: str) -> str:
     tops = _scale_to_pixels(counts.astype(float), SVG_HEIGHT, 0.0, float(counts.max()), upward=True)
     body = "".join(
         f'<rect x="{SVG_MARGIN + k * width:.1f}" y="{y:.1f}" width="{width - 1:.1f}" '
-        f'height="{SVG_HEIGHT - SVG_MARGIN - y:.1f}" fill="{BLUE}"/>'
+        f'height="{SVG_HEIGHT - SVG_MARGIN - y:.1f}" fill="{SVG_BLUE}"/>'
         for k, y in enumerate(tops)
     )
     range_ends = format_distinct([float(10**edge if log else edge) for edge in (edges[0], edges[-1])], 4)
@@ -302,7 +302,7 @@ def _bounds_svg(problem: Described) -> str:
         y, low, high = SVG_MARGIN + (i + 0.5) * step, problem.bounds.lower[i], problem.bounds.upper[i]
         text = f'font-size="10" fill="{FAINT}" y="{y + 3:.1f}"'
         body += (
-            f'<line x1="110" x2="{SVG_WIDTH - 60}" y1="{y:.1f}" y2="{y:.1f}" stroke="{BLUE}" stroke-width="3" '
+            f'<line x1="110" x2="{SVG_WIDTH - 60}" y1="{y:.1f}" y2="{y:.1f}" stroke="{SVG_BLUE}" stroke-width="3" '
             'opacity="0.5"/>'
         )
         body += f'<text x="{SVG_MARGIN + 4}" {text}>{escape(names[i][:9])}</text>'
@@ -310,7 +310,7 @@ def _bounds_svg(problem: Described) -> str:
         body += f'<text x="106" text-anchor="end" {text}>{first}</text><text x="{SVG_WIDTH - 56}" {text}>{last}</text>'
         if best is not None and len(best) == problem.dim:
             x = 110 + (best[i] - low) / (high - low) * (SVG_WIDTH - 170)
-            body += f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{ORANGE}" stroke="currentColor"/>'
+            body += f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{SVG_ORANGE}" stroke="currentColor"/>'
     what = "bounds" + (", with the best known solution" if best is not None else "")
     return _svg_figure(body, what + (f" (first {n_shown} variables)" if n_shown < problem.dim else ""))
 

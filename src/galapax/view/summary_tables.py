@@ -27,7 +27,7 @@ class Cell(NamedTuple):
     bold: bool = False
 
 
-class Grid(NamedTuple):
+class SummaryTable(NamedTuple):
     """A table of text cells, ready to be rendered."""
 
     title: str
@@ -36,14 +36,14 @@ class Grid(NamedTuple):
     note: str
 
 
-def grids(study: Study) -> list[Grid]:
+def build_tables(study: Study) -> list[SummaryTable]:
     """The tables of a study, the most telling first."""
     if study.kind == "sweep":
         return [_sweep_table(study)]
     return [_value_table(study)] + ([_running_time_table(study)] if any(t is not None for t in study.targets) else [])
 
 
-def _sweep_table(study: Study) -> Grid:
+def _sweep_table(study: Study) -> SummaryTable:
     """Tabulate a sweep: one row for each setting, the best median in bold."""
     summary = study.summary()
     is_multi_objective = study.value == "hypervolume"
@@ -66,7 +66,7 @@ def _sweep_table(study: Study) -> Grid:
         if "success" in columns:
             row["success"] += f" ({100 * summary[i]['success_low']:.0f}–{100 * summary[i]['success_high']:.0f})"
         rows.append([Cell(row[name], i == best) for name in columns])
-    return Grid(
+    return SummaryTable(
         f"{study.results[0].problem.name} · {study.results[0].settings['algorithm']}",
         columns,
         rows,
@@ -76,7 +76,7 @@ def _sweep_table(study: Study) -> Grid:
     )
 
 
-def _value_table(study: Study) -> Grid:
+def _value_table(study: Study) -> SummaryTable:
     """Tabulate the median of the runs, problem by problem."""
     names = study.axes["algorithm"]
     rows = []
@@ -120,11 +120,11 @@ def _value_table(study: Study) -> Grid:
     rows.append([Cell("seconds in all")] + [Cell(_total_seconds(study, name)) for name in names])
     if study.value == "hypervolume":
         note = "Hypervolume of the front; larger is better. " + note
-        return Grid("Final hypervolumes", ["problem", *names], rows, note)
-    return Grid("Final values", ["problem", *names], rows, note)
+        return SummaryTable("Final hypervolumes", ["problem", *names], rows, note)
+    return SummaryTable("Final values", ["problem", *names], rows, note)
 
 
-def _running_time_table(study: Study) -> Grid:
+def _running_time_table(study: Study) -> SummaryTable:
     """Tabulate evaluations per success, problem by problem."""
     rows = []
     for problem in study.axes["problem"]:
@@ -144,7 +144,7 @@ def _running_time_table(study: Study) -> Grid:
             row.append(Cell(f"{ert} ({success['success']:.0%})", success["ert"] == least < math.inf))
         rows.append(row)
     note = "Evaluations per success (expected running time); in brackets, the fraction of runs that reached the target."
-    return Grid("Running times", ["problem", *study.axes["algorithm"]], rows, note)
+    return SummaryTable("Running times", ["problem", *study.axes["algorithm"]], rows, note)
 
 
 def _total_seconds(study: Study, algorithm: str) -> str:
@@ -178,12 +178,12 @@ def markdown(study: Study) -> str:
         return " ".join(text.split()).replace("|", "\\|")
 
     out = []
-    for grid in grids(study):
-        head = "| " + " | ".join(map(plain, grid.header)) + " |"
-        lines = [f"## {plain(grid.title)}", "", head, "| --- " * len(grid.header) + "|"]
-        for row in grid.rows:
+    for table in build_tables(study):
+        head = "| " + " | ".join(map(plain, table.header)) + " |"
+        lines = [f"## {plain(table.title)}", "", head, "| --- " * len(table.header) + "|"]
+        for row in table.rows:
             lines.append("| " + " | ".join(f"**{plain(c.text)}**" if c.bold else plain(c.text) for c in row) + " |")
-        out.append("\n".join([*lines, "", grid.note]))
+        out.append("\n".join([*lines, "", table.note]))
     return "\n\n".join(out) + "\n"
 
 
@@ -201,24 +201,24 @@ def latex(study: Study) -> str:
         return "".join(LATEX_ESCAPES.get(letter, letter) for letter in " ".join(text.split()))
 
     out = []
-    for grid in grids(study):
-        lines = [r"\begin{table}", r"\centering", rf"\caption{{{plain(grid.title)}. {plain(grid.note)}}}"]
-        lines += [r"\begin{tabular}{l" + "r" * (len(grid.header) - 1) + "}", r"\toprule"]
-        lines += [" & ".join(plain(h) for h in grid.header) + r" \\", r"\midrule"]
-        for row in grid.rows:
+    for table in build_tables(study):
+        lines = [r"\begin{table}", r"\centering", rf"\caption{{{plain(table.title)}. {plain(table.note)}}}"]
+        lines += [r"\begin{tabular}{l" + "r" * (len(table.header) - 1) + "}", r"\toprule"]
+        lines += [" & ".join(plain(h) for h in table.header) + r" \\", r"\midrule"]
+        for row in table.rows:
             lines.append(" & ".join(rf"\textbf{{{plain(c.text)}}}" if c.bold else plain(c.text) for c in row) + r" \\")
         out.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]))
     return "\n\n".join(out) + "\n"
 
 
-def html(grid: Grid) -> str:
-    head = "".join(f"<th{' class=n' if k else ''}>{escape(name)}</th>" for k, name in enumerate(grid.header))
+def html(table: SummaryTable) -> str:
+    head = "".join(f"<th{' class=n' if k else ''}>{escape(name)}</th>" for k, name in enumerate(table.header))
     lines = []
-    for row in grid.rows:
+    for row in table.rows:
         texts = (f"<b>{escape(c.text)}</b>" if c.bold else escape(c.text) for c in row)
         lines.append("<tr>" + "".join(f"<td{' class=n' if k else ''}>{t}</td>" for k, t in enumerate(texts)) + "</tr>")
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
-    return f'<div class="wide" tabindex="0">{table}</div><p class="note">{escape(grid.note)}</p>'
+    markup = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    return f'<div class="wide" tabindex="0">{markup}</div><p class="note">{escape(table.note)}</p>'
 
 
 # --- one result -------------------------------------------------------------------------------------------------------

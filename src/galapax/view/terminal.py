@@ -31,10 +31,10 @@ from galapax.view.figure_data import (
 from galapax.view.summary_tables import (
     ACTIVE_NOTE,
     MAX_LISTED_ROWS,
+    build_tables,
     constraint_rows,
     front_rows,
     front_summary,
-    grids,
     run_rows,
 )
 
@@ -154,7 +154,7 @@ def study_tables(study: Study, bold: bool = True) -> RenderableType:
     """Tabulate a sweep or a comparison. bold: mark the best in bold; else by a star."""
     star, best_note = ("", "in bold") if bold else (" *", "marked *")
     renderables: list[RenderableType] = []
-    for grid in grids(study):
+    for grid in build_tables(study):
         table = Table(title=grid.title, title_justify="left", title_style="bold", header_style="bold", box=SIMPLE_HEAD)
         table.padding = (0, 1, 0, 0)
         for i, name in enumerate(grid.header):

@@ -13,7 +13,7 @@ from galapax.results.result import Result
 from galapax.running.observers import Facts, Live
 
 if TYPE_CHECKING:
-    from galapax.view.live.session import Session
+    from galapax.view.live.session import LiveSession
 
 
 def is_served(live: Live) -> bool:
@@ -53,7 +53,7 @@ def replay_result(live: Live, result: Result, folder: Path | None = None) -> boo
 
 
 @contextmanager
-def watch_run(live: Live, facts: Callable[[], Facts]) -> Iterator[Session | None]:
+def watch_run(live: Live, facts: Callable[[], Facts]) -> Iterator[LiveSession | None]:
     """Open a session that shows a run on a page; None, with a warning, where no page can be served."""
     session = _open_session(live, facts)
     try:
@@ -64,10 +64,10 @@ def watch_run(live: Live, facts: Callable[[], Facts]) -> Iterator[Session | None
         raise
 
 
-def _open_session(live: Live, facts: Callable[[], Facts]) -> Session | None:
+def _open_session(live: Live, facts: Callable[[], Facts]) -> LiveSession | None:
     try:
         from galapax.view.live import server
-        from galapax.view.live.session import Session
+        from galapax.view.live.session import LiveSession
     except ModuleNotFoundError as missing:
         live.warn(
             f"The live page needs {missing.name}: pip install 'galapax[live]'. The run continues without the page."
@@ -82,6 +82,6 @@ def _open_session(live: Live, facts: Callable[[], Facts]) -> Session | None:
             "port 0 chooses a free one."
         )
         return None
-    session = Session(facts(), page, live.paused, live.slow_start)
+    session = LiveSession(facts(), page, live.paused, live.slow_start)
     page.show(session, live)
     return session

@@ -1,6 +1,6 @@
 """Replay of a finished run on the live page, from its history and snapshots.
 
-It has the interface that a page uses of a `Session`. Nothing is computed again: a position moves along the history.
+It has the interface that a page uses of a `LiveSession`. Nothing is computed again: a position moves along the history.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Replay:
         return out
 
     def frame(self) -> bytes:
-        """The latest snapshot up to the current position, as a `Session` sends it."""
+        """The latest snapshot up to the current position, as a `LiveSession` sends it."""
         with self._lock:
             position, version = self._current_position(), self._curve_version
         generations = [g for g in self._frames if g <= max(1, math.floor(position))]
@@ -205,7 +205,7 @@ def _encode_genes(result: Result, x: np.ndarray) -> np.ndarray:
 
 
 def _curve_points(result: Result) -> list[list[float | None]]:
-    """Rows of the curve, as `Session` records them; a history lacks the median individual."""
+    """Rows of the curve, as `LiveSession` records them; a history lacks the median individual."""
     ensemble, run_history = figure_data.ensemble_history(result), result.history
     if ensemble is None:
         return []

@@ -35,7 +35,7 @@ from starlette.types import Message, Receive, Scope, Send
 from galapax.view.live import Live
 from galapax.view.live.replay import Replay
 from galapax.view.live.saved_runs import find_report, sibling_runs
-from galapax.view.live.session import Session
+from galapax.view.live.session import LiveSession
 
 HEARTBEAT_SECONDS = 15.0
 EVENT_INTERVAL = 0.08  # seconds
@@ -66,7 +66,7 @@ class Server:
         self.live = live
         self.token = "" if live.private else secrets.token_urlsafe(24)
         self.failed = False
-        self.session: Session | Replay | None = None
+        self.session: LiveSession | Replay | None = None
         self._viewers: set[asyncio.Event] = set()
         self._last_viewer_left_at = -math.inf
         family, _, _, _, address = socket.getaddrinfo(live.host, live.port, type=socket.SOCK_STREAM)[0]
@@ -91,7 +91,7 @@ class Server:
         host = f"[{host}]" if ":" in host else host
         return f"http://{host}:{self.port}/" + (f"?token={self.token}" if self.token else "")
 
-    def show(self, session: Session | Replay, live: Live) -> None:
+    def show(self, session: LiveSession | Replay, live: Live) -> None:
         """Show this session from now on; an earlier one that is paused goes on by itself."""
         self.live = live  # the same address, but perhaps other functions to say and warn
         earlier, self.session = self.session, session

@@ -66,7 +66,7 @@ class PageServer(Protocol):
         """Seconds since the last viewer left; 0 while somebody watches, inf if nobody came yet."""
 
 
-class Session:
+class LiveSession:
     """The Viewer (see engines/drive.py) of a run that is shown on the live page."""
 
     def __init__(self, facts: Facts, page: PageServer, paused: bool = False, slow_start: bool = False) -> None:

@@ -49,7 +49,7 @@ def render_study(study: Study) -> str:
     ]
     seconds = sum(r.timings["run"] for r in study.results) if is_comparison else first.timings["run"]
     out.add(fact_list([*facts, ("time of the runs", f"{seconds:.3g} s")]))
-    for grid in summary_tables.grids(study) if is_comparison else ():
+    for grid in summary_tables.build_tables(study) if is_comparison else ():
         out.section(grid.title)
         out.add(summary_tables.html(grid))
     if not is_comparison:
