@@ -78,12 +78,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--only", default="", help="rows whose name contains this")
     given = parser.parse_args()
-    from galapax.numerics import cache, devices
+    from galapax.numerics import devices, disk_cache
 
     print(f"{given.threads or devices.count_cores()} threads, jax {jax.__version__}; milliseconds of 100 generations")
     print(f"{'':<46}{'xla':>9}{'native':>9}{'ratio':>7}{'first xla':>11}{'first native':>14}")
     with tempfile.TemporaryDirectory() as folder:
-        cache.enable(folder)
+        disk_cache.enable(folder)
         for name, options in cases().items():
             if given.only in name:
                 (xla, first), (native, other) = (timed(e, given.threads, options) for e in ("xla", "native"))

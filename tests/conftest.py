@@ -23,7 +23,7 @@ import pytest
 
 import galapax as gx
 from galapax.engines import programs, slices
-from galapax.numerics import cache, devices
+from galapax.numerics import devices, disk_cache
 from galapax.running import memory
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -72,7 +72,7 @@ def pytest_configure(config):
 
     Tests themselves find no programs of runs in it: they change parts of galapax, which no name of a program shows.
     """
-    cache.disable()
+    disk_cache.disable()
     if hasattr(config, "workerinput"):  # a worker: the folder is in its environment, and JAX has read it
         return
     folder = tempfile.mkdtemp(prefix="galapax-tests-")

@@ -24,7 +24,7 @@ from galapax.cli import show
 from galapax.cli.app import app
 from galapax.core.stop import Stop
 from galapax.minimax import usual
-from galapax.numerics import cache
+from galapax.numerics import disk_cache
 from galapax.running.observers import observers
 from galapax.running.task import prepare
 
@@ -553,14 +553,14 @@ def test_module_and_cache_on_disk(tmp_path):
 
 
 def test_cache_can_be_switched_off_and_moved(tmp_path, monkeypatch):
-    assert cache.default_folder() is None
+    assert disk_cache.default_folder() is None
     monkeypatch.setenv("GALAPAX_CACHE", str(tmp_path))
-    assert cache.default_folder() == tmp_path
+    assert disk_cache.default_folder() == tmp_path
     monkeypatch.delenv("GALAPAX_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache.default_folder() == tmp_path / "galapax" / "compiled"
+    assert disk_cache.default_folder() == tmp_path / "galapax" / "compiled"
     (tmp_path / "file").write_text("")
-    assert cache.enable(tmp_path / "file" / "below") is None
+    assert disk_cache.enable(tmp_path / "file" / "below") is None
 
 
 def test_importing_galapax_imports_nothing_heavy():

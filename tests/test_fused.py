@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import galapax as gx
 from galapax.engines.fused import cuda, engine, host, kernel, kernel_source
 from galapax.engines.fused.graph import NotFusible
-from galapax.numerics import cache, devices, random
+from galapax.numerics import devices, disk_cache, random
 
 needs_cc = pytest.mark.skipif(
     host.compiler() is None or not devices.on_cpu(), reason="needs a C compiler and JAX on a CPU"
@@ -284,7 +284,7 @@ def test_native_machine_code_is_kept_on_disk(tmp_path, monkeypatch):
     built = []
     real = host._build
     monkeypatch.setattr(host, "_build", lambda *about: (built.append(1), real(*about)))
-    monkeypatch.setattr(cache, "_chosen", tmp_path)
+    monkeypatch.setattr(disk_cache, "_chosen", tmp_path)
     text = kernel_source.lower_function(jax.make_jaxpr(lambda x: x + 1)(1.0), kernel_source.LaunchShape(for_cpu=True))
     for _ in range(2):
         host._built.cache_clear()
@@ -563,7 +563,7 @@ def test_a_primitive_without_a_rule_is_named_to_the_user():
 )
 def test_another_process_finds_the_text_or_why_there_is_none(monkeypatch, tmp_path, fun):
     made, written = [], kernel._written
-    monkeypatch.setattr(cache, "_chosen", tmp_path)
+    monkeypatch.setattr(disk_cache, "_chosen", tmp_path)
     monkeypatch.setattr(kernel, "_written", wraps(written)(lambda *given: made.append(1) or written(*given)))
     answers = []
     for _ in range(2):

@@ -17,7 +17,7 @@ from conftest import resident
 
 import galapax as gx
 from galapax.engines.programs import PROGRAMS, clear
-from galapax.numerics import cache
+from galapax.numerics import disk_cache
 
 BOX = [(-1.0, 1.0)] * 3
 OPTIONS = {"generations": 15, "tolerance": 0, "polish": False}
@@ -53,7 +53,7 @@ def test_fresh_functions_with_fresh_numbers_compile_once():
 @pytest.mark.parametrize("stored", [False, True], ids=["in memory", "and on disk"])
 def test_two_hundred_calls_and_a_thousand_rounds_do_not_grow(tmp_path, monkeypatch, stored):
     if stored:
-        monkeypatch.setattr(cache, "_chosen", tmp_path)
+        monkeypatch.setattr(disk_cache, "_chosen", tmp_path)
         clear()
     many_calls(30)
     many_rounds(50)

@@ -32,7 +32,7 @@ from galapax.core.variables import choice, flag, integer, real
 from galapax.metrics import indicators
 from galapax.minimax import minimax
 from galapax.minimize import minimize
-from galapax.numerics import cache
+from galapax.numerics import disk_cache as cache
 from galapax.operators.differential import best_1, rand_1
 from galapax.optimizer import Optimizer
 from galapax.problems import PROBLEMS

@@ -13,7 +13,7 @@ from galapax.core.errors import InputError
 from galapax.core.problem import MinMaxProblem
 from galapax.minimax import minimax
 from galapax.minimize import minimize
-from galapax.numerics import cache, processes
+from galapax.numerics import disk_cache, processes
 from galapax.sweep import sweep as run_sweep
 
 app = typer.Typer(
@@ -95,9 +95,9 @@ def solve(
     FILE.py defines a `problem` (a galapax Problem), or `fun` and `bounds` (and `ineq`, `eq` for constraints).
     """
     if use_cache:
-        cache.enable()
+        disk_cache.enable()
     else:
-        cache.disable()
+        disk_cache.disable()
     with show.clear_errors():
         processes.connect(coordinator, process_id, num_processes)
         if processes.process_index():  # the first one shows and writes
@@ -264,7 +264,7 @@ def sweep(
 
     For example: galapax sweep ackley -a ga --set fr=1,1.5,2 --set sigma=0.1,0.5,1 --runs 1000
     """
-    cache.enable()
+    disk_cache.enable()
     with show.clear_errors():
         show.check_folder(out, force, "study.json")
         template = algorithms.get(algorithm)
@@ -315,7 +315,7 @@ def compare(
     For example: galapax compare -p ackley,rastrigin,g06 -a de,fep,ga --runs 30 --within 1e-3
     Or the BBOB suite, with its usual target 1e-8: galapax compare --suite bbob --dim 10
     """
-    cache.enable()
+    disk_cache.enable()
     with show.clear_errors():
         show.check_folder(out, force, "study.json")
         chosen = find.find_problems(problem, suite, dim, instance)

@@ -13,7 +13,7 @@ import typer
 from galapax.cli import options, show
 from galapax.cli.selftest import checks as run_checks
 from galapax.core.errors import InputError
-from galapax.numerics import cache, devices
+from galapax.numerics import devices, disk_cache
 from galapax.papers import PAPERS
 from galapax.results.result import Result
 from galapax.results.study import Study
@@ -93,7 +93,7 @@ def list_(what: options.Listed = "all", as_json: options.AsJson = False) -> None
 def selftest(as_json: options.AsJson = False, quiet: options.Quiet = False) -> None:
     """Check galapax on this machine: known optima, operators, CPU against device, resume after a kill, speed."""
     with show.clear_errors():
-        cache.enable()
+        disk_cache.enable()
         done, began = [], time.perf_counter()
         for check in run_checks():
             done.append(check)
@@ -118,7 +118,7 @@ def reproduce(paper: options.PaperName, quick: options.Quick = False, out: optio
         if paper not in (*PAPERS, "all"):
             raise InputError(f"reproduce takes {', '.join(PAPERS)} or all; got {paper!r}.")
         show.check_folder(out, force=True)
-        cache.enable()
+        disk_cache.enable()
         run_paper = importlib.import_module(
             "galapax.papers.reproduction"
         ).reproduce  # by name: papers build on the rest

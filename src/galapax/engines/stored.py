@@ -5,25 +5,21 @@ Here a program is known by what goes into it: the versions of galapax and JAX, t
 arguments, the settings of the algorithm, the text of the user's formula, and the kinds of all arrays. A program that
 cannot be named so (an algorithm of the user's own, an objective that calls back into Python) is not kept.
 
-A file holds machine code and is loaded only from a folder that nobody but its owner can write to. It is checked before
-use; one that is damaged or does not load counts as absent.
+Where the files are and which of them may be loaded: see numerics/disk_cache.py. A program that does not load counts as
+absent.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import enum
 import hashlib
 import os
 import pickle
-import platform
-import secrets
 import threading
 import types
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -33,12 +29,8 @@ import jaxlib.lapack
 import numpy as np
 from jax.experimental import serialize_executable
 
-from galapax.numerics import cache, devices, lapack
-from galapax.version import __version__
+from galapax.numerics import devices, disk_cache, lapack
 
-MARK = b"galapax program 1\n"
-SUFFIX = ".program"
-LIMIT_MIB = 1024.0  # of files; the least recently used go first
 PLAIN = (bool, int, float, complex, str, bytes, type(None), np.dtype, np.generic, enum.Enum)
 
 
@@ -94,71 +86,32 @@ def name_of(function: Any, fixed: Any, arguments: Any, rest: Any) -> str | None:
 
 def load(name: str, arguments: Any) -> tuple[jax.stages.Compiled, tuple[int, int]] | None:
     """The program of that name, for arguments like these, and what was saved with it."""
-    folder = _folder()
-    if folder is None:
+    content = disk_cache.load(name, "program")
+    if content is None:
         return None
     try:
-        payload, out_tree, sizes, calls_lapack = _read(folder, name)
+        payload, out_tree, sizes, calls_lapack = pickle.loads(content)
         if calls_lapack:
             _ready_lapack()
         in_tree = jax.tree.structure((arguments, {}))
         compiled = serialize_executable.deserialize_and_load(payload, in_tree, out_tree)
-    except Exception:  # whatever is wrong with it, compiling mends it
+    except Exception:  # whatever is wrong with it, it is compiled again
         return None
     return compiled, sizes
-
-
-def noted(name: str) -> Any:
-    """What was kept under a name besides programs; None if there is nothing."""
-    folder = _folder()
-    try:
-        return None if folder is None else _read(folder, name)
-    except Exception:
-        return None
-
-
-def note(name: str, value: Any) -> None:
-    """Keep a plain value for other processes, where that is possible."""
-    folder = _folder()
-    if folder is not None:
-        _write(folder, name, lambda: value)
-
-
-def _read(folder: Path, name: str) -> Any:
-    path = folder / f"{name}{SUFFIX}"
-    content = path.read_bytes()
-    head, body = content[: len(MARK) + 32], content[len(MARK) + 32 :]
-    if head != MARK + hashlib.sha256(body).digest():
-        raise ValueError("damaged")
-    os.utime(path)
-    return pickle.loads(body)
-
-
-def _write(folder: Path, name: str, value: Callable[[], Any]) -> None:
-    part = folder / f"{secrets.token_hex(8)}.part"
-    try:
-        body = pickle.dumps(value())
-        part.write_bytes(MARK + hashlib.sha256(body).digest() + body)
-        part.replace(folder / f"{name}{SUFFIX}")
-        _make_room(folder)
-    except Exception:  # a full disk, a program that cannot be written
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
 
 
 def save(name: str, compiled: jax.stages.Compiled, sizes: tuple[int, int]) -> None:
     """Keep a program for other processes, where that is possible; nothing depends on it. sizes: of the program and of
     its working memory.
     """
-    folder = _folder()
-    if folder is None:
+    if disk_cache.folder() is None:
         return
-
-    def content() -> Any:
+    try:
         payload, _, out_tree = serialize_executable.serialize(compiled)
-        return payload, out_tree, sizes, "lapack_" in (compiled.as_text() or "")
-
-    _write(folder, name, content)
+        content = pickle.dumps((payload, out_tree, sizes, "lapack_" in (compiled.as_text() or "")))
+    except Exception:  # a program that cannot be written
+        return
+    disk_cache.save(name, "program", content)
 
 
 @lru_cache(maxsize=1)
@@ -173,62 +126,14 @@ def _ready_lapack() -> None:
         jax.jit(jnp.linalg.cholesky).lower(jax.ShapeDtypeStruct((1, 1), jnp.float32))
 
 
-def _folder() -> Path | None:
-    """Where programs are kept; made if it is not there, and None unless it is this user's alone."""
-    kept = cache.folder()
-    return None if kept is None else _private(kept / "programs")
-
-
-@lru_cache(maxsize=8)
-def _private(folder: Path) -> Path | None:
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
-    except OSError:
-        return None
-    if hasattr(os, "getuid") and (found.st_uid != os.getuid() or found.st_mode & 0o022):
-        return None
-    return folder
-
-
-@lru_cache(maxsize=8)
-def _make_room(folder: Path) -> None:
-    """Remove the files that were not used for longest, once in a process, as far as they are too much together."""
-    limit = float(os.environ.get("GALAPAX_CACHE_MIB", LIMIT_MIB)) * 2**20
-    found = sorted(((file, file.stat()) for file in folder.iterdir()), key=lambda both: -both[1].st_mtime)
-    total = 0
-    for file, facts in found:
-        total += facts.st_size
-        if total > limit:
-            file.unlink(missing_ok=True)
-
-
-@lru_cache(maxsize=1)
-def _own_code() -> str:
-    """Changes when any file of the package does."""
-    root = Path(__file__).parents[1]
-    facts = sorted((str(f.relative_to(root)), f.stat().st_size, f.stat().st_mtime_ns) for f in root.rglob("*.py"))
-    return hashlib.sha256(repr(facts).encode()).hexdigest()
-
-
-@lru_cache(maxsize=1)
-def processor() -> str:
-    """The kind of processor, as compiled code uses all it can do."""
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text("utf-8").split("\n\n")[0].splitlines()
-        return "\n".join(line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part")))
-    return platform.processor()
-
-
 def _surroundings() -> str:
     """What every program depends on."""
     flags = {name: os.environ.get(name, "") for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")}
     config = {
         k: v for k, v in jax.config.values.items() if not any(word in k for word in ("cache", "log", "traceback"))
     }
-    versions = (__version__, jax.__version__, jaxlib.__version__, platform.platform())
     where = (devices.platform(), devices.default_device().device_kind, len(jax.local_devices()), jax.process_count())
-    return repr((_own_code(), processor(), versions, sorted(flags.items()), sorted(config.items(), key=str), where))
+    return repr((disk_cache.environment(), sorted(flags.items()), sorted(config.items(), key=str), where))
 
 
 def kind_of(leaf: Any) -> tuple[Hashable, ...]:

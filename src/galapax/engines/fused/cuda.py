@@ -1,28 +1,23 @@
 """NVRTC and the CUDA driver, called directly: both are there wherever `jax[cuda13]` is, so this takes no package more.
 
-Texts become cubins of the device's own architecture, which are kept on disk by source, architecture and version.
+Texts become cubins of the device's own architecture, which the disk cache keeps by source, architecture and version.
 """
 
 from __future__ import annotations
 
 import ctypes
 import glob
-import hashlib
 import math
-import os
 import site
 import sys
-import tempfile
 import threading
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, ClassVar
 
 from galapax.engines.fused.graph import NotFusible
 from galapax.engines.fused.kernel_source import KernelSource, LaunchShape
 from galapax.engines.fused.loop_codegen import MAX_CLUSTER_BLOCKS
-from galapax.numerics import devices
-from galapax.numerics.cache import default_folder
+from galapax.numerics import devices, disk_cache
 
 SHARED_WORK = 2**13  # numbers of a population from which on a run is worth more than one block
 EACH = 512  # of them for each block
@@ -188,15 +183,12 @@ def cubin_of(source: str, capability: tuple[int, int]) -> bytes:
     options = [f"--gpu-architecture=sm_{capability[0]}{capability[1]}", "--std=c++17", "-default-device",
                # quotients and roots to two units in the last place, as XLA's
                "--prec-div=false", "--prec-sqrt=false"]  # fmt: skip
-    about = f"{major.value}.{minor.value} {options} {source}"
-    folder = default_folder()
-    file = None if folder is None else folder / "kernels" / f"{hashlib.sha256(about.encode()).hexdigest()}.cubin"
-    if file is not None and file.is_file():
-        return file.read_bytes()
-    made = _compiled(library, source, options)
-    if file is not None:
-        _keep(file, made)
-    return made
+    key = disk_cache.key_of("cubin", major.value, minor.value, options, source)
+    cubin = disk_cache.load(key, "cubin")
+    if cubin is None:
+        cubin = _compiled(library, source, options)
+        disk_cache.save(key, "cubin", cubin)
+    return cubin
 
 
 def _compiled(library: Any, source: str, options: list[str]) -> bytes:
@@ -216,18 +208,6 @@ def _compiled(library: Any, source: str, options: list[str]) -> bytes:
         return cubin.raw
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
-
-
-def _keep(file: Path, content: bytes) -> None:
-    """Whole or not at all; a disk that is full or read-only costs only the next process's time."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=file.parent)
-        with os.fdopen(handle, "wb") as out:
-            out.write(content)
-        os.replace(name, file)
-    except OSError:
-        pass
 
 
 class CudaKernel:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import shutil
 import subprocess
@@ -16,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from galapax.engines import stored
 from galapax.engines.fused.graph import NotFusible
 from galapax.engines.fused.kernel_source import KernelSource
 from galapax.engines.threads import on_threads
+from galapax.numerics import disk_cache
 
 FLAGS = ("-std=gnu99", "-shared", "-fPIC", "-fwrapv", "-ffp-contract=off", "-w")
 PIECES = 4  # of the runs of a call, for each thread: some may take longer than others
@@ -41,25 +40,32 @@ def compiler() -> str | None:
 
 @lru_cache(maxsize=64)
 def _built(source: str, flags: tuple[str, ...]) -> Any:
-    """The library of a text, from the disk if it was built before."""
+    """The library of a text, from the disk cache if it was built before."""
     found = compiler()
     if found is None:
         raise NotFusible("no C compiler was found on this machine")
-    real = Path(found).resolve()
-    about = (stored.processor(), str(real), real.stat().st_size, real.stat().st_mtime_ns, FLAGS, flags, source)
-    name = hashlib.sha256(repr(about).encode()).hexdigest()
-    content = stored.noted(name)
+    key = disk_cache.key_of("library", _describe_compiler(found), FLAGS, flags, source)
+    content = disk_cache.load(key, "library")
+    # the system loads libraries by name: the bytes that the cache has checked go into a folder of this process alone
     with tempfile.TemporaryDirectory(prefix="galapax-") as folder:
         library = Path(folder, "run.so")
-        if isinstance(content, bytes):
-            library.write_bytes(content)
-        else:
+        if content is None:
             _build(found, source, flags, library)
-            stored.note(name, library.read_bytes())
+            disk_cache.save(key, "library", library.read_bytes())
+        else:
+            library.write_bytes(content)
         try:
             return ctypes.CDLL(str(library))
         except OSError as error:  # such as a folder for temporary files from which nothing may be run
             raise NotFusible(f"what the C compiler built cannot be loaded: {error}") from None
+
+
+@lru_cache(maxsize=4)
+def _describe_compiler(path: str) -> tuple[Any, ...]:
+    """What tells one C compiler from another; by what it says as well, as the file may be one that starts another."""
+    real = Path(path).resolve()
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, errors="replace").stdout
+    return str(real), real.stat().st_size, real.stat().st_mtime_ns, said
 
 
 def _build(found: str, source: str, flags: tuple[str, ...], library: Path) -> None:

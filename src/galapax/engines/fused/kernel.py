@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +19,7 @@ from galapax.engines.fused.graph import NotFusible
 from galapax.engines.fused.kernel_source import KernelSource, LaunchShape, lower_generation
 from galapax.engines.search import REASON, Carry, Frozen, Search
 from galapax.evaluation.formulas import Formulas
-from galapax.numerics import devices, random
+from galapax.numerics import devices, disk_cache, random
 
 
 @dataclass(frozen=True)
@@ -41,24 +42,33 @@ def _kinds(search: Search, leaves: list[Any]) -> tuple[tuple[bool, tuple[int, ..
 
 
 def text_of(search: Search, runs: int, form: LaunchShape = LaunchShape()) -> KernelSource:
-    """The text for the runs of a slice, or NotFusible. Either is kept on disk, as tracing takes a second."""
+    """The text for the runs of a slice, or NotFusible. Either is kept in the disk cache, as tracing takes a second.
+
+    An error of the compiler itself is a NotFusible too, so that XLA makes the run; but the user is asked to report it,
+    and it is not kept: the next version may have mended it, and nobody would know.
+    """
     leaves, tree = jax.tree.flatten(search)
     structure = jax.tree.unflatten(tree, [0] * len(leaves))
     name = stored.name_of(_written, form, structure, _kinds(search, leaves))
-    found = None if name is None else stored.noted(name)
-    if found is None:
+    text = None if name is None else disk_cache.load_value(name, "kernel")
+    if not isinstance(text, KernelSource | str):
         try:
-            found = _written(search, _shapes_of(search, runs), form)
+            text = _written(search, _shapes_of(search, runs), form)
         except NotFusible as error:
-            found = str(error)
+            text = str(error)
         except (AssertionError, KeyError, IndexError, RecursionError, TypeError, ValueError) as error:
-            # a program of a kind that nobody has tried: the other engine makes the run
-            found = f"the kernel's text could not be written ({type(error).__name__}: {error})"
+            reason = f"the compiler of fused kernels failed ({type(error).__name__}: {error})"
+            warnings.warn(
+                f"{reason[0].upper()}{reason[1:]}. This is a bug in galapax: please report it, with the call that led "
+                "to it. The answer is not affected: without a fused kernel XLA makes the run.",
+                stacklevel=2,
+            )
+            raise NotFusible(reason) from error
         if name is not None:
-            stored.note(name, found)
-    if isinstance(found, str):
-        raise NotFusible(found)
-    return found
+            disk_cache.save_value(name, "kernel", text)
+    if isinstance(text, str):
+        raise NotFusible(text)
+    return text
 
 
 def _shapes_of(search: Search, runs: int) -> Carry:
