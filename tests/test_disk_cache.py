@@ -85,12 +85,12 @@ class Compiler:
     def _make_kernel(self):
         with pytest.MonkeyPatch.context() as self.patch:
             self._count(kernel, "_written")
-            self.patch.setattr(engine, "kernel_of", lambda digest, text, host: text)
-            engine._known.clear()
+            self.patch.setattr(engine, "build_kernel", lambda digest, text, for_cpu: text)
+            engine._kernel_cache.clear()
             with contextlib.suppress(AttributeError):  # a text is no kernel, but was made
                 minimize_natively()
-            (text,) = engine._known.values()
-            engine._known.clear()
+            (text,) = engine._kernel_cache.values()
+            engine._kernel_cache.clear()
             return text.source
 
     def _make_cubin(self):
@@ -401,9 +401,9 @@ ERRORS = [
 
 @pytest.fixture
 def no_kernels():
-    engine._known.clear()
+    engine._kernel_cache.clear()
     yield
-    engine._known.clear()
+    engine._kernel_cache.clear()
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
@@ -421,7 +421,7 @@ def test_an_error_of_the_compiler_is_reported_and_never_remembered(error, folder
     assert not list(folder.glob("*.kernel"))
     monkeypatch.undo()
     monkeypatch.setattr(disk_cache, "_chosen", folder.parent)
-    engine._known.clear()
+    engine._kernel_cache.clear()
     if host.compiler() is not None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -458,7 +458,7 @@ def test_that_a_run_cannot_be_fused_is_remembered(folder, monkeypatch, no_kernel
     refuse.__module__, refuse.__qualname__ = kernel._written.__module__, "_written"
     monkeypatch.setattr(kernel, "_written", refuse)
     for _ in range(2):
-        engine._known.clear()
+        engine._kernel_cache.clear()
         with pytest.raises(gx.InputError, match="the primitive fft"):
             minimize_natively()
     assert calls == [1] and len(list(folder.glob("*.kernel"))) == 1

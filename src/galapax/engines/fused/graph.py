@@ -90,7 +90,10 @@ class Graph:
         shape = tuple(int(n) for n in shape)
         if math.prod(shape) > MAX_ARRAY_ELEMENTS:
             raise NotFusible(f"an array of {math.prod(shape)} numbers")
-        dtype = np.dtype(dtype).name
+        try:
+            dtype = np.dtype(dtype).name
+        except TypeError:  # of JAX's own
+            raise NotFusible(f"an array of type {dtype}, such as a random key") from None
         if op in NO_CSE:
             return self._new_node(op, inputs, params, shape, dtype, self._region)
         simplified = self._simplify(op, inputs, shape)
