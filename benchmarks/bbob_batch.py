@@ -55,7 +55,7 @@ def solve_together(function: int, dim: int, instances: list[int], plan: dict[str
 
 def _tasks(function: int, dim: int, instances: list[int], plan: dict[str, Any]) -> Iterator[tuple[Task, list[int]]]:
     """Ensembles of as many instances as one slice has runs: on a GPU all of them, on a CPU what its cache holds."""
-    options = {"max_evaluations": plan["budget"] * dim, "target": FINAL, "dtype": plan["dtype"]}
+    options = {"max_evaluations": plan["budget"] * dim, "target": FINAL, "compute": gx.Compute(dtype=plan["dtype"])}
     problems = [gx.problems.bbob(function, dim, instance) for instance in instances]
     name = plan["algorithm"]
     solver = algorithms.get(name, **plan["settings"]) if name != "default" else fitting(problems[0], False, False, None)

@@ -43,8 +43,8 @@ def _ours(function: int, dim: int, instance: int, plan: dict[str, Any]) -> dict[
         max_evaluations=plan["budget"] * dim,
         target=FINAL,
         seed=instance + plan["seed"],
-        dtype=plan["dtype"],
         progress=False,
+        compute=gx.Compute(dtype=plan["dtype"]),
     )
     spent, rows = time.perf_counter() - began, result.history
     made = record(function, dim, instance, rows.nfev, rows.best, int(result.nfev), spent)

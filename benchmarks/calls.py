@@ -26,7 +26,7 @@ EVENTS: list[Event] = []
 def call(runs: int, engine: str, history: bool) -> Any:
     return gx.minimize(
         gx.problems.get("goldstein_price"), algorithm=gx.GA(population=64), generations=100, runs=runs, tolerance=0,
-        polish=False, progress=False, history=history, engine=engine,
+        polish=False, progress=False, keep=gx.Keep(history=history), compute=gx.Compute(engine=engine),
     )  # fmt: skip
 
 

@@ -56,7 +56,7 @@ def main() -> None:
                 polish=False,
                 runs=runs,
                 progress=False,
-                history=False,
+                keep=gx.Keep(history=False),
             )
             taken.append(result.timings["run"])
         median = np.median(result.runs.fun) if result.runs is not None else result.fun

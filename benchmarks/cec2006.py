@@ -42,7 +42,8 @@ def solve(
     began = time.perf_counter()
     res = gx.minimize(
         problem, algorithm, runs=runs, max_evaluations=evaluations, tolerance=0, polish=polish, seed=seed,
-        dtype="float64", progress=False, vectorized=not derivatives,
+        progress=False, vectorized=not derivatives,
+    compute=gx.Compute(dtype="float64"),
     )  # fmt: skip
     took = time.perf_counter() - began
     feasible = res.runs.violation <= 0

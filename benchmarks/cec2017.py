@@ -51,8 +51,8 @@ def solve(function: int, dim: int, seeds: list[int], plan: dict[str, Any]) -> di
             seed=seed,
             vectorized=True,
             blackbox=True,
-            history=False,
             progress=False,
+            keep=gx.Keep(history=False),
         )
         errors.append(float(result.fun) if result.fun >= 1e-8 else 0.0)
     return {"function": function, "dim": dim, "errors": errors, "seconds": time.perf_counter() - began}

@@ -33,9 +33,16 @@ def ours(runs: int, generations: int, dtype: str, engine: str, dim: int = DIM) -
 
     def call() -> float:
         result = gx.minimize(
-            ellipsoid, [(-5.0, 5.0)] * dim, "cmaes", generations=generations, runs=runs, dtype=dtype, history=False,
-            tolerance=0, progress=False, engine=engine,
-        )  # fmt: skip
+            ellipsoid,
+            [(-5.0, 5.0)] * dim,
+            "cmaes",
+            generations=generations,
+            runs=runs,
+            tolerance=0,
+            progress=False,
+            keep=gx.Keep(history=False),
+            compute=gx.Compute(dtype=dtype, engine=engine),
+        )
         return float(result.timings["device"])
 
     call()

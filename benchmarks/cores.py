@@ -96,10 +96,18 @@ def ours(runs: int, threads: int, engine: str, rounds: int = 5) -> float:
     problem = gx.problems.get("goldstein_price")
     return least(
         lambda: gx.minimize(
-            problem, algorithm=gx.DE(population=INDIVIDUALS), generations=GENERATIONS, runs=runs, dtype="float32",
-            threads=threads, tolerance=0, polish=False, history=False, progress=False, engine=engine,
-        ), rounds,
-    )  # fmt: skip
+            problem,
+            algorithm=gx.DE(population=INDIVIDUALS),
+            generations=GENERATIONS,
+            runs=runs,
+            tolerance=0,
+            polish=False,
+            progress=False,
+            keep=gx.Keep(history=False),
+            compute=gx.Compute(dtype="float32", threads=threads, engine=engine),
+        ),
+        rounds,
+    )
 
 
 def on_one_core(rows: list[tuple[int, str]]) -> list[float]:

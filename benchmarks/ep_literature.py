@@ -25,7 +25,14 @@ def solve(name: str, algorithm: gx.EP, generations: int, side: float, runs: int)
     """Best values of the runs."""
     problem = gx.problems.get(name, dim=30).with_(bounds=gx.box(-side, side, 30))
     result = gx.minimize(
-        problem, algorithm, generations=generations, tolerance=0, polish=False, runs=runs, history=False, progress=False
+        problem,
+        algorithm,
+        generations=generations,
+        tolerance=0,
+        polish=False,
+        runs=runs,
+        progress=False,
+        keep=gx.Keep(history=False),
     )
     assert result.runs is not None
     return result.runs.fun

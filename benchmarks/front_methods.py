@@ -53,7 +53,14 @@ def sizes(m: int) -> tuple[int, int]:
 def ours(problem: Any, solver: Any, generations: int, runs: int, seed: int) -> Iterator[np.ndarray]:
     """The front of each run."""
     result = gx.minimize(
-        problem, solver, generations=generations, runs=runs, seed=seed, dtype="float64", progress=False, history=False
+        problem,
+        solver,
+        generations=generations,
+        runs=runs,
+        seed=seed,
+        progress=False,
+        keep=gx.Keep(history=False),
+        compute=gx.Compute(dtype="float64"),
     )
     for front in [result] if result.runs is None else result.runs.fronts:
         yield front.F

@@ -41,7 +41,13 @@ def ours(
     """The front of each run (k, m)."""
     solver = gx.NSGA2(population=population, published=published, differences=differences)
     result = gx.minimize(
-        problem, solver, generations=generations, runs=runs, seed=seed, dtype="float64", progress=False
+        problem,
+        solver,
+        generations=generations,
+        runs=runs,
+        seed=seed,
+        progress=False,
+        compute=gx.Compute(dtype="float64"),
     )
     for front in [result] if result.runs is None else result.runs.fronts:
         yield front.F

@@ -58,7 +58,7 @@ def timed(engine: str, times: int, **options: Any) -> dict[str, Any]:
 
     def solve() -> tuple[float, gx.Result]:
         start = time.perf_counter()
-        result = gx.minimize(engine=engine, tolerance=0, progress=False, polish=False, **options)
+        result = gx.minimize(tolerance=0, progress=False, polish=False, compute=gx.Compute(engine=engine), **options)
         return time.perf_counter() - start, result
 
     cold = solve()[1]

@@ -58,7 +58,13 @@ def distances(name: str, m: int, algorithm: Algorithm, runs: int) -> np.ndarray:
     """The IGD of each run."""
     problem = gx.problems.get(name, objectives=m)
     result = gx.minimize(
-        problem, algorithm, generations=GENERATIONS[name][m], runs=runs, dtype="float64", progress=False, history=False
+        problem,
+        algorithm,
+        generations=GENERATIONS[name][m],
+        runs=runs,
+        progress=False,
+        keep=gx.Keep(history=False),
+        compute=gx.Compute(dtype="float64"),
     )
     fronts = [result] if result.runs is None else result.runs.fronts
     return np.array([gx.indicators.igd(front.F, targets(name, m)) for front in fronts])
@@ -71,7 +77,9 @@ def shares(runs: int) -> None:
     for name, generations in budgets.items():
         problem = front_problems.get(name)
         for solver in (gx.NSGA2(population=92), gx.NSGA3(), gx.SMSEMOA(population=92)):
-            result = gx.minimize(problem, solver, generations=generations, runs=runs, dtype="float64", progress=False)
+            result = gx.minimize(
+                problem, solver, generations=generations, runs=runs, progress=False, compute=gx.Compute(dtype="float64")
+            )
             fronts = [result] if result.runs is None else result.runs.fronts
             found = [indicators.volume(f.F, np.array(problem.reference_point)) / problem.hypervolume for f in fronts]
             line = " / ".join(f"{v:.4f}" for v in (np.min(found), np.median(found), np.max(found)))

@@ -218,7 +218,7 @@ def main() -> None:
         began = time.process_time()
         result = gx.minimax(
             game.problem, runs=given.runs, seed=given.seed, generations=given.generations,
-            polish=not given.no_polish, progress=False, history=False,
+            polish=not given.no_polish, progress=False, keep=gx.Keep(history=False),
         )  # fmt: skip
         took = (time.process_time() - began) / given.runs
         runs = result.runs if result.runs is not None else None

@@ -64,8 +64,8 @@ def timed(engine: str, threads: int | None, options: dict[str, Any]) -> tuple[fl
     def solve() -> float:
         start = time.perf_counter()
         gx.minimize(
-            engine=engine, threads=threads, generations=100, tolerance=0, polish=False, history=False, progress=False,
-            **options,
+            generations=100, tolerance=0, polish=False, progress=False,
+            keep=gx.Keep(history=False), compute=gx.Compute(engine=engine, threads=threads), **options,
         )  # fmt: skip
         return time.perf_counter() - start
 

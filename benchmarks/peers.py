@@ -96,10 +96,10 @@ def with_galapax(job: Job) -> Run:
     settings: dict[str, Any] = {
         "algorithm": gx.DE(population=job.population, weight=WEIGHT, crossover_rate=CROSSOVER_RATE),
         "generations": job.generations,
-        "tolerance": 0,  # the others make all of them, too
+        "tolerance": 0,
         "runs": job.runs,
-        "dtype": job.dtype,
         "progress": False,
+        "compute": gx.Compute(dtype=job.dtype),
     }
 
     def run(seed: int) -> tuple[Any, int]:

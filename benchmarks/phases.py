@@ -58,7 +58,14 @@ def phases(generations: int, **options: Any) -> None:
         return made[-1][0]
 
     usual, engine.build_kernel = engine.build_kernel, build_kernel  # type: ignore[assignment]
-    gx.minimize(engine="fused", tolerance=0, progress=False, polish=False, generations=generations, **options)
+    gx.minimize(
+        tolerance=0,
+        progress=False,
+        polish=False,
+        generations=generations,
+        compute=gx.Compute(engine="fused"),
+        **options,
+    )
     engine.build_kernel = usual
     kernel, names = made[-1]
     jax.effects_barrier()
@@ -83,9 +90,16 @@ def main() -> None:
         phases(1000, algorithm=gx.DE(population=size, weight=0.7, crossover_rate=0.7), **own)
     elif given.what == "ga":
         ga = gx.GA(population=64, fr=2.0, sigma=0.5)
-        phases(100, fun=gx.problems.get("gagpu_ackley"), dtype="float32", algorithm=ga, runs=size, history=False)
+        phases(
+            100,
+            fun=gx.problems.get("gagpu_ackley"),
+            algorithm=ga,
+            runs=size,
+            keep=gx.Keep(history=False),
+            compute=gx.Compute(dtype="float32"),
+        )
     else:
-        phases(1000, fun=gx.problems.get("g07"), algorithm="cde", runs=size, history=False)
+        phases(1000, fun=gx.problems.get("g07"), algorithm="cde", runs=size, keep=gx.Keep(history=False))
 
 
 if __name__ == "__main__":

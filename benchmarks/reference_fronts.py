@@ -43,7 +43,14 @@ def store(name: str) -> None:
     corner = np.array(problem.reference_point)
     began = time.perf_counter()
     for solver in (gx.NSGA2(population=POPULATION), gx.NSGA3(population=POPULATION)):
-        result = gx.minimize(problem, solver, generations=GENERATIONS, dtype="float64", progress=False, history=False)
+        result = gx.minimize(
+            problem,
+            solver,
+            generations=GENERATIONS,
+            progress=False,
+            keep=gx.Keep(history=False),
+            compute=gx.Compute(dtype="float64"),
+        )
         sound = result.CV <= 0
         fronts.append(result.F[sound])
     points = np.concatenate(fronts)

@@ -44,29 +44,63 @@ def rows(gpu: bool) -> dict[str, Callable[[], Any]]:
     sizes = {50: 20_000, 1_000: 20_000, 10_000: 10_000, 100_000: 4_000} if gpu else {50: 4000, 1_000: 500, 10_000: 60}
     for kind in kinds:
         for n, g in sizes.items():
-            add(f"DE n = {n}, {kind}", rastrigin, gx.DE(population=n), box, generations=g, dtype=kind)
+            add(
+                f"DE n = {n}, {kind}",
+                rastrigin,
+                gx.DE(population=n),
+                box,
+                generations=g,
+                compute=gx.Compute(dtype=kind),
+            )
     for n, g in ({400: 10_000, 6_400: 10_000} if gpu else {400: 500, 6_400: 40}).items():
-        add(f"FEP n = {n}", rastrigin, gx.FEP(population=n), box, generations=g, dtype="float32")
+        add(f"FEP n = {n}", rastrigin, gx.FEP(population=n), box, generations=g, compute=gx.Compute(dtype="float32"))
     zdt1 = gx.problems.get("zdt1")
     as_published = {"published": True} if "published" in signature(gx.NSGA2).parameters else {}  # as before
     for n, g in ({1024: 1000, 4096: 200} if gpu else {100: 1000, 1024: 60, 4096: 15}).items():
-        add(f"NSGA-II n = {n}", zdt1, gx.NSGA2(population=n, **as_published), generations=g, dtype="float32")
+        add(
+            f"NSGA-II n = {n}",
+            zdt1,
+            gx.NSGA2(population=n, **as_published),
+            generations=g,
+            compute=gx.Compute(dtype="float32"),
+        )
         add(
             f"sharing MOEA n = {n}",
             zdt1,
             gx.SharingMOEA(population=n),
             generations=g if gpu else g // 3,
-            dtype="float32",
+            compute=gx.Compute(dtype="float32"),
         )
     for runs in (1, 20, 1000) if gpu else (1, 20):
         g = 4000 if gpu or runs == 1 else 1000
-        add(f"CDE g07, {runs} runs", gx.problems.get("g07"), "cde", generations=g, runs=runs, history=False)
+        add(
+            f"CDE g07, {runs} runs",
+            gx.problems.get("g07"),
+            "cde",
+            generations=g,
+            runs=runs,
+            keep=gx.Keep(history=False),
+        )
         add(f"epsilon DE g07, {runs} runs", gx.problems.get("g07"), "epsilon_de", generations=g // 4, runs=runs)
     two = gx.problems.get("goldstein_price")
     for runs in (1000, 100_000) if gpu else (30, 1000):
-        add(f"DE 64 x 2, {runs} runs", two, gx.DE(population=64), generations=100, runs=runs, dtype="float32")
+        add(
+            f"DE 64 x 2, {runs} runs",
+            two,
+            gx.DE(population=64),
+            generations=100,
+            runs=runs,
+            compute=gx.Compute(dtype="float32"),
+        )
         ackley = gx.problems.get("gagpu_ackley")
-        add(f"GA 64 x 2, {runs} runs", ackley, gx.GA(population=64), generations=100, runs=runs, dtype="float32")
+        add(
+            f"GA 64 x 2, {runs} runs",
+            ackley,
+            gx.GA(population=64),
+            generations=100,
+            runs=runs,
+            compute=gx.Compute(dtype="float32"),
+        )
     return made
 
 

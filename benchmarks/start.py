@@ -80,7 +80,13 @@ def calling(rounds: int) -> None:
     box = [(-1.0, 2.0)] * 2
     ackley = gx.problems.get("ackley")
     short = {"algorithm": gx.DE(population=20), "generations": 10, "polish": False}
-    many = {"algorithm": gx.GA(population=64), "generations": 100, "polish": False, "tolerance": 0, "dtype": "float32"}
+    many = {
+        "algorithm": gx.GA(population=64),
+        "generations": 100,
+        "polish": False,
+        "tolerance": 0,
+        "compute": gx.Compute(dtype="float32"),
+    }
     for what, call, times in (
         ("DE, 2 variables, 10 generations", lambda: gx.minimize(bowl, box, **short), 10 * rounds),
         ("the default, 2 variables", lambda: gx.minimize(bowl, box), 3 * rounds),

@@ -51,7 +51,9 @@ def main(chosen: list[str]) -> None:
         if name in LANDSCAPES:
             problem, algorithm, snapshots = LANDSCAPES[name]
             last = snapshots[-1] + 10
-            result = gx.minimize(problem, algorithm, generations=last, snapshots=snapshots, polish=False, restarts=None)
+            result = gx.minimize(
+                problem, algorithm, generations=last, polish=False, restarts=None, keep=gx.Keep(snapshots=snapshots)
+            )
             figure = result.plot.landscape(points=121)
         else:
             problem, algorithm, generations = FRONTS[name]

@@ -15,7 +15,7 @@ def main() -> None:
     above, middle, below = figure.subfigures(3, 1, height_ratios=(3.0, 1.8, 3.0))
 
     problem = gx.problems.get("rastrigin", dim=2)
-    result = gx.minimize(problem, gx.DE(population=60), generations=40, snapshots=[1, 10, 20, 40], seed=1)
+    result = gx.minimize(problem, gx.DE(population=60), generations=40, seed=1, keep=gx.Keep(snapshots=[1, 10, 20, 40]))
     side = np.linspace(-5.12, 5.12, 201)
     values = np.asarray(jax.vmap(jax.vmap(problem.fun))(np.stack(np.meshgrid(side, side), axis=-1)))
     for axes, (generation, kept) in zip(above.subplots(1, 4), result.snapshots.items(), strict=True):
@@ -29,7 +29,9 @@ def main() -> None:
     )
 
     problem = gx.problems.get("fep_f5")
-    result = gx.minimize(problem, gx.FEP(population=400), generations=1000, snapshots=[1, 100, 500, 1000], seed=1)
+    result = gx.minimize(
+        problem, gx.FEP(population=400), generations=1000, seed=1, keep=gx.Keep(snapshots=[1, 100, 500, 1000])
+    )
     for axes, (generation, kept) in zip(middle.subplots(1, 4), result.snapshots.items(), strict=True):
         axes.imshow(maps.genome_map(kept.x, problem.bounds, background=(255, 255, 255)), interpolation="nearest")
         axes.set(xticks=[], yticks=[])

@@ -10,7 +10,7 @@ def measure(settings):
     return np.sum((settings - np.array([0.3, -1.2])) ** 2, axis=1)
 
 
-optimizer = gx.Optimizer("de", [(-2, 2), (-2, 2)], population=20, seed=3)
+optimizer = gx.Optimizer([(-2, 2), (-2, 2)], "de", population=20, seed=3)
 for _ in range(60):
     settings = optimizer.ask()
     optimizer.tell(settings, measure(settings))

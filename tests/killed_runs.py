@@ -37,7 +37,9 @@ CALLS = {
     "ensemble": lambda **o: gx.minimize(waves, BOX, "de", runs=70, generations=40, target=-8.65, **o),
     "restarts": lambda **o: gx.minimize(waves, BOX, max_evaluations=4000, **o),
     "constraints": lambda **o: gx.minimize(waves, BOX, eq=ring, generations=80, **o),
-    "front": lambda **o: gx.minimize(gx.problems.get("zdt1"), archive=30, generations=40, population=20, **o),
+    "front": lambda **o: gx.minimize(
+        gx.problems.get("zdt1"), generations=40, population=20, keep=gx.Keep(archive=30), **o
+    ),
     "cycles": lambda **o: gx.minimize(gx.problems.get("g11"), "cde", generations=90, **o),
     "sweep": lambda **o: gx.sweep(waves, BOX, gx.DE, weight=[0.4, 0.8], population=[10, 20], generations=40, **o),
 }
@@ -45,13 +47,22 @@ CALLS = {
 
 def call_of_algorithm(name):
     fun = two_bowls if gx.ALGORITHMS[name].traits.multi_objective else waves
-    return lambda **o: gx.minimize(fun, BOX, name, generations=60, runs=3, tolerance=0, snapshots=[2, 40], **o)
+    return lambda **o: gx.minimize(
+        fun, BOX, name, generations=60, runs=3, tolerance=0, keep=gx.Keep(snapshots=[2, 40]), **o
+    )
 
 
 KINDS = CALLS | {name: call_of_algorithm(name) for name in gx.ALGORITHMS}
 KINDS["islands"] = lambda **o: gx.minimize(waves, BOX, islands=3, population=20, generations=60, tolerance=0, **o)
 KINDS["black box"] = lambda **o: gx.minimize(
-    lambda x: float(np.sum(x**2)), BOX, "de", population=12, generations=40, blackbox=True, cache=True, **o
+    lambda x: float(np.sum(x**2)),
+    BOX,
+    "de",
+    population=12,
+    generations=40,
+    blackbox=True,
+    workers=gx.Workers(memoize=True),
+    **o,
 )
 
 PROGRAM = """

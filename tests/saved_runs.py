@@ -14,7 +14,7 @@ from galapax.results.front import Front
 from galapax.storage.plain import plain_result
 
 SETTINGS = {"problem": "made", "algorithm": "de", "hyperparameters": {}, "archive": None, "generations": 6,
-            "target": None, "stall": None, "tolerance": 0.0, "max_seconds": None, "restarts": None, "polish": False,
+            "target": None, "patience": None, "tolerance": 0.0, "max_seconds": None, "restarts": None, "polish": False,
             "seed": 0, "maximize": False, "vectorized": False, "blackbox": False, "dtype": "float64",
             "device": "cpu", "versions": {"galapax": "0"}}  # fmt: skip
 

@@ -55,7 +55,7 @@ def stationary(fun, points, box):
 def check_successes(name, runs, seed, **options):
     fun, box = MANY_MINIMA[name]
     called = (lambda x: fun(x, np)) if options.get("blackbox") else fun
-    result = gx.minimize(called, box, runs=runs, seed=seed, dtype="float64", **options)
+    result = gx.minimize(called, box, runs=runs, seed=seed, compute=gx.Compute(dtype="float64"), **options)
     points = np.asarray(result.runs.x).reshape(runs, -1)
     wrong = result.runs.success & ~stationary(fun, points, box)
     assert not wrong.any(), f"{int(wrong.sum())} of {runs} runs succeed at a point that is not stationary"
@@ -91,7 +91,7 @@ def lucky_run(**options):
     fun, box = MANY_MINIMA["rastrigin 1"]
     every = gx.minimize(fun, box, "cmaes", runs=20, seed=1, polish=False)
     number = int(np.flatnonzero(~every.runs.success)[0])
-    return every, gx.minimize(fun, box, "cmaes", first_run=number, seed=1, **options)
+    return every, gx.minimize(fun, box, "cmaes", seed=1, runs=range(number, number + 1), **options)
 
 
 def test_a_search_that_converged_to_a_worse_point_than_its_best_says_so():
@@ -106,7 +106,7 @@ def test_a_search_that_converged_to_a_worse_point_than_its_best_says_so():
         f"evaluated (sampled in generation {generation}), and not known to be a minimum: refine or search again from "
         "it (x0=result.x), or use restarts."
     )
-    without = lucky_run(polish=False, history=False)[1]
+    without = lucky_run(polish=False, keep=gx.Keep(history=False))[1]
     assert without.stop is Stop.ELSEWHERE and "evaluated, and not known" in without.message
     assert not every.success or every.stop is Stop.TOLERANCE
 
@@ -136,5 +136,7 @@ UNIMODAL = {
 def test_every_run_on_one_minimum_converges_to_its_answer(name, dtype):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        result = gx.minimize(UNIMODAL[name], [(-5.0, 5.0)] * 2, "cmaes", runs=60, seed=4, dtype=dtype, polish=False)
+        result = gx.minimize(
+            UNIMODAL[name], [(-5.0, 5.0)] * 2, "cmaes", runs=60, seed=4, polish=False, compute=gx.Compute(dtype=dtype)
+        )
     assert result.runs.success.all()

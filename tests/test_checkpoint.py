@@ -77,8 +77,8 @@ def test_every_algorithm_goes_on_as_if_it_had_never_stopped(tmp_path, algorithm)
     def call(**options):
         return gx.minimize(waves, BOX, algorithm, generations=60, seed=4, tolerance=0, restarts=None, **options)
 
-    whole = call(snapshots=[3, 50])
-    assert same(interrupted(tmp_path / "a", (7, 31), call, snapshots=[3, 50]), whole)
+    whole = call(keep=gx.Keep(snapshots=[3, 50]))
+    assert same(interrupted(tmp_path / "a", (7, 31), call, keep=gx.Keep(snapshots=[3, 50])), whole)
 
 
 @pytest.mark.parametrize("name", sorted(set(CALLS) - {"sweep"}))
@@ -176,7 +176,7 @@ def test_the_file_before_serves_where_the_last_is_damaged(tmp_path):
     ("change", "other"),
     [
         ({"seed": 1}, "another seed \\(0 there, 1 here\\)"),
-        ({"dtype": "float32"}, "another precision"),
+        ({"compute": gx.Compute(dtype="float32")}, "another precision"),
         ({"algorithm": "ga"}, "another algorithm \\(de there, ga here\\)"),
         ({"algorithm": gx.DE(weight=0.9)}, "another hyper-parameters"),
         ({"bounds": [(-5.0, 4.0)] * 3}, "another box"),
@@ -185,7 +185,7 @@ def test_the_file_before_serves_where_the_last_is_damaged(tmp_path):
     ],
 )
 def test_another_run_is_refused_and_what_differs_is_named(tmp_path, change, other):
-    given = {"fun": waves, "bounds": BOX, "algorithm": "de", "generations": 10, "dtype": "float64"}
+    given = {"fun": waves, "bounds": BOX, "algorithm": "de", "generations": 10}
     gx.minimize(**given, checkpoint=tmp_path / "a")
     with pytest.raises(gx.InputError, match=other):
         gx.minimize(**given | change, resume=tmp_path / "a")
@@ -382,14 +382,14 @@ def test_a_black_box_goes_on_and_no_call_is_made_twice(tmp_path):
 @pytest.mark.parametrize("cache", [False, True])
 def test_ctrl_c_within_a_generation_keeps_the_calls_that_were_made(tmp_path, cache):
     whole, parts = Simulator(), Simulator()
-    expected = called(whole, cache=cache)
+    expected = called(whole, workers=gx.Workers(memoize=cache))
 
     for number, options in ((7, {"checkpoint": tmp_path / "a"}), (34, {"resume": tmp_path / "a"})):
         parts.before = lambda made: signal.raise_signal(signal.SIGINT) if made == number else None  # noqa: B023
-        result = called(parts, cache=cache, **options)
+        result = called(parts, workers=gx.Workers(memoize=cache), **options)
         assert result.stop is Stop.INTERRUPT and len(parts.calls) == number
     parts.before = lambda made: None
-    assert same(called(parts, cache=cache, resume=tmp_path / "a"), expected)
+    assert same(called(parts, resume=tmp_path / "a", workers=gx.Workers(memoize=cache)), expected)
     assert parts.calls == whole.calls
 
 
@@ -436,7 +436,7 @@ def test_constraints_and_restarts_of_a_black_box_go_on(tmp_path):
 
 def test_asynchronous_runs_are_refused(tmp_path):
     with pytest.raises(gx.InputError, match="remove checkpoint"):
-        gx.minimize(waves, BOX, "de", workers=2, asynchronous=True, checkpoint=tmp_path / "a")
+        gx.minimize(waves, BOX, "de", checkpoint=tmp_path / "a", workers=gx.Workers(2, asynchronous=True))
 
 
 @pytest.mark.parametrize("last", [3, 12, 25, 64], ids=["first points", "later ones", "differences", "a generation"])

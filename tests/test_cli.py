@@ -19,14 +19,15 @@ from typer.testing import CliRunner
 import galapax as gx
 from galapax import algorithms
 from galapax.__main__ import main
+from galapax.api.minimax import usual
 from galapax.cli import app as cli
 from galapax.cli import show
 from galapax.cli.app import app
+from galapax.core.options import GROUPS, LEAVES, Options
 from galapax.core.stop import Stop
-from galapax.minimax import usual
 from galapax.numerics import disk_cache
 from galapax.running.observers import observers
-from galapax.running.task import prepare
+from galapax.running.task import prepare_task, resolve_options
 
 ROOT = Path(__file__).parent.parent
 
@@ -65,10 +66,11 @@ def test_solve_equals_minimize():
 
 
 def test_solve_takes_every_option_of_minimize():
-    options = set(signature(gx.minimize).parameters)
+    options = set(signature(gx.minimize).parameters) - set(GROUPS) | {
+        name for name, leaf in LEAVES.items() if leaf.group
+    }
     # the problem itself, and what is a Python object
-    given_otherwise = {"fun", "bounds", "ineq", "eq", "callback", "progress", "executor", "cache", "asynchronous"}
-    given_otherwise |= {"args", "x0", "constraints", "integrality"}
+    given_otherwise = {"fun", "bounds", "ineq", "eq", "eq_tolerance", "callback", "progress", "memoize", "asynchronous"}
     assert options - given_otherwise <= set(signature(app.registered_commands[0].callback).parameters)
 
 
@@ -204,7 +206,7 @@ def test_compare_takes_a_suite(monkeypatch):
 
     def note(chosen, algorithms, **given):
         names.append([type(algorithm).__name__ for algorithm in algorithms])
-        calls.append(([problem.name for problem in chosen], {problem.dim for problem in chosen}, given["target"]))
+        calls.append(([problem.name for problem in chosen], {problem.dim for problem in chosen}, given["within"]))
         raise gx.InputError("noted")
 
     monkeypatch.setattr(cli, "run_compare", note)
@@ -306,7 +308,7 @@ def test_values_of_the_wrong_kind_are_refused(algorithm, text, message, not_run)
 @pytest.mark.parametrize(
     "given",
     ["--maximize", "--choose knee", "--vectorized", "--blackbox", "--workers 2", "--archive 9",
-     "--initial points.csv", "--history-x", "--snapshots 1", "--target 0", "--stall 5", "--max-evaluations 100"],
+     "--x0 points.csv", "--history-x", "--snapshots 1", "--target 0", "--patience 5", "--max-evaluations 100"],
 )  # fmt: skip
 def test_options_that_minimax_does_not_take_are_refused(given, not_run):
     code, said = call("solve", "minmax_saddle", *given.split())
@@ -316,8 +318,14 @@ def test_options_that_minimax_does_not_take_are_refused(given, not_run):
 
 def test_options_that_minimax_takes_reach_it(asked):
     call("solve", "minmax_saddle", "--no-history", "-g", "7", "-n", "9", "-r", "2", "--dtype", "float32")
-    told = {name: asked[name] for name in ("history", "generations", "population", "runs", "dtype")}
-    assert told == {"history": False, "generations": 7, "population": 9, "runs": 2, "dtype": "float32"}
+    told = {name: asked[name] for name in ("generations", "population", "runs", "keep", "compute")}
+    assert told == {
+        "generations": 7,
+        "population": 9,
+        "runs": 2,
+        "keep": gx.Keep(history=False),
+        "compute": gx.Compute(dtype="float32"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -507,7 +515,7 @@ ODD = ("", " ", "-1", "0", "nan", "inf", "1e400", "[/]", "[red]", "é☃", "a\0b
 @pytest.mark.parametrize(
     "option",
     ["--algorithm", "--set", "--dim", "--generations", "--population", "--runs", "--seed", "--first-run", "--target",
-     "--max-evaluations", "--max-seconds", "--stall", "--dtype", "--on-failure", "--snapshots", "--initial",
+     "--max-evaluations", "--max-seconds", "--patience", "--dtype", "--on-failure", "--snapshots", "--x0",
      "--archive", "--choose", "--gagpu-config", "--port", "--host"],
 )  # fmt: skip
 def test_odd_values_show_no_traceback(option, monkeypatch):
@@ -518,11 +526,15 @@ def test_odd_values_show_no_traceback(option, monkeypatch):
         assert outcome.exception is None or isinstance(outcome.exception, SystemExit), (value, outcome.exception)
 
 
-def prepared(problem, *, algorithm, population, archive, progress, live, checkpoint, resume, **options):
+def prepared(problem, *, algorithm, progress, live, checkpoint, resume, **arguments):
     """As `minimize`, but for the run itself."""
     observers(None, progress, live, checkpoint, resume)
     solver = gx.DE() if algorithm is None else algorithms.resolve(algorithm)
-    prepare(problem, (solver if population is None else dataclasses.replace(solver, population=population),), **options)
+    options = resolve_options(problem, Options.parse(arguments | {"restarts": None}))
+    population = options.population
+    prepare_task(
+        problem, (solver if population is None else dataclasses.replace(solver, population=population),), options
+    )
     return tiny(x=np.zeros(2), fun=0.0)
 
 

@@ -86,14 +86,14 @@ def test_a_cluster_of_threads_makes_the_run_that_this_process_makes():
     alone = solve(by_value(0.0), blackbox=True)
     with distributed.Client(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None) as client:
         for executor in (client, client.get_executor(), client.get_executor):
-            there = solve(by_value(0.0), executor=executor)
+            there = solve(by_value(0.0), workers=executor)
             assert np.array_equal(there.population, alone.population) and there.n_failed == 0
 
 
 def test_a_cluster_makes_the_run_that_this_process_makes(cluster):
     alone = solve(by_value(0.0), blackbox=True)
     for executor in (cluster.client, cluster.client.get_executor(), cluster.client.get_executor):
-        there = solve(by_value(0.0), executor=executor)
+        there = solve(by_value(0.0), workers=executor)
         assert np.array_equal(there.population, alone.population) and there.n_failed == 0
 
 
@@ -101,7 +101,7 @@ def test_a_function_that_workers_cannot_import_is_named(cluster):
     with pytest.raises(
         gx.InputError, match=r"a worker cannot load fun \(slow_bowl\).*module that the workers can import"
     ):
-        solve(slow_bowl, executor=cluster.client)
+        solve(slow_bowl, workers=cluster.client)
 
 
 def test_a_worker_killed_in_mid_generation_and_one_added_late(cluster):
@@ -126,13 +126,13 @@ def test_a_worker_killed_in_mid_generation_and_one_added_late(cluster):
 
     thread = threading.Thread(target=disturb)
     thread.start()
-    there = solve(by_value(), executor=cluster.client, generations=8, callback=note)
+    there = solve(by_value(), generations=8, callback=note, workers=cluster.client)
     thread.join()
     assert generations_then[0] < 8 and victim.poll() is not None
     assert np.array_equal(there.population, alone.population) and there.n_failed == 0 and there.nfev == 8 * N
     cluster.client.wait_for_workers(3, timeout=120)
     newcomer = cluster.workers - before
-    solve(by_value(), executor=cluster.client)
+    solve(by_value(), workers=cluster.client)
     done = cluster.client.run(lambda: len(__import__("galapax").evaluation.worker._functions))
     assert len(newcomer) == 1 and done[newcomer.pop()] >= 1
 
@@ -146,7 +146,7 @@ def test_a_point_that_kills_every_worker_it_meets_costs_itself_alone(cluster):
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as own,
         distributed.Client(own) as client,
     ):
-        result = gx.minimize(code["fun"], BOX, "random", population=4, generations=1, initial=points, executor=client)
+        result = gx.minimize(code["fun"], BOX, "random", population=4, generations=1, x0=points, workers=client)
     assert (result.fun, result.nfev, result.n_failed) == (0.25, 4, 1)
     assert np.array_equal(result.failures[0].x, points[1]) and "KilledWorker" in result.failures[0].error
 
@@ -187,13 +187,14 @@ def kill_workers(cluster):
 def test_a_run_whose_workers_are_all_killed_ends_after_the_limit_and_resumes(deserted, tmp_path):
     alone = solve(by_value(0.0), blackbox=True, generations=5)
     disturbance = Disturbance(lambda: kill_workers(deserted))
-    options = {"executor": deserted.client, "generations": 5, "checkpoint": tmp_path / "run.ckpt"}
-    ended = solve(by_value(), callback=disturbance, workers_timeout=1, **options)
+    options = {"generations": 5, "checkpoint": tmp_path / "run.ckpt"}
+    workers = gx.Workers(deserted.client, workers_timeout=1)
+    ended = solve(by_value(), callback=disturbance, workers=workers, **options)
     assert ended.stop == "workers" and not ended.success and ended.n_failed == 0 and 2 * N <= ended.nfev < 3 * N
     assert np.isfinite(ended.fun) and ended.settings["workers_timeout"] == 1.0
     assert "no worker has been alive for 1 s (workers_timeout) while" in ended.message and "resume" in ended.message
     deserted.add(1)
-    resumed = solve(by_value(), resume=True, **options)
+    resumed = solve(by_value(), resume=True, workers=workers, **options)
     assert np.array_equal(resumed.population, alone.population) and resumed.nfev == 5 * N
     assert np.array_equal(resumed.history.best, alone.history.best)
 
@@ -210,11 +211,10 @@ def test_a_run_goes_on_when_workers_come_back_before_the_limit(deserted, monkeyp
     with pytest.warns(UserWarning, match=r"no worker is alive. The run waits for one, up to 120 s \(workers_timeout\)"):
         there = solve(
             by_value(),
-            executor=deserted.client,
             generations=5,
             callback=Disturbance(replace_workers),
-            workers_timeout=120,
-            timeout=1.0,  # which a task that waits for a worker does not exceed
+            # a task that waits for a worker does not exceed the time limit of an evaluation
+            workers=gx.Workers(deserted.client, workers_timeout=120, timeout=1.0),
         )
     assert np.array_equal(there.population, alone.population) and there.n_failed == 0 and there.nfev == 5 * N
 
@@ -228,7 +228,10 @@ def exits():
 def test_an_objective_that_ends_every_worker_ends_the_run(deserted, tmp_path):
     """Without a nanny nobody starts workers again. The result is empty, and this process does not call the function."""
     result = solve(
-        exits(), executor=deserted.client, workers_timeout=1, checkpoint=tmp_path / "run.ckpt", max_seconds=300
+        exits(),
+        checkpoint=tmp_path / "run.ckpt",
+        max_seconds=300,
+        workers=gx.Workers(deserted.client, workers_timeout=1),
     )
     assert result.stop == "workers" and not result.success and result.nfev == 0 and np.isnan(result.fun)
     assert "no worker has been alive" in result.message
@@ -237,17 +240,16 @@ def test_an_objective_that_ends_every_worker_ends_the_run(deserted, tmp_path):
 def test_time_ends_a_run_that_never_had_a_worker(deserted):
     kill_workers(deserted)
     began = time.perf_counter()
-    result = solve(by_value(), executor=deserted.client, max_seconds=1.0)
+    result = solve(by_value(), max_seconds=1.0, workers=deserted.client)
     assert result.stop == "time" and result.nfev == 0 and time.perf_counter() - began < 60
 
 
 def test_a_scheduler_that_goes_away_ends_the_run_after_the_limit(deserted):
     result = solve(
         by_value(),
-        executor=deserted.client,
         generations=50,
-        workers_timeout=1,
         callback=Disturbance(deserted.processes[0].kill),
+        workers=gx.Workers(deserted.client, workers_timeout=1),
     )
     assert result.stop == "workers" and result.n_failed == 0 and 2 * N <= result.nfev < 50 * N
 
@@ -264,7 +266,7 @@ def test_a_run_goes_on_when_its_scheduler_comes_back(deserted):
         deserted._start("dask_scheduler", "--host", "127.0.0.1", "--port", port, "--no-dashboard")
         deserted.add(1)
 
-    there = solve(by_value(), executor=deserted.client, generations=5, callback=Disturbance(replace_scheduler))
+    there = solve(by_value(), generations=5, callback=Disturbance(replace_scheduler), workers=deserted.client)
     assert np.array_equal(there.population, alone.population) and there.n_failed == 0 and there.nfev == 5 * N
 
 
@@ -279,5 +281,5 @@ def test_an_objective_that_ends_every_worker_fails_everywhere_under_a_nanny():
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as own,
         distributed.Client(own) as client,
     ):
-        result = gx.minimize(exits(), BOX, "random", population=2, generations=1, executor=client, workers_timeout=120)
-    assert result.nfev == result.n_failed == 2 and "KilledWorker" in result.failures[0].error
+        result = gx.minimize(exits(), BOX, "random", population=4, generations=1, workers=client)
+    assert result.nfev == result.n_failed == 4 and "KilledWorker" in result.failures[0].error

@@ -66,7 +66,7 @@ def in_numpy(k, now, normals, fitness, age, dim):
 def test_each_generation_is_that_of_the_numpy_reference():
     dim = 4
     with jax.enable_x64(True):
-        solver = bound(dim, spread=0.01)  # far from the walls
+        solver = bound(dim, compute=gx.Compute(devices="all"))  # far from the walls
         box = gx.Bounds(np.full(dim, -50.0), np.full(dim, 70.0))
         state = solver.init(random.run_keys(3, 0, 1)[0], box)
         step = jax.jit(
@@ -120,7 +120,7 @@ def test_a_rotation_and_a_growing_function_of_the_values_cost_nothing():
 
 def test_the_distribution_learns_the_scales():
     solver = bound(3)
-    result = gx.Optimizer(solver, [(-5, 5)] * 3, seed=1)
+    result = gx.Optimizer([(-5, 5)] * 3, solver, seed=1)
     for _ in range(120):
         x = result.ask()
         result.tell(x, (np.array([1.0, 100.0, 10_000.0]) * (x - 0.7) ** 2).sum(axis=1))
@@ -148,7 +148,12 @@ def test_many_variables_have_a_diagonal_matrix():
     state = solver.init(random.run_keys(0, 0, 1)[0], gx.Bounds(np.zeros(40, np.float32), np.ones(40, np.float32)))
     assert state.now.matrix.shape == (40,)
     result = gx.minimize(
-        ellipsoid, [(-5.0, 5.0)] * 40, CMAES(diagonal=True), target=1e-8, generations=3000, dtype="float64"
+        ellipsoid,
+        [(-5.0, 5.0)] * 40,
+        CMAES(diagonal=True),
+        target=1e-8,
+        generations=3000,
+        compute=gx.Compute(dtype="float64"),
     )
     assert result.success
 
@@ -181,7 +186,7 @@ def test_points_to_start_from_are_evaluated_and_the_first_is_the_mean():
         opt_seen.append(x.copy())
         return float(((x - points[0]) ** 2).sum())
 
-    gx.minimize(bowl, [(-5, 5)] * 2, "cmaes", generations=3, initial=points, blackbox=True)
+    gx.minimize(bowl, [(-5, 5)] * 2, "cmaes", generations=3, x0=points, blackbox=True)
     np.testing.assert_array_equal(opt_seen[:2], points)
     assert np.abs(np.mean(opt_seen[2:6], axis=0) - points[0]).max() < 5.0
 

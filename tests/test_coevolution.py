@@ -394,7 +394,9 @@ def test_a_cycle_is_that_of_the_reference(case):
 @cache
 def solved(case, **settings):
     return gx.minimize(
-        CASES[case], algorithm=SMALL, **{"generations": GENERATIONS, "seed": SEED, "dtype": "float64", **settings}
+        CASES[case],
+        algorithm=SMALL,
+        **{"generations": GENERATIONS, "seed": SEED, "compute": gx.Compute(dtype="float64"), **settings},
     )
 
 
@@ -416,7 +418,7 @@ def test_minimize_makes_the_run_that_is_made_by_hand(case):
 
 
 def test_asking_and_telling_makes_the_same_run():
-    optimizer = gx.Optimizer(SMALL, BOX, seed=SEED)
+    optimizer = gx.Optimizer(BOX, SMALL, seed=SEED)
     for _ in range(GENERATIONS):
         x = optimizer.ask()
         optimizer.tell(x, bowl_of_rows(x), ineq=two_sides_of_rows(x))
@@ -471,7 +473,7 @@ def test_chunks_of_known_length_make_the_same_run(kind, settings, monkeypatch):
 def test_each_run_of_an_ensemble_is_that_run_alone():
     together = solved("everything", runs=4)
     for number in range(4):
-        alone = solved("everything", first_run=number)
+        alone = solved("everything", runs=range(number, number + 1))
         np.testing.assert_allclose(together.runs.x[number], alone.x, rtol=1e-9)
         np.testing.assert_allclose(together.runs.fun[number], alone.fun, rtol=1e-9)
         np.testing.assert_allclose(together.runs.violation[number], alone.violation, rtol=1e-9, atol=1e-12)

@@ -41,7 +41,15 @@ SOLVERS = {"ga": gx.GA(population=10), "random": gx.RandomSearch(population=13)}
 
 
 def solved():
-    return gx.compare(PROBLEMS, SOLVERS, max_evaluations=BUDGET, runs=RUNS, seed=SEED, dtype="float64", target=NEAR)
+    return gx.compare(
+        PROBLEMS,
+        SOLVERS,
+        max_evaluations=BUDGET,
+        runs=RUNS,
+        seed=SEED,
+        within=NEAR,
+        compute=gx.Compute(dtype="float64"),
+    )
 
 
 study = cache(solved)
@@ -68,7 +76,9 @@ def test_the_budget_holds_whatever_the_population():
 def test_each_pair_is_a_call_of_minimize():
     for i, problem in enumerate(PROBLEMS):
         for j, (name, solver) in enumerate(SOLVERS.items()):
-            alone = gx.minimize(problem, solver, max_evaluations=BUDGET, runs=RUNS, seed=SEED, dtype="float64")
+            alone = gx.minimize(
+                problem, solver, max_evaluations=BUDGET, runs=RUNS, seed=SEED, compute=gx.Compute(dtype="float64")
+            )
             own = study().cell(problem=problem.name, algorithm=name)
             assert own.settings == alone.settings and own.message == alone.message
             for part in ("x", "fun", "violation", "nit", "nfev", "success"):
@@ -118,7 +128,9 @@ def test_a_value_that_only_infeasible_points_reach_is_no_success():
 
 def test_targets_may_be_given_by_problem():
     own = {"bowl": 2.0}
-    told = gx.compare(PROBLEMS, SOLVERS, max_evaluations=BUDGET, runs=RUNS, seed=SEED, dtype="float64", target=own)
+    told = gx.compare(
+        PROBLEMS, SOLVERS, max_evaluations=BUDGET, runs=RUNS, seed=SEED, within=own, compute=gx.Compute(dtype="float64")
+    )
     assert told.targets == [2.0] * 2 + [None] * 2
     assert "ert" in told.summary()[0] and "ert" not in told.summary()[2]
     (_, times) = summary_tables.build_tables(told)
@@ -127,7 +139,7 @@ def test_targets_may_be_given_by_problem():
 
 def test_a_target_for_a_problem_that_is_not_there_is_refused():
     with pytest.raises(gx.InputError, match="bwol"):
-        gx.compare(PROBLEMS, SOLVERS, max_evaluations=BUDGET, runs=RUNS, seed=SEED, target={"bwol": 2.0})
+        gx.compare(PROBLEMS, SOLVERS, max_evaluations=BUDGET, runs=RUNS, seed=SEED, within={"bwol": 2.0})
 
 
 def test_without_a_target_nothing_is_said_of_success():
@@ -137,7 +149,7 @@ def test_without_a_target_nothing_is_said_of_success():
 
 # --- names and what is refused ----------------------------------------------------------------------------------------
 
-module = importlib.import_module("galapax.compare")
+module = importlib.import_module("galapax.api.compare")
 
 
 @pytest.fixture
@@ -209,20 +221,19 @@ def test_problems_are_given_by_name_or_alone(nothing_is_run):
         (PROBLEMS, [], {}, "at least one algorithm"),
         (PROBLEMS, ["de", gx.DE()], {}, "de is given twice; label them with a mapping"),
         (PROBLEMS, [gx.DE(weight=0.7), gx.DE(weight=0.7)], {}, r"de \(weight=0.7\) is given twice"),
-        ([PROBLEMS[0].with_(optimum=None)], SOLVERS, {"target": 1e-3}, "'bowl' has no best known value"),
-        (PROBLEMS, SOLVERS, {"target": -1e-3}, "target is a distance to the best known value, at least 0"),
-        (PROBLEMS, SOLVERS, {"target": math.inf}, "target must be a finite number"),
-        (PROBLEMS, SOLVERS, {"target": math.nan}, "target must be a number, got NaN"),
-        (PROBLEMS, SOLVERS, {"target": {"bowl": "low"}}, "target must be a number"),
+        ([PROBLEMS[0].with_(optimum=None)], SOLVERS, {"within": 1e-3}, "'bowl' has no best known value"),
+        (PROBLEMS, SOLVERS, {"within": -1e-3}, "within is a distance to the best known value, at least 0"),
+        (PROBLEMS, SOLVERS, {"within": math.inf}, "within must be a finite number"),
+        (PROBLEMS, SOLVERS, {"within": math.nan}, "within must be a number, got NaN"),
+        (PROBLEMS, SOLVERS, {"within": {"bowl": "low"}}, "within must be a number"),
         (PROBLEMS, SOLVERS, {"max_evaluations": 12}, "max_evaluations must be at least 13 .*population of 13"),
         (PROBLEMS, [gx.GA(sigma=-1.0)], {}, "sigma must be at least 0"),
         (PROBLEMS, SOLVERS, {"seed": -1}, "seed must be a whole number"),
-        (PROBLEMS, SOLVERS, {"dtype": "float16"}, "dtype must be"),
     ],
     ids=["one run", "runs 2.5", "unknown problem", "unknown algorithm", "unknown in a mapping", "a class", "a number",
          "problem twice", "name twice", "min-max", "a function", "no problem", "no algorithm", "algorithm twice",
          "instance twice", "no optimum", "target below 0", "target inf", "target NaN", "target text", "small budget",
-         "bad setting", "bad seed", "bad dtype"],
+         "bad setting", "bad seed"],
 )  # fmt: skip
 def test_what_cannot_be_compared_is_refused_before_anything_is_run(
     problems, algorithms, settings, message, monkeypatch
@@ -247,8 +258,8 @@ def test_an_empty_mapping_of_algorithms_is_refused():
 
 
 def test_an_infinite_target_of_a_problem_is_refused(nothing_is_run):
-    with pytest.raises(gx.InputError, match="target"):
-        gx.compare(PROBLEMS, SOLVERS, target={"bowl": math.inf})
+    with pytest.raises(gx.InputError, match="within"):
+        gx.compare(PROBLEMS, SOLVERS, within={"bowl": math.inf})
 
 
 def test_a_problem_of_several_objectives_is_refused_before_anything_is_run(monkeypatch):

@@ -203,7 +203,9 @@ def test_the_best_ever_seen_feasible_first_is_always_among_the_parents(patience)
 
 def test_while_relaxed_infeasible_points_are_kept_and_afterwards_feasible_ones_win():
     problem = gx.Problem(lambda x: (x[0] - 3.0) ** 2 + x[1], [(-2.0, 3.0)] * 2, eq=circle)
-    res = gx.minimize(problem, gx.EpsilonDE(population=30, relaxed=60.0), generations=300, snapshots=[10, 300])
+    res = gx.minimize(
+        problem, gx.EpsilonDE(population=30, relaxed=60.0), generations=300, keep=gx.Keep(snapshots=[10, 300])
+    )
     assert np.mean(res.snapshots[10].violation > 0) > 0.5
     assert np.mean(res.snapshots[300].violation > 0) < 0.1
 
@@ -371,7 +373,7 @@ def test_differences_are_derivatives_and_stay_in_the_box():
 def test_runs_of_an_ensemble_repair_as_they_do_alone():
     together = on_the_circle(runs=3, generations=60)
     for run in range(3):
-        alone = on_the_circle(first_run=run, generations=60)
+        alone = on_the_circle(generations=60, runs=range(run, run + 1))
         np.testing.assert_allclose(alone.x, together.runs.x[run], rtol=1e-6)
 
 
@@ -387,7 +389,7 @@ def test_it_is_the_default_with_constraints():
 
 def test_float32_finds_a_feasible_point_near_the_optimum():
     problem = gx.problems.get("g11")
-    res = gx.minimize(problem, generations=200, dtype="float32")
+    res = gx.minimize(problem, generations=200, compute=gx.Compute(dtype="float32"))
     assert res.feasible and res.fun == pytest.approx(problem.optimum, abs=1e-3)
 
 
@@ -416,7 +418,7 @@ def large_scale(x):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_feasibility_is_what_float64_says_whatever_the_run_computed_in(dtype):
     problem = gx.Problem(lambda x: x[1] - x[0], [(0.0, 1.0), (0.0, 1.0)], ineq=large_scale)
-    res = gx.minimize(problem, algorithm="de", population=16, generations=60, runs=4, dtype=dtype)
+    res = gx.minimize(problem, algorithm="de", population=16, generations=60, runs=4, compute=gx.Compute(dtype=dtype))
     exact = np.maximum([float(large_scale(x)) for x in res.runs.x.astype(np.float64)], 0)
     np.testing.assert_allclose(res.runs.violation, exact, rtol=1e-9, atol=1e-12)
     assert np.array_equal(res.runs.feasible, exact <= 0)
@@ -428,7 +430,7 @@ def test_feasibility_is_what_float64_says_whatever_the_run_computed_in(dtype):
 
 def test_the_front_of_a_float32_run_tells_its_violation_in_float64():
     problem = gx.Problem(lambda x: jnp.stack([-x[0], x[0] + x[1]]), [(0.0, 1.0), (0.0, 1.0)], ineq=large_scale)
-    res = gx.minimize(problem, algorithm="nsga2", population=16, generations=40, dtype="float32")
+    res = gx.minimize(problem, algorithm="nsga2", population=16, generations=40, compute=gx.Compute(dtype="float32"))
     exact = np.maximum([float(large_scale(x)) for x in res.X], 0)
     np.testing.assert_allclose(res.CV, exact, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(res.G[:, 0], [float(large_scale(x)) for x in res.X], rtol=1e-9)
@@ -450,7 +452,7 @@ def test_few_evaluations_get_a_smaller_population(monkeypatch):
         raise Prepared(task)
 
     assert len(solve(max_evaluations=200).population) == 8
-    monkeypatch.setattr(sys.modules["galapax.minimize"], "solve", raised)
+    monkeypatch.setattr(sys.modules["galapax.api.minimize"], "solve", raised)
     assert population(max_evaluations=200) == population(algorithm="epsilon_de", max_evaluations=200) == 8
     assert population(generations=2, max_evaluations=10**6) == 64
     assert population(algorithm=gx.EpsilonDE(), max_evaluations=200) == 64

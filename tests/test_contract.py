@@ -79,7 +79,7 @@ def solver(name, **settings):
 
 
 def solve(name, fun=bowl, bounds=BOX, **settings):
-    settings = {"generations": GENERATIONS, "dtype": "float64", **settings}
+    settings = {"generations": GENERATIONS, "compute": gx.Compute(dtype="float64"), **settings}
     return gx.minimize(fun, bounds, settings.pop("algorithm", solver(name)), **settings)
 
 
@@ -120,7 +120,12 @@ def test_same_seed_gives_the_same_run_bit_by_bit(name):
 
 @EVERY_ALGORITHM
 def test_another_seed_or_run_number_gives_another_run(name):
-    runs = [solve(name, seed=7), solve(name, seed=8), solve(name, seed=7, first_run=1), solve(name, seed=7 + 2**32)]
+    runs = [
+        solve(name, seed=7),
+        solve(name, seed=8),
+        solve(name, seed=7, runs=range(1, 2)),
+        solve(name, seed=7 + 2**32),
+    ]
     for i, one in enumerate(runs):
         for other in runs[:i]:
             assert not np.any(one.population == other.population)
@@ -175,7 +180,9 @@ def test_points_in_float32_lie_in_the_box_as_it_was_given(name):
     lower, upper = 0.7, 1.1
     assert float(np.float32(lower)) < lower and float(np.float32(upper)) > upper
     for seed in range(3):
-        res, points = record(name, lambda x: -x[:, 0], [(lower, upper)], generations=120, dtype="float32", seed=seed)
+        res, points = record(
+            name, lambda x: -x[:, 0], [(lower, upper)], generations=120, seed=seed, compute=gx.Compute(dtype="float32")
+        )
         assert res.population.dtype == res.population_fitness.dtype == np.float32
         for x in (points, res.population.astype(np.float64), res.x):
             assert np.all((x >= lower) & (x <= upper))
@@ -187,7 +194,7 @@ SAMPLES = {"cmaes"}
 
 @pytest.mark.parametrize("name", [n for n in SINGLE if n not in SAMPLES])
 def test_first_points_spread_over_the_whole_box(name):
-    points = gx.Optimizer(gx.ALGORITHMS[name](population=400), BOX).ask()
+    points = gx.Optimizer(BOX, gx.ALGORITHMS[name](population=400)).ask()
     for column, low, high in zip(points.T, LOWER, UPPER, strict=True):
         filled, _ = np.histogram(column, bins=4, range=(low, high))
         assert filled.sum() == 400 and filled.min() > 60
@@ -222,7 +229,7 @@ def test_dtype_is_what_the_run_computes_in(name, dtype):
         seen.add(str(x.dtype))
         return bowl(x)
 
-    res = solve(name, looking, dtype=dtype)
+    res = solve(name, looking, compute=gx.Compute(dtype=dtype))
     assert seen == {dtype}
     assert res.population.dtype == res.population_fitness.dtype == dtype
     assert res.x.dtype == np.float64 and isinstance(res.fun, float)
@@ -237,7 +244,7 @@ def test_one_objective_with_a_numpy_array_runs_in_both_precisions(order):
         return jnp.sum((x - place) ** 2)
 
     for dtype in order:
-        res = solve("de", fun, dtype=dtype)
+        res = solve("de", fun, compute=gx.Compute(dtype=dtype))
         assert res.fun == pytest.approx(np.sum((res.x - place) ** 2), rel=float(1e4 * np.finfo(dtype).eps))
 
 
@@ -247,7 +254,7 @@ def test_arrays_that_a_run_has_read_are_still_float32_to_jax_afterwards():
     def fun(x):
         return jnp.sum((x - place) ** 2)
 
-    solve("de", fun, dtype="float64")
+    solve("de", fun, compute=gx.Compute(dtype="float64"))
     assert jnp.asarray(place).dtype == jnp.asarray(place.tolist()).dtype
 
 
@@ -262,11 +269,11 @@ def test_the_default_is_float64_on_a_cpu_and_float32_on_an_accelerator(name):
 @pytest.mark.parametrize("x64", [False, True])
 def test_a_run_leaves_the_precision_of_jax_as_it_was(name, dtype, x64):
     with jax.enable_x64(x64):
-        assert solve(name, dtype=dtype).population.dtype == dtype
+        assert solve(name, compute=gx.Compute(dtype=dtype)).population.dtype == dtype
         assert jax.config.jax_enable_x64 == x64
         assert jnp.ones(1).dtype == ("float64" if x64 else "float32")
         with pytest.raises(gx.InputError):
-            solve(name, lambda x: x[0] * jnp.nan, dtype=dtype)
+            solve(name, lambda x: x[0] * jnp.nan, compute=gx.Compute(dtype=dtype))
         assert jax.config.jax_enable_x64 == x64
 
 
@@ -285,13 +292,15 @@ def test_importing_changes_no_setting_of_jax():
 @EVERY_ALGORITHM
 def test_a_second_call_compiles_nothing(name):
     solve(name)
-    solve(name, first_run=1)  # a run of an ensemble, which a CPU computes in slices: another program than one by itself
+    solve(
+        name, runs=range(1, 2)
+    )  # a run of an ensemble, which a CPU computes in slices: another program than one by itself
     with compilations() as compiled:
         solve(name)
         solve(name, seed=99)
-        solve(name, first_run=3)
+        solve(name, runs=range(3, 4))
         solve(name, max_evaluations=GENERATIONS * N)
-        solve(name, callback=lambda state: None, history=False, on_failure="worst", max_seconds=60.0)
+        solve(name, callback=lambda state: None, on_failure="worst", max_seconds=60.0, keep=gx.Keep(history=False))
     assert compiled == []
 
 
@@ -331,8 +340,8 @@ def test_other_targets_and_stalls_compile_nothing(name):
     solve(name, half_failing, target=1.0)
     with compilations() as compiled:
         solve(name, half_failing, target=0.5)
-        solve(name, half_failing, stall=4)
-        solve(name, half_failing, target=2.0, stall=7, seed=3)
+        solve(name, half_failing, patience=4)
+        solve(name, half_failing, target=2.0, patience=7, seed=3)
     assert compiled == []
 
 
@@ -352,7 +361,7 @@ def test_a_second_ensemble_compiles_nothing(name):
     solve(name, runs=10)
     with compilations() as compiled:
         solve(name, runs=10, seed=4)
-        solve(name, runs=10, first_run=100)
+        solve(name, runs=range(100, 110))
     assert compiled == []
 
 
@@ -360,7 +369,7 @@ def test_a_second_ensemble_compiles_nothing(name):
 def test_a_second_black_box_or_optimizer_compiles_nothing(name):
     def both(scale, seed):
         record(name, lambda x: scale * x.sum(axis=1), seed=seed)
-        opt = gx.Optimizer(solver(name), BOX, seed=seed)
+        opt = gx.Optimizer(BOX, solver(name), seed=seed)
         opt.tell(opt.ask(), scale * opt.ask().sum(axis=1))
         return opt.best
 
@@ -419,7 +428,7 @@ def test_python_called_back_from_a_compiled_objective_is_not_mistaken_for_anothe
         return lambda x: jax.pure_callback(call, jax.ShapeDtypeStruct((), x.dtype), x, vmap_method="sequential")
 
     for place in (OPTIMUM.copy(), OPTIMUM + np.array([1.0, -1.0, -3.0])):
-        res = solve("de", calling_back(place), dtype="float32")
+        res = solve("de", calling_back(place), compute=gx.Compute(dtype="float32"))
         assert res.fun == pytest.approx(np.sum((res.x - place) ** 2), rel=1e-3)
 
 
@@ -437,9 +446,9 @@ def test_other_data_in_a_closed_over_array_compiles_nothing(kind):
 def test_an_array_changed_in_place_is_seen(dtype):
     place = OPTIMUM.copy()
     fun = directly(place)
-    np.testing.assert_allclose(solve("de", fun, **WELL, dtype=dtype).x, OPTIMUM, atol=0.2)
+    np.testing.assert_allclose(solve("de", fun, compute=gx.Compute(dtype=dtype), **WELL).x, OPTIMUM, atol=0.2)
     place[:] = [3.0, -4.0, 2.0]
-    np.testing.assert_allclose(solve("de", fun, **WELL, dtype=dtype).x, [3.0, -4.0, 2.0], atol=0.2)
+    np.testing.assert_allclose(solve("de", fun, compute=gx.Compute(dtype=dtype), **WELL).x, [3.0, -4.0, 2.0], atol=0.2)
 
 
 @pytest.mark.parametrize("wrapped", [lambda fun: fun, jax.jit], ids=["directly", "inside_jit"])
@@ -476,7 +485,7 @@ def test_half_the_box_failing_is_counted_and_never_chosen(name, bad, maximize):
 
 @EXAMPLES
 def test_failures_of_a_compiled_objective_are_those_of_the_same_points_in_numpy(name):
-    res = solve(name, half_failing, seed=1, stall=10**6)  # never reached, but the program is that of other tests
+    res = solve(name, half_failing, seed=1, patience=10**6)  # never reached, but the program is that of other tests
     recorded, points = record(name, lambda x: half_failing(x, np), seed=1)
     failed = points[points[:, 0] > EDGE]
     assert (failed[:, 1] < -5.0).any() and (failed[:, 1] > -4.0).any()
@@ -488,7 +497,7 @@ def test_failures_of_a_compiled_objective_are_those_of_the_same_points_in_numpy(
 @EVERY_ALGORITHM
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf], ids=["NaN", "+inf", "-inf"])
 def test_a_failed_point_never_displaces_one_that_did_not_fail(name, bad):
-    opt = gx.Optimizer(solver(name), BOX, seed=2)
+    opt = gx.Optimizer(BOX, solver(name), seed=2)
     fine_so_far, best_so_far = 0, np.inf
     for _ in range(GENERATIONS):
         x = opt.ask()
@@ -540,7 +549,7 @@ def test_history_describes_the_survivors(name):
 def test_a_run_of_an_ensemble_is_the_single_run_of_that_number(name):
     ensemble = solve(name, runs=10, seed=6)
     for number in (0, 4, 9):
-        alone = solve(name, first_run=number, seed=6)
+        alone = solve(name, seed=6, runs=range(number, number + 1))
         # on a GPU a slice is as large as the ensemble, and how sums are rounded depends on that
         assert_same_run(ensemble.run(number), alone, rtol=0 if devices.on_cpu() else ROUNDING)
         np.testing.assert_allclose(ensemble.runs.x[number], alone.x, rtol=ROUNDING)
@@ -556,14 +565,14 @@ def test_a_run_of_an_ensemble_is_the_single_run_of_that_number(name):
 
 @EVERY_ALGORITHM
 def test_an_ensemble_from_a_later_run_number_continues_the_count(name):
-    all_ten, later = solve(name, runs=10), solve(name, runs=10, first_run=5)
+    all_ten, later = solve(name, runs=10), solve(name, runs=range(5, 15))
     assert later.runs.number.tolist() == list(range(5, 15))
     np.testing.assert_allclose(later.runs.fun[:5], all_ten.runs.fun[5:], rtol=ROUNDING)
     assert_same_run(later.run(7), all_ten.run(7), rtol=0)
 
 
 NEAR = 0.3
-RULES = {"target": {"target": NEAR}, "stall": {"stall": 3}}
+RULES = {"target": {"target": NEAR}, "patience": {"patience": 3}}
 
 
 def first_stall(best, generations):
@@ -584,7 +593,7 @@ def test_each_run_of_an_ensemble_stops_at_its_own_generation(name, rule):
     ensemble = until(name, rule, runs=10)
     assert len(set(ensemble.runs.nit)) > 2 and np.sum(ensemble.runs.nit < 200) > 2
     for number in range(10):
-        alone = until(name, rule, first_run=number)
+        alone = until(name, rule, runs=range(number, number + 1))
         assert ensemble.runs.nit[number] == alone.nit and ensemble.runs.success[number] == alone.success
         assert ensemble.runs.nfev[number] == alone.nfev == alone.nit * N
         assert ensemble.runs.n_failed[number] == alone.n_failed
@@ -641,7 +650,7 @@ def test_the_population_of_an_ensemble_in_batches_is_that_of_its_best_run(in_bat
 
 @ON_CPU
 @EXAMPLES
-@pytest.mark.parametrize("rules", [{}, {"target": 0.3, "stall": 25}], ids=["fixed length", "own generation"])
+@pytest.mark.parametrize("rules", [{}, {"target": 0.3, "patience": 25}], ids=["fixed length", "own generation"])
 def test_the_result_does_not_depend_on_how_the_chunks_fall(name, rules, monkeypatch):
     settings = {"fun": half_failing if rules else bowl, "generations": 100, "runs": 10, **rules}
     long = solve(name, **settings)

@@ -15,6 +15,7 @@ import pytest
 from scipy import stats
 
 from galapax import DE, RandomSearch, best_1, minimize
+from galapax.core.options import Compute, Keep
 from galapax.problems import get
 
 pytestmark = pytest.mark.usefixtures("well_compiled")
@@ -74,8 +75,8 @@ def solve(case, algorithm=None, runs=RUNS, seed=SEED):
         target=problem.optimum + case.tolerance,
         runs=runs,
         seed=seed,
-        dtype=case.dtype,
-        history=False,
+        keep=Keep(history=False),
+        compute=Compute(dtype=case.dtype),
     ).runs
 
 
@@ -186,7 +187,9 @@ def test_the_nearest_of_n_points_in_the_plane_is_as_near_as_theory_says(generati
     + [pytest.param(*case, marks=pytest.mark.slow) for case in (("float64", True), ("float32", False))],
 )
 def test_an_optimum_in_a_corner_is_reached(dtype, maximize):
-    runs = minimize(jnp.sum, BOX, generations=300, runs=RUNS, seed=1, dtype=dtype, maximize=maximize).runs
+    runs = minimize(
+        jnp.sum, BOX, generations=300, runs=RUNS, seed=1, maximize=maximize, compute=Compute(dtype=dtype)
+    ).runs
     corner = UPPER if maximize else LOWER
     assert np.abs(runs.x - corner).max() < 1e-6
     assert np.abs(runs.fun - corner.sum()).max() < 2e-6
@@ -198,7 +201,7 @@ def test_an_optimum_on_one_wall_is_reached(dtype):
     def bowl(x):
         return (x[0] - 2.5) ** 2 + (x[1] + 10.0) ** 2 + (x[2] - 10.75) ** 2  # the second variable would leave the box
 
-    runs = minimize(bowl, BOX, generations=300, runs=RUNS, seed=1, dtype=dtype).runs
+    runs = minimize(bowl, BOX, generations=300, runs=RUNS, seed=1, compute=Compute(dtype=dtype)).runs
     assert np.abs(runs.x[:, 1] + 7.0).max() < 1e-6
     # about an inner optimum the value is flat to rounding within the root of it
     assert np.abs(runs.x - [2.5, -7.0, 10.75]).max() < (1e-6 if dtype == "float64" else 5e-3)
@@ -211,7 +214,7 @@ def test_an_optimum_off_the_centre_is_reached_to_the_last_digits(dtype):
     def bowl(x):
         return sum((x[i] - goal[i]) ** 2 for i in range(3))
 
-    runs = minimize(bowl, BOX, "de", generations=400, tolerance=0, runs=RUNS, seed=1, dtype=dtype).runs
+    runs = minimize(bowl, BOX, "de", generations=400, tolerance=0, runs=RUNS, seed=1, compute=Compute(dtype=dtype)).runs
     assert np.abs(runs.x - goal).max() <= 4 * np.finfo(dtype).eps * 11
 
 
@@ -235,6 +238,6 @@ def test_one_function_is_minimised_in_either_precision_after_the_other():
         return jnp.sum((x - data) ** 2)
 
     for dtype in ("float32", "float64", "float32"):
-        result = minimize(misfit, BOX, generations=200, seed=1, dtype=dtype)
+        result = minimize(misfit, BOX, generations=200, seed=1, compute=Compute(dtype=dtype))
         assert np.abs(result.x - data).max() < (1e-3 if dtype == "float32" else 1e-7)
     assert float(misfit(jnp.asarray(data, jnp.float32))) < 1e-9  # and it is still good for everyday JAX

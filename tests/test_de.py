@@ -10,6 +10,7 @@ import pytest
 
 from galapax import DE, InputError, Optimizer, Problem, best_1, minimize, rand_1
 from galapax.core.evaluation import Shape
+from galapax.core.options import Compute
 from galapax.core.problem import Bounds
 from galapax.engines import programs as kept
 from galapax.evaluation.failures import summarise
@@ -194,7 +195,9 @@ def test_each_generation_equals_the_reference(case, strategy):
 @EVERY_CASE
 def test_minimize_makes_the_run_of_the_reference(case, strategy):
     algorithm = STRATEGIES[strategy]
-    result = minimize(CASES[case], algorithm=algorithm, generations=GENERATIONS, seed=SEED, dtype="float64")
+    result = minimize(
+        CASES[case], algorithm=algorithm, generations=GENERATIONS, seed=SEED, compute=Compute(dtype="float64")
+    )
     known, told = reference(case, strategy)
     violation, best = np.array([min(values) for _, _, values in told[1:]]).T
     assert close(result.population, known.targets)
@@ -214,7 +217,7 @@ def test_each_run_of_an_ensemble_is_a_run_of_the_reference():
 
 def test_asking_and_telling_makes_the_run_of_the_reference():
     problem = CASES["no constraints"]
-    optimizer = Optimizer(STRATEGIES["best_1"], problem.bounds, seed=SEED)
+    optimizer = Optimizer(problem.bounds, STRATEGIES["best_1"], seed=SEED)
     _, told = reference("no constraints", "best_1")
     for generation in range(30):
         asked = optimizer.ask()
@@ -237,7 +240,13 @@ def test_a_run_that_starts_among_failures_finds_its_way_out():
         return jnp.where(jnp.sum((x - 0.7) ** 2) < 0.02, jnp.sum((x - 0.8) ** 2), jnp.nan)
 
     result = minimize(
-        rare, [(0.0, 1.0)] * 2, DE(population=50), generations=300, seed=1, on_failure="worst", dtype="float64"
+        rare,
+        [(0.0, 1.0)] * 2,
+        DE(population=50),
+        generations=300,
+        seed=1,
+        on_failure="worst",
+        compute=Compute(dtype="float64"),
     )
     nearest = (np.sqrt(2) * 0.1 - np.sqrt(0.02)) ** 2  # the point of the disc next to (0.8, 0.8), which is on its rim
     assert np.isfinite(result.population_fitness).all()
@@ -247,14 +256,18 @@ def test_a_run_that_starts_among_failures_finds_its_way_out():
 @EVERY_STRATEGY
 def test_the_population_never_gets_worse(strategy):
     history = minimize(
-        CASES["no constraints"], algorithm=STRATEGIES[strategy], generations=300, seed=2, dtype="float64"
+        CASES["no constraints"],
+        algorithm=STRATEGIES[strategy],
+        generations=300,
+        seed=2,
+        compute=Compute(dtype="float64"),
     ).history
     for column in (history.best, history.mean, history.worst):
         assert np.all(np.diff(column) <= 0)
 
 
 def test_ties_let_the_population_drift_across_a_plateau():
-    optimizer = Optimizer(DE(population=20), [(0.0, 1.0)] * 3)
+    optimizer = Optimizer([(0.0, 1.0)] * 3, DE(population=20))
     for _ in range(3):
         trials = optimizer.ask()
         optimizer.tell(trials, np.zeros(20))
@@ -262,7 +275,7 @@ def test_ties_let_the_population_drift_across_a_plateau():
 
 
 def test_crossover_rate_zero_changes_one_gene_and_weight_zero_copies_genes():
-    optimizer = Optimizer(DE(population=30, weight=0.0, crossover_rate=0.0), [(0.0, 1.0)] * 6)
+    optimizer = Optimizer([(0.0, 1.0)] * 6, DE(population=30, weight=0.0, crossover_rate=0.0))
     before = optimizer.ask()
     optimizer.tell(before, np.zeros(30))
     after = optimizer.ask()

@@ -101,8 +101,9 @@ class Compiler:
             return cuda.cubin_of("source of a kernel", (9, 0))
 
 
-def minimize_natively(**options):
-    common = {"population": 8, "generations": 3, "engine": "native", "polish": False, "dtype": "float64"}
+def minimize_natively(engine="native", **options):
+    compute = gx.Compute(engine=engine, dtype="float64")
+    common = {"population": 8, "generations": 3, "polish": False, "compute": compute}
     return gx.minimize(lambda x: jnp.sum(x**2), [(-1.0, 2.0)] * 2, "de", **(common | options))
 
 

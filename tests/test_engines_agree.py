@@ -112,7 +112,13 @@ def compiled(name, case):
     """The run as the xla engine makes it: what all others are compared with."""
     problem = gx.Problem(**functions(case), bounds=BOX)
     return gx.minimize(
-        problem, algorithm=solver(name), generations=GENERATIONS, seed=SEED, first_run=RUN, history="x", dtype="float64"
+        problem,
+        algorithm=solver(name),
+        generations=GENERATIONS,
+        seed=SEED,
+        keep=gx.Keep(history="x"),
+        compute=gx.Compute(dtype="float64"),
+        runs=range(RUN, RUN + 1),
     )
 
 
@@ -127,8 +133,8 @@ def test_a_black_box_is_searched_at_the_same_points(name, case):
     res = compiled(name, case)
     problem = gx.Problem(**in_numpy(case), bounds=BOX)
     other = gx.minimize(
-        problem, algorithm=solver(name), generations=GENERATIONS, seed=SEED, first_run=RUN, history="x",
-        blackbox=True, vectorized=True,
+        problem, algorithm=solver(name), generations=GENERATIONS, seed=SEED, blackbox=True, vectorized=True,
+    keep=gx.Keep(history="x"), runs=range(RUN, RUN + 1),
     )  # fmt: skip
     assert_same(res, other.population, other.population_fitness, other.nfev)
     np.testing.assert_allclose(other.history.x, res.history.x, rtol=ROUNDING)
@@ -140,7 +146,7 @@ def test_a_black_box_is_searched_at_the_same_points(name, case):
 @cases("ask and tell")
 def test_ask_and_tell_asks_for_the_same_points(name, case):
     res = compiled(name, case)
-    opt = gx.Optimizer(solver(name), BOX, seed=SEED, run=RUN, generations=GENERATIONS)
+    opt = gx.Optimizer(BOX, solver(name), seed=SEED, run=RUN, generations=GENERATIONS)
     numpy = in_numpy(case)
     for _ in range(GENERATIONS):
         x = opt.ask()

@@ -128,7 +128,7 @@ def test_step_lengths_change_as_the_formula_says_and_move_during_a_run():
 
 def test_the_floor_holds():
     algorithm = gx.FEP(population=50, least_step=0.25)
-    state = gx.Optimizer(algorithm, [(-5, 5)] * 3, seed=1)
+    state = gx.Optimizer([(-5, 5)] * 3, algorithm, seed=1)
     for _ in range(60):
         x = state.ask()
         state.tell(x, (x**2).sum(axis=1))
@@ -160,7 +160,14 @@ def test_long_steps_leave_local_minima():
     problem = gx.problems.get("ackley", dim=30).with_(bounds=gx.box(-32, 32, 30))
     means = {}
     for kind in (gx.EP, gx.FEP):
-        result = gx.minimize(problem, kind(initial_step=3.0), generations=1500, runs=30, dtype="float32", history=False)
+        result = gx.minimize(
+            problem,
+            kind(initial_step=3.0),
+            generations=1500,
+            runs=30,
+            keep=gx.Keep(history=False),
+            compute=gx.Compute(dtype="float32"),
+        )
         means[kind] = result.runs.fun.mean()
     assert means[gx.FEP] < 0.1 and means[gx.EP] > 2
 
@@ -177,7 +184,9 @@ def test_long_steps_leave_local_minima():
 def test_the_published_means_are_repeated_where_they_can_be(name, side, generations, fep_mean, ep_mean):
     problem = gx.problems.get(name, dim=30).with_(bounds=gx.box(-side, side, 30))
     fun = {
-        kind: gx.minimize(problem, kind(initial_step=3.0), generations=generations, runs=30, history=False).runs.fun
+        kind: gx.minimize(
+            problem, kind(initial_step=3.0), generations=generations, runs=30, keep=gx.Keep(history=False)
+        ).runs.fun
         for kind in (gx.EP, gx.FEP)
     }
     if name == "sphere":
@@ -192,11 +201,11 @@ def test_the_published_means_are_repeated_where_they_can_be(name, side, generati
 
 def test_snapshots_hold_the_populations_of_those_generations():
     problem = gx.problems.get("fep_f5", dim=6)
-    run = {"seed": 4, "generations": 40, "dtype": "float64"}
-    result = gx.minimize(problem, gx.FEP(population=20), snapshots=(40, 10), runs=3, **run)
+    run = {"seed": 4, "generations": 40, "compute": gx.Compute(dtype="float64")}
+    result = gx.minimize(problem, gx.FEP(population=20), runs=3, keep=gx.Keep(snapshots=(40, 10)), **run)
     assert list(result.snapshots) == [10, 40]
     for generation, kept in result.snapshots.items():
-        alone = gx.minimize(problem, gx.FEP(population=20), first_run=1, **(run | {"generations": generation}))
+        alone = gx.minimize(problem, gx.FEP(population=20), runs=range(1, 2), **(run | {"generations": generation}))
         np.testing.assert_allclose(kept.x[1], alone.population, rtol=1e-9)
         np.testing.assert_allclose(kept.fitness[1], alone.population_fitness, rtol=1e-9)
     without = gx.minimize(problem, gx.FEP(population=20), runs=3, **run)

@@ -232,9 +232,9 @@ def test_bounds_that_are_no_box_are_refused(case):
 def test_bounds_that_float32_cannot_tell_apart_are_refused():
     narrow = [(1.0, 1.0 + 1e-10)]
     with refused(match="bounds are too wide or too narrow for float32.*float64"):
-        solve(lambda x: x[0], narrow, dtype="float32")
+        solve(lambda x: x[0], narrow, compute=gx.Compute(dtype="float32"))
     with refused(match="bounds are too wide or too narrow for float32.*float64"):
-        gx.Optimizer("de", narrow, dtype="float32")
+        gx.Optimizer(narrow, "de", dtype="float32")
 
 
 def test_a_box_needs_a_whole_number_of_variables():
@@ -338,15 +338,16 @@ ARGUMENTS = [
     ({"runs": 0}, r"runs must be at least 1; got 0"),
     ({"runs": -1}, r"runs must be at least 1; got -1"),
     ({"runs": 2.5}, r"runs must be a whole number, got 2.5 of type float"),
-    ({"runs": 2**33}, r"run numbers go up to 2\*\*32; first_run=0 and runs=8589934592 exceed that"),
+    ({"runs": 2**33}, r"run numbers go up to 2\*\*32; runs=8589934592 exceeds that"),
     ({"seed": -1}, r"seed must be a whole number from 0 to 2\*\*64 - 1, got -1"),
     ({"seed": 1.0}, r"seed must be a whole number from 0 to 2\*\*64 - 1, got 1.0"),
     ({"seed": 2**64}, r"seed must be a whole number from 0 to 2\*\*64 - 1, got 18446744073709551616"),
     ({"seed": True}, r"seed must be a whole number .*, got True"),
     ({"seed": "1"}, r"seed must be a whole number .*, got '1'"),
-    ({"first_run": -1}, r"first_run must be at least 0; got -1"),
-    ({"first_run": 1.5}, r"first_run must be a whole number, got 1.5 of type float"),
-    ({"first_run": 2**32}, r"first_run=4294967296.*exceed that"),
+    ({"runs": range(-1, 3)}, r"runs as a range names consecutive runs, such as range\(17, 20\); got range\(-1, 3\)"),
+    ({"runs": range(0, 9, 2)}, r"runs as a range names consecutive runs"),
+    ({"runs": range(3, 3)}, r"runs as a range names consecutive runs"),
+    ({"runs": range(2**32, 2**32 + 1)}, r"run numbers go up to 2\*\*32; runs=range\(4294967296.*exceeds that"),
     ({"target": np.nan}, r"target must be a number, got NaN"),
     ({"target": "low"}, r"target must be a number, got 'low' of type str"),
     ({"target": [1.0, 2.0]}, r"target must be a number, got \[1.0, 2.0\] of type list"),
@@ -358,20 +359,26 @@ ARGUMENTS = [
     ),
     ({"max_evaluations": 99.5}, r"max_evaluations must be a whole number, got 99.5 of type float"),
     ({"max_evaluations": np.inf}, r"max_evaluations must be a whole number, got inf of type float"),
-    ({"x0": [9.0] * 3}, r"initial \(or x0\) must lie inside the bounds: variable 0 is 9, and its bounds are"),
-    ({"initial": [[2.0, -3.0, 1.0], [9.0] * 3]}, r"\(1 of 2 points do not\): variable 0 of point 1 is 9"),
-    ({"x0": [0.0] * 5}, r"initial \(or x0\) must be one point of 3 numbers, or points of shape .*; got shape \(5,\)"),
+    ({"x0": [9.0] * 3}, r"x0 must lie inside the bounds: variable 0 is 9, and its bounds are"),
+    ({"x0": [[2.0, -3.0, 1.0], [9.0] * 3]}, r"\(1 of 2 points do not\): variable 0 of point 1 is 9"),
+    ({"x0": [0.0] * 5}, r"x0 must be one point of 3 numbers, or points of shape .*; got shape \(5,\)"),
     ({"max_seconds": 0}, r"max_seconds must be greater than 0, got 0"),
     ({"max_seconds": -2.5}, r"max_seconds must be greater than 0, got -2.5"),
     ({"max_seconds": np.nan}, r"max_seconds must be a number, got NaN"),
     ({"max_seconds": "long"}, r"max_seconds must be a number, got 'long' of type str"),
-    ({"stall": 0}, r"stall must be at least 1; got 0"),
-    ({"stall": 2.0}, r"stall must be a whole number, got 2.0 of type float"),
-    ({"dtype": "float16"}, r"dtype must be \"float32\" or \"float64\", got 'float16'"),
-    ({"dtype": "int32"}, r"dtype must be \"float32\" or \"float64\", got 'int32'"),
-    ({"dtype": np.int32}, r"dtype must be \"float32\" or \"float64\", got <class 'numpy.int32'>"),
-    ({"dtype": "double precision"}, r"dtype must be \"float32\" or \"float64\", got 'double precision'"),
-    ({"dtype": 64}, r"dtype must be \"float32\" or \"float64\", got 64"),
+    ({"patience": 0}, r"patience must be at least 1; got 0"),
+    ({"patience": 2.0}, r"patience must be a whole number, got 2.0 of type float"),
+    ({"compute": lambda: gx.Compute(dtype="float16")}, r"dtype must be \"float32\" or \"float64\", got 'float16'"),
+    ({"compute": lambda: gx.Compute(dtype="int32")}, r"dtype must be \"float32\" or \"float64\", got 'int32'"),
+    (
+        {"compute": lambda: gx.Compute(dtype=np.int32)},
+        r"dtype must be \"float32\" or \"float64\", got <class 'numpy.int32'>",
+    ),
+    (
+        {"compute": lambda: gx.Compute(dtype="double precision")},
+        r"dtype must be \"float32\" or \"float64\", got 'double precision'",
+    ),
+    ({"compute": lambda: gx.Compute(dtype=64)}, r"dtype must be \"float32\" or \"float64\", got 64"),
     ({"on_failure": "ignore"}, r"on_failure must be \"worst\", \"raise\" or \"resample\", got 'ignore'"),
     ({"on_failure": True}, r"on_failure must be \"worst\", \"raise\" or \"resample\", got True"),
     ({"callback": 3}, r"callback must be a function of one Progress, got 3"),
@@ -397,7 +404,8 @@ ARGUMENTS = [
 @pytest.mark.parametrize(("arguments", "message"), ARGUMENTS, ids=[named(a)[:60] for a, _ in ARGUMENTS])
 def test_a_wrong_argument_is_named(arguments, message):
     with refused(match=message):
-        solve(**{"algorithm": "de", **arguments})
+        made = {name: value() if name == "compute" else value for name, value in arguments.items()}
+        solve(**{"algorithm": "de", **made})
 
 
 ODDITIES = st.one_of(
@@ -413,9 +421,7 @@ ODDITIES = st.one_of(
 )
 
 
-@pytest.mark.parametrize(
-    "argument", ["generations", "population", "runs", "seed", "first_run", "max_evaluations", "stall"]
-)
+@pytest.mark.parametrize("argument", ["generations", "population", "runs", "seed", "max_evaluations", "patience"])
 @settings(FUZZ, max_examples=60)
 @given(odd=ODDITIES)
 def test_what_is_no_whole_number_is_an_input_error(argument, odd):
@@ -544,7 +550,7 @@ def test_an_optimizer_that_cannot_be_is_refused(arguments, message):
 
 @pytest.fixture
 def opt():
-    return gx.Optimizer("de", BOX, population=N)
+    return gx.Optimizer(BOX, "de", population=N)
 
 
 def test_best_needs_something_told(opt):
@@ -634,7 +640,7 @@ def test_compilation_switched_off_is_refused_in_a_sentence():
 @pytest.mark.parametrize("snapshots", [10, None, "every:10", [0], [1.5]])
 def test_snapshots_that_are_no_list_of_generations_are_refused(snapshots):
     with refused("snapshots"):
-        solve(snapshots=snapshots)
+        solve(keep=gx.Keep(snapshots=snapshots))
 
 
 @pytest.mark.parametrize("callback", [lambda: None, lambda a, b: None, 3])
@@ -649,7 +655,7 @@ def test_a_box_too_narrow_for_the_precision_is_refused(name, dtype, width):
     kind = gx.ALGORITHMS[name]
     fun = (lambda x: jnp.stack([x[0], 1 - x[0]])) if kind.traits.multi_objective else bowl
     with refused("too narrow"):
-        gx.minimize(fun, [(0.0, width), (0.0, 1.0)], kind(population=N), dtype=dtype, generations=3)
+        gx.minimize(fun, [(0.0, width), (0.0, 1.0)], kind(population=N), generations=3, compute=gx.Compute(dtype=dtype))
 
 
 @pytest.mark.parametrize(

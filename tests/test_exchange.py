@@ -36,7 +36,7 @@ def solved():
 
     class Solved(dict):
         def __missing__(self, name):
-            self[name] = gx.minimax({"cubic": CUBIC, "waves": WAVES}[name], runs=4, history=False)
+            self[name] = gx.minimax({"cubic": CUBIC, "waves": WAVES}[name], runs=4, keep=gx.Keep(history=False))
             return self[name]
 
     return Solved()
@@ -71,7 +71,7 @@ def test_several_runs_come_to_the_same_worst_case(solved):
 def test_it_spends_a_tenth_of_what_the_search_alone_would(solved):
     for problem in (CUBIC, WAVES):
         each = solved[problem.name].runs.nfev
-        plain = gx.minimax(problem, generations=20, polish=False, history=False).nfev * 4000 // 20
+        plain = gx.minimax(problem, generations=20, polish=False, keep=gx.Keep(history=False)).nfev * 4000 // 20
         assert each.max() < 0.25 * plain and np.median(each) < 0.2 * plain
 
 

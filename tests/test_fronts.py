@@ -57,7 +57,13 @@ def black_box(constrained, runs, possible=True):
         derived={"double": _double},
     )
     return gx.minimize(
-        problem, gx.NSGA2(population=N), generations=6, runs=runs, blackbox=True, vectorized=True, snapshots=[2, 6]
+        problem,
+        gx.NSGA2(population=N),
+        generations=6,
+        runs=runs,
+        blackbox=True,
+        vectorized=True,
+        keep=gx.Keep(snapshots=[2, 6]),
     )
 
 
@@ -207,8 +213,8 @@ def study():
         [gx.SharingMOEA(population=N), gx.NPGA(population=N)],
         max_evaluations=BUDGET,
         runs=RUNS,
-        dtype="float32",
-        target={"two": 1000.0},
+        within={"two": 1000.0},
+        compute=gx.Compute(dtype="float32"),
     )
 
 
@@ -282,7 +288,9 @@ def test_pictures_of_a_comparison_say_what_is_measured():
 
 @pytest.mark.slow
 def test_a_sweep_over_three_objectives_measures_fronts_by_generation(tmp_path):
-    swept = gx.sweep(THREE, gx.SharingMOEA(population=N), radius=[0.3, 0.9], runs=2, max_evaluations=BUDGET, archive=20)
+    swept = gx.sweep(
+        THREE, gx.SharingMOEA(population=N), radius=[0.3, 0.9], runs=2, max_evaluations=BUDGET, keep=gx.Keep(archive=20)
+    )
     for _, result in swept:
         own = [indicators.volume(front.F, np.array(THREE.reference_point)) for front in result.runs.fronts]
         np.testing.assert_allclose(scores(result), [-v for v in own], rtol=1e-5)
@@ -306,10 +314,10 @@ def test_a_sweep_over_three_objectives_measures_fronts_by_generation(tmp_path):
         (lambda: gx.sweep(TWO, gx.DE, weight=[0.5, 0.9]), "returns 2 numbers.*DE minimises one"),
         (lambda: gx.sweep(gx.problems.get("ackley"), gx.NPGA, radius=[0.5, 0.9]), "NPGA is for several"),
         (
-            lambda: gx.sweep(gx.problems.get("ackley"), gx.DE, weight=[0.5, 0.9], archive=5),
+            lambda: gx.sweep(gx.problems.get("ackley"), gx.DE, weight=[0.5, 0.9], keep=gx.Keep(archive=5)),
             "archive applies to several",
         ),
-        (lambda: gx.compare([THREE], ["nsga2"], target=0.1), "with_.hypervolume="),
+        (lambda: gx.compare([THREE], ["nsga2"], within=0.1), "with_.hypervolume="),
     ],
 )
 def test_what_cannot_be_compared_is_refused_before_anything_runs(study, why):
@@ -318,6 +326,6 @@ def test_what_cannot_be_compared_is_refused_before_anything_runs(study, why):
 
 
 def test_a_distance_to_the_known_hypervolume_is_a_target():
-    from galapax.compare import _target
+    from galapax.api.compare import _target
 
     assert _target(TWO, 700.0) == 2000.0 and _target(TWO, {"two": 5.0}) == 5.0

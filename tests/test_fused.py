@@ -236,11 +236,12 @@ def bowl(x):
 BOX = [(-1.0, 2.0), (-3.0, 1.0)]
 
 
-def run(engine, algorithm="de", fun=bowl, **options):
-    options = {"generations": 12, "population": 8, "seed": 3, "dtype": "float64", "tolerance": 0} | options
+def run(engine, algorithm="de", fun=bowl, dtype="float64", threads=None, **options):
+    compute = gx.Compute(engine=engine, dtype=dtype, threads=threads)
+    options = {"generations": 12, "population": 8, "seed": 3, "tolerance": 0, "compute": compute} | options
     if isinstance(fun, gx.Problem):
-        return gx.minimize(fun, algorithm, engine=engine, **options)
-    return gx.minimize(fun, BOX, algorithm, engine=engine, **options)
+        return gx.minimize(fun, algorithm, **options)
+    return gx.minimize(fun, BOX, algorithm, **options)
 
 
 @needs_cc
@@ -264,7 +265,7 @@ def test_an_objective_of_few_candidates_is_written_once(monkeypatch):
 
 @needs_cc
 def test_runs_of_an_ensemble_are_those_made_alone():
-    alone, several = run("native", first_run=2), run("native", runs=3)
+    alone, several = run("native", runs=range(2, 3)), run("native", runs=3)
     np.testing.assert_array_equal(several.runs.x[2], alone.x)
     np.testing.assert_array_equal(several.run(1).x, several.runs.x[1])
 
@@ -306,20 +307,24 @@ def test_a_run_stops_at_its_target_whatever_others_do():
 @needs_cc
 def test_callbacks_snapshots_and_checkpoints_go_with_it(tmp_path):
     seen = []
-    whole = run("native", callback=lambda p: seen.append(p.generation), snapshots=[5], checkpoint=tmp_path / "run")
+    whole = run(
+        "native", callback=lambda p: seen.append(p.generation), checkpoint=tmp_path / "run", keep=gx.Keep(snapshots=[5])
+    )
     assert seen[-1] == 12
     assert whole.snapshots[5].x.shape == (8, 2)
-    stopped = run("native", callback=lambda p: p.generation >= 5, snapshots=[5], checkpoint=tmp_path / "other")
+    stopped = run(
+        "native", callback=lambda p: p.generation >= 5, checkpoint=tmp_path / "other", keep=gx.Keep(snapshots=[5])
+    )
     assert stopped.nit == 5
-    went_on = run("native", snapshots=[5], checkpoint=tmp_path / "other", resume=True)
+    went_on = run("native", checkpoint=tmp_path / "other", resume=True, keep=gx.Keep(snapshots=[5]))
     np.testing.assert_array_equal(went_on.x, whole.x)
     np.testing.assert_array_equal(went_on.history.best, whole.history.best)
 
 
 @needs_cc
 def test_a_sweep_has_each_run_s_own_hyper_parameters():
-    cells = [gx.sweep(bowl, BOX, gx.DE(population=8), weight=[0.3, 0.9], generations=12, dtype="float64", tolerance=0,
-                      engine=engine) for engine in ("xla", "native")]  # fmt: skip
+    cells = [gx.sweep(bowl, BOX, gx.DE(population=8), weight=[0.3, 0.9], generations=12, tolerance=0,
+                      compute=gx.Compute(dtype="float64", engine=engine)) for engine in ("xla", "native")]  # fmt: skip
     for xla, native in zip(cells[0].results, cells[1].results, strict=True):
         np.testing.assert_allclose(native.x, xla.x, rtol=1e-9)
 
@@ -394,7 +399,7 @@ def text_of_fep(monkeypatch, *form):
         patched.setattr(engine, "build_kernel", lambda *about: texts.append(about[1]) or build_kernel(*about))
         patched.setattr(engine, "CPU_SHAPE", kernel_source.LaunchShape(*form))
         patched.setattr(engine, "_kernel_cache", type(engine._kernel_cache)())
-        run("native", "fep", gx.problems.get("rastrigin"), dtype="float32", generations=1, population=5000)
+        run("native", "fep", gx.problems.get("rastrigin"), generations=1, population=5000, dtype="float32")
     return texts[-1]
 
 
@@ -405,11 +410,11 @@ def test_a_large_population_of_de_waits_twice_in_a_generation(monkeypatch):
     texts, build_kernel = [], engine.build_kernel
     monkeypatch.setattr(engine, "build_kernel", lambda *about: texts.append(about[1]) or build_kernel(*about))
     monkeypatch.setattr(engine, "CPU_SHAPE", kernel_source.LaunchShape(16))
-    native = run("native", "de", rastrigin, dtype="float32", generations=4, population=1000)
+    native = run("native", "de", rastrigin, generations=4, population=1000, dtype="float32")
     body = texts[-1].body
     loop = body[body.index("for (; g < count") : body.index("for (; g < rows")]
     assert re.findall(r"^ *(BARRIER)$", loop, re.M) == ["BARRIER"] * 2
-    xla = run("xla", "de", rastrigin, dtype="float32", generations=4, population=1000)
+    xla = run("xla", "de", rastrigin, generations=4, population=1000, dtype="float32")
     np.testing.assert_allclose(native.history.mean, xla.history.mean, rtol=1e-5)
     np.testing.assert_allclose(native.population, xla.population, rtol=1e-4, atol=1e-4)
 
@@ -427,7 +432,14 @@ def test_what_was_fetched_is_added_up_by_the_same_steps(monkeypatch):
     texts, build_kernel = [], engine.build_kernel
     monkeypatch.setattr(engine, "build_kernel", lambda *about: texts.append(about[1]) or build_kernel(*about))
     monkeypatch.setattr(engine, "CPU_SHAPE", kernel_source.LaunchShape(16))
-    gx.minimize(fun, [(-1.0, 1.0)] * 64, "de", population=1000, generations=1, engine="native", dtype="float32")
+    gx.minimize(
+        fun,
+        [(-1.0, 1.0)] * 64,
+        "de",
+        population=1000,
+        generations=1,
+        compute=gx.Compute(engine="native", dtype="float32"),
+    )
     body = texts[-1].body
     used, steps = re.findall(r"FETCHED\(h\d+, (k\d+),", body), re.findall(r"GROUP_STEPS_OF\((k\d+),", body)
     assert used and set(used) <= set(steps)
@@ -603,7 +615,7 @@ def test_on_a_gpu_the_fused_run_is_the_one_that_xla_makes(name):
     on_a_gpu()
     constrained = name in ("cde", "epsilon_de")
     problem = gx.problems.get("g07" if constrained else "rastrigin")
-    options = {"dtype": "float64" if constrained else "float32", "runs": 5, "population": None, "generations": 25}
+    options = {"runs": 5, "population": None, "generations": 25, "dtype": "float64" if constrained else "float32"}
     xla, fused = (run(e, gx.algorithms.ALGORITHMS[name](population=40), problem, **options) for e in ("xla", "fused"))
     assert fused.engine == "fused: as asked"
     np.testing.assert_allclose(fused.runs.history.best[:, :5], xla.runs.history.best[:, :5], rtol=1e-3)

@@ -26,10 +26,22 @@ def bowl(x):
     return jnp.sum((x - CENTRE) ** 2)
 
 
-def run(engine="fused", algorithm="de", **options):
-    common = {"population": 24, "seed": 5, "dtype": "float32", "tolerance": 0, "polish": False, "progress": False}
+def run(engine="fused", algorithm="de", dtype="float32", **options):
+    common = {
+        "population": 24,
+        "seed": 5,
+        "tolerance": 0,
+        "polish": False,
+        "progress": False,
+    }
     options = {"generations": 40} | common | options
-    return gx.minimize(bowl, [(-1.0, 2.0), (-3.0, 1.0), (-2.0, 2.0)], algorithm, engine=engine, **options)
+    return gx.minimize(
+        bowl,
+        [(-1.0, 2.0), (-3.0, 1.0), (-2.0, 2.0)],
+        algorithm,
+        compute=gx.Compute(engine=engine, dtype=dtype),
+        **options,
+    )
 
 
 @pytest.mark.parametrize("population", [24, 900, 60_000], ids=["block", "cluster", "grid"])
@@ -70,10 +82,21 @@ def test_threads_that_race_would_show(algorithm, population):
 @pytest.mark.parametrize("opponents", [2, 10, 40])
 def test_who_stays_by_bits_is_who_stays_by_running_sums(population, opponents, dim, monkeypatch):
     algorithm = gx.FEP(population=population, opponents=min(opponents, 2 * population))
-    options = {"seed": 5, "dtype": "float32", "tolerance": 0, "polish": False, "progress": False, "generations": 15}
+    options = {
+        "seed": 5,
+        "tolerance": 0,
+        "polish": False,
+        "progress": False,
+        "generations": 15,
+    }
 
     def solved():
-        return gx.minimize(gx.problems.get("rastrigin", dim=dim), algorithm, engine="fused", **options)
+        return gx.minimize(
+            gx.problems.get("rastrigin", dim=dim),
+            algorithm,
+            compute=gx.Compute(engine="fused", dtype="float32"),
+            **options,
+        )
 
     bits = solved()
     monkeypatch.setattr(graph, "MAX_BITPLANE_POPULATION", 0)
@@ -117,14 +140,14 @@ def test_the_default_search_is_made_by_kernels():
 
 
 def test_a_run_of_an_ensemble_is_the_one_made_alone():
-    several, alone = run(runs=3), run(first_run=2)
+    several, alone = run(runs=3), run(runs=range(2, 3))
     np.testing.assert_array_equal(several.runs.x[2], alone.x)
 
 
 @pytest.mark.parametrize("algorithm", ["de", "fep", "ga"])
 def test_cut_into_chunks_it_is_the_same_run(algorithm):
     """A snapshot ends a chunk, and so does a callback that a long chunk would keep waiting."""
-    whole, cut = run(algorithm=algorithm), run(algorithm=algorithm, snapshots=[1, 2, 7, 33, 39])
+    whole, cut = run(algorithm=algorithm), run(algorithm=algorithm, keep=gx.Keep(snapshots=[1, 2, 7, 33, 39]))
     np.testing.assert_array_equal(whole.x, cut.x)
     np.testing.assert_array_equal(whole.history.mean, cut.history.mean)
     assert sorted(cut.snapshots) == [1, 2, 7, 33, 39]
@@ -141,10 +164,10 @@ def test_callbacks_see_what_was_made_and_can_stop_it():
 
 
 def test_a_checkpoint_goes_on_where_it_stood(tmp_path):
-    whole = run(snapshots=[15])
-    stopped = run(snapshots=[15], callback=lambda p: p.generation >= 15, checkpoint=tmp_path / "run")
+    whole = run(keep=gx.Keep(snapshots=[15]))
+    stopped = run(callback=lambda p: p.generation >= 15, checkpoint=tmp_path / "run", keep=gx.Keep(snapshots=[15]))
     assert stopped.nit == 15
-    resumed = run(snapshots=[15], checkpoint=tmp_path / "run", resume=True)
+    resumed = run(checkpoint=tmp_path / "run", resume=True, keep=gx.Keep(snapshots=[15]))
     np.testing.assert_array_equal(resumed.x, whole.x)
     np.testing.assert_array_equal(resumed.history.mean, whole.history.mean)
 
@@ -165,15 +188,24 @@ def test_budgets_of_evaluations_hold():
 
 
 def test_time_is_kept():
-    late = run(generations=10**8, max_seconds=0.5, history=False)  # which would take minutes
+    late = run(generations=10**8, max_seconds=0.5, keep=gx.Keep(history=False))  # which would take minutes
     assert 0 < late.nit < 10**8
     assert "time limit" in late.message
 
 
 def test_hyper_parameters_and_settings_of_each_run_are_its_own():
     box = [(-1.0, 2.0), (-3.0, 1.0), (-2.0, 2.0)]
-    options = {"weight": [0.3, 0.9], "runs": 5, "generations": 6, "dtype": "float32", "tolerance": 0, "seed": 1}
-    cells = [gx.sweep(bowl, box, gx.DE(population=24), engine=e, **options) for e in ("xla", "fused")]
+    options = {
+        "weight": [0.3, 0.9],
+        "runs": 5,
+        "generations": 6,
+        "tolerance": 0,
+        "seed": 1,
+    }
+    cells = [
+        gx.sweep(bowl, box, gx.DE(population=24), compute=gx.Compute(engine=e, dtype="float32"), **options)
+        for e in ("xla", "fused")
+    ]
     for xla, fused in zip(cells[0].results, cells[1].results, strict=True):
         np.testing.assert_allclose(fused.runs.history.mean, xla.runs.history.mean, rtol=1e-2, atol=1e-6)
 
@@ -182,7 +214,16 @@ def test_failures_are_counted_and_never_win():
     def fails(x):
         return jnp.where(x[0] > 0.5, jnp.nan, bowl(x))
 
-    options = {"generations": 6, "population": 24, "seed": 5, "dtype": "float32", "tolerance": 0, "polish": False}
-    xla, fused = (gx.minimize(fails, [(-1.0, 2.0)] * 3, "de", engine=e, **options) for e in ("xla", "fused"))
+    options = {
+        "generations": 6,
+        "population": 24,
+        "seed": 5,
+        "tolerance": 0,
+        "polish": False,
+    }
+    xla, fused = (
+        gx.minimize(fails, [(-1.0, 2.0)] * 3, "de", compute=gx.Compute(engine=e, dtype="float32"), **options)
+        for e in ("xla", "fused")
+    )
     assert fused.n_failed == xla.n_failed > 0
     assert np.isfinite(fused.fun)

@@ -106,7 +106,12 @@ def test_runs_are_the_same_with_and_without_shared_places(monkeypatch):
 
     def solve():
         engine._kernel_cache.clear()
-        options = {"generations": 45, "population": 10, "dtype": "float64", "seed": 2, "engine": "native"}
+        options = {
+            "generations": 45,
+            "population": 10,
+            "seed": 2,
+            "compute": gx.Compute(dtype="float64", engine="native"),
+        }
         return gx.minimize(gx.problems.get("g07"), "cde", **options)
 
     monkeypatch.setattr(kernel, "_written", kept)

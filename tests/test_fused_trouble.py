@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
+from galapax.core.options import Options
 from galapax.engines.fused import cuda, host
 from galapax.engines.fused.kernel_source import KernelSource
 from galapax.numerics import devices
@@ -27,9 +28,11 @@ def bowl(x):
     return jnp.sum((x - CENTRE) ** 2)
 
 
-def run(engine, fun=bowl, **options):
+def run(engine, fun=bowl, dtype=None, **options):
     common = {"population": 8, "generations": 3, "seed": 1, "polish": False, "progress": False}
-    return gx.minimize(fun, [(-1.0, 2.0)] * 2, "de", engine=engine, **(common | options))
+    return gx.minimize(
+        fun, [(-1.0, 2.0)] * 2, "de", compute=gx.Compute(engine=engine, dtype=dtype), **(common | options)
+    )
 
 
 class Driver:
@@ -132,9 +135,8 @@ def test_the_default_takes_the_kernel_where_it_can(monkeypatch):
     monkeypatch.setattr(engines, "_kernel", lambda *about: None)
     task = SimpleNamespace(
         engine="auto",
-        blackbox=False,
-        spread=0,
-        islands=None,
+        options=Options(),
+        n_devices=0,
         population=8,
         total=1,
         problem=SimpleNamespace(dim=2),

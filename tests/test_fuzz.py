@@ -116,7 +116,7 @@ def reached(*given, **options):
 def nothing_runs(monkeypatch, tmp_path):
     """Every argument is checked before anything is compiled, so nothing needs to be."""
     for verb in ("minimize", "minimax", "sweep", "compare"):
-        monkeypatch.setattr(sys.modules[f"galapax.{verb}"], "solve", reached)
+        monkeypatch.setattr(sys.modules[f"galapax.api.{verb}"], "solve", reached)
     monkeypatch.setattr(programs, "call", reached)
     monkeypatch.chdir(tmp_path)
 

@@ -222,7 +222,14 @@ def test_each_generation_equals_the_reference(case):
 @cache
 def constrained_run():
     problem, algorithm = CASES["inequality"]
-    return gx.minimize(problem, algorithm, generations=GENERATIONS, seed=SEED, dtype="float64", history="x")
+    return gx.minimize(
+        problem,
+        algorithm,
+        generations=GENERATIONS,
+        seed=SEED,
+        keep=gx.Keep(history="x"),
+        compute=gx.Compute(dtype="float64"),
+    )
 
 
 @WELL
@@ -241,7 +248,7 @@ def test_minimize_makes_the_run_of_the_reference():
 
 
 def test_a_slot_never_gets_worse_and_an_equal_child_does_not_replace():
-    optimizer = gx.Optimizer(gx.GA(population=N), BOX, seed=1)
+    optimizer = gx.Optimizer(BOX, gx.GA(population=N), seed=1)
     won = tied = lost = 0
     before = None
     for _ in range(25):
@@ -260,7 +267,7 @@ def test_a_slot_never_gets_worse_and_an_equal_child_does_not_replace():
 
 
 def test_feasible_slots_never_become_infeasible():
-    optimizer = gx.Optimizer(gx.GA(population=N), BOX, seed=3)
+    optimizer = gx.Optimizer(BOX, gx.GA(population=N), seed=3)
     feasible, refused, gained = np.zeros(N, bool), 0, 0
     for _ in range(25):
         x = optimizer.ask()
@@ -282,9 +289,11 @@ def record(algorithm, fun=valley, bounds=BOX, runs=1, **settings):
         seen.append(x.copy())
         return fun(x)
 
-    settings = {"generations": 2, "seed": SEED, "history": "x", **settings}
+    settings = {"generations": 2, "seed": SEED, "keep": gx.Keep(history="x"), **settings}
     result = gx.minimize(recording, bounds, algorithm, blackbox=True, vectorized=True, runs=runs, **settings)
-    return result, np.concatenate(seen).reshape(-1, runs, algorithm.population, len(bounds))
+    return result, np.concatenate(seen).reshape(
+        -1, len(runs) if isinstance(runs, range) else runs, algorithm.population, len(bounds)
+    )
 
 
 @pytest.mark.parametrize("start_only", [False, True], ids=["always", "at the start only"])
@@ -330,7 +339,9 @@ def test_gagpus_own_tests_are_solved_by_thirty_runs_out_of_thirty(name):
     """
     problem = gx.problems.get(name)
     algorithm = gx.GA(population=64, fr=1.0, sigma=1.0, bounds_at_start_only=True)
-    runs = gx.minimize(problem, algorithm, generations=60, runs=30, dtype="float64", history=False).runs
+    runs = gx.minimize(
+        problem, algorithm, generations=60, runs=30, keep=gx.Keep(history=False), compute=gx.Compute(dtype="float64")
+    ).runs
     assert np.all(np.abs(runs.fun - problem.optimum) < 1e-6)
     distance = np.linalg.norm(runs.x[:, None] - np.atleast_2d(problem.solutions), axis=-1).min(axis=1)
     assert distance.max() < 1e-3
@@ -361,12 +372,12 @@ def small(name):
 @cache
 def without(name):
     """The first generation of two runs without given points, (2, n, d)."""
-    return np.stack([gx.Optimizer(small(name), BOX, seed=SEED, run=r).ask() for r in range(2)])
+    return np.stack([gx.Optimizer(BOX, small(name), seed=SEED, run=r).ask() for r in range(2)])
 
 
 @cache
 def with_own(name):
-    return record(small(name), runs=2, initial=POINTS)
+    return record(small(name), runs=2, x0=POINTS)
 
 
 @EVERY_ALGORITHM
@@ -382,7 +393,7 @@ def test_the_first_generation_is_the_given_points_and_the_rest_as_without_them(n
 @pytest.mark.parametrize("name", ["ep", "ga"])
 def test_a_run_with_its_own_points_is_the_single_run_with_them_and_is_replayed(name):
     result, points = with_own(name)
-    alone, own = record(small(name), initial=POINTS[1:], first_run=1)
+    alone, own = record(small(name), x0=POINTS[1:], runs=range(1, 2))
     np.testing.assert_allclose(points[:, 1], own[:, 0], rtol=1e-12)
     replayed = result.run(1)
     np.testing.assert_allclose(replayed.population, alone.population, rtol=1e-12)
@@ -410,14 +421,14 @@ def test_history_x_is_the_best_point_evaluated_so_far(name):
     ids=["one point", "some points", "a whole population", "one run's own"],
 )
 def test_points_are_given_as_one_or_some_or_a_population(initial):
-    _, points = record(gx.GA(population=N), initial=initial)
+    _, points = record(gx.GA(population=N), x0=initial)
     rows = np.reshape(initial, (-1, D))
     np.testing.assert_array_equal(points[0, 0, : len(rows)], rows)
     np.testing.assert_array_equal(points[0, 0, len(rows) :], without("ga")[0, len(rows) :])
 
 
 def test_all_runs_start_from_shared_points():
-    _, points = record(gx.GA(population=N), runs=2, initial=POINTS[0].tolist())
+    _, points = record(gx.GA(population=N), runs=2, x0=POINTS[0].tolist())
     np.testing.assert_array_equal(points[0, :, :K], np.stack([POINTS[0]] * 2))
     np.testing.assert_array_equal(points[0, :, K:], without("ga")[:, K:])
 
@@ -426,9 +437,17 @@ def test_all_runs_start_from_shared_points():
 def compiled(own, **settings):
     initial = POINTS if own else POINTS[0]
     return gx.minimize(
-        valley, BOX, gx.GA(population=N), generations=2, seed=SEED, runs=2, initial=initial, snapshots=(1,),
-        dtype="float64", **settings,
-    )  # fmt: skip
+        valley,
+        BOX,
+        gx.GA(population=N),
+        generations=2,
+        seed=SEED,
+        runs=2,
+        x0=initial,
+        keep=gx.Keep(snapshots=(1,)),
+        compute=gx.Compute(dtype="float64"),
+        **settings,
+    )
 
 
 def test_compiled_runs_start_there_too():
@@ -443,9 +462,9 @@ def test_compiled_runs_start_there_too():
 
 def test_points_on_the_walls_stay_in_the_box_in_float32():
     lower, upper = 0.7, 1.1  # neither is a float32 number, and the nearest ones lie outside
-    walls, settings = [[lower], [upper]], {"dtype": "float32", "generations": 1}
+    walls, settings = [[lower], [upper]], {"generations": 1, "compute": gx.Compute(dtype="float32")}
     algorithm = gx.RandomSearch(population=3)
-    first = gx.minimize(lambda x: x[0], [(lower, upper)], algorithm, initial=walls, **settings).population
+    first = gx.minimize(lambda x: x[0], [(lower, upper)], algorithm, x0=walls, **settings).population
     assert first.dtype == np.float32
     assert first.astype(np.float64).min() >= lower and first.astype(np.float64).max() <= upper
     np.testing.assert_allclose(first[:2], walls, rtol=1e-6)
@@ -455,7 +474,7 @@ def test_a_given_point_that_fails_is_still_the_one_in_its_slot():
     def failing(x):
         return np.where(x[:, 0] == POINTS[0, 0, 0], np.nan, valley(x))
 
-    result, _ = record(gx.GA(population=N), failing, initial=POINTS[:1], generations=1)
+    result, _ = record(gx.GA(population=N), failing, x0=POINTS[:1], generations=1)
     assert np.isinf(result.population_fitness[0]) and result.n_failed == 1
     np.testing.assert_array_equal(result.population[:K], POINTS[0])
 
@@ -491,7 +510,7 @@ MISSING[3, 2] = np.nan
 )  # fmt: skip
 def test_points_that_cannot_be_used_are_refused(initial, message):
     with pytest.raises(gx.InputError, match=message):
-        gx.minimize(valley, BOX, gx.GA(population=N), runs=2, generations=1, initial=initial)
+        gx.minimize(valley, BOX, gx.GA(population=N), runs=2, generations=1, x0=initial)
 
 
 # --- the best x by generation -----------------------------------------------------------------------------------------
@@ -510,7 +529,7 @@ def ensemble():
     """Constrained, maximised, with runs that stop at different generations."""
     return gx.minimize(
         valley, BOX, gx.GA(population=N), ineq=disc, maximize=True, runs=4, generations=40, seed=2, target=60.0,
-        history="x",
+        keep=gx.Keep(history="x"),
     )  # fmt: skip
 
 
@@ -550,9 +569,9 @@ def test_x_is_not_kept_unless_asked_for():
 @pytest.mark.parametrize("history", ["X", "best", 1, 0.0, None, ("x",)], ids=repr)
 def test_other_values_of_history_are_refused(history):
     with pytest.raises(gx.InputError, match='history must be True, False or "x"'):
-        gx.minimize(valley, BOX, gx.GA(population=N), generations=1, history=history)
+        gx.minimize(valley, BOX, gx.GA(population=N), generations=1, keep=gx.Keep(history=history))
 
 
 def test_an_array_as_history_is_refused():
     with pytest.raises(gx.InputError, match="history must be True, False"):
-        gx.minimize(valley, BOX, gx.GA(population=N), generations=1, history=np.array([1, 2]))
+        gx.minimize(valley, BOX, gx.GA(population=N), generations=1, keep=gx.Keep(history=np.array([1, 2])))

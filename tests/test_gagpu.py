@@ -214,7 +214,7 @@ def run():
         generations=10,
         runs=3,
         seed=SEED,
-        history="x",
+        keep=gx.Keep(history="x"),
     )
 
 
@@ -335,7 +335,7 @@ def test_no_var_must_be_the_number_of_variables(write, tmp_path):
 
 def test_no_var_resizes_a_problem_of_any_size(write, monkeypatch):
     def asked(problem, **settings):
-        raise gx.InputError(f"{problem.dim} variables, {settings['runs']} runs, history {settings['history']}")
+        raise gx.InputError(f"{problem.dim} variables, {settings['runs']} runs, history {settings['keep'].history}")
 
     monkeypatch.setattr(cli, "minimize", asked)
     refused("4 variables, 1 runs, history x", "solve", "gagpu_ackley", "--gagpu-config", write(NO_VAR=4, NO_TESTS=1))
@@ -387,7 +387,7 @@ def test_compare_does_what_the_library_does(tmp_path):
     told = json.loads(text)
     expected = gx.compare(
         ["branin"], [gx.RandomSearch(population=5), gx.RandomSearch(population=7)], runs=3,
-        max_evaluations=40, seed=SEED, target=20.0,
+        max_evaluations=40, seed=SEED, within=20.0,
     )  # fmt: skip
     assert told["message"] == "All 2 pairs of problem and algorithm completed."
     for row, own in zip(told["cells"], expected.summary(), strict=True):

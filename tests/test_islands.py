@@ -126,14 +126,14 @@ def test_a_point_joins_a_distribution_where_it_is_and_pulls_no_more_than_a_sampl
 
 
 def test_a_run_adds_up_and_is_made_again():
-    result = archipelago(runs=3, snapshots=[10])
+    result = archipelago(runs=3, keep=gx.Keep(snapshots=[10]))
     assert result.runs.nfev.tolist() == [4 * 10 * 22] * 3
     assert result.history.nfev[-1] == 4 * 10 * 22
     assert result.snapshots[10].x.shape == (3, 40, 4)
     assert np.array_equal(result.runs.history.best[:, -1], result.runs.fun)
     again = result.run(1)
     assert np.array_equal(again.x, result.runs.x[1]) and again.nfev == result.runs.nfev[1]
-    alone = archipelago(runs=1, first_run=2)
+    alone = archipelago(runs=range(2, 3))
     assert np.array_equal(alone.x, result.runs.x[2])
 
 
@@ -148,7 +148,7 @@ def test_migration_matters_and_without_it_islands_are_alone():
 
 def test_the_best_of_an_island_is_known_on_the_next_one_after_a_migration():
     """With DE it takes the place of the worst, which it beats."""
-    result = archipelago(every=10, migrants=1, algorithm="de", snapshots=[10, 11])
+    result = archipelago(every=10, migrants=1, algorithm="de", keep=gx.Keep(snapshots=[10, 11]))
     before, after = (result.snapshots[g].objectives.reshape(4, 10).min(axis=1) for g in (10, 11))
     assert (after <= np.roll(before, 1)).all()
     assert (before > np.roll(before, 1)).any()  # else it would say nothing
@@ -175,7 +175,7 @@ def test_evaluations_are_those_of_all_islands():
         pytest.param("sphere", {"algorithm": "lshade", "population": 12}, marks=pytest.mark.slow),
         pytest.param("sphere", {"algorithm": "cmaes"}, marks=pytest.mark.slow),
         pytest.param("sphere", {"algorithm": "pso", "population": 8}, marks=pytest.mark.slow),
-        pytest.param("zdt1", {"population": 8, "archive": 20}, marks=pytest.mark.slow),
+        pytest.param("zdt1", {"population": 8, "keep": gx.Keep(archive=20)}, marks=pytest.mark.slow),
         pytest.param("dtlz2", {}, marks=pytest.mark.slow),
     ],
     ids=["two objectives", "constraints", "lshade", "cmaes", "pso", "archive", "three objectives"],
@@ -214,7 +214,7 @@ def test_islands_find_more_than_as_many_runs_apart():
         ({"islands": Islands(3, 5, 6), "population": 10}, "at most half a population, 5 of 10; got 6"),
         ({"islands": Islands(3, 5, 1, "star")}, 'topology must be "ring", "torus", "complete" or "random"; got .star.'),
         ({"islands": 3, "restarts": "ipop"}, "does not restart"),
-        ({"islands": 3, "asynchronous": True, "workers": 2, "algorithm": "de"}, "leave islands out"),
+        ({"islands": 3, "algorithm": "de", "workers": gx.Workers(2, asynchronous=True)}, "leave islands out"),
     ],
 )
 def test_what_cannot_be_is_refused(given, sentence):
@@ -274,7 +274,7 @@ print("digest", shared_run(kind, file), flush=True)
 
 def shared_run(kind, file=""):
     """What the processes compute: a checksum of everything that came out."""
-    options = {"population": 8, "polish": False, "snapshots": [12]}
+    options = {"population": 8, "polish": False, "keep": gx.Keep(snapshots=[12])}
     if kind == "islands":
         result = gx.minimize(waves, BOX, islands=Islands(4, 5, 2, "random"), generations=24, **options)
     elif kind == "runs":

@@ -106,18 +106,18 @@ KINDS = ["plain", "ineq", "eq", "both", "two", "three", "two, ineq"]
 OPTIONS = [
     {},
     {"runs": 3},
-    {"initial": [[0.1, 0.2, 0.3]] * 6},
+    {"x0": [[0.1, 0.2, 0.3]] * 6},
     {"population": 6},
     {"objectives": True},
     {"on_failure": "resample", "fails": True},
     {"fails": True},
     {"vectorized": True},
     {"integer": True},
-    {"cache": True},
+    {"workers": gx.Workers(memoize=True)},
     {"algorithm": "de", "runs": 2},
     {"algorithm": "cmaes", "restarts": "bipop"},
     {"islands": 2},
-    {"archive": 10},
+    {"keep": gx.Keep(archive=10)},
 ]
 ALWAYS = [("ineq", 0), ("two", 0)]
 CASES = [

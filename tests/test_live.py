@@ -273,7 +273,7 @@ def test_the_platform_is_that_of_the_default_device():
 @pytest.mark.parametrize("runs", [1, 3])
 def test_the_same_seed_gives_the_same_result_with_and_without_the_page(runs):
     problem = gx.problems.get("spring")
-    options = {"generations": 150, "tolerance": None, "seed": 4, "runs": runs, "history": "x"}
+    options = {"generations": 150, "tolerance": None, "seed": 4, "runs": runs, "keep": gx.Keep(history="x")}
     alone = gx.minimize(problem, gx.DE(population=16), **options)
     run = Run(problem, gx.DE(population=16), paused=True, **options)
     until(lambda: run.session.message(0, 0)[0]["generation"] == 1)
@@ -743,7 +743,7 @@ def test_the_time_of_the_whole_run_is_told_from_its_first_generations():
 
 @pytest.mark.parametrize("kind", ["single", "ensemble", "front"])
 def test_a_saved_run_is_replayed_on_the_same_page_with_its_report_and_its_neighbours(kind, visit, tmp_path):
-    options = {"single": {"snapshots": True}, "ensemble": {"runs": 4}, "front": {"m": 2}}[kind]
+    options = {"single": {"keep": gx.Keep(snapshots=True)}, "ensemble": {"runs": 4}, "front": {"m": 2}}[kind]
     for name in ("earlier", "shown"):
         saved_runs.made(runs=options.get("runs", 1), m=options.get("m", 1), snapshots="snapshots" in options).save(
             tmp_path / name

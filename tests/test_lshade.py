@@ -149,7 +149,12 @@ def test_without_a_limit_the_population_keeps_its_size(name):
 @EVERY
 def test_nfev_and_history_count_what_was_in_use(name):
     res = gx.minimize(
-        valley, list(zip(LOWER, UPPER, strict=True)), name, generations=50, population=30, dtype="float64"
+        valley,
+        list(zip(LOWER, UPPER, strict=True)),
+        name,
+        generations=50,
+        population=30,
+        compute=gx.Compute(dtype="float64"),
     )
     sizes = np.concatenate([[30], [int(np.floor(30 - 26 * g / 50 + 0.5)) for g in range(1, 50)]])
     assert res.nfev == sizes.sum()
@@ -162,10 +167,10 @@ def test_nfev_and_history_count_what_was_in_use(name):
 
 @EVERY
 def test_an_ensemble_is_its_single_runs_while_the_population_shrinks(name):
-    settings = {"generations": 30, "population": 20, "dtype": "float64", "seed": 6}
+    settings = {"generations": 30, "population": 20, "seed": 6, "compute": gx.Compute(dtype="float64")}
     box = list(zip(LOWER, UPPER, strict=True))
     ensemble = gx.minimize(valley, box, name, runs=5, **settings)
-    alone = gx.minimize(valley, box, name, first_run=3, **settings)
+    alone = gx.minimize(valley, box, name, runs=range(3, 4), **settings)
     # on a GPU sums are rounded as the size of the batch has it
     np.testing.assert_allclose(ensemble.runs.x[3], alone.x, rtol=0 if devices.on_cpu() else 1e-6)
     assert ensemble.runs.nfev[3] == alone.nfev
@@ -177,7 +182,7 @@ def test_other_budgets_compile_nothing(name):
     box = list(zip(LOWER, UPPER, strict=True))
 
     def solve(**limits):
-        return gx.minimize(valley, box, name, population=20, dtype="float64", **limits)
+        return gx.minimize(valley, box, name, population=20, compute=gx.Compute(dtype="float64"), **limits)
 
     solve(generations=20)
     with compilations() as compiled:
@@ -190,7 +195,7 @@ def test_other_budgets_compile_nothing(name):
 
 @EVERY
 def test_ask_and_tell_shrinks_too_when_it_knows_what_will_be_spent(name):
-    opt = gx.Optimizer(name, BOX, population=20, max_evaluations=400)
+    opt = gx.Optimizer(BOX, name, population=20, max_evaluations=400)
     asked = 0
     while opt.nfev < 400:
         x = opt.ask()
@@ -199,7 +204,7 @@ def test_ask_and_tell_shrinks_too_when_it_knows_what_will_be_spent(name):
     assert asked > 400 / 20 + 5
     assert np.isfinite(opt.population.fitness).sum() == 4
     with pytest.raises(gx.InputError, match="max_evaluations must be at least 1"):
-        gx.Optimizer(name, BOX, max_evaluations=0)
+        gx.Optimizer(BOX, name, max_evaluations=0)
 
 
 # --- rows that are not in use -----------------------------------------------------------------------------------------
@@ -577,7 +582,7 @@ def test_with_equalities_the_best_ever_seen_feasible_first_stays(name):
 @pytest.mark.slow
 def test_constrained_problems_are_solved(name, problem):
     known = gx.problems.get(problem)
-    runs = gx.minimize(known, algorithm=name, generations=2000, runs=10, history=False).runs
+    runs = gx.minimize(known, algorithm=name, generations=2000, runs=10, keep=gx.Keep(history=False)).runs
     assert np.all(runs.violation <= 0) and np.all(runs.fun - known.optimum < 1e-4)
 
 
@@ -591,7 +596,9 @@ def rastrigin(x):
 
 @cache
 def on_rastrigin(name):
-    return gx.minimize(rastrigin, [(-5.12, 5.12)] * 10, name, generations=900, runs=20, history=False).runs
+    return gx.minimize(
+        rastrigin, [(-5.12, 5.12)] * 10, name, generations=900, runs=20, keep=gx.Keep(history=False)
+    ).runs
 
 
 @pytest.mark.slow
@@ -599,13 +606,17 @@ def on_rastrigin(name):
 def test_rastrigin_in_ten_variables_is_solved_where_de_fails(name, solved):
     runs = on_rastrigin(name)
     assert np.sum(runs.fun < 1e-2) >= solved and runs.nfev.max() < 100_000
-    de = gx.minimize(rastrigin, [(-5.12, 5.12)] * 10, gx.DE(), max_evaluations=100_000, runs=20, history=False).runs
+    de = gx.minimize(
+        rastrigin, [(-5.12, 5.12)] * 10, gx.DE(), max_evaluations=100_000, runs=20, keep=gx.Keep(history=False)
+    ).runs
     assert np.sum(de.fun < 1e-2) == 0
 
 
 @EVERY
 def test_a_bowl_is_searched_to_the_last_digits(name):
-    res = gx.minimize(lambda x: jnp.sum((x - 1.3) ** 2), [(-4.0, 7.0)] * 3, name, generations=300, dtype="float64")
+    res = gx.minimize(
+        lambda x: jnp.sum((x - 1.3) ** 2), [(-4.0, 7.0)] * 3, name, generations=300, compute=gx.Compute(dtype="float64")
+    )
     assert res.fun < 1e-20
 
 

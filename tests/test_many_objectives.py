@@ -227,14 +227,16 @@ def test_a_spherical_front_of_three_objectives_is_covered(kind, well_compiled):
 ])  # fmt: skip
 def test_the_median_distance_lies_within_the_published_range(kind, name, m, generations, worst):
     problem = gx.problems.get(name, objectives=m)
-    found = gx.minimize(problem, kind(), generations=generations, runs=10, history=False)
+    found = gx.minimize(problem, kind(), generations=generations, runs=10, keep=gx.Keep(history=False))
     assert np.median(igd(found, name, m)) < worst
 
 
 @pytest.mark.slow
 def test_half_of_the_runs_find_the_part_of_wfg2_that_lies_apart():
     # early or never, by chance: 57 of 100 do, of pymoo's too; that fewer than 16 of 50 do has a chance of 1e-4
-    found = gx.minimize(gx.problems.get("wfg2", objectives=3), gx.NSGA3(), generations=80, runs=50, dtype="float64")
+    found = gx.minimize(
+        gx.problems.get("wfg2", objectives=3), gx.NSGA3(), generations=80, runs=50, compute=gx.Compute(dtype="float64")
+    )
     assert sum(front.F[:, 2].min() < 0.8 for front in found.runs.fronts) >= 16
 
 

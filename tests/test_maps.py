@@ -155,7 +155,9 @@ def test_what_cannot_be_drawn_is_refused():
 @pytest.fixture(scope="module")
 def ensemble():
     problem = gx.problems.get("sphere", dim=6)
-    return gx.minimize(problem, gx.DE(population=12), runs=3, generations=30, snapshots=[1, 10, 30], seed=4)
+    return gx.minimize(
+        problem, gx.DE(population=12), runs=3, generations=30, seed=4, keep=gx.Keep(snapshots=[1, 10, 30])
+    )
 
 
 def test_snapshots_of_an_ensemble_are_those_of_the_best_run_or_of_a_chosen_one(ensemble):

@@ -53,14 +53,23 @@ def test_snapshots_and_black_boxes_that_do_not_fit_are_refused_before_the_run(mo
     monkeypatch.setattr(devices, "host_memory", lambda: 10**7)
     monkeypatch.setattr(devices, "free_memory", lambda: 10**7)
     with pytest.raises(gx.InputError, match=r"snapshots of 1 x 1000 individuals take 29.8 GiB and 9.5 MiB"):
-        gx.minimize(bowl, BOX, "de", population=1000, generations=10**6, snapshots=range(1, 10**6),
-                    dtype="float64")  # fmt: skip
+        gx.minimize(
+            bowl,
+            BOX,
+            "de",
+            population=1000,
+            generations=10**6,
+            keep=gx.Keep(snapshots=range(1, 10**6)),
+            compute=gx.Compute(dtype="float64"),
+        )
     with pytest.raises(gx.InputError, match="one run with a population of 1000000 needs"):
         gx.minimize(calls.append, BOX, "de", population=10**6, generations=2, blackbox=True)
     with pytest.raises(gx.InputError, match=r"calls of one generation of 30000 points take 29.2 MiB .*smaller pop"):
         gx.minimize(calls.append, BOX, "de", population=30_000, generations=2, blackbox=True)
-    with pytest.raises(gx.InputError, match=r"a cache of 1000000 points takes .* cache=False"):
-        gx.minimize(calls.append, BOX, "de", population=1000, generations=1000, blackbox=True, cache=True)
+    with pytest.raises(gx.InputError, match=r"a cache of 1000000 points takes .*memoize=False"):
+        gx.minimize(
+            calls.append, BOX, "de", population=1000, generations=1000, blackbox=True, workers=gx.Workers(memoize=True)
+        )
     assert not calls
 
 
@@ -108,7 +117,7 @@ LITTLE = {"population": 10, "generations": 2, "tolerance": 0, "polish": False}
 @cpu_only
 def test_what_an_objective_needs_is_counted_before_it_runs(monkeypatch, free, tmp_path):
     """On a CPU slices keep their size, and with it runs their bits, as long as one of them fits."""
-    made = gx.minimize(roomy, BOX, "de", runs=20, threads=2, **LITTLE)
+    made = gx.minimize(roomy, BOX, "de", runs=20, compute=gx.Compute(threads=2), **LITTLE)
     used, widths, init = [], [], Xla.__init__
 
     def noted(engine, search, clock, width, *others):
@@ -118,7 +127,7 @@ def test_what_an_objective_needs_is_counted_before_it_runs(monkeypatch, free, tm
     monkeypatch.setattr(Xla, "__init__", noted)
     monkeypatch.setattr(xla, "on_threads", lambda count, work, items: used.append(count) or [work(i) for i in items])
     free(1.5)
-    again = gx.minimize(roomy, BOX, "de", runs=20, threads=2, **LITTLE)
+    again = gx.minimize(roomy, BOX, "de", runs=20, compute=gx.Compute(threads=2), **LITTLE)
     assert used[:2] == [2, 1] and widths == [8]  # threads for the first populations, and for the generations
     assert np.array_equal(again.runs.x, made.runs.x)
 
@@ -166,7 +175,7 @@ def test_a_slice_on_an_accelerator_is_halved(monkeypatch):
 
     monkeypatch.setattr(Xla, "advance", limited)
     with pytest.warns(UserWarning, match="Not enough memory: continuing with 3 runs at once"):
-        result = gx.minimize(bowl, BOX, "de", engine="xla", **options)
+        result = gx.minimize(bowl, BOX, "de", compute=gx.Compute(engine="xla"), **options)
     assert tried[:3] == [12, 6, 3] and len(result.runs) == 12
 
 
@@ -203,7 +212,7 @@ def test_a_checkpoint_goes_on_in_slices_as_wide_as_they_were(monkeypatch, tmp_pa
 def test_a_single_slice_that_does_not_fit_is_told_with_numbers(monkeypatch):
     Small(monkeypatch, 0)
     with pytest.raises(gx.InputError, match=r"does not fit into the .* GiB that are free on the .*use a smaller"):
-        gx.minimize(bowl, BOX, "de", generations=5, engine="xla")
+        gx.minimize(bowl, BOX, "de", generations=5, compute=gx.Compute(engine="xla"))
 
 
 def exhausted(*given):
@@ -220,14 +229,16 @@ def test_what_cannot_be_split_says_with_numbers_what_to_reduce(monkeypatch, tmp_
             gx.minimize(lambda x: float(x @ x), BOX, "de", **called)
 
     def call(**options):
-        return gx.minimize(bowl, BOX, "de", runs=3, engine="xla", **LITTLE | {"generations": 9}, **options)
+        return gx.minimize(
+            bowl, BOX, "de", runs=3, compute=gx.Compute(engine="xla"), **LITTLE | {"generations": 9}, **options
+        )
 
     monkeypatch.setattr(Xla, "plan", lambda engine, length, seconds: 4)
     call(checkpoint=tmp_path / "a", callback=lambda p: p.generation >= 4)
     monkeypatch.setattr(Xla, "advance", exhausted)
     with pytest.raises(gx.InputError, match=f"a slice of 3 runs {free}slices as large as they were, so end other"):
         call(resume=tmp_path / "a")
-    monkeypatch.setattr(computation.processes, "together", lambda: True)
+    monkeypatch.setattr(computation.processes, "is_distributed", lambda: True)
     with pytest.raises(gx.InputError, match=f"a slice of 3 runs {free}fewer runs than 3"):
         call()
 

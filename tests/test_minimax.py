@@ -168,7 +168,7 @@ def broken(edge, side, bad, peak=0.3, bend=1.0, near=np.inf):
 
 def play(game, **settings):
     # as run 0 of an ensemble, whose program is that of several runs
-    return gx.minimax(game, UNIT, UNIT, **{"population": 8, "generations": 40, "first_run": 0, **settings})
+    return gx.minimax(game, UNIT, UNIT, **{"population": 8, "generations": 40, "runs": range(1), **settings})
 
 
 def test_an_infinite_value_is_a_worst_case():
@@ -310,7 +310,9 @@ def around(place, dtype="float64"):
         both = jnp.concatenate([x, y]) - place
         return both[0] ** 2 - both[1] ** 2
 
-    return gx.minimax(fun, [(-1.0, 3.0)], [(-1.0, 3.0)], population=12, generations=200, dtype=dtype)
+    return gx.minimax(
+        fun, [(-1.0, 3.0)], [(-1.0, 3.0)], population=12, generations=200, compute=gx.Compute(dtype=dtype)
+    )
 
 
 def test_other_data_in_a_closed_over_array_compiles_nothing():
@@ -379,15 +381,23 @@ BAD = {
     "problem with scenarios": ((get("minmax_saddle"),), {"scenarios": [[0.0, 1.0]]}, "has bounds for y"),
     "population": ((fine, UNIT, UNIT), {"population": 3}, "population must be at least 4"),
     "generations": ((fine, UNIT, UNIT), {"generations": 0}, "generations must be at least 1"),
-    "half precision": ((fine, UNIT, UNIT), {"dtype": "float16"}, 'dtype must be "float32" or "float64"'),
-    "unknown precision": ((fine, UNIT, UNIT), {"dtype": "double64"}, "dtype must be"),
+    "half precision": (
+        (fine, UNIT, UNIT),
+        {"compute": lambda: gx.Compute(dtype="float16")},
+        'dtype must be "float32" or "float64"',
+    ),
+    "unknown precision": ((fine, UNIT, UNIT), {"compute": lambda: gx.Compute(dtype="double64")}, "dtype must be"),
 }
 
 
 @pytest.mark.parametrize(("arguments", "settings", "message"), BAD.values(), ids=BAD)
 def test_what_cannot_work_is_refused_in_a_sentence(arguments, settings, message):
+    def call():
+        made = {name: value() if name == "compute" else value for name, value in settings.items()}
+        gx.minimax(*arguments, **{"generations": 5, **made})
+
     with pytest.raises(gx.InputError, match=message):
-        gx.minimax(*arguments, **{"generations": 5, **settings})
+        call()
 
 
 def test_minimize_refuses_a_min_max_problem():
@@ -463,7 +473,7 @@ def test_a_worst_case_that_searches_do_not_agree_on_is_said_to_be_unsure():
 
 
 def test_first_run_and_on_failure_are_taken():
-    alone = play(valley, first_run=2)
+    alone = play(valley, runs=range(2, 3))
     assert np.array_equal(alone.x, three_runs().runs.x[2])
     with pytest.raises(gx.EvaluationError, match="NaN or inf"):
         play(broken(0.5, 1.0, np.nan), on_failure="raise")

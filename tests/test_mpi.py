@@ -28,8 +28,8 @@ if __name__ == "__main__":
 
     options = {"population": 12, "generations": 5, "seed": 3}
     with MPIPoolExecutor() as pool:
-        result = gx.minimize(moody, [(-1.0, 1.0)] * 2, "de", executor=pool, **options)
-        front = gx.minimize(lambda x: [x[0], 1 - x[0]], [(0.0, 1.0)], "nsga2", executor=pool, **options)
+        result = gx.minimize(moody, [(-1.0, 1.0)] * 2, "de", workers=pool, **options)
+        front = gx.minimize(lambda x: [x[0], 1 - x[0]], [(0.0, 1.0)], "nsga2", workers=pool, **options)
     here = gx.minimize(moody, [(-1.0, 1.0)] * 2, "de", blackbox=True, **options)
     assert np.array_equal(result.x, here.x) and result.n_failed == here.n_failed > 0
     assert "no mesh" in result.failures[0].error
@@ -50,8 +50,9 @@ if __name__ == "__main__":
     from mpi4py import MPI
     from mpi4py.futures import MPIPoolExecutor
 
-    options = {"population": 12, "generations": 50, "seed": 3, "workers_timeout": 5}
-    result = gx.minimize(hangs_later, [(-1.0, 1.0)] * 2, "de", executor=MPIPoolExecutor(), **options)
+    options = {"population": 12, "generations": 50, "seed": 3}
+    result = gx.minimize(hangs_later, [(-1.0, 1.0)] * 2, "de", **options,
+                         workers=gx.Workers(MPIPoolExecutor(), workers_timeout=5))
     print(result.stop, result.nfev > 0, "no worker has answered for 5 s" in result.message, flush=True)
     MPI.COMM_WORLD.Abort(0)  # else mpi4py waits for its workers
 """

@@ -54,7 +54,6 @@ SHOWN = {
     "min-max": lambda: gx.Result(minmax()),
     "infeasible": lambda: gx.Result(made(0) | {"feasible": False, "success": False, "ineq": np.array([1.0, -1.0])}),
     "runs": lambda: made(0, runs=4).runs,
-    "history": lambda: made(0).history,
     "histories": lambda: made(0, runs=4).runs.history,
     "history of a front": lambda: made(0, m=2).history,
     "study": study,
@@ -63,6 +62,7 @@ SHOWN = {
     "problem with a front": lambda: gx.problems.get("zdt1"),
     "min-max problem": lambda: gx.problems.get("minmax_saddle"),
     "odd names": lambda: made(0, name="<b>&", title="<script>alert(1)</script>", variables=["<i>", "a&b", '"c"']),
+    "history": lambda: made(0).history,
 }
 
 

@@ -35,13 +35,13 @@ def crescent() -> gx.Problem:
 
 @pytest.fixture(scope="module")
 def single():
-    return gx.minimize(crescent(), gx.DE(population=20), generations=40, snapshots=[1, 5, 20, 40], seed=1)
+    return gx.minimize(crescent(), gx.DE(population=20), generations=40, seed=1, keep=gx.Keep(snapshots=[1, 5, 20, 40]))
 
 
 @pytest.fixture(scope="module")
 def ensemble():
     problem = gx.problems.get("rastrigin", dim=5)
-    return gx.minimize(problem, gx.DE(population=20), generations=30, runs=4, snapshots=[1, 30], seed=1)
+    return gx.minimize(problem, gx.DE(population=20), generations=30, runs=4, seed=1, keep=gx.Keep(snapshots=[1, 30]))
 
 
 def with_front(name: str, objectives: int | None = None) -> Result:
@@ -144,7 +144,7 @@ def test_maps_are_side_by_side_and_labelled(single, ensemble):
     assert titles == ["generation 1", "generation 5", "generation 20", "generation 40"]
     assert [a.get_title() for a in single.plot.maps([5]).axes if a.get_title()] == ["generation 5"]
     assert "run 2" in words(ensemble.plot.maps(run=2))
-    many = gx.minimize(crescent(), gx.DE(population=20), generations=60, snapshots=range(1, 61))
+    many = gx.minimize(crescent(), gx.DE(population=20), generations=60, keep=gx.Keep(snapshots=range(1, 61)))
     assert [a.get_title().split()[-1] for a in many.plot.maps().axes if a.get_title()] == [
         "1",
         "2",
@@ -174,7 +174,9 @@ def test_landscape_takes_names_and_a_window_and_marks_the_best(single):
 
 
 def test_landscape_of_one_variable_of_a_black_box_and_of_an_equality():
-    curve = gx.minimize(lambda x: jnp.sum(x**2), [(-1, 2)], gx.DE(population=8), generations=5, snapshots=[1])
+    curve = gx.minimize(
+        lambda x: jnp.sum(x**2), [(-1, 2)], gx.DE(population=8), generations=5, keep=gx.Keep(snapshots=[1])
+    )
     assert curve.plot.landscape().axes[0].get_ylabel() == "objective"
 
     def box(x):
@@ -191,7 +193,9 @@ def test_landscape_of_one_variable_of_a_black_box_and_of_an_equality():
 
 
 def test_what_a_result_does_not_have_is_said(single):
-    bare = gx.minimize(lambda x: jnp.sum(x**2), [(-1, 2)] * 2, gx.DE(population=8), generations=3, history=False)
+    bare = gx.minimize(
+        lambda x: jnp.sum(x**2), [(-1, 2)] * 2, gx.DE(population=8), generations=3, keep=gx.Keep(history=False)
+    )
     with pytest.raises(gx.InputError, match="history=True"):
         bare.plot.convergence()
     with pytest.raises(gx.InputError, match=r"snapshots=\[1, 10, 100\]"):

@@ -11,6 +11,7 @@ import pytest
 import scipy.optimize
 
 import galapax as gx
+from galapax.core.options import Options
 from galapax.core.problem import Bounds
 from galapax.engines import programs, refine
 from galapax.evaluation.formulas import trace
@@ -19,7 +20,7 @@ from galapax.operators import quasi_newton
 from galapax.results.result import all_runs
 from galapax.running import polish
 from galapax.running.polish import cannot
-from galapax.running.task import prepare
+from galapax.running.task import prepare_task, resolve_options
 
 BOX = [(-2.0, 5.0)] * 4  # neither begins at 0 nor centres on the optimum
 FEW = {"generations": 15, "population": 20, "progress": False}
@@ -87,7 +88,12 @@ def test_it_is_never_worse_and_stays_in_the_box(name):
 def test_rosenbrock_in_many_variables_is_solved_after_a_short_evolution():
     for dim in (100, 500):
         result = gx.minimize(
-            rosenbrock, [(-5, 10)] * dim, gx.DE(population=50), generations=20, target=1e-8, dtype="float64"
+            rosenbrock,
+            [(-5, 10)] * dim,
+            gx.DE(population=50),
+            generations=20,
+            target=1e-8,
+            compute=gx.Compute(dtype="float64"),
         )
         assert result.fun <= 1e-8 or abs(result.fun - 3.98662) < 1e-4  # its one other minimum
         assert result.nfev - 1000 < 60 * dim
@@ -182,7 +188,7 @@ def test_what_max_evaluations_leaves_is_never_exceeded():
 
 def test_the_history_ends_with_the_polish():
     for runs in (1, 3):
-        result = gx.minimize(rosenbrock, BOX, "de", runs=runs, history="x", **FEW)
+        result = gx.minimize(rosenbrock, BOX, "de", runs=runs, keep=gx.Keep(history="x"), **FEW)
         every = all_runs(result)
         assert np.array_equal(every.history.best[:, -1], every.fun) and len(result.history) == 16
         assert np.array_equal(np.broadcast_to(every.history.nfev, (runs, 16))[:, -1], every.nfev)
@@ -190,7 +196,7 @@ def test_the_history_ends_with_the_polish():
 
 
 def test_runs_that_end_at_different_generations_have_the_polish_last():
-    result = gx.minimize(rosenbrock, BOX, gx.DE(population=20), runs=8, generations=40, stall=3)
+    result = gx.minimize(rosenbrock, BOX, gx.DE(population=20), runs=8, generations=40, patience=3)
     assert len(set(result.runs.nit)) > 1
     assert np.array_equal(result.runs.history.best[:, -1], result.runs.fun)
     assert np.array_equal(result.runs.history.nfev[:, -1], result.runs.nfev)
@@ -199,7 +205,7 @@ def test_runs_that_end_at_different_generations_have_the_polish_last():
 def test_a_run_is_the_same_bits_in_every_ensemble_and_made_again():
     large = gx.minimize(rosenbrock, BOX, "de", runs=70, **FEW)
     small = gx.minimize(rosenbrock, BOX, "de", runs=3, **FEW)
-    alone = gx.minimize(rosenbrock, BOX, "de", first_run=2, **FEW)
+    alone = gx.minimize(rosenbrock, BOX, "de", runs=range(2, 3), **FEW)
     again = large.run(2)
     for other in (small.runs.x[2], alone.x, again.x):
         assert np.array_equal(other, large.runs.x[2])
@@ -239,7 +245,8 @@ def test_it_is_not_tried_where_there_is_no_gradient():
         return jnp.stack([x[0] ** 2, (x[0] - 2) ** 2])
 
     def why(fun, algorithm=gx.DE(), **options):
-        return cannot(prepare(gx.Problem(fun, BOX, **options), (algorithm,), polish="auto", on_failure="worst"))
+        problem = gx.Problem(fun, BOX, **options)
+        return cannot(prepare_task(problem, (algorithm,), resolve_options(problem, Options(on_failure="worst"))))
 
     assert (
         why(rosenbrock) is None and why(called) == why(endless) == "JAX cannot differentiate the functions in reverse"

@@ -174,7 +174,7 @@ def test_a_bowl_is_found_in_every_run_wherever_it_lies():
             "pso",
             generations=300,
             runs=10,
-            dtype="float64",
+            compute=gx.Compute(dtype="float64"),
         ).runs
         assert np.all(runs.fun < 1e-8)
 

@@ -48,7 +48,13 @@ def ensemble(name, dtype, runs=RUNS, **options):
     kind = gx.ALGORITHMS[name]
     problem = SEVERAL if kind.traits.multi_objective else CONSTRAINED if name in ("cde", "epsilon_de") else ONE
     return gx.minimize(
-        problem, algorithm=kind(population=12), runs=runs, generations=GENERATIONS, dtype=dtype, seed=3, **options
+        problem,
+        algorithm=kind(population=12),
+        runs=runs,
+        generations=GENERATIONS,
+        seed=3,
+        compute=gx.Compute(dtype=dtype),
+        **options,
     )
 
 
@@ -78,9 +84,9 @@ def test_a_run_is_the_same_in_ensembles_of_other_sizes(name, dtype, monkeypatch)
     if not devices.on_cpu():
         pytest.skip("on a GPU a slice is as large as the ensemble")
     whole = ensemble(name, dtype)
-    other = ensemble(name, dtype, runs=3, first_run=23)
+    other = ensemble(name, dtype, runs=range(23, 26))
     assert np.array_equal(other.runs.x, whole.runs.x[23:26]) and np.array_equal(other.runs.fun, whole.runs.fun[23:26])
-    one = ensemble(name, dtype, runs=1, first_run=24)
+    one = ensemble(name, dtype, runs=range(24, 25))
     assert np.array_equal(one.x, whole.runs.x[24]) and one.fun == whole.runs.fun[24]
     monkeypatch.setattr(memory, "AMPLE", 0.0)
     monkeypatch.setattr(memory, "runs_that_fit", lambda *about: 10)  # memory for ten: whole slices
@@ -139,7 +145,13 @@ def test_a_run_of_very_many_is_made_again_to_the_bit_in_a_slice_as_wide(monkeypa
     if not devices.on_cpu():
         pytest.skip("on a GPU a slice is as large as memory allows")
     monkeypatch.setattr(slices, "MANY", 2)
-    small = {"population": 12, "generations": GENERATIONS, "dtype": "float32", "seed": 3, "polish": False}
+    small = {
+        "population": 12,
+        "generations": GENERATIONS,
+        "seed": 3,
+        "polish": False,
+        "compute": gx.Compute(dtype="float32"),
+    }
     problem = gx.problems.get("goldstein_price")
     whole = gx.minimize(problem, algorithm="de", runs=150, **small)
     sizes = []

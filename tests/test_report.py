@@ -71,7 +71,7 @@ def made(problem, *, runs=0, generations=50, n=40, m=1, kept=True, **fields):
             of_all,
         )
     settings = {"problem": problem.name, "algorithm": "de", "hyperparameters": {}, "first_run": 0, "seed": 3,
-                "runs": runs or 1,
+                "patience": None, "runs": runs or 1,
                 "maximize": False, "blackbox": False, "vectorized": False, "dtype": "float64", "device": "CPU",
                 "generations": generations, "stall": None, "versions": {"galapax": "1", "jax": "2"}}  # fmt: skip
     values: dict[str, Any] = {
@@ -108,7 +108,7 @@ def solved():
         ),
         gx.DE(population=30),
         generations=250,
-        snapshots=[1, 10, 250],
+        keep=gx.Keep(snapshots=[1, 10, 250]),
     )  # fmt: skip
 
 

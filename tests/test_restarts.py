@@ -81,7 +81,9 @@ SPENT = 3000  # evaluations: enough for several searches of different sizes
 
 @pytest.fixture(scope="module")
 def several():
-    return gx.minimize(rastrigin, BOX, "cmaes", restarts="bipop", runs=5, max_evaluations=SPENT, history="x")
+    return gx.minimize(
+        rastrigin, BOX, "cmaes", restarts="bipop", runs=5, max_evaluations=SPENT, keep=gx.Keep(history="x")
+    )
 
 
 def test_a_run_of_several_searches_adds_up(several):
@@ -99,7 +101,7 @@ def test_a_run_of_several_searches_adds_up(several):
 
 def test_a_run_is_the_same_in_every_ensemble(several):
     fewer = gx.minimize(
-        rastrigin, BOX, "cmaes", restarts="bipop", runs=2, first_run=3, max_evaluations=SPENT, history="x"
+        rastrigin, BOX, "cmaes", restarts="bipop", max_evaluations=SPENT, keep=gx.Keep(history="x"), runs=range(3, 5)
     )
     assert np.array_equal(fewer.runs.fun, several.runs.fun[3:]) and np.array_equal(fewer.runs.x, several.runs.x[3:])
 
@@ -155,7 +157,7 @@ def test_an_algorithm_without_a_spread_restarts():
         ({"restarts": 3}, "restarts must be"),
         ({"restarts": "plain", "algorithm": "nsga2"}, "one objective"),
         (
-            {"restarts": "plain", "algorithm": "cmaes", "runs": 2, "snapshots": [1]},
+            {"restarts": "plain", "algorithm": "cmaes", "runs": 2, "keep": gx.Keep(snapshots=[1])},
             "snapshots of several restarting runs",
         ),
         ({"tolerance": -1.0}, "tolerance is a fraction of the box"),
@@ -226,7 +228,9 @@ def test_programs_that_are_made_ahead_are_those_that_searches_need(library, gene
     most = 30_000 if library is jnp else 12_000
     if engine == "native" and (host.compiler() is None or not devices.on_cpu()):
         pytest.skip("needs a C compiler and JAX on a CPU")
-    wavy = gx.minimize(waves, BOX, max_evaluations=most, polish="auto", blackbox=library is np, engine=engine)
+    wavy = gx.minimize(
+        waves, BOX, max_evaluations=most, polish="auto", blackbox=library is np, compute=gx.Compute(engine=engine)
+    )
     assert wavy.stop is Stop.BUDGET
     assert {(generations, "LSHADE", 18), ("finish", "LSHADE", 18)} < set(expected)
     assert {kind for name, kind, _ in expected if name == generations} == {"LSHADE", "CMAES"}

@@ -11,7 +11,7 @@ import galapax as gx
 HOUSE = Path(gx.__file__).parent
 # a room imports only from rooms above it; "root" are the verbs, one file each
 ROOMS = ["version", "core", "numerics", "metrics", "operators", "problems", "algorithms", "evaluation", "engines",
-         "results", "running", "root", "storage", "view", "papers", "compat", "cli", "__init__",
+         "results", "running", "api", "root", "storage", "view", "papers", "compat", "cli", "__init__",
          "__main__"]  # fmt: skip
 # scipy.stats takes half a second to import, which most sessions never need
 EXTRAS = {

@@ -50,7 +50,9 @@ def solver(name, **settings):
 
 def solve(name, fun=two, problem=None, **settings):
     problem = gx.Problem(fun, BOX, **{"name": "two bowls", "reference_point": REFERENCE, **(problem or {})})
-    return gx.minimize(problem, solver(name), **{"generations": GENERATIONS, "dtype": "float64", **settings})
+    return gx.minimize(
+        problem, solver(name), **{"generations": GENERATIONS, "compute": gx.Compute(dtype="float64"), **settings}
+    )
 
 
 def record(name, fun=two, **settings):
@@ -62,7 +64,8 @@ def record(name, fun=two, **settings):
         return fun(x)
 
     # every history with x, since one without would be another program
-    result = solve(name, recording, **{"blackbox": True, "vectorized": True, "history": "x", **settings})
+    keep = gx.Keep(history="x", snapshots=settings.pop("snapshots", ()))
+    result = solve(name, recording, **{"blackbox": True, "vectorized": True, "keep": keep, **settings})
     return result, np.concatenate(seen)
 
 
@@ -114,11 +117,16 @@ def test_the_same_seed_gives_the_same_run_and_compiles_nothing_again(name):
         again = solve(name, seed=5)
         other = [solve(name, seed=6)]
         solve(
-            name, seed=7, max_evaluations=GENERATIONS * N, history=False, max_seconds=60.0, callback=lambda state: None
+            name,
+            seed=7,
+            max_evaluations=GENERATIONS * N,
+            max_seconds=60.0,
+            callback=lambda state: None,
+            keep=gx.Keep(history=False),
         )
     assert compiled == []
     assert_same_run(again, first, rtol=0)
-    other.append(solve(name, seed=5, first_run=1))  # as in an ensemble, which is another program
+    other.append(solve(name, seed=5, runs=range(1, 2)))  # as in an ensemble, which is another program
     for one in other:
         assert not np.any(one.population == first.population)
 
@@ -132,7 +140,7 @@ def test_a_black_box_makes_the_same_run(name):
 
 @EVERY_ALGORITHM
 def test_ask_and_tell_is_the_same_run_with_the_same_front(name):
-    opt = gx.Optimizer(solver(name), BOX, seed=5)
+    opt = gx.Optimizer(BOX, solver(name), seed=5)
     with pytest.raises(gx.InputError, match="no values have been told"):
         _ = opt.best
     for _ in range(GENERATIONS):
@@ -151,17 +159,17 @@ def test_ask_and_tell_is_the_same_run_with_the_same_front(name):
 
 def test_ask_and_tell_with_objectives_that_do_not_fit_or_that_fail():
     for algorithm, values, why in (("de", np.zeros((N, 2)), "nsga2"), ("nsga2", np.zeros(N), '"de"')):
-        opt = gx.Optimizer(algorithm, BOX, population=N)
+        opt = gx.Optimizer(BOX, algorithm, population=N)
         with pytest.raises(gx.InputError, match=why):
             opt.tell(opt.ask(), values)
-    opt = gx.Optimizer("nsga2", BOX, population=N, maximize=True)
+    opt = gx.Optimizer(BOX, "nsga2", population=N, maximize=True)
     opt.tell(opt.ask(), -two(opt.ask()))
     assert (opt.best.F <= 0).all() and rows_of(opt.best.X) == front_in_numpy(
         opt.population.x, -opt.population.objectives
     )
     opt.tell(opt.ask(), np.full((N, 2), np.nan))
     assert opt.n_failed == N and len(opt.best.X) and np.isfinite(opt.best.F).all()
-    opt = gx.Optimizer("nsga2", BOX, population=N)
+    opt = gx.Optimizer(BOX, "nsga2", population=N)
     opt.tell(opt.ask(), np.full((N, 2), np.nan))
     assert opt.best.X.shape == (0, 3) and np.isnan(opt.best.fun).all() and not opt.best.success
 
@@ -281,7 +289,7 @@ def test_target_and_stall_are_hypervolumes(name):
     assert result.settings["target"] == pytest.approx(goal) and result.hypervolume >= goal
     missed, _ = record(name, seed=5, target=1e6)
     assert not missed.success and missed.nit == GENERATIONS and "not reached" in missed.message
-    stalled, _ = record(name, seed=5, generations=200, stall=3)
+    stalled, _ = record(name, seed=5, generations=200, patience=3)
     # fronts may lose points, and be better again than the last
     best = np.maximum.accumulate(stalled.history.hypervolume)
     assert stalled.nit < 200 and "no improvement for 3 generations" in stalled.message
@@ -293,13 +301,13 @@ def test_compiled_runs_of_an_ensemble_reach_their_target_each_in_its_own_generat
     ensemble = usual("nsga2", runs=4, target=goal)
     assert len(set(ensemble.runs.nit.tolist())) > 1
     for r in range(4):
-        alone, _ = recorded("nsga2", first_run=r, target=goal)
+        alone, _ = recorded("nsga2", target=goal, runs=range(r, r + 1))
         assert ensemble.runs.nit[r] == alone.nit and ensemble.runs.success[r] == alone.success
         np.testing.assert_allclose(ensemble.runs.hypervolume[r], alone.hypervolume, rtol=ROUNDING)
         np.testing.assert_allclose(ensemble.runs.fronts[r].F, alone.F, rtol=ROUNDING)
 
 
-@pytest.mark.parametrize("rule", [{"target": 1.0}, {"stall": 5}], ids=["target", "stall"])
+@pytest.mark.parametrize("rule", [{"target": 1.0}, {"patience": 5}], ids=["target", "stall"])
 @pytest.mark.parametrize("blackbox", [False, True], ids=["compiled", "black box"])
 def test_target_and_stall_are_refused_without_a_hypervolume(rule, blackbox):
     with compilations() as compiled, pytest.raises(gx.InputError, match="reference_point, and 'two bowls' has none"):
@@ -325,7 +333,7 @@ def test_evaluations_time_callback_and_ctrl_c_end_a_run(name):
             os.kill(os.getpid(), signal.SIGINT)
         return two(x)
 
-    cut = solve(name, interrupting, blackbox=True, history="x")
+    cut = solve(name, interrupting, blackbox=True, keep=gx.Keep(history="x"))
     assert "Ctrl-C" in cut.message and not cut.success and cut.nit == 4
     assert cut.nfev == 3 * N + 4 and cut.n_failed == 0  # what Ctrl-C cut off counts for nothing
     assert len(cut.X) and np.isfinite(cut.F).all()
@@ -338,7 +346,12 @@ def test_evaluations_time_callback_and_ctrl_c_end_a_run(name):
 def test_maximizing_the_negative_is_the_same_run_with_other_signs(name):
     least = recorded(name)[0]
     most, _ = record(
-        name, lambda x: -two(x), problem={"reference_point": (-40.0, -130.0)}, maximize=True, seed=5, snapshots=[4]
+        name,
+        lambda x: -two(x),
+        problem={"reference_point": (-40.0, -130.0)},
+        maximize=True,
+        seed=5,
+        snapshots=[4],
     )
     for part in ("x", "X", "population", "hypervolume"):
         np.testing.assert_array_equal(most[part], least[part])
@@ -353,7 +366,12 @@ def test_maximizing_the_negative_is_the_same_run_with_other_signs(name):
     measured = indicators.by_generation(most, true_front=-np.array([[0.0, 1.0], [1.0, 0.0]]))
     assert measured["hypervolume"][0] == pytest.approx(least.history.hypervolume[3])
     again = indicators.by_generation(
-        gx.Result({**least, "snapshots": {4: most.snapshots[4]._replace(objectives=-most.snapshots[4].objectives)}}),
+        gx.Result(
+            {
+                **least,
+                "snapshots": {4: most.snapshots[4]._replace(objectives=-most.snapshots[4].objectives)},
+            }
+        ),
         true_front=np.array([[0.0, 1.0], [1.0, 0.0]]),
     )
     assert measured["igd"] == again["igd"] and measured["igd_plus"] == again["igd_plus"]
@@ -361,7 +379,7 @@ def test_maximizing_the_negative_is_the_same_run_with_other_signs(name):
 
 @EVERY_ALGORITHM
 def test_history_and_snapshots_describe_the_survivors(name):
-    result, _ = record(name, seed=5, snapshots=range(1, GENERATIONS + 1), history="x")
+    result, _ = record(name, seed=5, keep=gx.Keep(snapshots=range(1, GENERATIONS + 1), history="x"))
     assert_same_run(result, recorded(name)[0], rtol=0)
     assert result.history.best.shape == result.history.mean.shape == (GENERATIONS, 2)
     measured = indicators.by_generation(result)
@@ -384,7 +402,7 @@ def test_history_and_snapshots_describe_the_survivors(name):
 @EVERY_ALGORITHM
 def test_a_run_starts_from_the_points_given(name):
     start = np.array([[2.0, -3.0, 8.0], [3.0, -2.5, 1.0]])
-    _, points = record(name, initial=start, generations=2)
+    _, points = record(name, x0=start, generations=2)
     np.testing.assert_array_equal(points[:2], start)
 
 
@@ -394,8 +412,8 @@ def test_a_run_starts_from_the_points_given(name):
 @EVERY_ALGORITHM
 def test_runs_of_an_ensemble_in_batches_are_the_single_runs(name, in_batches):
     in_batches(2)
-    ensemble = usual(name, runs=3, first_run=1)
-    singles = [usual(name, first_run=number) for number in (1, 2, 3)]
+    ensemble = usual(name, runs=range(1, 4))
+    singles = [usual(name, runs=range(number, number + 1)) for number in (1, 2, 3)]
     assert_same_run(ensemble.run(2), singles[1], rtol=0)
     for r, alone in enumerate(singles):
         own = ensemble.runs.fronts[r]
@@ -483,7 +501,7 @@ def test_every_front_is_sound(name):
 
 
 def test_an_archive_holds_at_most_its_size_and_leaves_the_run_alone():
-    result, points = record("nsga2", seed=5, archive=5)
+    result, points = record("nsga2", seed=5, keep=gx.Keep(archive=5))
     plain, _ = recorded("nsga2")
     for part in ("population", "population_fitness"):
         np.testing.assert_array_equal(result[part], plain[part])
@@ -499,7 +517,7 @@ def test_a_large_archive_holds_all_that_nobody_dominates_even_what_the_run_forgo
     forgotten = 0
     for seed in range(12):
         settings = {"problem": {"ineq": rarely}, "seed": seed, "generations": 6}
-        result, points = record("npga", archive=200, **settings)
+        result, points = record("npga", keep=gx.Keep(archive=200), **settings)
         feasible = rarely(points) <= 0
         assert rows_of(result.X) == front_in_numpy(points, two(points), feasible)
         assert result.feasible == bool(feasible.any()) == (result.violation == 0)
@@ -609,9 +627,12 @@ def test_mixtures_that_cannot_be(changes, why):
             lambda: gx.minimize(gx.Problem(lambda x: x[0], BOX, reference_point=(1.0, 2.0)), "de"),
             "reference_point applies to several objectives",
         ),
-        (lambda: gx.minimize(lambda x: x[0], BOX, "de", archive=10), "archive applies to several objectives, and de"),
-        (lambda: solve("nsga2", archive=0), "archive must be at least 1"),
-        (lambda: solve("nsga2", archive=2.5), "archive must be a whole number"),
+        (
+            lambda: gx.minimize(lambda x: x[0], BOX, "de", keep=gx.Keep(archive=10)),
+            "archive applies to several objectives, and de",
+        ),
+        (lambda: solve("nsga2", keep=gx.Keep(archive=0)), "archive must be at least 1"),
+        (lambda: solve("nsga2", keep=gx.Keep(archive=2.5)), "archive must be a whole number"),
         (lambda: solve("nsga2", problem={"objectives": ["one"]}), "objectives of problem.*1 names for 2"),
         (lambda: solve("nsga2", problem={"units": {"weight": "kg"}}), "units names 'weight'"),
         (lambda: solve("nsga2", problem={"derived": {"all": lambda x: 2 * x}}), "'all' must be one number.*shape .3,"),
@@ -648,7 +669,7 @@ def test_there_is_nothing_to_choose_with_one_objective():
 
 @pytest.mark.slow  # quick in test_nsga2.py
 def test_an_odd_population_is_taken():
-    opt = gx.Optimizer("sharing_moea", BOX, population=7)
+    opt = gx.Optimizer(BOX, "sharing_moea", population=7)
     for _ in range(3):
         opt.tell(opt.ask(), two(opt.ask()))
     assert opt.population.x.shape == (7, 3) and len(opt.best.X)
@@ -682,7 +703,7 @@ def test_indicators_by_generation_of_three_objectives_and_of_an_ensemble():
             blackbox=True,
             vectorized=True,
             runs=2,
-            snapshots=[1, 10, 30],
+            keep=gx.Keep(snapshots=[1, 10, 30]),
         )
     measured = indicators.by_generation(result)
     assert measured["generation"].tolist() == [1, 10, 30]
@@ -707,10 +728,10 @@ def test_indicators_by_generation_of_three_objectives_and_of_an_ensemble():
 def test_indicators_by_generation_need_snapshots_and_something_to_measure_from():
     with pytest.raises(gx.InputError, match="snapshots="):
         indicators.by_generation(recorded("nsga2")[0])
-    result, _ = record("nsga2", snapshots=[2])
+    result, _ = record("nsga2", keep=gx.Keep(snapshots=[2]))
     nowhere = gx.Result({**result, "problem": result.problem.with_(reference_point=None)})
     with pytest.raises(gx.InputError, match="reference= or true_front="):
         indicators.by_generation(nowhere)
-    none, _ = record("nsga2", problem={"ineq": impossible}, seed=1, snapshots=[2])
+    none, _ = record("nsga2", problem={"ineq": impossible}, seed=1, keep=gx.Keep(snapshots=[2]))
     measured = indicators.by_generation(none, true_front=[[0.0, 0.0]])
     assert measured["hypervolume"].tolist() == [0.0] and np.isnan(measured["igd"]).all()

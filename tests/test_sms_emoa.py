@@ -117,7 +117,7 @@ def test_the_forms_for_a_cpu_and_for_a_gpu_make_the_same_run(m, monkeypatch):
 @TWO_AND_THREE
 def test_it_finds_more_than_other_methods_do(m):
     problem = gx.problems.get("dtlz2", objectives=m, dim=m + 5)
-    options = {"generations": 100, "dtype": "float64"}
+    options = {"generations": 100, "compute": gx.Compute(dtype="float64")}
     kinds = (gx.SMSEMOA(population=40), gx.NSGA2(population=40), gx.NSGA3(population=40))
     found = [gx.minimize(problem, kind, **options).hypervolume / problem.hypervolume for kind in kinds]
     assert found[0] > max(found[1:])

@@ -35,7 +35,7 @@ def many_calls(count, first=0):
 
 
 def many_rounds(count):
-    optimizer = gx.Optimizer("de", BOX, population=20, seed=0)
+    optimizer = gx.Optimizer(BOX, "de", population=20, seed=0)
     for _ in range(count):
         x = optimizer.ask()
         optimizer.tell(x, (x**2).sum(axis=1))
@@ -70,7 +70,7 @@ def test_two_hundred_calls_and_a_thousand_rounds_do_not_grow(tmp_path, monkeypat
 
 def test_threads_with_different_precisions_do_not_mix():
     def run(dtype):
-        return gx.minimize(moved(0.25), BOX, "de", population=20, dtype=dtype, **OPTIONS)
+        return gx.minimize(moved(0.25), BOX, "de", population=20, compute=gx.Compute(dtype=dtype), **OPTIONS)
 
     kinds = ["float32", "float64"] * 3
     alone = {kind: run(kind) for kind in kinds[:2]}

@@ -25,7 +25,7 @@ out = {"devices": len(jax.local_devices())}
 for name, fun, population in (CASE,):
     call = {"algorithm": name, "population": population, "generations": 12, "polish": False}
     programs.clear()
-    by_all = gx.minimize(fun, [(-4.0, 5.5)] * 6, spread=True, **call)
+    by_all = gx.minimize(fun, [(-4.0, 5.5)] * 6, compute=gx.Compute(devices="all"), **call)
     texts = [program.compiled.as_text() for program in programs.PROGRAMS._kept.values()]
     alone = gx.minimize(fun, [(-4.0, 5.5)] * 6, **call)
     part = -(-population // 4)
@@ -63,7 +63,7 @@ def test_each_device_evaluates_its_part_and_the_run_is_the_same(case):
 @pytest.mark.parametrize(
     ("given", "match"),
     [
-        ({"spread": 2}, "must be True or False"),
+        ({"devices": 1}, 'devices must be "all"'),
         ({"blackbox": True}, "workers="),
         ({"vectorized": True}, "whole population at once"),
         ({"runs": 3}, "anyway"),
@@ -73,11 +73,20 @@ def test_each_device_evaluates_its_part_and_the_run_is_the_same(case):
     ids=["number", "black box", "vectorized", "runs", "islands", "engine"],
 )
 def test_what_cannot_be_spread_is_refused(given, match):
+    def call():
+        grouped = {name: given[name] for name in ("devices", "engine") if name in given}
+        others = {name: value for name, value in given.items() if name not in grouped}
+        compute = gx.Compute(**{"devices": "all"} | grouped)
+        gx.minimize(lambda x: jnp.sum(x**2), [(-1.0, 1.0)] * 2, compute=compute, **others)
+
     with pytest.raises(gx.InputError, match=match):
-        gx.minimize(lambda x: jnp.sum(x**2), [(-1.0, 1.0)] * 2, **{"spread": True, **given})
+        call()
 
 
 def test_on_one_device_it_changes_nothing():
     call = {"algorithm": "de", "population": 10, "generations": 5, "polish": False}
-    both = [gx.minimize(lambda x: jnp.sum(x**2), [(-1.0, 1.0)] * 2, spread=spread, **call) for spread in (False, True)]
+    both = [
+        gx.minimize(lambda x: jnp.sum(x**2), [(-1.0, 1.0)] * 2, compute=gx.Compute(devices=devices), **call)
+        for devices in (None, "all")
+    ]
     assert both[0].fun == both[1].fun and both[1].engine.startswith("xla")

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import galapax as gx
+from galapax.api.sweep import message
 from galapax.core.stop import NEVER, Rules, Stop
 from galapax.engines.interrupts import interrupts
 from galapax.running import solve as solving
-from galapax.sweep import message
 
 BOX = [(1.5, 4.0), (-7.0, -2.0)]
 SMALL = {"population": 8, "generations": 12}
@@ -40,7 +40,7 @@ def test_a_result_says_which_rule_ended_it():
     run = {"algorithm": "de", **SMALL}
     assert gx.minimize(bowl, BOX, **run).stop is Stop.BUDGET
     assert gx.minimize(bowl, BOX, **run, target=1e9).stop is Stop.TARGET
-    assert gx.minimize(lambda x: 0.0 * x[0], BOX, **run, stall=3).stop is Stop.STALL
+    assert gx.minimize(lambda x: 0.0 * x[0], BOX, patience=3, **run).stop is Stop.STALL
     assert gx.minimize(bowl, BOX, **run | LONG, callback=lambda state: True).stop is Stop.CALLBACK
 
 
@@ -79,7 +79,7 @@ def test_ctrl_c_between_cells_ends_a_comparison_with_what_there_is(monkeypatch):
 
 
 def test_ctrl_c_during_the_check_of_a_worst_case_keeps_the_answer(monkeypatch):
-    module = importlib.import_module("galapax.minimax")  # the name is the function's
+    module = importlib.import_module("galapax.api.minimax")  # the name is the function's
     check = module.worst_cases
 
     def interrupted(*arguments):
@@ -108,7 +108,7 @@ def test_the_handler_of_the_user_is_back_afterwards():
 
 def test_a_comparison_s_rows_say_who_reached_the_target():
     study = gx.compare(
-        [gx.problems.get("rastrigin", dim=5)], ["de", "random"], runs=6, max_evaluations=2000, target=1.0
+        [gx.problems.get("rastrigin", dim=5)], ["de", "random"], runs=6, max_evaluations=2000, within=1.0
     )
     rows = study.rows()
     for i, labels in enumerate(study.labels):

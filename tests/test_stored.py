@@ -19,8 +19,10 @@ from galapax.engines.search import Search, survivors
 from galapax.numerics import devices, disk_cache
 
 BOX = [(-2.0, 3.0)] * 3
+XLA = gx.Compute(engine="xla")
 SCRIPT = """
 import jax.numpy as jnp, numpy as np, galapax as gx
+from galapax import Compute
 from galapax.engines import programs, stored
 lowered = []
 kept = stored.load
@@ -58,7 +60,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_another_process_finds_every_program_and_gets_the_same_answer(tmp_path):
     """The default: CMA-ES, which calls LAPACK, restarts and a polish. Another number in the formula is data."""
-    call = {"generations": 60, "engine": "xla"}
+    call = {"generations": 60, "compute": XLA}
     [first] = fresh(tmp_path, call, valley(0.5))
     second, other = fresh(tmp_path, call, valley(0.5), valley(0.75))
     assert first[1] == first[0] > 2 and second[0] == first[0] and second[1] == 0
@@ -80,7 +82,7 @@ def waves(x):
     return jnp.sum((x - 0.3) ** 2) + jnp.sum(jnp.cos(5 * x))
 
 def step_by_hand():
-    opt = gx.Optimizer("cmaes", box)
+    opt = gx.Optimizer(box, "cmaes")
     for _ in range(20):
         x = opt.ask()
         opt.tell(x, (x**2).sum(axis=1))
@@ -93,14 +95,14 @@ paths = {
                                                restarts="ipop"),
     "black box, runs": lambda: gx.minimize(bowl, box, "de", blackbox=True, runs=3, generations=30),
     "black box, islands": lambda: gx.minimize(bowl, box, "de", blackbox=True, islands=2, generations=30),
-    "black box, stream": lambda: gx.minimize(bowl, box, "de", blackbox=True, generations=9, asynchronous=True,
-                                             executor=ThreadPoolExecutor(2)),
+    "black box, stream": lambda: gx.minimize(bowl, box, "de", blackbox=True, generations=9,
+                                             workers=gx.Workers(ThreadPoolExecutor(2), asynchronous=True)),
     "black box, fronts": lambda: gx.minimize(lambda x: [bowl(x), bowl(x - 1)], box, blackbox=True, max_evaluations=300),
     "Optimizer": step_by_hand,
     "restarts and polish": lambda: gx.minimize(waves, box, max_evaluations=3000),
     "ensemble": lambda: gx.minimize(waves, box, "de", runs=150, generations=300, callback=lambda progress: None),
     "islands": lambda: gx.minimize(waves, box, "de", islands=4, generations=100),
-    "snapshots": lambda: gx.minimize(waves, box, "de", generations=60, snapshots=[5, 20]),
+    "snapshots": lambda: gx.minimize(waves, box, "de", generations=60, keep=gx.Keep(snapshots=[5, 20])),
 }
 loads, load = Counter(), stored.load
 missed = set()
@@ -142,8 +144,8 @@ def test_a_second_process_loads_each_program_once(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", sorted(gx.ALGORITHMS))
 def test_programs_of_every_algorithm_work_from_disk(tmp_path, algorithm):
-    name = "zdt1" if gx.ALGORITHMS[algorithm].traits.multi_objective else "g06" if algorithm == "cde" else "ackley"
-    call = {"algorithm": algorithm, "generations": 30, "runs": 3, "engine": "xla"}
+    name = "zdt1" if gx.ALGORITHMS[algorithm].several_objectives else "g06" if algorithm == "cde" else "ackley"
+    call = {"algorithm": algorithm, "generations": 30, "runs": 3, "compute": XLA}
     [first], [second] = (fresh(tmp_path, call, f"gx.problems.get({name!r})") for _ in range(2))
     assert first[1] == first[0] > 2 and (second[0], second[1]) == (first[0], 0)
     assert second[2] == first[2]
@@ -169,7 +171,7 @@ def names(folder, monkeypatch):
             if function is Search.begun:
                 raise Enough
 
-        given = {"algorithm": "de", "generations": 2, "population": 8, "engine": "xla"} | call
+        given = {"algorithm": "de", "generations": 2, "population": 8, "compute": XLA} | call
         named = stored.name_of
         programs.clear()
         with monkeypatch.context() as patch:
@@ -190,7 +192,7 @@ def test_names_are_the_same_for_the_same_and_differ_where_programs_do(names):
         names(fun=lambda x: jnp.sum(x**4)),
         names(box=[(0.0, 1.0)] * 2),
         names(population=9),
-        names(dtype="float32" if devices.platform() == "cpu" else "float64"),
+        names(compute=gx.Compute(engine="xla", dtype="float32" if devices.platform() == "cpu" else "float64")),
         names(algorithm=gx.DE(population=8, mutation=gx.best_1)),
         names(algorithm="pso"),
         names(ineq=lambda x: x[0]),

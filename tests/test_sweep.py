@@ -42,7 +42,7 @@ def to_the_right(x):
     return 3.0 - x[..., 0]
 
 
-ASKED = {"runs": R, "generations": GENERATIONS, "seed": SEED, "dtype": "float64"}
+ASKED = {"runs": R, "generations": GENERATIONS, "seed": SEED, "compute": gx.Compute(dtype="float64")}
 STOPPING = {"target": 0.3, "generations": 30}  # some runs get there, each at its own generation
 
 
@@ -172,7 +172,9 @@ CONSTRAINED = {"ineq": to_the_right, "runs": 2, "generations": 5, "seed": SEED}
 
 
 def test_constraints_are_told_at_the_best_point_of_each_cell():
-    study = gx.sweep(bowl, BOX, gx.GA(population=N), sigma=np.linspace(0, 1, 9), history="x", **CONSTRAINED)
+    study = gx.sweep(
+        bowl, BOX, gx.GA(population=N), sigma=np.linspace(0, 1, 9), keep=gx.Keep(history="x"), **CONSTRAINED
+    )
     for _, cell in study:
         assert cell.ineq.tolist() == [to_the_right(cell.x)] and cell.feasible == (cell.ineq[0] <= 0)
         history = cell.runs.history
@@ -190,7 +192,7 @@ def test_constraints_of_a_black_box_are_told_for_every_cell():
 def test_snapshots_are_of_the_cell_that_they_belong_to(monkeypatch, in_batches):
     in_batches(5)  # one cell a batch
     monkeypatch.setattr(xla, "CHUNK_SECONDS", 0.0)  # one generation at a time
-    asked = ASKED | STOPPING | {"runs": 5, "target": 5.0, "snapshots": (10,)}
+    asked = ASKED | STOPPING | {"runs": 5, "target": 5.0, "keep": gx.Keep(snapshots=(10,))}
     study = gx.sweep(bowl, BOX, gx.GA(population=N), fr=[1.0, 0.0], sigma=[0.5, 0.0], **asked)
     lengths = [cell.runs.nit.max() for _, cell in study]
     assert min(lengths) < 10 < max(lengths)  # some cells end before it
@@ -221,7 +223,7 @@ def test_a_run_of_a_cell_is_replayed(run):
     for fr, sigma in ((0.6, 0.8), (1.4, 0.2)):
         cell = grid().cell(fr=fr, sigma=sigma)
         replayed = cell.run(run)
-        assert_same(replayed, alone(gx.GA(population=N, fr=fr, sigma=sigma), runs=1, first_run=run))
+        assert_same(replayed, alone(gx.GA(population=N, fr=fr, sigma=sigma), runs=range(run, run + 1)))
         np.testing.assert_allclose(replayed.history.mean, cell.runs.history.mean[run], rtol=ROUNDING)
         assert replayed.settings["hyperparameters"] == {
             "population": N, "fr": fr, "sigma": sigma, "bounds_at_start_only": False
@@ -230,7 +232,7 @@ def test_a_run_of_a_cell_is_replayed(run):
 
 def test_starting_points_hold_for_every_cell():
     points = np.random.default_rng(0).uniform(LOWER, UPPER, (R, N, 3))  # each run's whole first population
-    study = gx.sweep(bowl, BOX, gx.GA(population=N), fr=FR, sigma=SIGMA, initial=points, **ASKED)
+    study = gx.sweep(bowl, BOX, gx.GA(population=N), fr=FR, sigma=SIGMA, x0=points, **ASKED)
     for _, cell in study:
         np.testing.assert_allclose(cell.runs.history.mean[:, 0], bowl_in_numpy(points).mean(axis=1), rtol=ROUNDING)
         assert cell.run(2).history.best[0] == pytest.approx(bowl_in_numpy(points[2]).min())
@@ -427,11 +429,11 @@ def test_max_seconds_ends_the_sweep_whatever_is_left(clock):
     ids=["time", "callback", "Ctrl-C"],
 )
 def test_groups_share_the_seconds_and_what_stops_one_stops_the_rest(stopping, limits, message, monkeypatch):
-    module = importlib.import_module("galapax.sweep")
+    module = importlib.import_module("galapax.api.sweep")
     clock, given = iter([0.0, 0.0, 4.0, 11.0]), []
 
     def solve(task, observers, so_far):
-        given.append(task.max_seconds)
+        given.append(task.options.max_seconds)
         return [alone(gx.GA(population=N, fr=0.6, sigma=0.2))], stopping.get(task.population)
 
     monkeypatch.setattr(module, "solve", solve)
@@ -533,14 +535,16 @@ def test_a_sweep_that_memory_cannot_hold_is_refused(monkeypatch):
     needed = 24 * GENERATIONS * (3 + 3 + 3) * 8  # three counts, best, mean and worst, and x; in float64
     monkeypatch.setattr(devices, "free_memory", lambda: 2**30)
     monkeypatch.setattr(devices, "host_memory", lambda: needed - 1)
-    with pytest.raises(gx.InputError, match=r"the history of 24 runs over 12 generations .* use history=False"):
-        gx.sweep(bowl, BOX, gx.GA(population=N), history="x", **asked)
+    with pytest.raises(
+        gx.InputError, match=r"the history of 24 runs over 12 generations .* use keep=gx\.Keep\(history=False\)"
+    ):
+        gx.sweep(bowl, BOX, gx.GA(population=N), keep=gx.Keep(history="x"), **asked)
     monkeypatch.setattr(devices, "host_memory", lambda: needed)
     gx.sweep(bowl, BOX, gx.GA(population=N), **asked)
 
 
 def test_a_population_that_memory_cannot_hold_is_refused_before_anything_is_run(monkeypatch):
-    module = importlib.import_module("galapax.sweep")
+    module = importlib.import_module("galapax.api.sweep")
     solve, begun = module.solve, []
     monkeypatch.setattr(module, "solve", lambda task, *rest: begun.append(task.population) or solve(task, *rest))
     monkeypatch.setattr(devices, "free_memory", lambda: 10**6)
@@ -606,7 +610,7 @@ def test_a_sweep_without_history_is_loaded_as_it_was(tmp_path, monkeypatch):
 
 
 def copied_without_history(result):
-    return gx.Result(result | {"history": None, "runs": dataclasses.replace(result.runs, history=None)})
+    return gx.Result(result | {"runs": dataclasses.replace(result.runs, history=None), "history": None})
 
 
 def change(folder, **changes):

@@ -25,8 +25,9 @@ def narrow(monkeypatch):
     monkeypatch.setattr(slices, "MOST", 4)
 
 
-def ensemble(threads, **options):
-    return gx.minimize(bumpy, BOX, gx.DE(population=8), generations=30, runs=22, threads=threads, **options)
+def ensemble(threads, dtype=None, **options):
+    compute = gx.Compute(threads=threads, dtype=dtype)
+    return gx.minimize(bumpy, BOX, gx.DE(population=8), generations=30, runs=22, compute=compute, **options)
 
 
 @pytest.mark.skipif(not devices.on_cpu(), reason="threads are for a CPU")
@@ -94,11 +95,11 @@ def test_how_many_is_asked_for_set_or_the_cores(monkeypatch):
     seen = []
     monkeypatch.setattr(xla, "on_threads", lambda count, work, items: seen.append(count) or [work(i) for i in items])
     monkeypatch.setattr(devices, "count_cores", lambda: 5)
-    few = {"generations": 2, "runs": 2, "population": 4, "algorithm": "de", "engine": "xla"}
+    few = {"generations": 2, "runs": 2, "population": 4, "algorithm": "de", "compute": gx.Compute(engine="xla")}
     gx.minimize(bumpy, BOX, **few)
     monkeypatch.setenv("GALAPAX_THREADS", "3")
     gx.minimize(bumpy, BOX, **few)
-    gx.minimize(bumpy, BOX, threads=2, **few)
+    gx.minimize(bumpy, BOX, **few | {"compute": gx.Compute(engine="xla", threads=2)})
     slices = [count for count in seen if count != 1]  # 1: an accelerator's chunks go by device
     assert set(slices) == {5, 3, 2} and slices == sorted(slices, key=[5, 3, 2].index)
     monkeypatch.setenv("GALAPAX_THREADS", "many")
@@ -109,12 +110,12 @@ def test_how_many_is_asked_for_set_or_the_cores(monkeypatch):
 @pytest.mark.parametrize("given", [0, -1, 1.5, "two", True])
 def test_an_odd_number_of_threads_is_refused(given):
     with pytest.raises(InputError, match="threads"):
-        gx.minimize(bumpy, BOX, threads=given)
+        gx.minimize(bumpy, BOX, compute=gx.Compute(threads=given))
 
 
 def test_a_black_box_has_workers_instead():
     with pytest.raises(InputError, match="workers="):
-        gx.minimize(bumpy, BOX, blackbox=True, threads=2)
+        gx.minimize(bumpy, BOX, blackbox=True, compute=gx.Compute(threads=2))
 
 
 @pytest.mark.parametrize(

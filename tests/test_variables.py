@@ -93,7 +93,7 @@ def test_a_problem_is_a_function_of_a_vector_too():
 
 @pytest.mark.parametrize("algorithm", [None, "de", "cmaes", "lshade", "random"])
 def test_every_answer_is_on_the_grid(algorithm):
-    own = {"runs": 3, "history": "x", "snapshots": [3], "dtype": "float64"}
+    own = {"runs": 3, "keep": gx.Keep(history="x", snapshots=[3]), "compute": gx.Compute(dtype="float64")}
     made = gx.minimize(cost, VARIABLES, algorithm, generations=15, population=12, **own)
     points = [made.x, made.population, made.runs.x, made.history.x, made.snapshots[3].x]
     assert all(on_grid(np.asarray(x)) for x in points)
@@ -103,7 +103,9 @@ def test_every_answer_is_on_the_grid(algorithm):
 
 
 def test_black_boxes_get_labels_and_find_the_optimum():
-    result = gx.minimize(cost_in_python, VARIABLES, "de", generations=60, population=30, blackbox=True, cache=True)
+    result = gx.minimize(
+        cost_in_python, VARIABLES, "de", generations=60, population=30, blackbox=True, workers=gx.Workers(memoize=True)
+    )
     assert result.named == BEST | {k: result.named[k] for k in ("load", "angle")}
     assert result.fun == pytest.approx(1.5, abs=1e-3)
     assert "metal=zinc" in repr(result) and "coated=no" in repr(result)
@@ -111,7 +113,7 @@ def test_black_boxes_get_labels_and_find_the_optimum():
 
 def test_the_same_run_compiled_and_called():
     """The decoding is one for formulas and black boxes: the same points are evaluated."""
-    options = {"generations": 8, "population": 10, "seed": 4, "polish": False, "dtype": "float64"}
+    options = {"generations": 8, "population": 10, "seed": 4, "polish": False, "compute": gx.Compute(dtype="float64")}
     compiled = gx.minimize(cost, VARIABLES, "de", **options)
     called = gx.minimize(cost_in_python, VARIABLES, "de", blackbox=True, **options)
     np.testing.assert_allclose(compiled.population, called.population, rtol=1e-9)
@@ -128,19 +130,19 @@ def test_polish_moves_the_real_variables_alone():
 def test_starting_points_come_as_mappings_or_rows():
     row = [1.0, 3, "zinc", 0.5, False, 1.0]
     for initial in (BEST, [BEST, BEST | {"count": 2}], row, [row], SPACE.points(BEST)):
-        result = gx.minimize(cost, VARIABLES, "de", generations=1, population=10, initial=initial)
+        result = gx.minimize(cost, VARIABLES, "de", generations=1, population=10, x0=initial)
         assert result.fun == pytest.approx(1.5)
     with pytest.raises(gx.InputError, match="'count' is missing"):
-        gx.minimize(cost, VARIABLES, initial={"load": 1})
+        gx.minimize(cost, VARIABLES, x0={"load": 1})
     with pytest.raises(gx.InputError, match="'lead' is none of the choices 'steel', 'zinc', 'brass'"):
-        gx.minimize(cost, VARIABLES, initial=BEST | {"metal": "lead"})
+        gx.minimize(cost, VARIABLES, x0=BEST | {"metal": "lead"})
 
 
 def test_integrality_is_scipys_mask():
     def far(x):
         return jnp.sum((x - jnp.array([1.3, 2.6])) ** 2)
 
-    own = {"generations": 60, "population": 20, "dtype": "float64"}
+    own = {"generations": 60, "population": 20, "compute": gx.Compute(dtype="float64")}
     result = gx.minimize(far, [(-5.5, 5.5)] * 2, "de", integrality=[True, False], **own)
     assert result.x[0] == 1 and result.x[1] == pytest.approx(2.6, abs=1e-5)
     with pytest.raises(gx.InputError, match="integrality must be one True or False for each of the 2"):
@@ -150,7 +152,7 @@ def test_integrality_is_scipys_mask():
 
 
 def test_saved_runs_show_labels_and_load_again(tmp_path):
-    result = gx.minimize(cost, VARIABLES, "de", generations=5, population=10, runs=2, history="x")
+    result = gx.minimize(cost, VARIABLES, "de", generations=5, population=10, runs=2, keep=gx.Keep(history="x"))
     result.save(tmp_path / "run")
     told = json.loads((tmp_path / "run" / "result.json").read_text())
     assert told["named"]["metal"] in ("steel", "zinc", "brass") and isinstance(told["named"]["count"], int)
@@ -173,11 +175,11 @@ def test_fronts_are_of_declared_solutions():
 
 
 def test_optimizer_asks_for_declared_values():
-    opt = gx.Optimizer("de", VARIABLES, population=20)
+    opt = gx.Optimizer(VARIABLES, "de", population=20)
     for _ in range(30):
         x = opt.ask()
         assert on_grid(x)
-        opt.tell(x, [cost_in_python(point) for point in opt.named(x)])
+        opt.tell(x, [cost_in_python(point) for point in opt.params(x)])
     assert on_grid(opt.best.x) and opt.best.fun < 3.5
     assert on_grid(opt.population.x)
 
@@ -246,7 +248,10 @@ def test_bad_variables_are_refused(variables, message):
         (lambda: gx.choice("a", "b", "a"), "'a' twice"),
         (lambda: gx.choice("a", None), "text or finite numbers as labels, got None"),
         (lambda: gx.minimax(lambda x, y: x[0] * y[0], [gx.integer(0, 3)], [(0, 1)]), "takes no integers"),
-        (lambda: gx.minimize(cost, VARIABLES | {"n": gx.integer(0, 2**30)}, dtype="float32"), 'dtype="float64"'),
+        (
+            lambda: gx.minimize(cost, VARIABLES | {"n": gx.integer(0, 2**30)}, compute=gx.Compute(dtype="float32")),
+            'dtype="float64"',
+        ),
     ],
 )
 def test_what_cannot_be_is_said_in_a_sentence(make, message):
@@ -379,5 +384,5 @@ def test_a_black_box_with_few_points_is_called_once_with_each():
     assert len(points) == len(set(points)) <= 16 and res.fun == -3.0 and res.n_cached > 0
     assert gx.problems.get("gear_train").space.combinations == 49**4
     points.clear()
-    gx.minimize(fun, box, **few, generations=5, cache=False)
+    gx.minimize(fun, box, generations=5, workers=gx.Workers(memoize=False), **few)
     assert len(points) == 40

@@ -19,9 +19,9 @@ import simulators
 from simulators import LOWER, UPPER, Counted, Loaded, bowl, dies, dies_or_hangs, late_at_random, raises
 
 import galapax as gx
+from galapax.core.options import Workers
 from galapax.evaluation import executors
 from galapax.evaluation.dispatch import Remote
-from galapax.evaluation.executors import Calls
 from galapax.evaluation.worker import Functions
 
 BOX = [(LOWER, UPPER)] * 3
@@ -77,13 +77,13 @@ def same(one, other):
 def test_any_executor_makes_the_run_that_a_black_box_makes(processes, threads):
     alone = solve(blackbox=True, runs=2)
     for executor in (threads, processes, Elsewhere(), Elsewhere):
-        assert same(solve(executor=executor, runs=2), alone)
+        assert same(solve(runs=2, workers=executor), alone)
 
 
 def test_answers_may_come_in_any_order(threads, processes):
     alone = solve(blackbox=True)
     for executor in (threads, processes):
-        assert same(solve(late_at_random, executor=executor), alone)
+        assert same(solve(late_at_random, workers=executor), alone)
 
 
 def test_an_executor_that_was_given_is_left_open_and_one_that_we_made_is_closed(threads):
@@ -94,9 +94,9 @@ def test_an_executor_that_was_given_is_left_open_and_one_that_we_made_is_closed(
         return made[-1]
 
     given = Elsewhere()
-    solve(executor=given)
-    solve(executor=make)
-    solve(executor=threads)
+    solve(workers=given)
+    solve(workers=make)
+    solve(workers=threads)
     assert not given.closed and [e.closed for e in made] == [True] and threads.submit(int).result() == 0
 
 
@@ -110,21 +110,21 @@ def test_a_client_of_dask_given_by_mistake_is_asked_for_its_executor():
             raise AssertionError("its futures are of another kind")
 
     asked, made = [], Elsewhere()
-    assert same(solve(executor=Client()), solve(blackbox=True))
+    assert same(solve(workers=Client()), solve(blackbox=True))
     assert asked == [{"pure": False}] and made.tasks
 
 
 def test_no_two_tasks_are_equal():
     """A scheduler that computes equal tasks once would hand out the same failure to every retry."""
     given = Elsewhere()
-    solve(raises, executor=given, retries=2)
+    solve(raises, workers=gx.Workers(given, retries=2))
     serials = [task[-1] for task in given.tasks]
     assert len(set(serials)) == len(serials)
 
 
 def test_constraints_and_several_objectives_come_from_workers_too(threads):
     for fun in (simulators.simulate, lambda x: gx.Values(fun=[x[0], (x[1] - x[0]) ** 2], ineq=x[2])):
-        here, there = solve(fun, None, blackbox=True), solve(fun, None, executor=threads)
+        here, there = solve(fun, None, blackbox=True), solve(fun, None, workers=threads)
         assert np.array_equal(here.population, there.population) and here.settings["algorithm"] in (
             "epsilon_de",
             "nsga2",
@@ -132,7 +132,7 @@ def test_constraints_and_several_objectives_come_from_workers_too(threads):
 
 
 def test_a_single_run_of_an_ensemble_is_made_again_by_workers(threads):
-    result = solve(executor=threads, runs=3)
+    result = solve(runs=3, workers=threads)
     again = result.run(1)
     assert np.array_equal(again.x, result.runs.x[1])
 
@@ -143,7 +143,7 @@ def test_functions_of_a_whole_population_are_given_chunks(threads):
         return ((x - 1.0) ** 2).sum(axis=1)
 
     sizes = []
-    assert same(solve(fun, executor=threads, vectorized=True), solve(blackbox=True))
+    assert same(solve(fun, vectorized=True, workers=threads), solve(blackbox=True))
     assert sum(sizes) == 4 * N and min(sizes) == 1  # the first tells how long it takes
 
 
@@ -151,14 +151,14 @@ def test_functions_of_a_whole_population_are_given_chunks(threads):
 
 
 def test_the_function_is_sent_once_to_each_worker(processes, tmp_path):
-    result = solve(Loaded(tmp_path), executor=processes, generations=6)
+    result = solve(Loaded(tmp_path), generations=6, workers=processes)
     loads = [name.split("-")[0] for name in os.listdir(tmp_path)]
     assert result.nfev == 6 * N and len(loads) == len(set(loads)) <= 2
 
 
 def test_lambdas_and_closures_are_sent(processes):
     centre = np.ones(3)
-    assert same(solve(lambda x: float(((x - centre) ** 2).sum()), executor=processes), solve(blackbox=True))
+    assert same(solve(lambda x: float(((x - centre) ** 2).sum()), workers=processes), solve(blackbox=True))
 
 
 def test_a_function_that_nobody_can_send_is_named(processes):
@@ -171,18 +171,18 @@ def test_a_function_that_nobody_can_send_is_named(processes):
     with pytest.raises(
         gx.InputError, match=r"fun \(.*locked\) cannot be sent to workers: it contains an object that cannot be pick"
     ):
-        solve(locked, executor=processes)
+        solve(locked, workers=processes)
 
 
 def test_without_cloudpickle_one_sentence_names_the_function(processes, monkeypatch):
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
     with pytest.raises(gx.InputError, match=r"fun \(.*<lambda>\) cannot be pickled.*def at the top.*cloudpickle"):
-        solve(lambda x: 0.0, executor=processes)
+        solve(lambda x: 0.0, workers=processes)
 
 
 def test_tasks_are_as_large_as_pays_and_smaller_in_the_end():
     pool = ThreadPoolExecutor(4)
-    remote = Remote(Functions({"fun": bowl}), Calls(executor=pool))
+    remote = Remote(Functions({"fun": bowl}), Workers(pool))
     assert remote.chunk_size(1000) == 1  # nobody knows yet how long it takes
     remote._row_seconds = 0.001  # a task should take 10 ms at least
     assert [remote.chunk_size(left) for left in (800, 160, 50, 7)] == [100, 20, 10, 7]
@@ -212,7 +212,7 @@ def told(record):
 
 @pytest.mark.parametrize(("function", "executor", "pays"), [(bowl, Far, False), (slowly, Elsewhere, True)])
 def test_workers_that_do_not_pay_are_warned_of_once(function, executor, pays, recwarn):
-    solve(function, generations=6, executor=executor())
+    solve(function, generations=6, workers=executor())
     sentences = told(recwarn)
     assert len(sentences) == (0 if pays else 1)
     assert pays or (sentences[0].startswith("2 workers took") and "the run is faster without" in sentences[0])
@@ -220,8 +220,8 @@ def test_workers_that_do_not_pay_are_warned_of_once(function, executor, pays, re
 
 def test_workers_that_have_nothing_to_do_are_warned_of(recwarn):
     with ThreadPoolExecutor(N + 1) as pool:
-        solve(generations=2, executor=pool)
-        solve(generations=2, executor=pool, runs=2)
+        solve(generations=2, workers=pool)
+        solve(generations=2, runs=2, workers=pool)
     assert told(recwarn) == [
         f"{N + 1} workers evaluate {N} points at a time, so some have nothing to do: give a larger population, more "
         "runs, or fewer workers."
@@ -236,11 +236,11 @@ def bad_points(result):
 
 
 def test_an_exception_in_a_worker_costs_one_evaluation(processes):
-    here, there = solve(raises, "random", blackbox=True), solve(raises, "random", executor=processes)
+    here, there = solve(raises, "random", blackbox=True), solve(raises, "random", workers=processes)
     assert same(here, there) and here.n_failed == there.n_failed > 0
     assert [f.error for f in here.failures] == [f.error for f in there.failures]
     with pytest.raises(gx.EvaluationError, match="ValueError: no convergence, at x = "):
-        solve(raises, "random", executor=processes, on_failure="raise")
+        solve(raises, "random", on_failure="raise", workers=processes)
 
 
 # the second is bad, and the last where a third variable of nearly nothing is
@@ -249,14 +249,14 @@ POINTS = np.array([[0.0, 1.0, 1.0], [2.5, 1.0, 1.0], [0.5, 1.0, 1.0], [1.0, 1.0,
 
 def once(fun, **settings):
     """One generation of four points, the second of which is bad."""
-    return gx.minimize(fun, BOX, "random", population=4, generations=1, initial=POINTS, **settings)
+    return gx.minimize(fun, BOX, "random", population=4, generations=1, x0=POINTS, **settings)
 
 
 @pytest.mark.parametrize("pebble", [True, False], ids=["Pebble", "standard library"])
 def test_processes_that_we_make_may_die_or_hang(pebble, monkeypatch):
     if not pebble:
         monkeypatch.setitem(sys.modules, "pebble", None)
-    lost = once(dies_or_hangs, workers=2, timeout=1.0)
+    lost = once(dies_or_hangs, workers=gx.Workers(2, timeout=1.0))
     assert (lost.fun, lost.nfev, lost.n_failed) == (0.25, 4, 2)
     errors = {tuple(failed.x): failed.error for failed in lost.failures}
     assert set(errors) == {tuple(POINTS[1]), tuple(POINTS[3])}
@@ -266,7 +266,7 @@ def test_processes_that_we_make_may_die_or_hang(pebble, monkeypatch):
 
 def test_a_pool_that_was_given_and_broke_is_made_again():
     with ProcessPoolExecutor(2, mp_context=SPAWN) as pool:
-        result = once(dies, executor=pool)
+        result = once(dies, workers=pool)
         assert bad_points(result) and (result.fun, result.nfev, result.n_failed) == (0.25, 4, 1)
 
 
@@ -278,7 +278,7 @@ def test_threads_that_hang_are_left_behind():
             leave.wait()
         return bowl(x)
 
-    result = once(fun, executor=ThreadPoolExecutor(2), timeout=0.2)
+    result = once(fun, workers=gx.Workers(ThreadPoolExecutor(2), timeout=0.2))
     leave.set()
     assert (result.fun, result.n_failed) == (0.25, 1) and "no answer within" in result.failures[0].error
 
@@ -292,9 +292,9 @@ def test_a_broken_executor_that_nobody_can_make_again_ends_the_run_with_the_best
                 raise BrokenExecutor("the nodes went home")
             return super().submit(function, *arguments)
 
-    result = solve(executor=Breaks(), generations=50)
+    result = solve(generations=50, workers=Breaks())
     assert result.stop == "workers" and np.isfinite(result.fun) and 0 < result.nfev < 50 * N and result.n_failed == 0
-    assert "the nodes went home" in result.message and "executor=lambda" in result.message
+    assert "the nodes went home" in result.message and "workers=lambda" in result.message
 
 
 def points_beyond(*where):
@@ -314,13 +314,13 @@ def test_a_pool_that_cannot_be_made_again_ends_the_run_after_the_limit(tmp_path)
         pools.append(ProcessPoolExecutor(1, mp_context=SPAWN))
         return pools[-1]
 
-    options = {"population": N, "generations": 3, "seed": 2, "initial": points_beyond(N - 1)[:N]}
+    options = {"population": N, "generations": 3, "seed": 2, "x0": points_beyond(N - 1)[:N]}
     options["checkpoint"] = tmp_path / "run.ckpt"
-    result = gx.minimize(dies, BOX, "de", executor=lambda: make(1), workers_timeout=1, **options)
+    result = gx.minimize(dies, BOX, "de", workers=gx.Workers(lambda: make(1), workers_timeout=1), **options)
     assert result.stop == "workers" and not result.success and result.nfev >= 1 and result.n_failed == 0
     assert "no worker has been alive for 1 s (workers_timeout)" in result.message
     assert "the pool cannot start (OSError: no memory)" in result.message
-    resumed = gx.minimize(dies, BOX, "de", executor=lambda: make(100), resume=True, **options)
+    resumed = gx.minimize(dies, BOX, "de", resume=True, workers=lambda: make(100), **options)
     whole = gx.minimize(raises, BOX, "de", blackbox=True, **options | {"checkpoint": None})
     assert np.array_equal(resumed.population, whole.population) and resumed.nfev == whole.nfev == 3 * N
 
@@ -342,9 +342,15 @@ def test_processes_that_end_as_soon_as_they_start_end_the_run_after_the_limit(ma
         pytest.importorskip("pebble")
     file = str(tmp_path / "full")
     result = gx.minimize(
-        simulators.Sabotage(file), BOX, "de", population=N, generations=40, seed=2, asynchronous=asynchronous,
-        initial=points_beyond(N - 1)[:N], executor=lambda: make(file), workers_timeout=1,
-    )  # fmt: skip
+        simulators.Sabotage(file),
+        BOX,
+        "de",
+        population=N,
+        generations=40,
+        seed=2,
+        x0=points_beyond(N - 1)[:N],
+        workers=gx.Workers(lambda: make(file), asynchronous=asynchronous, workers_timeout=1),
+    )
     assert result.stop == "workers" and np.isfinite(result.fun) and not result.success
     assert "no worker has been alive for 1 s (workers_timeout)" in result.message
 
@@ -354,10 +360,10 @@ def test_a_process_that_exits_with_code_0_costs_one_evaluation(given):
     """Pebble says nothing of it."""
     pebble = pytest.importorskip("pebble")
     points = points_beyond(1)[:4]
-    options = {"population": 4, "generations": 1, "initial": points}
+    options = {"population": 4, "generations": 1, "x0": points}
     if given:
         with pebble.ProcessPool(1, context=SPAWN) as pool:
-            result = gx.minimize(simulators.exits_regularly, BOX, "random", executor=pool, **options)
+            result = gx.minimize(simulators.exits_regularly, BOX, "random", workers=pool, **options)
     else:
         result = gx.minimize(simulators.exits_regularly, BOX, "random", workers=1, **options)
     assert (result.nfev, result.n_failed) == (4, 1) and "exited with code 0" in result.failures[0].error
@@ -376,7 +382,7 @@ class Silent(Elsewhere):
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_workers_of_which_nothing_is_known_must_answer_within_the_limit(asynchronous):
-    result = solve(executor=Silent(), generations=50, workers_timeout=0.5, asynchronous=asynchronous)
+    result = solve(generations=50, workers=gx.Workers(Silent(), workers_timeout=0.5, asynchronous=asynchronous))
     assert result.stop == "workers" and np.isfinite(result.fun) and 0 < result.nfev < 50 * N and result.n_failed == 0
     assert "no worker has answered for 0.5 s (workers_timeout)" in result.message
 
@@ -395,9 +401,9 @@ def test_workers_lost_in_the_last_generation_end_the_run_too(tmp_path):
     executor = Silent()
     executor.n_answered = 3 * N
     options = {"generations": 3, "checkpoint": tmp_path / "run.ckpt"}
-    ended = solve(far, executor=executor, workers_timeout=0.5, callback=lose_workers, **options)
+    ended = solve(far, callback=lose_workers, workers=gx.Workers(executor, workers_timeout=0.5), **options)
     assert ended.stop == "workers" and 2 * N < ended.nfev < 3 * N and not ended.success
-    resumed = solve(far, executor=Elsewhere(), resume=True, **options)
+    resumed = solve(far, resume=True, workers=Elsewhere(), **options)
     assert same(resumed, solve(blackbox=True, generations=3)) and resumed.stop == "budget"
 
 
@@ -408,7 +414,7 @@ def test_constraints_of_lost_workers_are_not_called_in_this_process():
     class Never(Silent):
         n_answered = 0
 
-    result = solve(simulate, "epsilon_de", executor=Never(), ineq=simulate, workers_timeout=0.5)
+    result = solve(simulate, "epsilon_de", ineq=simulate, workers=gx.Workers(Never(), workers_timeout=0.5))
     assert result.stop == "workers" and result.nfev == 0 and not result.feasible
 
 
@@ -427,7 +433,7 @@ def test_who_was_beside_the_one_that_killed_its_worker_is_tried_again():
                 future.set_exception(Lost("gone"))
             return future
 
-    result = once(bowl, executor=Loses())
+    result = once(bowl, workers=Loses())
     assert (result.nfev, result.n_failed) == (4, 1) and np.array_equal(result.failures[0].x, POINTS[1])
 
 
@@ -452,7 +458,7 @@ def test_workers_that_start_do_not_hear_ctrl_c():
 def test_what_forks_is_warned_of():
     pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork"))
     with pytest.warns(UserWarning, match="forks its processes.*spawn"):
-        Remote(Functions({"fun": bowl}), Calls(executor=pool)).close()
+        Remote(Functions({"fun": bowl}), Workers(pool)).close()
     pool.shutdown()
 
 
@@ -483,7 +489,7 @@ def test_time_ends_a_generation_of_workers():
 
     calls, leave = [], threading.Event()
     pool = ThreadPoolExecutor(1)
-    result = solve(fun, executor=pool, population=40, generations=None, max_seconds=0.5)
+    result = solve(fun, population=40, generations=None, max_seconds=0.5, workers=pool)
     leave.set()
     pool.shutdown(cancel_futures=True)
     assert result.stop == "time" and result.nit == 1 and result.n_failed == 0 and 0 < result.nfev <= 3
@@ -501,7 +507,7 @@ def test_ctrl_c_while_workers_are_busy_keeps_what_was_evaluated(ctrl_c_raises):
 
     calls, leave = [], threading.Event()
     pool = ThreadPoolExecutor(1)
-    result = solve(fun, executor=pool, generations=50)
+    result = solve(fun, generations=50, workers=pool)
     leave.set()
     pool.shutdown(cancel_futures=True)
     assert result.stop == "interrupt" and 2 * N <= result.nfev < 2 * N + 3 and result.n_failed == 0
@@ -509,7 +515,7 @@ def test_ctrl_c_while_workers_are_busy_keeps_what_was_evaluated(ctrl_c_raises):
 
 def test_a_cache_serves_all_workers(tmp_path, threads):
     fun = Counted(tmp_path)
-    result = solve(fun, executor=threads, cache=True, initial=np.ones((N, 3)))
+    result = solve(fun, x0=np.ones((N, 3)), workers=gx.Workers(threads, memoize=True))
     assert fun.calls == result.nfev - result.n_cached < result.nfev
 
 
@@ -517,7 +523,7 @@ def test_a_cache_serves_all_workers(tmp_path, threads):
 
 
 def test_asynchronous_evolution_finds_the_optimum_and_counts(threads):
-    result = solve(late_at_random, executor=threads, asynchronous=True, generations=30)
+    result = solve(late_at_random, generations=30, workers=gx.Workers(threads, asynchronous=True))
     assert result.fun < 0.05 and (result.nit, result.nfev, result.n_failed) == (30, 30 * N, 0)
     assert (np.diff(result.history.best) <= 0).all() and result.fun == bowl(result.x)
 
@@ -537,7 +543,7 @@ def test_no_worker_waits_for_the_slowest():
 
     lock, enough, calls, waited = threading.Lock(), threading.Event(), [], []
     with ThreadPoolExecutor(2) as pool:
-        result = solve(fun, executor=pool, asynchronous=True, generations=12)
+        result = solve(fun, generations=12, workers=gx.Workers(pool, asynchronous=True))
     assert waited == [True] and result.nfev == 12 * N
 
 
@@ -551,12 +557,12 @@ def test_failures_of_asynchronous_candidates_are_counted_and_tried_again(threads
         return bowl(x)
 
     seen, lock = [], threading.Lock()
-    result = solve(flaky, executor=threads, asynchronous=True, generations=10, retries=1)
+    result = solve(flaky, generations=10, workers=gx.Workers(threads, asynchronous=True, retries=1))
     assert bad_points(result) and result.nfev == 10 * N and len(seen) >= 2 * result.nfev - 6 and result.x[0] <= 2.0
 
 
 def test_constraints_hold_asynchronously_too(threads):
-    result = solve(simulators.simulate, executor=threads, asynchronous=True, generations=200, population=20)
+    result = solve(simulators.simulate, generations=200, population=20, workers=gx.Workers(threads, asynchronous=True))
     assert result.feasible and result.x[0] <= 0.5 and abs(result.x[2] - 0.25) <= 1e-4 and result.eq.shape == (1,)
 
 
@@ -566,7 +572,7 @@ def test_time_ends_asynchronous_evolution_too(clock):
         return bowl(x)
 
     with ThreadPoolExecutor(1) as pool:
-        result = solve(fun, executor=pool, asynchronous=True, generations=None, max_seconds=5.0)
+        result = solve(fun, generations=None, max_seconds=5.0, workers=gx.Workers(pool, asynchronous=True))
     assert result.stop == "time" and result.nfev < 51 and result.n_failed == 0 and np.isfinite(result.fun)
 
 
@@ -578,10 +584,11 @@ def test_time_ends_asynchronous_evolution_too(clock):
         ({"runs": 2}, "remove runs"),
         ({"vectorized": True}, "remove vectorized"),
         ({"on_failure": "resample"}, "remove on_failure"),
-        ({"cache": True}, "remove cache"),
+        ({"memoize": True}, "remove memoize"),
     ],
     ids=str,
 )
 def test_what_cannot_be_asynchronous_is_refused(threads, settings, why):
+    memoize = settings.pop("memoize", None)
     with pytest.raises(gx.InputError, match=why):
-        solve(executor=threads, asynchronous=True, **settings)
+        solve(workers=gx.Workers(threads, asynchronous=True, memoize=memoize), **settings)

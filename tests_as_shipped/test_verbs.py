@@ -45,7 +45,7 @@ def test_compare_runs_every_algorithm_on_every_problem():
 
 
 def test_optimizer_makes_the_run_of_minimize():
-    optimizer = gx.Optimizer("de", BOX, population=16, seed=0)
+    optimizer = gx.Optimizer(BOX, "de", population=16, seed=0)
     for _ in range(30):
         x = optimizer.ask()
         optimizer.tell(x, ((x - 0.5) ** 2).sum(axis=1))
@@ -54,7 +54,7 @@ def test_optimizer_makes_the_run_of_minimize():
 
 
 def test_a_run_of_an_ensemble_is_repeated_to_the_bit():
-    result = gx.minimize(bowl, BOX, "de", population=16, generations=30, runs=100, engine="xla")
+    result = gx.minimize(bowl, BOX, "de", population=16, generations=30, runs=100, compute=gx.Compute(engine="xla"))
     again = result.run(17)
     assert np.array_equal(again.x, result.runs.x[17]) and again.fun == result.runs.fun[17]
 
@@ -65,7 +65,9 @@ def test_engine(engine):
         pytest.skip("needs a C compiler")
     if engine == "fused" and devices.platform() not in ("gpu", "cuda"):
         pytest.skip("needs an NVIDIA GPU")
-    result = gx.minimize(bowl, BOX, "de", population=32, generations=150, runs=20, engine=engine, dtype="float32")
+    result = gx.minimize(
+        bowl, BOX, "de", population=32, generations=150, runs=20, compute=gx.Compute(engine=engine, dtype="float32")
+    )
     assert result.fun < 1e-6 and result.engine.startswith(engine), result.engine
 
 

@@ -22,24 +22,25 @@ from galapax.algorithms.pso import PSO
 from galapax.algorithms.random_search import RandomSearch
 from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.algorithms.sms_emoa import SMSEMOA
-from galapax.compare import compare
+from galapax.api.compare import compare
+from galapax.api.minimax import minimax
+from galapax.api.minimize import minimize
+from galapax.api.optimizer import Optimizer
+from galapax.api.sweep import sweep
 from galapax.core.errors import EvaluationError, InputError
 from galapax.core.islands import Islands
 from galapax.core.mixture import mixture
+from galapax.core.options import Compute, Keep, Workers
 from galapax.core.problem import Bounds, MinMaxProblem, Problem, box
 from galapax.core.values import Values
 from galapax.core.variables import choice, flag, integer, real
 from galapax.metrics import indicators
-from galapax.minimax import minimax
-from galapax.minimize import minimize
 from galapax.numerics import disk_cache as cache
 from galapax.operators.differential import best_1, rand_1
-from galapax.optimizer import Optimizer
 from galapax.problems import PROBLEMS
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
 from galapax.running.observers import Checkpoint, Live, Progress
-from galapax.sweep import sweep
 from galapax.version import __version__, warn_of_untested_jax
 
 if TYPE_CHECKING:
@@ -66,11 +67,13 @@ __all__ = [
     "SMSEMOA",
     "Bounds",
     "Checkpoint",
+    "Compute",
     "EpsilonDE",
     "EvaluationError",
     "History",
     "InputError",
     "Islands",
+    "Keep",
     "Live",
     "MinMaxProblem",
     "Optimizer",
@@ -82,6 +85,7 @@ __all__ = [
     "SharingMOEA",
     "Study",
     "Values",
+    "Workers",
     "__version__",
     "best_1",
     "box",

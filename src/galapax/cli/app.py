@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import typer
 
 from galapax import algorithms
+from galapax.api.compare import compare as run_compare
+from galapax.api.minimax import minimax
+from galapax.api.minimize import minimize
+from galapax.api.sweep import sweep as run_sweep
 from galapax.cli import find, look, options, show
-from galapax.compare import compare as run_compare
 from galapax.core.errors import InputError
 from galapax.core.problem import MinMaxProblem
-from galapax.minimax import minimax
-from galapax.minimize import minimize
 from galapax.numerics import disk_cache, processes
-from galapax.sweep import sweep as run_sweep
 
 app = typer.Typer(
     help="Evolutionary optimisation that lives on the accelerator.",
@@ -30,312 +28,162 @@ def main(version: options.Version = False) -> None:
 
 
 @app.command(epilog=options.EXIT_CODES)
-def solve(
-    context: typer.Context,
-    problem: options.ProblemName,
-    algorithm: options.AlgorithmName = None,
-    setting: options.Settings = None,
-    dim: options.Dim = None,
-    generations: options.Generations = None,
-    population: options.Population = None,
-    runs: options.Runs = None,
-    seed: options.Seed = 0,
-    first_run: options.FirstRun = None,
-    target: options.Target = None,
-    within: options.Within = None,
-    max_evaluations: options.MaxEvaluations = None,
-    max_seconds: options.MaxSeconds = None,
-    threads: options.Threads = None,
-    spread: options.Spread = False,
-    stall: options.Stall = None,
-    tolerance: options.Tolerance = None,
-    restarts: options.Restarts = "auto",
-    polish: options.Polish = None,
-    maximize: options.Maximize = False,
-    vectorized: options.Vectorized = False,
-    blackbox: options.Blackbox = False,
-    dtype: options.Dtype = None,
-    engine: options.Engine = "auto",
-    on_failure: options.OnFailure = None,
-    workers: options.Workers = None,
-    timeout: options.Timeout = None,
-    retries: options.Retries = 0,
-    workers_timeout: options.WorkersTimeout = "auto",
-    islands: options.Islands = None,
-    migrate_every: options.MigrateEvery = None,
-    migrants: options.Migrants = None,
-    topology: options.Topology = None,
-    coordinator: options.Coordinator = None,
-    process_id: options.ProcessId = None,
-    num_processes: options.NumProcesses = None,
-    history: options.History = True,
-    history_x: options.HistoryX = False,
-    snapshots: options.Snapshots = None,
-    initial: options.Initial = None,
-    archive: options.Archive = None,
-    choose: options.Choose = None,
-    gagpu_config: options.GagpuConfig = None,
-    checkpoint: options.CheckpointFile = None,
-    checkpoint_every: options.CheckpointEvery = None,
-    resume: options.Resume = False,
-    out: options.Out = None,
-    force: options.Force = False,
-    live: options.LivePage = False,
-    port: options.Port = None,
-    host: options.Host = None,
-    open_page: options.OpenPage = True,
-    wait: options.Wait = True,
-    paused: options.Paused = False,
-    quiet: options.Quiet = False,
-    as_json: options.AsJson = False,
-    use_cache: options.UseCache = True,
-) -> None:
+@options.takes(options.run_options(), **options.SOLVE)
+def solve(context: typer.Context, problem: options.ProblemName, arguments: options.Arguments) -> None:
     """Minimise a problem and show the answer.
 
     FILE.py defines a `problem` (a galapax Problem), or `fun` and `bounds` (and `ineq`, `eq` for constraints).
     """
-    if use_cache:
+    run_solve(context, problem, arguments)
+
+
+def run_solve(context: typer.Context, problem: str, arguments: options.Arguments) -> None:
+    """Do what `solve` and `resume` ask for."""
+    if arguments.use_cache:
         disk_cache.enable()
     else:
         disk_cache.disable()
     with show.clear_errors():
-        processes.connect(coordinator, process_id, num_processes)
+        processes.connect(arguments.coordinator, arguments.process_id, arguments.num_processes)
         if processes.process_index():  # the first one shows and writes
-            quiet, as_json, out, live = True, False, None, False
-        page = show.find_page(live, port, host, open_page, paused, quiet)
-        show.check_folder(out, force, "result.json")
-        settings = setting or []
-        kept = find.find_checkpoint(checkpoint, checkpoint_every, resume, context.params)
-        config = None
-        if gagpu_config is not None:
-            given = (("--algorithm", algorithm), ("--set", setting), ("--population", population))
-            config = find.from_gagpu(gagpu_config, problem, dim, given)
-            dim = config.dim
-            generations = config.generations if generations is None else generations
-            runs = config.runs if runs is None else runs
-        wanted = find.find_problem(problem, dim, minmax=True)
-        target = find.find_target(wanted, target, within, maximize)
-        runs = 1 if runs is None else runs
-        progress = not (quiet or as_json)
+            arguments.quiet, arguments.as_json, arguments.out, arguments.live = True, False, None, False
+        quiet, as_json, out = arguments.quiet, arguments.as_json, arguments.out
+        page = show.find_page(
+            arguments.live, arguments.port, arguments.host, arguments.open_page, arguments.paused, quiet
+        )
+        show.check_folder(out, arguments.force, "result.json")
+        watchers = {
+            "progress": not (quiet or as_json),
+            "live": page,
+            "checkpoint": find.find_checkpoint(problem, arguments),
+            "resume": arguments.resume,
+        }
+        config = find.apply_gagpu_config(arguments, problem)
+        wanted = find.find_problem(problem, arguments.dim, minmax=True)
+        arguments.target = find.find_target(wanted, arguments.target, arguments.within, arguments.maximize)
+        choice = None
         if isinstance(wanted, MinMaxProblem):
-            not_taken = (
-                ("--target", target, None),
-                ("--max-evaluations", max_evaluations, None),
-                ("--stall", stall, None),
-                ("--tolerance", tolerance, None),
-                ("--restarts", restarts, "auto"),
-                ("--maximize", maximize, False),
-                ("--vectorized", vectorized, False),
-                ("--blackbox", blackbox, False),
-                ("--workers", workers, None),
-                ("--islands", islands, None),
-                ("--timeout", timeout, None),
-                ("--retries", retries, 0),
-                ("--workers-timeout", workers_timeout, "auto"),
-                ("--history-x", history_x, False),
-                ("--snapshots", snapshots, None),
-                ("--initial", initial, None),
-                ("--archive", archive, None),
-                ("--engine", engine, "auto"),
-                ("--choose", choose, None),
-                ("--gagpu-config", gagpu_config, None),
-                ("--spread", spread, False),
-            )
-            find.refuse_given(not_taken, f"does not apply to min-max problems such as {problem}: remove it.")
+            find.refuse_min_max(arguments, problem)
+            algorithm = find.find_game_algorithm(wanted, arguments)
+            runs = find.find_runs(arguments)
             result = minimax(
                 wanted,
-                algorithm=find.find_game_algorithm(wanted, algorithm, settings, population),
-                population=population,
-                generations=generations,
-                polish="auto" if polish is None else polish,
-                runs=runs,
-                seed=seed,
-                first_run=first_run,
-                max_seconds=max_seconds,
-                threads=threads,
-                dtype="float64" if dtype is None else dtype,
-                on_failure=on_failure,
-                progress=progress,
-                history=history,
-                live=page,
-                checkpoint=kept,
-                resume=resume,
+                algorithm=algorithm,
+                **options.given_options(arguments, runs=runs, history=arguments.history),
+                **watchers,
             )
-            choice = None
         else:
-            default = find.default_for(wanted, blackbox or workers is not None, vectorized, dtype)
-            chosen = find.find_algorithm(algorithm, settings, default, population)
+            algorithm = find.find_algorithm(arguments, wanted)
             if config is not None:
-                chosen = config.algorithm_for(wanted, problem)
-            choice = find.find_choice(choose, wanted, blackbox or workers is not None, vectorized, dtype, population)
-            asked: dict[str, Any] = {} if polish is None else {"polish": polish}
-            result = minimize(
-                wanted,
-                algorithm=chosen,
-                generations=generations,
-                population=population,
-                runs=runs,
-                seed=seed,
-                first_run=first_run,
-                target=target,
-                max_evaluations=max_evaluations,
-                max_seconds=max_seconds,
-                threads=threads,
-                spread=spread,
-                stall=stall,
-                tolerance=tolerance,
-                restarts=find.find_restarts(restarts, algorithm, chosen),
-                **asked,
-                maximize=maximize,
-                vectorized=vectorized,
-                blackbox=blackbox,
-                dtype=dtype,
-                engine=engine,
-                on_failure=on_failure,
-                workers=workers,
-                timeout=timeout,
-                retries=retries,
-                workers_timeout=find.parse_workers_timeout(workers_timeout),
-                islands=find.find_islands(islands, migrate_every, migrants, topology),
-                history="x" if history and (history_x or runs == 1 or config is not None) else history,
-                snapshots=find.parse_snapshots(snapshots, generations, max_evaluations is None and max_seconds is None),
-                initial=find.read_points(initial, wanted.dim),
-                archive=archive,
-                progress=progress,
-                live=page,
-                checkpoint=kept,
-                resume=resume,
-            )
+                algorithm = config.algorithm_for(wanted, problem)
+            choice = find.find_choice(arguments, wanted)
+            with_x = arguments.history and (arguments.history_x or arguments.runs in (None, 1) or config is not None)
+            parsed = {
+                "runs": find.find_runs(arguments),
+                "islands": find.find_islands(arguments),
+                "history": "x" if with_x else arguments.history,
+                "snapshots": find.parse_snapshots(arguments),
+                "x0": find.read_points(arguments.x0, wanted.dim),
+                "workers_timeout": find.parse_workers_timeout(arguments.workers_timeout),
+            }
+            call = options.given_options(arguments, **parsed)
+            call["restarts"] = find.find_restarts(arguments, algorithm)
+            result = minimize(wanted, algorithm=algorithm, **call, **watchers)
         trouble = show.choose(result, choice)
         if context.command.name == "solve":  # `resume` comes here, too
             result["command"] = show.command_line(context)
         show.show(result, out, quiet, as_json)
         show.tell_page(page, result, out)
-        show.say_resume(result, checkpoint, quiet or as_json)
+        show.say_resume(result, arguments.checkpoint, quiet or as_json)
         if trouble is not None:
             raise trouble
-        show.keep_page(page, wait, quiet)
+        show.keep_page(page, arguments.wait, quiet)
         raise typer.Exit(show.exit_code(result))
 
 
 @app.command(name="resume", epilog=options.EXIT_CODES)
+@options.takes(
+    ("max_seconds", "threads"), out=options.Out, force=options.Force, quiet=options.Quiet, as_json=options.AsJson
+)
 def resume_run(
     context: typer.Context,
     file: options.ResumedFile,
+    arguments: options.Arguments,
     problem: options.ResumedProblem = None,
-    max_seconds: options.MaxSeconds = None,
-    threads: options.Threads = None,
-    out: options.Out = None,
-    force: options.Force = False,
-    quiet: options.Quiet = False,
-    as_json: options.AsJson = False,
 ) -> None:
     """Continue a run of `galapax solve --checkpoint FILE` as if it had never stopped."""
     with show.clear_errors():
-        given = find.of_checkpoint(file, problem)
-    given |= {"max_seconds": max_seconds, "quiet": quiet, "as_json": as_json, "checkpoint": file, "resume": True}
-    given |= {"threads": threads} | ({} if out is None else {"out": out, "force": force})
-    context.invoke(solve, context=context, **given)
+        saved = find.read_checkpoint_options(file, problem)
+    every = dict.fromkeys((*options.run_options(), *options.SOLVE)) | options.DEFAULTS | saved
+    now = vars(arguments) | {"checkpoint": file, "resume": True}
+    if arguments.out is None:
+        del now["out"], now["force"]
+    run_solve(context, str(saved["problem"]), options.Arguments(**every | now))
+
+
+SWEEP = ("generations", "max_evaluations", "target", "max_seconds", "seed", "maximize", "blackbox", "dtype", "threads",
+         "engine")  # fmt: skip
 
 
 @app.command(epilog=options.EXIT_CODES)
+@options.takes(SWEEP, runs=options.RunsOfEach, dim=options.Dim, out=options.Out, force=options.Force,
+               quiet=options.Quiet, as_json=options.AsJson)  # fmt: skip
 def sweep(
     problem: options.ProblemName,
     setting: options.SweptSettings,
+    arguments: options.Arguments,
     algorithm: options.SweptAlgorithm = "ga",
-    dim: options.Dim = None,
-    generations: options.Generations = None,
-    max_evaluations: options.MaxEvaluations = None,
-    runs: options.RunsOfEach = 30,
-    seed: options.Seed = 0,
-    target: options.Target = None,
-    max_seconds: options.MaxSeconds = None,
-    threads: options.Threads = None,
-    maximize: options.Maximize = False,
-    blackbox: options.Blackbox = False,
-    dtype: options.Dtype = None,
-    engine: options.Engine = "auto",
-    out: options.Out = None,
-    force: options.Force = False,
-    quiet: options.Quiet = False,
-    as_json: options.AsJson = False,
 ) -> None:
     """Run every combination of the given hyper-parameters many times, in one computation.
 
     For example: galapax sweep ackley -a ga --set fr=1,1.5,2 --set sigma=0.1,0.5,1 --runs 1000
     """
     disk_cache.enable()
+    quiet, as_json = arguments.quiet, arguments.as_json
     with show.clear_errors():
-        show.check_folder(out, force, "study.json")
+        show.check_folder(arguments.out, arguments.force, "study.json")
         template = algorithms.get(algorithm)
         study = run_sweep(
-            find.find_problem(problem, dim),
+            find.find_problem(problem, arguments.dim),
             None,
             template,
             **find.parse_settings(template, setting, several=True),
-            generations=generations,
-            max_evaluations=max_evaluations,
-            runs=runs,
-            seed=seed,
-            target=target,
-            max_seconds=max_seconds,
-            threads=threads,
-            maximize=maximize,
-            blackbox=blackbox,
-            dtype=dtype,
-            engine=engine,
+            **options.given_options(arguments),
             progress=not (quiet or as_json),
         )
-        show.show(study, out, quiet, as_json)
+        show.show(study, arguments.out, quiet, as_json)
         raise typer.Exit(show.exit_code(study))
 
 
 @app.command(epilog=options.EXIT_CODES)
-def compare(
-    algorithm: options.AlgorithmNames = None,
-    problem: options.ProblemNames = None,
-    suite: options.Suite = None,
-    dim: options.SuiteDim = None,
-    instance: options.Instance = None,
-    runs: options.RunsOfEach = 30,
-    max_evaluations: options.Budget = 20_000,
-    within: options.WithinDistance = None,
-    target: options.NoTarget = None,
-    paired: options.Paired = False,
-    seed: options.Seed = 0,
-    dtype: options.Dtype = None,
-    threads: options.Threads = None,
-    out: options.Out = None,
-    force: options.Force = False,
-    quiet: options.Quiet = False,
-    as_json: options.AsJson = False,
-) -> None:
+@options.takes(("seed", "dtype", "threads"), algorithm=options.AlgorithmNames, problem=options.ProblemNames,
+               suite=options.Suite, dim=options.SuiteDim, instance=options.Instance, runs=options.RunsOfEach,
+               max_evaluations=options.Budget, within=options.WithinDistance, target=options.NoTarget,
+               paired=options.Paired, out=options.Out, force=options.Force, quiet=options.Quiet,
+               as_json=options.AsJson)  # fmt: skip
+def compare(arguments: options.Arguments) -> None:
     """Run several algorithms on several problems with the same number of evaluations, and test which differ.
 
     For example: galapax compare -p ackley,rastrigin,g06 -a de,fep,ga --runs 30 --within 1e-3
     Or the BBOB suite, with its usual target 1e-8: galapax compare --suite bbob --dim 10
     """
     disk_cache.enable()
+    quiet, as_json, suite = arguments.quiet, arguments.as_json, arguments.suite
     with show.clear_errors():
-        show.check_folder(out, force, "study.json")
-        chosen = find.find_problems(problem, suite, dim, instance)
-        if target is not None:
+        show.check_folder(arguments.out, arguments.force, "study.json")
+        chosen = find.find_problems(arguments.problem, suite, arguments.dim, arguments.instance)
+        if arguments.target is not None:
             raise InputError("--target is a value to reach, and problems differ in it: give a distance by --within.")
-        if suite is not None and within is None:
-            within = find.SUITE_TARGET
+        within = find.SUITE_TARGET if suite is not None and arguments.within is None else arguments.within
         study = run_compare(
             chosen,
-            find.named_algorithms(algorithm, suite),
-            max_evaluations=max_evaluations,
-            runs=runs,
-            target=within,
-            paired=paired,
-            seed=seed,
-            dtype=dtype,
-            threads=threads,
+            find.named_algorithms(arguments.algorithm, suite),
+            within=within,
+            paired=arguments.paired,
+            **options.given_options(arguments),
             progress=not (quiet or as_json),
         )
-        show.show(study, out, quiet, as_json)
+        show.show(study, arguments.out, quiet, as_json)
         raise typer.Exit(show.exit_code(study))
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import math
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -15,27 +16,26 @@ import numpy as np
 
 from galapax import algorithms, problems
 from galapax.algorithms.cde import CDE
+from galapax.api.minimax import TAKEN, usual
+from galapax.cli.options import SOLVE, Arguments, run_options
 from galapax.core.algorithm import Algorithm
-from galapax.core.checks import positive
+from galapax.core.checks import positive, whole
 from galapax.core.errors import InputError, unknown_name
 from galapax.core.islands import Islands
+from galapax.core.options import Options, group_arguments
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.evaluation.fit import objective_count
-from galapax.minimax import usual
 from galapax.operators import differential
 from galapax.results.front import ASK_USER, CHOICE_RULES
 from galapax.results.front import choose as choose_point
-from galapax.running.arguments import precision_of
 from galapax.running.observers import Checkpoint
-from galapax.running.task import FEWEST_GENERATIONS, fitting
+from galapax.running.task import MIN_DEFAULT_GENERATIONS, default_algorithm, resolve_options
 from galapax.storage import checkpoint, gagpu
 
-# options of `solve` that decide what is run, and where it is saved
-REPEATED = {
-    "problem", "algorithm", "setting", "dim", "generations", "population", "runs", "seed", "first_run", "target",
-    "max_evaluations", "stall", "tolerance", "restarts", "polish", "maximize", "vectorized", "blackbox", "dtype",
-    "on_failure", "history", "history_x", "snapshots", "initial", "archive", "choose", "gagpu_config", "out", "force",
-    "checkpoint_every",
+# options of `solve` that `resume` does not repeat: where a run is computed, watched and shown
+NOT_REPEATED = {
+    "problem", "max_seconds", "threads", "coordinator", "process_id", "num_processes", "checkpoint", "resume", "live",
+    "port", "host", "open_page", "wait", "paused", "quiet", "as_json", "use_cache",
 }  # fmt: skip
 FUNCTIONS = {f.__name__: f for f in (differential.rand_1, differential.best_1)}  # that a hyper-parameter can be
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", Callable: " or ".join(FUNCTIONS)}
@@ -122,36 +122,53 @@ def load_file(path: Path) -> Problem | MinMaxProblem:
 # --- the algorithm ----------------------------------------------------------------------------------------------------
 
 
-def find_algorithm(
-    name: str | None, settings: list[str], default: Callable[[], Algorithm], population: int | None = None
-) -> Algorithm | str | None:
-    """The name of the algorithm, or the one by that name or by default with the values of `--set`; None for neither.
-
-    default: gives the algorithm that the problem gets by default, whose hyper-parameters `--set` then means.
-    population: what --population says, which `--set population=` may not say again.
-    """
-    if not settings:
+def find_algorithm(arguments: Arguments, problem: Problem) -> Algorithm | str | None:
+    """The name of the algorithm, or the one by that name or by default with the values of `--set`; None for neither."""
+    if not arguments.setting:
+        name: str | None = arguments.algorithm
         return name
-    algorithm = default() if name is None else algorithms.resolve(name)
-    values = parse_settings(algorithm, settings)
-    if "population" in values and population is not None:
+    return _with_settings(arguments, lambda: default_algorithm(problem, _resolved(arguments, problem)))
+
+
+def _with_settings(arguments: Arguments, default: Callable[[], Algorithm]) -> Algorithm:
+    """The algorithm with the values of `--set`. default: chooses it where it has no name."""
+    algorithm = default() if arguments.algorithm is None else algorithms.resolve(arguments.algorithm)
+    values = parse_settings(algorithm, arguments.setting or [])
+    if "population" in values and arguments.population is not None:
         raise InputError("give --population or --set population=, not both.")
     return dataclasses.replace(algorithm, **values)  # type: ignore[type-var]
 
 
-def find_restarts(given: str, name: str | None, chosen: Algorithm | str | None) -> Any:
+def _resolved(arguments: Arguments, problem: Problem) -> Options:
+    """The options that decide which algorithm fits a problem."""
+    names = ("blackbox", "vectorized", "dtype", "workers")
+    values = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+    return resolve_options(problem, Options.parse(group_arguments(values)))
+
+
+def find_restarts(arguments: Arguments, algorithm: Algorithm | str | None) -> str | None:
     """What --restarts means. The default algorithm restarts by default, with the values of `--set` too."""
-    if given == "auto" and name is None and isinstance(chosen, algorithms.CMAES):
-        return "portfolio"
-    return None if given == "none" else given
+    if arguments.restarts in (None, "auto"):
+        is_default = arguments.algorithm is None and isinstance(algorithm, algorithms.CMAES)
+        return "portfolio" if is_default else "auto"
+    return None if arguments.restarts == "none" else str(arguments.restarts)
 
 
-def parse_workers_timeout(text: str) -> float | str | None:
+def find_runs(arguments: Arguments) -> int | range | None:
+    """What --runs and --first-run mean."""
+    if arguments.first_run is None:
+        n_runs: int | None = arguments.runs
+        return n_runs
+    first, n_runs = whole(arguments.first_run, "--first-run", 0), arguments.runs
+    return range(first, first + (1 if n_runs is None else whole(n_runs, "--runs", 1)))
+
+
+def parse_workers_timeout(text: str | None) -> float | str | None:
     """What --workers-timeout means; `minimize` refuses what is no number."""
     if text == "none":
-        return None
+        return math.inf
     try:
-        return float(text)
+        return None if text is None else float(text)
     except ValueError:
         return text
 
@@ -171,57 +188,62 @@ def named_algorithm(text: str) -> Algorithm:
     return dataclasses.replace(algorithm, **parse_settings(algorithm, settings))  # type: ignore[type-var]
 
 
-def default_for(problem: Problem, blackbox: bool, vectorized: bool, dtype: str | None) -> Callable[[], Algorithm]:
-    """What gives the default algorithm of a problem, when it is asked for."""
-    return lambda: fitting(problem, blackbox, vectorized, dtype)
-
-
-def find_game_algorithm(problem: MinMaxProblem, name: str | None, settings: list[str], population: int | None) -> Any:
+def find_game_algorithm(problem: MinMaxProblem, arguments: Arguments) -> Any:
     """The co-evolution that solves a min-max problem, with the values of `--set`."""
-    if name is not None and not isinstance(algorithms.resolve(name), CDE):
+    if arguments.algorithm is not None and not isinstance(algorithms.resolve(arguments.algorithm), CDE):
         raise InputError(f"{problem.name} is a min-max problem, which only cde solves; remove --algorithm.")
-    if name is None and not settings:
+    if arguments.algorithm is None and not arguments.setting:
         return None
-    return find_algorithm(name, settings, lambda: usual(problem), population)
+    return _with_settings(arguments, lambda: usual(problem))
 
 
-def find_checkpoint(
-    file: Path | None, every: float | None, resume: bool, given: Mapping[str, Any]
-) -> Checkpoint | None:
+def refuse_min_max(arguments: Arguments, problem: str) -> None:
+    """Refuse options of a run that do not apply to min-max problems."""
+    names = [name for name in run_options() if name not in TAKEN] + ["history_x", "choose", "gagpu_config"]
+    for name in names:
+        value = getattr(arguments, name)
+        if value is not None and value is not False:
+            flag = f"--{name.replace('_', '-')}"
+            raise InputError(f"{flag} does not apply to min-max problems such as {problem}: remove it.")
+
+
+def find_checkpoint(problem: str, arguments: Arguments) -> Checkpoint | None:
     """What `--checkpoint` asks for; the file says with which options, for `galapax resume`."""
-    if file is None:
-        if every is not None or resume:
-            raise InputError(f"{'--resume' if resume else '--checkpoint-every'} needs --checkpoint FILE.")
+    if arguments.checkpoint is None:
+        if arguments.checkpoint_every is not None or arguments.resume:
+            raise InputError(f"{'--resume' if arguments.resume else '--checkpoint-every'} needs --checkpoint FILE.")
         return None
-    plain = {k: str(v) if isinstance(v, Path) else v for k, v in given.items() if k in REPEATED}
-    seconds = Checkpoint.seconds if every is None else every
-    return Checkpoint(file, seconds, about={"solve": plain})
+    every = {name: value for name, value in vars(arguments).items() if name not in NOT_REPEATED}
+    plain = {name: str(value) if isinstance(value, Path) else value for name, value in every.items()}
+    seconds = Checkpoint.seconds if arguments.checkpoint_every is None else arguments.checkpoint_every
+    return Checkpoint(arguments.checkpoint, seconds, about={"solve": plain | {"problem": problem}})
 
 
-def of_checkpoint(file: Path, problem: Path | None) -> dict[str, Any]:
+def read_checkpoint_options(file: Path, problem: Path | None) -> dict[str, Any]:
     """The options of the run that a checkpoint is of. problem: its file, which only the user may name: a checkpoint
     from elsewhere runs nothing.
     """
     if not file.exists() and not file.with_name(file.name + checkpoint.KEPT).exists():
         raise InputError(f"there is no checkpoint {str(file)!r}.")
-    kept = checkpoint.read(file)["about"].get("solve")
-    if not isinstance(kept, dict) or not isinstance(kept.get("problem"), str):
+    saved = checkpoint.read(file)["about"].get("solve")
+    if not isinstance(saved, dict) or not isinstance(saved.get("problem"), str):
         raise InputError(
             f"{str(file)!r} was not written by galapax solve: resume it from Python with resume={str(file)!r}."
         )
-    given = {name: value for name, value in kept.items() if name in REPEATED}
-    for name in ("out", "initial", "gagpu_config"):
-        given[name] = Path(given[name]) if given.get(name) is not None else None
-    if is_file(given["problem"]):
+    known = {*run_options(), *SOLVE, "problem"} - (NOT_REPEATED - {"problem"})
+    values = {name: value for name, value in saved.items() if name in known}
+    for name in ("out", "x0", "gagpu_config"):
+        values[name] = Path(values[name]) if values.get(name) is not None else None
+    if is_file(values["problem"]):
         if problem is None:
             raise InputError(
-                f"the problem is in the Python file {given['problem']!r}, which resuming would run: name it, as in "
-                f"galapax resume {file} {given['problem']}."
+                f"the problem is in the Python file {values['problem']!r}, which resuming would run: name it, as in "
+                f"galapax resume {file} {values['problem']}."
             )
-        given["problem"] = str(problem)
+        values["problem"] = str(problem)
     elif problem is not None:
-        raise InputError(f"this run solves the built-in problem {given['problem']}: remove {str(problem)!r}.")
-    return given
+        raise InputError(f"this run solves the built-in problem {values['problem']}: remove {str(problem)!r}.")
+    return values
 
 
 def parse_settings(algorithm: Algorithm, settings: Iterable[str], several: bool = False) -> dict[str, Any]:
@@ -277,9 +299,6 @@ class Configured(NamedTuple):
 
     file: Path
     algorithm: Algorithm
-    generations: int
-    runs: int
-    dim: int | None  # to ask of a built-in problem of any size
     variables: int
 
     def algorithm_for(self, problem: Problem, name: str) -> Algorithm:
@@ -289,18 +308,25 @@ class Configured(NamedTuple):
         return self.algorithm
 
 
-def from_gagpu(file: Path, problem: str, dim: int | None, given: Sequence[tuple[str, Any]]) -> Configured:
-    """Read GAGPU's config.h. given: (option, value) of the options that choose the algorithm, too."""
+def apply_gagpu_config(arguments: Arguments, problem: str) -> Configured | None:
+    """Read GAGPU's config.h, if it is given, and take from it what no option says otherwise."""
+    file = arguments.gagpu_config
+    if file is None:
+        return None
     config = gagpu.read_config(file)
-    for name, value in given:
+    chosen = {"--algorithm": arguments.algorithm, "--set": arguments.setting, "--population": arguments.population}
+    for flag, value in chosen.items():
         if value:
-            raise InputError(f"{name} and --gagpu-config both choose the algorithm: give only one.")
-    variables = config["NO_VAR"]
+            raise InputError(f"{flag} and --gagpu-config both choose the algorithm: give only one.")
+    variables, dim = config["NO_VAR"], arguments.dim
     if dim is None and not is_file(problem):
         fixed = problems.get(problem)
         if isinstance(fixed, Problem) and fixed.dim != variables:
             dim = variables
-    return Configured(file, gagpu.algorithm_of(config), config["NO_GEN"], config["NO_TESTS"], dim, variables)
+    arguments.dim = dim
+    arguments.generations = config["NO_GEN"] if arguments.generations is None else arguments.generations
+    arguments.runs = config["NO_TESTS"] if arguments.runs is None else arguments.runs
+    return Configured(file, gagpu.algorithm_of(config), variables)
 
 
 # --- options that hold more than one value ----------------------------------------------------------------------------
@@ -313,17 +339,17 @@ def refuse_given(options: Iterable[tuple[str, Any, Any]], why: str) -> None:
             raise InputError(f"{option} {why}")
 
 
-def find_choice(
-    text: str | None, problem: Problem, blackbox: bool, vectorized: bool, dtype: str | None, population: int | None
-) -> Any:
+def find_choice(arguments: Arguments, problem: Problem) -> Any:
     """What `parse_choice` gives, checked against the problem's number of objectives as far as that is known."""
+    text = arguments.choose
     if text is None:
         return None
     choice = parse_choice(text)
     count = None
-    if not blackbox:
-        size = population or fitting(problem, blackbox, vectorized, dtype).population
-        count = objective_count(problem, precision_of(dtype, problem.constrained, False), size if vectorized else 0)
+    options = _resolved(arguments, problem)
+    if not options.blackbox:
+        size = arguments.population or default_algorithm(problem, options).population
+        count = objective_count(problem, str(options.compute.dtype), size if options.vectorized else 0)
     elif problem.objectives is not None:
         count = len(problem.objectives)
     if count == 1:
@@ -354,8 +380,9 @@ def parse_choice(text: str) -> Any:
     return {named: values} if named else values
 
 
-def parse_snapshots(text: str | None, generations: int | None, known: bool) -> Sequence[int]:
+def parse_snapshots(arguments: Arguments) -> Sequence[int]:
     """Generations from "1,10,100", or from "every:10": the first and then every tenth."""
+    text, generations = arguments.snapshots, arguments.generations
     if text is None:
         return ()
     kind, colon, step = text.partition(":")
@@ -366,11 +393,11 @@ def parse_snapshots(text: str | None, generations: int | None, known: bool) -> S
             raise ValueError
     except ValueError:
         raise InputError(f"--snapshots takes generations such as 1,10,100, or every:10; got {text!r}.") from None
-    if generations is None and not known:
+    if generations is None and (arguments.max_evaluations is not None or arguments.max_seconds is not None):
         raise InputError(
             "--snapshots every:K needs --generations, because the number of generations is not known otherwise."
         )
-    last = FEWEST_GENERATIONS if generations is None else generations
+    last = MIN_DEFAULT_GENERATIONS if generations is None else generations
     return sorted({1, *range(int(step), last + 1, int(step))})
 
 
@@ -402,12 +429,12 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def find_islands(count: int | None, every: int | None, migrants: int | None, topology: str | None) -> Islands | None:
+def find_islands(arguments: Arguments) -> Islands | None:
     """The islands that the options ask for."""
-    given = {"migrate_every": every, "migrants": migrants, "topology": topology}
-    asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if count is None:
-        if asked:
+    names = ("migrate_every", "migrants", "topology")
+    values: dict[str, Any] = {n: getattr(arguments, n) for n in names if getattr(arguments, n) is not None}
+    if arguments.islands is None:
+        if values:
             raise InputError("--migrate-every, --migrants and --topology are for islands: add --islands.")
         return None
-    return Islands(count, **asked)
+    return Islands(arguments.islands, **values)

@@ -1,15 +1,23 @@
-"""The options of the commands, each written once: its name, its type and what help says of it."""
+"""The options of the commands. Those of a run come from core/options.py; those of the shell alone are declared here."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import platform
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from types import SimpleNamespace
+from typing import Annotated, Any
 
 import jax
 import typer
 
+from galapax.core.options import LEAVES, Leaf, group_arguments
 from galapax.version import __version__
+
+SHELL_TYPES = {"path": Path}
+TRI_STATE = ("polish",)  # booleans that are also "auto"
 
 # what is run
 ProblemName = Annotated[str, typer.Argument(help="A built-in problem (see `galapax list`), or FILE.py.")]
@@ -46,25 +54,13 @@ SweptSettings = Annotated[
     typer.Option("--set", "-s", metavar="NAME=V1,V2,...", help="A hyper-parameter and its values; may be repeated."),
 ]
 Dim = Annotated[int | None, typer.Option(help="Number of variables, for built-in problems of variable size.")]
-Population = Annotated[int | None, typer.Option("--population", "-n", help="Number of individuals.")]
 GagpuConfig = Annotated[
     Path | None, typer.Option(help="Take algorithm, size, generations and runs from GAGPU's config.h.")
 ]
 
 # how long, how often, from where
-Generations = Annotated[
-    int | None,
-    typer.Option(
-        "--generations",
-        "-g",
-        help="Maximum number of generations (1000; the default algorithm is limited by evaluations).",
-    ),
-]
-Runs = Annotated[int | None, typer.Option("--runs", "-r", help="Independent runs, computed together (1).")]
 RunsOfEach = Annotated[int, typer.Option("--runs", "-r", help="Runs of each setting, or of each pair.")]
-Seed = Annotated[int, typer.Option(help="Random seed; the same seed gives the same run.")]
 FirstRun = Annotated[int | None, typer.Option(help="Number of the first run: 17 repeats run 17 of an ensemble.")]
-Target = Annotated[float | None, typer.Option(help="Stop a run once its best value is at least this good.")]
 Within = Annotated[
     float | None, typer.Option(help="Stop a run once it is within this distance of the problem's best known value.")
 ]
@@ -83,40 +79,9 @@ def say_version(wanted: bool) -> None:
 Version = Annotated[
     bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=say_version)
 ]
-MaxEvaluations = Annotated[int | None, typer.Option(help="Maximum number of evaluations per run.")]
 Budget = Annotated[int, typer.Option("--max-evaluations", help="Maximum number of evaluations per run.")]
-MaxSeconds = Annotated[float | None, typer.Option(help="Stop after this many seconds.")]
-Threads = Annotated[
-    int | None, typer.Option(help="Threads that compute the runs on a CPU, by default one per core.", min=1)
-]
-Spread = Annotated[bool, typer.Option("--spread", help="Let all devices evaluate one population together.")]
-Polish = Annotated[
-    bool | None, typer.Option("--polish/--no-polish", help="Refine the best point with its gradient, if it has one.")
-]
-Stall = Annotated[int | None, typer.Option(help="Stop after this many generations without improvement.")]
-Tolerance = Annotated[
-    float | None,
-    typer.Option(help="Stop a run once its population spans less than this fraction of the box; 0 disables the rule."),
-]
-Restarts = Annotated[
-    str,
-    typer.Option(help="What to do after convergence: none, plain, ipop, bipop or portfolio; auto uses the default."),
-]
-Initial = Annotated[
-    Path | None, typer.Option(help="A CSV file of starting points, one per row, such as population.csv.")
-]
 
 # what the functions are, and how they are called
-Maximize = Annotated[bool, typer.Option("--maximize", help="Maximize instead of minimizing.")]
-Vectorized = Annotated[bool, typer.Option("--vectorized", help="The functions take the whole population as one array.")]
-Blackbox = Annotated[bool, typer.Option("--blackbox", help="The functions are plain Python or NumPy, not JAX.")]
-Dtype = Annotated[str | None, typer.Option(help="float32 or float64.")]
-Engine = Annotated[str, typer.Option(help="auto, xla, fused: one GPU kernel for the run, or fast: that if it pays.")]
-OnFailure = Annotated[str | None, typer.Option(help="How to treat NaN, inf and exceptions: worst, raise or resample.")]
-Workers = Annotated[
-    int | None, typer.Option(help="Call the functions, as plain Python, in this many processes; -1 for one per core.")
-]
-Islands = Annotated[int | None, typer.Option(help="Populations per run that exchange individuals.")]
 MigrateEvery = Annotated[int | None, typer.Option(help="Generations between migrations of islands.")]
 Migrants = Annotated[int | None, typer.Option(help="Individuals that an island receives at a migration.")]
 Topology = Annotated[str | None, typer.Option(help="Where they come from: ring, torus, complete or random.")]
@@ -129,24 +94,12 @@ Coordinator = Annotated[
 ]
 ProcessId = Annotated[int | None, typer.Option(help="Number of this process, from 0.")]
 NumProcesses = Annotated[int | None, typer.Option(help="How many processes there are.")]
-Timeout = Annotated[float | None, typer.Option(help="Time limit for one evaluation by a worker, in seconds.")]
-Retries = Annotated[int, typer.Option(help="How many times to retry a failed evaluation.")]
-WorkersTimeout = Annotated[
-    str, typer.Option(help="Seconds without a living worker after which the run ends; auto, or none for never.")
-]
 Paired = Annotated[bool, typer.Option("--paired", help="Paired comparison, seed by seed (Wilcoxon).")]
 
 # what is kept and shown
 History = Annotated[bool, typer.Option("--history/--no-history", help="Keep the values of every generation.")]
 HistoryX = Annotated[
     bool, typer.Option("--history-x", help="Also keep the best x of every generation (single runs always do).")
-]
-Snapshots = Annotated[
-    str | None, typer.Option(help="Keep whole populations for convergence maps: generations 1,10,100 or every:10.")
-]
-Archive = Annotated[
-    int | None,
-    typer.Option(max=10**9, help="Several objectives: archive size, the number of non-dominated points kept."),
 ]
 Choose = Annotated[
     str | None,
@@ -212,3 +165,92 @@ EXIT_CODES = (
     "by the message; 130, Ctrl-C, with "
     "the result so far shown and saved."
 )
+
+# what `solve` takes besides the options of a run
+SOLVE = {
+    "algorithm": AlgorithmName,
+    "setting": Settings,
+    "dim": Dim,
+    "first_run": FirstRun,
+    "within": Within,
+    "migrate_every": MigrateEvery,
+    "migrants": Migrants,
+    "topology": Topology,
+    "coordinator": Coordinator,
+    "process_id": ProcessId,
+    "num_processes": NumProcesses,
+    "history": History,
+    "history_x": HistoryX,
+    "choose": Choose,
+    "gagpu_config": GagpuConfig,
+    "checkpoint": CheckpointFile,
+    "checkpoint_every": CheckpointEvery,
+    "resume": Resume,
+    "out": Out,
+    "force": Force,
+    "live": LivePage,
+    "port": Port,
+    "host": Host,
+    "open_page": OpenPage,
+    "wait": Wait,
+    "paused": Paused,
+    "quiet": Quiet,
+    "as_json": AsJson,
+    "use_cache": UseCache,
+}
+# of options of the shell alone, where they are neither False nor None
+DEFAULTS = {"history": True, "open_page": True, "wait": True, "use_cache": True}
+STUDY_DEFAULTS = {"runs": 30, "max_evaluations": 20_000}
+
+Arguments = SimpleNamespace  # of a command: one attribute for each option, None or False where it was not given
+
+
+def run_options() -> tuple[str, ...]:
+    """The options of a run that the shell has."""
+    return tuple(name for name, leaf in LEAVES.items() if leaf.spec.shell is not None)
+
+
+def takes(names: tuple[str, ...], **further: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command options of a run by their names, and further ones with their types; it gets them together, as
+    `arguments`.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command, eval_str=True).parameters
+        declared = [parameter for name, parameter in own.items() if name != "arguments"]
+        options = [_shell_parameter(LEAVES[name]) for name in names]
+        options += [_parameter(name, annotation) for name, annotation in further.items()]
+
+        @functools.wraps(command)
+        def run(**values: Any) -> None:
+            fixed = {parameter.name: values.pop(parameter.name) for parameter in declared}
+            command(**fixed, arguments=Arguments(**values))
+
+        parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in declared] + options
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        del run.__wrapped__  # its signature is not that of the command
+        return run
+
+    return decorate
+
+
+def given_options(arguments: Arguments, **changes: Any) -> dict[str, Any]:
+    """The options of a run that were given, as arguments of a verb. changes: by name, after parsing; None for none."""
+    values = {name: getattr(arguments, name, None) for name in run_options()} | changes
+    return group_arguments({name: value for name, value in values.items() if value is not None})
+
+
+def _shell_parameter(leaf: Leaf) -> inspect.Parameter:
+    """An option of a run as a parameter that Typer reads. None means that it was not given."""
+    spec, word = leaf.spec, leaf.name.replace("_", "-")
+    flag = f"--{word}/--no-{word}" if leaf.name in TRI_STATE else f"--{word}"
+    info = typer.Option(flag, *spec.flags, help=spec.help, rich_help_panel=spec.panel or None)
+    return _parameter(leaf.name, Annotated[SHELL_TYPES.get(spec.shell, spec.shell) | None, info])
+
+
+def _parameter(name: str, annotation: Any) -> inspect.Parameter:
+    default: bool | int | None = DEFAULTS.get(name, False if annotation.__origin__ is bool else None)
+    if annotation.__origin__ is int:
+        default = STUDY_DEFAULTS[name]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

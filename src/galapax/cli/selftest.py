@@ -17,7 +17,8 @@ import numpy as np
 
 from galapax import problems
 from galapax.algorithms.de import DE
-from galapax.minimize import minimize
+from galapax.api.minimize import minimize
+from galapax.core.options import Compute
 from galapax.numerics import devices, random
 from galapax.operators.differential import binomial_crossover, draw_partners
 from galapax.running.observers import Checkpoint
@@ -55,7 +56,9 @@ def at_least(successes: int, runs: int, share: float) -> tuple[bool, float]:
 
 def _solved(name: str, algorithm: str, share: float, close: float, **options: Any) -> tuple[bool, str]:
     problem = problems.get(name)
-    result = minimize(problem, algorithm, runs=RUNS, seed=1, dtype="float64", polish=False, progress=False, **options)
+    result = minimize(
+        problem, algorithm, runs=RUNS, seed=1, polish=False, progress=False, compute=Compute(dtype="float64"), **options
+    )
     assert result.runs is not None
     good = (result.runs.violation <= 0) & (np.abs(result.runs.fun - problem.optimum) <= close)
     passed, low = at_least(int(good.sum()), RUNS, share)

@@ -1,4 +1,4 @@
-"""A drop-in replacement for scipy.optimize.differential_evolution, computed by galapax's DE.
+"""Drop-in replacements for scipy.optimize: differential_evolution, computed by galapax's DE, and minimize.
 
     from galapax.compat.scipy import differential_evolution
 
@@ -36,6 +36,8 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from galapax.algorithms.de import DE
+from galapax.api.optimizer import Optimizer
+from galapax.compat.scipy_minimize import minimize
 from galapax.core.checks import finite, positive, reals, short, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
@@ -46,7 +48,6 @@ from galapax.evaluation.dispatch import pickled
 from galapax.evaluation.worker import Functions
 from galapax.numerics import devices, random
 from galapax.operators.differential import best_1, rand_1
-from galapax.optimizer import Optimizer
 
 if TYPE_CHECKING:
     from scipy.optimize import Bounds, LinearConstraint, NonlinearConstraint, OptimizeResult
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
     Constraint: TypeAlias = NonlinearConstraint | LinearConstraint | Bounds
     Seed: TypeAlias = int | np.integer | np.random.Generator | np.random.RandomState | None
     Map: TypeAlias = Callable[..., Iterable[Any]]  # as the builtin
+
+__all__ = ["differential_evolution", "minimize"]
 
 STRATEGIES = {"best1bin": best_1, "rand1bin": rand_1}
 CONVERGED_MESSAGE = "Optimization terminated successfully."
@@ -100,7 +103,7 @@ def differential_evolution(
         size = max(size, len(initial)) if isinstance(init, str) else max(5, len(initial))
         mutate, weight = _parse_mutation(STRATEGIES[strategy], mutation)
         solver = DE(size, mutate, weight, finite(recombination, "recombination"))
-        opt = Optimizer(solver, space, seed=seed_number, initial=initial)
+        opt = Optimizer(space, solver, seed=seed_number, x0=initial)
         message, convergence, n_iterations = MAXITER_MESSAGE, 0.0, whole(maxiter, "maxiter", 1)
         for generation in range(n_iterations + 1):  # scipy counts the first population as none
             x = opt.ask()

@@ -10,11 +10,11 @@ import numpy as np
 
 from galapax.core.errors import EvaluationError, InputError
 from galapax.core.evaluation import Shape
+from galapax.core.options import Workers
 from galapax.core.problem import Problem
 from galapax.core.values import PARTS, from_fun
 from galapax.evaluation import memory, worker
 from galapax.evaluation.dispatch import Remote
-from galapax.evaluation.executors import Calls
 from galapax.evaluation.failures import Failed, summarise
 from galapax.evaluation.fit import check_arity, check_names
 from galapax.evaluation.worker import Answer, Failure, Functions
@@ -55,14 +55,14 @@ class BlackBox:
         maximize: bool,
         vectorized: bool,
         raise_failures: bool,
-        calls: Calls = Calls(),
+        workers: Workers = Workers(),
         remote: Remote | None = None,
     ) -> None:
         self.problem = problem
         self.dtype = dtype  # in which the engine will compare what comes back
         self.maximize = maximize
         self.raise_failures = raise_failures
-        self.calls = calls
+        self.workers = workers
         named = {name: getattr(problem, name) for name in PARTS}
         self.functions = Functions(
             {name: f for name, f in named.items() if f is not None and f is not from_fun}, vectorized
@@ -70,8 +70,8 @@ class BlackBox:
         for name, function in self.functions.calls.items():
             check_arity(name, function, int(vectorized))
         self.remote = remote
-        if calls.elsewhere and remote is None:
-            self.remote = Remote(self.functions, calls)
+        if workers.pool is not None and remote is None:
+            self.remote = Remote(self.functions, workers)
         self.late: Callable[[], bool] = lambda: False  # whether the time there was is over
         self.widths: dict[str, int] = {}  # numbers per solution by name, learnt from the first that come back
         self.failures: list[Failed] = []
@@ -234,7 +234,7 @@ class BlackBox:
                     self._check_sizes(answers, [0])
                     failed = isinstance(answers[0], Failure)
                     self._tries[row] = self._tries[row] + 1 if failed else 0
-                    if 0 < self._tries[row] <= self.calls.retries:
+                    if 0 < self._tries[row] <= self.workers.retries:
                         self.remote.send(row)
                         continue
                     self._tries[row] = 0
@@ -266,23 +266,23 @@ class BlackBox:
 
     def _answers(self, points: np.ndarray) -> list[Answer | None]:
         """What came of each point, from memory or by calling; None for those that were not reached."""
-        remembers = self.calls.cache or self._opening
+        remembers = self.workers.memoize or self._opening
         keys = [x.tobytes() for x in points] if remembers or self.given else []
         answers: list[Answer | None] = [None] * len(points)
         if keys:
-            answers = [self.first.get(key) if self.calls.cache else self.given.pop(key, None) for key in keys]
+            answers = [self.first.get(key) if self.workers.memoize else self.given.pop(key, None) for key in keys]
         # also those that an earlier process has called
         fresh = len({key for key in keys if key not in self.first or key in self.probed})
         if self._again:
             answers = [self._again.get(x.tobytes(), known) for x, known in zip(points, answers, strict=True)]
         rows = [i for i, answer in enumerate(answers) if answer is None]
-        if self.calls.cache:  # a point that is there twice is called once
+        if self.workers.memoize:  # a point that is there twice is called once
             rows = sorted({keys[i]: i for i in reversed(rows)}.values())
         self._fill(answers, points, rows)
         if not self.widths:
             self._learn([answer for answer in answers if answer is not None])
             self._check_sizes(answers, range(len(points)))
-        for _ in range(self.calls.retries):
+        for _ in range(self.workers.retries):
             failed = [i for i in rows if isinstance(answers[i], Failure)]
             if not failed or self.late() or self.halted:
                 break
@@ -293,11 +293,11 @@ class BlackBox:
         if remembers:
             known = {key: answer for key, answer in zip(keys, answers, strict=True) if answer is not None}
             whole = all(answers[i] is not None for i in rows)  # else it is asked for once more when the run goes on
-            if whole or not self.calls.cache:
+            if whole or not self.workers.memoize:
                 self.first |= known
             if whole:
-                self.n_cached += len(points) - fresh if self.calls.cache else 0
-            if self.calls.cache:
+                self.n_cached += len(points) - fresh if self.workers.memoize else 0
+            if self.workers.memoize:
                 answers = [known.get(key) for key in keys]
         return answers
 
@@ -333,7 +333,7 @@ class BlackBox:
 
     def _one_by_one(self, points: np.ndarray, rows: list[int], made: list[Answer | None]) -> None:
         calls, late = self.functions.calls, self.late
-        ends = self.raise_failures and not self.calls.retries
+        ends = self.raise_failures and not self.workers.retries
         for i in rows:
             answer = worker.one(calls, points[i])
             made.append(answer)

@@ -24,8 +24,9 @@ import numpy as np
 
 from galapax.core.errors import InputError
 from galapax.core.names import counted
+from galapax.core.options import Workers
 from galapax.evaluation import worker
-from galapax.evaluation.executors import Calls, Pool
+from galapax.evaluation.executors import Pool
 from galapax.evaluation.liveness import Liveness
 from galapax.evaluation.worker import Answer, Failure, Functions, Told
 
@@ -50,9 +51,9 @@ class Chunk(NamedTuple):
 class Remote:
     """The functions of a black box, called by the workers of a pool. halted: why it cannot go on, if so."""
 
-    def __init__(self, functions: Functions, calls: Calls) -> None:
-        self.pool = Pool(calls)
-        self.timeout = calls.timeout
+    def __init__(self, functions: Functions, workers: Workers) -> None:
+        self.pool = Pool(workers)
+        self.timeout = workers.timeout
         self.halted = ""
         self._functions = functions
         self._key = uuid.uuid4().hex
@@ -75,7 +76,7 @@ class Remote:
         self._answers: list[Answer | None] = []
         self._spent = 0.0  # seconds in the functions, of the last call
         self._unpaid: int | None = 0  # calls in which handing over took longer than that, or None if it pays
-        self.liveness = Liveness(calls.workers_timeout)
+        self.liveness = Liveness(workers.workers_timeout)
         self._without_process: set[futures.Future[Told]] = set()  # tasks whose process was gone at the last check
         self._restart_at: float | None = None  # when to start a pool again that could not start
         self._restart_pause = RESTART_SECONDS
@@ -354,7 +355,7 @@ class Remote:
         if not self.pool.is_renewable:
             self.halted = (
                 f"the executor is broken ({type(error).__name__}: {error}), and only one that is given as a function "
-                "which makes it, executor=lambda: ..., can be made again"
+                "which makes it, workers=lambda: ..., can be made again"
             )
             return
         try:

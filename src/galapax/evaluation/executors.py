@@ -10,39 +10,16 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent import futures  # which loads its pools when they are asked for
 from contextlib import contextmanager
-from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
 from galapax.core.checks import short
 from galapax.core.errors import InputError
+from galapax.core.options import Workers
 from galapax.evaluation import worker
 
 NEAR, FAR = 0.01, 0.1  # seconds that a task should take at least: 20 times what handing it over takes
-
-
-@dataclass(frozen=True)
-class Calls:
-    """How a black box is called.
-
-    executor: of the concurrent.futures kind, or a function that makes one. workers: processes to make instead.
-    timeout: seconds for one evaluation. retries: how often one that failed is tried again. cache: remember all points.
-    asynchronous: breed a new candidate as soon as one is evaluated. workers_timeout: seconds without a living worker
-    after which a run ends, "auto" for those of `Liveness`, None for never.
-    """
-
-    executor: Any = None
-    workers: int | None = None
-    timeout: float | None = None
-    retries: int = 0
-    cache: bool = False
-    asynchronous: bool = False
-    workers_timeout: float | str | None = "auto"
-
-    @property
-    def elsewhere(self) -> bool:
-        return self.executor is not None or self.workers is not None
 
 
 class Pool:
@@ -51,8 +28,8 @@ class Pool:
     kills: whether it ends tasks that take too long by itself. own: whether it was made here, and is closed here.
     """
 
-    def __init__(self, calls: Calls) -> None:
-        self._make, given = _maker(calls)
+    def __init__(self, workers: Workers) -> None:
+        self._make, given = _maker(workers)
         self._given = given
         self.executor: Any = given if given is not None else self._make()  # type: ignore[misc]
 
@@ -171,12 +148,12 @@ class Pool:
             _end(self.executor)
 
 
-def _maker(calls: Calls) -> tuple[Callable[[], Any] | None, Any]:
+def _maker(workers: Workers) -> tuple[Callable[[], Any] | None, Any]:
     """What makes an executor, if somebody knows; and the one that was given, if so."""
-    if calls.workers is not None:
-        count = os.cpu_count() or 1 if calls.workers == -1 else calls.workers
+    if workers.processes is not None:
+        count = os.cpu_count() or 1 if workers.processes == -1 else workers.processes
         return (lambda: _processes(count)), None
-    given = calls.executor
+    given = workers.executor
     if isinstance(given, type) or not hasattr(given, "submit"):  # a class makes executors, too
         return (lambda: _usable(given())), None
     given = _usable(given)

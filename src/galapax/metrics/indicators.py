@@ -115,13 +115,13 @@ def by_generation(result: Any, reference: Any = None, true_front: Any = None) ->
     "igd" and "igd_plus" if there is a true front. The front of a generation are the feasible individuals of its
     population that none dominates; without one the hypervolume is 0 and the distances are NaN.
 
-    >>> res = minimize(problem, "nsga2", generations=100, snapshots=range(10, 101, 10))  # doctest: +SKIP
+    >>> res = minimize(problem, "nsga2", generations=100, keep=Keep(snapshots=range(10, 101, 10)))  # doctest: +SKIP
     >>> indicators.by_generation(res)["igd_plus"]  # doctest: +SKIP
     """
     if "F" not in result:
         raise InputError("by_generation measures fronts of several objectives; this result has one objective.")
     if not result.get("snapshots"):
-        raise InputError("no population was kept by generation: run it again with snapshots=[...].")
+        raise InputError("no population was kept by generation: run it again with keep=gx.Keep(snapshots=[...]).")
     problem, sign = result.problem, -1.0 if result.settings["maximize"] else 1.0
     reference = problem.reference_point if reference is None else reference
     if true_front is None and problem.front is not None:

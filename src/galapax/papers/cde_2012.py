@@ -16,9 +16,10 @@ import numpy as np
 
 from galapax import problems
 from galapax.algorithms.cde import CDE
+from galapax.api.minimax import minimax
+from galapax.api.minimize import minimize
+from galapax.core.options import Keep
 from galapax.core.problem import MinMaxProblem
-from galapax.minimax import minimax
-from galapax.minimize import minimize
 from galapax.operators.differential import best_1, rand_1
 from galapax.papers.reproduction import Log, Measurement, Paper, describe_machine, main
 from galapax.results.result import Result, all_runs
@@ -94,9 +95,18 @@ def _solve(name: str, algorithm: CDE, cycles: int, runs: int) -> Result:
     problem = problems.get(CDE_PROBLEMS[name])
     generations = cycles * algorithm.x_generations
     if isinstance(problem, MinMaxProblem):
-        return minimax(problem, algorithm=algorithm, generations=generations, runs=runs, progress=False, history=False)
+        return minimax(
+            problem, algorithm=algorithm, generations=generations, runs=runs, progress=False, keep=Keep(history=False)
+        )
     return minimize(
-        problem, algorithm, generations=generations, tolerance=0, polish=False, runs=runs, progress=False, history=False
+        problem,
+        algorithm,
+        generations=generations,
+        tolerance=0,
+        polish=False,
+        runs=runs,
+        progress=False,
+        keep=Keep(history=False),
     )
 
 

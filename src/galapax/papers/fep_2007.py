@@ -18,9 +18,10 @@ from jax import Array
 
 from galapax import problems
 from galapax.algorithms.ep import FEP, EPState
+from galapax.api.minimize import minimize
 from galapax.core.evaluation import Population
+from galapax.core.options import Compute
 from galapax.evaluation.formulas import trace
-from galapax.minimize import minimize
 from galapax.numerics import devices, random
 from galapax.papers import numpy_fep
 from galapax.papers.reproduction import Log, Measurement, Paper, describe_machine, main
@@ -92,10 +93,10 @@ def measure(quick: bool, log: Log = lambda line: None) -> Measurement:
                 generations=generations,
                 tolerance=0,  # the tables count all generations, also those after convergence
                 runs=trials,
-                dtype="float32",
                 progress=False,
                 callback=record_time,
                 polish=False,
+                compute=Compute(dtype="float32"),
             )
             assert result.runs is not None and result.runs.history is not None
             key = f"{name} {mu}"

@@ -9,17 +9,19 @@ computation. It compares absolute values, which is the same for these functions,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from galapax import problems
 from galapax.algorithms.ga import GA
+from galapax.core.options import Compute, Options
 from galapax.core.problem import Problem
 from galapax.papers.reproduction import Log, Measurement, Paper, describe_machine, main
 from galapax.results.study import curves
 from galapax.running.solve import solve
-from galapax.running.task import prepare
+from galapax.running.task import prepare_task, resolve_options
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,9 +50,13 @@ def measure(quick: bool, log: Log = lambda line: None) -> Measurement:
         bounds = problem.bounds
         initial = bounds.lower + bounds.span * np.random.default_rng(0).random((N_CHILDREN, bounds.dim))
         solvers = tuple(GA(N_CHILDREN, fr, sigma, bounds_at_start_only=True) for fr, sigma in FR_SIGMA_PAIRS)
-        settings: dict[str, Any] = {"generations": GAGPU_GENERATIONS, "dtype": "float32", "initial": initial}
-        settings |= {"tolerance": 0, "polish": False}  # as many generations as the manual's
-        task = prepare(problem, solvers, runs=tests, **settings)
+        # as many generations as the manual's
+        options = Options(
+            generations=GAGPU_GENERATIONS, tolerance=0, polish=False, x0=initial, runs=tests,
+            compute=Compute(dtype="float32"),
+        )  # fmt: skip
+        options = resolve_options(problem, options)
+        task = prepare_task(problem, solvers, options)
         results, _ = solve(task)
         timings = results[0].timings
         for (fr, sigma), result in zip(FR_SIGMA_PAIRS, results, strict=True):
@@ -65,15 +71,15 @@ def measure(quick: bool, log: Log = lambda line: None) -> Measurement:
             }
         log(f"{name}: {len(FR_SIGMA_PAIRS)} settings of {tests} tests in {timings['run']:.3g} s")
         # one test alone, as the sample run made it, after compilation; its generations alone from a longer run's time
-        device, run = _time_one_test(problem, solvers[0], settings)
-        longer, _ = _time_one_test(problem, solvers[0], {**settings, "generations": 11 * GAGPU_GENERATIONS})
+        device, run = _time_one_test(problem, solvers[0], options)
+        longer, _ = _time_one_test(problem, solvers[0], replace(options, generations=11 * GAGPU_GENERATIONS))
         out["alone"][name] = {"device": device, "run": run, "generations": (longer - device) / 10}
     return out
 
 
-def _time_one_test(problem: Problem, solver: GA, settings: dict[str, Any]) -> tuple[float, float]:
+def _time_one_test(problem: Problem, solver: GA, options: Options) -> tuple[float, float]:
     """Measure seconds of one test, waiting for the device and in all; the best of ten after one that compiles."""
-    task = prepare(problem, (solver,), runs=1, **settings)
+    task = prepare_task(problem, (solver,), replace(options, runs=1))
     timings = [solve(task)[0][0].timings for _ in range(11)][1:]
     return min(t["device"] for t in timings), min(t["run"] for t in timings)
 

@@ -22,9 +22,10 @@ from galapax import problems
 from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.sharing_moea import SharingMOEA
+from galapax.api.minimize import minimize
+from galapax.core.options import Compute, Keep
 from galapax.core.problem import Problem
 from galapax.metrics import indicators
-from galapax.minimize import minimize
 from galapax.numerics import devices
 from galapax.papers.reproduction import Log, Measurement, Paper, describe_machine, main
 from galapax.results.result import Result
@@ -102,7 +103,15 @@ def _solve(name: str, kind: str, n: int, seed: int, generations: int = MOEA_GENE
     problem = _get_problem(name)
     dtype = "float32" if problem.ineq is None else "float64"
     algorithm = NSGA2(population=n, published=True) if kind == "NSGA-II" else MOEA_ALGORITHMS[kind](population=n)
-    return minimize(problem, algorithm, generations=generations, seed=seed, dtype=dtype, progress=False, history=False)
+    return minimize(
+        problem,
+        algorithm,
+        generations=generations,
+        seed=seed,
+        progress=False,
+        keep=Keep(history=False),
+        compute=Compute(dtype=dtype),
+    )
 
 
 def _summarize_trials(name: str, results: list[Result]) -> Measurement:

@@ -108,7 +108,7 @@ class DeferredHistory:
 class Runs(HTMLRepr):
     """The runs of an ensemble, one entry each."""
 
-    number: np.ndarray  # (R,) run numbers, as `minimize(..., first_run=)` counts them
+    number: np.ndarray  # (R,) run numbers, as `minimize(..., runs=range(17, 20))` counts them
     x: np.ndarray  # (R, d)
     fun: np.ndarray  # (R,); of m objectives (R, m), at the knee of each run's front
     violation: np.ndarray  # (R,)
@@ -274,7 +274,7 @@ class Result(dict[str, Any], HTMLRepr):
         if replay is None:
             raise InputError(
                 "This result was loaded or copied without its objective: call minimize with "
-                f"first_run={number} and the same seed instead."
+                f"runs=range({number}, {number + 1}) and the same seed instead."
             )
         numbers = self.runs.number if self.runs is not None else np.array([self.settings["first_run"]])
         if number not in numbers:

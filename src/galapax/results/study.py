@@ -262,7 +262,7 @@ def curves(result: Result) -> np.ndarray:
     """The best value by generation of every run, (R, G), to be minimised; +inf while it has found nothing feasible."""
     history = all_runs(result).history
     if history is None:
-        raise InputError("no history was kept, so there are no values by generation: use history=True.")
+        raise InputError("no history was kept, so there are no values by generation: use keep=gx.Keep(history=True).")
     values = history.best if value_name(result) == "fun" else history.hypervolume
     if values is None:
         raise InputError(

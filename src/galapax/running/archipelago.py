@@ -38,8 +38,8 @@ def archipelago(
     """Every run of a task with its islands, in batches of whole runs. only, sizes: just this run, by this process
     alone, in slices of this size.
     """
-    assert task.islands is not None
-    count = task.islands.count
+    assert task.options.islands is not None
+    count = task.options.islands.count
     rows = np.arange(task.total) if only is None else np.array([only])
     run = _computation(task, rows, noted, clock, box, None if sizes is None else sizes[0])
     if run.together < count and len(rows) * count > run.together:
@@ -69,8 +69,8 @@ def _computation(
     task: Task, rows: np.ndarray, noted: Interrupts, clock: Clock, box: BlackBox | None, size: int | None
 ) -> Computation:
     """Rows in order of islands, then runs."""
-    assert task.islands is not None
-    count, kind = task.islands.count, np.dtype(task.dtype)
+    assert task.options.islands is not None
+    count, kind = task.options.islands.count, np.dtype(task.dtype)
     keys = random.run_keys(task.seed, task.first_run, task.runs)[rows % task.runs]
     initial = task.initial
     if initial is not None and initial.ndim == 3:
@@ -82,10 +82,10 @@ def _computation(
 
     search = replace(search, algorithm=jax.tree.map(of_islands, search.algorithm, is_leaf=is_shared))
     # on an accelerator the islands of a single run fill the device only together
-    alone = task.alone and devices.on_cpu()
+    alone = task.is_single_run and devices.on_cpu()
     own = replace(
-        task, solvers=task.solvers[:1], bound=task.bound[:1], runs=count * len(rows), alone=alone, initial=initial
-    )
+        task, solvers=task.solvers[:1], bound=task.bound[:1], is_single_run=alone, initial=initial
+    ).with_options(runs=range(task.first_run, task.first_run + count * len(rows)))
     return Computation(
         own, noted, clock, box, search=search,
         keys=np.concatenate([random.island_keys(keys, island) for island in range(count)]),
@@ -94,8 +94,8 @@ def _computation(
 
 
 def _exchange(task: Task) -> Any:
-    assert task.islands is not None
-    islands, seed, target = task.islands, task.seed, float(task.rules.target)
+    assert task.options.islands is not None
+    islands, seed, target = task.options.islands, task.seed, float(task.rules.target)
     return lambda share: Exchange(islands, seed, target, share)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from typing import Any
 
 import jax
@@ -13,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from galapax import algorithms
-from galapax.algorithms.archive import Archived
+from galapax.core.checks import short
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population
+from galapax.core.options import LEAVES, read
 from galapax.core.problem import Problem
 from galapax.core.record import KEPT, Record
 from galapax.core.stop import CODES, NEVER, Stop, of_code
@@ -64,8 +65,8 @@ class Answers:
         if self._exact is None:
             assert isinstance(problem, Problem)
             with jax.enable_x64(True):
-                together = self.task.population if self.task.vectorized else 0
-                self._exact = trace(problem, "float64", maximize=self.task.maximize, vectorized=together)
+                together = self.task.population if self.task.options.vectorized else 0
+                self._exact = trace(problem, "float64", maximize=self.task.options.maximize, vectorized=together)
         with jax.enable_x64(True):
             rows = PROBES if len(x) <= PROBES else 256  # few sizes, as each is a program
             return evaluate_points(self._exact, np.asarray(x, np.float64), "float64", rows)
@@ -91,7 +92,7 @@ class Answers:
         """The problem's derived quantities at points (k, d), {name: (k,)}; NaN where a black box raised."""
         out = {}
         for name, function in (self.task.problem.derived or {}).items():
-            if self.task.blackbox:
+            if self.task.options.blackbox:
                 values = np.array([_derived_one(name, function, point.copy()) for point in x.astype(np.float64)])
             else:
                 values = np.asarray(jax.vmap(function)(jnp.asarray(x, self.task.dtype))) if len(x) else np.zeros(0)
@@ -119,7 +120,7 @@ def try_derived(task: Task) -> None:
     """Refuse derived quantities that cannot be worked out, before a run is made and lost."""
     box = task.problem.bounds
     for name, function in (task.problem.derived or {}).items():
-        if task.blackbox:
+        if task.options.blackbox:
             _derived_one(name, function, np.asarray((box.lower + box.upper) / 2, np.float64))
             continue
         try:
@@ -190,7 +191,7 @@ def result_of(
         nit=int(track.generations[best]),
         nfev=int(runs.nfev.sum()),
         n_failed=int(runs.n_failed.sum()),
-        seed=task.seed,
+        seed=task.options.seed,
         feasible=bool(feasible[best]),
         violation=float(violation[best]),
         ineq=answer.constraints.get("ineq"),
@@ -235,7 +236,7 @@ def _tell_of_calls(result: Result, box: BlackBox, alone: bool) -> None:
         result["failures"] = tuple(box.failures) if alone else ()
     if box.halted:
         result.message += f" The workers were lost: {box.halted}."
-    if box.calls.cache and alone:
+    if box.workers.memoize and alone:
         result["n_cached"] = box.n_cached
 
 
@@ -339,7 +340,7 @@ def _message(
     track, sign = total.track, task.sign
     limits = (task.budget.generations, task.evaluation_limit)
     spent = int(track.evaluations[best] - track.skipped[best])
-    why = stop.sentence(int(track.generations[best]), task.rules, task.max_seconds, limits, spent)
+    why = stop.sentence(int(track.generations[best]), task.rules, task.options.max_seconds, limits, spent)
     if stop is Stop.TARGET and isinstance(total.polish, Polish) and total.polish.evaluations[best]:
         why = f"Stopped: target reached by the polish after generation {int(track.generations[best])}."
     if stop is Stop.FAILURES:
@@ -408,40 +409,33 @@ def _flat(history: History | None, runs: Runs) -> str:
 
 
 def settings_of(task: Task) -> dict[str, Any]:
-    """Everything needed to ask for the same again, as plain values."""
-    limit, goal, solver = int(task.rules.generations), task.rules.target, task.solvers[0]
-    return {
+    """Everything needed to ask for the same again, as plain values: every option by its name, and what was chosen."""
+    limit, solver = int(task.rules.generations), task.solvers[0]
+    settings = {name: _plain(read(task.options, name)) for name in LEAVES}
+    return settings | {
         "problem": task.problem.name,
         "algorithm": algorithms.name_of(solver),
         "hyperparameters": algorithms.settings_of(solver),
-        "archive": solver.size if isinstance(solver, Archived) else None,
         "generations": None if limit == NEVER else limit,
-        "target": (-goal if task.maximize or task.rules.reference is not None else goal)
-        if math.isfinite(goal)
-        else None,
-        "stall": None if task.rules.stall == NEVER else int(task.rules.stall),
         "tolerance": float(task.rules.tolerance),
-        "max_seconds": task.max_seconds,
-        "islands": None if task.islands is None else asdict(task.islands),
         "restarts": None if task.restarts is None else task.restarts.name,
-        "polish": task.polish,
+        "x0": None if task.initial is None else task.decoded(task.initial).tolist(),
         "runs": task.runs,
         "first_run": task.first_run,
-        "seed": task.seed,
-        "maximize": task.maximize,
-        "vectorized": task.vectorized,
-        "blackbox": task.blackbox,
-        "on_failure": task.on_failure,
-        "workers": task.calls.workers,
-        "timeout": task.calls.timeout,
-        "retries": task.calls.retries,
-        "workers_timeout": task.calls.workers_timeout,
-        "cache": task.calls.cache,
-        "asynchronous": task.calls.asynchronous,
-        "dtype": task.dtype,
         "device": devices.device_name(),
         "versions": versions(),
     }
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON holds."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    return value if value is None or isinstance(value, bool | int | float | str | list) else short(value)
 
 
 def versions() -> dict[str, str]:

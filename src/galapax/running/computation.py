@@ -64,7 +64,7 @@ class Computation:
         self.cells = np.repeat(np.arange(count), task.runs) if cells is None else cells
         self.fit = check_memory(task)
         native = task.engine == "native"
-        self.width = 1 if task.alone else width(task.bound[0], task.problem.dim, task.total, self.fit, native)
+        self.width = 1 if task.is_single_run else width(task.bound[0], task.problem.dim, task.total, self.fit, native)
         if size is not None:
             self.width = size
         self.engine: Engine
@@ -72,12 +72,14 @@ class Computation:
 
             def check(shape: Shape) -> None:
                 expected = 2 if task.solvers[0].traits.multi_objective else 1
-                other = task.guessed and shape.objectives > 1 and shape.objectives != expected
+                other = task.objectives_unknown and shape.objectives > 1 and shape.objectives != expected
                 if other or (shape.constrained and not task.problem.constrained):
                     raise Discovered(box, self._first_points(box.n_probed) if box.n_probed else None)
                 check_shape(task, shape)
 
-            self.engine = (Steady if task.calls.asynchronous else Host)(box, self.clock, noted, check, task.probes)
+            self.engine = (Steady if task.options.workers.asynchronous else Host)(
+                box, self.clock, noted, check, task.n_probes
+            )
         else:
             self.engine = engine_of(task, self.search, self.clock, self.width, len(self.keys))
         self.answers = Answers(task, box)
@@ -118,7 +120,7 @@ class Computation:
         if width == self.width:
             return
         self.width = width
-        if not self.task.blackbox:
+        if not self.task.options.blackbox:
             self.engine = engine_of(self.task, self.search, self.clock, width, len(self.keys))
 
     def _make_smaller(self, error: Exception, begun: bool) -> None:
@@ -126,7 +128,7 @@ class Computation:
         from a checkpoint.
         """
         runs, before = min(self.together, self.task.total), self.width
-        if begun or processes.is_distributed() or self.task.blackbox or runs == 1:
+        if begun or processes.is_distributed() or self.task.options.blackbox or runs == 1:
             raise InputError(too_large(min(runs, before), self.task.population, error, begun)) from error
         if runs > before and not isinstance(error, OutOfMemory):
             self.fit = runs // 2
@@ -173,7 +175,7 @@ class Computation:
                 parts,
                 limit=int(self.task.rules.generations),
                 watch=watch,
-                keep_history=bool(self.task.history),
+                keep_history=bool(self.task.options.keep.history),
                 between=None if exchange is None else exchange(share),
             )
         if own is not None and not share.is_distributed:
@@ -217,17 +219,17 @@ class Computation:
 @contextmanager
 def black_box(task: Task, known: BlackBox | None = None) -> Iterator[BlackBox | None]:
     """What calls the functions of a task, if it is a black box. known: that of an earlier attempt."""
-    if not task.blackbox:
+    if not task.options.blackbox:
         yield None
         return
     assert isinstance(task.problem, Problem)
     box = BlackBox(
         task.problem,
         dtype=task.dtype,
-        maximize=task.maximize,
-        vectorized=task.vectorized,
-        raise_failures=task.on_failure == "raise",
-        calls=task.calls,
+        maximize=task.options.maximize,
+        vectorized=task.options.vectorized,
+        raise_failures=task.options.on_failure == "raise",
+        workers=task.options.workers,
         remote=None if known is None else known.remote,
     )
     if known is not None:

@@ -81,7 +81,7 @@ def joined(
     task: Task, courses: list[Course], populations: dict[int, Survivors], stopped: Stop | None, seconds: float
 ) -> Outcome:
     """The outcome of whole runs."""
-    histories = [_history(task, course) for course in courses] if task.history else []
+    histories = [_history(task, course) for course in courses] if task.options.keep.history else []
     longest = max((len(rows) for rows in histories), default=0)
     padded = [np.pad(rows, ((0, longest - len(rows)), (0, 0)), "edge") for rows in histories]
     best = [min(course.parts, key=lambda part: (part.track.violation[0], part.track.best[0])) for course in courses]

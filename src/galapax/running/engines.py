@@ -28,7 +28,7 @@ class Choice(NamedTuple):
 def choice(task: Task, clock: Clock) -> Choice:
     """The engine for a task; one that was asked for and cannot be had is refused. clock: is told of compiling."""
     asked = task.engine
-    if task.blackbox:
+    if task.options.blackbox:
         if asked in ("fused", "native"):
             raise InputError(
                 f'engine="{asked}" compiles the functions, and these are called as plain Python: leave engine out.'
@@ -36,10 +36,12 @@ def choice(task: Task, clock: Clock) -> Choice:
         return Choice("host", "the functions are called as plain Python")
     if asked == "xla":
         return Choice("xla", "as asked")
-    if task.spread:
-        several = f"{task.spread} devices share the population" if task.spread > 1 else "one device: nothing to spread"
+    if task.n_devices:
+        several = (
+            f"{task.n_devices} devices share the population" if task.n_devices > 1 else "one device: nothing to spread"
+        )
         return Choice("xla", several)
-    if task.islands is not None:
+    if task.options.islands is not None:
         if asked != "auto":
             raise InputError(
                 f'engine="{asked}" makes each run by itself, and islands exchange individuals: leave engine out.'
@@ -101,7 +103,9 @@ def engine_of(task: Task, search: Search, clock: Clock, width: int, runs: int) -
 
         try:
             _kernel(search, runs, task.engine, clock)
-            return FusedEngine(search, clock, width, task.steps, task.engine == "native", task.threads)
+            return FusedEngine(
+                search, clock, width, task.steps, task.engine == "native", task.options.compute.threads or 1
+            )
         except NotFusible:
             pass
-    return Xla(search, clock, width, task.steps, task.threads)
+    return Xla(search, clock, width, task.steps, task.options.compute.threads or 1)

@@ -13,6 +13,7 @@ from galapax import algorithms
 from galapax.algorithms.archive import Archived
 from galapax.algorithms.game import Payoff
 from galapax.core.algorithm import Algorithm, Shared
+from galapax.core.options import LEAVES, read
 from galapax.core.problem import MinMaxProblem
 from galapax.core.space import Declared
 from galapax.numerics import devices
@@ -24,8 +25,8 @@ def fingerprint(task: Task) -> dict[str, str]:
     """{what: value}. What is not named here may change: max_seconds, who watches, and for runs that do not restart and
     whose algorithm does not plan ahead, the limit of generations.
     """
-    solver, problem, rules = task.solvers[0], task.problem, task.rules
-    own = {
+    solver, problem, rules, options = task.solvers[0], task.problem, task.rules, task.options
+    facts = {
         "version of galapax": __version__,
         "version of jax": jax.__version__,
         "device": devices.platform(),
@@ -38,26 +39,21 @@ def fingerprint(task: Task) -> dict[str, str]:
         "hyper-parameters": str([_settings(one) for one in task.bound]),
         "archive": str(solver.size if isinstance(solver, Archived) else None),
         "runs": f"{task.runs} from number {task.first_run}",
-        "seed": str(task.seed),
-        "initial": "none" if task.initial is None else _digest([task.initial]),
-        "history": str(task.history),
-        "snapshots": str(task.snapshots),
-        "polish": str(task.polish),
-        "on_failure": str(task.on_failure),
-        "maximize": str(task.maximize),
+        "x0": "none" if task.initial is None else _digest([task.initial]),
         "target": str(rules.target),
-        "stall": str(rules.stall),
+        "patience": str(rules.stall),
         "tolerance": str(rules.tolerance),
         "reference point": _digest([] if rules.reference is None else [rules.reference]),
     }
-    if task.islands is not None:
-        own["islands"] = str(task.islands)
+    facts |= {name: str(read(options, name)) for name, leaf in LEAVES.items() if leaf.spec.identifies}
+    if options.islands is not None:
+        facts["islands"] = str(options.islands)
     if task.engine in ("fused", "native"):  # where it was left to us, the file may go to another machine
-        own["engine"] = task.engine
+        facts["engine"] = task.engine
     if task.restarts is not None:
-        own["restarts"] = task.restarts.name
-        own["limits"] = f"{rules.generations} generations, {rules.evaluations} evaluations"
-    return own
+        facts["restarts"] = task.restarts.name
+        facts["limits"] = f"{rules.generations} generations, {rules.evaluations} evaluations"
+    return facts
 
 
 def _settings(bound: Algorithm) -> str:

@@ -37,13 +37,22 @@ def check_memory(task: Task) -> int:
     fit = int(AMPLE * devices.free_memory()) // (at_most(task) + 1024 * row)
     if fit < task.total:
         fit = runs_that_fit(_state_size(task), 1024 * row, task.population)
-    if task.blackbox:
+    if task.options.blackbox:
         fit = min(fit, _check_calls(task))
     # a single run is often ended by hand
-    if task.history and task.rules.generations != NEVER and task.total > 1 and task.max_seconds is None:
+    if (
+        task.options.keep.history
+        and task.rules.generations != NEVER
+        and task.total > 1
+        and task.options.max_seconds is None
+    ):
         what = f"the history of {task.total} runs over {task.rules.generations} generations takes"
-        _check_host(what, task.total * int(task.rules.generations) * row, "history=False, or fewer runs or generations")
-    taken = sum(g <= task.rules.generations for g in task.snapshots)
+        _check_host(
+            what,
+            task.total * int(task.rules.generations) * row,
+            "keep=gx.Keep(history=False), or fewer runs or generations",
+        )
+    taken = sum(g <= task.rules.generations for g in task.options.keep.snapshots)
     each = task.total * task.population * (task.problem.dim + task.shape.objectives + 1) * item
     _check_host(
         f"{taken} snapshots of {task.total} x {task.population} individuals take", taken * each, "fewer of them"
@@ -55,12 +64,16 @@ def _check_calls(task: Task) -> int:
     """How many runs of a black box fit into memory at once: each point of a generation is an object of its own."""
     each = task.population * (POINT + GENE * task.problem.dim)
     _check_host(f"the calls of one generation of {task.population} points take", each, "a smaller population")
-    if task.calls.cache and task.rules.generations != NEVER and task.max_seconds is None:
+    if task.options.workers.memoize and task.rules.generations != NEVER and task.options.max_seconds is None:
         points = task.total * task.population * int(task.rules.generations)
         if task.problem.space is not None:
             points = int(min(points, task.problem.space.combinations))
         needed = points * (CACHED + 8 * task.problem.dim)
-        _check_host(f"a cache of {points} points takes", needed, "cache=False, or fewer runs or generations")
+        _check_host(
+            f"a cache of {points} points takes",
+            needed,
+            "workers=gx.Workers(memoize=False), or fewer runs or generations",
+        )
     return max(1, devices.host_memory() // (2 * each))
 
 
@@ -104,7 +117,7 @@ def too_large(width: int, population: int, error: Exception, begun: bool = False
         why, free = f" It needs {amount(error.needed)}.", error.free
     instead = "use a smaller population, or an objective that needs less memory"
     if width > 1:
-        instead = f"use fewer runs than {width} at a time (runs=, first_run=), or a smaller population"
+        instead = f"use fewer runs than {width} at a time (runs=, or runs=range(0, 100)), or a smaller population"
     if begun:  # in other slices its last bits would be others
         instead = "a checkpoint continues in slices as large as they were, so end other programs, or start again"
     return (

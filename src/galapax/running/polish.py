@@ -99,7 +99,7 @@ def compile_ahead(task: Task) -> None:
 
 def ahead(task: Task) -> Iterator[None]:
     """Compile the polish, if there is to be one and no other thread does."""
-    if task.polish is False or cannot(task) is not None:
+    if task.options.polish is False or cannot(task) is not None:
         return
     size = _width(task)
     arguments = _arguments(task, np.zeros((size, task.problem.dim)), np.zeros(size, np.int64))
@@ -109,7 +109,7 @@ def ahead(task: Task) -> Iterator[None]:
 
 def polish(task: Task, clock: Clock, total: Outcome, goes_on: Callable[[], bool] = lambda: True) -> Outcome:
     """The outcome of a task with the best of its runs refined, where that was asked for and can be done."""
-    if task.polish is False:
+    if task.options.polish is False:
         return total
     why = cannot(task)
     if why is None and total.stopped is not None:
@@ -119,7 +119,7 @@ def polish(task: Task, clock: Clock, total: Outcome, goes_on: Callable[[], bool]
     track = total.track
     left = allowed(task, track.evaluations, track.reason)
     if not (left >= least_evaluations(task.shape)).any():
-        spent = task.polish is True or not np.isin(track.reason, _DONE).all()
+        spent = task.options.polish is True or not np.isin(track.reason, _DONE).all()
         reason = "no evaluations were left" if spent else "the runs had reached the target or converged"
         return replace(total, polish=f"not tried, because {reason}")
     found = polished(task, clock, total.x, track.best, track.violation, left, goes_on)
@@ -137,7 +137,7 @@ def allowed(task: Task, evaluations: np.ndarray, reason: np.ndarray) -> np.ndarr
     most = task.budget.evaluations
     least = max(FEWEST, EACH * task.problem.dim)
     left = np.maximum(evaluations, least) if most is None else most - evaluations
-    done = _DONE if task.polish == "auto" else _DONE[:1]
+    done = _DONE if task.options.polish == "auto" else _DONE[:1]
     return np.where(np.isin(reason, done), 0, left)
 
 
@@ -186,7 +186,7 @@ def _width(task: Task) -> int:
     assert isinstance(formulas, Formulas)
     if formulas.together:
         return formulas.together
-    if task.alone:
+    if task.is_single_run:
         return 1
     if devices.on_cpu():
         return 2 ** int(math.log2(max(1, min(MOST, CACHED // (MAX_STORED_PAIRS_LBFGS * task.problem.dim)))))
@@ -195,14 +195,14 @@ def _width(task: Task) -> int:
 
 def check_polish(task: Task) -> None:
     """Refuse polish=True where it cannot be done."""
-    why = cannot(task) if task.polish is True else None
+    why = cannot(task) if task.options.polish is True else None
     if why is not None:
         raise InputError(f'polish=True needs gradients of one objective, and {why}: use "auto".')
 
 
 def cannot(task: Task) -> str | None:
     """Why the best of a task's runs cannot be refined by its gradient; None if it can."""
-    if task.blackbox:
+    if task.options.blackbox:
         return "a black box has no gradient"
     if task.shape.objectives > 1:
         return "there are several objectives"

@@ -29,7 +29,7 @@ from galapax.numerics import random
 from galapax.running.computation import Computation
 from galapax.running.courses import Course, joined, since_better, together, track_of
 from galapax.running.polish import ahead, cannot, polished, with_polished
-from galapax.running.task import Task, traced
+from galapax.running.task import Task, trace_task
 
 SEARCHES = 2**16  # of one run, at most
 RESERVED = 50  # evaluations a variable that are left for the polish, if that is not much of the budget
@@ -59,7 +59,7 @@ def searches(
     """Every run of a task until its policy ends it. only, sizes: just this run, in slices of these sizes."""
     restarts = task.restarts
     assert restarts is not None
-    if task.polish is not False and cannot(task) is None:
+    if task.options.polish is not False and cannot(task) is None:
         task = _with_gradients(task)
     elif _called_one_by_one(task):
         task = replace(task, restarts=restarts.one_by_one(task.problem.dim, _limit(task)))
@@ -163,7 +163,7 @@ def _with_gradients(task: Task) -> Task:
 
 def _called_one_by_one(task: Task) -> bool:
     """Whether it is a black box that nothing calls for several points at once, and only evaluations limit it."""
-    alone = task.blackbox and not task.vectorized and task.calls.executor is None and task.calls.workers is None
+    alone = task.options.blackbox and not task.options.vectorized and task.options.workers.pool is None
     unlimited = task.rules.generations == NEVER
     return alone and unlimited and task.initial is None and not task.problem.constrained
 
@@ -199,13 +199,11 @@ def _computation(
         task,
         solvers=(group.legs[0].algorithm,),
         bound=(group.bound[0],),
-        runs=count,
         rules=task.rules._replace(generations=left, stall=NEVER, evaluations=math.inf),
         initial=_initial(task, group),
-        snapshots=(),
-    )
-    if task.vectorized and not task.blackbox and group.bound[0].population != task.population:
-        own = traced(own)  # such a function knows how many solutions it is given
+    ).with_options(runs=range(task.first_run, task.first_run + count), keep=replace(task.options.keep, snapshots=()))
+    if task.options.vectorized and not task.options.blackbox and group.bound[0].population != task.population:
+        own = trace_task(own)  # such a function knows how many solutions it is given
 
     def stack(*values: Any) -> Any:
         if isinstance(values[0], Shared):

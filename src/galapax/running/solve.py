@@ -71,13 +71,13 @@ def solve(
         compile_ahead(task)
         try_derived(task)
         ready = time.perf_counter() - clock.compile_seconds  # as if a kernel, which is tried first, were compiled later
-        watch = Watch(noted, snapshots=task.snapshots, viewer=session, journal=journal)
+        watch = Watch(noted, snapshots=task.options.keep.snapshots, viewer=session, journal=journal)
         watch.callback = observers.callback is not None
         raised: list[Exception] = []
         if session is not None:
             watch.starts = session.on_batch_start
-        if task.max_seconds is not None:
-            watch.deadline = began + task.max_seconds
+        if task.options.max_seconds is not None:
+            watch.deadline = began + task.options.max_seconds
         if box is not None:
             box.late = watch.look
             box.recall(None if journal is None else journal.memory)
@@ -87,7 +87,7 @@ def solve(
         if task.restarts is not None:
             watch.notify = notifier([])
             total, answers = searches(task, noted, clock, box, watch), Answers(task, box)
-        elif task.islands is not None:
+        elif task.options.islands is not None:
             watch.notify = notifier([])
             total, answers = archipelago(task, noted, clock, box, watch), Answers(task, box)
         else:
@@ -108,7 +108,11 @@ def solve(
             results.append(result_of(own, cell, total.populations[i].population, kept, answers, replay))
         timings["host"] = time.perf_counter() - began - compiled - timings["run"] - watch.held
         timings |= {"held": watch.held} if watch.held else {}
-        if total.stopped is Stop.TIME and task.max_seconds is not None and compiled > task.max_seconds / 2:
+        if (
+            total.stopped is Stop.TIME
+            and task.options.max_seconds is not None
+            and compiled > task.options.max_seconds / 2
+        ):
             for result in results:
                 result["message"] = f"{result.message} Compiling alone took {compiled:.2g} s."
         for result in results:
@@ -182,14 +186,14 @@ def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:
     rules = task.rules
     if total.stopped is not None:
         rules = rules._replace(generations=int(total.track.generations[row]))
-    again = replace(task, rules=rules, max_seconds=None)
+    again = replace(task, rules=rules).with_options(max_seconds=None)
     clock = Clock()
     with interrupts() as noted, jax.enable_x64(task.dtype == "float64"), black_box(task) as box:
         began = time.perf_counter()
-        watch = Watch(noted, snapshots=task.snapshots)
+        watch = Watch(noted, snapshots=task.options.keep.snapshots)
         if task.restarts is not None:
             outcome, answers = searches(again, noted, clock, box, watch, row, total.sizes[row]), Answers(again, box)
-        elif task.islands is not None:
+        elif task.options.islands is not None:
             outcome, answers = archipelago(again, noted, clock, box, watch, row, total.sizes[row]), Answers(again, box)
         else:
             run = Computation(again, noted, clock, box, size=total.sizes[row][0])
@@ -202,7 +206,7 @@ def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:
         elif total.polish is not None:
             outcome = replace(outcome, polish="not tried" if isinstance(total.polish, Polish) else total.polish)
         taken = time.perf_counter() - began
-        alone = replace(task.of_cell(row // task.runs), runs=1, first_run=number, rules=rules)
+        alone = replace(task.of_cell(row // task.runs), rules=rules).with_options(runs=range(number, number + 1))
         kept = {g: _snapshot(alone, parts, slice(0, 1)) for g, parts in sorted(watch.taken.items())}
         (left,) = outcome.populations.values()
         result = result_of(alone, outcome, left.population, kept, answers, partial(_replay, task, offset, total))
@@ -266,7 +270,7 @@ def _notifier(
             runs=task.total,
             seconds=time.perf_counter() - clocks.began,
             overhead=clocks.overhead(),
-            max_seconds=task.max_seconds,
+            max_seconds=task.options.max_seconds,
             feasible_share=float(track.feasible_share.mean()) if task.problem.constrained else None,
             max_evaluations=None if task.evaluation_limit is None else task.evaluation_limit * task.total,
             restored=clocks.watch.restored,
@@ -275,7 +279,7 @@ def _notifier(
         )
         show(state)
         failed = int(track.failed.sum())
-        if task.on_failure == "raise" and failed:
+        if task.options.on_failure == "raise" and failed:
             raise EvaluationError(
                 f"fun or a constraint returned NaN or inf at {failed} of the {state.nfev} points evaluated so far."
             )
@@ -284,7 +288,12 @@ def _notifier(
         if box is not None and box.halted:
             return Stop.WORKERS
         # what is traced was tried before, and had a value somewhere
-        if task.on_failure is None and task.blackbox and not np.isfinite(track.best).any() and failed >= FAILURES:
+        if (
+            task.options.on_failure is None
+            and task.options.blackbox
+            and not np.isfinite(track.best).any()
+            and failed >= FAILURES
+        ):
             return Stop.FAILURES
         try:
             answer = observers.callback(state) if observers.callback is not None else None
@@ -303,5 +312,5 @@ def _facts(task: Task) -> Facts:
         settings=settings_of(task),
         population=task.population,
         generations=None if task.rules.generations == NEVER else int(task.rules.generations),
-        contours=not task.blackbox and isinstance(task.problem, Problem),
+        contours=not task.options.blackbox and isinstance(task.problem, Problem),
     )

@@ -1,10 +1,10 @@
-"""A call of `minimize` and its like, checked: what is to be run, as plain data."""
+"""A validated request: problem, algorithms, limits and options of a call, as plain data."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -12,45 +12,40 @@ import numpy as np
 
 from galapax import algorithms
 from galapax.algorithms.archive import Archived
+from galapax.algorithms.de import DE
 from galapax.core.algorithm import Algorithm, Budget, Shared
-from galapax.core.checks import as_written, flag, positive, whole
+from galapax.core.checks import whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Shape
-from galapax.core.islands import Islands
-from galapax.core.problem import Described, MinMaxProblem, Problem
+from galapax.core.options import Options, threads_from_environment
+from galapax.core.problem import EQ_TOLERANCE, Described, MinMaxProblem, Problem, check_tolerance
 from galapax.core.record import Columns
 from galapax.core.restarts import Restarts
 from galapax.core.stop import NEVER, Rules
 from galapax.engines.points import probe
 from galapax.engines.search import Search, Traced
-from galapax.evaluation.executors import Calls
-from galapax.evaluation.failures import RESAMPLES, check_policy
+from galapax.evaluation.failures import RESAMPLES
 from galapax.evaluation.fit import check_fit, objective_count
 from galapax.evaluation.formulas import trace
 from galapax.metrics import indicators
 from galapax.numerics import devices, random
 from galapax.running.arguments import (
-    afforded,
     check_islands,
-    engine_named,
-    goals_of,
-    kept_for_polish,
-    limit_of,
-    polish_of,
-    precision_of,
-    repairs_of,
-    snapshots_of,
-    spread_of,
-    starting_genes,
-    threads_of,
+    count_devices,
+    default_dtype,
+    generation_limit,
+    parse_goals,
+    parse_initial_points,
+    plan_repairs,
+    reserve_for_polish,
+    shrink_population_to_budget,
     tolerance_of,
 )
-from galapax.running.calls import check_asynchronous, checked_calls, is_called
 from galapax.running.memory import check_memory, check_population
 
-REMEMBERED = 100_000  # points, if there are no more: a black box is not called twice with one
-MOST_EVALUATIONS = 1_000_000  # of a run that nothing limits, unless that are fewer generations than these
-FEWEST_GENERATIONS = 1000
+MAX_MEMOIZED_POINTS = 100_000  # a black box on a grid of no more points is not called twice with one
+MAX_DEFAULT_EVALUATIONS = 1_000_000  # of a run that nothing limits, unless that is fewer generations than these
+MIN_DEFAULT_GENERATIONS = 1000
 
 
 @dataclass(frozen=True)
@@ -58,44 +53,49 @@ class Task:
     """What is to be run: every one of the solvers makes that many runs."""
 
     problem: Described  # as one of genes, see core/variables.py
-    declared: Described  # as it was given: what a Result shows
+    declared: Described  # as the user wrote it: what a Result shows
+    options: Options  # with defaults resolved
     objective: Traced | None  # None for a black box
     consts: Any  # the arrays of the objective
     steps: int  # see `Formulas.steps`
     shape: Shape  # of a black box a guess, until it was called
-    solvers: tuple[Algorithm, ...]  # as they were given, alike in all that shapes the program
+    solvers: tuple[Algorithm, ...]  # as the user wrote them, alike in all that shapes the program
     bound: tuple[Algorithm, ...]  # the same, for this problem
     repairs: int  # candidates repaired a generation
     differences: bool  # whether by differences of values
     rules: Rules
     budget: Budget  # of one population
     evaluation_limit: int | None  # of a run, with all its islands
-    runs: int
-    first_run: int
-    alone: bool  # a single run, not one of an ensemble
-    guessed: bool  # a black box of which only calling it tells how many objectives it has
-    probes: int  # points of a black box that may be called before it is known whether the algorithm fits
-    seed: int
-    max_seconds: float | None
-    maximize: bool
-    vectorized: bool
-    blackbox: bool
-    dtype: str
-    history: bool | str
-    snapshots: tuple[int, ...]
-    initial: np.ndarray | None
-    on_failure: str | None
-    restarts: Restarts | None = None
-    calls: Calls = field(default_factory=Calls)  # how a black box is called
-    polish: bool | str = False  # refine the best of each run by its gradient: True, False or "auto"
-    threads: int = 1  # slices that a CPU computes at once
-    spread: int = 0  # devices that share the evaluation of a generation
-    islands: Islands | None = None  # several populations per run
-    engine: str = "auto"  # one of ENGINES
+    initial: np.ndarray | None  # genes of starting points
+    restarts: Restarts | None
+    n_devices: int  # that share the evaluation of a generation; 0 where one makes all of it
+    is_single_run: bool  # a run by itself, not one of an ensemble
+    objectives_unknown: bool  # a black box of which only calling it tells how many objectives it has
+    n_probes: int  # points of a black box that may be called before it is known whether the algorithm fits
+    engine: str  # as asked; later the one that was selected
 
     @property
     def population(self) -> int:
         return self.bound[0].population
+
+    @property
+    def runs(self) -> int:
+        """Runs of each solver."""
+        return self.options.n_runs
+
+    @property
+    def first_run(self) -> int:
+        return self.options.first_run
+
+    @property
+    def seed(self) -> int:
+        assert self.options.seed is not None
+        return self.options.seed
+
+    @property
+    def dtype(self) -> str:
+        """The precision of the run."""
+        return str(self.options.compute.dtype)
 
     @property
     def total(self) -> int:
@@ -105,12 +105,17 @@ class Task:
     @property
     def sign(self) -> float:
         """What turns values to be minimised into the user's: -1 where they are maximised."""
-        return -1.0 if self.maximize else 1.0
+        return -1.0 if self.options.maximize else 1.0
 
     @property
     def columns(self) -> Columns:
         """Of the history's rows."""
-        return Columns(self.shape, self.rules.reference is not None, self.problem.dim if self.history == "x" else 0)
+        dim = self.problem.dim if self.options.keep.history == "x" else 0
+        return Columns(self.shape, self.rules.reference is not None, dim)
+
+    def with_options(self, **changes: Any) -> Task:
+        """Return the task with other values of some options."""
+        return replace(self, options=replace(self.options, **changes))
 
     def decoded(self, genes: np.ndarray) -> np.ndarray:
         """x (..., d) of genes (..., d)."""
@@ -122,64 +127,89 @@ class Task:
 
     def search(self) -> Search:
         """All its runs as one: a hyper-parameter that differs between the solvers has one value for each run."""
-        kind = np.dtype(self.dtype)
+        dtype, options = np.dtype(self.dtype), self.options
 
         def stack(*values: Any) -> Any:
             if isinstance(values[0], Shared):
                 return values[0]
-            column = np.array(values, kind)
+            column = np.array(values, dtype)
             return column[0] if (column == column[0]).all() else np.repeat(column, self.runs)
 
         return Search(
             algorithm=jax.tree.map(stack, *self.bound, is_leaf=lambda leaf: isinstance(leaf, Shared)),
-            bounds=self.problem.bounds.rounded(kind),
-            rules=self.rules.as_arrays(kind),
+            bounds=self.problem.bounds.rounded(dtype),
+            rules=self.rules.as_arrays(dtype),
             consts=self.consts,
             shape=self.shape,
             objective=self.objective,
             repairs=self.repairs,
             differences=self.differences,
-            freeze=self.blackbox or self.rules.by_run,
-            leaves=self.blackbox or devices.on_cpu(),
-            with_x=self.history == "x",
-            resamples=RESAMPLES if self.on_failure == "resample" else 0,
+            freeze=options.blackbox or self.rules.by_run,
+            leaves=options.blackbox or devices.on_cpu(),
+            with_x=options.keep.history == "x",
+            resamples=RESAMPLES if options.on_failure == "resample" else 0,
             only_codes=self.problem.space is not None and bool(self.problem.space.discrete.all()),
-            spread=self.spread if self.spread > 1 else 0,
+            spread=self.n_devices if self.n_devices > 1 else 0,
         )
 
 
-def problem_of(fun: Any, bounds: Any, algorithm: Any, ineq: Any = None, eq: Any = None) -> tuple[Problem, Any]:
+def problem_of(
+    fun: Any, bounds: Any, algorithm: Any, ineq: Any = None, eq: Any = None, eq_tolerance: float | None = None
+) -> tuple[Problem, Any]:
     """A problem and an algorithm from the arguments with which `minimize` and its like begin."""
     if isinstance(fun, Problem) and algorithm is None and isinstance(bounds, str | Algorithm | type):
         bounds, algorithm = None, bounds  # a Problem has its bounds, so what follows it is the algorithm
     if isinstance(fun, MinMaxProblem):
         raise InputError(f"{fun.name} is a min-max problem: use gx.minimax.")
+    if eq_tolerance is not None:
+        check_tolerance(eq_tolerance)
+        eq_tolerance = float(eq_tolerance)
     if not isinstance(fun, Problem):
-        return Problem(fun, bounds, ineq=ineq, eq=eq), algorithm
+        tolerance = EQ_TOLERANCE if eq_tolerance is None else eq_tolerance
+        return Problem(fun, bounds, ineq=ineq, eq=eq, eq_tolerance=tolerance), algorithm
     if bounds is not None or ineq is not None or eq is not None:
         raise InputError(
             "a Problem has its own bounds, ineq and eq: remove them, or change the problem with problem.with_."
         )
-    return fun, algorithm
+    return (fun if eq_tolerance is None else fun.with_(eq_tolerance=eq_tolerance)), algorithm
 
 
-def fitting(
-    problem: Problem, blackbox: Any, vectorized: Any, dtype: Any, population: Any = None, archive: bool = False
-) -> Algorithm:
-    """The default algorithm for a problem. A black box is called by the run alone: until then it has one objective, or
-    two where an archive is asked for, unless they are named.
+def resolve_options(problem: Problem, options: Options) -> Options:
+    """Fill in what the problem decides: whether its functions are called, and which take whole populations."""
+    workers = options.workers
+    blackbox = options.blackbox or problem.blackbox or workers.pool is not None
+    if (workers.retries or workers.memoize) and not blackbox:
+        raise InputError("retries and memoize apply to black boxes only: give blackbox=True or workers.")
+    if blackbox and workers.memoize is None:
+        is_small = problem.space is not None and problem.space.combinations <= MAX_MEMOIZED_POINTS
+        workers = replace(workers, memoize=is_small and not workers.asynchronous)
+    if options.compute.threads is not None and blackbox:
+        raise InputError("threads is for functions that JAX traces; a black box is called in processes by workers=.")
+    return replace(
+        options,
+        seed=random.resolve_seed(options.seed),
+        blackbox=blackbox,
+        vectorized=options.vectorized or problem.vectorized,
+        workers=workers,
+        compute=replace(options.compute, dtype=default_dtype(options.compute.dtype, problem.constrained, blackbox)),
+    )
+
+
+def default_algorithm(problem: Problem, options: Options) -> Algorithm:
+    """Choose an algorithm that fits a problem. A black box is called by the run alone: until then it has one objective,
+    or two where an archive is asked for, unless they are named. options: resolved.
     """
-    objectives = 1 + archive if problem.objectives is None else len(problem.objectives)
-    if not blackbox:
-        together = (population or 1) if vectorized else 0
-        objectives = objective_count(problem, precision_of(dtype, problem.constrained, blackbox), together)
-        named = problem.objectives is not None or problem.reference_point is not None
-        if not named and not vectorized:
-            ask_for_sum(problem, objectives)
-    return algorithms.resolve(None, problem.constrained, objectives, mixed(problem), population)
+    objectives = 1 + (options.keep.archive is not None) if problem.objectives is None else len(problem.objectives)
+    if not options.blackbox:
+        together = (options.population or 1) if options.vectorized else 0
+        objectives = objective_count(problem, str(options.compute.dtype), together)
+        is_named = problem.objectives is not None or problem.reference_point is not None
+        if not is_named and not options.vectorized:
+            warn_vector_objective(problem, objectives)
+    return algorithms.resolve(None, problem.constrained, objectives, discrete_dim(problem), options.population)
 
 
-def ask_for_sum(problem: Problem, objectives: int) -> None:
+def warn_vector_objective(problem: Problem, objectives: int) -> None:
     """Ask whether as many objectives as there are variables are meant."""
     if objectives == problem.dim >= 3:
         warnings.warn(
@@ -199,12 +229,12 @@ def begin_with(task: Task, points: np.ndarray) -> Task:
     return replace(task, initial=points[:, : task.population])
 
 
-def mixed(problem: Problem) -> int:
+def discrete_dim(problem: Problem) -> int:
     """The number of variables, if some of them are integers or choices; else 0."""
     return problem.dim if problem.space is not None and problem.space.discrete.any() else 0
 
 
-def archived(solver: Algorithm, size: int) -> Algorithm:
+def with_archive(solver: Algorithm, size: int) -> Algorithm:
     """The algorithm with an archive of that size."""
     if not solver.traits.multi_objective:
         raise InputError(
@@ -213,164 +243,126 @@ def archived(solver: Algorithm, size: int) -> Algorithm:
     return Archived(solver, size)
 
 
-def prepare(
+def prepare_task(
     problem: Problem,
     solvers: tuple[Algorithm, ...],
+    options: Options,
+    restarts: Restarts | None = None,
     *,
-    target: Any = None,
-    stall: Any = None,
-    tolerance: Any = None,
-    maximize: Any = False,
-    vectorized: Any = False,
-    blackbox: Any = False,
-    dtype: Any = None,
-    on_failure: Any = None,
-    executor: Any = None,
-    workers: Any = None,
-    timeout: Any = None,
-    retries: Any = 0,
-    cache: Any = None,
-    asynchronous: Any = False,
-    workers_timeout: Any = "auto",
-    **options: Any,
+    population_given: bool = True,
+    objectives_unknown: bool = False,
+    probes: bool = False,
 ) -> Task:
-    """Check the arguments of `minimize` and trace the problem's functions: what cannot be done is refused here, before
-    anything is compiled. options: those of `assembled`.
+    """Check options that must fit together and trace the problem's functions: what cannot be done is refused here,
+    before anything is compiled. options: resolved. The others: see `build_task`.
     """
-    check_outside()
-    maximize, vectorized = flag(maximize, "maximize"), flag(vectorized, "vectorized")
+    check_not_tracing()
     for solver in solvers:
         solver.validate()
-    check_policy(on_failure)
-    blackbox = is_called(blackbox, executor, workers)
-    if cache is None:
-        few = problem.space is not None and problem.space.combinations <= REMEMBERED
-        cache = blackbox and few and asynchronous is False
-    calls = checked_calls(blackbox, executor, workers, timeout, retries, cache, asynchronous, workers_timeout)
-    if calls.asynchronous:
-        check_asynchronous(solvers, on_failure, vectorized, cache, options)
-    kind = precision_of(dtype, problem.constrained, blackbox)
-    share = tolerance_of(tolerance, kind)
+    if options.workers.asynchronous:
+        _check_asynchronous(solvers, options, restarts)
+    tolerance = tolerance_of(options.tolerance, str(options.compute.dtype))
     if solvers[0].traits.multi_objective:
-        share = 0.0  # no front converges to a point, and a program in which no run ends before others is quicker
-    rules = Rules(NEVER, *goals_of(problem, target, stall, maximize), tolerance=share)
+        tolerance = 0.0  # no front converges to a point, and a program in which no run ends before others is quicker
+    rules = Rules(NEVER, *parse_goals(problem, options), tolerance=tolerance)
     shape = Shape(len(problem.objectives or "1"), int(problem.ineq is not None), int(problem.eq is not None))
-    task = assembled(
+    task = build_task(
         problem,
         solvers,
+        options,
         shape,
-        kind,
-        rules=rules,
-        maximize=maximize,
-        vectorized=vectorized,
-        blackbox=blackbox,
-        on_failure=on_failure,
-        calls=calls,
-        **options,
+        rules,
+        restarts,
+        population_given=population_given,
+        objectives_unknown=objectives_unknown,
+        probes=probes,
     )
-    if not blackbox:
-        return traced(task)
-    with jax.enable_x64(kind == "float64"):
+    if not options.blackbox:
+        return trace_task(task)
+    with jax.enable_x64(task.dtype == "float64"):
         check_memory(task)
     return task
 
 
-def assembled(
+def build_task(
     problem: Described,
     solvers: tuple[Algorithm, ...],
+    options: Options,
     shape: Shape,
-    dtype: str,
-    *,
     rules: Rules,
-    generations: Any = None,
-    runs: Any = 1,
-    seed: Any = 0,
-    first_run: Any = None,
-    max_evaluations: Any = None,
-    max_seconds: Any = None,
-    maximize: bool = False,
-    vectorized: bool = False,
-    blackbox: bool = False,
-    history: Any = True,
-    snapshots: Any = (),
-    initial: Any = None,
-    on_failure: str | None = None,
-    guessed: bool = False,
-    probes: bool = False,
     restarts: Restarts | None = None,
-    polish: Any = False,
-    engine: Any = "auto",
-    calls: Calls = Calls(),
-    threads: Any = None,
-    spread: Any = False,
-    islands: Islands | None = None,
-    sized: bool = True,
+    *,
+    population_given: bool = True,
+    objectives_unknown: bool = False,
+    probes: bool = False,
 ) -> Task:
-    """A Task that no function is in yet, from arguments that are checked here.
+    """A Task that no function is in yet.
 
-    sized: whether the user has chosen the population; else a small budget makes it smaller.
+    population_given: whether the user has chosen the population; else a small budget makes it smaller.
+    objectives_unknown, probes: of a black box, see `Task`.
     """
-    declared = problem
+    declared, dtype, blackbox, islands = problem, str(options.compute.dtype), options.blackbox, options.islands
     if isinstance(problem, Problem) and problem.space is not None:
         problem.space.check(dtype)
         problem = problem.coded()
-    first = 0 if first_run is None else whole(first_run, "first_run", 0)
-    if first + whole(runs, "runs", 1) > 2**32:
-        raise InputError(f"run numbers go up to 2**32; first_run={first} and runs={runs} exceed that.")
-    if not (isinstance(history, bool) or (isinstance(history, str) and history == "x")):
-        raise InputError(f'history must be True, False or "x" (with the best x of each generation), got {history!r}.')
-    random.root_key(seed)
+    random.root_key(options.seed)  # type: ignore[arg-type]  # refuses what is no seed
     problem.bounds.rounded(dtype)  # refuses a box that this precision does not hold, before anything is compiled
-    max_evaluations = as_written(max_evaluations)
-    limit = limit_of(solvers[0], generations, max_evaluations, max_seconds)
-    evaluation_limit = None if max_evaluations is None else whole(max_evaluations, "max_evaluations", 1)
-    most = evaluation_limit
-    if islands is not None and most is not None:  # each island has its share
-        most = whole(most // islands.count, "max_evaluations of each island", 1)
+    limit = generation_limit(solvers[0], options)
+    evaluation_limit = budget_evaluations = options.max_evaluations
+    is_unlimited = options.generations is None and options.max_seconds is None
+    if islands is not None and budget_evaluations is not None:  # each island has its share
+        budget_evaluations = whole(budget_evaluations // islands.count, "max_evaluations of each island", 1)
     if restarts is not None:
-        if generations is None and max_seconds is None and most is None:
-            limit, most = NEVER, default_evaluations(problem.dim)
-            evaluation_limit = most
-        if len(snapshots_of(snapshots)) and (int(runs) > 1 or len(solvers) > 1):
+        if is_unlimited and budget_evaluations is None:
+            limit, budget_evaluations = NEVER, default_evaluations(problem.dim)
+            evaluation_limit = budget_evaluations
+        if len(options.keep.snapshots) and (options.n_runs > 1 or len(solvers) > 1):
             raise InputError(
                 "snapshots of several restarting runs would have populations of different sizes: remove snapshots, "
                 "or make a single run."
             )
-    budget = Budget(None if limit == NEVER else limit, most)
+    budget = Budget(None if limit == NEVER else limit, budget_evaluations)
     for solver in solvers:
         check_population(solver.population, problem.dim)
-    if not sized:
-        solvers = tuple(afforded(solver, problem.dim, shape, budget) for solver in solvers)
+    if not population_given:
+        solvers = tuple(shrink_population_to_budget(solver, problem.dim, shape, budget) for solver in solvers)
     bound = tuple(solver.bind(problem.dim, shape, budget) for solver in solvers)
     check_population(bound[0].population, problem.dim)
     population = bound[0].population
-    repairs, differences = repairs_of(problem, bound[0], blackbox or vectorized, calls.asynchronous, most)
+    is_called = blackbox or options.vectorized
+    repairs, differences = plan_repairs(problem, bound[0], is_called, options.workers.asynchronous, budget_evaluations)
     if islands is not None:
-        check_islands(islands, population, restarts, calls)
+        check_islands(islands, population, restarts, options.workers)
     evaluations = population + repairs * (1 + problem.dim)
     if (
         restarts is not None or not bound[0].traits.fixed_evaluations
     ):  # without a limit, too, so that the same program serves
-        rules = rules._replace(evaluations=math.inf if most is None else most)
-    if most is not None and rules.evaluations is not None:
-        fewer = "; a smaller population needs fewer" if sized else ""
+        rules = rules._replace(evaluations=math.inf if budget_evaluations is None else budget_evaluations)
+    if budget_evaluations is not None and rules.evaluations is not None:
+        fewer = "; a smaller population needs fewer" if population_given else ""
         least = f"the first generation needs {evaluations} evaluations{fewer}"
-        whole(most, "max_evaluations", evaluations, least)
-    elif most is not None:
+        whole(budget_evaluations, "max_evaluations", evaluations, least)
+    elif budget_evaluations is not None:
         least = f"one generation evaluates the population of {population}; a smaller population needs fewer"
         if repairs:
             least = f"one generation needs {evaluations} evaluations for the population of {population}"
-        whole(most, "max_evaluations", evaluations, least)
-        kept = 0 if blackbox or polish is False else kept_for_polish(most, problem, solvers[0], dtype)
-        most = max(evaluations, most - kept)
-        limit = min(limit, most // evaluations)
-        if on_failure == "resample":  # a generation takes as many more as fail in it
-            rules = rules._replace(evaluations=most)
-    elif generations is None and max_seconds is None:
-        limit = min(limit, max(FEWEST_GENERATIONS, MOST_EVALUATIONS // evaluations))
+        whole(budget_evaluations, "max_evaluations", evaluations, least)
+        reserve = 0
+        if not blackbox and options.polish is not False:
+            reserve = reserve_for_polish(budget_evaluations, problem, solvers[0], dtype)
+        n_evaluations = max(evaluations, budget_evaluations - reserve)
+        limit = min(limit, n_evaluations // evaluations)
+        if options.on_failure == "resample":  # a generation takes as many more as fail in it
+            rules = rules._replace(evaluations=n_evaluations)
+    elif is_unlimited:
+        limit = min(limit, max(MIN_DEFAULT_GENERATIONS, MAX_DEFAULT_EVALUATIONS // evaluations))
+    if not blackbox and options.compute.threads is None:
+        threads = threads_from_environment() or devices.count_cores()
+        options = replace(options, compute=replace(options.compute, threads=threads))
     return Task(
         problem=problem,
         declared=declared,
+        options=options,
         objective=None,
         consts=None,
         steps=0,
@@ -382,59 +374,44 @@ def assembled(
         rules=rules._replace(generations=limit),
         budget=budget,
         evaluation_limit=evaluation_limit,
-        runs=int(runs),
-        first_run=first,
-        alone=int(runs) == 1 and first_run is None and len(solvers) == 1,
-        guessed=guessed,
-        probes=population if probes else 0,
-        seed=int(seed),
-        max_seconds=None if max_seconds is None else positive(max_seconds, "max_seconds"),
-        maximize=maximize,
-        vectorized=vectorized,
-        blackbox=blackbox,
-        dtype=dtype,
-        history=history,
-        snapshots=snapshots_of(snapshots),
-        initial=starting_genes(initial, declared, population, int(runs)),
-        on_failure=on_failure,
+        initial=parse_initial_points(options.x0, declared, population, options.n_runs),
         restarts=restarts,
-        polish=polish_of(polish),
-        engine=engine_named(engine),
-        calls=calls,
-        threads=threads_of(threads, blackbox),
-        spread=spread_of(spread, blackbox, vectorized, int(runs), islands, engine),
-        islands=islands,
+        n_devices=count_devices(options),
+        is_single_run=options.runs == 1 and len(solvers) == 1,
+        objectives_unknown=objectives_unknown,
+        n_probes=population if probes else 0,
+        engine=options.compute.engine,
     )
 
 
 def default_evaluations(dim: int) -> int:
     """What a run that restarts may spend, unless the user says so."""
-    return max(20_000, min(10_000 * dim, MOST_EVALUATIONS))
+    return max(20_000, min(10_000 * dim, MAX_DEFAULT_EVALUATIONS))
 
 
-def traced(task: Task) -> Task:
+def trace_task(task: Task) -> Task:
     """The task with its functions as JAX programs."""
     assert isinstance(task.problem, Problem)
     with jax.enable_x64(task.dtype == "float64"):
-        together = task.population if task.vectorized else 0
-        found = trace(task.problem, task.dtype, maximize=task.maximize, vectorized=together)
-        bound = tuple(solver.bind(task.problem.dim, found.formulas.shape, task.budget) for solver in task.solvers)
+        together = task.population if task.options.vectorized else 0
+        traced = trace(task.problem, task.dtype, maximize=task.options.maximize, vectorized=together)
+        bound = tuple(solver.bind(task.problem.dim, traced.formulas.shape, task.budget) for solver in task.solvers)
         task = replace(
             task,
-            objective=found.formulas,
-            consts=found.consts,
-            steps=found.formulas.steps,
-            shape=found.formulas.shape,
+            objective=traced.formulas,
+            consts=traced.consts,
+            steps=traced.formulas.steps,
+            shape=traced.formulas.shape,
             bound=bound,
         )
         check_shape(task, task.shape)
         check_memory(task)
-        if task.on_failure is None:
-            probe(found, task.problem.bounds, task.dtype)
+        if task.options.on_failure is None:
+            probe(traced, task.problem.bounds, task.dtype)
     return task
 
 
-def check_outside() -> None:
+def check_not_tracing() -> None:
     """Refuse to run inside a function that JAX is tracing, or with compilation switched off."""
     if devices.is_forked():
         raise InputError(
@@ -450,6 +427,24 @@ def check_outside() -> None:
         )
 
 
+def _check_asynchronous(solvers: tuple[Algorithm, ...], options: Options, restarts: Restarts | None) -> None:
+    """Refuse what cannot go on while some candidates are still being evaluated."""
+    if len(solvers) > 1 or not isinstance(solvers[0], DE) or restarts is not None:
+        raise InputError(
+            "asynchronous=True is for DE, whose candidates each compete with their own parent, and without restarts; "
+            f'got {algorithms.name_of(solvers[0])}: give algorithm="de".'
+        )
+    refused = {
+        "runs": options.runs != 1,
+        "vectorized": options.vectorized,
+        "memoize": bool(options.workers.memoize),
+        "on_failure": options.on_failure == "resample",
+    }
+    for name, is_given in refused.items():
+        if is_given:
+            raise InputError(f"asynchronous=True makes a single run, one point at a time: remove {name}.")
+
+
 def check_shape(task: Task, shape: Shape) -> None:
     """Refuse an algorithm or a stopping rule that does not fit the number of objectives."""
     assert isinstance(task.problem, Problem)
@@ -460,11 +455,11 @@ def check_shape(task: Task, shape: Shape) -> None:
     check_fit(task.solvers[0], task.problem, shape)
     if shape.objectives > 1 and task.restarts is not None:
         raise InputError(f"restarts apply to one objective, and {task.problem.name!r} has {shape.objectives}.")
-    asked = math.isfinite(task.rules.target) or task.rules.stall != NEVER
-    if shape.objectives > 1 and task.rules.reference is None and asked:
+    needs_reference = math.isfinite(task.rules.target) or task.rules.stall != NEVER
+    if shape.objectives > 1 and task.rules.reference is None and needs_reference:
         raise InputError(
-            f"target and stall judge a front by its hypervolume up to a reference_point, and {task.problem.name!r} has "
-            "none: add one with problem.with_(reference_point=...), or remove target and stall."
+            f"target and patience judge a front by its hypervolume up to a reference_point, and {task.problem.name!r} "
+            "has none: add one with problem.with_(reference_point=...), or remove target and patience."
         )
 
 

@@ -17,16 +17,16 @@ def of_this_process(task: Task, observers: Observers) -> Observers:
     """Who watches here: the first process shows how the run goes on and keeps its checkpoint."""
     if not processes.is_distributed():
         return observers
-    if task.blackbox:
+    if task.options.blackbox:
         raise InputError(
-            "a black box is called by one process, which may have workers= or executor=; several processes share runs "
+            "a black box is called by one process, which may have workers=; several processes share runs "
             "of functions that JAX traces."
         )
     if observers.journal is not None:
-        if task.islands is None:
+        if task.options.islands is None:
             raise InputError(
                 "a checkpoint of runs without islands is written by one process: leave checkpoint out, or give each "
-                "process runs of its own by first_run and a file of its own."
+                "process runs of its own, such as runs=range(100, 200), and a file of its own."
             )
         observers = replace(observers, journal=Together(observers.journal))
     if processes.process_index():

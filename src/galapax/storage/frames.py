@@ -41,7 +41,7 @@ def _result_frame(result: Result, table: str | None) -> Any:
     if table == "history":
         history = result.history if result.runs is None else result.runs.history
         if history is None:
-            raise InputError("this result has no history: run it again with history=True.")
+            raise InputError("this result has no history: run it again with keep=gx.Keep(history=True).")
         return _history_frame(history, variables, values)
     known = ["front"] * several + ["runs", "history", "population"]
     raise InputError(f"table must be one of {', '.join(known)}; got {table!r}.")

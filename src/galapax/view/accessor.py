@@ -40,7 +40,7 @@ class Plot:
         """
         plots = _import_plots()
         if figure_data.ensemble_history(self._result) is None:
-            raise InputError("this result has no history: run it again with history=True.")
+            raise InputError("this result has no history: run it again with keep=gx.Keep(history=True).")
         return plots.convergence(self._result, ax)
 
     def front(self, ax: Axes | None = None) -> Figure:

@@ -192,8 +192,8 @@ def stored_populations(
     snapshots: dict[int, Population] = result.get("snapshots") or {}
     if not snapshots:
         raise InputError(
-            "maps need stored populations, and this result has none: run it again with snapshots=[1, 10, 100] "
-            "(on the command line --snapshots 1,10,100 or --snapshots every:10)."
+            "maps need stored populations, and this result has none: run it again with "
+            "keep=gx.Keep(snapshots=[1, 10, 100]) (on the command line --snapshots 1,10,100 or --snapshots every:10)."
         )
     chosen = sorted(snapshots) if generations is None else sorted({int(g) for g in generations})
     missing = [g for g in chosen if g not in snapshots]

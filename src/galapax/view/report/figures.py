@@ -156,7 +156,7 @@ def add_convergence(out: ReportPage, result: Result) -> None:
     history = figure_data.ensemble_history(result)
     out.section("Convergence")
     if history is None or not len(history):
-        out.add("<p>No history was kept; use history=True to keep the values of every generation.</p>")
+        out.add("<p>No history was kept; use keep=gx.Keep(history=True) to keep the values of every generation.</p>")
         return
     history = thin_history(history, result.runs is not None)
     for objective in figure_data.panels(result):
@@ -294,7 +294,7 @@ def add_maps(out: ReportPage, result: Result) -> None:
             f"{infeasible}{', on a logarithmic scale' if genome.log else ''}."
         )
     if not result.get("snapshots"):
-        lines.append(hint_span("To see earlier populations here, keep them with snapshots=[1, 10, 100]."))
+        lines.append(hint_span("To see earlier populations here, keep them with keep=gx.Keep(snapshots=[1, 10, 100])."))
     out.add(f"<p>{' '.join(lines)}</p>")
     columns = []
     for generation, add_population in populations.items():

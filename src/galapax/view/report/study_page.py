@@ -65,7 +65,7 @@ def render_study(study: Study) -> str:
         _add_settings(out, study)
     shared = {k: first.settings[k] for k in ("runs", "seed", "dtype", "device", "maximize", "versions")}
     if not is_comparison:
-        shared = {k: first.settings[k] for k in ("problem", "algorithm", "generations", "stall")} | shared
+        shared = {k: first.settings[k] for k in ("problem", "algorithm", "generations", "patience")} | shared
     out.add(pair_table(setting_rows(shared)))
     files = {"summary.csv": "the table above, all columns", "runs.csv": "every run",
              "curves.csv": "values by generation", "summary.md": "the tables as Markdown",

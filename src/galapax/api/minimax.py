@@ -14,33 +14,32 @@ import numpy as np
 
 from galapax.algorithms.cde import CDE
 from galapax.algorithms.game import Arena, GameCDE
+from galapax.api.keyword_hints import suggest_keywords
+from galapax.api.minimize import minimize
 from galapax.core.algorithm import Shared
-from galapax.core.checks import reals, short, whole
+from galapax.core.checks import reals, short
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Shape
+from galapax.core.options import LEAVES, Compute, Keep, Options, read
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.core.stop import NEVER, Rules, Stop
 from galapax.engines.exchange import Answer, refined
 from galapax.engines.interrupts import Interrupts, interrupts
 from galapax.engines.worst_case import Check, worst_cases
-from galapax.evaluation.failures import check_policy
 from galapax.evaluation.game import TracedGame, trace_game
-from galapax.minimize import minimize
 from galapax.numerics import random
 from galapax.operators.differential import best_1, rand_1
 from galapax.results.result import Result, all_runs
-from galapax.running.arguments import precision_of
-from galapax.running.habits import welcoming
 from galapax.running.observers import Progress, observers
 from galapax.running.solve import solve
-from galapax.running.task import Task, assembled, check_outside
+from galapax.running.task import Task, build_task, check_not_tracing
 
 SHORT, LONG = 200, 4000  # generations, with the polish and without
 SCENARIO_GENERATIONS = 4000
 MEMORY = 50  # worst y of earlier cycles that x goes on to be judged by
 
 
-@welcoming
+@suggest_keywords
 def minimax(
     fun: MinMaxProblem | Callable[..., Any],
     x_bounds: Any = None,
@@ -50,20 +49,18 @@ def minimax(
     algorithm: Any = None,
     population: int | None = None,
     generations: int | None = None,
-    runs: int = 1,
-    seed: int | None = 0,
-    first_run: int | None = None,
     max_seconds: float | None = None,
-    dtype: Any = "float64",
+    polish: bool | str = "auto",
+    runs: int | range = 1,
+    seed: int | None = 0,
     on_failure: str | None = None,
     callback: Callable[[Progress], Any] | None = None,
     progress: bool | None = None,
-    history: bool = True,
-    threads: int | None = None,
     live: Any = False,
     checkpoint: Any = None,
     resume: Any = None,
-    polish: bool | str = "auto",
+    keep: Keep | None = None,
+    compute: Compute | None = None,
 ) -> Result:
     """Find the x inside its bounds with the smallest worst case over y: min over x of max over y of fun(x, y).
 
@@ -76,8 +73,9 @@ def minimax(
         the polish, else 4000.
     polish: refine x with gradients afterwards, against y that follow it ("auto": unless an algorithm is given); the
         worst case never gets worse. For functions that are not smooth in x and y, x may stay as it is.
-    runs, seed, first_run, max_seconds, on_failure, threads, checkpoint and the rest: as in `minimize`. A pair of x and
-        y whose value is not a finite number has failed: its x loses to any other.
+    runs, seed, max_seconds, on_failure, checkpoint and the rest: as in `minimize`; of keep the history (True or False),
+        of compute dtype (float64 by default) and threads. A pair of x and y whose value is not a finite number has
+        failed: its x loses to any other.
     Returns a Result: `x`; `fun`, its worst value among the y of the search; `worst_case`, the largest value found by
     independent searches for the worst y at x (or during the run, if that is worse), which is the value to rely on, and
     `y`, where it occurs; `worst_case_sure`, the share of those searches that agree on it. If only one of them found it,
@@ -85,20 +83,13 @@ def minimax(
     returned; `worst_cases` has all of them. nfev counts pairs of x and y, those of the independent searches included:
     `worst_case_nfev` is their number. With scenarios, it counts x, each of which meets every scenario.
     """
-    began = time.perf_counter()
-    watchers = observers(callback, progress, live, checkpoint, resume)
-    kind = precision_of(dtype, True, False)
-    if not isinstance(history, bool):
-        raise InputError(f"history must be True or False, got {history!r}.")
-    shared: dict[str, Any] = {
-        "runs": runs,
-        "seed": random.resolve_seed(seed),
-        "first_run": first_run,
-        "max_seconds": max_seconds,
-        "on_failure": on_failure,
-        "history": history,
-        "threads": threads,
-    }
+    arguments, began = locals(), time.perf_counter()
+    options = Options.parse(arguments | {"polish": False})
+    check_taken(options, "minimax")
+    if not isinstance(options.keep.history, bool):
+        raise InputError(f"history must be True or False, got {options.keep.history!r}.")
+    compute = dataclasses.replace(options.compute, dtype=options.compute.dtype or "float64")
+    options = dataclasses.replace(options, seed=random.resolve_seed(seed), compute=compute)
     if scenarios is not None:
         if isinstance(fun, MinMaxProblem):
             raise InputError(
@@ -106,33 +97,56 @@ def minimax(
             )
         if y_bounds is not None:
             raise InputError("give y_bounds or scenarios, not both.")
-        shared |= {"dtype": kind, "callback": callback, "progress": progress, "live": live}
-        shared |= {"checkpoint": checkpoint, "resume": resume}
-        generations = SCENARIO_GENERATIONS if generations is None else whole(generations, "generations", 1)
-        return _over_scenarios(fun, x_bounds, _scenarios(scenarios), algorithm, population, generations, shared)
+        shared = {name: arguments[name] for name in ("callback", "progress", "live", "checkpoint", "resume", "runs")}
+        shared |= {name: arguments[name] for name in ("population", "max_seconds", "on_failure", "keep")}
+        shared |= {"seed": options.seed, "compute": compute}
+        generations = SCENARIO_GENERATIONS if generations is None else options.generations
+        return _over_scenarios(fun, x_bounds, _scenarios(scenarios), algorithm, generations=generations, **shared)
+    watchers = observers(callback, progress, live, checkpoint, resume)
     if not isinstance(fun, MinMaxProblem):
         problem = MinMaxProblem(fun, x_bounds, y_bounds)
     elif x_bounds is not None or y_bounds is not None:
         raise InputError("a MinMaxProblem has its own bounds: remove x_bounds and y_bounds.")
     else:
         problem = fun
-    check_outside()
+    check_not_tracing()
     if not (isinstance(polish, bool) or (isinstance(polish, str) and polish == "auto")):
         raise InputError(f'polish must be True, False or "auto", got {polish!r}.')
     refine = polish is True or (polish == "auto" and algorithm is None)
     if generations is None:
-        generations = SHORT if refine else LONG
-    check_policy(on_failure)
-    with interrupts() as noted, jax.enable_x64(kind == "float64"):
-        traced = trace_game(problem.fun, problem.x_bounds.dim, problem.y_bounds.dim, kind)
-        solver = _solver(problem, algorithm, population, traced, kind)
+        options = dataclasses.replace(options, generations=SHORT if refine else LONG)
+    dtype = str(compute.dtype)
+    with interrupts() as noted, jax.enable_x64(dtype == "float64"):
+        traced = trace_game(problem.fun, problem.x_bounds.dim, problem.y_bounds.dim, dtype)
+        solver = _solver(problem, algorithm, population, traced, dtype)
         if on_failure is None:
-            _probe(traced, problem, kind)
-        rules = Rules(NEVER, -math.inf, NEVER)
-        task = assembled(problem, (solver,), Shape(), kind, rules=rules, generations=generations, **shared)
+            _probe(traced, problem, dtype)
+        task = build_task(problem, (solver,), options, Shape(), Rules(NEVER, -math.inf, NEVER))
         task = dataclasses.replace(task, objective=traced.game, consts=traced.consts)
         results, _ = solve(task, watchers.about(task), began)
         return _checked(results[0], task, traced, noted, refine)
+
+
+# leaves of Options that `minimax` takes, besides who watches
+TAKEN = (
+    "population",
+    "generations",
+    "max_seconds",
+    "polish",
+    "runs",
+    "seed",
+    "on_failure",
+    "history",
+    "dtype",
+    "threads",
+)
+
+
+def check_taken(options: Options, verb: str) -> None:
+    """Refuse options that do not apply to min-max problems."""
+    for name, leaf in LEAVES.items():
+        if name not in (*TAKEN, "islands") and read(options, name) != leaf.default:
+            raise InputError(f"{verb} does not take {leaf.field}: remove it from {leaf.group or 'the call'}.")
 
 
 def usual(problem: MinMaxProblem) -> CDE:
@@ -275,9 +289,7 @@ def _over_scenarios(
     x_bounds: Any,
     scenarios: np.ndarray,
     algorithm: Any,
-    population: int | None,
-    generations: int,
-    shared: dict[str, Any],
+    **options: Any,
 ) -> Result:
     """The least worst case over a finite set: an ordinary objective of x."""
 
@@ -286,8 +298,8 @@ def _over_scenarios(
 
     of_x = Problem(worst, x_bounds, name=getattr(fun, "__name__", "fun"))
     trace_game(fun, of_x.dim, scenarios.shape[1], "float32")  # for its words on what is wrong
-    result = minimize(of_x, algorithm=algorithm, population=population, generations=generations, **shared)
-    with jax.enable_x64(shared["dtype"] == "float64"):
+    result = minimize(of_x, algorithm=algorithm, **options)
+    with jax.enable_x64(options["compute"].dtype == "float64"):
         values = np.array([float(fun(jnp.asarray(result.x), jnp.asarray(y))) for y in scenarios])
     if result.runs is not None:
         result["worst_cases"] = result.runs.fun

@@ -7,67 +7,66 @@ from typing import Any
 
 from galapax import algorithms as registry
 from galapax import problems as problem_registry
+from galapax.api.keyword_hints import suggest_keywords
+from galapax.api.sweep import message
 from galapax.core.algorithm import Algorithm
 from galapax.core.checks import finite, flag, items, whole
 from galapax.core.errors import InputError
 from galapax.core.names import one_line
+from galapax.core.options import Compute, Options
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.core.stop import Stop
 from galapax.engines.interrupts import interrupts
 from galapax.numerics import random
 from galapax.results.result import Result
 from galapax.results.study import Study, measure_hypervolumes
-from galapax.running.habits import welcoming
 from galapax.running.observers import observers
 from galapax.running.solve import solve
-from galapax.running.task import Task, check_comparable, prepare
-from galapax.sweep import message
+from galapax.running.task import Task, check_comparable, prepare_task, resolve_options
 
 
-@welcoming
+@suggest_keywords
 def compare(
     problems: Sequence[str | Problem],
     algorithms: Sequence[str | Algorithm] | Mapping[str, str | Algorithm],
     *,
     max_evaluations: int = 20_000,
     runs: int = 30,
-    target: float | Mapping[str, float] | None = None,
+    within: float | Mapping[str, float] | None = None,
     paired: bool = False,
     seed: int | None = 0,
-    dtype: Any = None,
     progress: bool | None = None,
-    threads: int | None = None,
     checkpoint: Any = None,
     resume: Any = None,
+    compute: Compute | None = None,
 ) -> Study:
     """Run every algorithm on every problem with the same number of evaluations.
 
     problems: names or Problems. algorithms: names or instances; a mapping gives them names of your own.
     max_evaluations: limit per run, for any population; a last generation that would exceed it is skipped.
     runs: of each algorithm on each problem, computed together.
-    target: a run succeeds once it is this close to the problem's best known value; or {problem: value to reach}.
+    within: a run succeeds once it is this close to the problem's best known value; or {problem: value to reach}.
         With several objectives the value of a run is the hypervolume of its front up to the problem's reference_point.
     paired: compare run r of one algorithm with run r of the other (they share their seed; algorithms with equal
         populations start from the same points), with Wilcoxon's signed-rank test instead of Mann-Whitney.
-    threads, checkpoint, resume: as in `minimize`.
+    checkpoint, resume, compute: as in `minimize`.
     """
+    arguments = locals()
     chosen, seed = _problems(problems), random.resolve_seed(seed)
     solvers = _algorithms(algorithms)
     whole(runs, "runs", 2, "a single run does not show how much runs vary")
-    if isinstance(target, Mapping):
-        for name in target:
+    if isinstance(within, Mapping):
+        for name in within:
             if name not in chosen:
-                raise InputError(f"target names {name!r}, which is not among the problems {', '.join(chosen)}.")
+                raise InputError(f"within names {name!r}, which is not among the problems {', '.join(chosen)}.")
     paired = flag(paired, "paired")
-    targets = {name: _target(problem, target) for name, problem in chosen.items()}
+    targets = {name: _target(problem, within) for name, problem in chosen.items()}
     watchers = observers(progress=progress, checkpoint=checkpoint, resume=resume)
     tasks: dict[tuple[str, str], Task] = {}
     for name, problem in chosen.items():
         for label, solver in solvers.items():
-            options = {"max_evaluations": max_evaluations, "runs": runs, "seed": seed, "dtype": dtype}
-            options["threads"] = threads
-            called = {"blackbox": problem.blackbox, "vectorized": problem.vectorized}
-            tasks[name, label] = prepare(problem, (solver,), **options, **called)
+            options = resolve_options(problem, Options.parse(arguments | {"seed": seed, "polish": False}))
+            tasks[name, label] = prepare_task(problem, (solver,), options)
     for task in tasks.values():  # refused before anything is run
         check_comparable(task)
     labels: list[dict[str, Any]] = []
@@ -137,20 +136,20 @@ def _described(name: str, solver: Algorithm) -> str:
     return f"{name} ({', '.join(changed)})" if changed else name
 
 
-def _target(problem: Problem, target: float | Mapping[str, float] | None) -> float | None:
+def _target(problem: Problem, within: float | Mapping[str, float] | None) -> float | None:
     """The value that a run on this problem has to reach."""
-    if target is None:
+    if within is None:
         return None
-    if isinstance(target, Mapping):
-        return finite(target[problem.name], "target") if problem.name in target else None
-    distance = finite(target, "target")
+    if isinstance(within, Mapping):
+        return finite(within[problem.name], "within") if problem.name in within else None
+    distance = finite(within, "within")
     if distance < 0:
-        raise InputError(f"target is a distance to the best known value, at least 0; got {distance:g}.")
+        raise InputError(f"within is a distance to the best known value, at least 0; got {distance:g}.")
     known = problem.hypervolume if problem.optimum is None else problem.optimum
     if known is None:
         field = "optimum" if problem.reference_point is None else "hypervolume"
         raise InputError(
             f"{problem.name!r} has no best known value to measure a distance from: "
-            f"use problem.with_({field}=...), or target={{{problem.name!r}: value}}."
+            f"use problem.with_({field}=...), or within={{{problem.name!r}: value}}."
         )
     return float(known) + distance if problem.optimum is not None else float(known) - distance

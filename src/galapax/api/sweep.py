@@ -14,22 +14,28 @@ import jax
 import numpy as np
 
 from galapax import algorithms
+from galapax.api.constraints import stack_constraints
+from galapax.api.keyword_hints import KEYWORD_HINTS, unknown_keyword_error
+from galapax.api.minimize import minimize
 from galapax.core.algorithm import Algorithm
 from galapax.core.checks import finite
 from galapax.core.errors import InputError
-from galapax.core.islands import islands_of
+from galapax.core.options import Options
 from galapax.core.problem import Problem
 from galapax.core.stop import Stop
 from galapax.engines.interrupts import interrupts
-from galapax.minimize import minimize
-from galapax.numerics import random
 from galapax.results.result import Result
 from galapax.results.study import Study, measure_hypervolumes
-from galapax.running.calls import is_called
-from galapax.running.habits import WORDS, answered, described, starting
 from galapax.running.observers import observers
 from galapax.running.solve import solve
-from galapax.running.task import archived, check_comparable, fitting, prepare, problem_of
+from galapax.running.task import (
+    check_comparable,
+    default_algorithm,
+    prepare_task,
+    problem_of,
+    resolve_options,
+    with_archive,
+)
 
 
 def sweep(
@@ -51,51 +57,42 @@ def sweep(
         `minimize` with the same settings.
     All cells that share the same population and functions are one computation, in parts if memory requires it.
     """
-    if not isinstance(bounds, str | Algorithm | type):
-        further = {n: settings.pop(n) for n in ("args", "constraints", "integrality") if n in settings}
-        fun, bounds, ineq, eq = described(fun, bounds, ineq, eq, **further)
-    problem, algorithm = problem_of(fun, bounds, algorithm, ineq, eq)
-    if "x0" in settings:
-        settings["initial"] = starting(settings.get("initial"), settings.pop("x0"))
-    settings["seed"] = random.resolve_seed(settings.get("seed", 0))
-    known_class = isinstance(algorithm, type) and issubclass(algorithm, Algorithm)
-    for name in ("blackbox", "vectorized"):
-        if getattr(problem, name):
-            settings.setdefault(name, True)
+    stacked = stack_constraints("ineq", ineq), stack_constraints("eq", eq)
+    problem, algorithm = problem_of(fun, bounds, algorithm, *stacked, settings.pop("eq_tolerance", None))
+    is_class = isinstance(algorithm, type) and issubclass(algorithm, Algorithm)
     if algorithm is None:
-        called = is_called(*(settings.get(name) for name in ("blackbox", "executor", "workers")))
-        algorithm = fitting(problem, called, settings.get("vectorized"), settings.get("dtype"))
-    template = algorithm() if known_class else algorithms.resolve(algorithm)
+        algorithm = default_algorithm(problem, resolve_options(problem, Options.parse(settings | {"population": None})))
+    template = algorithm() if is_class else algorithms.resolve(algorithm)
     axes, labels, solvers = cells(template, settings)
-    options = {name: value for name, value in settings.items() if name not in _fields(template)}
+    arguments = {name: value for name, value in settings.items() if name not in _fields(template)}
     known = set(inspect.signature(minimize).parameters) - {"fun", "bounds", "algorithm", "ineq", "eq", "population"}
-    for name in options:
+    for name in arguments:
         if name not in known:
-            if name in WORDS:
-                raise answered(name, known, "sweep")
+            if name in KEYWORD_HINTS:
+                raise unknown_keyword_error(name, known, "sweep")
             raise InputError(
                 f"sweep got {name!r}, which is neither a hyper-parameter of {type(template).__name__} "
                 f"({', '.join(_fields(template))}) nor an option of minimize."
             )
-    if options.get("target") is not None:
-        finite(options["target"], "target")
-    if (archive := options.pop("archive", None)) is not None:
-        solvers = [archived(solver, archive) for solver in solvers]
+    if arguments.get("target") is not None:
+        finite(arguments["target"], "target")
+    options = resolve_options(problem, Options.parse({"polish": False} | arguments))
+    if options.keep.archive is not None:
+        solvers = [with_archive(solver, options.keep.archive) for solver in solvers]
     results: list[Result | None] = [None] * len(solvers)
     groups: dict[Any, list[int]] = {}
     for i, solver in enumerate(solvers):
         groups.setdefault(jax.tree.structure(solver), []).append(i)  # what shapes the program is part of the structure
-    watchers = observers(
-        *(options.pop(name, None) for name in ("callback", "progress", "live", "checkpoint", "resume"))
-    )
+    watchers = observers(*(arguments.get(name) for name in ("callback", "progress", "live", "checkpoint", "resume")))
     began = time.perf_counter()
-    options["islands"] = islands_of(options.get("islands"))
-    options["restarts"] = algorithms.restarts_of(options.get("restarts", "auto"))
-    tasks = {key: prepare(problem, tuple(solvers[i] for i in rows), **options) for key, rows in groups.items()}
+    strategy = algorithms.restarts_of(options.restarts)
+    tasks = {
+        key: prepare_task(problem, tuple(solvers[i] for i in rows), options, strategy) for key, rows in groups.items()
+    }
     for task in tasks.values():  # before anything is run
         check_comparable(task)
     stopped: Stop | None = None
-    study = partial(_study, axes, labels, results, options.get("target"))
+    study = partial(_study, axes, labels, results, options.target)
 
     def take(rows: list[int], found: list[Result]) -> Study:
         for i, result in zip(rows, found, strict=False):
@@ -105,10 +102,12 @@ def sweep(
     with interrupts() as noted:
         for key, rows in groups.items():
             task = tasks[key]
-            if task.max_seconds is not None:
-                left = task.max_seconds - (time.perf_counter() - began)
-                stopped = Stop.TIME if left <= 0 else None
-                task = dataclasses.replace(task, max_seconds=left)
+            if task.options.max_seconds is not None:
+                left = task.options.max_seconds - (time.perf_counter() - began)
+                if left <= 0:
+                    stopped = Stop.TIME
+                    break
+                task = task.with_options(max_seconds=left)
             stopped = Stop.INTERRUPT if noted.seen else stopped
             if stopped is not None:
                 break

@@ -19,6 +19,7 @@ from galapax.core.checks import flag, reals, short, whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.names import counted
+from galapax.core.options import Compute
 from galapax.core.problem import EQ_TOLERANCE, Problem, as_bounds, check_tolerance
 from galapax.core.record import Record
 from galapax.core.restarts import FOUND, Leg, Past, Restarts, found
@@ -32,7 +33,7 @@ from galapax.evaluation.formulas import trace
 from galapax.numerics import random
 from galapax.results.front import build_front, knee
 from galapax.results.result import Result
-from galapax.running.arguments import TOLERANCE, precision_of, starting_genes
+from galapax.running.arguments import TOLERANCE, parse_initial_points
 from galapax.running.memory import check_population
 from galapax.running.searches import Course
 
@@ -40,7 +41,7 @@ from galapax.running.searches import Course
 class Optimizer:
     """One run of an algorithm, a generation at a time.
 
-    >>> opt = Optimizer("de", [(-5, 5)] * 2, seed=1)
+    >>> opt = Optimizer([(-5, 5)] * 2, "de", seed=1)
     >>> for _ in range(50):
     ...     x = opt.ask()                        # (n, d)
     ...     opt.tell(x, (x**2).sum(axis=1))      # (n,)
@@ -48,7 +49,7 @@ class Optimizer:
     True
 
     bounds: one (lower, upper) pair per variable, variables in a dict or a list (gx.integer and so on), or a Problem.
-        With declared variables, x holds their numbers (for text, the index of the choice), and `named(x)` returns the
+        With declared variables, x holds their numbers (for text, the index of the choice), and `params(x)` returns the
         values by name. From a Problem it takes the variables, the tolerance on equalities and, for algorithms that move
         candidates onto them (EpsilonDE), the formulas of the constraints; the evaluation is still up to you.
     generations, max_evaluations: your budget, for algorithms that plan with it (LSHADE, and restarts).
@@ -56,7 +57,7 @@ class Optimizer:
         "plain", "ipop", "bipop" or "portfolio"; "auto", the default, is "portfolio" if you name no algorithm and it is
         CMA-ES, else None: the search goes on where it is. Searches can differ in how many points `ask` returns. `best`
         is the best of all, and its `stop` becomes TOLERANCE once five searches found it; you decide when to end.
-    initial: points to start from, as in `minimize`.
+    x0: points to start from, as in `minimize`.
     Several workers may take a few points each with `ask(k)`, and tell them in any order.
     It makes the same random draws as `minimize` with the same seed and run number. If the problem has constraints, also
     pass the values of ineq and eq to `tell`. With several objectives `tell` takes (n, m), and `best` has the front.
@@ -64,8 +65,8 @@ class Optimizer:
 
     def __init__(
         self,
-        algorithm: str | Algorithm | None,
         bounds: Any,
+        algorithm: str | Algorithm | None = None,
         *,
         seed: int | None = 0,
         run: int = 0,
@@ -73,11 +74,13 @@ class Optimizer:
         generations: int | None = None,
         max_evaluations: int | None = None,
         maximize: bool = False,
-        initial: Any = None,
+        x0: Any = None,
         eq_tolerance: float | None = None,
         dtype: Any = "float64",
         restarts: str | Restarts | None = "auto",
     ) -> None:
+        if isinstance(bounds, str | Algorithm):
+            raise InputError("Optimizer takes the bounds first, then the algorithm: Optimizer(bounds, algorithm).")
         problem = bounds if isinstance(bounds, Problem) else None
         self._space: Space | None = None if problem is None else problem.space
         if is_variables(bounds):
@@ -87,7 +90,7 @@ class Optimizer:
         if population is not None:
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
         solver.validate()
-        dtype = precision_of(dtype, constrained=True, blackbox=True)  # if it is None, float64
+        dtype = str(Compute(dtype=dtype).dtype or "float64")
         if whole(run, "run", 0) >= 2**32:
             raise InputError(f"run must be below 2**32, got {run}.")
         if eq_tolerance is None:
@@ -121,7 +124,7 @@ class Optimizer:
             self._search = self._new(Shape())
             described = problem or Problem(_elsewhere, bounds)
             size = self._search.algorithm.population
-            points = starting_genes(initial, described, size, 1)
+            points = parse_initial_points(x0, described, size, 1)
             self._initial = None if points is None else points.reshape(-1, points.shape[-1]).astype(dtype)
             carry = programs.call(Search.begin, (), self._search, self._keys, self._initial)
             self._asked: Carry = programs.call(Search.ask, (), self._search, carry, np.int32(1))
@@ -332,7 +335,7 @@ class Optimizer:
     def _decoded(self, genes: np.ndarray) -> np.ndarray:
         return genes if self._space is None else self._space.decode(genes)
 
-    def named(self, x: Any) -> list[dict[str, Any]]:
+    def params(self, x: Any) -> list[dict[str, Any]]:
         """Points x (n, d) by the names of their variables: of declared ones ints, bools and labels."""
         rows = np.atleast_2d(np.asarray(x, np.float64))
         if self._space is None:

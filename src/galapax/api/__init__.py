@@ -1,0 +1,1 @@
+"""The verbs of the library: minimize, minimax, sweep, compare and the Optimizer."""

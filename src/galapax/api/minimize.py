@@ -1,0 +1,175 @@
+"""The front door: check the arguments, choose the algorithm, run, and return a Result."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from galapax import algorithms
+from galapax.api.constraints import stack_constraints
+from galapax.api.keyword_hints import suggest_keywords
+from galapax.core.algorithm import Algorithm
+from galapax.core.errors import InputError
+from galapax.core.islands import Islands
+from galapax.core.options import Compute, Keep, Options, Workers
+from galapax.core.problem import Problem
+from galapax.core.restarts import Restarts
+from galapax.engines.interrupts import interrupts
+from galapax.evaluation.blackbox import Discovered
+from galapax.results.result import Result
+from galapax.running.observers import Progress, observers
+from galapax.running.solve import solve
+from galapax.running.task import (
+    begin_with,
+    default_algorithm,
+    discrete_dim,
+    prepare_task,
+    problem_of,
+    resolve_options,
+    warn_vector_objective,
+    with_archive,
+)
+
+
+@suggest_keywords
+def minimize(
+    fun: Problem | Callable[..., Any],
+    bounds: Any = None,
+    algorithm: str | Algorithm | None = None,
+    *,
+    ineq: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
+    eq: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
+    eq_tolerance: float | None = None,
+    maximize: bool = False,
+    x0: Any = None,
+    population: int | None = None,
+    generations: int | None = None,
+    max_evaluations: int | None = None,
+    max_seconds: float | None = None,
+    target: float | None = None,
+    patience: int | None = None,
+    tolerance: float | None = None,
+    restarts: str | Restarts | None = "auto",
+    polish: bool | str = "auto",
+    islands: int | Islands | None = None,
+    runs: int | range = 1,
+    seed: int | None = 0,
+    blackbox: bool = False,
+    vectorized: bool = False,
+    workers: int | Workers | Any = None,
+    on_failure: str | None = None,
+    callback: Callable[[Progress], Any] | None = None,
+    progress: bool | None = None,
+    live: Any = False,
+    checkpoint: Any = None,
+    resume: Any = None,
+    keep: Keep | None = None,
+    compute: Compute | None = None,
+) -> Result:
+    """Find the x inside the bounds that minimises `fun`, and report how the search went.
+
+    fun: a function of one solution, x of shape (d,) to a scalar, or to (m,) for m objectives, written with jax.numpy;
+        or a Problem.
+    bounds: one (lower, upper) pair per variable; or variables in a dict or a list: gx.real, gx.integer, gx.choice and
+        gx.boolean. With a dict the functions get a mapping of named values. A Problem has its own.
+    algorithm: a name (`galapax list`), an instance such as DE(weight=0.7), or None for a good default.
+    ineq, eq: constraints, a function or a list of them; x is feasible when every ineq(x) <= 0 and every eq(x) = 0 (to
+        eq_tolerance, 1e-4 by default).
+    maximize: maximise instead.
+    x0: a starting point (d,), or points (k, d), at most a whole population, shared by all runs; or (runs, k, d),
+        separate for each run. The rest of the first population is random.
+    population: number of individuals, if not the algorithm's default. Unless the algorithm is an instance, the default
+        is smaller where max_evaluations would otherwise allow fewer than 10 generations.
+    generations: the maximum number. If nothing limits a run: 1000; with restarts 10 000 evaluations per variable, at
+        least 20 000 and at most a million; for the default with constraints 6000 or a million evaluations.
+    max_evaluations: limit per run, never exceeded. max_seconds: limit for the whole call.
+    target: stop a run once its best feasible value is at least this good.
+    patience: stop a run after this many generations without improvement. (With several objectives, target and patience
+        refer to the hypervolume up to the Problem's reference_point; of four and more it is an estimate.)
+    tolerance: stop a run that has converged: its population spans less than this fraction of the box in every
+        variable. The default is 1e-11 (1e-6 in float32); 0 disables the rule.
+    restarts: what to do when a run has converged or makes no more progress: "plain" searches again, "ipop" doubles the
+        population each time, "bipop" alternates large and small populations, "portfolio" also gives L-SHADE a share;
+        None ends the run. "auto" is "portfolio" for the default algorithm of one objective without constraints, else
+        None. A run with restarts ends once five searches found the same best value, unless it has a target.
+    polish: refine the best point of each run with its gradient, by a quasi-Newton method inside the box (with
+        constraints on the augmented Lagrangian): never worse, never beyond max_evaluations, and counted in nfev, a
+        gradient as 4 evaluations. "auto" does so if JAX has a gradient of one objective that agrees with the function,
+        for runs that neither reached their target nor converged; True also refines converged runs. `result.polish`
+        reports what it did.
+    islands: several populations per run that exchange individuals: a galapax.Islands, or how many. `runs` are then runs
+        of whole archipelagos, max_evaluations is that of all islands of a run together, and `population` that of one.
+        By default the algorithm is DE for one objective, or EpsilonDE with constraints.
+    runs: independent runs, computed together in slices of a fixed size: `result.run(r)` repeats run r to the last bit.
+        A range such as range(17, 20) makes the runs with these numbers. On a CPU a run is the same in every ensemble of
+        fewer than 8192 runs. (A single run is computed alone: it makes the same random draws as run 0 of an ensemble,
+        but may round differently.)
+    seed: repeats a run; None draws one, which is in `result.seed`.
+    blackbox: call the functions as plain Python with NumPy arrays; an exception or an invalid return value counts as a
+        failed evaluation. `fun` may then also return its constraints, as a dict or gx.Values:
+        {"fun": ..., "ineq": ...}.
+    vectorized: the functions take the whole population (n, d).
+    workers: call the functions in this many processes, -1 for one per core; or with a concurrent.futures executor, or a
+        function that creates one; or a gx.Workers, which also has time limits, retries and memory. Implies
+        blackbox=True; the run is the same as without them.
+    on_failure: how to treat NaN, inf or an exception: "worst" (never chosen, counted in n_failed), "raise", or
+        "resample" (try a random point of the box instead, up to three times, each counted in nfev). The default is
+        "worst", except that an objective that fails everywhere is rejected at once.
+    callback: called between chunks of generations with a Progress; returning True stops the run.
+    progress: show a progress line (by default on a terminal and in a notebook, for runs that take a while). A long run
+        says how long it will take as soon as its first generations were timed.
+    live: show the run on a page in the browser: True, a port number, or a galapax.Live.
+    checkpoint: a file to save the run to, every minute and at the end, or a galapax.Checkpoint. A run that was killed,
+        stopped or out of time continues from it as if it had never been interrupted, bit for bit.
+    resume: the checkpoint to continue from, with the other arguments unchanged; True for the file of `checkpoint`, if
+        it exists. max_seconds starts again.
+    keep: further contents of the result, such as gx.Keep(history="x", snapshots=[1, 10], archive=300).
+    compute: engine, precision, threads and devices, such as gx.Compute(dtype="float32").
+    """
+    arguments, began = locals(), time.perf_counter()
+    problem, algorithm = problem_of(
+        fun, bounds, algorithm, stack_constraints("ineq", ineq), stack_constraints("eq", eq), eq_tolerance
+    )
+    options = resolve_options(problem, Options.parse(arguments))
+    watchers = observers(callback, progress, live, checkpoint, resume)
+    if options.workers.asynchronous and watchers.journal is not None:
+        raise InputError("a run with asynchronous=True can be neither repeated nor resumed: remove checkpoint.")
+
+    def run(problem: Problem, solver: Algorithm, unknown: bool = False, discovered: Discovered | None = None) -> Result:
+        if options.islands is not None and algorithm is None:
+            solver = algorithms.for_islands(solver)
+        strategy = algorithms.restarts_of(options.restarts, None if algorithm is not None else solver)
+        if population is not None:
+            solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
+        if options.keep.archive is not None:
+            solver = with_archive(solver, options.keep.archive)
+        task = prepare_task(
+            problem,
+            (solver,),
+            options,
+            strategy,
+            population_given=population is not None or isinstance(algorithm, Algorithm),
+            objectives_unknown=unknown,
+            probes=algorithm is None and options.blackbox and discovered is None,
+        )
+        if discovered is not None and discovered.points is not None:
+            task = begin_with(task, discovered.points)
+        results, _ = solve(task, watchers.about(task), began, None if discovered is None else discovered.box)
+        return results[0]
+
+    with interrupts():
+        try:
+            if algorithm is not None:
+                return run(problem, algorithms.resolve(algorithm))
+            unknown = options.blackbox and problem.objectives is None
+            return run(problem, default_algorithm(problem, options), unknown)
+        except Discovered as discovered:  # a black box, which only calling it could show
+            box = discovered.box
+            if problem.objectives is None and problem.reference_point is None and not options.vectorized:
+                warn_vector_objective(problem, box.shape.objectives)
+            problem = problem.with_(**box.found)
+            n_discrete = discrete_dim(problem)
+            solver = algorithms.resolve(algorithm, problem.constrained, box.shape.objectives, n_discrete, population)
+            return run(problem, solver, discovered=discovered)

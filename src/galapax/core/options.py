@@ -1,0 +1,408 @@
+"""Every option of a run, declared once: its type, default, help, check, and where else it appears.
+
+`minimize` and the other verbs parse their arguments into an `Options`. `Result.settings`, the fingerprint of a
+checkpoint and the commands of the shell are derived from it, so that none of them can forget an option.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from galapax.core.checks import as_written, finite, flag, items, positive, short, size, whole
+from galapax.core.errors import InputError
+from galapax.core.islands import Islands, islands_of
+from galapax.core.restarts import Restarts
+
+ENGINES = ("auto", "xla", "fused", "native")
+FAILURE_POLICIES = ("worst", "raise", "resample")
+MAX_RUN_NUMBER = 2**32  # run numbers are folded into the key as 32-bit words
+
+Check = Callable[[Any, str], Any]  # (value, name) -> the value as it is stored; raises InputError
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What is known of an option besides its type and default.
+
+    help: one sentence, for the shell and the reference. check: validates and converts a value; not called with a None
+    that is the default.
+    shell: the type of the value on the command line; None where the shell does not have it. name: in the shell, if it
+    is another one. flags: further spellings there, such as "-n". panel: under which heading `--help` lists it.
+    identifies: whether a checkpoint can only be resumed with the same value.
+    """
+
+    help: str
+    check: Check | None = None
+    shell: Any = None
+    name: str = ""
+    flags: tuple[str, ...] = ()
+    panel: str = ""
+    identifies: bool = False
+
+
+def option(default: Any, help: str, check: Check | None = None, **spec: Any) -> Any:
+    """Declare an option as a field of a frozen dataclass."""
+    return field(default=default, metadata={"spec": Spec(help, check, **spec)})
+
+
+# --- checks that more than one option, or a message test, needs -------------------------------------------------------
+
+
+def _check_count(least: int, why: str = "") -> Check:
+    return lambda value, name: whole(value, name, least, why)
+
+
+def _check_limit(value: Any, name: str) -> int:
+    """A limit may be written as 1e5."""
+    return whole(as_written(value), name, 1)
+
+
+def _check_fraction(value: Any, name: str) -> float:
+    fraction = finite(value, name)
+    if not 0 <= fraction < 1:
+        raise InputError(f"{name} is a fraction of the box, at least 0 and below 1; got {fraction:g}. 0 disables it.")
+    return fraction
+
+
+def _check_runs(value: Any, name: str) -> int | range:
+    if isinstance(value, range):
+        if value.step != 1 or value.start < 0 or not len(value):
+            raise InputError(f"{name} as a range names consecutive runs, such as range(17, 20); got {value!r}.")
+    else:
+        value = whole(value, name, 1)
+    if (value.stop if isinstance(value, range) else value) > MAX_RUN_NUMBER:
+        raise InputError(f"run numbers go up to 2**32; {name}={value} exceeds that.")
+    return value
+
+
+def _check_polish(value: Any, name: str) -> bool | str:
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, str) and value == "auto":
+        return value
+    raise InputError(f'{name} must be "auto", True or False, got {short(value)}.')
+
+
+def _check_history(value: Any, name: str) -> bool | str:
+    if isinstance(value, bool) or (isinstance(value, str) and value == "x"):
+        return value
+    raise InputError(f'{name} must be True, False or "x" (with the best x of each generation), got {value!r}.')
+
+
+def _check_snapshots(value: Any, name: str) -> tuple[int, ...]:
+    generations = items(value, f"{name} must be a list of generations, such as [1, 10, 100]")
+    return tuple(sorted({whole(generation, name, 1) for generation in generations}))
+
+
+def _check_dtype(value: Any, name: str) -> str:
+    try:
+        dtype = repr(value) if isinstance(value, np.generic) else np.dtype(value).name  # a number is no type
+    except (TypeError, ValueError, SyntaxError):  # NumPy parses strings such as "01"
+        dtype = repr(value)
+    if dtype not in ("float32", "float64"):
+        raise InputError(f'{name} must be "float32" or "float64", got {value!r}.')
+    return dtype
+
+
+def _check_choice(*choices: str) -> Check:
+    def check(value: Any, name: str) -> str:
+        if isinstance(value, str) and value in choices:
+            return value
+        raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, got {short(value)}.")
+
+    return check
+
+
+def _check_failure_policy(value: Any, name: str) -> str:
+    if isinstance(value, str) and value in FAILURE_POLICIES:
+        return value
+    raise InputError(f'{name} must be "worst", "raise" or "resample", got {value!r}.')
+
+
+def _check_devices(value: Any, name: str) -> str:
+    if isinstance(value, str) and value == "all":
+        return value
+    raise InputError(f'{name} must be "all" (all devices evaluate one population) or None (one does), got {value!r}.')
+
+
+def _check_bool(value: Any, name: str) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise InputError(f"{name} must be True or False, got {short(value)}.")
+
+
+def _check_workers_timeout(value: Any, name: str) -> float | str | None:
+    if value is None or (isinstance(value, str) and value == "auto"):
+        return value
+    try:
+        seconds = positive(value, name)
+    except InputError:
+        raise InputError(f"{name} must be a positive number of seconds, 'auto' or None, got {short(value)}.") from None
+    return None if math.isinf(seconds) else seconds
+
+
+def _check_pool(value: Any, name: str) -> Any:
+    if isinstance(value, bool) or not (isinstance(value, int) or callable(value) or hasattr(value, "submit")):
+        raise InputError(
+            f"{name} must be a number of processes, a concurrent.futures executor (with a submit method) or a function "
+            f"that returns one; got {short(value)}."
+        )
+    if isinstance(value, int) and value != -1:
+        whole(value, name, 1, "-1 for all cores")
+    return value
+
+
+# --- groups of options that few calls need ----------------------------------------------------------------------------
+
+
+class Checked:
+    """A frozen dataclass of options that checks its values when it is made."""
+
+    def __post_init__(self) -> None:
+        for entry in dataclasses.fields(self):  # type: ignore[arg-type]
+            value, spec = getattr(self, entry.name), entry.metadata["spec"]
+            may_be_none = entry.default is None
+            if spec.check is not None and not (value is None and may_be_none):
+                object.__setattr__(self, entry.name, spec.check(value, spec.name or entry.name))
+
+
+@dataclass(frozen=True)
+class Workers(Checked):
+    """Where black boxes are called, and what becomes of calls that fail.
+
+    pool: a number of processes, -1 for one per core; a concurrent.futures executor (a pool, Dask's
+        client.get_executor(), mpi4py.futures), or a function that creates one; None calls the functions in this
+        process.
+    timeout: seconds for one evaluation. retries: how many times to retry one that failed.
+    memoize: never call a black box twice with the same point; `result.n_cached` counts the points that were known. By
+        default where there are at most 100 000 points: integers, choices and booleans alone.
+    asynchronous: with DE, create the next candidate as soon as one is evaluated, so that no worker waits for the
+        slowest. Such a run cannot be repeated.
+    workers_timeout: seconds without a living worker after which the run ends with its result so far; "auto" is 300
+        where the executor can tell, None waits for ever.
+    """
+
+    pool: Any = option(None, "Call the functions, as plain Python, in this many processes; -1 for one per core.",
+                       _check_pool, shell=int, name="workers", panel="Evaluation")  # fmt: skip
+    timeout: float | None = option(None, "Time limit for one evaluation by a worker, in seconds.", positive,
+                                   shell=float, panel="Evaluation")  # fmt: skip
+    retries: int = option(0, "How many times to retry a failed evaluation.", _check_count(0), shell=int,
+                          panel="Evaluation")  # fmt: skip
+    memoize: bool | None = option(None, "Never call a black box twice with the same point.", _check_bool)
+    asynchronous: bool = option(False, "Create each candidate as soon as one is evaluated.", _check_bool)
+    workers_timeout: float | str | None = option(
+        "auto", "Seconds without a living worker after which the run ends; auto, or none for never.",
+        _check_workers_timeout, shell=str, panel="Evaluation",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.timeout is not None and self.pool is None:
+            raise InputError(
+                "timeout needs worker processes, because only those can be stopped: also give their number, as in "
+                "gx.Workers(4, timeout=30); to limit the whole run write max_seconds."
+            )
+        if isinstance(self.workers_timeout, float) and self.pool is None:
+            raise InputError("workers_timeout is how long to wait for workers: also give their number, or an executor.")
+        if self.asynchronous and self.pool is None:
+            raise InputError("asynchronous=True needs workers: also give their number, or an executor.")
+
+    @property
+    def processes(self) -> int | None:
+        """How many processes are to be started; None where an executor was given, or nothing."""
+        return self.pool if isinstance(self.pool, int) else None
+
+    @property
+    def executor(self) -> Any:
+        """The executor that was given, or the function that creates one; else None."""
+        return None if isinstance(self.pool, int) else self.pool
+
+
+@dataclass(frozen=True)
+class Keep(Checked):
+    """Further contents of a Result: history, snapshots of the population, an archive.
+
+    history: the values of every generation; "x" also keeps the best x of each generation.
+    snapshots: generations whose whole population is kept, in `result.snapshots`.
+    archive: with several objectives, the number of non-dominated points to keep; the front is then taken from these
+        instead of the last population.
+    """
+
+    history: bool | str = option(True, "Keep the values of every generation.", _check_history, identifies=True)
+    snapshots: tuple[int, ...] = option((), "Keep whole populations for convergence maps: generations 1,10,100 or "
+                                      "every:10.", _check_snapshots, shell=str, panel="Keep",
+                                      identifies=True)  # fmt: skip
+    archive: int | None = option(None, "Several objectives: archive size, the number of non-dominated points kept.",
+                                 lambda value, name: size(value, name, 1), shell=int, panel="Keep")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Compute(Checked):
+    """What computes a run, and in which precision.
+
+    engine: "xla" compiles the run with XLA; "fused" makes one GPU kernel of objective and algorithm (docs/fused.md), or
+        says why it cannot; "native" makes one for this machine's CPU with its C compiler, the fastest way to many small
+        runs there; "auto" takes the kernel where there is an NVIDIA GPU and it pays, and else XLA. `result.engine` says
+        which it was, and why.
+    dtype: "float32" or "float64"; by default float64 on a CPU and for constraints, float32 on an accelerator.
+    threads: number of threads that compute the runs of an ensemble on a CPU; by default one per core that the process
+        may use (or GALAPAX_THREADS). The result is identical to the bit for any number.
+    devices: "all" lets all GPUs (or other devices) of the machine evaluate one population together, an equal part each,
+        for objectives that take long or populations of a million. Rounding may differ from a run on one device.
+    """
+
+    engine: str = option("auto", "auto, xla, fused (one GPU kernel for the run) or native (one for the CPU).",
+                         _check_choice(*ENGINES), shell=str, panel="Compute")  # fmt: skip
+    dtype: Any = option(None, "float32 or float64.", _check_dtype, shell=str, panel="Compute")
+    threads: int | None = option(None, "Threads that compute the runs on a CPU, by default one per core.",
+                                 _check_count(1), shell=int, panel="Compute")  # fmt: skip
+    devices: str | None = option(None, "all: let all devices evaluate one population together.", _check_devices,
+                                 shell=str, panel="Compute")  # fmt: skip
+
+
+def _check_group(kind: type[Checked], example: str) -> Check:
+    def check(value: Any, name: str) -> Checked:
+        if isinstance(value, kind):
+            return value
+        raise InputError(f"{name} must be a gx.{kind.__name__}, such as {example}; got {short(value)}.")
+
+    return check
+
+
+def _check_workers(value: Any, name: str) -> Workers:
+    return value if isinstance(value, Workers) else Workers(value)
+
+
+def _check_islands(value: Any, name: str) -> Islands | None:
+    return islands_of(value)
+
+
+# --- all options ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Options(Checked):
+    """The options of a run, checked one by one; what must fit together is checked by `Task`."""
+
+    population: int | None = option(None, "Number of individuals.", None, shell=int, flags=("-n",), panel="Search")
+    generations: int | None = option(None, "Maximum number of generations (1000; the default algorithm is limited by "
+                                     "evaluations).", _check_limit, shell=int, flags=("-g",),
+                                     panel="Limits")  # fmt: skip
+    max_evaluations: int | None = option(None, "Maximum number of evaluations per run.", _check_limit, shell=int,
+                                         panel="Limits")  # fmt: skip
+    max_seconds: float | None = option(None, "Stop after this many seconds.", positive, shell=float, panel="Limits")
+    target: float | None = option(None, "Stop a run once its best value is at least this good.", None, shell=float,
+                                  panel="Limits")  # fmt: skip
+    patience: int | None = option(None, "Stop after this many generations without improvement.", _check_count(1),
+                                  shell=int, panel="Limits")  # fmt: skip
+    tolerance: float | None = option(None, "Stop a run once its population spans less than this fraction of the box; 0 "
+                                     "disables the rule.", _check_fraction, shell=float, panel="Limits")  # fmt: skip
+    restarts: str | Restarts | None = option("auto", "What to do after convergence: none, plain, ipop, bipop or "
+                                             "portfolio; auto uses the default.", None, shell=str,
+                                             panel="Search")  # fmt: skip
+    polish: bool | str = option("auto", "Refine the best point with its gradient, if it has one.", _check_polish,
+                                shell=bool, panel="Search", identifies=True)  # fmt: skip
+    islands: Islands | None = option(None, "Populations per run that exchange individuals.", _check_islands, shell=int,
+                                     panel="Search")  # fmt: skip
+    x0: Any = option(None, "A CSV file of starting points, one per row, such as population.csv.", None, shell="path",
+                     flags=("--initial",), panel="Search")  # fmt: skip
+    runs: int | range = option(1, "Independent runs, computed together (1).", _check_runs, shell=int, flags=("-r",),
+                               panel="Search")  # fmt: skip
+    seed: int | None = option(0, "Random seed; the same seed gives the same run.", None, shell=int, panel="Search",
+                              identifies=True)  # fmt: skip
+    maximize: bool = option(False, "Maximize instead of minimizing.", flag, shell=bool, panel="Evaluation",
+                            identifies=True)  # fmt: skip
+    vectorized: bool = option(False, "The functions take the whole population as one array.", flag, shell=bool,
+                              panel="Evaluation")  # fmt: skip
+    blackbox: bool = option(False, "The functions are plain Python or NumPy, not JAX.", flag, shell=bool,
+                            panel="Evaluation")  # fmt: skip
+    on_failure: str | None = option(None, "How to treat NaN, inf and exceptions: worst, raise or resample.",
+                                    _check_failure_policy, shell=str, panel="Evaluation",
+                                    identifies=True)  # fmt: skip
+    workers: Workers = option(None, "How black boxes are called.", _check_workers)
+    keep: Keep = option(None, "Further contents of the result.",
+                        _check_group(Keep, 'gx.Keep(history="x")'))  # fmt: skip
+    compute: Compute = option(None, "What computes the run.", _check_group(Compute, 'gx.Compute(dtype="float32")'))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, kind in GROUPS.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, kind())
+
+    @classmethod
+    def parse(cls, arguments: Mapping[str, Any]) -> Options:
+        """Check the arguments of a verb, those that are options."""
+        return cls(**{name: arguments[name] for name in cls.__dataclass_fields__ if name in arguments})
+
+    @property
+    def n_runs(self) -> int:
+        return len(self.runs) if isinstance(self.runs, range) else self.runs
+
+    @property
+    def first_run(self) -> int:
+        """The number of the first run."""
+        return self.runs.start if isinstance(self.runs, range) else 0
+
+
+GROUPS: dict[str, type[Checked]] = {"workers": Workers, "keep": Keep, "compute": Compute}
+
+
+class Leaf(NamedTuple):
+    """One option that is no group: where it is, and what is known of it."""
+
+    name: str  # unique among all leaves
+    group: str  # the group that it is in; "" for an option of its own
+    field: str  # its name there
+    default: Any
+    spec: Spec
+
+
+def leaves() -> Iterator[Leaf]:
+    """Every option, those of groups one by one."""
+    for entry in dataclasses.fields(Options):
+        if entry.name not in GROUPS:
+            yield Leaf(entry.name, "", entry.name, entry.default, entry.metadata["spec"])
+    for group, kind in GROUPS.items():
+        for entry in dataclasses.fields(kind):  # type: ignore[arg-type]
+            spec = entry.metadata["spec"]
+            yield Leaf(spec.name or entry.name, group, entry.name, entry.default, spec)
+
+
+LEAVES = {leaf.name: leaf for leaf in leaves()}
+
+
+def read(options: Options, name: str) -> Any:
+    """Read the option of that name, also one of a group."""
+    leaf = LEAVES[name]
+    return getattr(getattr(options, leaf.group) if leaf.group else options, leaf.field)
+
+
+def group_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrange values by the names of leaves as the arguments of a verb: those of a group that differ from their
+    defaults become the group.
+    """
+    arguments: dict[str, Any] = {}
+    grouped: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        leaf = LEAVES[name]
+        if not leaf.group:
+            arguments[name] = value
+        elif value != leaf.default:
+            grouped.setdefault(leaf.group, {})[leaf.field] = value
+    return arguments | {group: GROUPS[group](**fields) for group, fields in grouped.items()}
+
+
+def threads_from_environment() -> int | None:
+    """What GALAPAX_THREADS says."""
+    text = os.environ.get("GALAPAX_THREADS", "")
+    if text and not (text.isdigit() and int(text)):
+        raise InputError(f"GALAPAX_THREADS must be a number of threads, at least 1; it is {text!r}.")
+    return int(text) if text else None
