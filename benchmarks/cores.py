@@ -157,19 +157,19 @@ def main() -> None:
     parser.add_argument("--runs", type=int, nargs="+", default=[1000, 16_000])
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True)
     options = parser.parse_args()
-    from galapax.engines.fused.host import compiler
+    from galapax.engines.fused.cpu_kernel import find_compiler
     from galapax.numerics import devices
 
     cores = devices.count_cores()
     counts = [2**k for k in range(cores.bit_length()) if 2**k < cores] + [cores]
     print(f"{cores} cores; seconds from call to Result, and how many times faster than on one core")
     print(f"{'runs':<8}{'engine':<8}{'one core':>10}" + "".join(f"{f'{t} threads':>18}" for t in counts))
-    rows = [(runs, engine) for runs in options.runs for engine in ["xla", *(["native"] if compiler() else [])]]
+    rows = [(runs, engine) for runs in options.runs for engine in ["xla", *(["native"] if find_compiler() else [])]]
     for (runs, engine), alone in zip(rows, on_one_core(rows), strict=True):
         taken = [ours(runs, t, engine) for t in counts]
         told = f"{alone:>10.3f}" + "".join(f"{f'{t:.3f} ({alone / t:.1f}x)':>18}" for t in taken)
         print(f"{runs:<8}{engine:<8}{told}", flush=True)
-    if compiler():
+    if find_compiler():
         one, all_of = apart(1)[0], apart(cores)
         mean = sum(all_of) / cores
         print(

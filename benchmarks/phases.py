@@ -69,7 +69,7 @@ def phases(generations: int, **options: Any) -> None:
     engine.build_kernel = usual
     kernel, names = made[-1]
     jax.effects_barrier()
-    cycles = kernel.numbers("stamps", len(names))
+    cycles = kernel.read_symbol("stamps", len(names))
     text = kernel.text
     print(f"{text.blocks_per_run} blocks of {text.block_threads} threads, {text.shared_bytes} bytes shared")
     for name, count in zip(names, cycles, strict=True):

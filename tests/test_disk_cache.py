@@ -19,13 +19,13 @@ from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 import galapax as gx
 from galapax.engines import stored
-from galapax.engines.fused import cuda, engine, graph, host, kernel, kernel_source
+from galapax.engines.fused import cpu_kernel, cuda, engine, graph, kernel, kernel_source
 from galapax.engines.programs import Programs
 from galapax.numerics import disk_cache
 from galapax.running import engines
 
 needs_owners = pytest.mark.skipif(not hasattr(os, "getuid"), reason="this system tells no owners")
-KINDS = [pytest.param("library", marks=pytest.mark.skipif(host.compiler() is None, reason="no C compiler")),
+KINDS = [pytest.param("library", marks=pytest.mark.skipif(cpu_kernel.find_compiler() is None, reason="no C compiler")),
          "program", "kernel", "cubin"]  # fmt: skip
 
 
@@ -73,18 +73,18 @@ class Compiler:
 
     def _make_library(self):
         with pytest.MonkeyPatch.context() as self.patch:
-            self._count(host, "_build")
-            host._built.cache_clear()
+            self._count(cpu_kernel, "_compile_library")
+            cpu_kernel._load_library.cache_clear()
             text = kernel_source.lower_function(
                 jax.make_jaxpr(lambda x: self.factor * x + 1)(1.0), kernel_source.LaunchShape(for_cpu=True)
             )
             x, y = np.ones(1, np.float32), np.zeros(1, np.float32)
-            host.HostKernel(text)([x], [y])
+            cpu_kernel.CpuKernel(text)([x], [y])
             return y.tolist()
 
     def _make_kernel(self):
         with pytest.MonkeyPatch.context() as self.patch:
-            self._count(kernel, "_written")
+            self._count(kernel, "_trace_and_lower")
             self.patch.setattr(engine, "build_kernel", lambda digest, text, for_cpu: text)
             engine._kernel_cache.clear()
             with contextlib.suppress(AttributeError):  # a text is no kernel, but was made
@@ -95,10 +95,10 @@ class Compiler:
 
     def _make_cubin(self):
         with pytest.MonkeyPatch.context() as self.patch:
-            self.patch.setattr(cuda, "_nvrtc", lambda: SimpleNamespace(nvrtcVersion=lambda *numbers: 0))
-            self.patch.setattr(cuda, "_compiled", lambda library, source, options: f"{options} {source}".encode())
-            self._count(cuda, "_compiled")
-            return cuda.cubin_of("source of a kernel", (9, 0))
+            self.patch.setattr(cuda, "_load_nvrtc", lambda: SimpleNamespace(nvrtcVersion=lambda *numbers: 0))
+            self.patch.setattr(cuda, "_run_nvrtc", lambda library, source, options: f"{options} {source}".encode())
+            self._count(cuda, "_run_nvrtc")
+            return cuda.compile_cubin("source of a kernel", (9, 0))
 
 
 def minimize_natively(engine="native", **options):
@@ -365,25 +365,25 @@ def test_a_cubin_has_a_key_by_architecture_source_and_version(folder, monkeypatc
     def tell_version(major, minor):
         major._obj.value, minor._obj.value = version
 
-    monkeypatch.setattr(cuda, "_nvrtc", lambda: SimpleNamespace(nvrtcVersion=tell_version))
-    monkeypatch.setattr(cuda, "_compiled", lambda *about: b"code")
-    cuda.cubin_of("a", (9, 0)), cuda.cubin_of("a", (8, 0)), cuda.cubin_of("b", (9, 0))
+    monkeypatch.setattr(cuda, "_load_nvrtc", lambda: SimpleNamespace(nvrtcVersion=tell_version))
+    monkeypatch.setattr(cuda, "_run_nvrtc", lambda *about: b"code")
+    cuda.compile_cubin("a", (9, 0)), cuda.compile_cubin("a", (8, 0)), cuda.compile_cubin("b", (9, 0))
     version[1] = 1
-    cuda.cubin_of("a", (9, 0))
+    cuda.compile_cubin("a", (9, 0))
     assert len(list(folder.glob("*.cubin"))) == 4
 
 
-@pytest.mark.skipif(host.compiler() is None, reason="no C compiler")
+@pytest.mark.skipif(cpu_kernel.find_compiler() is None, reason="no C compiler")
 def test_a_library_has_a_key_by_compiler_flags_and_source(folder, monkeypatch):
-    monkeypatch.setattr(host.ctypes, "CDLL", lambda name: None)
-    monkeypatch.setattr(host, "_build", lambda found, source, flags, library: library.write_bytes(b"code"))
-    host._built.cache_clear()
-    for about in (("a", host.PLAIN), ("b", host.PLAIN), ("a", host.VECTORS)):
-        host._built(*about)
-    monkeypatch.setattr(host, "_describe_compiler", lambda path: "another")
-    host._built.cache_clear()
-    host._built("a", host.PLAIN)
-    host._built.cache_clear()
+    monkeypatch.setattr(cpu_kernel.ctypes, "CDLL", lambda name: None)
+    monkeypatch.setattr(cpu_kernel, "_compile_library", lambda *given: given[-1].write_bytes(b"code"))
+    cpu_kernel._load_library.cache_clear()
+    for about in (("a", cpu_kernel.SCALAR_FLAGS), ("b", cpu_kernel.SCALAR_FLAGS), ("a", cpu_kernel.VECTOR_FLAGS)):
+        cpu_kernel._load_library(*about)
+    monkeypatch.setattr(cpu_kernel, "_describe_compiler", lambda path: "another")
+    cpu_kernel._load_library.cache_clear()
+    cpu_kernel._load_library("a", cpu_kernel.SCALAR_FLAGS)
+    cpu_kernel._load_library.cache_clear()
     assert len(list(folder.glob("*.library"))) == 4
 
 
@@ -412,8 +412,8 @@ def test_an_error_of_the_compiler_is_reported_and_never_remembered(error, folder
     def fail(*about):
         raise error
 
-    fail.__module__, fail.__qualname__ = kernel._written.__module__, "_written"
-    monkeypatch.setattr(kernel, "_written", fail)
+    fail.__module__, fail.__qualname__ = kernel._trace_and_lower.__module__, "_trace_and_lower"
+    monkeypatch.setattr(kernel, "_trace_and_lower", fail)
     with (
         pytest.warns(UserWarning, match=rf"failed \({type(error).__name__}: .*bug in galapax: please report it"),
         pytest.raises(gx.InputError, match="the compiler of fused kernels failed"),
@@ -423,7 +423,7 @@ def test_an_error_of_the_compiler_is_reported_and_never_remembered(error, folder
     monkeypatch.undo()
     monkeypatch.setattr(disk_cache, "_chosen", folder.parent)
     engine._kernel_cache.clear()
-    if host.compiler() is not None:
+    if cpu_kernel.find_compiler() is not None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert minimize_natively().nit == 3
@@ -435,14 +435,13 @@ def test_xla_makes_the_run_after_an_error_of_the_compiler(monkeypatch, no_kernel
     def fail(*about):
         raise KeyError("op")
 
-    fail.__module__, fail.__qualname__ = kernel._written.__module__, "_written"
-    monkeypatch.setattr(kernel, "_written", fail)
+    fail.__module__, fail.__qualname__ = kernel._trace_and_lower.__module__, "_trace_and_lower"
+    monkeypatch.setattr(kernel, "_trace_and_lower", fail)
     device = SimpleNamespace(platform="gpu", device_kind="a GPU", local_hardware_id=0)
     monkeypatch.setattr(engines, "devices", SimpleNamespace(platform=lambda: "gpu", local_devices=lambda: [device]))
     for module in (cuda, engine):
-        monkeypatch.setattr(
-            module, "present", lambda: SimpleNamespace(form=lambda work, runs: kernel_source.LaunchShape())
-        )
+        fake = SimpleNamespace(choose_shape=lambda work, runs: kernel_source.LaunchShape())
+        monkeypatch.setattr(module, "current_device", lambda fake=fake: fake)
     with pytest.warns(UserWarning, match="please report it"):
         result = minimize_natively(engine="auto")
     assert result.engine.startswith("xla: the compiler of fused kernels failed (KeyError")
@@ -456,8 +455,8 @@ def test_that_a_run_cannot_be_fused_is_remembered(folder, monkeypatch, no_kernel
         calls.append(1)
         raise graph.NotFusible("the primitive fft")
 
-    refuse.__module__, refuse.__qualname__ = kernel._written.__module__, "_written"
-    monkeypatch.setattr(kernel, "_written", refuse)
+    refuse.__module__, refuse.__qualname__ = kernel._trace_and_lower.__module__, "_trace_and_lower"
+    monkeypatch.setattr(kernel, "_trace_and_lower", refuse)
     for _ in range(2):
         engine._kernel_cache.clear()
         with pytest.raises(gx.InputError, match="the primitive fft"):
@@ -468,7 +467,7 @@ def test_that_a_run_cannot_be_fused_is_remembered(folder, monkeypatch, no_kernel
 # --- what users call --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(host.compiler() is None, reason="no C compiler")
+@pytest.mark.skipif(cpu_kernel.find_compiler() is None, reason="no C compiler")
 def test_no_cache_on_the_command_line_reaches_every_kind(tmp_path):
     own = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")} | {"GALAPAX_CACHE": str(tmp_path)}
     command = [

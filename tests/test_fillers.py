@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from galapax.engines.fused import host, kernel_source
+from galapax.engines.fused import cpu_kernel, kernel_source
 from galapax.numerics import devices, random
 from galapax.operators import selection
 
 needs_cc = pytest.mark.skipif(
-    host.compiler() is None or not devices.on_cpu(), reason="needs a C compiler and JAX on a CPU"
+    cpu_kernel.find_compiler() is None or not devices.on_cpu(), reason="needs a C compiler and JAX on a CPU"
 )
 FORMS = (1, 1), (1, 32), (16, 1), (132, 1)  # a block, many of them, a cluster, a grid
 
@@ -44,7 +44,7 @@ def test_who_stays_is_found_by_bits_of_the_scores(data):
         text = kernel_source.lower_function(closed, kernel_source.LaunchShape(*form))
         assert "FILLERS(fill" in text.body and "OVER_PIECE" not in text.body
         out = np.full(n, 77, np.int32)
-        host.HostKernel(text)([scores], [out])
+        cpu_kernel.CpuKernel(text)([scores], [out])
         assert out.tolist() == filled(scores.tolist())
     assert np.asarray(selection.replacement_index(jnp.asarray(scores), most)).tolist() == filled(scores.tolist())
 
@@ -59,5 +59,5 @@ def test_scores_without_bounds_are_not_kept_as_bits():
     text = kernel_source.lower_function(closed, kernel_source.LaunchShape())
     assert "FILLERS(" not in text.body
     out = np.full(20, 77, np.int32)
-    host.HostKernel(text)([scores], [out])
+    cpu_kernel.CpuKernel(text)([scores], [out])
     assert out.tolist() == filled(scores.tolist())

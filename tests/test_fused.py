@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import galapax as gx
-from galapax.engines.fused import cuda, engine, host, kernel, kernel_source
+from galapax.engines.fused import cpu_kernel, cuda, engine, kernel, kernel_source
 from galapax.engines.fused.graph import NotFusible
 from galapax.numerics import devices, disk_cache, random
 
 needs_cc = pytest.mark.skipif(
-    host.compiler() is None or not devices.on_cpu(), reason="needs a C compiler and JAX on a CPU"
+    cpu_kernel.find_compiler() is None or not devices.on_cpu(), reason="needs a C compiler and JAX on a CPU"
 )
 DRAWS = np.random.default_rng(3)
 TABLE = DRAWS.normal(size=(40, 3))
@@ -37,7 +37,7 @@ def made(function, form, *arguments):
     """What the generated C makes of a function."""
     closed = jax.make_jaxpr(function)(*arguments)
     out = [np.full(a.shape, 77).astype(a.dtype) for a in closed.out_avals]
-    host.HostKernel(kernel_source.lower_function(closed, form))([np.ascontiguousarray(a) for a in arguments], out)
+    cpu_kernel.CpuKernel(kernel_source.lower_function(closed, form))([np.ascontiguousarray(a) for a in arguments], out)
     return out
 
 
@@ -257,8 +257,10 @@ def test_a_run_is_the_one_that_xla_makes():
 @needs_cc
 def test_an_objective_of_few_candidates_is_written_once(monkeypatch):
     """Short sums over candidates, such as how many failed, are every thread's own; what they add up is not."""
-    texts, text_of = [], engine.kernels.text_of
-    monkeypatch.setattr(engine.kernels, "text_of", lambda *given: texts.append(text_of(*given)) or texts[-1])
+    texts, generate_source = [], engine.kernels.generate_source
+    monkeypatch.setattr(
+        engine.kernels, "generate_source", lambda *given: texts.append(generate_source(*given)) or texts[-1]
+    )
     run("native", "cmaes", lambda x: jnp.sum(jnp.cbrt(jnp.array([[1.0, 2.0], [3.0, 4.0]] * 9) @ x)), population=8)
     assert texts[0].body.count("cbrt(") == 1
 
@@ -283,14 +285,14 @@ def test_native_runs_are_the_same_to_the_bit_for_any_number_of_threads(runs):
 @needs_cc
 def test_native_machine_code_is_kept_on_disk(tmp_path, monkeypatch):
     built = []
-    real = host._build
-    monkeypatch.setattr(host, "_build", lambda *about: (built.append(1), real(*about)))
+    real = cpu_kernel._compile_library
+    monkeypatch.setattr(cpu_kernel, "_compile_library", lambda *about: (built.append(1), real(*about)))
     monkeypatch.setattr(disk_cache, "_chosen", tmp_path)
     text = kernel_source.lower_function(jax.make_jaxpr(lambda x: x + 1)(1.0), kernel_source.LaunchShape(for_cpu=True))
     for _ in range(2):
-        host._built.cache_clear()
+        cpu_kernel._load_library.cache_clear()
         (x, y) = np.ones(1, np.float32), np.zeros(1, np.float32)
-        host.HostKernel(text)([x], [y])
+        cpu_kernel.CpuKernel(text)([x], [y])
         assert y[0] == 2
     assert built == [1]
 
@@ -574,9 +576,9 @@ def test_a_primitive_without_a_rule_is_named_to_the_user():
     "fun", [lambda x: jnp.sum(x**2), lambda x: jnp.abs(jnp.fft.fft(x))[0]], ids=["made", "refused"]
 )
 def test_another_process_finds_the_text_or_why_there_is_none(monkeypatch, tmp_path, fun):
-    made, written = [], kernel._written
+    made, written = [], kernel._trace_and_lower
     monkeypatch.setattr(disk_cache, "_chosen", tmp_path)
-    monkeypatch.setattr(kernel, "_written", wraps(written)(lambda *given: made.append(1) or written(*given)))
+    monkeypatch.setattr(kernel, "_trace_and_lower", wraps(written)(lambda *given: made.append(1) or written(*given)))
     answers = []
     for _ in range(2):
         engine._kernel_cache.clear()  # as in a process that begins
@@ -605,7 +607,7 @@ def test_a_formula_with_a_random_key_is_refused_in_words():
 
 def on_a_gpu():
     try:
-        cuda.present()
+        cuda.current_device()
     except NotFusible as error:
         pytest.skip(str(error))
 
@@ -624,11 +626,11 @@ def test_on_a_gpu_the_fused_run_is_the_one_that_xla_makes(name):
 @needs_cc
 def test_kernels_compile_for_gpus_old_and_new(monkeypatch):
     try:
-        cuda._nvrtc()
+        cuda._load_nvrtc()
     except NotFusible as error:
         pytest.skip(str(error))
     for form, capability in (((132,), (7, 5)), ((132,), (9, 0)), ((16,), (9, 0)), ((1, 32), (8, 0))):
-        assert cuda.cubin_of(text_of_fep(monkeypatch, *form).source, capability)[:4] == b"\x7fELF"
+        assert cuda.compile_cubin(text_of_fep(monkeypatch, *form).source, capability)[:4] == b"\x7fELF"
     text = kernel_source.lower_function(jax.make_jaxpr(crossing)(TABLE.astype("f"), WHOLE))
     for capability in ((7, 5), (8, 0), (9, 0)):
-        assert cuda.cubin_of(text.source, capability)[:4] == b"\x7fELF"
+        assert cuda.compile_cubin(text.source, capability)[:4] == b"\x7fELF"

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.engines.fused import engine, host, kernel, kernel_source, shared_memory
+from galapax.engines.fused import cpu_kernel, engine, kernel, kernel_source, shared_memory
 from galapax.engines.fused.element_codegen import Buffer
 from galapax.numerics import devices
 
 needs_cc = pytest.mark.skipif(
-    host.compiler() is None or not devices.on_cpu(), reason="needs a C compiler and JAX on a CPU"
+    cpu_kernel.find_compiler() is None or not devices.on_cpu(), reason="needs a C compiler and JAX on a CPU"
 )
 
 
@@ -98,7 +98,7 @@ def test_arrays_of_inner_loops_have_their_place_first_and_others_lie_beside_them
 @needs_cc
 def test_runs_are_the_same_with_and_without_shared_places(monkeypatch):
     """Co-evolution has most arrays, and inner loops whose arrays change places."""
-    texts, written = [], kernel._written
+    texts, written = [], kernel._trace_and_lower
 
     def kept(*given):
         texts.append(written(*given))
@@ -114,7 +114,7 @@ def test_runs_are_the_same_with_and_without_shared_places(monkeypatch):
         }
         return gx.minimize(gx.problems.get("g07"), "cde", **options)
 
-    monkeypatch.setattr(kernel, "_written", kept)
+    monkeypatch.setattr(kernel, "_trace_and_lower", kept)
     monkeypatch.setattr(kernel.stored, "name_of", lambda *given: None)
     shared = solve()
     monkeypatch.setattr(

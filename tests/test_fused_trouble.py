@@ -16,7 +16,7 @@ import pytest
 
 import galapax as gx
 from galapax.core.options import Options
-from galapax.engines.fused import cuda, host
+from galapax.engines.fused import cpu_kernel, cuda
 from galapax.engines.fused.kernel_source import KernelSource
 from galapax.numerics import devices
 from galapax.running import engines
@@ -67,15 +67,15 @@ def machine(monkeypatch, driver=None, nvrtc=True, gpus=1):
     )
     monkeypatch.setattr(cuda.sys, "platform", "linux")
     monkeypatch.setattr(ctypes, "CDLL", load)
-    cuda._nvrtc.cache_clear()
-    cuda.cuda.cache_clear()
+    cuda._load_nvrtc.cache_clear()
+    cuda.open_device.cache_clear()
 
 
 @pytest.fixture(autouse=True)
 def forgotten():
     yield
-    cuda._nvrtc.cache_clear()
-    cuda.cuda.cache_clear()
+    cuda._load_nvrtc.cache_clear()
+    cuda.open_device.cache_clear()
 
 
 TROUBLE = {
@@ -182,6 +182,6 @@ def test_native_kernels_are_for_a_cpu(monkeypatch):
 
 def test_no_compiler_no_native_engine(monkeypatch):
     monkeypatch.setattr(devices, "on_cpu", lambda: True)
-    monkeypatch.setattr(host, "compiler", lambda: None)
+    monkeypatch.setattr(cpu_kernel, "find_compiler", lambda: None)
     with pytest.raises(gx.InputError, match="no C compiler was found on this machine"):
         run("native")

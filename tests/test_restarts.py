@@ -12,7 +12,7 @@ from galapax.core.errors import InputError
 from galapax.core.restarts import BIPOP, FOUND, IPOP, Leg, Past, Plain, found
 from galapax.core.stop import Stop
 from galapax.engines import programs
-from galapax.engines.fused import host
+from galapax.engines.fused import cpu_kernel
 from galapax.numerics import devices
 from galapax.running import searches
 
@@ -226,7 +226,7 @@ def test_programs_that_are_made_ahead_are_those_that_searches_need(library, gene
     monkeypatch.setattr(programs.PROGRAMS, "ahead", at_once)
     monkeypatch.setattr(searches, "COLD", -1.0)
     most = 30_000 if library is jnp else 12_000
-    if engine == "native" and (host.compiler() is None or not devices.on_cpu()):
+    if engine == "native" and (cpu_kernel.find_compiler() is None or not devices.on_cpu()):
         pytest.skip("needs a C compiler and JAX on a CPU")
     wavy = gx.minimize(
         waves, BOX, max_evaluations=most, polish="auto", blackbox=library is np, compute=gx.Compute(engine=engine)

@@ -75,15 +75,15 @@ def _does_not_pay(task: Task) -> str:
 
 def _fusible(task: Task, engine: str, clock: Clock) -> None:
     """Write and compile the kernel, which is then remembered, or say why it cannot be."""
-    from galapax.engines.fused import cuda, host
+    from galapax.engines.fused import cpu_kernel, cuda
     from galapax.engines.fused.graph import NotFusible
 
     if engine == "fused":
-        cuda.present()
+        cuda.current_device()
     elif not devices.on_cpu():
         kind = devices.default_device().device_kind
         raise NotFusible(f"native kernels need JAX on a CPU (JAX_PLATFORMS=cpu), and JAX runs on {kind}")
-    elif host.compiler() is None:
+    elif cpu_kernel.find_compiler() is None:
         raise NotFusible("no C compiler was found on this machine")
     with jax.enable_x64(task.dtype == "float64"):
         _kernel(task.search(), task.total, engine, clock)

@@ -1,6 +1,7 @@
-"""NVRTC and the CUDA driver, called directly: both are there wherever `jax[cuda13]` is, so this takes no package more.
+"""NVRTC and the CUDA driver through ctypes: both come with `jax[cuda13]`, so that no other package is needed.
 
-Texts become cubins of the device's own architecture, which the disk cache keeps by source, architecture and version.
+Kernel sources are compiled to cubins of the device's own architecture, which the disk cache keeps by source,
+architecture and version of NVRTC.
 """
 
 from __future__ import annotations
@@ -19,18 +20,19 @@ from galapax.engines.fused.kernel_source import KernelSource, LaunchShape
 from galapax.engines.fused.loop_codegen import MAX_CLUSTER_BLOCKS
 from galapax.numerics import devices, disk_cache
 
-SHARED_WORK = 2**13  # numbers of a population from which on a run is worth more than one block
-EACH = 512  # of them for each block
-GRID = 2**17  # more of them are worth the whole device
-MANY = 4  # runs for each processor, from which on they are many
-SPARE = 2**28  # bytes, of which a tenth of a millisecond is filled when kernels are timed
-OLDEST = (7, 0)  # compute capability: threads of a warp are independent from here on
-_MAJOR, _MINOR, _SHARED, _PROCESSORS = 75, 76, 97, 16  # CUdevice_attribute
-_DYNAMIC_SHARED, _ANY_CLUSTER = 8, 14  # CUfunction_attribute
+MIN_CLUSTER_WORK = 2**13  # numbers of a population from which on several blocks share a run
+WORK_PER_BLOCK = 512  # of these numbers
+MAX_CLUSTER_WORK = 2**17  # a larger population of a single run takes a grid of all SMs
+MAX_EXCLUSIVE_RUNS = 4  # per SM; of more runs several share an SM at a time, with fewer threads each
+WARMUP_BYTES = 2**28  # zeroed before a timed launch, which takes 0.1 ms
+MIN_COMPUTE_CAPABILITY = (7, 0)  # independent thread scheduling
+_MAJOR, _MINOR, _SHARED_BYTES, _SM_COUNT = 75, 76, 97, 16  # CUdevice_attribute
+_MAX_DYNAMIC_SHARED, _NON_PORTABLE_CLUSTER = 8, 14  # CUfunction_attribute
+Handle = ctypes.c_void_p  # of a module, a function or an event
 
 
-class Cuda:
-    """The driver on one device: its primary context, which JAX uses too."""
+class CudaDevice:
+    """One device, through the CUDA driver, in the primary context that JAX uses too."""
 
     def __init__(self, ordinal: int) -> None:
         try:
@@ -41,13 +43,13 @@ class Cuda:
         device = ctypes.c_int()
         self._check(self._driver.cuDeviceGet(ctypes.byref(device), ordinal))
         self._device, self._context = device, ctypes.c_void_p()
-        self._spare: ctypes.c_void_p | None = None
+        self._warmup_buffer: ctypes.c_void_p | None = None
         self._check(self._driver.cuDevicePrimaryCtxRetain(ctypes.byref(self._context), device))
         self.capability = (self._attribute(_MAJOR), self._attribute(_MINOR))
-        self.shared, self.processors = self._attribute(_SHARED), self._attribute(_PROCESSORS)
-        if self.capability < OLDEST:
-            own, oldest = (".".join(map(str, version)) for version in (self.capability, OLDEST))
-            raise NotFusible(f"the GPU has compute capability {own}, and fused kernels need {oldest}")
+        self.shared_bytes, self.n_sms = self._attribute(_SHARED_BYTES), self._attribute(_SM_COUNT)
+        if self.capability < MIN_COMPUTE_CAPABILITY:
+            capability, minimum = (".".join(map(str, version)) for version in (self.capability, MIN_COMPUTE_CAPABILITY))
+            raise NotFusible(f"the GPU has compute capability {capability}, and fused kernels need {minimum}")
 
     def _check(self, code: int) -> None:
         if code:
@@ -60,36 +62,36 @@ class Cuda:
         self._check(self._driver.cuDeviceGetAttribute(ctypes.byref(value), which, self._device))
         return value.value
 
-    def enter(self) -> None:
-        """Make the context that of this thread."""
+    def activate(self) -> None:
+        """Make the context current in this thread."""
         self._check(self._driver.cuCtxSetCurrent(self._context))
 
-    def module(self, cubin: bytes) -> Any:
-        self.enter()
+    def load_module(self, cubin: bytes) -> Handle:
+        self.activate()
         module = ctypes.c_void_p()
         self._check(self._driver.cuModuleLoadData(ctypes.byref(module), cubin))
         return module
 
-    def numbers(self, module: Any, name: str, count: int) -> list[int]:
-        """The first of an array of unsigned 64-bit numbers that a module has."""
-        self.enter()
-        address, size, found = ctypes.c_void_p(), ctypes.c_size_t(), (ctypes.c_ulonglong * count)()
+    def read_symbol(self, module: Handle, name: str, count: int) -> list[int]:
+        """Read the first elements of a module's global array of unsigned 64-bit integers."""
+        self.activate()
+        address, size, values = ctypes.c_void_p(), ctypes.c_size_t(), (ctypes.c_ulonglong * count)()
         self._check(self._driver.cuModuleGetGlobal_v2(ctypes.byref(address), ctypes.byref(size), module, name.encode()))
-        self._check(self._driver.cuMemcpyDtoH_v2(found, address, ctypes.c_size_t(ctypes.sizeof(found))))
-        return list(found)
+        self._check(self._driver.cuMemcpyDtoH_v2(values, address, ctypes.c_size_t(ctypes.sizeof(values))))
+        return list(values)
 
-    def function(self, module: Any, name: str, shared: int, clustered: bool) -> Any:
+    def load_function(self, module: Handle, name: str, shared_bytes: int, is_cluster: bool) -> Handle:
         function = ctypes.c_void_p()
         self._check(self._driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
-        if shared > 48 * 1024:
-            self._check(self._driver.cuFuncSetAttribute(function, _DYNAMIC_SHARED, shared))
-        if clustered:
-            self._check(self._driver.cuFuncSetAttribute(function, _ANY_CLUSTER, 1))
+        if shared_bytes > 48 * 1024:
+            self._check(self._driver.cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED, shared_bytes))
+        if is_cluster:
+            self._check(self._driver.cuFuncSetAttribute(function, _NON_PORTABLE_CLUSTER, 1))
         return function
 
-    def launch(self, function: Any, grid: int, text: KernelSource, stream: int, *arguments: Any) -> None:
-        """Start a kernel; arguments: ctypes values, passed as they are."""
-        self.enter()
+    def launch(self, function: Handle, grid: int, text: KernelSource, stream: int, *arguments: Any) -> None:
+        """Launch a kernel; arguments: ctypes values, passed as they are."""
+        self.activate()
         pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(a) for a in arguments))
         common = (function, grid, 1, 1, text.block_threads, 1, 1, text.shared_bytes, ctypes.c_void_p(stream), pointers)
         if text.blocks_per_run <= MAX_CLUSTER_BLOCKS:
@@ -97,8 +99,8 @@ class Cuda:
         else:  # refused, rather than hanging, where not all blocks are resident
             self._check(self._driver.cuLaunchCooperativeKernel(*common))
 
-    def clear(self, address: int, size: int, stream: int) -> None:
-        self.enter()
+    def zero_memory(self, address: int, size: int, stream: int) -> None:
+        self.activate()
         self._check(
             self._driver.cuMemsetD8Async(
                 ctypes.c_void_p(address), ctypes.c_ubyte(0), ctypes.c_size_t(size), ctypes.c_void_p(stream)
@@ -106,68 +108,72 @@ class Cuda:
         )
 
     def occupy(self, stream: int) -> None:
-        """Give the device something to do for as long as the host takes to start a kernel."""
-        if self._spare is None:
-            self._spare = ctypes.c_void_p()
-            self._check(self._driver.cuMemAlloc_v2(ctypes.byref(self._spare), ctypes.c_size_t(SPARE)))
-        self.clear(self._spare.value or 0, SPARE, stream)
+        """Keep the device busy for as long as the host takes to launch a kernel, about 0.1 ms."""
+        if self._warmup_buffer is None:
+            self._warmup_buffer = ctypes.c_void_p()
+            self._check(self._driver.cuMemAlloc_v2(ctypes.byref(self._warmup_buffer), ctypes.c_size_t(WARMUP_BYTES)))
+        self.zero_memory(self._warmup_buffer.value or 0, WARMUP_BYTES, stream)
 
-    def event(self, stream: int) -> Any:
-        made = ctypes.c_void_p()
-        self._check(self._driver.cuEventCreate(ctypes.byref(made), 0))
-        self._check(self._driver.cuEventRecord(made, ctypes.c_void_p(stream)))
-        return made
+    def record_event(self, stream: int) -> Handle:
+        event = ctypes.c_void_p()
+        self._check(self._driver.cuEventCreate(ctypes.byref(event), 0))
+        self._check(self._driver.cuEventRecord(event, ctypes.c_void_p(stream)))
+        return event
 
-    def between(self, start: Any, end: Any) -> float:
-        """Milliseconds between two events, which it waits for."""
-        taken = ctypes.c_float()
+    def elapsed_ms(self, start: Handle, end: Handle) -> float:
+        """Wait for two events, and return the milliseconds between them."""
+        milliseconds = ctypes.c_float()
         self._check(self._driver.cuEventSynchronize(end))
-        self._check(self._driver.cuEventElapsedTime(ctypes.byref(taken), start, end))
+        self._check(self._driver.cuEventElapsedTime(ctypes.byref(milliseconds), start, end))
         for event in (start, end):
             self._driver.cuEventDestroy_v2(event)
-        return taken.value
+        return milliseconds.value
 
-    def form(self, work: int, runs: int) -> LaunchShape:
-        """How many blocks make a run together: a few, in a cluster, where it has work for them and the device room;
-        all of them for one run of a large population.
+    def choose_shape(self, work: int, runs: int) -> LaunchShape:
+        """Choose how many blocks share a run, or how many runs share an SM.
+
+        A cluster of a few blocks where a run has work for them and the device has room; a grid of all SMs for a single
+        run of a large population.
         """
-        if runs == 1 and work > GRID:
-            return LaunchShape(self.processors)
-        wanted = min(MAX_CLUSTER_BLOCKS, work // EACH, self.processors // runs) if work >= SHARED_WORK else 1
-        if self.capability < (9, 0) or wanted < 2:
-            each = min(32.0, runs / self.processors)
-            # rather too many at a time than a second time for a few
-            return LaunchShape(1, _power(each * math.sqrt(2)) if runs > MANY * self.processors else 1)
-        return LaunchShape(_power(wanted))
+        if runs == 1 and work > MAX_CLUSTER_WORK:
+            return LaunchShape(self.n_sms)
+        n_blocks = min(MAX_CLUSTER_BLOCKS, work // WORK_PER_BLOCK, self.n_sms // runs)
+        if work >= MIN_CLUSTER_WORK and n_blocks >= 2 and self.capability >= (9, 0):
+            return LaunchShape(_floor_power_of_two(n_blocks))
+        if runs <= MAX_EXCLUSIVE_RUNS * self.n_sms:
+            return LaunchShape()
+        # rather too many resident runs than a second wave of a few
+        return LaunchShape(1, _floor_power_of_two(min(32.0, runs / self.n_sms) * math.sqrt(2)))
 
 
-def _power(count: float) -> int:
-    """The largest power of two that is no more, so that not every number has a kernel of its own."""
+def _floor_power_of_two(count: float) -> int:
+    """Return the largest power of two that is no more, so that not every number of runs has its own kernel."""
     return 2 ** int(math.log2(count))
 
 
 @lru_cache(maxsize=8)
-def cuda(ordinal: int) -> Cuda:
-    return Cuda(ordinal)
+def open_device(ordinal: int) -> CudaDevice:
+    return CudaDevice(ordinal)
 
 
-def present() -> Cuda:
-    """The device that computations run on, or NotFusible with the reason."""
+def current_device() -> CudaDevice:
+    """Return the CUDA device that JAX computes on, or raise NotFusible with the reason."""
     if not sys.platform.startswith("linux"):
         raise NotFusible("fused kernels need Linux")
-    here = devices.default_device()
-    if here.platform not in ("cuda", "gpu"):
-        raise NotFusible(f"fused kernels need an NVIDIA GPU, and JAX runs on {here.device_kind}")
-    _nvrtc()
-    return cuda(int(here.local_hardware_id or 0))
+    device = devices.default_device()
+    if device.platform not in ("cuda", "gpu"):
+        raise NotFusible(f"fused kernels need an NVIDIA GPU, and JAX runs on {device.device_kind}")
+    _load_nvrtc()
+    return open_device(int(device.local_hardware_id or 0))
 
 
 @lru_cache(maxsize=1)
-def _nvrtc() -> Any:
-    """The library that compiles: of the packages that JAX brings, or of the system."""
+def _load_nvrtc() -> ctypes.CDLL:
+    """Load NVRTC: that of the packages that JAX brings, or of the system."""
     folders = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else ()), *sys.path]
-    found = [f for folder in dict.fromkeys(folders) for f in glob.glob(f"{folder}/nvidia/*/lib/libnvrtc.so.1*")]
-    for name in [*sorted(found, reverse=True), "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"]:
+    patterns = [f"{folder}/nvidia/*/lib/libnvrtc.so.1*" for folder in dict.fromkeys(folders)]
+    candidates = [file for pattern in patterns for file in glob.glob(pattern)]
+    for name in [*sorted(candidates, reverse=True), "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"]:
         try:
             return ctypes.CDLL(name)
         except OSError:
@@ -175,29 +181,29 @@ def _nvrtc() -> Any:
     raise NotFusible("NVRTC was not found: install jax[cuda13], which brings it")
 
 
-def cubin_of(source: str, capability: tuple[int, int]) -> bytes:
-    """Machine code, from the disk if it was compiled before."""
-    library = _nvrtc()
+def compile_cubin(source: str, capability: tuple[int, int]) -> bytes:
+    """Compile a source to machine code, or load it from the disk cache."""
+    library = _load_nvrtc()
     major, minor = ctypes.c_int(), ctypes.c_int()
     library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
     options = [f"--gpu-architecture=sm_{capability[0]}{capability[1]}", "--std=c++17", "-default-device",
-               # quotients and roots to two units in the last place, as XLA's
+               # division and square root to 2 ulp, as XLA
                "--prec-div=false", "--prec-sqrt=false"]  # fmt: skip
     key = disk_cache.key_of("cubin", major.value, minor.value, options, source)
     cubin = disk_cache.load(key, "cubin")
     if cubin is None:
-        cubin = _compiled(library, source, options)
+        cubin = _run_nvrtc(library, source, options)
         disk_cache.save(key, "cubin", cubin)
     return cubin
 
 
-def _compiled(library: Any, source: str, options: list[str]) -> bytes:
+def _run_nvrtc(library: ctypes.CDLL, source: str, options: list[str]) -> bytes:
     program = ctypes.c_void_p()
     library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"galapax.cu", 0, None, None)
     try:
-        given = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
+        arguments = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
         size = ctypes.c_size_t()
-        if library.nvrtcCompileProgram(program, len(options), given):
+        if library.nvrtcCompileProgram(program, len(options), arguments):
             library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
             log = ctypes.create_string_buffer(size.value)
             library.nvrtcGetProgramLog(program, log)
@@ -211,45 +217,44 @@ def _compiled(library: Any, source: str, options: list[str]) -> bytes:
 
 
 class CudaKernel:
-    """A text on the present GPU. times: a list, for benchmarks, gets the milliseconds of each kernel."""
+    """A kernel on the current GPU. times: a list, for benchmarks, that receives the milliseconds of each launch."""
 
     times: ClassVar[list[float] | None] = None
 
     def __init__(self, text: KernelSource) -> None:
-        self.text, self.cuda = text, present()
-        if text.shared_bytes > self.cuda.shared:
+        self.text, self.device = text, current_device()
+        if text.shared_bytes > self.device.shared_bytes:
             raise NotFusible(
                 f"a run needs {text.shared_bytes // 1024} KiB of memory that a block shares, and the GPU has "
-                f"{self.cuda.shared // 1024}"
+                f"{self.device.shared_bytes // 1024}"
             )
-        self._module = self.cuda.module(cubin_of(text.source, self.cuda.capability))
-        self._function = self.cuda.function(
-            self._module, "galapax_run", text.shared_bytes, 1 < text.blocks_per_run <= MAX_CLUSTER_BLOCKS
-        )
+        self._module = self.device.load_module(compile_cubin(text.source, self.device.capability))
+        is_cluster = 1 < text.blocks_per_run <= MAX_CLUSTER_BLOCKS
+        self._function = self.device.load_function(self._module, "galapax_run", text.shared_bytes, is_cluster)
         self._lock = threading.Lock()
 
-    def numbers(self, name: str, count: int) -> list[int]:
-        """See `Cuda.numbers`: what a text that was changed for it has counted."""
-        return self.cuda.numbers(self._module, name, count)
+    def read_symbol(self, name: str, count: int) -> list[int]:
+        """Read a global array of the kernel, for benchmarks that instrument its source."""
+        return self.device.read_symbol(self._module, name, count)
 
     def call(self, context: Any, outputs: list[Any], *inputs: Any) -> None:
-        """As `buffer_callback` calls it: the last output is scratch."""
+        """Launch the kernel; called by `buffer_callback`. The last output is scratch memory."""
         *results, scratch = outputs
         runs = results[-1].shape[-1]
         arrays = [*inputs, *results]
         addresses = [a.__cuda_array_interface__["data"][0] for a in arrays]
-        packed = (ctypes.c_void_p * len(arrays))(*addresses)
-        memory = scratch.__cuda_array_interface__["data"][0]
+        pointers = (ctypes.c_void_p * len(arrays))(*addresses)
+        scratch_address = scratch.__cuda_array_interface__["data"][0]
         times = CudaKernel.times
         with self._lock:
-            if times is not None:  # else the device would wait for the host between the events
-                self.cuda.occupy(context.stream)
-            start = None if times is None else self.cuda.event(context.stream)
+            if times is not None:  # else the device would idle between the events
+                self.device.occupy(context.stream)
+            start_event = None if times is None else self.device.record_event(context.stream)
             if self.text.blocks_per_run > MAX_CLUSTER_BLOCKS:
-                self.cuda.clear(memory, self.text.cleared_bytes, context.stream)
-            self.cuda.launch(
+                self.device.zero_memory(scratch_address, self.text.cleared_bytes, context.stream)
+            self.device.launch(
                 self._function, runs * self.text.blocks_per_run, self.text, context.stream,
-                packed, ctypes.c_int(runs), ctypes.c_void_p(memory),
+                pointers, ctypes.c_int(runs), ctypes.c_void_p(scratch_address),
             )  # fmt: skip
-            if times is not None:
-                times.append(self.cuda.between(start, self.cuda.event(context.stream)))
+            if times is not None and start_event is not None:
+                times.append(self.device.elapsed_ms(start_event, self.device.record_event(context.stream)))

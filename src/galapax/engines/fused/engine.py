@@ -26,11 +26,11 @@ from galapax.core.evaluation import Population
 from galapax.engines import search as searching
 from galapax.engines.drive import Slice
 from galapax.engines.fused import kernel as kernels
-from galapax.engines.fused.cuda import CudaKernel, present
+from galapax.engines.fused.cpu_kernel import CpuKernel
+from galapax.engines.fused.cuda import CudaKernel, current_device
 from galapax.engines.fused.generation_table import TABLE_GENERATIONS
 from galapax.engines.fused.graph import NotFusible
-from galapax.engines.fused.host import HostKernel
-from galapax.engines.fused.kernel import Layout, settled
+from galapax.engines.fused.kernel import Layout, drop_previous_state
 from galapax.engines.fused.kernel_source import KernelSource, LaunchShape
 from galapax.engines.journal import with_arrays
 from galapax.engines.programs import Clock
@@ -61,7 +61,7 @@ class Kernel(Protocol):
 @lru_cache(maxsize=64)
 def build_kernel(digest: str, text: KernelSource, for_cpu: bool) -> Kernel:
     """Compile the source of a kernel. digest: of the source, by which the cache knows it."""
-    return HostKernel(text) if for_cpu else CudaKernel(text)
+    return CpuKernel(text) if for_cpu else CudaKernel(text)
 
 
 _kernel_cache: OrderedDict[Hashable, Kernel | str] = OrderedDict()  # or why there is none; the latest last
@@ -70,14 +70,14 @@ _compile_locks: dict[Hashable, threading.Lock] = {}  # a second thread waits for
 
 def compile_kernel(search: Search, runs: int, for_cpu: bool, clock: Clock) -> Kernel:
     """Return the kernel for so many runs, or raise NotFusible. clock: measures the time, unless it was cached."""
-    shape = CPU_SHAPE if for_cpu else present().form(_work_per_generation(search), runs)
-    key = kernels.key_of(search), shape, for_cpu, devices.compile_settings()
+    shape = CPU_SHAPE if for_cpu else current_device().choose_shape(_work_per_generation(search), runs)
+    key = kernels.kernel_key(search), shape, for_cpu, devices.compile_settings()
     with _compile_locks.setdefault(key, threading.Lock()):
         kernel = _kernel_cache.pop(key, None)
         if kernel is None:
             start = clock.begin()
             try:
-                text = kernels.text_of(search, runs, shape)
+                text = kernels.generate_source(search, runs, shape)
                 kernel = build_kernel(text.digest, text, for_cpu)
             except NotFusible as error:
                 kernel = str(error)
@@ -136,7 +136,7 @@ class FusedEngine:
         """Compile the kernel of a batch, whose carry is initialised, or take it from the cache."""
         assert batch.carry is not None
         kernel = compile_kernel(batch.search, len(batch.cells), self.for_cpu, self.clock)
-        self._kernels[id(batch)] = kernel, kernels.layout_of(batch.search, batch.carry)
+        self._kernels[id(batch)] = kernel, kernels.find_layout(batch.search, batch.carry)
 
     def memory(self) -> Any:
         return None
@@ -173,7 +173,7 @@ class FusedEngine:
         """Return the call that computes a chunk of a batch, see `Clock.program`."""
         rows = next(r for r in self.rows if r >= count)
         kernel, layout = self._kernels[id(batch)]
-        if isinstance(kernel, HostKernel):
+        if isinstance(kernel, CpuKernel):
             kernel.threads = self.threads
         span = np.array([first, count, rows, batch.wanted.max() + 1], np.int32)
         span, constants = device_put_cached((span, list(kernel.text.constants)))
@@ -229,7 +229,7 @@ def _finish_program(batch: Slice) -> Call:
 
 
 def _init_carry(search: Search, keys: Array, initial: Array | None) -> Carry:
-    return settled(search.begun(keys, initial))
+    return drop_previous_state(search.begun(keys, initial))
 
 
 def _run_chunk(

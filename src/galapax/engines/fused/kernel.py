@@ -1,4 +1,4 @@
-"""From a Search to the text of a kernel: the generation of one run, traced, with what differs between runs."""
+"""From a Search to kernel source: traces one generation of one run, and finds which arrays have a row per run."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ from galapax.numerics import devices, disk_cache, random
 
 @dataclass(frozen=True)
 class Layout:
-    """Which arrays of a search and of its carry have a row for each run, in the order of their leaves."""
+    """Which arrays of a search and of its carry have a row per run, in the order of their leaves."""
 
     settings: tuple[bool, ...]
     carried: tuple[bool, ...]
 
 
-def key_of(search: Search) -> Hashable:
-    """What the text depends on: all but numbers and how many runs there are."""
+def kernel_key(search: Search) -> Hashable:
+    """Return what the source depends on: everything but values and the number of runs."""
     leaves, tree = jax.tree.flatten(search)
-    return tree, _kinds(search, leaves)
+    return tree, _leaf_types(search, leaves)
 
 
-def _kinds(search: Search, leaves: list[Any]) -> tuple[tuple[bool, tuple[int, ...], Any], ...]:
-    flags = _own_settings(search)
-    return tuple((own, leaf.shape[1 if own else 0 :], leaf.dtype) for leaf, own in zip(leaves, flags, strict=True))
+def _leaf_types(search: Search, leaves: list[Any]) -> tuple[tuple[bool, tuple[int, ...], Any], ...]:
+    flags = _per_run_settings(search)
+    return tuple((flag, leaf.shape[1 if flag else 0 :], leaf.dtype) for leaf, flag in zip(leaves, flags, strict=True))
 
 
-def text_of(search: Search, runs: int, form: LaunchShape = LaunchShape()) -> KernelSource:
-    """The text for the runs of a slice, or NotFusible. Either is kept in the disk cache, as tracing takes a second.
+def generate_source(search: Search, runs: int, shape: LaunchShape = LaunchShape()) -> KernelSource:
+    """Return the kernel source for the runs of a batch, or raise NotFusible; the disk cache keeps either.
 
-    An error of the compiler itself is a NotFusible too, so that XLA makes the run; but the user is asked to report it,
-    and it is not kept: the next version may have mended it, and nobody would know.
+    Tracing takes a second. An error of the compiler itself is a NotFusible too, so that XLA computes the run; but the
+    user is asked to report it, and it is not cached: the next version may have fixed it, and nobody would notice.
     """
     leaves, tree = jax.tree.flatten(search)
     structure = jax.tree.unflatten(tree, [0] * len(leaves))
-    name = stored.name_of(_written, form, structure, _kinds(search, leaves))
+    name = stored.name_of(_trace_and_lower, shape, structure, _leaf_types(search, leaves))
     text = None if name is None else disk_cache.load_value(name, "kernel")
     if not isinstance(text, KernelSource | str):
         try:
-            text = _written(search, _shapes_of(search, runs), form)
+            text = _trace_and_lower(search, _carry_shapes(search, runs), shape)
         except NotFusible as error:
             text = str(error)
         except (AssertionError, KeyError, IndexError, RecursionError, TypeError, ValueError) as error:
@@ -71,44 +71,47 @@ def text_of(search: Search, runs: int, form: LaunchShape = LaunchShape()) -> Ker
     return text
 
 
-def _shapes_of(search: Search, runs: int) -> Carry:
-    """The shapes of the carry of so many runs."""
-    return settled(jax.eval_shape(Search.begun, search, jax.ShapeDtypeStruct((runs, 2), np.uint32)))
+def _carry_shapes(search: Search, runs: int) -> Carry:
+    """Return the shapes of the carry of so many runs."""
+    return drop_previous_state(jax.eval_shape(Search.begun, search, jax.ShapeDtypeStruct((runs, 2), np.uint32)))
 
 
-def _written(search: Search, carry: Carry, form: LaunchShape) -> KernelSource:
-    settings, parts = _own_settings(search), _own_parts(carry)
-    one_search = _of_one(replace(search, leaves=True, objective=_plain(search.objective)), settings)
-    one_carry = _of_one(carry, parts)
+def _trace_and_lower(search: Search, carry: Carry, shape: LaunchShape) -> KernelSource:
+    """Trace the generation of a single run, and generate the source of its kernel."""
+    settings, carried = _per_run_settings(search), _per_run_carry(carry)
+    objective = _with_library_trigonometry(search.objective)
+    one_search = _single_run_shapes(replace(search, leaves=True, objective=objective), settings)
+    one_carry = _single_run_shapes(carry, carried)
     key = jax.ShapeDtypeStruct((1, 2), np.uint32)
 
     def generation(search: Search, carry: Carry, keys: Array, number: Array) -> Any:
-        own = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
-        return search.generation(carry, own, number)
+        generation_keys = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
+        return search.generation(carry, generation_keys, number)
 
     with devices.tracing_for("gpu"):
         closed = jax.make_jaxpr(generation)(one_search, one_carry, key, jax.ShapeDtypeStruct((), jnp.int32))
-    marks = None if carry.frozen is None else len(parts) - 1
-    return lower_generation(closed, settings, parts, marks, REASON, form)
+    stop_part = None if carry.frozen is None else len(carried) - 1
+    return lower_generation(closed, settings, carried, stop_part, REASON, shape)
 
 
-def _plain(objective: Any) -> Any:
-    """The objective with the C library's own sines: what trigonometry.py does is for XLA on a CPU."""
+def _with_library_trigonometry(objective: Any) -> Any:
+    """Return the objective with the C library's sine and cosine: those of trigonometry.py are for XLA on a CPU."""
     return replace(objective, own_trigonometry=False) if isinstance(objective, Formulas) else objective
 
 
-def layout_of(search: Search, carry: Carry) -> Layout:
-    return Layout(tuple(_own_settings(search)), tuple(_own_parts(carry)))
+def find_layout(search: Search, carry: Carry) -> Layout:
+    """Return which arrays of the search and of its carry have a row per run."""
+    return Layout(tuple(_per_run_settings(search)), tuple(_per_run_carry(carry)))
 
 
-def _own_settings(search: Search) -> list[bool]:
+def _per_run_settings(search: Search) -> list[bool]:
     if np.ndim(search.rules.evaluations) == 0 and not any(map(np.ndim, jax.tree.leaves(search.algorithm))):
-        return [False] * len(jax.tree.leaves(search))  # as in most calls, many of which take a few milliseconds
+        return [False] * len(jax.tree.leaves(search))  # the common case, quickly: many calls take a few milliseconds
 
-    def own(leaf: Any) -> Any:
+    def is_per_run(leaf: Any) -> Any:
         return jax.tree.map(lambda _: False, leaf) if is_shared(leaf) else np.ndim(leaf) > 0
 
-    algorithm = jax.tree.map(own, search.algorithm, is_leaf=is_shared)
+    algorithm = jax.tree.map(is_per_run, search.algorithm, is_leaf=is_shared)
     rules = jax.tree.map(lambda _: False, search.rules)
     if search.rules.evaluations is not None:
         rules = rules._replace(evaluations=np.ndim(search.rules.evaluations) > 0)
@@ -122,26 +125,26 @@ def _own_settings(search: Search) -> list[bool]:
     return jax.tree.leaves(marked)
 
 
-def _own_parts(carry: Carry) -> list[bool]:
-    def own(leaf: Any) -> Any:
+def _per_run_carry(carry: Carry) -> list[bool]:
+    def is_per_run(leaf: Any) -> Any:
         return jax.tree.map(lambda _: False, leaf) if is_shared(leaf) else True
 
-    return jax.tree.leaves(jax.tree.map(own, carry, is_leaf=is_shared))
+    return jax.tree.leaves(jax.tree.map(is_per_run, carry, is_leaf=is_shared))
 
 
-def _of_one(tree: Any, own: list[bool]) -> Any:
-    """The shapes of a tree with one run."""
+def _single_run_shapes(tree: Any, is_per_run: list[bool]) -> Any:
+    """Return the shapes of a tree of arrays for a single run."""
     leaves, structure = jax.tree.flatten(tree)
-    made = [
-        jax.ShapeDtypeStruct((1, *np.shape(leaf)[1:]) if each else np.shape(leaf), leaf.dtype)
-        for leaf, each in zip(leaves, own, strict=True)
+    shapes = [
+        jax.ShapeDtypeStruct((1, *np.shape(leaf)[1:]) if varies else np.shape(leaf), leaf.dtype)
+        for leaf, varies in zip(leaves, is_per_run, strict=True)
     ]
-    return jax.tree.unflatten(structure, made)
+    return jax.tree.unflatten(structure, shapes)
 
 
-def settled(carry: Carry) -> Carry:
-    """A carry without the state from before the last step: here every run stops by itself, at its own generation."""
+def drop_previous_state(carry: Carry) -> Carry:
+    """Drop the state from before the last step from a carry: here every run stops by itself, at its own generation."""
     return carry if carry.frozen is None else carry._replace(frozen=Frozen(None, carry.frozen.marks))
 
 
-assert RUNNING == 0  # what a kernel compares with
+assert RUNNING == 0  # kernels compare the termination code with 0
