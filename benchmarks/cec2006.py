@@ -79,7 +79,9 @@ def main() -> None:
     given = parser.parse_args()
     settings = {name: ast.literal_eval(value) for name, value in (pair.split("=") for pair in given.set)}
     algorithm = algorithms.get(given.algorithm, **settings)
-    print(f"{given.algorithm} {algorithms.settings_of(algorithm)}; {given.runs} runs, {given.evaluations} evaluations")
+    print(
+        f"{given.algorithm} {algorithms.plain_settings(algorithm)}; {given.runs} runs, {given.evaluations} evaluations"
+    )
     print("problem   d  feasible  success  median f-f*   worst f-f*   evaluations until success / spent   seconds")
     solved = 0
     for name in given.problems:

@@ -39,7 +39,7 @@ MOST_OF_SMSEMOA = 1024  # individuals; ours measures every cell of a grid of twi
 def generations(algorithm: Any, problem: gx.Problem, count: int) -> Callable[[Any], Any]:
     """A run of `count` generations from a key, to be compiled."""
     traced = trace(problem, jnp.float32)
-    bounds = problem.bounds.rounded(np.float32)
+    bounds = problem.bounds.round_inwards(np.float32)
     algorithm = algorithm.bind(problem.dim, traced.shape, Budget())
     ahead = jnp.arange(count, dtype=jnp.int32) + 1
 

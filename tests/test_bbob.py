@@ -11,15 +11,15 @@ from compilations import ON_CPU, compilations
 
 import galapax as gx
 from galapax.evaluation.formulas import trace
-from galapax.problems.bbob import FUNCTIONS, optimal_value
+from galapax.problems.bbob import BBOB_FUNCTIONS, optimal_value
 
-EVERY_FUNCTION = pytest.mark.parametrize("function", FUNCTIONS)
+EVERY_FUNCTION = pytest.mark.parametrize("function", BBOB_FUNCTIONS)
 
 
 @cache
 def compiled(function):
     """Values of the rows of x (n, d), of an instance's arrays."""
-    formula = FUNCTIONS[function].formula
+    formula = BBOB_FUNCTIONS[function].formula
     return jax.jit(lambda x, arrays: jax.vmap(lambda row: formula(row, *arrays))(x))
 
 
@@ -93,7 +93,7 @@ def test_nothing_cancels_near_the_optimum(function):
 def test_float32_is_close_to_float64_anywhere():
     """But for f16, f19 and f23, whose finest ripples lie below the digits of float32."""
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):
-        for function in set(FUNCTIONS) - {16, 19, 23}:
+        for function in set(BBOB_FUNCTIONS) - {16, 19, 23}:
             problem = gx.problems.bbob(function, 5, 2)
             x = np.random.default_rng(1).uniform(-5.0, 5.0, (20, 5))
             values = [np.asarray(compiled(function)(x.astype(t), [a.astype(t) for a in arrays_of(problem)]))

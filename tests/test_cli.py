@@ -529,7 +529,7 @@ def test_odd_values_show_no_traceback(option, monkeypatch):
 def prepared(problem, *, algorithm, progress, live, checkpoint, resume, **arguments):
     """As `minimize`, but for the run itself."""
     observers(None, progress, live, checkpoint, resume)
-    solver = gx.DE() if algorithm is None else algorithms.resolve(algorithm)
+    solver = gx.DE() if algorithm is None else algorithms.resolve_algorithm(algorithm)
     options = resolve_options(problem, Options.parse(arguments | {"restarts": None}))
     population = options.population
     prepare_task(

@@ -9,7 +9,7 @@ import galapax as gx
 from galapax.algorithms.cmaes import CMAES, constants, default_samples
 from galapax.core.algorithm import Budget
 from galapax.core.evaluation import Evaluation, Shape
-from galapax.core.stop import CODES, RUNNING, Stop
+from galapax.core.stop import RUNNING, STOP_CODES, Stop
 from galapax.numerics import random
 from galapax.operators.selection import rank_by_fitness
 
@@ -167,10 +167,10 @@ def test_a_search_that_has_converged_or_cannot_get_on_says_so():
         return int(solver.termination(state, box, jnp.asarray(1e-6)))
 
     assert said(state) == RUNNING
-    assert said(state._replace(now=state.now._replace(step=jnp.asarray(1e-9)))) == CODES[Stop.TOLERANCE]
+    assert said(state._replace(now=state.now._replace(step=jnp.asarray(1e-9)))) == STOP_CODES[Stop.TOLERANCE]
     stuck = state._replace(progress=state.progress._replace(stuck=jnp.asarray(True)))
-    assert said(stuck) == CODES[Stop.STALL]
-    assert said(stuck._replace(now=state.now._replace(step=jnp.asarray(1e-4)))) == CODES[Stop.TOLERANCE]
+    assert said(stuck) == STOP_CODES[Stop.STALL]
+    assert said(stuck._replace(now=state.now._replace(step=jnp.asarray(1e-4)))) == STOP_CODES[Stop.TOLERANCE]
 
 
 def test_a_plateau_ends_the_search_and_is_no_success():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.algorithms.cmaes import MIDDLE, constants
+from galapax.algorithms.cmaes import FIRST_MEAN_SHARE, constants
 
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
 LOWER, UPPER = np.array(BOX).T
@@ -26,7 +26,7 @@ def test_first_samples_spread_around_a_mean_that_each_run_draws_in_the_middle_of
         unit = first_samples(run)
         means.append(unit.mean(axis=0))
         np.testing.assert_allclose(unit.std(axis=0), 0.01, rtol=0.2)
-    edge = (1 - MIDDLE) / 2
+    edge = (1 - FIRST_MEAN_SHARE) / 2
     assert np.all((np.array(means) > edge - 0.005) & (np.array(means) < 1 - edge + 0.005))
     for column in np.array(means).T:
         filled, _ = np.histogram(column, bins=4, range=(edge, 1 - edge))

@@ -324,7 +324,7 @@ def test_the_penalty_grows_from_cycle_to_cycle_and_stops_at_the_largest(case):
             [after.penalty, after.switch], [penalty_of(after), 0.5 / penalty_of(after)], rtol=1e-12
         )
     with jax.enable_x64(True):
-        assert SMALL.penalties(jnp.asarray(1e3)) == (cde.LARGEST_PENALTY, 0.5 / cde.LARGEST_PENALTY)
+        assert SMALL.penalties(jnp.asarray(1e3)) == (cde.MAX_CDE_PENALTY, 0.5 / cde.MAX_CDE_PENALTY)
 
 
 def violation_of(problem, facts):

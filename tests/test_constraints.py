@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import galapax as gx
-from galapax.algorithms.epsilon_de import agreement
+from galapax.algorithms.epsilon_de import count_agreements
 from galapax.core.evaluation import Population, Shape
 from galapax.core.stop import Stop
 from galapax.evaluation.failures import summarise
@@ -121,7 +121,7 @@ def on_plane(x):
 
 
 def repaired(problem, x, dtype="float64"):
-    (formulas, consts), box = trace(problem, dtype), problem.bounds.rounded(dtype)
+    (formulas, consts), box = trace(problem, dtype), problem.bounds.round_inwards(dtype)
     return np.asarray(jax.jit(jax.vmap(lambda p: formulas.repair(consts, p, box)))(x.astype(dtype)))
 
 
@@ -247,7 +247,7 @@ def individual(x, value, violation=0.0):
 )
 def test_searches_agree_that_came_to_rest_at_the_best_feasible_point(before, best, rested, agreed):
     bounds = gx.Bounds(np.array([0.0, 0.0]), np.array([10.0, 100.0]))
-    assert jax.jit(agreement)(jnp.array(1.0), before, best, rested, bounds) == agreed
+    assert jax.jit(count_agreements)(jnp.array(1.0), before, best, rested, bounds) == agreed
 
 
 REPAIRING = gx.EpsilonDE(population=20, repaired=0.25, relaxed=20.0)

@@ -95,7 +95,7 @@ def test_never_worse_than_before():
     x, met = rng.uniform(-1, 1, (4, 2)), rng.uniform(-1, 1, (4, 1, 30))
     with jax.enable_x64(True), interrupts() as noted:
         traced = trace_game(kinked, 2, 1, "float64")
-        boxes = (problem.x_bounds.rounded("float64"), problem.y_bounds.rounded("float64"))
+        boxes = (problem.x_bounds.round_inwards("float64"), problem.y_bounds.round_inwards("float64"))
         answer = exchange.refined(traced, x, met, boxes, 0, np.arange(4), noted)
         values = [np.asarray(traced.game(traced.consts, jnp.asarray(some), jnp.asarray(grid))).max(axis=1)
                   for some in (x, answer.x)]  # fmt: skip

@@ -37,7 +37,7 @@ def test_three_objectives_are_measured_exactly(form, monkeypatch):
     measure = exact
     if form == "tiles":
         monkeypatch.setattr(devices, "on_cpu", lambda: False)
-        monkeypatch.setattr(hypervolume, "AT_ONCE", 7 * 40)
+        monkeypatch.setattr(hypervolume, "MAX_HYPERVOLUME_PAIRS", 7 * 40)
         measure = jax.jit(lambda f, r: indicators.hypervolume_3d(f, r))
     with jax.enable_x64(True):
         for name, front in fronts(3, 40, rng).items():
@@ -86,7 +86,7 @@ def test_both_forms_of_an_estimate_agree(monkeypatch):
     with jax.enable_x64(True):
         turns = estimate(front, corner)
         monkeypatch.setattr(devices, "on_cpu", lambda: False)
-        monkeypatch.setattr(hypervolume, "LONGEST", 16)
+        monkeypatch.setattr(hypervolume, "MAX_HYPERVOLUME_REDUCTION", 16)
         tiles = indicators.hypervolume_estimate(front, corner)
     np.testing.assert_allclose(turns, tiles, rtol=1e-6)  # normal draws differ when compiled
 

@@ -21,7 +21,7 @@ from galapax.cli.app import app
 from galapax.core.algorithm import insert_immigrants
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
-from galapax.core.islands import TOPOLOGIES, Islands
+from galapax.core.island_model import TOPOLOGIES, Islands
 from galapax.core.stop import Stop
 from galapax.numerics import processes, random
 from galapax.operators import migration
@@ -108,7 +108,7 @@ def test_the_worst_in_use_make_room():
 
 def test_a_point_joins_a_distribution_where_it_is_and_pulls_no_more_than_a_sample():
     algorithm = gx.CMAES().bind(3, gx.core.evaluation.Shape(), gx.core.algorithm.Budget(None, None))
-    bounds = gx.box(-1.0, 3.0, 3).rounded("float32")
+    bounds = gx.box(-1.0, 3.0, 3).round_inwards("float32")
     state = algorithm.init(random.root_key(1), bounds)
     far = jnp.array([[2.9, -0.9, 2.9]], state.candidates.dtype)
     near = algorithm.place(state.now, jnp.full((1, 3), 0.4, far.dtype), bounds)

@@ -52,7 +52,7 @@ class ByHand:
         self.key = random.run_keys(seed, 0, 1)[0]
         self.number = 0
         with jax.enable_x64(self.x64):
-            self.state = jax.jit(self.algorithm.init)(random.fold_in(self.key, 0), BOX.rounded(np.dtype(dtype)))
+            self.state = jax.jit(self.algorithm.init)(random.fold_in(self.key, 0), BOX.round_inwards(np.dtype(dtype)))
 
     @property
     def size(self):

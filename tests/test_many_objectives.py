@@ -311,7 +311,7 @@ def test_everybody_takes_part_in_two_tournaments_and_the_least_wins_both():
 
 def test_more_objectives_or_individuals_take_nsga3():
     def chosen(objectives, population=None):
-        return type(algorithms.resolve(None, objectives=objectives, population=population))
+        return type(algorithms.resolve_algorithm(None, objectives=objectives, population=population))
 
     assert [chosen(m) for m in (2, 3, 4, 10)] == [gx.NSGA2, gx.SMSEMOA, gx.NSGA3, gx.NSGA3]
     assert [chosen(3, n) for n in (92, 500, 501, 65_536)] == [gx.SMSEMOA, gx.SMSEMOA, gx.NSGA3, gx.NSGA3]

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import galapax as gx
 from galapax import CDE
-from galapax.algorithms.game import Arena, GameCDE, judge
+from galapax.algorithms.minmax_cde import Arena, GameCDE, judge
 from galapax.cli.app import app
 from galapax.core.algorithm import Shared
 from galapax.core.evaluation import Evaluation, Shape

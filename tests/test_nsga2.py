@@ -44,7 +44,7 @@ def key(seed=3):
 @cache
 def stepper(problem, dtype):
     traced = trace(problem, jnp.dtype(dtype))
-    bounds = problem.bounds.rounded(np.dtype(dtype))
+    bounds = problem.bounds.round_inwards(np.dtype(dtype))
 
     @jax.jit
     def run(algorithm, key, generations):

@@ -42,7 +42,7 @@ def refined(problem, x, limit=20_000, dtype="float64", target=-np.inf):
         count = np.full(len(x), limit, np.int32)
         arguments = (
             traced.consts,
-            problem.bounds.rounded(dtype),
+            problem.bounds.round_inwards(dtype),
             np.asarray(x, dtype),
             count,
             np.array(target, dtype),

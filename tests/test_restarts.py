@@ -9,7 +9,15 @@ import pytest
 import galapax as gx
 from galapax.algorithms.portfolio import Portfolio
 from galapax.core.errors import InputError
-from galapax.core.restarts import BIPOP, FOUND, IPOP, Leg, Past, Plain, found
+from galapax.core.restarts import (
+    BIPOP,
+    IPOP,
+    MIN_AGREEING_SEARCHES,
+    NextSearch,
+    Plain,
+    SearchSummary,
+    count_agreeing_searches,
+)
 from galapax.core.stop import Stop
 from galapax.engines import programs
 from galapax.engines.fused import cpu_kernel
@@ -20,7 +28,7 @@ BOX = [(-5.0, 5.0)] * 3
 
 
 def past(kind="first", spent=100, best=1.0, x=0.5, stop=Stop.TOLERANCE, population=10):
-    return Past(kind, population, spent, best, 0.0, np.full(2, x), stop)
+    return SearchSummary(kind, population, spent, best, 0.0, np.full(2, x), stop)
 
 
 def test_ipop_doubles_the_population():
@@ -59,9 +67,13 @@ def test_the_portfolio_gives_differential_evolution_its_part_once():
 
 
 def test_found_counts_searches_that_converged_to_the_best():
-    assert found([past(best=1.0)]) == 1
-    assert found([past(best=1.0), past(best=1.0 + 1e-12, x=0.9), past(best=2.0, x=0.1)]) == 2  # as good, elsewhere
-    assert found([past(best=1e-20), past(best=3e-21), past(best=1e-21, stop=Stop.STALL)]) == 2  # the same place
+    assert count_agreeing_searches([past(best=1.0)]) == 1
+    assert (
+        count_agreeing_searches([past(best=1.0), past(best=1.0 + 1e-12, x=0.9), past(best=2.0, x=0.1)]) == 2
+    )  # as good, elsewhere
+    assert (
+        count_agreeing_searches([past(best=1e-20), past(best=3e-21), past(best=1e-21, stop=Stop.STALL)]) == 2
+    )  # the same place
 
 
 def rastrigin(x):
@@ -118,7 +130,7 @@ def test_a_run_ends_when_the_same_point_was_found_again_and_again():
     result = gx.minimize(bowl, BOX)
     assert result.stop is Stop.TOLERANCE and result.success and result.nfev < 20_000
     alone = gx.minimize(bowl, BOX, "cmaes")
-    assert FOUND * 0.6 < result.nfev / alone.nfev < FOUND * 1.6
+    assert MIN_AGREEING_SEARCHES * 0.6 < result.nfev / alone.nfev < MIN_AGREEING_SEARCHES * 1.6
     assert "5" in result.message or "converged" in result.message
     wanted = gx.minimize(bowl, BOX, target=-1.0, max_evaluations=6000)
     assert wanted.stop is Stop.BUDGET and not wanted.success and wanted.nfev > 5500  # a target is looked for to the end
@@ -179,17 +191,17 @@ def test_plain_takes_the_same_again():
 
 
 def test_once_searches_disagree_evolution_and_the_next_size_are_expected():
-    own, large = gx.CMAES(), Leg(gx.CMAES().with_doubled_population(10, 1), "large")
+    own, large = gx.CMAES(), NextSearch(gx.CMAES().with_doubled_population(10, 1), "large")
     here, there = past(best=1.0, x=0.1, spent=3000), past("again", best=2.0, x=0.9, spent=3000)
-    assert Portfolio().expected(own, [], Leg(own, "first"), 50_000.0) == []
-    assert Portfolio().expected(own, [here, here], Leg(own, "again"), 50_000.0) == []
+    assert Portfolio().expected(own, [], NextSearch(own, "first"), 50_000.0) == []
+    assert Portfolio().expected(own, [here, here], NextSearch(own, "again"), 50_000.0) == []
     evolution, larger = Portfolio().expected(own, [here, there], large, 44_000.0)
     assert evolution == Portfolio(wait=0.1).next(own, [here, there], 44_000.0, lambda: 0.5)  # that very search
     assert evolution.kind == "evolution" and (larger.kind, larger.algorithm.samples) == ("large", 40)
     evolved = [here, there, past("evolution", 5000)]
     assert [leg.kind for leg in Portfolio().expected(own, evolved, large, 44_000.0)] == ["large"]  # once
     assert BIPOP().expected(own, [here], large, 3999.0) == []  # a hundred generations of 40 cannot be had
-    (same,) = BIPOP().expected(own, [here], Leg(own, "small"), 40_000.0)
+    (same,) = BIPOP().expected(own, [here], NextSearch(own, "small"), 40_000.0)
     assert same.algorithm.samples == 20
     assert Plain().expected(own, [here, there], large, 44_000.0) == []
 

@@ -11,7 +11,7 @@ import pytest
 
 import galapax as gx
 from galapax.api.sweep import message
-from galapax.core.stop import NEVER, Rules, Stop
+from galapax.core.stop import UNLIMITED, Rules, Stop
 from galapax.engines.interrupts import interrupts
 from galapax.running import solve as solving
 
@@ -30,7 +30,7 @@ def ctrl_c():
 
 @pytest.mark.parametrize("stop", Stop)
 def test_every_reason_has_its_words(stop):
-    sentence = stop.sentence(17, Rules(17, -np.inf, NEVER), seconds=2.5)
+    sentence = stop.sentence(17, Rules(17, -np.inf, UNLIMITED), seconds=2.5)
     assert sentence.endswith((".", "so far.")) and "{" not in sentence
     assert message(stop, 2, 5, "settings").startswith(f"Stopped by {stop.by}: 2 of 5 settings")
     assert stop == Stop(str(stop))  # files have the word

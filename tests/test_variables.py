@@ -187,7 +187,7 @@ def test_optimizer_asks_for_declared_values():
 # --- operators --------------------------------------------------------------------------------------------------------
 
 KEY = np.array([3, 4], np.uint32)
-BOX = SPACE.genes.rounded(np.float64)
+BOX = SPACE.genes.round_inwards(np.float64)
 
 
 def test_a_step_changes_one_code_by_at_least_one_and_stays_on_the_grid():
@@ -216,7 +216,7 @@ def test_rounding_at_random_keeps_the_mean_and_choices_are_drawn_anew():
 
 def test_copies_of_what_is_there_are_moved_where_all_is_discrete():
     space = as_space([gx.integer(0, 9), gx.choice("a", "b", "c")])
-    box = space.genes.rounded(np.float64)
+    box = space.genes.round_inwards(np.float64)
     with jax.enable_x64(True):
         known = jnp.asarray([[4.0, 1.0]])
         made = np.asarray(snap_to_grid(KEY, jnp.tile(known, (200, 1)), known, box, True))

@@ -28,7 +28,7 @@ from galapax.api.minimize import minimize
 from galapax.api.optimizer import Optimizer
 from galapax.api.sweep import sweep
 from galapax.core.errors import EvaluationError, InputError
-from galapax.core.islands import Islands
+from galapax.core.island_model import Islands
 from galapax.core.mixture import mixture
 from galapax.core.options import Compute, Keep, Workers
 from galapax.core.problem import Bounds, MinMaxProblem, Problem, box

@@ -7,27 +7,27 @@ from typing import Any
 
 import numpy as np
 
-from galapax.algorithms.archive import unwrapped
+from galapax.algorithms.archive import unwrap
 from galapax.algorithms.cde import CDE
-from galapax.algorithms.cmaes import CMAES, Constants
+from galapax.algorithms.cmaes import CMAES, StrategyParameters
 from galapax.algorithms.de import DE
 from galapax.algorithms.ep import EP, FEP
 from galapax.algorithms.epsilon_de import EpsilonDE
 from galapax.algorithms.ga import GA
-from galapax.algorithms.game import GameCDE, Payoff
 from galapax.algorithms.lshade import JSO, LSHADE
 from galapax.algorithms.lsrtde import LSRTDE
+from galapax.algorithms.minmax_cde import GameCDE, Payoff
 from galapax.algorithms.moead import MOEAD
 from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.nsga3 import NSGA3
-from galapax.algorithms.portfolio import FEW, Portfolio
+from galapax.algorithms.portfolio import MAX_SIMPLEX_EVALUATIONS_PER_VARIABLE, Portfolio
 from galapax.algorithms.pso import PSO
 from galapax.algorithms.random_search import RandomSearch
 from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.algorithms.sms_emoa import SMSEMOA
 from galapax.core.algorithm import Algorithm, Shared
-from galapax.core.errors import InputError, unknown_name
+from galapax.core.errors import InputError, unknown_name_error
 from galapax.core.restarts import BIPOP, IPOP, Plain, Restarts
 
 ALGORITHMS: dict[str, Any] = {
@@ -52,7 +52,7 @@ ALGORITHMS: dict[str, Any] = {
 }
 
 
-SMALL = 500  # individuals, up to which SMS-EMOA is the default for three objectives
+MAX_SMS_EMOA_POPULATION = 500  # individuals, up to which SMS-EMOA is the default for three objectives
 
 RESTARTS: dict[str, Restarts] = {policy.name: policy for policy in (Plain(), IPOP(), BIPOP(), Portfolio())}
 
@@ -60,7 +60,7 @@ RESTARTS: dict[str, Restarts] = {policy.name: policy for policy in (Plain(), IPO
 def get(name: str, **settings: Any) -> Algorithm:
     """The algorithm of that name, with some of its hyper-parameters set."""
     if name.lower() not in ALGORITHMS:
-        raise unknown_name("algorithm", name, ALGORITHMS)
+        raise unknown_name_error("algorithm", name, ALGORITHMS)
     kind = ALGORITHMS[name.lower()]
     known = [f.name for f in dataclasses.fields(kind)]
     for setting in settings:
@@ -69,17 +69,17 @@ def get(name: str, **settings: Any) -> Algorithm:
     return kind(**settings)
 
 
-def name_of(algorithm: Algorithm) -> str:
+def algorithm_name(algorithm: Algorithm) -> str:
     """The registered name of an algorithm, or its class's name."""
     if isinstance(algorithm, GameCDE):
         return "cde"
     for name, known in ALGORITHMS.items():
-        if type(unwrapped(algorithm)) is known:
+        if type(unwrap(algorithm)) is known:
             return name
-    return type(unwrapped(algorithm)).__name__
+    return type(unwrap(algorithm)).__name__
 
 
-def resolve(
+def resolve_algorithm(
     algorithm: str | Algorithm | None,
     constrained: bool = False,
     objectives: int = 1,
@@ -92,7 +92,7 @@ def resolve(
     """
     if algorithm is None:
         if objectives > 1:
-            return _for_fronts(objectives, population)
+            return _default_multi_objective(objectives, population)
         if mixed:  # by measurement, see benchmarks/mixed.py
             return EpsilonDE(population=min(100, max(40, 6 * mixed)))
         return EpsilonDE() if constrained else CMAES()
@@ -108,27 +108,27 @@ def resolve(
     return algorithm
 
 
-def _for_fronts(objectives: int, population: int | None) -> Algorithm:
+def _default_multi_objective(objectives: int, population: int | None) -> Algorithm:
     """The default for several objectives, by measurement: benchmarks/front_methods.py."""
     if objectives == 2:
         return NSGA2()
     # a generation of SMS-EMOA takes O(n^2) work ten times over, and large populations cover a front in any case
-    small = not isinstance(population, int) or population <= SMALL
+    small = not isinstance(population, int) or population <= MAX_SMS_EMOA_POPULATION
     return SMSEMOA() if objectives == 3 and small else NSGA3()
 
 
-def for_islands(default: Algorithm) -> Algorithm:
+def default_for_islands(default: Algorithm) -> Algorithm:
     """The default algorithm of runs on islands: CMA-ES has one distribution, and islands live by their populations."""
     return DE() if isinstance(default, CMAES) else default
 
 
-def restarts_of(given: Any, default: Algorithm | None = None) -> Restarts | None:
+def parse_restarts(given: Any, default: Algorithm | None = None) -> Restarts | None:
     """How runs restart, from what a user gave: a name, a policy, None for not at all, or "auto".
 
     default: the algorithm, if the user left the choice to us; "auto" lets CMA-ES then restart and share with L-SHADE.
     """
     if isinstance(given, str) and given == "auto":
-        return Portfolio(few=FEW) if isinstance(default, CMAES) else None
+        return Portfolio(few=MAX_SIMPLEX_EVALUATIONS_PER_VARIABLE) if isinstance(default, CMAES) else None
     if given is None or isinstance(given, Restarts):
         return given
     if isinstance(given, str) and given in RESTARTS:
@@ -137,15 +137,15 @@ def restarts_of(given: Any, default: Algorithm | None = None) -> Restarts | None
     raise InputError(f'restarts must be {names}, "auto" or None, got {given!r}.')
 
 
-def settings_of(algorithm: Algorithm) -> dict[str, Any]:
+def plain_settings(algorithm: Algorithm) -> dict[str, Any]:
     """Its hyper-parameters as plain values: numbers, and functions by name."""
-    algorithm = unwrapped(algorithm)
+    algorithm = unwrap(algorithm)
     values = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithm)}  # type: ignore[arg-type]
     # a number is told from a Payoff, which is whatever has its methods, in a hundredth of the time
     plain = (int, float, str, np.ndarray)
     own = {
         name: v
         for name, v in values.items()
-        if isinstance(v, plain) or (v is not None and not isinstance(v, Shared | Payoff | Constants))
+        if isinstance(v, plain) or (v is not None and not isinstance(v, Shared | Payoff | StrategyParameters))
     }
     return {name: v.__name__ if callable(v) else np.asarray(v).tolist() for name, v in own.items()}

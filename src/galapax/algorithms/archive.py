@@ -24,8 +24,8 @@ from galapax.core.algorithm import (
     insert_initial_points,
     static,
 )
-from galapax.core.checks import whole
-from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
+from galapax.core.checks import check_integer
+from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
 from galapax.numerics.materialise import materialise
 from galapax.operators.ranking import ranks_and_crowding, select_best_rows
@@ -55,7 +55,7 @@ class Archived(Algorithm[ArchivedState]):
 
     def validate(self) -> None:
         self.inner.validate()
-        whole(self.size, "archive", 1)
+        check_integer(self.size, "archive", 1)
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
         return replace(self, inner=self.inner.bind(dim, shape, budget))
@@ -70,45 +70,45 @@ class Archived(Algorithm[ArchivedState]):
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> ArchivedState:
         inner = self.inner.init(key, bounds, shape)
         first = jnp.broadcast_to(bounds.lower, (self.size, bounds.dim))
-        return _outside(inner, unevaluated(first, shape))
+        return _wrap_state(inner, empty_population(first, shape))
 
     def with_initial_points(self, state: ArchivedState, points: Array) -> ArchivedState:
-        return _outside(insert_initial_points(self.inner, _inside(state), points), state.front)
+        return _wrap_state(insert_initial_points(self.inner, _unwrap_state(state), points), state.front)
 
     def with_immigrants(self, state: ArchivedState, rows: Array, points: Array) -> ArchivedState:
-        return _outside(insert_immigrants(self.inner, _inside(state), rows, points), state.front)
+        return _wrap_state(insert_immigrants(self.inner, _unwrap_state(state), rows, points), state.front)
 
     def start(self, state: ArchivedState, evaluation: Evaluation, shape: Shape) -> ArchivedState:
-        return _outside(self.inner.start(_inside(state), evaluation, shape), state.front)
+        return _wrap_state(self.inner.start(_unwrap_state(state), evaluation, shape), state.front)
 
     def step(self, key: Array, state: ArchivedState, evaluation: Evaluation) -> ArchivedState:
-        old, new = state.front, evaluated(state.candidates, evaluation)
+        old, new = state.front, as_population(state.candidates, evaluation)
         both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), old, new)
         rank, crowding = ranks_and_crowding(
             both.objectives, concatenate_optional(old.violation, new.violation), self.size
         )
         front = materialise(take(select_best_rows(rank, crowding, self.size), both))
-        return _outside(self.inner.step(key, _inside(state), evaluation), front)
+        return _wrap_state(self.inner.step(key, _unwrap_state(state), evaluation), front)
 
     def cycle(self, key: Array, state: ArchivedState, shape: Shape) -> ArchivedState:
-        return _outside(self.inner.cycle(key, _inside(state), shape), state.front)
+        return _wrap_state(self.inner.cycle(key, _unwrap_state(state), shape), state.front)
 
     def evaluations(self, state: ArchivedState, number: Any) -> Any:
-        return count_evaluations(self.inner, _inside(state), number)
+        return count_evaluations(self.inner, _unwrap_state(state), number)
 
     def solutions(self, state: ArchivedState) -> Population:
         return state.front
 
 
-def _outside(inner: Any, front: Population) -> ArchivedState:
+def _wrap_state(inner: Any, front: Population) -> ArchivedState:
     return ArchivedState(inner.candidates, inner.parents, front, inner._replace(candidates=None, parents=None))
 
 
-def _inside(state: ArchivedState) -> Any:
+def _unwrap_state(state: ArchivedState) -> Any:
     """The wrapped algorithm's own state."""
     return state.inner._replace(candidates=state.candidates, parents=state.parents)
 
 
-def unwrapped(algorithm: Algorithm) -> Algorithm:
+def unwrap(algorithm: Algorithm) -> Algorithm:
     """The algorithm itself, without an archive."""
     return algorithm.inner if isinstance(algorithm, Archived) else algorithm

@@ -28,9 +28,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from galapax.core.algorithm import Algorithm, static
-from galapax.core.checks import in_range, positive, whole
+from galapax.core.checks import check_integer, check_positive, check_range
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
+from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.operators.constraints import augmented_lagrangian
@@ -39,7 +39,7 @@ from galapax.operators.pairwise import all_pairs, map_in_tiles
 from galapax.operators.sampling import sample_uniform
 from galapax.operators.selection import no_worse, tree_where
 
-LARGEST_PENALTY = 1e9  # beyond it rounding hides the objective
+MAX_CDE_PENALTY = 1e9  # beyond it rounding hides the objective
 
 
 class CDEState(NamedTuple):
@@ -94,17 +94,17 @@ class CDE(Algorithm[CDEState]):
         return self.x_generations
 
     def validate(self) -> None:
-        whole(self.population, "population", 4, "DE needs three other individuals for each one")
-        whole(self.x_generations, "x_generations", 1)
-        whole(self.y_generations, "y_generations", 1)
+        check_integer(self.population, "population", 4, "DE needs three other individuals for each one")
+        check_integer(self.x_generations, "x_generations", 1)
+        check_integer(self.y_generations, "y_generations", 1)
         if not callable(self.mutation):
             raise InputError(f"mutation must be a function such as gx.rand_1 or gx.best_1, got {self.mutation!r}.")
-        in_range(self.weight, "weight", 0.0, 2.0)
-        in_range(self.crossover_rate, "crossover_rate", 0.0, 1.0)
-        positive(self.penalty, "penalty")
-        positive(self.growth, "growth")
-        positive(self.multipliers, "multipliers")
-        whole(self.memory, "memory", 0)
+        check_range(self.weight, "weight", 0.0, 2.0)
+        check_range(self.crossover_rate, "crossover_rate", 0.0, 1.0)
+        check_positive(self.penalty, "penalty")
+        check_positive(self.growth, "growth")
+        check_positive(self.multipliers, "multipliers")
+        check_integer(self.memory, "memory", 0)
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> CDEState:
         key_x, key_y = random.split(key)
@@ -117,7 +117,7 @@ class CDE(Algorithm[CDEState]):
             candidates=x,
             x=x,
             known=jnp.full((n, 1 + width), jnp.inf, dtype),
-            parents=unevaluated(x, shape),
+            parents=empty_population(x, shape),
             rivals=sample_uniform(key_y, self.box(shape, dtype), n).T,
             units=jnp.ones(width, dtype),
             made=made,
@@ -136,7 +136,7 @@ class CDE(Algorithm[CDEState]):
 
     def penalties(self, cycle: Array) -> tuple[Array, Array]:
         """r of a cycle, and 1 / (2 r)."""
-        penalty = jnp.minimum(self.penalty * self.growth**cycle, LARGEST_PENALTY)
+        penalty = jnp.minimum(self.penalty * self.growth**cycle, MAX_CDE_PENALTY)
         return penalty, 0.5 / penalty
 
     def start(self, state: CDEState, evaluation: Evaluation, shape: Shape) -> CDEState:
@@ -152,7 +152,7 @@ class CDE(Algorithm[CDEState]):
         known = jnp.where(better, jnp.concatenate([scores[:, None], facts], axis=1), state.known)
         judged = Population(x, known[:, :1], None)
         bred = breed_trials(key, judged, state.bounds, self.mutation, self.weight, self.crossover_rate)
-        trials = evaluated(state.candidates, evaluation)
+        trials = as_population(state.candidates, evaluation)
         kept = tree_where(no_worse(trials, state.parents), trials, state.parents)
         return state._replace(candidates=bred, x=x, known=known, parents=kept)
 

@@ -25,24 +25,24 @@ import numpy as np
 from jax import Array, lax
 
 from galapax.core.algorithm import Algorithm, Budget, Traits, static
-from galapax.core.checks import flag, in_range, positive, whole
-from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
+from galapax.core.checks import check_bool, check_integer, check_positive, check_range
+from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
-from galapax.core.stop import CODES, RUNNING, Stop
+from galapax.core.stop import RUNNING, STOP_CODES, Stop
 from galapax.numerics import random
 from galapax.operators.selection import best_index, no_worse, rank_by_fitness, set_first, take_row, tree_where
 
-MANY = 300  # variables from which on the matrix is diagonal, unless the user says otherwise
-MIDDLE = 0.8  # share of the box in which the first mean is drawn
-WORST_CONDITION = 1e14
-CODES_APART = 0.3  # steps: the least standard deviation of an integer or choice
-ROUNDINGS = 64  # of a value's last digit, within which two values count as the same
-APART = 10  # standard deviations from the mean within which the best point belongs to the last samples,
-BASIN = 1e-4  # or the square root of one, up to this share of the box: values differ there by rounding alone
-GROWN = 1e3  # a distribution so many times as wide as the first one diverges
+MIN_DIAGONAL_DIM = 300  # variables from which on the matrix is diagonal, unless the user says otherwise
+FIRST_MEAN_SHARE = 0.8  # share of the box in which the first mean is drawn
+MAX_CONDITION = 1e14
+MIN_CODE_DEVIATION = 0.3  # steps: the least standard deviation of an integer or choice
+EQUAL_VALUE_ULPS = 64  # of a value's last digit, within which two values count as the same
+MAX_BEST_DEVIATIONS = 10  # standard deviations from the mean within which the best point belongs to the last samples,
+MAX_BASIN_SHARE = 1e-4  # or the square root of one, up to this share of the box: values differ there by rounding alone
+MAX_STEP_GROWTH = 1e3  # a distribution so many times as wide as the first one diverges
 
 
-class Constants(NamedTuple):
+class StrategyParameters(NamedTuple):
     """What follows from the number of variables and of samples, in the tutorial's letters (table 1, eq. 49 to 58).
 
     The weight of the sample in place i, from 1, is `weight(i)`.
@@ -72,7 +72,7 @@ def shortened(normals: Array) -> Array:
     return normals * jnp.minimum(1.0, (math.sqrt(normals.shape[1]) + 2) / jnp.maximum(length, 1e-30))
 
 
-def constants(dim: int, count: int, diagonal: bool = False) -> Constants:
+def constants(dim: int, count: int, diagonal: bool = False) -> StrategyParameters:
     """The strategy parameters for `count` samples of `dim` variables."""
     raw = math.log((count + 1) / 2) - np.log(np.arange(1, count + 1))
     good, bad = raw[: count // 2], raw[count // 2 :]
@@ -95,7 +95,7 @@ def constants(dim: int, count: int, diagonal: bool = False) -> Constants:
     d_s = 1 + c_s + 2 * max(0.0, wide * math.sqrt((mueff - 1) / (dim + 1)) - 1)
     negative = max(min(limits), 0.0)  # none are left where so many samples replace the whole matrix
     bad_by = -bad.sum() / negative if negative else math.inf
-    return Constants(count, good.sum(), bad_by, 1 - negative, mueff, c_1, c_mu, c_c, c_s, d_s)
+    return StrategyParameters(count, good.sum(), bad_by, 1 - negative, mueff, c_1, c_mu, c_c, c_s, d_s)
 
 
 def default_samples(dim: int) -> int:
@@ -113,14 +113,14 @@ class Distribution(NamedTuple):
     step_path: Array  # p_s (d,)
 
 
-class Walls(NamedTuple):
+class BoundaryPenalty(NamedTuple):
     """The penalty on samples outside the box."""
 
     weights: Array  # (d,)
     scale: Array  # logarithm of values per squared length, smoothed; NaN before it is known
 
 
-class Progress(NamedTuple):
+class SearchHealth(NamedTuple):
     """What tells whether the search is done."""
 
     age: Array  # generations so far
@@ -136,8 +136,8 @@ class CMAESState(NamedTuple):
     normals: Array  # (n, d) the standard normal numbers that made them
     parents: Population  # the samples last evaluated; in the first place the best ever
     now: Distribution
-    walls: Walls
-    progress: Progress
+    walls: BoundaryPenalty
+    progress: SearchHealth
     bounds: Bounds
 
 
@@ -156,7 +156,7 @@ class CMAES(Algorithm[CMAESState]):
     samples: int | None = None
     spread: float = 0.2
     diagonal: bool = static(None)
-    constants: Constants | None = None  # follow from the others
+    constants: StrategyParameters | None = None  # follow from the others
 
     # samples must stay as they were drawn, and `spread_out` sees to integers; it knows by itself when it is done
     traits: ClassVar[Traits] = Traits(
@@ -165,16 +165,16 @@ class CMAES(Algorithm[CMAESState]):
 
     def validate(self) -> None:
         if self.population is not None:
-            whole(self.population, "population", 4, "the better half of the samples updates the distribution")
+            check_integer(self.population, "population", 4, "the better half of the samples updates the distribution")
         if self.samples is not None:
-            in_range(self.samples, "samples", 4, self.population or 4)
-        positive(self.spread, "spread")
-        flag(self.diagonal, "diagonal")
+            check_range(self.samples, "samples", 4, self.population or 4)
+        check_positive(self.spread, "spread")
+        check_bool(self.diagonal, "diagonal")
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
         population = default_samples(dim) if self.population is None else self.population
         count = int(population if self.samples is None else self.samples)
-        diagonal = dim >= MANY if self.diagonal is None else self.diagonal
+        diagonal = dim >= MIN_DIAGONAL_DIM if self.diagonal is None else self.diagonal
         own = constants(dim, count, diagonal)
         return dataclasses.replace(self, population=population, samples=None, diagonal=diagonal, constants=own)
 
@@ -194,15 +194,15 @@ class CMAES(Algorithm[CMAESState]):
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> CMAESState:
         key_mean, key_sample = random.split(key)
         dim, dtype = bounds.dim, bounds.lower.dtype
-        mean = 0.5 + MIDDLE * (random.uniform(key_mean, (dim,), dtype) - 0.5)
+        mean = 0.5 + FIRST_MEAN_SHARE * (random.uniform(key_mean, (dim,), dtype) - 0.5)
         unit = jnp.ones(dim, dtype) if self.diagonal else jnp.eye(dim, dtype=dtype)
         zeros, step = jnp.zeros(dim, dtype), jnp.asarray(self.spread, dtype)
         now = Distribution(mean, step, unit, unit, zeros, zeros)
-        walls = Walls(zeros, jnp.full((), jnp.nan, dtype))
+        walls = BoundaryPenalty(zeros, jnp.full((), jnp.nan, dtype))
         start, worst = jnp.zeros((), dtype), jnp.full((), jnp.inf, dtype)
-        progress = Progress(start, worst, start, start, step, jnp.zeros((), bool))
+        progress = SearchHealth(start, worst, start, start, step, jnp.zeros((), bool))
         x, normals = self.sample(key_sample, now, bounds)
-        return CMAESState(x, normals, unevaluated(x, shape), now, walls, progress, bounds)
+        return CMAESState(x, normals, empty_population(x, shape), now, walls, progress, bounds)
 
     def with_initial_points(self, state: CMAESState, points: Array) -> CMAESState:
         """The first point is the mean; the others take the place of samples around it."""
@@ -248,14 +248,16 @@ class CMAES(Algorithm[CMAESState]):
         now, bounds = state.now, state.bounds
         k = self.constants
         assert k is not None
-        samples, moves = evaluated(state.candidates, evaluation), self.turned(now, state.normals)
+        samples, moves = as_population(state.candidates, evaluation), self.turned(now, state.normals)
         beyond = now.mean + now.step * moves
         penalty = jnp.sum(state.walls.weights * (beyond - jnp.clip(beyond, 0, 1)) ** 2, axis=1) / bounds.dim
         judged = samples.fitness + penalty
         rank = rank_by_fitness(judged, samples.violation)
         new, sound = self.moved(k, state, moves, k.weight((rank + 1).astype(moves.dtype)))
         new = self.spread_out(new, bounds)
-        walls = pushed(state.walls, now, new, self.variances(now), samples.fitness, rank, state.progress.age, k)
+        walls = update_boundary_penalty(
+            state.walls, now, new, self.variances(now), samples.fitness, rank, state.progress.age, k
+        )
         best, old = take_row(samples, best_index(samples)), take_row(state.parents, 0)
         gained = ~no_worse(old, best)
         parents = set_first(samples, tree_where(gained, best, old))
@@ -264,7 +266,9 @@ class CMAES(Algorithm[CMAESState]):
         x, normals = self.sample(key, new, bounds)
         return CMAESState(x, normals, parents, new, walls, progress, bounds)
 
-    def moved(self, k: Constants, state: CMAESState, moves: Array, weights: Array) -> tuple[Distribution, Array]:
+    def moved(
+        self, k: StrategyParameters, state: CMAESState, moves: Array, weights: Array
+    ) -> tuple[Distribution, Array]:
         """The distribution after samples with these moves (n, d) and weights (n,), and whether it could be made."""
         now, normals, dim = state.now, state.normals, moves.shape[1]
         good = jnp.maximum(weights, 0)[:, None]
@@ -297,7 +301,7 @@ class CMAES(Algorithm[CMAESState]):
         """
         if bounds.grid is None:
             return now
-        least = jnp.where(bounds.grid.discrete, CODES_APART / bounds.span, 0)
+        least = jnp.where(bounds.grid.discrete, MIN_CODE_DEVIATION / bounds.span, 0)
         factor = jnp.maximum(1, least / (now.step * jnp.sqrt(self.variances(now))))
         if self.diagonal:
             return now._replace(matrix=now.matrix * factor**2, root=now.root * factor)
@@ -310,14 +314,14 @@ class CMAES(Algorithm[CMAESState]):
 
     def observed(
         self,
-        before: Progress,
+        before: SearchHealth,
         gained: Array,
         fitness: Array,
         rank: Array,
         new: Distribution,
         sound: Array,
-        k: Constants,
-    ) -> Progress:
+        k: StrategyParameters,
+    ) -> SearchHealth:
         """What is known of the search's progress a generation later."""
         dim, age, count, half = new.mean.shape[0], before.age + 1, k.count, jnp.floor(k.count / 2)
         middle = jnp.sum(jnp.where(rank < half, fitness, 0)) / half
@@ -327,18 +331,18 @@ class CMAES(Algorithm[CMAESState]):
         diagonal = new.root if self.diagonal else jnp.diagonal(new.root)
         stuck = since > 120 + 30 * dim / count + 0.2 * age
         stuck |= age > 100 + 50 * (dim + 3) ** 2 / jnp.sqrt(count)
-        stuck |= jnp.max(diagonal) > math.sqrt(WORST_CONDITION) * jnp.min(diagonal)
-        stuck |= jnp.max(self.variances(new)) * new.step**2 > (GROWN * before.first_step) ** 2
+        stuck |= jnp.max(diagonal) > math.sqrt(MAX_CONDITION) * jnp.min(diagonal)
+        stuck |= jnp.max(self.variances(new)) * new.step**2 > (MAX_STEP_GROWTH * before.first_step) ** 2
         stuck |= (flat > 1 / 3) | ~sound
-        return Progress(age, jnp.minimum(middle, before.middle), since, flat, before.first_step, stuck)
+        return SearchHealth(age, jnp.minimum(middle, before.middle), since, flat, before.first_step, stuck)
 
     def termination(self, state: CMAESState, bounds: Bounds, tolerance: Array) -> Array:
         now = state.now
         width = now.step * jnp.maximum(jnp.sqrt(jnp.max(self.variances(now))), jnp.max(jnp.abs(now.path)))
         converged = (width <= tolerance) | (state.progress.stuck & (width <= jnp.sqrt(tolerance)))
-        stuck = jnp.where(state.progress.stuck, CODES[Stop.STALL], RUNNING)
+        stuck = jnp.where(state.progress.stuck, STOP_CODES[Stop.STALL], RUNNING)
         elsewhere = self.is_best_elsewhere(state, bounds, jnp.maximum(width, tolerance))
-        return jnp.where(converged, jnp.where(elsewhere, CODES[Stop.ELSEWHERE], CODES[Stop.TOLERANCE]), stuck)
+        return jnp.where(converged, jnp.where(elsewhere, STOP_CODES[Stop.ELSEWHERE], STOP_CODES[Stop.TOLERANCE]), stuck)
 
     def is_best_elsewhere(self, state: CMAESState, bounds: Bounds, width: Array) -> Array:
         """Whether the best point ever is not one of those that the distribution, this wide, has converged to: it lies
@@ -347,22 +351,24 @@ class CMAES(Algorithm[CMAESState]):
         samples, eps = state.parents, jnp.finfo(state.parents.x.dtype).eps
         away = jnp.abs((samples.x - bounds.lower) / bounds.span - jnp.clip(state.now.mean, 0, 1))
         # an immigrant that was judged last may lie anywhere
-        near = jnp.max(away, axis=1) <= jnp.maximum(APART * width, jnp.minimum(jnp.sqrt(width), BASIN))
+        near = jnp.max(away, axis=1) <= jnp.maximum(
+            MAX_BEST_DEVIATIONS * width, jnp.minimum(jnp.sqrt(width), MAX_BASIN_SHARE)
+        )
         nearby = samples._replace(objectives=jnp.where(near[:, None], samples.objectives, jnp.inf))
         if nearby.violation is not None:
             nearby = nearby._replace(violation=jnp.where(near, nearby.violation, jnp.inf))
         best, last = take_row(samples, 0), take_row(nearby, best_index(nearby))
         larger = jnp.maximum(jnp.abs(last.fitness[0]), jnp.abs(best.fitness[0]))
-        better = last.fitness[0] - best.fitness[0] > ROUNDINGS * eps * jnp.where(jnp.isfinite(larger), larger, 0)
+        better = last.fitness[0] - best.fitness[0] > EQUAL_VALUE_ULPS * eps * jnp.where(jnp.isfinite(larger), larger, 0)
         if best.violation is not None and last.violation is not None:
             better = (best.violation[0] < last.violation[0]) | ((best.violation[0] == last.violation[0]) & better)
         return better & ~near[0]
 
 
-def pushed(
-    walls: Walls, now: Distribution, new: Distribution, variances: Array, fitness: Array, rank: Array, age: Array,
-    k: Constants,
-) -> Walls:  # fmt: skip
+def update_boundary_penalty(
+    walls: BoundaryPenalty, now: Distribution, new: Distribution, variances: Array, fitness: Array, rank: Array,
+    age: Array, k: StrategyParameters,
+) -> BoundaryPenalty:  # fmt: skip
     """The penalty after a generation: heavier in the variables whose mean lies far outside, lighter where it is more
     than the values warrant.
     """
@@ -378,7 +384,7 @@ def pushed(
     weights = jnp.where(first, 2 * usual, walls.weights)
     rate = jnp.minimum(1, k.mueff / (10 * dim))
     weights = weights * jnp.where(far > 0, jnp.exp(jnp.tanh(far / 3) / 2 * rate), 1)
-    return Walls(weights * jnp.where(weights > 5 * usual, jnp.exp(-rate / 3), 1), scale)
+    return BoundaryPenalty(weights * jnp.where(weights > 5 * usual, jnp.exp(-rate / 3), 1), scale)
 
 
 def _ranked(values: Array, rank: Array, place: Any) -> Array:

@@ -15,9 +15,9 @@ import jax
 from jax import Array
 
 from galapax.core.algorithm import Algorithm, static
-from galapax.core.checks import in_range, whole
+from galapax.core.checks import check_integer, check_range
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
+from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
 from galapax.operators.differential import breed_trials, rand_1
 from galapax.operators.sampling import sample_uniform
@@ -47,19 +47,19 @@ class DE(Algorithm[DEState]):
     crossover_rate: float = 0.9
 
     def validate(self) -> None:
-        whole(self.population, "population", 4, "DE needs three other individuals for each one")
+        check_integer(self.population, "population", 4, "DE needs three other individuals for each one")
         if not callable(self.mutation):
             raise InputError(f"mutation must be a function such as gx.rand_1 or gx.best_1, got {self.mutation!r}.")
-        in_range(self.weight, "weight", 0.0, 2.0)
-        in_range(self.crossover_rate, "crossover_rate", 0.0, 1.0)
+        check_range(self.weight, "weight", 0.0, 2.0)
+        check_range(self.crossover_rate, "crossover_rate", 0.0, 1.0)
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> DEState:
         x = sample_uniform(key, bounds, self.population)
-        return DEState(candidates=x, parents=unevaluated(x, shape), bounds=bounds)
+        return DEState(candidates=x, parents=empty_population(x, shape), bounds=bounds)
 
     def step(self, key: Array, state: DEState, evaluation: Evaluation) -> DEState:
         """Keep the better of each trial and its target, then breed the next trials."""
-        trials = evaluated(state.candidates, evaluation)
+        trials = as_population(state.candidates, evaluation)
         parents = tree_where(no_worse(trials, state.parents), trials, state.parents)
         bred = breed_trials(key, parents, state.bounds, self.mutation, self.weight, self.crossover_rate)
         return DEState(bred, parents, state.bounds)

@@ -22,9 +22,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from galapax.core.algorithm import Algorithm, static
-from galapax.core.checks import number, positive, whole
+from galapax.core.checks import check_integer, check_number, check_positive
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
+from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.operators.sampling import bounce_back, sample_uniform
@@ -59,24 +59,24 @@ class EP(Algorithm[EPState]):
     draw: ClassVar[Callable[..., Array]] = staticmethod(random.normal)
 
     def validate(self) -> None:
-        n = whole(self.population, "population", 2, "offspring and parents compete")
-        if whole(self.opponents, "opponents", 1, "each individual needs at least one opponent") > 2 * n:
+        n = check_integer(self.population, "population", 2, "offspring and parents compete")
+        if check_integer(self.opponents, "opponents", 1, "each individual needs at least one opponent") > 2 * n:
             raise InputError(
                 f"opponents must be at most {2 * n}, the parents and offspring together; got {self.opponents}."
             )
-        positive(self.initial_step, "initial_step")
-        if number(self.least_step, "least_step") < 0:
+        check_positive(self.initial_step, "initial_step")
+        if check_number(self.least_step, "least_step") < 0:
             raise InputError(f"least_step must be at least 0, got {self.least_step:g}.")
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> EPState:
         x = sample_uniform(key, bounds, self.population)
         steps = jnp.full_like(x, self.initial_step)
-        return EPState(x, steps, unevaluated(x, shape), steps, bounds)
+        return EPState(x, steps, empty_population(x, shape), steps, bounds)
 
     def step(self, key: Array, state: EPState, evaluation: Evaluation) -> EPState:
         """Parents and offspring compete, the winners stay, and each has one child."""
         key_compete, key_breed = random.split(key)
-        parents, steps = self.select(key_compete, state, evaluated(state.candidates, evaluation))
+        parents, steps = self.select(key_compete, state, as_population(state.candidates, evaluation))
         candidates, candidate_steps = self.breed(key_breed, parents.x, steps, state.bounds)
         return EPState(candidates, candidate_steps, parents, steps, state.bounds)
 

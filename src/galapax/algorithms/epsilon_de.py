@@ -24,10 +24,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from galapax.core.algorithm import Algorithm, Budget, Traits, static
-from galapax.core.checks import in_range, positive, whole
-from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
+from galapax.core.checks import check_integer, check_positive, check_range
+from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
-from galapax.core.stop import CODES, RUNNING, Stop
+from galapax.core.stop import RUNNING, STOP_CODES, Stop
 from galapax.numerics import random
 from galapax.operators.adaptation import update_memory
 from galapax.operators.constraints import INITIAL_PASSING_SHARE, epsilon_level, initial_level, relax_violation
@@ -35,16 +35,23 @@ from galapax.operators.differential import binomial_crossover, draw_partners
 from galapax.operators.sampling import bounce_back, sample_uniform
 from galapax.operators.selection import best_index, keep_best, no_worse, set_first, take_row, tree_where
 
-USUAL, LARGER, MANY = 64, 96, 15  # individuals, and the variables from which on there are more of them
+DEFAULT_POPULATION, LARGE_POPULATION, MIN_LARGE_DIM = (
+    64,
+    96,
+    15,
+)  # individuals, and the variables from which on there are more of them
 MEMORIES = 5  # H of Tanabe & Fukunaga
-SPREAD = 0.1  # of weights and crossover rates around a remembered one, as there
-LEAST_WEIGHT = 0.05
-NOTABLE = 1e-6  # a smaller relative gain does not count as one: a search that crawls is at rest
-AGREED = 2  # searches that must come to rest at the best point before a run has converged
-ALIKE, NEAR = 1e-5, 1e-4  # they do within this relative difference in value, or share of the box in x
+PARAMETER_SPREAD = 0.1  # of weights and crossover rates around a remembered one, as there
+MIN_WEIGHT = 0.05
+NOTABLE_GAIN = 1e-6  # a smaller relative gain does not count as one: a search that crawls is at rest
+MIN_AGREEING_RESTS = 2  # searches that must come to rest at the best point before a run has converged
+AGREED_VALUE_TOLERANCE, AGREED_DISTANCE = (
+    1e-5,
+    1e-4,
+)  # they do within this relative difference in value, or share of the box in x
 
 
-class Search(NamedTuple):
+class SearchProgress(NamedTuple):
     """Where the present search stands."""
 
     age: Array  # generations since it started
@@ -59,7 +66,7 @@ class EpsilonDEState(NamedTuple):
     parents: Population  # the first is the best ever seen
     lost: Array  # (n, d) the parent that lost each slot last
     memory: Array  # (2, MEMORIES) weights and crossover rates that worked, the latest first
-    search: Search
+    search: SearchProgress
     agreed: Array  # searches that came to rest at the best point ever
     before: Population  # (1, ...) the best ever when a search came to rest last
     bounds: Bounds
@@ -100,31 +107,31 @@ class EpsilonDE(Algorithm[EpsilonDEState]):
 
     def validate(self) -> None:
         if self.population is not None:
-            whole(self.population, "population", 4, "each individual needs two partners as well as the best")
-        whole(self.rivals, "rivals", 1, "a tournament needs at least one")
-        in_range(self.repaired, "repaired", 0.0, 1.0)
-        positive(self.relaxed, "relaxed")
-        positive(self.decay, "decay")
-        positive(self.patience, "patience")
-        in_range(self.weight, "weight", 0.0, 1.0)
-        in_range(self.crossover_rate, "crossover_rate", 0.0, 1.0)
+            check_integer(self.population, "population", 4, "each individual needs two partners as well as the best")
+        check_integer(self.rivals, "rivals", 1, "a tournament needs at least one")
+        check_range(self.repaired, "repaired", 0.0, 1.0)
+        check_positive(self.relaxed, "relaxed")
+        check_positive(self.decay, "decay")
+        check_positive(self.patience, "patience")
+        check_range(self.weight, "weight", 0.0, 1.0)
+        check_range(self.crossover_rate, "crossover_rate", 0.0, 1.0)
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> EpsilonDE:
-        many = dim > MANY and shape.ineq > 0 and not shape.eq
-        return replace(self, population=self.population or (LARGER if many else USUAL))
+        many = dim > MIN_LARGE_DIM and shape.ineq > 0 and not shape.eq
+        return replace(self, population=self.population or (LARGE_POPULATION if many else DEFAULT_POPULATION))
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> EpsilonDEState:
         x = sample_uniform(key, bounds, self.population)
-        parents, zero = unevaluated(x, shape), jnp.zeros((), x.dtype)
+        parents, zero = empty_population(x, shape), jnp.zeros((), x.dtype)
         first = jnp.stack([jnp.asarray(self.weight, x.dtype), jnp.asarray(self.crossover_rate, x.dtype)])[:, None]
         tried, memory = (jnp.broadcast_to(first, (2, size)) for size in (self.population, MEMORIES))
-        search = Search(age=zero, first_epsilon=zero, anchor=take_row(parents, 0), rest=zero)
+        search = SearchProgress(age=zero, first_epsilon=zero, anchor=take_row(parents, 0), rest=zero)
         return EpsilonDEState(x, tried, parents, x, memory, search, zero, take_row(parents, 0), bounds)
 
     def step(self, key: Array, state: EpsilonDEState, evaluation: Evaluation) -> EpsilonDEState:
         """Judge each trial against its parent at the slot's level, learn from the winners, then breed."""
         key_breed, key_start = random.split(key)
-        trials = evaluated(state.candidates, evaluation)
+        trials = as_population(state.candidates, evaluation)
         search = observe(state.search, trials, relax=evaluation.eq is not None)
         epsilon = self.levels(search)
         new, old = relax_violation(trials, epsilon), relax_violation(state.parents, epsilon)
@@ -136,7 +143,7 @@ class EpsilonDE(Algorithm[EpsilonDEState]):
         state = state._replace(candidates=candidates, tried=tried, parents=parents, lost=lost, memory=memory)
         return self.renew(key_start, state._replace(search=search))
 
-    def levels(self, search: Search) -> Array:
+    def levels(self, search: SearchProgress) -> Array:
         """The level of each slot, (n,)."""
         share = jnp.linspace(0, 1, self.population, dtype=search.age.dtype) ** 2
         return share * epsilon_level(search.first_epsilon, search.age - 1, self.relaxed, self.decay)
@@ -148,9 +155,9 @@ class EpsilonDE(Algorithm[EpsilonDEState]):
         key_memory, key_weight, key_rate, key_rivals, key_partners, key_lost, key_cross, key_back = random.split(key, 8)
         x, n = parents.x, parents.x.shape[0]
         remembered = memory[:, random.integers(key_memory, (n,), MEMORIES)]
-        weight = remembered[0] + SPREAD * random.cauchy(key_weight, (n,), x.dtype)
-        rate = remembered[1] + SPREAD * random.normal(key_rate, (n,), x.dtype)
-        tried = jnp.stack([jnp.clip(weight, LEAST_WEIGHT, 1), jnp.clip(rate, 0, 1)])
+        weight = remembered[0] + PARAMETER_SPREAD * random.cauchy(key_weight, (n,), x.dtype)
+        rate = remembered[1] + PARAMETER_SPREAD * random.normal(key_rate, (n,), x.dtype)
+        tried = jnp.stack([jnp.clip(weight, MIN_WEIGHT, 1), jnp.clip(rate, 0, 1)])
         # partners are drawn among all but the first slot, which shares those of the second
         plus, minus = (jnp.concatenate([p[:1], p]) + 1 for p in draw_partners(key_partners, n - 1, 2))
         ahead = self.winners(key_rivals, parents, epsilon)
@@ -175,43 +182,43 @@ class EpsilonDE(Algorithm[EpsilonDEState]):
         shape = Shape(ineq=0 if state.parents.violation is None else 1)
         fresh = self.init(key, state.bounds, shape)
         best = take_row(state.parents, 0)
-        agreed = agreement(state.agreed, state.before, best, state.search.anchor, state.bounds)
+        agreed = count_agreements(state.agreed, state.before, best, state.search.anchor, state.bounds)
         fresh = fresh._replace(parents=set_first(fresh.parents, best), agreed=agreed, before=best)
         at_rest = (state.search.rest >= self.patience) & (state.search.age >= self.relaxed)
         return jax.tree.map(lambda new, old: old if new is old else jnp.where(at_rest, new, old), fresh, state)
 
     def termination(self, state: EpsilonDEState, bounds: Bounds, tolerance: Array) -> Array:
         """A search at rest starts afresh, so that one alone does not end the run."""
-        return jnp.where(state.agreed >= AGREED, CODES[Stop.TOLERANCE], RUNNING)
+        return jnp.where(state.agreed >= MIN_AGREEING_RESTS, STOP_CODES[Stop.TOLERANCE], RUNNING)
 
 
-def agreement(agreed: Array, before: Population, best: Population, rested: Population, bounds: Bounds) -> Array:
+def count_agreements(agreed: Array, before: Population, best: Population, rested: Population, bounds: Bounds) -> Array:
     """How many searches came to rest at the best point ever, when one more did at `rested`; before: the best ever when
     they were counted last. Where it has become notably better since, those do not count any more.
     """
-    return jnp.where(_same(before, best, bounds), agreed, 0) + _same(rested, best, bounds)
+    return jnp.where(_is_same_answer(before, best, bounds), agreed, 0) + _is_same_answer(rested, best, bounds)
 
 
-def _same(one: Population, best: Population, bounds: Bounds) -> Array:
+def _is_same_answer(one: Population, best: Population, bounds: Bounds) -> Array:
     """Whether two individuals (1, ...) are the same feasible answer."""
-    alike = jnp.abs(one.fitness - best.fitness) <= ALIKE * jnp.abs(best.fitness)
-    near = jnp.all(jnp.abs(one.x - best.x) <= NEAR * bounds.span, axis=1)
+    alike = jnp.abs(one.fitness - best.fitness) <= AGREED_VALUE_TOLERANCE * jnp.abs(best.fitness)
+    near = jnp.all(jnp.abs(one.x - best.x) <= AGREED_DISTANCE * bounds.span, axis=1)
     same = jnp.isfinite(one.fitness) & (alike | near)
     if one.violation is not None and best.violation is not None:
         same &= (one.violation <= 0) & (best.violation <= 0)
     return same[0]
 
 
-def observe(search: Search, trials: Population, relax: bool) -> Search:
+def observe(search: SearchProgress, trials: Population, relax: bool) -> SearchProgress:
     """The search a generation later, with these trials evaluated. Unless it is to relax, its level stays 0."""
     own = jax.tree.map(lambda a: a[1:], trials)  # the first slot is not part of the search
     best = take_row(own, best_index(own))
-    gained = search.anchor.fitness - best.fitness > NOTABLE * jnp.abs(best.fitness)
+    gained = search.anchor.fitness - best.fitness > NOTABLE_GAIN * jnp.abs(best.fitness)
     first = search.first_epsilon
     if best.violation is not None and search.anchor.violation is not None:
-        less = search.anchor.violation - best.violation > NOTABLE * best.violation
+        less = search.anchor.violation - best.violation > NOTABLE_GAIN * best.violation
         gained = jnp.where(best.violation == search.anchor.violation, gained, less)
     if relax and trials.violation is not None:
         first = jnp.where(search.age == 0, initial_level(trials.violation, INITIAL_PASSING_SHARE), first)
     rest = jnp.where(gained[0], 0, search.rest + 1)
-    return Search(search.age + 1, first, tree_where(gained, best, search.anchor), rest)
+    return SearchProgress(search.age + 1, first, tree_where(gained, best, search.anchor), rest)

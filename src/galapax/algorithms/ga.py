@@ -18,9 +18,9 @@ import jax
 from jax import Array
 
 from galapax.core.algorithm import Algorithm, static
-from galapax.core.checks import finite, whole
+from galapax.core.checks import check_finite, check_integer
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
+from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.operators.sampling import bounce_back, sample_uniform
@@ -51,21 +51,21 @@ class GA(Algorithm[GAState]):
     bounds_at_start_only: bool = static(False)
 
     def validate(self) -> None:
-        whole(self.population, "population", 3, "a child needs three different parents")
-        finite(self.fr, "fr")
-        if finite(self.sigma, "sigma") < 0:
+        check_integer(self.population, "population", 3, "a child needs three different parents")
+        check_finite(self.fr, "fr")
+        if check_finite(self.sigma, "sigma") < 0:
             raise InputError(f"sigma must be at least 0, got {self.sigma:g}.")
         if not isinstance(self.bounds_at_start_only, bool):
             raise InputError(f"bounds_at_start_only must be True or False, got {self.bounds_at_start_only!r}.")
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> GAState:
         x = sample_uniform(key, bounds, self.population)
-        return GAState(x, unevaluated(x, shape), bounds)
+        return GAState(x, empty_population(x, shape), bounds)
 
     def step(self, key: Array, state: GAState, evaluation: Evaluation) -> GAState:
         """A child that is better takes its slot, then every slot has a new child."""
         key_breed, key_repair = random.split(key)
-        children = evaluated(state.candidates, evaluation)
+        children = as_population(state.candidates, evaluation)
         parents = tree_where(no_worse(state.parents, children), state.parents, children)
         candidates = three_parent_crossover(key_breed, parents, self.fr, self.sigma)
         if not self.bounds_at_start_only:

@@ -23,8 +23,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from galapax.core.algorithm import Algorithm, Budget, Traits, static
-from galapax.core.checks import in_range, positive, size
-from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
+from galapax.core.checks import check_positive, check_range, check_size
+from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import materialise
@@ -48,7 +48,7 @@ from galapax.operators.differential import binomial_crossover, skip_row
 from galapax.operators.sampling import move_halfway, sample_uniform
 from galapax.operators.selection import keep_best, no_worse, take, tree_where
 
-SPREAD = 0.1  # of weights and crossover rates around a remembered one
+MEMORY_SPREAD = 0.1  # of weights and crossover rates around a remembered one
 TERMINAL = -1.0  # in the memory of crossover rates: 0 from now on
 
 
@@ -103,13 +103,13 @@ class LSHADE(Algorithm[LSHADEState]):
 
     def validate(self) -> None:
         check_sizes(self.population, self.last_population)
-        size(self.memories, "memories", 1)
-        in_range(self.archive, "archive", 0.0, 100.0)
-        in_range(self.best_share, "best_share", 0.0, 1.0)
-        in_range(self.weight, "weight", 0.0, 1.0)
-        in_range(self.crossover_rate, "crossover_rate", 0.0, 1.0)
-        positive(self.relaxed, "relaxed")
-        positive(self.decay, "decay")
+        check_size(self.memories, "memories", 1)
+        check_range(self.archive, "archive", 0.0, 100.0)
+        check_range(self.best_share, "best_share", 0.0, 1.0)
+        check_range(self.weight, "weight", 0.0, 1.0)
+        check_range(self.crossover_rate, "crossover_rate", 0.0, 1.0)
+        check_positive(self.relaxed, "relaxed")
+        check_positive(self.decay, "decay")
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
         n = self.population or initial_population_size(self.usual_population(dim), self.last_population, budget)
@@ -125,7 +125,7 @@ class LSHADE(Algorithm[LSHADEState]):
         return LSHADEState(
             candidates=x,
             tried=tried,
-            parents=unevaluated(x, shape),
+            parents=empty_population(x, shape),
             size=jnp.full((), n, jnp.int32),
             archive=jnp.broadcast_to(bounds.lower, (max(1, round(self.archive * n)), bounds.dim)),
             filled=nothing,
@@ -145,7 +145,7 @@ class LSHADE(Algorithm[LSHADEState]):
         key_archive, key_breed = random.split(key)
         relax = evaluation.eq is not None
         rows = jnp.arange(state.parents.x.shape[0], dtype=jnp.int32)
-        trials = mask_unused(rows < state.size, evaluated(state.candidates, evaluation))
+        trials = mask_unused(rows < state.size, as_population(state.candidates, evaluation))
         generations, spent = state.generations + 1, state.spent + state.size
         reached = share_of_run(self.horizon, generations, spent, state.parents.x.dtype)
         first = level = state.first_epsilon
@@ -198,8 +198,8 @@ class LSHADE(Algorithm[LSHADEState]):
         x, n = parents.x, parents.x.shape[0]
         rows = jnp.arange(n, dtype=jnp.int32)
         around = self.centres(memory)[:, random.integers(key_memory, (n,), self.memories)]
-        weight = jnp.minimum(random.positive_cauchy(key_weight, around[0], SPREAD), 1)
-        rate = jnp.clip(around[1] + SPREAD * random.normal(key_rate, (n,), x.dtype), 0, 1)
+        weight = jnp.minimum(random.positive_cauchy(key_weight, around[0], MEMORY_SPREAD), 1)
+        rate = jnp.clip(around[1] + MEMORY_SPREAD * random.normal(key_rate, (n,), x.dtype), 0, 1)
         weight, rate = self.limited(weight, jnp.where(around[1] < 0, 0, rate), reached)
         weight, rate = materialise((weight, rate))
         ahead = self.ahead(key_best, rows, size, reached)

@@ -20,8 +20,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from galapax.core.algorithm import Algorithm, Budget, Traits, static
-from galapax.core.checks import in_range, positive, size
-from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
+from galapax.core.checks import check_positive, check_range, check_size
+from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import materialise
@@ -95,10 +95,10 @@ class LSRTDE(Algorithm[LSRTDEState]):
 
     def validate(self) -> None:
         check_sizes(self.population, self.last_population)
-        size(self.memories, "memories", 1)
-        in_range(self.crossover_rate, "crossover_rate", 0.0, 1.0)
-        positive(self.relaxed, "relaxed")
-        positive(self.decay, "decay")
+        check_size(self.memories, "memories", 1)
+        check_range(self.crossover_rate, "crossover_rate", 0.0, 1.0)
+        check_positive(self.relaxed, "relaxed")
+        check_positive(self.decay, "decay")
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
         n = self.population or initial_population_size(20 * dim, self.last_population, budget)
@@ -113,8 +113,8 @@ class LSRTDE(Algorithm[LSRTDEState]):
             candidates=x,
             targets=jnp.arange(n, dtype=jnp.int32),
             crossed=jnp.ones(n, x.dtype),
-            parents=unevaluated(x, shape),
-            newest=unevaluated(x, shape),
+            parents=empty_population(x, shape),
+            newest=empty_population(x, shape),
             ring=nothing,
             size=jnp.full((), n, jnp.int32),
             success=jnp.full((), FIRST_RATE, x.dtype),
@@ -133,7 +133,7 @@ class LSRTDE(Algorithm[LSRTDEState]):
         """Trials no worse than their targets enter both populations; learn from them, let the worst go, then breed."""
         relax = evaluation.eq is not None
         rows = jnp.arange(state.parents.x.shape[0], dtype=jnp.int32)
-        trials = mask_unused(rows < state.size, evaluated(state.candidates, evaluation))
+        trials = mask_unused(rows < state.size, as_population(state.candidates, evaluation))
         generations, spent = state.generations + 1, state.spent + state.size
         reached = share_of_run(self.horizon, generations, spent, state.parents.x.dtype)
         first = level = state.first_epsilon
@@ -146,8 +146,8 @@ class LSRTDE(Algorithm[LSRTDEState]):
         share = jnp.sum(won.astype(memory.dtype)) / state.size.astype(memory.dtype)
         success = jnp.where(generations == 1, state.success, share)  # of the first ones there is nothing to learn
         size = linear_population_size(len(rows), self.last_population, reached)
-        newest, ring = written(state.newest, state.ring, state.size, trials, won)
-        newest, order = thinned(newest, size, level)
+        newest, ring = write_to_ring(state.newest, state.ring, state.size, trials, won)
+        newest, order = keep_best_of_ring(newest, size, level)
         top = keep_best(state.parents, state.parents, trials) if relax else state.parents
         both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), top, mask_unused(won, trials))
         parents = mask_unused(rows < size, take(argsort_by_quality(both, level, relax)[: len(rows)], both))
@@ -220,7 +220,9 @@ class LSRTDE(Algorithm[LSRTDEState]):
         return jnp.where(active, trials, parents.x[0]), targets, jnp.mean(taken.astype(dtype), axis=1)
 
 
-def written(ring: Population, place: Array, size: Array, new: Population, chosen: Array) -> tuple[Population, Array]:
+def write_to_ring(
+    ring: Population, place: Array, size: Array, new: Population, chosen: Array
+) -> tuple[Population, Array]:
     """The ring, of which the first `size` rows are in use, with those of `new` that are chosen (n,) in the rows from
     `place` on; and the row that comes next.
     """
@@ -234,7 +236,7 @@ def written(ring: Population, place: Array, size: Array, new: Population, chosen
     return tree_where(hit, take(take(jnp.minimum(ahead, n - 1), source), new), ring), place + count[-1]
 
 
-def thinned(ring: Population, size: Array, level: Array) -> tuple[Population, Array]:
+def keep_best_of_ring(ring: Population, size: Array, level: Array) -> tuple[Population, Array]:
     """The ring with its best `size` rows, which keep their order, and these rows from best to worst, (n,)."""
     n = ring.x.shape[0]
     rows = jnp.arange(n, dtype=jnp.int32)

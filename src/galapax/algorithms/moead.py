@@ -27,9 +27,9 @@ import numpy as np
 from jax import Array, lax
 
 from galapax.core.algorithm import Algorithm, Budget, Shared, Traits, static
-from galapax.core.checks import in_range, positive, short, whole
+from galapax.core.checks import abbreviate, check_integer, check_positive, check_range
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
+from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import materialise
@@ -40,12 +40,12 @@ from galapax.operators.sampling import sample_uniform
 from galapax.operators.selection import take, tree_where
 from galapax.operators.variation import check_variation, polynomial_mutation, simulated_binary_crossover
 
-LEAST = 1e-4  # weight in place of 0, where an objective would not count at all
+MIN_SCALAR_WEIGHT = 1e-4  # weight in place of 0, where an objective would not count at all
 
 
 def tchebycheff(points: Array, weights: Array, penalty: Any) -> Array:
     """max_i w_i f_i of points (..., m) measured from the ideal; penalty is not used."""
-    return jnp.max(jnp.maximum(weights, LEAST) * points, axis=-1)
+    return jnp.max(jnp.maximum(weights, MIN_SCALAR_WEIGHT) * points, axis=-1)
 
 
 def boundary_intersection(points: Array, weights: Array, penalty: Any) -> Array:
@@ -98,13 +98,15 @@ class MOEAD(Algorithm[MOEADState]):
 
     def validate(self) -> None:
         if self.population is not None:
-            whole(self.population, "population", 3, "a subproblem breeds from two neighbours")
-        whole(self.neighbours, "neighbours", 2, "each child needs two parents")
-        whole(self.replaced, "replaced", 1)
-        in_range(self.local, "local", 0.0, 1.0)
-        positive(self.penalty, "penalty")
+            check_integer(self.population, "population", 3, "a subproblem breeds from two neighbours")
+        check_integer(self.neighbours, "neighbours", 2, "each child needs two parents")
+        check_integer(self.replaced, "replaced", 1)
+        check_range(self.local, "local", 0.0, 1.0)
+        check_positive(self.penalty, "penalty")
         if not callable(self.scalar):
-            raise InputError(f"scalar must be a function of values, weights and penalty, got {short(self.scalar)}.")
+            raise InputError(
+                f"scalar must be a function of values, weights and penalty, got {abbreviate(self.scalar)}."
+            )
         if self.directions is not None and not isinstance(self.directions, Shared):
             count = len(niching.check_directions(self.directions))
             if self.population not in (None, count):
@@ -130,7 +132,7 @@ class MOEAD(Algorithm[MOEADState]):
             raise InputError(f"directions have {weights.shape[1]} columns and the problem has {m} objectives.")
         return MOEADState(
             candidates=x,
-            parents=unevaluated(x, shape),
+            parents=empty_population(x, shape),
             ideal=jnp.full(m, jnp.inf, x.dtype),
             weights=Shared(jnp.asarray(weights, x.dtype)),
             neighbours=Shared(self._nearest(weights)),
@@ -149,7 +151,7 @@ class MOEAD(Algorithm[MOEADState]):
 
     def step(self, key: Array, state: MOEADState, evaluation: Evaluation) -> MOEADState:
         """Each subproblem takes the best child of its neighbours, if that is better; then all breed."""
-        old, new = state.parents, evaluated(state.candidates, evaluation)
+        old, new = state.parents, as_population(state.candidates, evaluation)
         sound = is_feasible(new.objectives, new.violation)
         ideal = jnp.minimum(state.ideal, jnp.min(jnp.where(sound[:, None], new.objectives, jnp.inf), axis=0))
         source, taken = materialise(self._replacements(state, old, new, ideal))

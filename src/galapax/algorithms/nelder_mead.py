@@ -19,16 +19,16 @@ import jax.numpy as jnp
 from jax import Array
 
 from galapax.core.algorithm import Algorithm, Budget, Traits, static
-from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
+from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
-from galapax.core.stop import CODES, RUNNING, Stop
+from galapax.core.stop import RUNNING, STOP_CODES, Stop
 from galapax.operators.pairwise import argsort_rows
 from galapax.operators.sampling import sample_uniform
 from galapax.operators.selection import no_worse, take, take_row, tree_where
 
 BEGIN, REFLECT, EXPAND, OUTSIDE, INSIDE, SHRINK = range(6)  # what waits for its evaluation
 REACH = (0.0, 1.0, 2.0, 0.5, -0.5, 0.0)  # from the centroid, away from the worst point
-DONE = 1e-7  # share of the box: a simplex so narrow has converged
+CONVERGED_WIDTH = 1e-7  # share of the box: a simplex so narrow has converged
 
 
 class NelderMeadState(NamedTuple):
@@ -62,13 +62,13 @@ class NelderMead(Algorithm[NelderMeadState]):
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> NelderMeadState:
         x = sample_uniform(key, bounds, self.population)
-        nothing = unevaluated(x, shape)
+        nothing = empty_population(x, shape)
         return NelderMeadState(x, nothing, take_row(nothing, 0), jnp.int32(BEGIN), bounds)
 
     def step(self, key: Array, state: NelderMeadState, evaluation: Evaluation) -> NelderMeadState:
         """Put the point that was tried into its place, or turn to another move."""
         stage, old, n = state.stage, state.parents, self.population
-        trials = evaluated(state.candidates, evaluation)
+        trials = as_population(state.candidates, evaluation)
         new, reflects = take_row(trials, 0), stage == REFLECT
         first, second, worst = (take_row(old, row) for row in (0, n - 2, n - 1))
         leads, passes, helps = (~no_worse(row, new)[0] for row in (first, second, worst))
@@ -106,8 +106,8 @@ class NelderMead(Algorithm[NelderMeadState]):
 
     def termination(self, state: NelderMeadState, bounds: Bounds, tolerance: Array) -> Array:
         width = jnp.max((jnp.max(state.parents.x, axis=0) - jnp.min(state.parents.x, axis=0)) / bounds.span)
-        narrow = (state.stage != BEGIN) & (width <= jnp.maximum(tolerance, DONE))
-        return jnp.where(narrow, CODES[Stop.TOLERANCE], RUNNING)
+        narrow = (state.stage != BEGIN) & (width <= jnp.maximum(tolerance, CONVERGED_WIDTH))
+        return jnp.where(narrow, STOP_CODES[Stop.TOLERANCE], RUNNING)
 
 
 def _keys(population: Population) -> list[Array]:

@@ -23,9 +23,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from galapax.core.algorithm import Algorithm, Traits, static
-from galapax.core.checks import in_range, positive, whole
+from galapax.core.checks import check_integer, check_positive, check_range
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
+from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import materialise
@@ -65,21 +65,21 @@ class NPGA(Algorithm[NPGAState]):
     traits: ClassVar[Traits] = Traits(multi_objective=True)
 
     def validate(self) -> None:
-        whole(self.population, "population", 2, "each child needs two parents")
-        if in_range(self.comparison, "comparison", 0.0, 1.0) == 0:
+        check_integer(self.population, "population", 2, "each child needs two parents")
+        if check_range(self.comparison, "comparison", 0.0, 1.0) == 0:
             raise InputError("comparison must be greater than 0: it is the comparison set's share of the population.")
-        whole(self.portions, "portions", 1)
-        positive(self.radius, "radius")
+        check_integer(self.portions, "portions", 1)
+        check_positive(self.radius, "radius")
         check_variation(self.crossover_rate, self.crossover_index, self.mutation_rate, self.mutation_index)
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> NPGAState:
         x = sample_uniform(key, bounds, self.population)
-        return NPGAState(candidates=x, parents=unevaluated(x, shape), bounds=bounds)
+        return NPGAState(candidates=x, parents=empty_population(x, shape), bounds=bounds)
 
     def step(self, key: Array, state: NPGAState, evaluation: Evaluation) -> NPGAState:
         """Children become the population; Pareto domination tournaments choose who breeds."""
         key_choose, key_breed = random.split(key)
-        population = evaluated(state.candidates, evaluation)
+        population = as_population(state.candidates, evaluation)
         chosen = materialise(self.tournaments(key_choose, population))
         children = breed(
             key_breed,

@@ -36,8 +36,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from galapax.core.algorithm import Algorithm, Budget, Traits, static
-from galapax.core.checks import flag, in_range, whole
-from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
+from galapax.core.checks import check_bool, check_integer, check_range
+from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import materialise
@@ -99,7 +99,7 @@ class NSGA2(Algorithm[NSGA2State]):
     traits: ClassVar[Traits] = Traits(multi_objective=True)
 
     def validate(self) -> None:
-        whole(self.population, "population", 2, "each child needs two parents")
+        check_integer(self.population, "population", 2, "each child needs two parents")
         check_variation(
             1.0 if self.crossover_rate is None else self.crossover_rate,
             self.crossover_index,
@@ -107,8 +107,8 @@ class NSGA2(Algorithm[NSGA2State]):
             self.mutation_index,
         )
         if self.differences is not None:
-            in_range(self.differences, "differences", 0.0, 1.0)
-        flag(self.published, "published")
+            check_range(self.differences, "differences", 0.0, 1.0)
+        check_bool(self.published, "published")
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
         crossover, genes = (0.9, 1.0) if self.published else (1.0, 1 / 2 if shape.constrained else 2 / 3)
@@ -120,7 +120,7 @@ class NSGA2(Algorithm[NSGA2State]):
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> NSGA2State:
         x = sample_uniform(key, bounds, self.population)
-        state = NSGA2State(candidates=x, parents=unevaluated(x, shape), bounds=bounds)
+        state = NSGA2State(candidates=x, parents=empty_population(x, shape), bounds=bounds)
         # here and not in `bind`, since a black box tells how many objectives it has when it is called
         if self.differences is not None or not shape.constrained or shape.objectives > 2 or self.published:
             return state
@@ -129,7 +129,7 @@ class NSGA2(Algorithm[NSGA2State]):
     def step(self, key: Array, state: NSGA2State, evaluation: Evaluation) -> NSGA2State:
         """Keep the better half of parents and offspring by front, then by crowding; tournaments choose who breeds."""
         key_choose, key_breed = random.split(key)
-        old, new = state.parents, evaluated(state.candidates, evaluation)
+        old, new = state.parents, as_population(state.candidates, evaluation)
         objectives, violation = (
             jnp.concatenate([old.objectives, new.objectives]),
             concatenate_optional(old.violation, new.violation),

@@ -26,9 +26,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from galapax.core.algorithm import Algorithm, Budget, Shared, Traits, static
-from galapax.core.checks import short, whole
+from galapax.core.checks import abbreviate, check_integer
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
+from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import materialise
@@ -90,13 +90,15 @@ class NSGA3(Algorithm[NSGA3State]):
 
     def validate(self) -> None:
         if self.population is not None:
-            whole(self.population, "population", 2, "each child needs two parents")
+            check_integer(self.population, "population", 2, "each child needs two parents")
         if self.divisions is not None:
             both = self.divisions
             if not isinstance(both, tuple) or len(both) != 2:
-                raise InputError(f"divisions must be a pair, of the outer and of the inner layer; got {short(both)}.")
-            whole(both[0], "divisions", 1)
-            whole(both[1], "divisions", 0)
+                raise InputError(
+                    f"divisions must be a pair, of the outer and of the inner layer; got {abbreviate(both)}."
+                )
+            check_integer(both[0], "divisions", 1)
+            check_integer(both[1], "divisions", 0)
         if self.directions is not None and not isinstance(self.directions, Shared):
             niching.check_directions(self.directions)
         check_variation(self.crossover_rate, self.crossover_index, self.mutation_rate, self.mutation_index)
@@ -119,12 +121,12 @@ class NSGA3(Algorithm[NSGA3State]):
         if lines.shape[1] != m and m > 1:
             raise InputError(f"directions have {lines.shape[1]} columns and the problem has {m} objectives.")
         own = Shared(jnp.asarray(lines, x.dtype))
-        return NSGA3State(x, unevaluated(x, shape), initial_frame(m, x.dtype), own, bounds)
+        return NSGA3State(x, empty_population(x, shape), initial_frame(m, x.dtype), own, bounds)
 
     def step(self, key: Array, state: NSGA3State, evaluation: Evaluation) -> NSGA3State:
         """Keep the first fronts, of the last one those in the emptiest niches; everybody breeds."""
         key_cut, key_choose, key_breed = random.split(key, 3)
-        old, new = state.parents, evaluated(state.candidates, evaluation)
+        old, new = state.parents, as_population(state.candidates, evaluation)
         objectives, violation = (
             jnp.concatenate([old.objectives, new.objectives]),
             concatenate_optional(old.violation, new.violation),

@@ -17,15 +17,19 @@ from dataclasses import dataclass, replace
 from galapax.algorithms.lshade import LSHADE
 from galapax.algorithms.nelder_mead import NelderMead
 from galapax.core.algorithm import Algorithm
-from galapax.core.restarts import BIPOP, Leg, Past, Restarts, found
+from galapax.core.restarts import BIPOP, NextSearch, Restarts, SearchSummary, count_agreeing_searches
 from galapax.core.stop import Stop
 
-ROUNDS = 500  # generations of its first population that L-SHADE needs; with fewer individuals it has more
-FEWEST = 500  # evaluations a variable below which L-SHADE is not worth its start
-MANY = 30  # variables from which on sprints pay
-SPRINT = 100  # evaluations a variable before the descent
-FEW = 100  # evaluations a variable up to which simplex searches get further than CMA-ES
-UNKNOWN = 2  # without a known budget L-SHADE may spend so many times what was spent before it
+MIN_LSHADE_GENERATIONS = (
+    500  # generations of its first population that L-SHADE needs; with fewer individuals it has more
+)
+MIN_LSHADE_EVALUATIONS_PER_VARIABLE = 500  # evaluations a variable below which L-SHADE is not worth its start
+MIN_SPRINT_DIM = 30  # variables from which on sprints pay
+SPRINT_EVALUATIONS_PER_VARIABLE = 100  # evaluations a variable before the descent
+MAX_SIMPLEX_EVALUATIONS_PER_VARIABLE = (
+    100  # evaluations a variable up to which simplex searches get further than CMA-ES
+)
+UNLIMITED_LSHADE_FACTOR = 2  # without a known budget L-SHADE may spend so many times what was spent before it
 
 
 @dataclass(frozen=True)
@@ -49,18 +53,22 @@ class Portfolio(Restarts):
     simplex: bool = False
 
     def with_gradients(self, dim: int) -> Portfolio:
-        return replace(self, sprint=float(SPRINT * dim)) if dim >= MANY else self
+        return replace(self, sprint=float(SPRINT_EVALUATIONS_PER_VARIABLE * dim)) if dim >= MIN_SPRINT_DIM else self
 
     def one_by_one(self, dim: int, most: float) -> Portfolio:
         return replace(self, simplex=True) if most <= self.few * dim else self
 
-    def next(self, algorithm: Algorithm, past: Sequence[Past], left: float, draw: Callable[[], float]) -> Leg | Stop:
+    def next(
+        self, algorithm: Algorithm, past: Sequence[SearchSummary], left: float, draw: Callable[[], float]
+    ) -> NextSearch | Stop:
         if self.simplex:
-            return Leg(NelderMead(), "simplex")
-        if self.sprint and all(p.kind == "sprint" for p in past) and found(past) == len(past):
-            return Leg(algorithm, "sprint", self.sprint, polish=True)
-        if past and found(past) == len(past):
-            return Leg(algorithm, "again")  # all came to the same point: more of the same, which needs no new program
+            return NextSearch(NelderMead(), "simplex")
+        if self.sprint and all(p.kind == "sprint" for p in past) and count_agreeing_searches(past) == len(past):
+            return NextSearch(algorithm, "sprint", self.sprint, polish=True)
+        if past and count_agreeing_searches(past) == len(past):
+            return NextSearch(
+                algorithm, "again"
+            )  # all came to the same point: more of the same, which needs no new program
         own = _of_cmaes(past)
         spent = sum(p.evaluations for p in past)
         evolved = sum(p.evaluations for p in past if p.kind == "evolution")
@@ -68,24 +76,29 @@ class Portfolio(Restarts):
         if math.isfinite(total):
             due, most = evolved == 0 and spent >= self.wait * total, self.share * total
         else:
-            due, most = len(own) > 2 and spent >= 2 * UNKNOWN * evolved, float(UNKNOWN * spent)
+            due, most = (
+                len(own) > 2 and spent >= 2 * UNLIMITED_LSHADE_FACTOR * evolved,
+                float(UNLIMITED_LSHADE_FACTOR * spent),
+            )
         evolution = self._evolution(past, most, left) if past and due else []
         return evolution[0] if evolution else BIPOP().next(algorithm, own, left, draw)
 
-    def expected(self, algorithm: Algorithm, past: Sequence[Past], leg: Leg, left: float) -> list[Leg]:
-        if self.simplex or not past or found(past) == len(past):
+    def expected(
+        self, algorithm: Algorithm, past: Sequence[SearchSummary], leg: NextSearch, left: float
+    ) -> list[NextSearch]:
+        if self.simplex or not past or count_agreeing_searches(past) == len(past):
             return []
         most = self.share * (left + sum(p.evaluations for p in past))
         wanted = math.isfinite(left) and not any(kind == "evolution" for kind in (leg.kind, *(p.kind for p in past)))
         own = BIPOP().expected(algorithm, _of_cmaes(past), leg, left)
         return [*self._evolution(past, most, left), *own] if wanted else own
 
-    def _evolution(self, past: Sequence[Past], most: float, left: float) -> list[Leg]:
+    def _evolution(self, past: Sequence[SearchSummary], most: float, left: float) -> list[NextSearch]:
         """The search by L-SHADE of so many evaluations, if that is worth its start and can be had."""
-        if not FEWEST * len(past[0].x) <= most <= left:
+        if not MIN_LSHADE_EVALUATIONS_PER_VARIABLE * len(past[0].x) <= most <= left:
             return []
-        return [Leg(LSHADE(population=max(18, round(most / ROUNDS))), "evolution", most)]
+        return [NextSearch(LSHADE(population=max(18, round(most / MIN_LSHADE_GENERATIONS))), "evolution", most)]
 
 
-def _of_cmaes(past: Sequence[Past]) -> list[Past]:
+def _of_cmaes(past: Sequence[SearchSummary]) -> list[SearchSummary]:
     return [p for p in past if p.kind not in ("evolution", "sprint")]

@@ -18,8 +18,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from galapax.core.algorithm import Algorithm, static
-from galapax.core.checks import in_range, positive, whole
-from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
+from galapax.core.checks import check_integer, check_positive, check_range
+from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import materialise
@@ -55,21 +55,21 @@ class PSO(Algorithm[PSOState]):
     acceleration: float = 0.5 + math.log(2)
 
     def validate(self) -> None:
-        whole(self.population, "population", 4, "particles inform each other")
-        positive(self.informants, "informants")
-        in_range(self.inertia, "inertia", 0.0, 1.0)
-        in_range(self.acceleration, "acceleration", 0.0, 4.0)
+        check_integer(self.population, "population", 4, "particles inform each other")
+        check_positive(self.informants, "informants")
+        check_range(self.inertia, "inertia", 0.0, 1.0)
+        check_range(self.acceleration, "acceleration", 0.0, 4.0)
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> PSOState:
         x = sample_uniform(key, bounds, self.population)
         key_velocity, key_informants = random.split(random.fold_in(key, 2))
         velocity = sample_uniform(key_velocity, bounds, self.population) - x
-        return PSOState(x, velocity, unevaluated(x, shape), self.drawn(key_informants), bounds)
+        return PSOState(x, velocity, empty_population(x, shape), self.drawn(key_informants), bounds)
 
     def step(self, key: Array, state: PSOState, evaluation: Evaluation) -> PSOState:
         """Each particle remembers its best place; without a better one of all, others inform them; then they move."""
         key_informants, key_move = random.split(key)
-        places = evaluated(state.candidates, evaluation)
+        places = as_population(state.candidates, evaluation)
         parents = tree_where(no_worse(places, state.parents), places, state.parents)
         better = ~no_worse(_best(state.parents), _best(parents))
         informs = jnp.where(better, state.informs, self.drawn(key_informants))

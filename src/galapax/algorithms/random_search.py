@@ -9,8 +9,8 @@ import jax
 from jax import Array
 
 from galapax.core.algorithm import Algorithm, static
-from galapax.core.checks import whole
-from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
+from galapax.core.checks import check_integer
+from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
 from galapax.operators.sampling import sample_uniform
 from galapax.operators.selection import no_worse, tree_where
@@ -33,13 +33,13 @@ class RandomSearch(Algorithm[RandomSearchState]):
     population: int = static(100)
 
     def validate(self) -> None:
-        whole(self.population, "population", 1, "random search draws this many points per generation")
+        check_integer(self.population, "population", 1, "random search draws this many points per generation")
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> RandomSearchState:
         x = sample_uniform(key, bounds, self.population)
-        return RandomSearchState(x, unevaluated(x, shape), bounds)
+        return RandomSearchState(x, empty_population(x, shape), bounds)
 
     def step(self, key: Array, state: RandomSearchState, evaluation: Evaluation) -> RandomSearchState:
-        points = evaluated(state.candidates, evaluation)
+        points = as_population(state.candidates, evaluation)
         parents = tree_where(no_worse(points, state.parents), points, state.parents)
         return RandomSearchState(sample_uniform(key, state.bounds, self.population), parents, state.bounds)

@@ -36,8 +36,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from galapax.core.algorithm import Algorithm, Traits, static
-from galapax.core.checks import in_range, positive, whole
-from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
+from galapax.core.checks import check_integer, check_positive, check_range
+from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import materialise
@@ -72,19 +72,19 @@ class SharingMOEA(Algorithm[SharingMOEAState]):
     traits: ClassVar[Traits] = Traits(multi_objective=True)
 
     def validate(self) -> None:
-        whole(self.population, "population", 2, "each child needs two parents")
-        in_range(self.crossover_rate, "crossover_rate", 0.0, 1.0)
-        in_range(self.mutation_index, "mutation_index", 0.0, 1000.0)
-        positive(self.radius, "radius")
+        check_integer(self.population, "population", 2, "each child needs two parents")
+        check_range(self.crossover_rate, "crossover_rate", 0.0, 1.0)
+        check_range(self.mutation_index, "mutation_index", 0.0, 1000.0)
+        check_positive(self.radius, "radius")
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> SharingMOEAState:
         x = sample_uniform(key, bounds, self.population)
-        return SharingMOEAState(candidates=x, parents=unevaluated(x, shape), bounds=bounds)
+        return SharingMOEAState(candidates=x, parents=empty_population(x, shape), bounds=bounds)
 
     def step(self, key: Array, state: SharingMOEAState, evaluation: Evaluation) -> SharingMOEAState:
         """Keep the better half of parents and offspring by domination, then by niche; tournaments choose who breeds."""
         key_cut, key_breed = random.split(key)
-        old, new = state.parents, evaluated(state.candidates, evaluation)
+        old, new = state.parents, as_population(state.candidates, evaluation)
         objectives, violation = (
             jnp.concatenate([old.objectives, new.objectives]),
             concatenate_optional(old.violation, new.violation),

@@ -29,9 +29,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from galapax.core.algorithm import Algorithm, Budget, Traits, static
-from galapax.core.checks import in_range, whole
+from galapax.core.checks import check_integer, check_range
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
+from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.numerics.materialise import materialise
@@ -79,11 +79,11 @@ class SMSEMOA(Algorithm[SMSEMOAState]):
     traits: ClassVar[Traits] = Traits(multi_objective=True)
 
     def validate(self) -> None:
-        whole(self.population, "population", 2, "each child needs two parents")
+        check_integer(self.population, "population", 2, "each child needs two parents")
         check_variation(self.crossover_rate, self.crossover_index, self.mutation_rate, self.mutation_index)
-        in_range(self.corner, "corner", 1.0, 1e6)
+        check_range(self.corner, "corner", 1.0, 1e6)
         if self.differences is not None:
-            in_range(self.differences, "differences", 0.0, 1.0)
+            check_range(self.differences, "differences", 0.0, 1.0)
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
         return replace(self, differences=0.5 if self.differences is None and shape.constrained else self.differences)
@@ -97,12 +97,12 @@ class SMSEMOA(Algorithm[SMSEMOAState]):
                 "use NSGA3."
             )
         x = sample_uniform(key, bounds, self.population)
-        return SMSEMOAState(candidates=x, parents=unevaluated(x, shape), bounds=bounds)
+        return SMSEMOAState(candidates=x, parents=empty_population(x, shape), bounds=bounds)
 
     def step(self, key: Array, state: SMSEMOAState, evaluation: Evaluation) -> SMSEMOAState:
         """Keep the first fronts, of the last one those who add most; tournaments choose who breeds."""
         key_choose, key_breed = random.split(key)
-        old, new = state.parents, evaluated(state.candidates, evaluation)
+        old, new = state.parents, as_population(state.candidates, evaluation)
         objectives, violation = (
             jnp.concatenate([old.objectives, new.objectives]),
             concatenate_optional(old.violation, new.violation),

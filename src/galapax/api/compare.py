@@ -10,9 +10,9 @@ from galapax import problems as problem_registry
 from galapax.api.keyword_hints import suggest_keywords
 from galapax.api.sweep import message
 from galapax.core.algorithm import Algorithm
-from galapax.core.checks import finite, flag, items, whole
+from galapax.core.checks import check_bool, check_finite, check_integer, items
 from galapax.core.errors import InputError
-from galapax.core.names import one_line
+from galapax.core.names import clean_name
 from galapax.core.options import Compute, Options
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.core.stop import Stop
@@ -54,12 +54,12 @@ def compare(
     arguments = locals()
     chosen, seed = _problems(problems), random.resolve_seed(seed)
     solvers = _algorithms(algorithms)
-    whole(runs, "runs", 2, "a single run does not show how much runs vary")
+    check_integer(runs, "runs", 2, "a single run does not show how much runs vary")
     if isinstance(within, Mapping):
         for name in within:
             if name not in chosen:
                 raise InputError(f"within names {name!r}, which is not among the problems {', '.join(chosen)}.")
-    paired = flag(paired, "paired")
+    paired = check_bool(paired, "paired")
     targets = {name: _target(problem, within) for name, problem in chosen.items()}
     watchers = observers(progress=progress, checkpoint=checkpoint, resume=resume)
     tasks: dict[tuple[str, str], Task] = {}
@@ -112,14 +112,14 @@ def _problems(given: Sequence[str | Problem]) -> dict[str, Problem]:
 
 def _algorithms(given: Any) -> dict[str, Algorithm]:
     if isinstance(given, Mapping) and given:
-        return {one_line(str(name), "a name"): registry.resolve(one) for name, one in given.items()}
+        return {clean_name(str(name), "a name"): registry.resolve_algorithm(one) for name, one in given.items()}
     if isinstance(given, str | Algorithm):
         given = [given]
     listed = items(given, "compare needs a list of algorithms, names or instances")
-    solvers = [registry.resolve(one) for one in listed]
+    solvers = [registry.resolve_algorithm(one) for one in listed]
     if not solvers:
         raise InputError("compare needs at least one algorithm.")
-    names = [registry.name_of(s) for s in solvers]
+    names = [registry.algorithm_name(s) for s in solvers]
     out: dict[str, Algorithm] = {}
     for name, solver in zip(names, solvers, strict=True):
         label = name if names.count(name) == 1 else _described(name, solver)
@@ -131,7 +131,7 @@ def _algorithms(given: Any) -> dict[str, Algorithm]:
 
 def _described(name: str, solver: Algorithm) -> str:
     """The name with the hyper-parameters that differ from the default."""
-    usual, own = registry.settings_of(type(solver)()), registry.settings_of(solver)
+    usual, own = registry.plain_settings(type(solver)()), registry.plain_settings(solver)
     changed = [f"{k}={v}" for k, v in own.items() if v != usual[k]]
     return f"{name} ({', '.join(changed)})" if changed else name
 
@@ -141,8 +141,8 @@ def _target(problem: Problem, within: float | Mapping[str, float] | None) -> flo
     if within is None:
         return None
     if isinstance(within, Mapping):
-        return finite(within[problem.name], "within") if problem.name in within else None
-    distance = finite(within, "within")
+        return check_finite(within[problem.name], "within") if problem.name in within else None
+    distance = check_finite(within, "within")
     if distance < 0:
         raise InputError(f"within is a distance to the best known value, at least 0; got {distance:g}.")
     known = problem.hypervolume if problem.optimum is None else problem.optimum

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from galapax.core.checks import short
+from galapax.core.checks import abbreviate
 from galapax.core.errors import InputError
 from galapax.core.problem import Function
 
@@ -31,5 +31,7 @@ def stack_constraints(name: str, functions: Any) -> Any:
         return functions
     for function in functions:
         if not callable(function):
-            raise InputError(f"{name} must be a function of one solution, or a list of them; it has {short(function)}.")
+            raise InputError(
+                f"{name} must be a function of one solution, or a list of them; it has {abbreviate(function)}."
+            )
     return Stacked(tuple(functions)) if functions else None

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
 
-from galapax.core.errors import InputError, UnknownArgument, unknown_name
+from galapax.core.errors import InputError, UnknownArgument, unknown_name_error
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,7 +59,7 @@ KEYWORD_HINTS = {
     "solver": 'write algorithm, such as algorithm="de"',
     "sampler": 'write algorithm, such as algorithm="cmaes"',
     "strategy": "write algorithm=gx.DE(mutation=rand_1) for rand1bin, or best_1 for best1bin; both are in "
-    "galapax.operators.mutation",
+    "galapax.operators.differential",
     "mutation": "write algorithm=gx.DE(weight=0.5)",
     "recombination": "write algorithm=gx.DE(crossover_rate=0.9)",
     "updating": "leave it out: a generation is always evaluated together (scipy's 'deferred'), and "
@@ -151,4 +151,4 @@ def unknown_keyword_error(name: str, known: Iterable[str], verb: str, value: Any
         return UnknownArgument(f"{verb} has no {name!r}: {KEYWORD_HINTS[name]}{f'={value}' if same else ''}.")
     known = list(known)
     listed = f"help(gx.{verb}) lists all {len(known)}." if len(known) > MAX_LISTED_ARGUMENTS else None
-    return UnknownArgument(str(unknown_name(f"argument of {verb}", name, known, listed)))
+    return UnknownArgument(str(unknown_name_error(f"argument of {verb}", name, known, listed)))

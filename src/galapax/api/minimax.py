@@ -13,16 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from galapax.algorithms.cde import CDE
-from galapax.algorithms.game import Arena, GameCDE
+from galapax.algorithms.minmax_cde import Arena, GameCDE
 from galapax.api.keyword_hints import suggest_keywords
 from galapax.api.minimize import minimize
 from galapax.core.algorithm import Shared
-from galapax.core.checks import reals, short
+from galapax.core.checks import abbreviate, as_float_array
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Shape
 from galapax.core.options import LEAVES, Compute, Keep, Options, read
 from galapax.core.problem import MinMaxProblem, Problem
-from galapax.core.stop import NEVER, Rules, Stop
+from galapax.core.stop import UNLIMITED, Rules, Stop
 from galapax.engines.exchange import Answer, refined
 from galapax.engines.interrupts import Interrupts, interrupts
 from galapax.engines.worst_case import Check, worst_cases
@@ -121,7 +121,7 @@ def minimax(
         solver = _solver(problem, algorithm, population, traced, dtype)
         if on_failure is None:
             _probe(traced, problem, dtype)
-        task = build_task(problem, (solver,), options, Shape(), Rules(NEVER, -math.inf, NEVER))
+        task = build_task(problem, (solver,), options, Shape(), Rules(UNLIMITED, -math.inf, UNLIMITED))
         task = dataclasses.replace(task, objective=traced.game, consts=traced.consts)
         results, _ = solve(task, watchers.about(task), began)
         return _checked(results[0], task, traced, noted, refine)
@@ -157,14 +157,14 @@ def usual(problem: MinMaxProblem) -> CDE:
 def _solver(problem: MinMaxProblem, algorithm: Any, population: int | None, traced: TracedGame, kind: str) -> GameCDE:
     """The game that x and y play, with the settings of a CDE."""
     if algorithm is not None and not isinstance(algorithm, CDE):
-        raise InputError(f"minimax needs a gx.CDE, which has populations of both x and y; got {short(algorithm)}.")
+        raise InputError(f"minimax needs a gx.CDE, which has populations of both x and y; got {abbreviate(algorithm)}.")
     given = usual(problem) if algorithm is None else algorithm
     if population is not None:
         given = dataclasses.replace(given, population=population)
     given.validate()
     return GameCDE(
         payoff=traced.game,
-        arena=Shared(Arena(problem.y_bounds.rounded(kind), traced.consts)),
+        arena=Shared(Arena(problem.y_bounds.round_inwards(kind), traced.consts)),
         population=given.population,
         mutation=given.mutation,
         x_generations=given.x_generations,
@@ -194,7 +194,7 @@ def _checked(result: Result, task: Task, traced: TracedGame, noted: Interrupts, 
     assert isinstance(task.problem, MinMaxProblem)
     runs, opponents = all_runs(result), result.opponents
     assert opponents is not None
-    boxes = (task.problem.x_bounds.rounded(task.dtype), task.problem.y_bounds.rounded(task.dtype))
+    boxes = (task.problem.x_bounds.round_inwards(task.dtype), task.problem.y_bounds.rounded(task.dtype))
     some = (traced, runs.x.astype(task.dtype), opponents)
     answer = None
     if refine:
@@ -275,9 +275,9 @@ def _say(result: Result, checks: Check, row: int) -> None:
 
 def _scenarios(scenarios: Any) -> np.ndarray:
     try:
-        rows = reals(scenarios)
+        rows = as_float_array(scenarios)
     except ValueError:
-        raise InputError(f"scenarios must be numbers, one scenario per row; got {short(scenarios)}.") from None
+        raise InputError(f"scenarios must be numbers, one scenario per row; got {abbreviate(scenarios)}.") from None
     rows = rows[:, None] if rows.ndim == 1 else rows
     if rows.ndim != 2 or rows.size == 0 or not np.isfinite(rows).all():
         raise InputError(f"scenarios must be finite numbers, one scenario per row; got an array of shape {rows.shape}.")

@@ -12,7 +12,7 @@ from galapax.api.constraints import stack_constraints
 from galapax.api.keyword_hints import suggest_keywords
 from galapax.core.algorithm import Algorithm
 from galapax.core.errors import InputError
-from galapax.core.islands import Islands
+from galapax.core.island_model import Islands
 from galapax.core.options import Compute, Keep, Options, Workers
 from galapax.core.problem import Problem
 from galapax.core.restarts import Restarts
@@ -139,8 +139,8 @@ def minimize(
 
     def run(problem: Problem, solver: Algorithm, unknown: bool = False, discovered: Discovered | None = None) -> Result:
         if options.islands is not None and algorithm is None:
-            solver = algorithms.for_islands(solver)
-        strategy = algorithms.restarts_of(options.restarts, None if algorithm is not None else solver)
+            solver = algorithms.default_for_islands(solver)
+        strategy = algorithms.parse_restarts(options.restarts, None if algorithm is not None else solver)
         if population is not None:
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
         if options.keep.archive is not None:
@@ -162,7 +162,7 @@ def minimize(
     with interrupts():
         try:
             if algorithm is not None:
-                return run(problem, algorithms.resolve(algorithm))
+                return run(problem, algorithms.resolve_algorithm(algorithm))
             unknown = options.blackbox and problem.objectives is None
             return run(problem, default_algorithm(problem, options), unknown)
         except Discovered as discovered:  # a black box, which only calling it could show
@@ -171,5 +171,7 @@ def minimize(
                 warn_vector_objective(problem, box.shape.objectives)
             problem = problem.with_(**box.found)
             n_discrete = discrete_dim(problem)
-            solver = algorithms.resolve(algorithm, problem.constrained, box.shape.objectives, n_discrete, population)
+            solver = algorithms.resolve_algorithm(
+                algorithm, problem.constrained, box.shape.objectives, n_discrete, population
+            )
             return run(problem, solver, discovered=discovered)

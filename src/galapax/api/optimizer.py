@@ -15,16 +15,16 @@ from jax import Array
 
 from galapax import algorithms
 from galapax.core.algorithm import Algorithm, Budget, count_repairs
-from galapax.core.checks import flag, reals, short, whole
+from galapax.core.checks import abbreviate, as_float_array, check_bool, check_integer
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape
-from galapax.core.names import counted
+from galapax.core.names import pluralize
 from galapax.core.options import Compute
 from galapax.core.problem import EQ_TOLERANCE, Problem, as_bounds, check_tolerance
 from galapax.core.record import Record
-from galapax.core.restarts import FOUND, Leg, Past, Restarts, found
+from galapax.core.restarts import MIN_AGREEING_SEARCHES, NextSearch, Restarts, SearchSummary, count_agreeing_searches
 from galapax.core.space import Space, as_space, is_variables
-from galapax.core.stop import NEVER, RUNNING, Rules, Stop, of_code
+from galapax.core.stop import RUNNING, UNLIMITED, Rules, Stop, stop_from_code
 from galapax.engines import programs
 from galapax.engines.search import Carry, Finished, Search
 from galapax.evaluation.failures import summarise
@@ -86,26 +86,26 @@ class Optimizer:
         if is_variables(bounds):
             self._space = as_space(bounds)
         mixed = self._space.dim if self._space is not None and self._space.discrete.any() else 0
-        solver = algorithms.resolve(algorithm, problem is not None and problem.constrained, mixed=mixed)
+        solver = algorithms.resolve_algorithm(algorithm, problem is not None and problem.constrained, mixed=mixed)
         if population is not None:
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
         solver.validate()
         dtype = str(Compute(dtype=dtype).dtype or "float64")
-        if whole(run, "run", 0) >= 2**32:
+        if check_integer(run, "run", 0) >= 2**32:
             raise InputError(f"run must be below 2**32, got {run}.")
         if eq_tolerance is None:
             eq_tolerance = EQ_TOLERANCE if problem is None else problem.eq_tolerance
         check_tolerance(eq_tolerance)
         limits = {"generations": generations, "max_evaluations": max_evaluations}
-        known = (None if limit is None else whole(limit, name, 1) for name, limit in limits.items())
+        known = (None if limit is None else check_integer(limit, name, 1) for name, limit in limits.items())
         self.algorithm = solver
-        self._restarts = algorithms.restarts_of(restarts, None if algorithm is not None else solver)
+        self._restarts = algorithms.parse_restarts(restarts, None if algorithm is not None else solver)
         self._budget = Budget(*known)
         self.bounds = (
             as_bounds(bounds if problem is None else problem.bounds) if self._space is None else self._space.bounds
         )
         check_population(solver.population, self.bounds.dim)
-        self.maximize = flag(maximize, "maximize")
+        self.maximize = check_bool(maximize, "maximize")
         self.generation = 0  # told so far
         self.nfev = 0
         self.n_failed = 0
@@ -118,7 +118,7 @@ class Optimizer:
         self._number = 0  # generations of the present one
         self._spent = 0  # evaluations of it
         self._before: Result | None = None  # the best of those that are over
-        self._leg = self._next() if self._restarts is not None else Leg(solver, "first")
+        self._leg = self._next() if self._restarts is not None else NextSearch(solver, "first")
         with self._precision():
             self._traced = None if problem is None else self._repairing(problem.coded())
             self._search = self._new(Shape())
@@ -149,8 +149,8 @@ class Optimizer:
         traced = self._traced
         return Search(
             algorithm=jax.tree.map(lambda leaf: np.asarray(leaf, self._dtype), bound),
-            bounds=(self.bounds if self._space is None else self._space.genes).rounded(self._dtype),
-            rules=Rules(NEVER, -math.inf, NEVER, tolerance=TOLERANCE[self._dtype]).as_arrays(self._dtype),
+            bounds=(self.bounds if self._space is None else self._space.genes).round_inwards(self._dtype),
+            rules=Rules(UNLIMITED, -math.inf, UNLIMITED, tolerance=TOLERANCE[self._dtype]).as_arrays(self._dtype),
             consts=None if traced is None else traced.consts,
             shape=shape,
             objective=None if traced is None else traced.formulas,
@@ -176,7 +176,7 @@ class Optimizer:
         """
         waiting = np.flatnonzero(~self._told) if k is None else np.flatnonzero(~self._told & ~self._out)
         if k is not None:
-            waiting = waiting[: whole(k, "k", 1)]
+            waiting = waiting[: check_integer(k, "k", 1)]
             self._out[waiting] = True
         return self._points[waiting]
 
@@ -217,7 +217,7 @@ class Optimizer:
         """Where the points x (k, d) stand among those that wait."""
         asked = self._points
         try:
-            told = reals(x)
+            told = as_float_array(x)
         except ValueError:
             told = np.zeros(0)
         if told.ndim == 2 and told.shape[1] == asked.shape[1] and len(told):
@@ -232,7 +232,7 @@ class Optimizer:
                 return np.array(places)
         raise InputError(
             f"tell takes the unchanged points of the last ask, each once; {int((~self._told).sum())} of shape "
-            f"({asked.shape[1]},) wait, and others came, {short(x)}. Call ask() and evaluate those."
+            f"({asked.shape[1]},) wait, and others came, {abbreviate(x)}. Call ask() and evaluate those."
         )
 
     def _make_generation(self) -> None:
@@ -268,12 +268,12 @@ class Optimizer:
         """Evaluations that the budget still allows."""
         return math.inf if self._budget.evaluations is None else max(0, self._budget.evaluations - self.nfev)
 
-    def _next(self) -> Leg:
+    def _next(self) -> NextSearch:
         """The search that follows those that are over."""
         assert self._restarts is not None
         past, draws = self._course.past, self._course.draws()
         leg = self._restarts.next(self.algorithm, past, self._left, draws.random)
-        return Leg(self.algorithm, "again") if isinstance(leg, Stop) else leg
+        return NextSearch(self.algorithm, "again") if isinstance(leg, Stop) else leg
 
     def _look(self, rests: int) -> None:
         """Begin another search, if the present one is over."""
@@ -281,14 +281,14 @@ class Optimizer:
         if over:
             stop = Stop.BUDGET
         elif self._number % self._search.round == 0 and rests != RUNNING:
-            stop = of_code(rests)
+            stop = stop_from_code(rests)
         else:
             return
         box, (now, genes) = self._search.bounds, self._found()
         violation, value = self._worth(now)
         size, x = self._asked.state.candidates.shape[1], (genes - box.lower) / box.span
         self._before = self.best
-        self._course.past.append(Past(self._leg.kind, size, self._spent, value, violation, x, stop))
+        self._course.past.append(SearchSummary(self._leg.kind, size, self._spent, value, violation, x, stop))
         self._leg = self._next()
         assert self._shape is not None
         self._number = self._spent = 0
@@ -359,10 +359,10 @@ class Optimizer:
         result = copy(before)
         past = self._course.past
         if past:
-            told = counted(self.generation, "generation")
-            result.message = f"Told {told} of {counted(len(past) + 1, 'search', 'searches')}."
+            told = pluralize(self.generation, "generation")
+            result.message = f"Told {told} of {pluralize(len(past) + 1, 'search', 'searches')}."
         result.update(nit=self.generation, nfev=self.nfev, n_failed=self.n_failed)
-        result.stop = Stop.TOLERANCE if found(past) >= FOUND else Stop.BUDGET
+        result.stop = Stop.TOLERANCE if count_agreeing_searches(past) >= MIN_AGREEING_SEARCHES else Stop.BUDGET
         result.success = result.stop is Stop.TOLERANCE and result.feasible
         return result
 
@@ -384,7 +384,7 @@ class Optimizer:
             x=x,
             fun=float(parents.fitness[row]) if sound else math.nan,
             success=False,
-            message=f"Told {counted(self.generation, 'generation')}." if sound else "No point has a finite value.",
+            message=f"Told {pluralize(self.generation, 'generation')}." if sound else "No point has a finite value.",
             stop=Stop.BUDGET,
             nit=self.generation,
             nfev=self.nfev,
@@ -414,7 +414,7 @@ class Optimizer:
         if values is None:
             return None
         try:
-            rows = reals(values)
+            rows = as_float_array(values)
         except ValueError:
             raise InputError(f"{name} must be numbers, one row per point; got {type(values).__name__}.") from None
         if rows.ndim not in (1, 2) or len(rows) != n or rows.size == 0:

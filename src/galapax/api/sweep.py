@@ -18,7 +18,7 @@ from galapax.api.constraints import stack_constraints
 from galapax.api.keyword_hints import KEYWORD_HINTS, unknown_keyword_error
 from galapax.api.minimize import minimize
 from galapax.core.algorithm import Algorithm
-from galapax.core.checks import finite
+from galapax.core.checks import check_finite
 from galapax.core.errors import InputError
 from galapax.core.options import Options
 from galapax.core.problem import Problem
@@ -62,7 +62,7 @@ def sweep(
     is_class = isinstance(algorithm, type) and issubclass(algorithm, Algorithm)
     if algorithm is None:
         algorithm = default_algorithm(problem, resolve_options(problem, Options.parse(settings | {"population": None})))
-    template = algorithm() if is_class else algorithms.resolve(algorithm)
+    template = algorithm() if is_class else algorithms.resolve_algorithm(algorithm)
     axes, labels, solvers = cells(template, settings)
     arguments = {name: value for name, value in settings.items() if name not in _fields(template)}
     known = set(inspect.signature(minimize).parameters) - {"fun", "bounds", "algorithm", "ineq", "eq", "population"}
@@ -75,7 +75,7 @@ def sweep(
                 f"({', '.join(_fields(template))}) nor an option of minimize."
             )
     if arguments.get("target") is not None:
-        finite(arguments["target"], "target")
+        check_finite(arguments["target"], "target")
     options = resolve_options(problem, Options.parse({"polish": False} | arguments))
     if options.keep.archive is not None:
         solvers = [with_archive(solver, options.keep.archive) for solver in solvers]
@@ -85,7 +85,7 @@ def sweep(
         groups.setdefault(jax.tree.structure(solver), []).append(i)  # what shapes the program is part of the structure
     watchers = observers(*(arguments.get(name) for name in ("callback", "progress", "live", "checkpoint", "resume")))
     began = time.perf_counter()
-    strategy = algorithms.restarts_of(options.restarts)
+    strategy = algorithms.parse_restarts(options.restarts)
     tasks = {
         key: prepare_task(problem, tuple(solvers[i] for i in rows), options, strategy) for key, rows in groups.items()
     }

@@ -19,9 +19,9 @@ from galapax.algorithms.cde import CDE
 from galapax.api.minimax import TAKEN, usual
 from galapax.cli.options import SOLVE, Arguments, run_options
 from galapax.core.algorithm import Algorithm
-from galapax.core.checks import positive, whole
-from galapax.core.errors import InputError, unknown_name
-from galapax.core.islands import Islands
+from galapax.core.checks import check_integer, check_positive
+from galapax.core.errors import InputError, unknown_name_error
+from galapax.core.island_model import Islands
 from galapax.core.options import Options, group_arguments
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.evaluation.fit import objective_count
@@ -73,7 +73,7 @@ def find_problems(names: list[str] | None, suite: str | None, dim: int | None, i
     if names is not None:
         raise InputError("give --problems or --suite, not both.")
     if suite not in problems.SUITES:
-        raise unknown_name("suite", suite, problems.SUITES)
+        raise unknown_name_error("suite", suite, problems.SUITES)
     return problems.SUITES[suite](10 if dim is None else dim, 1 if instance is None else instance)
 
 
@@ -87,7 +87,7 @@ def find_target(problem: Any, target: float | None, within: float | None, maximi
         raise InputError(
             f"--within is a distance from the best known value, and {problem.name} has none: use --target."
         )
-    return float(problem.optimum) + positive(within, "--within")
+    return float(problem.optimum) + check_positive(within, "--within")
 
 
 def is_file(name: str) -> bool:
@@ -132,7 +132,7 @@ def find_algorithm(arguments: Arguments, problem: Problem) -> Algorithm | str | 
 
 def _with_settings(arguments: Arguments, default: Callable[[], Algorithm]) -> Algorithm:
     """The algorithm with the values of `--set`. default: chooses it where it has no name."""
-    algorithm = default() if arguments.algorithm is None else algorithms.resolve(arguments.algorithm)
+    algorithm = default() if arguments.algorithm is None else algorithms.resolve_algorithm(arguments.algorithm)
     values = parse_settings(algorithm, arguments.setting or [])
     if "population" in values and arguments.population is not None:
         raise InputError("give --population or --set population=, not both.")
@@ -159,8 +159,8 @@ def find_runs(arguments: Arguments) -> int | range | None:
     if arguments.first_run is None:
         n_runs: int | None = arguments.runs
         return n_runs
-    first, n_runs = whole(arguments.first_run, "--first-run", 0), arguments.runs
-    return range(first, first + (1 if n_runs is None else whole(n_runs, "--runs", 1)))
+    first, n_runs = check_integer(arguments.first_run, "--first-run", 0), arguments.runs
+    return range(first, first + (1 if n_runs is None else check_integer(n_runs, "--runs", 1)))
 
 
 def parse_workers_timeout(text: str | None) -> float | str | None:
@@ -190,7 +190,7 @@ def named_algorithm(text: str) -> Algorithm:
 
 def find_game_algorithm(problem: MinMaxProblem, arguments: Arguments) -> Any:
     """The co-evolution that solves a min-max problem, with the values of `--set`."""
-    if arguments.algorithm is not None and not isinstance(algorithms.resolve(arguments.algorithm), CDE):
+    if arguments.algorithm is not None and not isinstance(algorithms.resolve_algorithm(arguments.algorithm), CDE):
         raise InputError(f"{problem.name} is a min-max problem, which only cde solves; remove --algorithm.")
     if arguments.algorithm is None and not arguments.setting:
         return None
@@ -255,7 +255,7 @@ def parse_settings(algorithm: Algorithm, settings: Iterable[str], several: bool 
         if not equals or key not in kinds:
             raise InputError(
                 f"--set takes NAME=VALUE with NAME one of {', '.join(kinds)}, the hyper-parameters of "
-                f"{algorithms.name_of(algorithm)}; got {text!r}."
+                f"{algorithms.algorithm_name(algorithm)}; got {text!r}."
             )
         if key in values:
             raise InputError(

@@ -15,7 +15,7 @@ import numpy as np
 from galapax.core.box import Bounds
 from galapax.core.errors import InputError
 from galapax.core.problem import Problem
-from galapax.core.values import Values, from_fun
+from galapax.core.values import Values, returned_by_fun
 from galapax.core.variables import Variable, choice, flag, integer, real
 from galapax.results.result import Result
 
@@ -44,8 +44,8 @@ def from_pymoo(problem: PymooProblem) -> Problem:
     return Problem(
         _PymooObjective(problem, tuple(map(str, declared)) if isinstance(declared, Mapping) and is_mixed else None),
         variables,
-        ineq=from_fun if getattr(problem, "n_ieq_constr", 0) else None,
-        eq=from_fun if getattr(problem, "n_eq_constr", 0) else None,
+        ineq=returned_by_fun if getattr(problem, "n_ieq_constr", 0) else None,
+        eq=returned_by_fun if getattr(problem, "n_eq_constr", 0) else None,
         name=_problem_name(problem, "name"),
         title="a problem of pymoo",
         objectives=[f"f{i + 1}" for i in range(problem.n_obj)] if problem.n_obj > 1 else None,
@@ -122,8 +122,8 @@ def from_pygmo(problem: pygmo.problem) -> Problem:
     return Problem(
         _PygmoObjective(problem, *counts.values()),
         _with_integers(lower, upper, lower.size - _count(problem, "get_nix", 0), lower.size),
-        ineq=from_fun if counts["get_nic"] else None,
-        eq=from_fun if counts["get_nec"] else None,
+        ineq=returned_by_fun if counts["get_nic"] else None,
+        eq=returned_by_fun if counts["get_nec"] else None,
         name=_problem_name(problem, "get_name"),
         title="a problem of pygmo",
         objectives=[f"f{i + 1}" for i in range(counts["get_nobj"])] if counts["get_nobj"] > 1 else None,
@@ -157,7 +157,7 @@ def from_coco(problem: cocoex.Problem) -> Problem:
     return Problem(
         _CocoObjective(problem, n_constraints),
         _with_integers(lower, upper, 0, n_integers),
-        ineq=from_fun if n_constraints else None,
+        ineq=returned_by_fun if n_constraints else None,
         name=_problem_name(problem, "id"),
         title="a problem of COCO",
         objectives=[f"f{i + 1}" for i in range(n_objectives)] if n_objectives > 1 else None,

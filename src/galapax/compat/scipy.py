@@ -38,11 +38,11 @@ from numpy.typing import ArrayLike
 from galapax.algorithms.de import DE
 from galapax.api.optimizer import Optimizer
 from galapax.compat.scipy_minimize import minimize
-from galapax.core.checks import finite, positive, reals, short, whole
+from galapax.core.checks import abbreviate, as_float_array, check_finite, check_integer, check_positive
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.core.problem import EQ_TOLERANCE
-from galapax.core.space import with_integers
+from galapax.core.space import variables_from_integrality
 from galapax.core.variables import Variable, real
 from galapax.evaluation.dispatch import pickled
 from galapax.evaluation.worker import Functions
@@ -98,13 +98,13 @@ def differential_evolution(
     space, fixed = _parse_bounds(bounds, integrality)
     objective = _Objective(func, args, constraints, fixed, vectorized)
     with _open_map(workers) as objective.map:
-        size = max(5, int(positive(popsize, "popsize") * len(space)))
+        size = max(5, int(check_positive(popsize, "popsize") * len(space)))
         initial = _initial_population(init, x0, size, space, fixed, np.random.default_rng(seed_number))
         size = max(size, len(initial)) if isinstance(init, str) else max(5, len(initial))
         mutate, weight = _parse_mutation(STRATEGIES[strategy], mutation)
-        solver = DE(size, mutate, weight, finite(recombination, "recombination"))
+        solver = DE(size, mutate, weight, check_finite(recombination, "recombination"))
         opt = Optimizer(space, solver, seed=seed_number, x0=initial)
-        message, convergence, n_iterations = MAXITER_MESSAGE, 0.0, whole(maxiter, "maxiter", 1)
+        message, convergence, n_iterations = MAXITER_MESSAGE, 0.0, check_integer(maxiter, "maxiter", 1)
         for generation in range(n_iterations + 1):  # scipy counts the first population as none
             x = opt.ask()
             fun, violation = objective(x)
@@ -158,7 +158,7 @@ class _Objective:
         vectorized: bool,
     ) -> None:
         if not callable(func):
-            raise InputError(f"func must be a function of x, got {short(func)}.")
+            raise InputError(f"func must be a function of x, got {abbreviate(func)}.")
         extra_args = tuple(args) if isinstance(args, tuple | list) else (args,)
         self.func = (lambda x: func(x, *extra_args)) if extra_args else func
         self.constraints: list[Constraint] = [constraints]
@@ -168,7 +168,7 @@ class _Objective:
             if not (hasattr(constraint, "lb") and hasattr(constraint, "ub")):
                 raise InputError(
                     "constraints must be scipy's NonlinearConstraint, LinearConstraint or Bounds, as in "
-                    f"differential_evolution; got {short(constraint)}."
+                    f"differential_evolution; got {abbreviate(constraint)}."
                 )
         self.fixed, self.vectorized = fixed, vectorized
         self.n_calls = 0
@@ -226,9 +226,11 @@ def _parse_bounds(bounds: Bounds | ArrayLike, integrality: ArrayLike | None) -> 
         lower, upper = np.broadcast_arrays(np.asarray(bounds.lb, np.float64), np.asarray(bounds.ub, np.float64))
     else:
         try:
-            lower, upper = reals(bounds).T
+            lower, upper = as_float_array(bounds).T
         except ValueError:
-            raise InputError(f"bounds must be (lower, upper) pairs of finite numbers; got {short(bounds)}.") from None
+            raise InputError(
+                f"bounds must be (lower, upper) pairs of finite numbers; got {abbreviate(bounds)}."
+            ) from None
     fixed = _FixedVariables(np.array(lower), np.array(upper))
     if not fixed.free.any():
         raise InputError("all limits are equal, so that there is nothing to search for.")
@@ -236,7 +238,7 @@ def _parse_bounds(bounds: Bounds | ArrayLike, integrality: ArrayLike | None) -> 
     if integrality is None or not np.any(integrality):
         return [real(*pair) for pair in pairs], fixed
     mask = np.broadcast_to(np.asarray(integrality, bool), lower.shape)[fixed.free]
-    return with_integers(pairs, mask), fixed
+    return variables_from_integrality(pairs, mask), fixed
 
 
 @dataclass(frozen=True)
@@ -379,7 +381,7 @@ def _open_map(workers: int | Map) -> Iterator[Map]:
     elif workers == 1:
         yield map
     else:
-        n_workers = devices.count_cores() if workers == -1 else whole(workers, "workers", 1, "-1 for all cores")
+        n_workers = devices.count_cores() if workers == -1 else check_integer(workers, "workers", 1, "-1 for all cores")
         # an executor says when its processes end, where multiprocessing.Pool would replace them for ever
         pool = ProcessPoolExecutor(n_workers, mp_context=multiprocessing.get_context("spawn"))
         with pool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from galapax.algorithms import ALGORITHMS
 from galapax.api.minimize import minimize as minimize_global
 from galapax.compat.scipy_problem import convert_problem
-from galapax.core.errors import InputError, unknown_name
+from galapax.core.errors import InputError, unknown_name_error
 from galapax.running.observers import Progress
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _parse_method(method: str | None) -> str | None:
     name = METHODS.get(str(method).lower(), str(method).lower())
     if name in ALGORITHMS:
         return name
-    raise InputError(f"{unknown_name('algorithm', str(method), ALGORITHMS)} Local methods are scipy's own.")
+    raise InputError(f"{unknown_name_error('algorithm', str(method), ALGORITHMS)} Local methods are scipy's own.")
 
 
 def _adapt_callback(callback: Callable[..., Any]) -> Callable[[Progress], bool]:

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from galapax.api.constraints import stack_constraints
-from galapax.core.checks import short
+from galapax.core.checks import abbreviate
 from galapax.core.errors import InputError
 from galapax.core.problem import Function
-from galapax.core.space import is_variables, with_integers
+from galapax.core.space import is_variables, variables_from_integrality
 
 
 def convert_problem(
@@ -24,7 +24,7 @@ def convert_problem(
     if integrality is not None:
         if is_variables(bounds):
             raise InputError("variables say themselves which are integers: leave integrality out.")
-        bounds = with_integers(bounds, integrality)
+        bounds = variables_from_integrality(bounds, integrality)
     if not (isinstance(args, tuple) and not args):
         fun = _with_args(fun, tuple(args) if isinstance(args, tuple | list) else (args,))
     if constraints is not None:
@@ -111,7 +111,7 @@ def _from_scipy(constraints: Any, has_names: bool) -> tuple[list[Function], list
         else:
             raise InputError(
                 "constraints takes scipy's NonlinearConstraint, LinearConstraint or Bounds, its dicts, or a list of "
-                f"these; for functions write ineq (met when g(x) <= 0) and eq (when h(x) = 0); got {short(one)}."
+                f"these; for functions write ineq (met when g(x) <= 0) and eq (when h(x) = 0); got {abbreviate(one)}."
             )
     return ineq, eq
 

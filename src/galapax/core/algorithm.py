@@ -18,7 +18,7 @@ from jax import Array
 from galapax.core.errors import UnknownArgument
 from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.problem import Bounds
-from galapax.core.stop import CODES, RUNNING, Stop
+from galapax.core.stop import RUNNING, STOP_CODES, Stop
 
 
 class State(Protocol):
@@ -174,7 +174,7 @@ class Algorithm(Generic[S]):
         greatest = jnp.max(jnp.where(evaluated, population.fitness, -jnp.inf))
         level = greatest - least <= 4 * jnp.finfo(x.dtype).eps * jnp.abs(least)
         converged = (width <= tolerance) | (level & (width <= jnp.sqrt(tolerance)))
-        return jnp.where(converged & jnp.any(evaluated), CODES[Stop.TOLERANCE], RUNNING)
+        return jnp.where(converged & jnp.any(evaluated), STOP_CODES[Stop.TOLERANCE], RUNNING)
 
 
 # What only some algorithms have. All members are methods, so that asking for them computes nothing.

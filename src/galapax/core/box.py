@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from galapax.core.checks import reals, short
+from galapax.core.checks import abbreviate, as_float_array
 from galapax.core.errors import InputError
 
 
-class Grid(NamedTuple):
+class DiscreteGrid(NamedTuple):
     """Which genes stand on whole numbers, and how far these go; all (d,). See `core/variables.py`."""
 
     discrete: Any  # bool: the gene is a code, a whole number
@@ -31,7 +31,7 @@ class Bounds:
 
     lower: Any
     upper: Any
-    grid: Grid | None = None
+    grid: DiscreteGrid | None = None
 
     @property
     def dim(self) -> int:
@@ -41,7 +41,7 @@ class Bounds:
     def span(self) -> Any:
         return self.upper - self.lower
 
-    def rounded(self, dtype: Any) -> Bounds:
+    def round_inwards(self, dtype: Any) -> Bounds:
         """The same box in another precision, rounded inwards so that no point of it lies outside this one."""
         with np.errstate(over="ignore"):
             box = self._rounded(dtype)
@@ -141,9 +141,9 @@ def _as_floats(values: Any, argument: str) -> np.ndarray:
     try:
         if isinstance(values, list | tuple):  # None stands for "no limit" elsewhere; as NaN it is refused by name
             given = [[np.nan if v is None else v for v in p] if isinstance(p, list | tuple) else p for p in values]
-            return reals(given)
-        return reals(values)
+            return as_float_array(given)
+        return as_float_array(values)
     except ValueError:
         raise InputError(
-            f"{argument} must be numbers, one (lower, upper) pair per variable; got {short(values)}."
+            f"{argument} must be numbers, one (lower, upper) pair per variable; got {abbreviate(values)}."
         ) from None

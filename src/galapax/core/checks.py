@@ -10,7 +10,7 @@ import numpy as np
 from galapax.core.errors import InputError
 
 
-def reals(values: Any) -> np.ndarray:
+def as_float_array(values: Any) -> np.ndarray:
     """`values` as float64; a ValueError for what is not real numbers: text, complex, ragged rows, None, too large.
 
     Masked entries, which hold numbers that nobody meant, are NaN.
@@ -28,7 +28,7 @@ def reals(values: Any) -> np.ndarray:
     return array.astype(np.float64)
 
 
-def short(value: Any) -> str:
+def abbreviate(value: Any) -> str:
     """A value for a message, cut to a line."""
     try:
         text = repr(value)
@@ -37,35 +37,35 @@ def short(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-MOST = 2**31 - 1  # individuals, memories and whatever else has a size
+MAX_SIZE = 2**31 - 1  # individuals, memories and whatever else has a size
 
 
-def size(value: Any, name: str, least: int, why: str = "") -> int:
+def check_size(value: Any, name: str, least: int, why: str = "") -> int:
     """A whole number of at least `least` that can be the size of an array."""
-    if whole(value, name, least, why) > MOST:
-        raise InputError(f"{name} must be at most {MOST}, got {short(value)}.")
+    if check_integer(value, name, least, why) > MAX_SIZE:
+        raise InputError(f"{name} must be at most {MAX_SIZE}, got {abbreviate(value)}.")
     return int(value)
 
 
-def as_written(value: Any) -> Any:
+def as_integer_if_whole(value: Any) -> Any:
     """A number of generations or evaluations as an int, if it was written like 1e5."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def whole(value: Any, name: str, least: int, why: str = "") -> int:
+def check_integer(value: Any, name: str, least: int, why: str = "") -> int:
     """A whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise InputError(f"{name} must be a whole number, got {short(value)} of type {type(value).__name__}.")
+        raise InputError(f"{name} must be a whole number, got {abbreviate(value)} of type {type(value).__name__}.")
     if value < least:
-        raise InputError(f"{name} must be at least {least}{' (' + why + ')' if why else ''}; got {short(value)}.")
+        raise InputError(f"{name} must be at least {least}{' (' + why + ')' if why else ''}; got {abbreviate(value)}.")
     return int(value)
 
 
-def flag(value: Any, name: str) -> bool:
+def check_bool(value: Any, name: str) -> bool:
     """True or False, also as 1, 0 or None."""
     if value is None or isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
         return bool(value)
-    raise InputError(f"{name} must be True or False, got {short(value)}.")
+    raise InputError(f"{name} must be True or False, got {abbreviate(value)}.")
 
 
 def items(values: Any, sentence: str) -> list[Any]:
@@ -75,40 +75,40 @@ def items(values: Any, sentence: str) -> list[Any]:
             return list(values)
     except TypeError:  # also of an array without dimensions
         pass
-    raise InputError(f"{sentence}; got {short(values)}.")
+    raise InputError(f"{sentence}; got {abbreviate(values)}.")
 
 
-def number(value: Any, name: str) -> float:
+def check_number(value: Any, name: str) -> float:
     """A real number, not NaN."""
     try:
         if isinstance(value, str | bytes | bool):
             raise TypeError
         out = float(value)
     except OverflowError:
-        raise InputError(f"{name} must be a number that float64 holds, got {short(value)}.") from None
+        raise InputError(f"{name} must be a number that float64 holds, got {abbreviate(value)}.") from None
     except Exception:  # whatever a class raises that is none
-        raise InputError(f"{name} must be a number, got {short(value)} of type {type(value).__name__}.") from None
+        raise InputError(f"{name} must be a number, got {abbreviate(value)} of type {type(value).__name__}.") from None
     if math.isnan(out):
         raise InputError(f"{name} must be a number, got NaN.")
     return out
 
 
-def finite(value: Any, name: str) -> float:
-    out = number(value, name)
+def check_finite(value: Any, name: str) -> float:
+    out = check_number(value, name)
     if math.isinf(out):
         raise InputError(f"{name} must be a finite number, got {out:g}.")
     return out
 
 
-def positive(value: Any, name: str) -> float:
-    out = number(value, name)
+def check_positive(value: Any, name: str) -> float:
+    out = check_number(value, name)
     if out <= 0:
         raise InputError(f"{name} must be greater than 0, got {out:g}.")
     return out
 
 
-def in_range(value: Any, name: str, low: float, high: float) -> float:
-    out = number(value, name)
+def check_range(value: Any, name: str, low: float, high: float) -> float:
+    out = check_number(value, name)
     if not low <= out <= high:
         raise InputError(f"{name} must lie between {low:g} and {high:g}, got {out:g}.")
     return out

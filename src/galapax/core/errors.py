@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 
-def amount(size: int) -> str:
+def format_bytes(size: int) -> str:
     """Bytes of memory for a message."""
     if size >= 2**80:
         return "over a quadrillion GiB"
@@ -33,8 +33,8 @@ class OutOfMemory(MemoryError):
 
     def __init__(self, needed: int, free: int) -> None:
         super().__init__(
-            f"a program needs {amount(needed)} of working memory and {amount(free)} are free: use fewer runs, a "
-            "smaller population, or an objective that needs less memory."
+            f"a program needs {format_bytes(needed)} of working memory and {format_bytes(free)} are free: use "
+            "fewer runs, a smaller population, or an objective that needs less memory."
         )
         self.needed, self.free = needed, free
 
@@ -43,7 +43,7 @@ class LostProcess(RuntimeError):
     """Another process that computes the same run is gone."""
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str], listed: str | None = None) -> InputError:
+def unknown_name_error(kind: str, name: str, known: Iterable[str], listed: str | None = None) -> InputError:
     """The error for a name that is in no registry, with the nearest names that are; listed: where to find them all, if
     they are too many for a sentence.
     """

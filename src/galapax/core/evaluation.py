@@ -48,11 +48,11 @@ class Population(NamedTuple):
         return self.objectives[..., 0]
 
 
-def unevaluated(x: Array, shape: Shape) -> Population:
+def empty_population(x: Array, shape: Shape) -> Population:
     """Individuals that lose to anything evaluated, which spares a special first generation."""
     worst = jnp.full((x.shape[0], shape.objectives), jnp.inf, x.dtype)
     return Population(x, worst, worst[:, 0] if shape.constrained else None)
 
 
-def evaluated(candidates: Array, evaluation: Evaluation) -> Population:
+def as_population(candidates: Array, evaluation: Evaluation) -> Population:
     return Population(candidates, evaluation.objectives, evaluation.violation)

@@ -10,7 +10,7 @@ from typing import Any
 from galapax.core.errors import InputError
 
 
-class Place(int):
+class LabelIndex(int):
     """The first of some labels, which refuses to be compared with a text."""
 
     name: str
@@ -31,11 +31,13 @@ class Place(int):
     __hash__ = int.__hash__
 
 
-def refuse_labels(function: Callable[..., Any], given: Mapping[str, Any], texts: Mapping[str, tuple[Any, ...]]) -> None:
+def check_label_comparisons(
+    function: Callable[..., Any], given: Mapping[str, Any], texts: Mapping[str, tuple[Any, ...]]
+) -> None:
     """Try a function with such places instead of traced ones. texts: the labels of each choice by its name."""
     places = {}
     for name, labels in texts.items():
-        places[name] = Place(0)
+        places[name] = LabelIndex(0)
         places[name].name, places[name].labels = name, labels
     if not places:
         return

@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from galapax.core.checks import finite
+from galapax.core.checks import check_finite
 from galapax.core.errors import InputError
 from galapax.core.problem import Bounds, Function, Problem, as_bounds
 
@@ -52,7 +52,7 @@ def mixture(
         row = int(balance) % box.dim
     else:
         raise InputError(f"balance must be the name or the number of an amount; got {balance!r}.")
-    whole = finite(total, "total")
+    whole = check_finite(total, "total")
     if not box.lower.sum() <= whole <= box.upper.sum():
         raise InputError(
             f"no amounts within bounds add up to total = {whole:g}: they add up to at least {box.lower.sum():g} and at "
@@ -62,16 +62,16 @@ def mixture(
     low, high, rest = float(box.lower[row]), float(box.upper[row]), names[row]
 
     complete = _Complete(row, whole)
-    own = {rest: _One(complete)}
+    own = {rest: _Balance(complete)}
     fields: dict[str, Any] = {"name": getattr(fun, "__name__", type(fun).__name__), **described}
     return Problem(
-        _OfAll(fun, complete),
+        _FunctionOfAll(fun, complete),
         Bounds(box.lower[others], box.upper[others]),
-        ineq=_Limits(ineq, complete, low, high),
-        eq=None if eq is None else _OfAll(eq, complete),
+        ineq=_BalanceLimits(ineq, complete, low, high),
+        eq=None if eq is None else _FunctionOfAll(eq, complete),
         variables=[names[i] for i in others],
-        constraint_names=_with_balance(constraint_names, eq, [f"{rest} <= {high:g}", f"{rest} >= {low:g}"]),
-        derived={**own, **{name: _OfAll(function, complete) for name, function in (derived or {}).items()}},
+        constraint_names=_add_balance_names(constraint_names, eq, [f"{rest} <= {high:g}", f"{rest} >= {low:g}"]),
+        derived={**own, **{name: _FunctionOfAll(function, complete) for name, function in (derived or {}).items()}},
         **fields,
     )
 
@@ -87,13 +87,13 @@ class _Complete:
     total: float
 
     def __call__(self, x: Any) -> Any:
-        xp = _module(x)
+        xp = _array_namespace(x)
         left = self.total - xp.sum(x, axis=-1, keepdims=True)
         return xp.concatenate([x[..., : self.row], left, x[..., self.row :]], axis=-1)
 
 
 @dataclass(frozen=True)
-class _One:
+class _Balance:
     """The amount that makes up the balance."""
 
     complete: _Complete
@@ -103,7 +103,7 @@ class _One:
 
 
 @dataclass(frozen=True)
-class _OfAll:
+class _FunctionOfAll:
     """A function of all amounts as one of the others."""
 
     function: Function
@@ -114,7 +114,7 @@ class _OfAll:
 
 
 @dataclass(frozen=True)
-class _Limits:
+class _BalanceLimits:
     """The user's inequalities, and those that keep the balance within its bounds."""
 
     ineq: Function | None
@@ -123,7 +123,7 @@ class _Limits:
     high: float
 
     def __call__(self, x: Any) -> Any:
-        xp = _module(x)
+        xp = _array_namespace(x)
         amounts = self.complete(x)
         rest = amounts[..., self.complete.row : self.complete.row + 1]
         parts = [rest - self.high, self.low - rest]
@@ -133,11 +133,11 @@ class _Limits:
         return xp.concatenate(parts, axis=-1)
 
 
-def _module(x: Any) -> Any:
+def _array_namespace(x: Any) -> Any:
     return np if isinstance(x, np.ndarray) else jnp
 
 
-def _with_balance(given: Sequence[str] | None, eq: Function | None, own: list[str]) -> list[str] | None:
+def _add_balance_names(given: Sequence[str] | None, eq: Function | None, own: list[str]) -> list[str] | None:
     if given is None:
         return None
     if eq is not None:

@@ -12,32 +12,32 @@ from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
-from galapax.core.checks import short
+from galapax.core.checks import abbreviate
 from galapax.core.errors import InputError
 
 # columns of our own in the tables of a saved run, which come where a variable might
-RESERVED = ("violation", "feasible_share", "hypervolume", "hypervolume_error")
+RESERVED_COLUMNS = ("violation", "feasible_share", "hypervolume", "hypervolume_error")
 # ends of lines, other control characters, marks that turn the direction of what follows, halves of a character
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]+")
-_HALVES = re.compile("[\ud800-\udfff]")
+_SURROGATES = re.compile("[\ud800-\udfff]")
 _FORMULA = re.compile(r"[=+\-@]|[＝＋－＠]")
 
 
-def one_line(text: Any, argument: str) -> str:
+def clean_name(text: Any, argument: str) -> str:
     """A name as one line of text that any file can hold; anything but text is refused."""
     if not isinstance(text, str):
-        raise InputError(f"{argument} must be text, got {short(text)} of type {type(text).__name__}.")
-    return _HALVES.sub("\ufffd", _UNPRINTABLE.sub(" ", text))
+        raise InputError(f"{argument} must be text, got {abbreviate(text)} of type {type(text).__name__}.")
+    return _SURROGATES.sub("\ufffd", _UNPRINTABLE.sub(" ", text))
 
 
-def for_csv(value: Any) -> Any:
+def escape_csv(value: Any) -> Any:
     """Make a cell of a table: text that a spreadsheet would take for a formula gets an apostrophe in front.
 
     So does text that begins with an apostrophe, so that `from_csv` has the text back, whatever it was.
     """
     if not isinstance(value, str):
         return value
-    text = one_line(value, "a cell")
+    text = clean_name(value, "a cell")
     return f"'{text}" if text.startswith("'") or _FORMULA.match(text.lstrip()) else text
 
 
@@ -46,20 +46,20 @@ def from_csv(cell: str) -> str:
     return cell.removeprefix("'")
 
 
-def headings(names: Iterable[str]) -> list[str]:
+def unique_headings(names: Iterable[str]) -> list[str]:
     """Headings of a table, safe as cells, and each one once."""
     out: dict[str, None] = {}  # keeps its order, and is looked up at once
-    for name in map(for_csv, names):
+    for name in map(escape_csv, names):
         again = (f"{name} ({number})" for number in count(2))
         out[name if name not in out else next(other for other in again if other not in out)] = None
     return list(out)
 
 
-def for_mathtext(text: str) -> str:
+def escape_mathtext(text: str) -> str:
     """Text for a picture: a dollar sign is one, and does not begin a formula."""
     return text.replace("$", r"\$")
 
 
-def counted(count: int, one: str, several: str | None = None) -> str:
+def pluralize(count: int, one: str, several: str | None = None) -> str:
     """ "1 generation", "2 generations"."""
     return f"{count} {one if count == 1 else several or one + 's'}"

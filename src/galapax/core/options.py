@@ -15,9 +15,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from galapax.core.checks import as_written, finite, flag, items, positive, short, size, whole
+from galapax.core.checks import (
+    abbreviate,
+    as_integer_if_whole,
+    check_bool,
+    check_finite,
+    check_integer,
+    check_positive,
+    check_size,
+    items,
+)
 from galapax.core.errors import InputError
-from galapax.core.islands import Islands, islands_of
+from galapax.core.island_model import Islands, parse_islands
 from galapax.core.restarts import Restarts
 
 ENGINES = ("auto", "xla", "fused", "native")
@@ -56,16 +65,16 @@ def option(default: Any, help: str, check: Check | None = None, **spec: Any) -> 
 
 
 def _check_count(least: int, why: str = "") -> Check:
-    return lambda value, name: whole(value, name, least, why)
+    return lambda value, name: check_integer(value, name, least, why)
 
 
 def _check_limit(value: Any, name: str) -> int:
     """A limit may be written as 1e5."""
-    return whole(as_written(value), name, 1)
+    return check_integer(as_integer_if_whole(value), name, 1)
 
 
 def _check_fraction(value: Any, name: str) -> float:
-    fraction = finite(value, name)
+    fraction = check_finite(value, name)
     if not 0 <= fraction < 1:
         raise InputError(f"{name} is a fraction of the box, at least 0 and below 1; got {fraction:g}. 0 disables it.")
     return fraction
@@ -76,7 +85,7 @@ def _check_runs(value: Any, name: str) -> int | range:
         if value.step != 1 or value.start < 0 or not len(value):
             raise InputError(f"{name} as a range names consecutive runs, such as range(17, 20); got {value!r}.")
     else:
-        value = whole(value, name, 1)
+        value = check_integer(value, name, 1)
     if (value.stop if isinstance(value, range) else value) > MAX_RUN_NUMBER:
         raise InputError(f"run numbers go up to 2**32; {name}={value} exceeds that.")
     return value
@@ -87,7 +96,7 @@ def _check_polish(value: Any, name: str) -> bool | str:
         return bool(value)
     if isinstance(value, str) and value == "auto":
         return value
-    raise InputError(f'{name} must be "auto", True or False, got {short(value)}.')
+    raise InputError(f'{name} must be "auto", True or False, got {abbreviate(value)}.')
 
 
 def _check_history(value: Any, name: str) -> bool | str:
@@ -98,7 +107,7 @@ def _check_history(value: Any, name: str) -> bool | str:
 
 def _check_snapshots(value: Any, name: str) -> tuple[int, ...]:
     generations = items(value, f"{name} must be a list of generations, such as [1, 10, 100]")
-    return tuple(sorted({whole(generation, name, 1) for generation in generations}))
+    return tuple(sorted({check_integer(generation, name, 1) for generation in generations}))
 
 
 def _check_dtype(value: Any, name: str) -> str:
@@ -115,7 +124,7 @@ def _check_choice(*choices: str) -> Check:
     def check(value: Any, name: str) -> str:
         if isinstance(value, str) and value in choices:
             return value
-        raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, got {short(value)}.")
+        raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, got {abbreviate(value)}.")
 
     return check
 
@@ -135,16 +144,18 @@ def _check_devices(value: Any, name: str) -> str:
 def _check_bool(value: Any, name: str) -> bool:
     if isinstance(value, bool):
         return value
-    raise InputError(f"{name} must be True or False, got {short(value)}.")
+    raise InputError(f"{name} must be True or False, got {abbreviate(value)}.")
 
 
 def _check_workers_timeout(value: Any, name: str) -> float | str | None:
     if value is None or (isinstance(value, str) and value == "auto"):
         return value
     try:
-        seconds = positive(value, name)
+        seconds = check_positive(value, name)
     except InputError:
-        raise InputError(f"{name} must be a positive number of seconds, 'auto' or None, got {short(value)}.") from None
+        raise InputError(
+            f"{name} must be a positive number of seconds, 'auto' or None, got {abbreviate(value)}."
+        ) from None
     return None if math.isinf(seconds) else seconds
 
 
@@ -152,10 +163,10 @@ def _check_pool(value: Any, name: str) -> Any:
     if isinstance(value, bool) or not (isinstance(value, int) or callable(value) or hasattr(value, "submit")):
         raise InputError(
             f"{name} must be a number of processes, a concurrent.futures executor (with a submit method) or a function "
-            f"that returns one; got {short(value)}."
+            f"that returns one; got {abbreviate(value)}."
         )
     if isinstance(value, int) and value != -1:
-        whole(value, name, 1, "-1 for all cores")
+        check_integer(value, name, 1, "-1 for all cores")
     return value
 
 
@@ -191,7 +202,7 @@ class Workers(Checked):
 
     pool: Any = option(None, "Call the functions, as plain Python, in this many processes; -1 for one per core.",
                        _check_pool, shell=int, name="workers", panel="Evaluation")  # fmt: skip
-    timeout: float | None = option(None, "Time limit for one evaluation by a worker, in seconds.", positive,
+    timeout: float | None = option(None, "Time limit for one evaluation by a worker, in seconds.", check_positive,
                                    shell=float, panel="Evaluation")  # fmt: skip
     retries: int = option(0, "How many times to retry a failed evaluation.", _check_count(0), shell=int,
                           panel="Evaluation")  # fmt: skip
@@ -240,7 +251,7 @@ class Keep(Checked):
                                       "every:10.", _check_snapshots, shell=str, panel="Keep",
                                       identifies=True)  # fmt: skip
     archive: int | None = option(None, "Several objectives: archive size, the number of non-dominated points kept.",
-                                 lambda value, name: size(value, name, 1), shell=int, panel="Keep")  # fmt: skip
+                                 lambda value, name: check_size(value, name, 1), shell=int, panel="Keep")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -271,7 +282,7 @@ def _check_group(kind: type[Checked], example: str) -> Check:
     def check(value: Any, name: str) -> Checked:
         if isinstance(value, kind):
             return value
-        raise InputError(f"{name} must be a gx.{kind.__name__}, such as {example}; got {short(value)}.")
+        raise InputError(f"{name} must be a gx.{kind.__name__}, such as {example}; got {abbreviate(value)}.")
 
     return check
 
@@ -281,7 +292,7 @@ def _check_workers(value: Any, name: str) -> Workers:
 
 
 def _check_islands(value: Any, name: str) -> Islands | None:
-    return islands_of(value)
+    return parse_islands(value)
 
 
 # --- all options ------------------------------------------------------------------------------------------------------
@@ -297,7 +308,9 @@ class Options(Checked):
                                      panel="Limits")  # fmt: skip
     max_evaluations: int | None = option(None, "Maximum number of evaluations per run.", _check_limit, shell=int,
                                          panel="Limits")  # fmt: skip
-    max_seconds: float | None = option(None, "Stop after this many seconds.", positive, shell=float, panel="Limits")
+    max_seconds: float | None = option(
+        None, "Stop after this many seconds.", check_positive, shell=float, panel="Limits"
+    )
     target: float | None = option(None, "Stop a run once its best value is at least this good.", None, shell=float,
                                   panel="Limits")  # fmt: skip
     patience: int | None = option(None, "Stop after this many generations without improvement.", _check_count(1),
@@ -317,11 +330,11 @@ class Options(Checked):
                                panel="Search")  # fmt: skip
     seed: int | None = option(0, "Random seed; the same seed gives the same run.", None, shell=int, panel="Search",
                               identifies=True)  # fmt: skip
-    maximize: bool = option(False, "Maximize instead of minimizing.", flag, shell=bool, panel="Evaluation",
+    maximize: bool = option(False, "Maximize instead of minimizing.", check_bool, shell=bool, panel="Evaluation",
                             identifies=True)  # fmt: skip
-    vectorized: bool = option(False, "The functions take the whole population as one array.", flag, shell=bool,
+    vectorized: bool = option(False, "The functions take the whole population as one array.", check_bool, shell=bool,
                               panel="Evaluation")  # fmt: skip
-    blackbox: bool = option(False, "The functions are plain Python or NumPy, not JAX.", flag, shell=bool,
+    blackbox: bool = option(False, "The functions are plain Python or NumPy, not JAX.", check_bool, shell=bool,
                             panel="Evaluation")  # fmt: skip
     on_failure: str | None = option(None, "How to treat NaN, inf and exceptions: worst, raise or resample.",
                                     _check_failure_policy, shell=str, panel="Evaluation",

@@ -11,12 +11,12 @@ import numpy as np
 from galapax.core.box import Bounds as Bounds
 from galapax.core.box import as_bounds as as_bounds
 from galapax.core.box import box as box
-from galapax.core.checks import number, short
+from galapax.core.checks import abbreviate, check_number
 from galapax.core.display import HTMLRepr
 from galapax.core.errors import InputError
-from galapax.core.names import RESERVED, one_line
-from galapax.core.space import Coded, Declared, Space, as_space, is_variables
-from galapax.core.values import from_fun
+from galapax.core.names import RESERVED_COLUMNS, clean_name
+from galapax.core.space import GeneFunction, Space, VectorFunction, as_space, is_variables
+from galapax.core.values import returned_by_fun
 
 Function = Callable[..., Any]
 
@@ -24,16 +24,16 @@ EQ_TOLERANCE = 1e-4  # |h(x)| at most this counts as h(x) = 0, the CEC 2006 conv
 
 
 def check_tolerance(value: Any) -> None:
-    if number(value, "eq_tolerance") < 0:
+    if check_number(value, "eq_tolerance") < 0:
         raise InputError(f"eq_tolerance must be at least 0, got {value!r}.")
 
 
-def unavailable(x: Any) -> Any:
+def missing_function(x: Any) -> Any:
     """Stands for the functions of a problem that came out of a file."""
     raise InputError("This problem was loaded or copied without its functions; define it again to evaluate it.")
 
 
-class Described(HTMLRepr):
+class ProblemDescription(HTMLRepr):
     """How a problem is called and what its parts are called; shared by all kinds."""
 
     name: str
@@ -104,7 +104,7 @@ class Described(HTMLRepr):
     def _take_names(self) -> None:
         """Check `name`, `title` and `source`; a problem without a name has its function's."""
         for argument in ("name", "title", "source"):
-            object.__setattr__(self, argument, one_line(getattr(self, argument), argument))
+            object.__setattr__(self, argument, clean_name(getattr(self, argument), argument))
         if not self.name:
             fun = getattr(self, "fun", None)
             object.__setattr__(self, "name", str(getattr(fun, "__name__", type(fun).__name__)))
@@ -115,7 +115,7 @@ class Described(HTMLRepr):
         for name in ("ineq", "eq", "optimum", "reference_point", "objectives"):
             value = getattr(self, name, None)
             if value is not None:
-                parts.append(name if callable(value) else f"{name}={short(value)}")
+                parts.append(name if callable(value) else f"{name}={abbreviate(value)}")
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def with_(self, **changes: Any) -> Self:
@@ -124,7 +124,7 @@ class Described(HTMLRepr):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Problem(Described):
+class Problem(ProblemDescription):
     """An objective of ONE solution, always minimised, on a box, with optional constraints.
 
     fun: maps x of shape (d,) to a scalar, or to (m,) for m objectives.
@@ -170,7 +170,7 @@ class Problem(Described):
             value = getattr(self, argument)
             if not callable(value) and not (value is None and argument != "fun"):
                 raise InputError(
-                    f"{argument} must be a function of one solution x of shape (d,); got {short(value)} "
+                    f"{argument} must be a function of one solution x of shape (d,); got {abbreviate(value)} "
                     f"of type {type(value).__name__}."
                 )
         self._take_variables()
@@ -180,8 +180,8 @@ class Problem(Described):
             if names is None:
                 continue
             if isinstance(names, str) or not isinstance(names, Sequence):
-                raise InputError(f"{argument} must be a list of names, got {short(names)}.")
-            clean = [one_line(name, f"each of {argument}") for name in names]
+                raise InputError(f"{argument} must be a list of names, got {abbreviate(names)}.")
+            clean = [clean_name(name, f"each of {argument}") for name in names]
             if clean != list(names):
                 object.__setattr__(self, argument, tuple(clean))
         if self.variables is not None and len(self.variables) != self.dim:
@@ -194,17 +194,17 @@ class Problem(Described):
             if given is None:
                 continue
             if not isinstance(given, Mapping):
-                raise InputError(f"{argument} must be a dictionary by name, got {short(given)}.")
-            named = {one_line(name, f"each name in {argument}"): value for name, value in given.items()}
+                raise InputError(f"{argument} must be a dictionary by name, got {abbreviate(given)}.")
+            named = {clean_name(name, f"each name in {argument}"): value for name, value in given.items()}
             if argument == "units":
-                named = {name: one_line(unit, f"the unit of {name}") for name, unit in named.items()}
+                named = {name: clean_name(unit, f"the unit of {name}") for name, unit in named.items()}
             object.__setattr__(self, argument, named)
         for name in self.units or {}:
             if name not in (known := {*self.variable_names(), *(self.objectives or ()), *(self.derived or ())}):
                 raise InputError(f"units names {name!r}, which is not one of {', '.join(sorted(known))}.")
-        if self.fun is not unavailable:  # what was saved when these names were taken is still to be read
+        if self.fun is not missing_function:  # what was saved when these names were taken is still to be read
             for argument in ("variables", "objectives", "derived"):
-                for name in set(RESERVED).intersection(getattr(self, argument) or ()):
+                for name in set(RESERVED_COLUMNS).intersection(getattr(self, argument) or ()):
                     raise InputError(
                         f"{argument} has {name!r}, which is a reserved column name in saved tables: choose "
                         "another name."
@@ -224,25 +224,25 @@ class Problem(Described):
                 object.__setattr__(self, "units", {**units, **(self.units or {})})
             object.__setattr__(self, "space", None if space.plain else space)
             object.__setattr__(self, "bounds", space.bounds)
-        elif self.space is not None and self.bounds is not self.space.bounds and not isinstance(self.fun, Coded):
+        elif self.space is not None and self.bounds is not self.space.bounds and not isinstance(self.fun, GeneFunction):
             object.__setattr__(self, "space", None)  # other bounds in the place of variables
         object.__setattr__(self, "bounds", self.bounds if self.space is not None else as_bounds(self.bounds))
-        if isinstance(self.fun, Coded):
+        if isinstance(self.fun, GeneFunction):
             return
         for argument in ("fun", "ineq", "eq"):
-            object.__setattr__(self, argument, _of_vector(getattr(self, argument), self.space))
+            object.__setattr__(self, argument, _as_vector_function(getattr(self, argument), self.space))
         if isinstance(self.derived, Mapping):
-            derived = {name: _of_vector(function, self.space) for name, function in self.derived.items()}
+            derived = {name: _as_vector_function(function, self.space) for name, function in self.derived.items()}
             object.__setattr__(self, "derived", derived)
 
     def coded(self) -> Problem:
         """The same problem as one of genes, see core/variables.py; itself where those are x."""
         space = self.space
-        if space is None or isinstance(self.fun, Coded):
+        if space is None or isinstance(self.fun, GeneFunction):
             return self
 
         def of_genes(function: Any) -> Any:
-            return Coded(function.function, space) if isinstance(function, Declared) else function
+            return GeneFunction(function.function, space) if isinstance(function, VectorFunction) else function
 
         parts: dict[str, Any] = {name: of_genes(getattr(self, name)) for name in ("fun", "ineq", "eq")}
         derived = None if self.derived is None else {name: of_genes(f) for name, f in self.derived.items()}
@@ -253,22 +253,22 @@ class Problem(Described):
         return self.ineq is not None or self.eq is not None
 
     def without_functions(self) -> Problem:
-        here: dict[str, Any] = dict.fromkeys((n for n in ("fun", "ineq", "eq") if getattr(self, n)), unavailable)
-        derived = None if self.derived is None else dict.fromkeys(self.derived, unavailable)
+        here: dict[str, Any] = dict.fromkeys((n for n in ("fun", "ineq", "eq") if getattr(self, n)), missing_function)
+        derived = None if self.derived is None else dict.fromkeys(self.derived, missing_function)
         return replace(self, **here, front=None, derived=derived)
 
 
-def _of_vector(function: Any, space: Space | None) -> Any:
+def _as_vector_function(function: Any, space: Space | None) -> Any:
     """A user's function as one of a vector x."""
-    if isinstance(function, Declared):
+    if isinstance(function, VectorFunction):
         function = function.function
-    if space is None or function in (None, unavailable, from_fun):
+    if space is None or function in (None, missing_function, returned_by_fun):
         return function
-    return Declared(function, space)
+    return VectorFunction(function, space)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MinMaxProblem(Described):
+class MinMaxProblem(ProblemDescription):
     """min over x of max over y of fun(x, y), each in a box of its own.
 
     optimum: the min-max value; `solutions` (k, dx + dy) lists saddle points.
@@ -296,7 +296,7 @@ class MinMaxProblem(Described):
         return self.x_bounds
 
     def without_functions(self) -> MinMaxProblem:
-        return replace(self, fun=unavailable)
+        return replace(self, fun=missing_function)
 
 
 def _only_real(given: Any, argument: str) -> Bounds:

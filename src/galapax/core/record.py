@@ -26,12 +26,12 @@ class Columns(NamedTuple):
     @property
     def estimated(self) -> bool:
         """Whether the hypervolume is an estimate, which has an error."""
-        return self.hypervolume and self.shape.objectives > MEASURED_EXACTLY
+        return self.hypervolume and self.shape.objectives > MAX_EXACT_HYPERVOLUME_OBJECTIVES
 
 
-MEASURED_EXACTLY = 3  # objectives whose hypervolume is not estimated, see measures/hypervolumes.py
-FAILED = 1  # the column of failed evaluations; that of those made is the next
-KEPT = 2  # the columns from here on are history; those before it serve for counting alone
+MAX_EXACT_HYPERVOLUME_OBJECTIVES = 3  # objectives whose hypervolume is not estimated, see measures/hypervolumes.py
+FAILED_COLUMN = 1  # the column of failed evaluations; that of those made is the next
+HISTORY_FIRST_COLUMN = 2  # the columns from here on are history; those before it serve for counting alone
 
 
 class Record(NamedTuple):

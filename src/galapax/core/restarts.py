@@ -16,14 +16,14 @@ import numpy as np
 from galapax.core.algorithm import Algorithm, double_population, scale_spread
 from galapax.core.stop import Stop
 
-NEAR = 1e-6  # share of the box within which two searches ended at the same point
-ALIKE = 1e-9  # relative difference of two values that count as the same
-FOUND = 5  # searches that must end at the best point before a run is done
-LARGEST = 9  # doublings of the first population
-GENERATIONS = 100  # that a search takes at least, about
+SAME_POINT_DISTANCE = 1e-6  # share of the box within which two searches ended at the same point
+SAME_VALUE_TOLERANCE = 1e-9  # relative difference of two values that count as the same
+MIN_AGREEING_SEARCHES = 5  # searches that must end at the best point before a run is done
+MAX_DOUBLINGS = 9  # doublings of the first population
+MIN_SEARCH_GENERATIONS = 100  # that a search takes at least, about
 
 
-class Past(NamedTuple):
+class SearchSummary(NamedTuple):
     """A search that is over."""
 
     kind: str
@@ -35,7 +35,7 @@ class Past(NamedTuple):
     stop: Stop
 
 
-class Leg(NamedTuple):
+class NextSearch(NamedTuple):
     """The next search of a run."""
 
     algorithm: Algorithm
@@ -44,15 +44,15 @@ class Leg(NamedTuple):
     polish: bool = False  # refine what it found by its gradient
 
 
-def found(past: Sequence[Past]) -> int:
+def count_agreeing_searches(past: Sequence[SearchSummary]) -> int:
     """How many searches converged to the best point that any of them found, or to one as good."""
     if not past:
         return 0
     best = min(past, key=lambda p: (p.violation, p.best))
 
-    def same(p: Past) -> bool:
-        near = bool(np.max(np.abs(p.x - best.x)) <= NEAR)
-        alike = abs(p.best - best.best) <= ALIKE * abs(best.best)
+    def same(p: SearchSummary) -> bool:
+        near = bool(np.max(np.abs(p.x - best.x)) <= SAME_POINT_DISTANCE)
+        alike = abs(p.best - best.best) <= SAME_VALUE_TOLERANCE * abs(best.best)
         return p.stop is Stop.TOLERANCE and p.violation <= best.violation and (near or alike)
 
     return sum(map(same, past))
@@ -71,14 +71,18 @@ class Restarts:
         """The policy for a black box of `dim` variables that is called `most` times, a point after the other."""
         return self
 
-    def next(self, algorithm: Algorithm, past: Sequence[Past], left: float, draw: Callable[[], float]) -> Leg | Stop:
+    def next(
+        self, algorithm: Algorithm, past: Sequence[SearchSummary], left: float, draw: Callable[[], float]
+    ) -> NextSearch | Stop:
         """The search that follows those of the past, or why there is none.
 
         algorithm: what the user chose. left: evaluations that the run may still make. draw: a number in [0, 1).
         """
         raise NotImplementedError
 
-    def expected(self, algorithm: Algorithm, past: Sequence[Past], leg: Leg, left: float) -> list[Leg]:
+    def expected(
+        self, algorithm: Algorithm, past: Sequence[SearchSummary], leg: NextSearch, left: float
+    ) -> list[NextSearch]:
         """Searches that are likely to follow `leg`, the next one: what they need may be made ready meanwhile."""
         return []
 
@@ -89,8 +93,10 @@ class Plain(Restarts):
 
     name = "plain"
 
-    def next(self, algorithm: Algorithm, past: Sequence[Past], left: float, draw: Callable[[], float]) -> Leg | Stop:
-        return Leg(algorithm, "again")
+    def next(
+        self, algorithm: Algorithm, past: Sequence[SearchSummary], left: float, draw: Callable[[], float]
+    ) -> NextSearch | Stop:
+        return NextSearch(algorithm, "again")
 
 
 @dataclass(frozen=True)
@@ -102,10 +108,12 @@ class IPOP(Restarts):
 
     name = "ipop"
 
-    def next(self, algorithm: Algorithm, past: Sequence[Past], left: float, draw: Callable[[], float]) -> Leg | Stop:
+    def next(
+        self, algorithm: Algorithm, past: Sequence[SearchSummary], left: float, draw: Callable[[], float]
+    ) -> NextSearch | Stop:
         if not past:
-            return Leg(algorithm, "first")
-        return Leg(double_population(algorithm, past[0].population, min(len(past), LARGEST)), "large")
+            return NextSearch(algorithm, "first")
+        return NextSearch(double_population(algorithm, past[0].population, min(len(past), MAX_DOUBLINGS)), "large")
 
 
 @dataclass(frozen=True)
@@ -118,21 +126,25 @@ class BIPOP(Restarts):
 
     name = "bipop"
 
-    def next(self, algorithm: Algorithm, past: Sequence[Past], left: float, draw: Callable[[], float]) -> Leg | Stop:
+    def next(
+        self, algorithm: Algorithm, past: Sequence[SearchSummary], left: float, draw: Callable[[], float]
+    ) -> NextSearch | Stop:
         if not past:
-            return Leg(algorithm, "first")
+            return NextSearch(algorithm, "first")
         large, small = ([p for p in past if p.kind == kind] for kind in ("large", "small"))
         spent_large, spent_small = (sum(p.evaluations for p in group) for group in (large, small))
         first = past[0].population
         if not large or spent_large <= spent_small:
-            return Leg(double_population(algorithm, first, min(len(large) + 1, LARGEST)), "large")
-        times = round((min(len(large), LARGEST) - 1) * draw() ** 2)
+            return NextSearch(double_population(algorithm, first, min(len(large) + 1, MAX_DOUBLINGS)), "large")
+        times = round((min(len(large), MAX_DOUBLINGS) - 1) * draw() ** 2)
         closer = scale_spread(double_population(algorithm, first, times), 10 ** (-2 * draw()))
-        return Leg(closer, "small", max(spent_large / 2, first * 2.0**times))
+        return NextSearch(closer, "small", max(spent_large / 2, first * 2.0**times))
 
-    def expected(self, algorithm: Algorithm, past: Sequence[Past], leg: Leg, left: float) -> list[Leg]:
+    def expected(
+        self, algorithm: Algorithm, past: Sequence[SearchSummary], leg: NextSearch, left: float
+    ) -> list[NextSearch]:
         if not past:
             return []
         times = sum(p.kind == "large" for p in past) + (leg.kind == "large") + 1
-        affordable = times <= LARGEST and GENERATIONS * past[0].population * 2**times <= left
-        return [Leg(double_population(algorithm, past[0].population, times), "large")] if affordable else []
+        affordable = times <= MAX_DOUBLINGS and MIN_SEARCH_GENERATIONS * past[0].population * 2**times <= left
+        return [NextSearch(double_population(algorithm, past[0].population, times), "large")] if affordable else []

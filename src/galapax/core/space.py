@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from galapax.core.box import Bounds, Grid, as_bounds
-from galapax.core.checks import reals, short
+from galapax.core.box import Bounds, DiscreteGrid, as_bounds
+from galapax.core.checks import abbreviate, as_float_array
 from galapax.core.errors import InputError
-from galapax.core.labels import refuse_labels
-from galapax.core.names import one_line
+from galapax.core.labels import check_label_comparisons
+from galapax.core.names import clean_name
 from galapax.core.variables import Variable, integer, real
 
 
@@ -65,7 +65,7 @@ class Space:
         if not self.discrete.any():
             return Bounds(lower, upper)
         unordered = np.array([not v.ordered for v in self.variables])
-        return Bounds(lower, upper, Grid(self.discrete, unordered, *self._codes))
+        return Bounds(lower, upper, DiscreteGrid(self.discrete, unordered, *self._codes))
 
     def check(self, dtype: str) -> None:
         """Refuse codes that this precision does not hold."""
@@ -79,10 +79,10 @@ class Space:
 
     def decode(self, genes: Any) -> Any:
         """x (..., d) of genes (..., d), in NumPy or JAX as they came: each code a whole number within its limits."""
-        xp, x = _module(genes), genes
+        xp, x = _array_module(genes), genes
         if self._log.any():
             raised = xp.exp(xp.where(self._log, genes, 0))
-            walls, ends = self.genes.rounded(genes.dtype), self.bounds.rounded(genes.dtype)
+            walls, ends = self.genes.round_inwards(genes.dtype), self.bounds.round_inwards(genes.dtype)
             raised = xp.where(genes <= walls.lower, ends.lower, xp.where(genes >= walls.upper, ends.upper, raised))
             x = xp.where(self._log, xp.clip(raised, ends.lower, ends.upper), x)
         if not self.discrete.any():
@@ -98,7 +98,7 @@ class Space:
 
     def encode(self, x: Any) -> Any:
         """Genes of x; of discrete variables those of the nearest value."""
-        xp, genes = _module(x), x
+        xp, genes = _array_module(x), x
         if self._log.any():
             genes = xp.where(self._log, xp.log(xp.where(self._log, x, 1)), genes)
         if not self.discrete.any():
@@ -124,7 +124,9 @@ class Space:
         names = self.names()
         if isinstance(x, np.ndarray) and x.ndim == 1:
             return {name: v.value(float(number)) for name, v, number in zip(names, self.variables, x, strict=True)}
-        return {name: _column(v, x[..., i]) for i, (name, v) in enumerate(zip(names, self.variables, strict=True))}
+        return {
+            name: _column_values(v, x[..., i]) for i, (name, v) in enumerate(zip(names, self.variables, strict=True))
+        }
 
     def names(self) -> list[str]:
         return [v.name if v.name is not None else f"x{i + 1}" for i, v in enumerate(self.variables)]
@@ -140,7 +142,7 @@ class Space:
         if isinstance(given, list | tuple) and given and all(isinstance(point, Mapping) for point in given):
             return np.array([self._of_names(point) for point in given])
         try:
-            return reals(given)
+            return as_float_array(given)
         except ValueError:
             rows = [given] if isinstance(given, list | tuple) and not isinstance(given[0], list | tuple) else given
             if not isinstance(rows, list | tuple) or any(len(row) != self.dim for row in rows):
@@ -164,7 +166,7 @@ class Space:
     @cached_property
     def _codes(self) -> tuple[np.ndarray, np.ndarray]:
         """The first and the last code of each variable; 0 of real ones."""
-        limits = [(v.lower, v.upper) if v.kind == "integer" else (0.0, _last(v)) for v in self.variables]
+        limits = [(v.lower, v.upper) if v.kind == "integer" else (0.0, _last_code(v)) for v in self.variables]
         return np.array([low for low, _ in limits]), np.array([high for _, high in limits])
 
     @cached_property
@@ -181,14 +183,14 @@ class Space:
         return table
 
 
-def _last(variable: Variable) -> float:
+def _last_code(variable: Variable) -> float:
     """The last code of a choice or switch."""
     return {"real": 0.0, "flag": 1.0}.get(variable.kind, len(variable.labels) - 1.0)
 
 
-def _column(variable: Variable, numbers: Any) -> Any:
+def _column_values(variable: Variable, numbers: Any) -> Any:
     """Values of one variable for a function that JAX traces, or for one that takes many points."""
-    xp, kind = _module(numbers), variable.kind
+    xp, kind = _array_module(numbers), variable.kind
     if kind == "flag":
         return numbers > 0.5
     whole_labels = variable.numeric and all(isinstance(label, int) for label in variable.labels)
@@ -199,12 +201,12 @@ def _column(variable: Variable, numbers: Any) -> Any:
     return numbers
 
 
-def _module(x: Any) -> Any:
+def _array_module(x: Any) -> Any:
     return np if isinstance(x, np.ndarray | np.generic) else jnp
 
 
 @dataclass(frozen=True, eq=False)
-class Declared:
+class VectorFunction:
     """A user's function as one of x, a vector. What lies between two values of a discrete variable is rounded."""
 
     function: Callable[..., Any]
@@ -226,14 +228,14 @@ class Declared:
 
 
 @dataclass(frozen=True, eq=False)
-class Coded(Declared):
+class GeneFunction(VectorFunction):
     """A user's function as one of genes."""
 
     def __call__(self, x: Any) -> Any:
         given = self.space.given(self.space.decode(x))
         if isinstance(given, Mapping) and isinstance(x, jax.core.Tracer):
             texts = {str(v.name): v.labels for v in self.space.variables if v.kind == "choice" and not v.numeric}
-            refuse_labels(self.function, given, texts)
+            check_label_comparisons(self.function, given, texts)
         return self.function(given)
 
 
@@ -253,12 +255,12 @@ def as_space(given: Any, argument: str = "bounds") -> Space:
         if not isinstance(variable, Variable):
             if not isinstance(variable, list | tuple | np.ndarray) or len(variable) != 2:
                 raise InputError(
-                    f"{argument} has {short(variable)} for variable {i if name is None else repr(name)}; give "
+                    f"{argument} has {abbreviate(variable)} for variable {i if name is None else repr(name)}; give "
                     "gx.real(lower, upper), gx.integer(lower, upper), gx.choice(...) or gx.flag()."
                 )
             variable = real(*variable)
         if name is not None:
-            variable = replace(variable, name=one_line(name, "the name of a variable"))
+            variable = replace(variable, name=clean_name(name, "the name of a variable"))
         made.append(variable)
     if not made:
         raise InputError(f"{argument} has no variable: give at least one.")
@@ -270,14 +272,14 @@ def as_space(given: Any, argument: str = "bounds") -> Space:
     return space
 
 
-def with_integers(bounds: Any, integrality: Any) -> list[Variable]:
+def variables_from_integrality(bounds: Any, integrality: Any) -> list[Variable]:
     """scipy's `integrality`: variables from pairs and a mask of those that are integers."""
     box = as_bounds(bounds)
     try:
-        mask = np.broadcast_to(reals(integrality), (box.dim,))
+        mask = np.broadcast_to(as_float_array(integrality), (box.dim,))
     except ValueError:
         raise InputError(
-            f"integrality must be one True or False for each of the {box.dim} variables; got {short(integrality)}."
+            f"integrality must be one True or False for each of the {box.dim} variables; got {abbreviate(integrality)}."
         ) from None
     out = []
     for low, high, is_whole in zip(box.lower.tolist(), box.upper.tolist(), mask.tolist(), strict=True):

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from galapax.core.names import counted
+from galapax.core.names import pluralize
 
-NEVER = 2**31 - 1
+UNLIMITED = 2**31 - 1
 
 
 class Stop(StrEnum):
@@ -30,7 +30,7 @@ class Stop(StrEnum):
     @property
     def early(self) -> bool:
         """Whether somebody ended it from outside, before its own rules did."""
-        return self not in CODES
+        return self not in STOP_CODES
 
     @property
     def done(self) -> bool:
@@ -57,7 +57,7 @@ class Stop(StrEnum):
             missed = " The target was not reached." if np.isfinite(rules.target) else ""
             generations, evaluations = limits
             if evaluations is not None and generation != generations:
-                made = counted(generation, "generation")
+                made = pluralize(generation, "generation")
                 if spent is not None and spent != evaluations:
                     return (
                         f"Stopped after {spent} of {evaluations} evaluations ({made}): another generation would exceed "
@@ -98,7 +98,7 @@ _SENTENCES = {
 }
 
 RUNNING = 0
-CODES = {
+STOP_CODES = {
     Stop.TARGET: 1,
     Stop.STALL: 2,
     Stop.TOLERANCE: 3,
@@ -107,9 +107,9 @@ CODES = {
 }  # what a run's own rules say on the device; RUNNING for none of them
 
 
-def of_code(code: int) -> Stop:
+def stop_from_code(code: int) -> Stop:
     """The rule with this code; of a run that was still going, its budget."""
-    return next((stop for stop, known in CODES.items() if known == code), Stop.BUDGET)
+    return next((stop for stop, known in STOP_CODES.items() if known == code), Stop.BUDGET)
 
 
 class Rules(NamedTuple):
@@ -137,5 +137,5 @@ class Rules(NamedTuple):
     @property
     def by_run(self) -> bool:
         """Whether a run can end before the others of its batch."""
-        by_value = self.target > -np.inf or int(self.stall) < NEVER
+        by_value = self.target > -np.inf or int(self.stall) < UNLIMITED
         return bool(by_value or self.tolerance > 0 or self.evaluations is not None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-PARTS = ("fun", "ineq", "eq")
+OUTPUT_NAMES = ("fun", "ineq", "eq")
 
 
 class Values(NamedTuple):
@@ -19,6 +19,6 @@ class Values(NamedTuple):
     eq: Any = None
 
 
-def from_fun(x: Any) -> Any:
+def returned_by_fun(x: Any) -> Any:
     """Stands for a constraint of a problem whose values come with those of `fun`; it is never called."""
     raise NotImplementedError("these constraints are returned by fun, together with its value.")

@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from galapax.core.checks import finite, short
+from galapax.core.checks import abbreviate, check_finite
 from galapax.core.errors import InputError
-from galapax.core.names import one_line
+from galapax.core.names import clean_name
 
-LARGEST = 2**53  # whole numbers up to it are exact in float64
+MAX_INTEGER = 2**53  # whole numbers up to it are exact in float64
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Variable:
                 raise InputError(f"{value!r} is none of the choices {', '.join(map(repr, self.labels))}.")
             return float(self._numbers[known[_key(value)]])
         if not _is_number(value) and not isinstance(value, bool | np.bool_):
-            raise InputError(f"{short(value)} is no number, and {self.name or 'the variable'} needs one.")
+            raise InputError(f"{abbreviate(value)} is no number, and {self.name or 'the variable'} needs one.")
         return float(value)
 
     def show(self, number: float) -> str:
@@ -115,7 +115,7 @@ def real(
     low, high = _limits("real", lower, upper)
     if log and low <= 0:
         raise InputError(f"real(..., log=True) needs limits above 0, got {low:g} and {high:g}.")
-    return _described(Variable("real", low, high, log=bool(log)), name, unit)
+    return _with_name(Variable("real", low, high, log=bool(log)), name, unit)
 
 
 def integer(lower: int, upper: int, *, name: str | None = None, unit: str | None = None) -> Variable:
@@ -123,9 +123,9 @@ def integer(lower: int, upper: int, *, name: str | None = None, unit: str | None
     low, high = _limits("integer", lower, upper)
     if low != round(low) or high != round(high):
         raise InputError(f"integer needs whole numbers as limits, got {low:g} and {high:g}.")
-    if max(abs(low), abs(high)) > LARGEST:
+    if max(abs(low), abs(high)) > MAX_INTEGER:
         raise InputError(f"integer takes limits of up to 2**53, which floats hold exactly; got {low:g} and {high:g}.")
-    return _described(Variable("integer", low, high), name, unit)
+    return _with_name(Variable("integer", low, high), name, unit)
 
 
 def choice(*labels: Any, name: str | None = None, unit: str | None = None) -> Variable:
@@ -140,10 +140,10 @@ def choice(*labels: Any, name: str | None = None, unit: str | None = None) -> Va
         raise InputError(f"choice needs at least two labels, got {len(given)}.")
     for i, label in enumerate(given):
         if not isinstance(label, str) and not _is_number(label):
-            raise InputError(f"choice takes text or finite numbers as labels, got {short(label)}.")
+            raise InputError(f"choice takes text or finite numbers as labels, got {abbreviate(label)}.")
         if label in given[:i]:
             raise InputError(f"choice has {label!r} twice; give each label once.")
-    texts = tuple(one_line(label, "a label") if isinstance(label, str) else label for label in given)
+    texts = tuple(clean_name(label, "a label") if isinstance(label, str) else label for label in given)
     for i, label in enumerate(texts):
         if label in texts[:i]:
             raise InputError(
@@ -154,16 +154,16 @@ def choice(*labels: Any, name: str | None = None, unit: str | None = None) -> Va
     made = Variable("choice", 0.0, len(given) - 1.0, labels=given)
     if made.numeric:
         made = replace(made, lower=float(min(given)), upper=float(max(given)))
-    return _described(made, name, unit)
+    return _with_name(made, name, unit)
 
 
 def flag(*, name: str | None = None) -> Variable:
     """True or False."""
-    return _described(Variable("flag", 0.0, 1.0), name, None)
+    return _with_name(Variable("flag", 0.0, 1.0), name, None)
 
 
 def _limits(kind: str, lower: Any, upper: Any) -> tuple[float, float]:
-    low, high = finite(lower, f"the lower limit of {kind}"), finite(upper, f"the upper limit of {kind}")
+    low, high = check_finite(lower, f"the lower limit of {kind}"), check_finite(upper, f"the upper limit of {kind}")
     if low > high:
         raise InputError(f"the limits of {kind} are reversed: lower {low:g} > upper {high:g}; swap them.")
     if low == high:
@@ -173,9 +173,9 @@ def _limits(kind: str, lower: Any, upper: Any) -> tuple[float, float]:
     return low, high
 
 
-def _described(variable: Variable, name: Any, unit: Any) -> Variable:
-    own = None if name is None else one_line(name, "name")
-    return replace(variable, name=own, unit=None if unit is None else one_line(unit, "unit"))
+def _with_name(variable: Variable, name: Any, unit: Any) -> Variable:
+    own = None if name is None else clean_name(name, "name")
+    return replace(variable, name=own, unit=None if unit is None else clean_name(unit, "unit"))
 
 
 def _is_number(value: Any) -> bool:

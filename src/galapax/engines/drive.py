@@ -19,7 +19,7 @@ import numpy as np
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.core.record import Columns
-from galapax.core.stop import CODES, RUNNING, Stop
+from galapax.core.stop import RUNNING, STOP_CODES, Stop
 from galapax.engines.glimpse import Glance
 from galapax.engines.histories import Chunk, Kept, fetched, joined, stays, trimmed
 from galapax.engines.interrupts import Interrupts
@@ -386,7 +386,7 @@ def _look(watch: Watch, made: int, before: Track, now: Track, parts: list[Slice]
 
 def _is_cut(track: Track) -> bool:
     """Whether a run has spent its budget on paper only, as some points of its last generation were not evaluated."""
-    spent = (track.reason == RUNNING) | (track.reason == CODES[Stop.BUDGET])
+    spent = (track.reason == RUNNING) | (track.reason == STOP_CODES[Stop.BUDGET])
     return bool((spent & (track.skipped > 0)).any())
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 
 from galapax.core.evaluation import Population, Shape
-from galapax.core.record import KEPT, Columns, Record
+from galapax.core.record import HISTORY_FIRST_COLUMN, Columns, Record
 from galapax.engines.search import Carry, settle
 from galapax.operators.selection import best_index
 
@@ -69,7 +69,7 @@ class Glance:
         own, median = jax.device_get(
             _rows(part.carry, _whole(part), np.minimum(chosen, max(made[run] - 1, 0)), np.int32(place))
         )
-        record = Record.unpack(own, part.columns, KEPT)
+        record = Record.unpack(own, part.columns, HISTORY_FIRST_COLUMN)
         if len(made) == 1 or self.shape.objectives > 1:
             return Rows(record, median, None)
         ends = [0, *self._ends.tolist()]
@@ -128,7 +128,7 @@ def _rows(carry: Carry, history: Array, chosen: Array, run: Array) -> tuple[Arra
 @partial(jax.jit, static_argnums=0)
 def _best(columns: Columns, history: Array, chosen: Array, made: Array) -> tuple[Array, Array]:
     last = jnp.clip(jnp.minimum(chosen[:, None], made - 1), 0)
-    record = Record.unpack(history, columns, KEPT, axis=1)
+    record = Record.unpack(history, columns, HISTORY_FIRST_COLUMN, axis=1)
     best = jnp.take_along_axis(record.best[:, 0], last, axis=0)
     if record.violation is None:
         return best, jnp.zeros_like(best)

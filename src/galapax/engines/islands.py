@@ -16,8 +16,8 @@ import numpy as np
 from jax import Array
 
 from galapax.core.algorithm import Algorithm, insert_immigrants
-from galapax.core.islands import Islands
-from galapax.core.stop import CODES, RUNNING, Stop
+from galapax.core.island_model import Islands
+from galapax.core.stop import RUNNING, STOP_CODES, Stop
 from galapax.engines.drive import Slice
 from galapax.engines.journal import Done, Standing
 from galapax.engines.outcome import Track
@@ -84,7 +84,7 @@ class Exchange:
 
     def _over(self, parts: list[Slice]) -> np.ndarray:
         """Which rows belong to a run of which some island has reached the target."""
-        hit = [part.known.reason == CODES[Stop.TARGET] for part in parts]
+        hit = [part.known.reason == STOP_CODES[Stop.TARGET] for part in parts]
         if not math.isfinite(self.target):
             return np.zeros(self.share.total, bool)
         every = self.share.gather(hit).reshape(self.islands.count, -1)
@@ -122,6 +122,6 @@ def _arrive(
     frozen = carry.frozen
     if frozen is not None:
         running = frozen.marks[:, REASON] == RUNNING
-        reason = jnp.where(over & running, CODES[Stop.TARGET], frozen.marks[:, REASON])
+        reason = jnp.where(over & running, STOP_CODES[Stop.TARGET], frozen.marks[:, REASON])
         frozen = frozen._replace(marks=frozen.marks.at[:, REASON].set(reason))
     return Carry(joined, frozen)

@@ -25,7 +25,7 @@ from galapax.core.algorithm import (
 from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.problem import Bounds
 from galapax.core.record import Columns, Record
-from galapax.core.stop import CODES, RUNNING, Rules, Stop
+from galapax.core.stop import RUNNING, STOP_CODES, Rules, Stop
 from galapax.engines.mending import mended_alone, turns
 from galapax.engines.resample import resampled
 from galapax.engines.spread import evaluated_by_all
@@ -408,11 +408,11 @@ class Search:
         since = jnp.where(better, 0, marks[SINCE_BETTER] + 1)
         hit = (best <= rules.target) & jnp.isfinite(best) & (violation <= 0)
         spent = marks[SPENT] + record.evaluations
-        reason = jnp.where(since >= rules.stall, CODES[Stop.STALL], RUNNING)
+        reason = jnp.where(since >= rules.stall, STOP_CODES[Stop.STALL], RUNNING)
         reason = jnp.where((rules.tolerance > 0) & (rests != RUNNING), rests, reason)
         if over is not None:
-            reason = jnp.where(over & (reason == RUNNING), CODES[Stop.BUDGET], reason)
-        reason = jnp.where(hit, CODES[Stop.TARGET], reason).astype(best.dtype)
+            reason = jnp.where(over & (reason == RUNNING), STOP_CODES[Stop.BUDGET], reason)
+        reason = jnp.where(hit, STOP_CODES[Stop.TARGET], reason).astype(best.dtype)
         if record.hypervolume is not None:  # a front may lose points, so the best so far is not always the last
             best, violation = (jnp.where(better, new, marks[i]) for new, i in ((best, BEST), (violation, VIOLATION)))
         kept = [jnp.where(active, new, marks[i]) for i, new in enumerate((best, violation, since, reason, spent))]

@@ -21,8 +21,8 @@ from __future__ import annotations
 import math
 
 from galapax.core.algorithm import Algorithm, estimate_cost
-from galapax.core.checks import short
-from galapax.core.errors import InputError, amount
+from galapax.core.checks import abbreviate
+from galapax.core.errors import InputError, format_bytes
 from galapax.numerics import devices, processes
 
 # numbers of one array of a slice on a CPU; fewer make XLA's fixed costs felt, more fall out of the innermost cache
@@ -59,7 +59,7 @@ def runs_that_fit(size: int, row: int, population: int) -> int:
     free = devices.free_memory()
     if size > free:
         raise InputError(
-            f"one run with a population of {short(population)} needs at least {amount(size)} and "
-            f"{amount(free)} are free on the {devices.default_device().device_kind}: use a smaller population."
+            f"one run with a population of {abbreviate(population)} needs at least {format_bytes(size)} and "
+            f"{format_bytes(free)} are free on the {devices.default_device().device_kind}: use a smaller population."
         )
     return max(1, int(0.5 * free / (2 * size + row)))  # twice the state for what a generation needs besides it

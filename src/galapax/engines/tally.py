@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-from galapax.core.record import FAILED, KEPT, Record
+from galapax.core.record import FAILED_COLUMN, HISTORY_FIRST_COLUMN, Record
 from galapax.core.stop import RUNNING
 from galapax.engines.search import REASON, Carry, Search
 
@@ -47,13 +47,13 @@ def told(search: Search, history: Array, made: Any, carry: Carry) -> tuple[Array
     dtype, columns = history.dtype, search.columns
     every = Record.unpack(history, columns, axis=1)
     if carry.frozen is None:  # the usual case in fewer kernels
-        counts = jnp.sum(history[:, FAILED : FAILED + 2].astype(jnp.int32), axis=0, dtype=jnp.int32)
+        counts = jnp.sum(history[:, FAILED_COLUMN : FAILED_COLUMN + 2].astype(jnp.int32), axis=0, dtype=jnp.int32)
         row = lax.dynamic_index_in_dim(history, made - 1, keepdims=False)
         made, reason = jnp.broadcast_to(made, counts[0].shape), jnp.full_like(counts[0], RUNNING)
     else:
         active = every.active > 0
         made = jnp.sum(active, axis=0, dtype=jnp.int32)
-        both = jnp.where(active[:, None], history[:, FAILED : FAILED + 2], 0)
+        both = jnp.where(active[:, None], history[:, FAILED_COLUMN : FAILED_COLUMN + 2], 0)
         counts = jnp.sum(both.astype(jnp.int32), axis=0, dtype=jnp.int32)
         reason = carry.frozen.marks[:, REASON].astype(jnp.int32)
         at = jnp.broadcast_to(jnp.maximum(made - 1, 0), (1, *history.shape[1:]))
@@ -65,4 +65,4 @@ def told(search: Search, history: Array, made: Any, carry: Carry) -> tuple[Array
         violation, share = jnp.where(jnp.isfinite(best), 0.0, jnp.inf).astype(dtype), jnp.ones_like(best)
     volume = jnp.full_like(best, jnp.nan) if last.hypervolume is None else last.hypervolume
     packed = Tally(made, counts[0], counts[1], reason, best, violation, share, volume).pack(dtype)
-    return history[:, KEPT:], packed
+    return history[:, HISTORY_FIRST_COLUMN:], packed

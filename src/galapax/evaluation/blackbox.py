@@ -12,7 +12,7 @@ from galapax.core.errors import EvaluationError, InputError
 from galapax.core.evaluation import Shape
 from galapax.core.options import Workers
 from galapax.core.problem import Problem
-from galapax.core.values import PARTS, from_fun
+from galapax.core.values import OUTPUT_NAMES, returned_by_fun
 from galapax.evaluation import memory, worker
 from galapax.evaluation.dispatch import Remote
 from galapax.evaluation.failures import Failed, summarise
@@ -63,9 +63,9 @@ class BlackBox:
         self.maximize = maximize
         self.raise_failures = raise_failures
         self.workers = workers
-        named = {name: getattr(problem, name) for name in PARTS}
+        named = {name: getattr(problem, name) for name in OUTPUT_NAMES}
         self.functions = Functions(
-            {name: f for name, f in named.items() if f is not None and f is not from_fun}, vectorized
+            {name: f for name, f in named.items() if f is not None and f is not returned_by_fun}, vectorized
         )
         for name, function in self.functions.calls.items():
             check_arity(name, function, int(vectorized))
@@ -94,13 +94,15 @@ class BlackBox:
     @property
     def shape(self) -> Shape:
         """How many numbers one solution gives; a function that never succeeded counts as giving one."""
-        width = {name: self.widths.get(name, int(getattr(self.problem, name) is not None)) for name in PARTS}
+        width = {name: self.widths.get(name, int(getattr(self.problem, name) is not None)) for name in OUTPUT_NAMES}
         return Shape(width["fun"], width["ineq"], width["eq"])
 
     @property
     def found(self) -> dict[str, Any]:
         """The constraints that its fun was found to return."""
-        return {name: from_fun for name in ("ineq", "eq") if name in self.widths and name not in self.functions.calls}
+        return {
+            name: returned_by_fun for name in ("ineq", "eq") if name in self.widths and name not in self.functions.calls
+        }
 
     def _known_by(self, points: np.ndarray) -> np.ndarray:
         """Points as they are remembered: those that mean the same are the same."""
@@ -346,13 +348,13 @@ class BlackBox:
         bad = [answer for answer in answers if isinstance(answer, Failure)]
         if not good and bad and all(failure.odd for failure in bad) and not self.raise_failures:
             raise InputError(bad[0].error)
-        names = {name: 1 for name in PARTS if getattr(self.problem, name) is not None}
+        names = {name: 1 for name in OUTPUT_NAMES if getattr(self.problem, name) is not None}
         for failure in reversed(bad):
             names |= dict(failure.sizes)
         if good:
             sizes = Counter(tuple((name, own.size) for name, own in answer.items()) for answer in good)
             names |= dict(sizes.most_common(1)[0][0])
-        self.widths = {name: names[name] for name in PARTS if name in names}
+        self.widths = {name: names[name] for name in OUTPUT_NAMES if name in names}
         check_names(self.problem, self.shape)
 
     def _check_sizes(self, answers: list[Answer | None], rows: Any) -> None:
@@ -362,7 +364,7 @@ class BlackBox:
             answer = answers[i]
             if not isinstance(answer, dict) or {n: own.size for n, own in answer.items()} == widths:
                 continue
-            name = next(n for n in PARTS if widths.get(n, 0) != (answer[n].size if n in answer else 0))
+            name = next(n for n in OUTPUT_NAMES if widths.get(n, 0) != (answer[n].size if n in answer else 0))
             count = answer[name].size if name in answer else 0
             error = f"{name} returned {count} numbers for one solution and {widths.get(name, 0)} for others"
             answers[i] = Failure(error, odd=True)

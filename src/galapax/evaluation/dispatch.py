@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from galapax.core.errors import InputError
-from galapax.core.names import counted
+from galapax.core.names import pluralize
 from galapax.core.options import Workers
 from galapax.evaluation import worker
 from galapax.evaluation.executors import Pool
@@ -402,7 +402,7 @@ class Remote:
             n_points = sum(len(chunk.rows) for chunk in (*self._flying.values(), *self._waiting, *self._suspects))
             n_points += len(self._points) - self._reached
             self.halted = (
-                f"{reason} while {counted(n_points, 'point')} waited{f', {cause}' if cause else ''}; with a "
+                f"{reason} while {pluralize(n_points, 'point')} waited{f', {cause}' if cause else ''}; with a "
                 "checkpoint, resume=True continues the run once there are workers again"
             )
 

@@ -14,7 +14,7 @@ from multiprocessing import connection
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
-from galapax.core.checks import short
+from galapax.core.checks import abbreviate
 from galapax.core.errors import InputError
 from galapax.core.options import Workers
 from galapax.evaluation import worker
@@ -176,7 +176,8 @@ def _usable(executor: Any) -> Any:
         return executor.get_executor(pure=False)
     if not hasattr(executor, "submit"):
         raise InputError(
-            f"executor is a function that must return an executor with a submit method; it returned {short(executor)}."
+            f"executor is a function that must return an executor with a submit method; it returned "
+            f"{abbreviate(executor)}."
         )
     context = getattr(executor, "_mp_context", None)
     if context is not None and context.get_start_method() == "fork":

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from galapax.core.algorithm import Algorithm
-from galapax.core.checks import short
+from galapax.core.checks import abbreviate
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Shape
 from galapax.core.problem import Function, Problem
@@ -47,7 +47,7 @@ def check_fit(algorithm: Algorithm, problem: Problem, shape: Shape) -> None:
     if reference is not None and len(reference) != shape.objectives:
         raise InputError(
             f"reference_point must be {shape.objectives} numbers, one per objective of {problem.name!r}; "
-            f"got {short(reference)}."
+            f"got {abbreviate(reference)}."
         )
 
 

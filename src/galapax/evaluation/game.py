@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.algorithms.game import judge
+from galapax.algorithms.minmax_cde import judge
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation
 from galapax.core.problem import Bounds, Function

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from galapax.core.checks import reals, short
-from galapax.core.values import PARTS, Values
+from galapax.core.checks import abbreviate, as_float_array
+from galapax.core.values import OUTPUT_NAMES, Values
 
 KEPT = 8  # functions of so many runs are kept in a worker
 
@@ -159,7 +159,7 @@ def _parts(name: str, value: Any, calls: Mapping[str, Any]) -> Sequence[tuple[st
         return ((name, value),)
     named = [(part, own) for part, own in value.items() if own is not None or part == "fun"]
     for part, _ in named:
-        if part not in PARTS:
+        if part not in OUTPUT_NAMES:
             return Failure(f'fun returned a dict with {part!r}; it may have "fun", "ineq" and "eq".', odd=True)
         if part != "fun" and part in calls:
             return Failure(
@@ -173,9 +173,9 @@ def _numbers(name: str, value: Any) -> np.ndarray | Failure:
     if isinstance(value, float) and math.isfinite(value):  # NumPy's float64 is one; the usual case, quickly
         return np.array([value])
     if np.ma.is_masked(value):
-        return Failure(f"{name} returned a masked value: {short(value)}", odd=True)
+        return Failure(f"{name} returned a masked value: {abbreviate(value)}", odd=True)
     try:
-        numbers = reals(value)
+        numbers = as_float_array(value)
     except ValueError:
         return _no_reals(name, value)
     if numbers.ndim > 1 or numbers.size == 0:
@@ -187,7 +187,7 @@ def _numbers(name: str, value: Any) -> np.ndarray | Failure:
 def _rows(name: str, value: Any, points: np.ndarray) -> np.ndarray | Failure:
     """What a function said of several points, (n, k)."""
     try:
-        values = reals(value)  # masked entries are NaN
+        values = as_float_array(value)  # masked entries are NaN
     except ValueError:
         return _no_reals(name, value)
     if values.ndim not in (1, 2) or len(values) != len(points) or not values.size:
@@ -209,10 +209,10 @@ def _not_finite(name: str, numbers: np.ndarray) -> Failure:
 
 
 def _shown(numbers: np.ndarray) -> str:
-    return f"{numbers[0]:g}" if numbers.size == 1 else short([float(v) for v in numbers])
+    return f"{numbers[0]:g}" if numbers.size == 1 else abbreviate([float(v) for v in numbers])
 
 
 def _no_reals(name: str, value: Any) -> Failure:
     hint = " (is the `return` missing?)" if value is None else ""
     what = "a number or a vector of real numbers"
-    return Failure(f"{name} must return {what}; it returned {short(value)}{hint}.", odd=True)
+    return Failure(f"{name} must return {what}; it returned {abbreviate(value)}{hint}.", odd=True)

@@ -12,13 +12,13 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from galapax.core.errors import InputError
-from galapax.core.record import MEASURED_EXACTLY
+from galapax.core.record import MAX_EXACT_HYPERVOLUME_OBJECTIVES
 from galapax.numerics import devices, random
 
-DIRECTIONS = 2048  # along which an estimate measures a front
-AT_ONCE = 2**24  # pairs compared in one go on a GPU
-LONGEST = 4096  # points that one reduction goes over; XLA takes minutes to compile longer ones
-STEPS = 8  # points that one step of a loop on a CPU takes
+ESTIMATE_DIRECTIONS = 2048  # along which an estimate measures a front
+MAX_HYPERVOLUME_PAIRS = 2**24  # pairs compared in one go on a GPU
+MAX_HYPERVOLUME_REDUCTION = 4096  # points that one reduction goes over; XLA takes minutes to compile longer ones
+HYPERVOLUME_UNROLL = 8  # points that one step of a loop on a CPU takes
 
 
 def hypervolume_2d(objectives: Array, reference: Any, counted: Array | None = None) -> Array:
@@ -59,7 +59,7 @@ def hypervolume_3d(objectives: Array, reference: Any, counted: Array | None = No
             return least, area + jnp.where(rows <= k, widths[k], 0) * jnp.maximum(least - y, 0)
 
         start = (jnp.full(n, corner[1]), jnp.zeros(n, x.dtype))
-        _, area = lax.fori_loop(0, n, add, start, unroll=min(STEPS, n))
+        _, area = lax.fori_loop(0, n, add, start, unroll=min(HYPERVOLUME_UNROLL, n))
         return jnp.sum(area * (corner[2] - z))
 
     def volumes(part: tuple[Array, Array, Array]) -> Array:
@@ -68,7 +68,7 @@ def hypervolume_3d(objectives: Array, reference: Any, counted: Array | None = No
         area = jnp.sum(jnp.where(i <= rows, widths, 0) * jnp.maximum(least - y_i, 0), axis=1)
         return area * (corner[2] - part[2])
 
-    tile = min(n, max(1, AT_ONCE // n))
+    tile = min(n, max(1, MAX_HYPERVOLUME_PAIRS // n))
     if tile == n:
         return jnp.sum(volumes((rows, y, z)))
     extra = -n % tile
@@ -78,7 +78,11 @@ def hypervolume_3d(objectives: Array, reference: Any, counted: Array | None = No
 
 
 def hypervolume_estimate(
-    objectives: Array, reference: Any, counted: Array | None = None, seed: int = 0, directions: int = DIRECTIONS
+    objectives: Array,
+    reference: Any,
+    counted: Array | None = None,
+    seed: int = 0,
+    directions: int = ESTIMATE_DIRECTIONS,
 ) -> tuple[Array, Array]:
     """An unbiased estimate of the hypervolume of any number of objectives (n, m), and its standard error.
 
@@ -107,11 +111,14 @@ def hypervolume_estimate(
             return jnp.maximum(best, least)
 
         n = objectives.shape[0]
-        length = lax.fori_loop(0, n, farther, jnp.zeros(directions, dtype), unroll=min(STEPS, n))
+        length = lax.fori_loop(0, n, farther, jnp.zeros(directions, dtype), unroll=min(HYPERVOLUME_UNROLL, n))
     else:
         length = jnp.zeros(directions, dtype)
-        for start in range(0, objectives.shape[0], LONGEST):
-            some = [r[None, start : start + LONGEST] * v[:, None] for r, v in zip(scaled, inverse, strict=True)]
+        for start in range(0, objectives.shape[0], MAX_HYPERVOLUME_REDUCTION):
+            some = [
+                r[None, start : start + MAX_HYPERVOLUME_REDUCTION] * v[:, None]
+                for r, v in zip(scaled, inverse, strict=True)
+            ]
             length = jnp.maximum(length, jnp.max(functools.reduce(jnp.minimum, some), axis=1))
     powers = length**m
     unit = math.pi ** (m / 2) / (2**m * math.gamma(m / 2 + 1))
@@ -126,7 +133,7 @@ def hypervolume_by_generation(objectives: Array, reference: Array, counted: Arra
     standard error.
     """
     m = objectives.shape[1]
-    if m <= MEASURED_EXACTLY:
+    if m <= MAX_EXACT_HYPERVOLUME_OBJECTIVES:
         return {2: hypervolume_2d, 3: hypervolume_3d}[m](objectives, reference, counted), None
     return hypervolume_estimate(objectives, reference, counted)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from galapax.core.checks import reals, short
+from galapax.core.checks import abbreviate, as_float_array
 from galapax.core.errors import InputError
 from galapax.metrics.hypervolume import hypervolume_2d, hypervolume_3d, hypervolume_estimate
 
@@ -43,8 +43,8 @@ def hypervolume(front: Any, reference: Any) -> float:
     outside = int((points >= corner).any(axis=1).sum())
     if outside:
         warnings.warn(
-            f"{outside} of {len(points)} points do not dominate the reference point {short(corner.tolist())} and add "
-            "nothing to the hypervolume: choose one that is worse than all points of interest in every objective.",
+            f"{outside} of {len(points)} points do not dominate the reference point {abbreviate(corner.tolist())} and "
+            "add nothing to the hypervolume: choose one that is worse than all points of interest in every objective.",
             stacklevel=2,
         )
     return volume(points, corner)
@@ -197,11 +197,11 @@ def weighted(front: Any, weights: Any) -> int:
     weights: (m,), at least 0, not all 0; only their ratios matter.
     """
     points, failed = _scaled(front)
-    w = reals(weights)
+    w = as_float_array(weights)
     if w.shape != points.shape[1:] or not np.isfinite(w).all() or (w < 0).any() or w.sum() == 0:
         raise InputError(
             f"weights must be {points.shape[1]} numbers of at least 0, one per objective and not all 0; "
-            f"got {short(weights)}."
+            f"got {abbreviate(weights)}."
         )
     return _least(points @ (w / w.sum()), failed)
 
@@ -227,9 +227,9 @@ def achieving(front: Any, levels: np.ndarray, weights: Any = None) -> int:
     """
     points, failed = _scaled(front)
     m = points.shape[1]
-    w = np.ones(m) if weights is None else reals(weights)
+    w = np.ones(m) if weights is None else as_float_array(weights)
     if w.shape != (m,) or not np.isfinite(w).all() or (w <= 0).any():
-        raise InputError(f"weights must be {m} numbers above 0, one per objective; got {short(weights)}.")
+        raise InputError(f"weights must be {m} numbers above 0, one per objective; got {abbreviate(weights)}.")
     short_of = w / w.sum() * (points - _placed(front, levels))
     return _least(short_of.max(axis=1) + 1e-3 * short_of.sum(axis=1), failed)
 
@@ -237,7 +237,7 @@ def achieving(front: Any, levels: np.ndarray, weights: Any = None) -> int:
 def _front(front: Any, name: str = "front") -> np.ndarray:
     """Rows without failures, checked."""
     try:
-        points = reals(front)
+        points = as_float_array(front)
     except ValueError:
         raise InputError(f"{name} must be numbers, one row per point and one column per objective.") from None
     if points.ndim != 2 or points.shape[1] == 0:
@@ -249,11 +249,11 @@ def _corner(reference: Any, front: Any) -> np.ndarray:
     """A reference point for this front, checked."""
     m = np.shape(front)[-1]
     try:
-        corner = reals(reference)
+        corner = as_float_array(reference)
     except ValueError:
         corner = np.zeros(0)
     if corner.shape != (m,) or not np.isfinite(corner).all():
-        raise InputError(f"reference must be {m} finite numbers, one per objective; got {short(reference)}.")
+        raise InputError(f"reference must be {m} finite numbers, one per objective; got {abbreviate(reference)}.")
     return corner
 
 
@@ -281,7 +281,7 @@ def _scaled(front: Any) -> tuple[np.ndarray, np.ndarray]:
     points = _front(front)
     if not len(points):
         raise InputError("front has no point that is finite in every objective, so there is none to choose.")
-    whole = reals(front)
+    whole = as_float_array(front)
     low, span = points.min(axis=0), np.ptp(points, axis=0)
     failed = ~np.isfinite(whole).all(axis=1)
     return (np.where(failed[:, None], low, whole) - low) / np.where(span > 0, span, 1), failed

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from galapax.core.checks import number, reals, short, whole
+from galapax.core.checks import abbreviate, as_float_array, check_integer, check_number
 from galapax.core.errors import InputError
 
 # --- one sample of values ---------------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def quantile_curves(histories: ArrayLike, q: ArrayLike = (0.0, 0.25, 0.5, 0.75, 
     best = _histories(histories)
     levels = _vector(q, "q")
     if not np.all((levels >= 0) & (levels <= 1)):
-        raise InputError(f"q must contain fractions between 0 and 1, got {short(q)}; write 0.5 for the median.")
+        raise InputError(f"q must contain fractions between 0 and 1, got {abbreviate(q)}; write 0.5 for the median.")
     return _quantiles(best, levels)
 
 
@@ -118,7 +118,7 @@ def ert_to(histories: ArrayLike, nfev: ArrayLike, target: float, spent: ArrayLik
     at = hits(histories, nfev, target)
     total = _each_nfev(nfev, _histories(histories))[:, -1] if spent is None else _vector(spent, "spent")
     if total.shape != at.shape or not np.all((total >= 0) & (total < np.inf)):
-        raise InputError(f"spent must hold the evaluations of each of the {len(at)} runs, got {short(spent)}.")
+        raise InputError(f"spent must hold the evaluations of each of the {len(at)} runs, got {abbreviate(spent)}.")
     success = np.isfinite(at)
     return expected_running_time(np.where(success, at, total), success)
 
@@ -139,16 +139,16 @@ def ert_interval(
         )
     if not np.all((cost >= 0) & (cost < np.inf)):
         raise InputError(
-            f"evaluations must be finite and not negative, got {short(evaluations)}; "
+            f"evaluations must be finite and not negative, got {abbreviate(evaluations)}; "
             "for an unsuccessful run give the evaluations it used, and False in success."
         )
     if not np.all((hit == 0) | (hit == 1)):
-        raise InputError(f"success must hold True or False for each run, got {short(success)}.")
-    level = number(confidence, "confidence")
+        raise InputError(f"success must hold True or False for each run, got {abbreviate(success)}.")
+    level = check_number(confidence, "confidence")
     if not 0 < level < 1:
         raise InputError(f"confidence must lie between 0 and 1, got {level:g}; write 0.95 for 95 %.")
-    generator = np.random.default_rng(whole(seed, "seed", 0))
-    drawn = generator.integers(len(cost), size=(whole(samples, "samples", 1), len(cost)))
+    generator = np.random.default_rng(check_integer(seed, "seed", 0))
+    drawn = generator.integers(len(cost), size=(check_integer(samples, "samples", 1), len(cost)))
     totals, counts = cost[drawn].sum(axis=1), hit[drawn].sum(axis=1)
     times = np.divide(totals, counts, out=np.full(len(totals), np.inf), where=counts > 0)
     low, high = _quantiles(times, np.array([(1 - level) / 2, (1 + level) / 2]))
@@ -166,8 +166,8 @@ def log_targets(reference: float, start: float, count: int = 51, precision: floa
     their spread choose a coarser precision, such as 1e-4.
     """
     goal, first = _finite(reference, "reference"), _finite(start, "start")
-    count = whole(count, "count", 2, "the first and the last target")
-    share = number(precision, "precision")
+    count = check_integer(count, "count", 2, "the first and the last target")
+    share = check_number(precision, "precision")
     if not 0 < share < 1:
         raise InputError(f"precision must lie between 0 and 1 (a share of start - reference), got {share:g}.")
     distance = first - goal
@@ -191,7 +191,7 @@ def ecdf_over_targets(histories: ArrayLike, nfev: ArrayLike, targets: ArrayLike)
     _nfev(nfev, best.shape[1])
     wanted = np.sort(_vector(targets, "targets"))
     if not np.all(np.isfinite(wanted)):
-        raise InputError(f"targets must be finite numbers, got {short(targets)}; log_targets can choose them.")
+        raise InputError(f"targets must be finite numbers, got {abbreviate(targets)}; log_targets can choose them.")
     reached = len(wanted) - np.searchsorted(wanted, best, side="left")
     return reached.mean(axis=0) / len(wanted)
 
@@ -244,7 +244,7 @@ def holm(p_values: ArrayLike) -> np.ndarray:
     """p-values adjusted for their number, in the order given: Holm (1979), Scand. J. Stat. 6(2):65-70."""
     p = _vector(p_values, "p_values")
     if not np.all((p >= 0) & (p <= 1)):
-        raise InputError(f"p_values must lie between 0 and 1, got {short(p_values)}.")
+        raise InputError(f"p_values must lie between 0 and 1, got {abbreviate(p_values)}.")
     order = np.argsort(p, kind="stable")
     adjusted = np.empty_like(p)
     adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1.0)
@@ -299,7 +299,7 @@ def pairwise(samples: Mapping[str, ArrayLike], paired: bool = False) -> list[Com
     """
     if not isinstance(samples, Mapping) or len(samples) < 2:
         raise InputError(
-            f"samples must contain at least two named samples, as in {{'DE': [...]}}, got {short(samples)}."
+            f"samples must contain at least two named samples, as in {{'DE': [...]}}, got {abbreviate(samples)}."
         )
     known = {name: _sample(values, f"samples[{name!r}]") for name, values in samples.items()}
     if paired and len({len(sample) for sample in known.values()}) > 1:
@@ -351,9 +351,9 @@ def _worst_for_nan(values: np.ndarray) -> np.ndarray:
 
 def _reals(values: ArrayLike, name: str) -> np.ndarray:
     try:
-        return reals(values)
+        return as_float_array(values)
     except ValueError:
-        raise InputError(f"{name} must hold real numbers in a regular shape, got {short(values)}.") from None
+        raise InputError(f"{name} must hold real numbers in a regular shape, got {abbreviate(values)}.") from None
 
 
 def _vector(values: ArrayLike, name: str) -> np.ndarray:
@@ -390,12 +390,14 @@ def _nfev(nfev: ArrayLike, generations: int) -> np.ndarray:
     if len(spent) != generations:
         raise InputError(f"nfev must have one entry per generation of histories, {generations}, got {len(spent)}.")
     if not (np.all(np.isfinite(spent)) and spent[0] >= 0 and np.all(np.diff(spent) >= 0)):
-        raise InputError(f"nfev must count evaluations up to each generation and never decrease, got {short(nfev)}.")
+        raise InputError(
+            f"nfev must count evaluations up to each generation and never decrease, got {abbreviate(nfev)}."
+        )
     return spent
 
 
 def _finite(value: float, name: str) -> float:
-    out = number(value, name)
+    out = check_number(value, name)
     if math.isinf(out):
         raise InputError(f"{name} must be finite, got {out}.")
     return out

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from galapax.core.algorithm import Budget
-from galapax.core.checks import size, whole
+from galapax.core.checks import check_integer, check_size
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.numerics import random
@@ -89,8 +89,8 @@ class Horizon(NamedTuple):
 def check_sizes(first: Any, last: Any) -> None:
     """Refuse sizes of a population, at first (None for a usual one) and at last, that cannot work."""
     why = "each individual needs two partners as well as the best"
-    size(last, "last_population", 4, why)
-    if first is not None and whole(first, "population", 4, why) < last:
+    check_size(last, "last_population", 4, why)
+    if first is not None and check_integer(first, "population", 4, why) < last:
         raise InputError(f"last_population must be at most population, {first}; got {last}.")
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.core.box import Bounds, Grid
+from galapax.core.box import Bounds, DiscreteGrid
 from galapax.numerics import random
 from galapax.operators.selection import find_duplicates
 
@@ -49,7 +49,7 @@ def snap_to_grid(key: Array, x: Array, known: Array, bounds: Bounds, alone: bool
     return jnp.where(copies[:, None], move_one_code(key_again, x, grid), x)
 
 
-def move_one_code(key: Array, x: Array, grid: Grid) -> Array:
+def move_one_code(key: Array, x: Array, grid: DiscreteGrid) -> Array:
     """x (n, d) with one code of each row moved: to any other where codes have no order, else up or down by a number of
     steps whose logarithm is uniform, at least one.
     """

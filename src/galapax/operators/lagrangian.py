@@ -22,9 +22,9 @@ from galapax.operators.quasi_newton import ENDED, Descent
 
 MAX_DESCENTS = 25  # descents, at most
 MAX_DESCENT_EVALUATIONS = 200  # evaluations of one descent, at most
-FIRST_PENALTY, LARGEST_PENALTY = 10.0, 1e7  # beyond it rounding hides the objective
+FIRST_PENALTY, MAX_LAGRANGIAN_PENALTY = 10.0, 1e7  # beyond it rounding hides the objective
 CONSTRAINT_TOLERANCE = 1e-12  # how far constraints, in their units, may be from where they are to be
-STEEP, FLAT = 1e-2, 1e-10  # slopes at which the first descent ends, and the last
+FIRST_DESCENT_TOLERANCE, LAST_DESCENT_TOLERANCE = 1e-2, 1e-10  # slopes at which the first descent ends, and the last
 BINDING_DISTANCE = 0.01  # constraints further than about this from binding get small multipliers at first
 
 
@@ -58,7 +58,7 @@ def begin(x: Array, multipliers: Array) -> Ascent:
         zero + FIRST_PENALTY,
         jnp.zeros_like(multipliers),
         zero + jnp.inf,
-        zero + STEEP,
+        zero + FIRST_DESCENT_TOLERANCE,
         count,
         count,
         jnp.zeros((), bool),
@@ -78,7 +78,7 @@ def _excess(constraints: Array, multipliers: Array, penalty: Any, interval: Inte
 def tell(was: Ascent, value: Array, gradient: Array, constraints: Array, interval: Interval, bounds: Bounds) -> Ascent:
     """After the evaluation of its trial, unless it has ended. After a descent multipliers follow and another begins."""
     descent = quasi_newton.tell(was.descent, value, gradient, bounds, -jnp.inf, was.tolerance)
-    moved = jnp.any(descent.x != was.descent.x) | (was.descent.status == quasi_newton.FRESH)
+    moved = jnp.any(descent.x != was.descent.x) | (was.descent.status == quasi_newton.NOT_STARTED)
     here = jnp.where(moved, constraints, was.constraints)
     now = was._replace(descent=descent, constraints=here, trials=was.trials + 1)
     after = _round(now, interval)
@@ -91,9 +91,9 @@ def _round(now: Ascent, interval: Interval) -> Ascent:
     excess = _excess(now.constraints, now.multipliers, now.penalty, interval)
     gap = jnp.max(jnp.abs(excess - now.multipliers / (2 * now.penalty)))
     slow = gap > 0.25 * now.gap
-    penalty = jnp.where(slow, jnp.minimum(10 * now.penalty, LARGEST_PENALTY), now.penalty)
+    penalty = jnp.where(slow, jnp.minimum(10 * now.penalty, MAX_LAGRANGIAN_PENALTY), now.penalty)
     rounds = now.rounds + 1
-    least = jnp.maximum(FLAT, jnp.finfo(gap.dtype).eps * now.penalty)
+    least = jnp.maximum(LAST_DESCENT_TOLERANCE, jnp.finfo(gap.dtype).eps * now.penalty)
     done = (gap <= CONSTRAINT_TOLERANCE) & (now.tolerance <= 10 * least)
     fresh = quasi_newton.clear_pairs(now.descent)
     return now._replace(

@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array, lax
 
 from galapax.core.algorithm import Shared
-from galapax.core.checks import reals, short
+from galapax.core.checks import abbreviate, as_float_array
 from galapax.core.errors import InputError
 from galapax.numerics import devices, random
 from galapax.operators.pairwise import argsort_rows
@@ -87,13 +87,13 @@ def share_directions(given: Any) -> Shared | None:
 def check_directions(directions: Any) -> np.ndarray:
     """Directions that a user gave, (h, m), scaled to sum 1."""
     try:
-        w = reals(directions)
+        w = as_float_array(directions)
     except ValueError:
         w = np.zeros(0)
     if w.ndim != 2 or w.shape[0] < 1 or not np.isfinite(w).all() or (w < 0).any() or (w.sum(axis=1) <= 0).any():
         raise InputError(
             "directions must be rows of numbers >= 0, one per objective and not all 0, such as [[1, 0], [0.5, 0.5], "
-            f"[0, 1]]; got {short(directions)}."
+            f"[0, 1]]; got {abbreviate(directions)}."
         )
     return w / w.sum(axis=1, keepdims=True)
 

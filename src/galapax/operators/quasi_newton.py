@@ -21,10 +21,13 @@ MAX_STORED_PAIRS_LBFGS = 10  # pairs of step and turn that are remembered
 MAX_LINE_SEARCH_POINTS = 20  # points of one search along a path
 MAX_LOST_STEPS = 3  # steps in a row that are lost in rounding
 MIN_STEP_SHARE = {8: 1e-11, 4: 1e-6}  # of the box: shorter steps count as lost, by the bytes of a number
-ENOUGH, STEEP = 1e-4, 0.9  # of the decrease that the slope promises (Armijo), and of the slope (Wolfe)
+SUFFICIENT_DECREASE, CURVATURE_CONDITION = (
+    1e-4,
+    0.9,
+)  # of the decrease that the slope promises (Armijo), and of the slope (Wolfe)
 FIRST_STEP_SHARE = 1e-2  # of the box: how far the first step goes where nothing is known of the curvature
 
-FRESH, GOING, ENDED = 0, 1, 2  # `status`: before the first evaluation, under way, no further
+NOT_STARTED, DESCENDING, ENDED = 0, 1, 2  # `status`: before the first evaluation, under way, no further
 
 
 class Descent(NamedTuple):
@@ -49,7 +52,18 @@ def begin(x: Array) -> Descent:
     zero, none = jnp.zeros((), x.dtype), jnp.zeros(x.shape, x.dtype)
     memory, count = jnp.zeros((MAX_STORED_PAIRS_LBFGS, *x.shape), x.dtype), jnp.int32(0)
     return Descent(
-        x, zero + jnp.inf, none, x, none, zero + 1, zero + FIRST_STEP_SHARE, memory, memory, count, count, count + FRESH
+        x,
+        zero + jnp.inf,
+        none,
+        x,
+        none,
+        zero + 1,
+        zero + FIRST_STEP_SHARE,
+        memory,
+        memory,
+        count,
+        count,
+        count + NOT_STARTED,
     )
 
 
@@ -59,12 +73,12 @@ def tell(was: Descent, value: Array, gradient: Array, bounds: Bounds, target: An
     gradient: (d,), as it is. It ends at a value of `target`, once no slope that leads on inside the box is larger than
     `tolerance`, and when its steps or what they gain are lost in rounding.
     """
-    slope, fresh, eps = gradient * bounds.span, was.status == FRESH, jnp.finfo(value.dtype).eps
+    slope, fresh, eps = gradient * bounds.span, was.status == NOT_STARTED, jnp.finfo(value.dtype).eps
     moved = (was.trial - was.x) / bounds.span
     size, promised = jnp.max(jnp.abs(moved)), jnp.sum(was.slope * moved)
     sound = jnp.isfinite(value) & jnp.all(jnp.isfinite(slope))
     # a step over which rounding hides the decrease is no step: it would wander
-    taken = sound & (fresh | ((value <= was.value + ENOUGH * promised) & (value < was.value)))
+    taken = sound & (fresh | ((value <= was.value + SUFFICIENT_DECREASE * promised) & (value < was.value)))
     # after many tries another way: straight down, and after that none
     spent = ~taken & ((was.tries + 1 >= MAX_LINE_SEARCH_POINTS) | (size <= eps))
     lost = (was.value - value <= 4 * eps * jnp.abs(value)) | (size <= MIN_STEP_SHARE[value.dtype.itemsize])
@@ -90,7 +104,7 @@ def tell(was: Descent, value: Array, gradient: Array, bounds: Bounds, target: An
         way=way,
         step=step,
         tries=jnp.where(anew, 0, was.tries + 1),
-        status=jnp.where(over, ENDED, GOING).astype(was.status.dtype),
+        status=jnp.where(over, ENDED, DESCENDING).astype(was.status.dtype),
     )
 
 
@@ -98,7 +112,7 @@ def _max_step_length(was: Descent, slope: Array, bounds: Bounds, taken: Array) -
     """How far the next search looks first: further where the last step ended while the function still fell steeply."""
     inside = (was.trial > bounds.lower) & (was.trial < bounds.upper)
     before, after = (jnp.sum(jnp.where(inside, part * was.way, 0)) for part in (was.slope, slope))
-    return jnp.where(taken & (after < STEEP * before), 2 * was.step, 1).astype(was.step.dtype)
+    return jnp.where(taken & (after < CURVATURE_CONDITION * before), 2 * was.step, 1).astype(was.step.dtype)
 
 
 def _shorten_step(was: Descent, value: Array, promised: Array) -> Array:
@@ -128,7 +142,7 @@ def clear_pairs(was: Descent) -> Descent:
     """Of a function that is another now: its trial is where it stands."""
     none = jnp.zeros_like(was.steps)
     zero = jnp.zeros_like(was.tries)
-    return was._replace(trial=was.x, steps=none, turns=none, tries=zero, idle=zero, status=zero + FRESH)
+    return was._replace(trial=was.x, steps=none, turns=none, tries=zero, idle=zero, status=zero + NOT_STARTED)
 
 
 def direction(at: Descent, bounds: Bounds) -> Array:

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array, lax
 
-from galapax.core.checks import in_range
+from galapax.core.checks import check_range
 from galapax.core.evaluation import Population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
@@ -171,8 +171,8 @@ def adapt_difference_share(share: Array, moved: Array, stays: Array) -> Array:
 
 def check_variation(crossover_rate: Any, crossover_index: Any, mutation_rate: Any, mutation_index: Any) -> None:
     """Refuse what `breed` cannot use."""
-    in_range(crossover_rate, "crossover_rate", 0.0, 1.0)
+    check_range(crossover_rate, "crossover_rate", 0.0, 1.0)
     if mutation_rate is not None:
-        in_range(mutation_rate, "mutation_rate", 0.0, 1.0)
-    in_range(crossover_index, "crossover_index", 0.0, 1000.0)
-    in_range(mutation_index, "mutation_index", 0.0, 1000.0)
+        check_range(mutation_rate, "mutation_rate", 0.0, 1.0)
+    check_range(crossover_index, "crossover_index", 0.0, 1000.0)
+    check_range(mutation_index, "mutation_index", 0.0, 1000.0)

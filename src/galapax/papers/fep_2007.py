@@ -142,7 +142,7 @@ def time_phases(mu: int, generations: int = 100) -> list[float]:
     """
     problem = problems.get("fep_f5")
     algorithm = FEP(population=mu, initial_step=1.0)
-    box = problem.bounds.rounded("float32")
+    box = problem.bounds.round_inwards("float32")
     formulas = trace(problem, "float32")
     key = random.run_keys(0, 0, 1)[0]
     state = jax.jit(lambda key: algorithm.init(key, box))(key)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from galapax.core.errors import InputError, unknown_name
+from galapax.core.errors import InputError, unknown_name_error
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.problems import (
     blending,
@@ -159,7 +159,7 @@ def get(name: str, **parameters: int) -> Any:
     The same name and parameters give the identical object, so that what was compiled for it is found again.
     """
     if not isinstance(name, str) or name not in PROBLEMS:
-        raise unknown_name("problem", str(name), PROBLEMS)
+        raise unknown_name_error("problem", str(name), PROBLEMS)
     accepted = inspect.signature(PROBLEMS[name]).parameters
     for parameter, value in parameters.items():
         if parameter not in accepted:

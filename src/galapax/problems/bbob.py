@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from galapax.core.checks import whole
+from galapax.core.checks import check_integer
 from galapax.core.errors import InputError
 from galapax.core.problem import Problem, box
 from galapax.problems import bbob_functions as functions
@@ -24,7 +24,7 @@ from galapax.problems import bbob_instances as instances
 Array = jax.Array
 
 REPORT = "Hansen, Finck, Ros & Auger (2009), INRIA RR-6829"
-MOST = 1000  # variables, since a rotation has their square
+MAX_BBOB_DIM = 1000  # variables, since a rotation has their square
 
 
 class Definition(NamedTuple):
@@ -33,7 +33,7 @@ class Definition(NamedTuple):
     instance: Callable[[int, int], tuple[np.ndarray, ...]]  # of seed and dim: x_opt, then the other arrays
 
 
-FUNCTIONS = {
+BBOB_FUNCTIONS = {
     1: Definition("Sphere", functions.sphere, instances.shifted),
     2: Definition("Separable ellipsoid", functions.ellipsoid, instances.shifted),
     3: Definition("Separable Rastrigin", functions.rastrigin, instances.shifted),
@@ -66,16 +66,16 @@ def bbob(function: int, dim: int, instance: int = 1) -> Problem:
 
     instance: which optimum, rotations and peaks, the same as COCO's of that number; one program serves them all.
     """
-    if whole(function, "function", 1) not in FUNCTIONS:
-        raise InputError(f"function must be 1 to {len(FUNCTIONS)}, the number of a BBOB function; got {function}.")
-    if whole(dim, "dim", 2, "the functions grade their variables from a first to a last") > MOST:
-        raise InputError(f"dim must be at most {MOST}, since the rotations are dim x dim; got {dim}.")
-    return _build(int(function), int(dim), whole(instance, "instance", 1))
+    if check_integer(function, "function", 1) not in BBOB_FUNCTIONS:
+        raise InputError(f"function must be 1 to {len(BBOB_FUNCTIONS)}, the number of a BBOB function; got {function}.")
+    if check_integer(dim, "dim", 2, "the functions grade their variables from a first to a last") > MAX_BBOB_DIM:
+        raise InputError(f"dim must be at most {MAX_BBOB_DIM}, since the rotations are dim x dim; got {dim}.")
+    return _build(int(function), int(dim), check_integer(instance, "instance", 1))
 
 
 def suite(dim: int, instance: int = 1) -> list[Problem]:
     """All 24 functions in one size and instance."""
-    return [bbob(function, dim, instance) for function in FUNCTIONS]
+    return [bbob(function, dim, instance) for function in BBOB_FUNCTIONS]
 
 
 def optimal_value(function: int, instance: int = 1) -> float:
@@ -85,7 +85,7 @@ def optimal_value(function: int, instance: int = 1) -> float:
 
 @cache
 def _build(function: int, dim: int, instance: int) -> Problem:
-    title, formula, make = FUNCTIONS[function]
+    title, formula, make = BBOB_FUNCTIONS[function]
     arrays = make(instances.seed_of(function, instance), dim)
     return Problem(
         partial(_evaluate, formula, arrays),

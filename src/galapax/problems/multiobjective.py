@@ -118,7 +118,7 @@ def _two_objectives(
 
 CONVEX = "Convex front"
 CONCAVE = "Concave front"
-PIECES = "Front in five pieces"
+PIECEWISE_FRONT_TITLE = "Front in five pieces"
 ZDT3_FIRST = (0.0, 0.08300153492691163)
 ZDT3_REST = [
     (0.18222872802939977, 0.2577623633878302),
@@ -177,7 +177,7 @@ def zdt3(dim: int = 30) -> Problem:
     front = partial(along_curve, _disconnected_curve, _roots([ZDT3_FIRST, *ZDT3_REST]))
     return _two_objectives(
         "zdt3",
-        PIECES,
+        PIECEWISE_FRONT_TITLE,
         f"{ZITZLER}, T3",
         _zdt3,
         (0.0, 1.0),
@@ -299,7 +299,7 @@ def _moea_zdt3(x: Array) -> Array:
 def moea_zdt3(dim: int = 30) -> Problem:
     """ZDT3 as in Hu, Qi & Qian (2015), table 1."""
     front = partial(along_curve, _disconnected_curve, _roots([(0.01, ZDT3_FIRST[1]), *ZDT3_REST]))
-    return _moea("moea_zdt3", PIECES, _moea_zdt3, dim, front=front, hypervolume=1.330085873005453)
+    return _moea("moea_zdt3", PIECEWISE_FRONT_TITLE, _moea_zdt3, dim, front=front, hypervolume=1.330085873005453)
 
 
 def _moea_zdt6(x: Array) -> Array:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from galapax.core.checks import reals, short
+from galapax.core.checks import abbreviate, as_float_array
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population
 from galapax.metrics import indicators
@@ -107,7 +107,9 @@ def choose(
     except ValueError as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"choose takes {rules}, {ASK_USER!r} or one weight per objective; got {short(how)}.") from None
+        raise InputError(
+            f"choose takes {rules}, {ASK_USER!r} or one weight per objective; got {abbreviate(how)}."
+        ) from None
 
 
 def _is_word(how: object, word: str) -> bool:
@@ -117,11 +119,11 @@ def _is_word(how: object, word: str) -> bool:
 def _levels(values: ArrayLike, name: str, m: int) -> np.ndarray:
     """Check and convert one finite number per objective."""
     try:
-        levels = reals(values)
+        levels = as_float_array(values)
     except ValueError:
         levels = np.zeros(0)
     if levels.shape != (m,) or not np.isfinite(levels).all():
-        raise InputError(f"{name} must be {m} finite numbers, one per objective; got {short(values)}.")
+        raise InputError(f"{name} must be {m} finite numbers, one per objective; got {abbreviate(values)}.")
     return levels
 
 

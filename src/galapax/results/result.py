@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from galapax.core.checks import short
+from galapax.core.checks import abbreviate
 from galapax.core.display import HTMLRepr
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
-from galapax.core.problem import Described
+from galapax.core.problem import ProblemDescription
 from galapax.core.stop import Stop
 from galapax.metrics.statistics import expected_running_time, wilson_interval
 from galapax.results.preference import Ask, ask_in_terminal, choose_by_asking
@@ -198,7 +198,7 @@ class Result(dict[str, Any], HTMLRepr):
     and more objectives an estimate, and hypervolume_error its standard error (with a history).
     """
 
-    problem: Described
+    problem: ProblemDescription
     x: np.ndarray
     fun: Any  # a float; of several objectives (m,)
     success: bool
@@ -303,7 +303,7 @@ class Result(dict[str, Any], HTMLRepr):
             raise InputError("there is no front to choose from: the problem has one objective, and the answer is x.")
         if weights is not None:
             if not (isinstance(how, str) and how == "knee"):
-                raise InputError(f"how={short(how)} and weights both say how to choose: leave one out.")
+                raise InputError(f"how={abbreviate(how)} and weights both say how to choose: leave one out.")
             how = weights
         if isinstance(how, str) and how == ASK_USER and len(self.F):
             names = self.problem.objective_names(self.F.shape[1])

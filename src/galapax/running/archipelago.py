@@ -9,10 +9,10 @@ import jax
 import numpy as np
 
 from galapax.core.algorithm import is_shared
-from galapax.core.errors import InputError, amount
+from galapax.core.errors import InputError, format_bytes
 from galapax.core.evaluation import Population
-from galapax.core.record import KEPT, Record
-from galapax.core.stop import CODES, RUNNING, Stop
+from galapax.core.record import HISTORY_FIRST_COLUMN, Record
+from galapax.core.stop import RUNNING, STOP_CODES, Stop
 from galapax.engines.drive import Watch
 from galapax.engines.histories import fetched
 from galapax.engines.interrupts import Interrupts
@@ -45,7 +45,7 @@ def archipelago(
     if run.together < count and len(rows) * count > run.together:
         raise InputError(
             f"{count} islands with a population of {task.population} each do not fit into the "
-            f"{amount(devices.free_memory())} that are free: take fewer islands or a smaller population."
+            f"{format_bytes(devices.free_memory())} that are free: take fewer islands or a smaller population."
         )
     outcomes: list[Outcome] = []
 
@@ -137,10 +137,10 @@ def _track(rows: Track, count: int) -> Track:
     best = _best_islands(rows, count)
     runs = np.arange(best.shape[0])
     reasons = by_run(rows.reason)
-    reached, running = (reasons == CODES[Stop.TARGET]).any(axis=0), (reasons == RUNNING).any(axis=0)
-    spent = (reasons == CODES[Stop.BUDGET]).any(axis=0)
-    ended = np.where(spent, CODES[Stop.BUDGET], reasons[best, runs])  # the island that has the answer says how
-    reason = np.where(reached, CODES[Stop.TARGET], np.where(running, RUNNING, ended))
+    reached, running = (reasons == STOP_CODES[Stop.TARGET]).any(axis=0), (reasons == RUNNING).any(axis=0)
+    spent = (reasons == STOP_CODES[Stop.BUDGET]).any(axis=0)
+    ended = np.where(spent, STOP_CODES[Stop.BUDGET], reasons[best, runs])  # the island that has the answer says how
+    reason = np.where(reached, STOP_CODES[Stop.TARGET], np.where(running, RUNNING, ended))
     volumes = by_run(rows.hypervolume)
     return Track(
         generations=by_run(rows.generations).max(axis=0),
@@ -200,10 +200,10 @@ def _history(task: Task, rows: np.ndarray, made: np.ndarray, count: int) -> np.n
     columns = task.columns
     rows = rows.copy()
     over = np.arange(rows.shape[1]) >= made[:, None]
-    Record.unpack(rows, columns, KEPT).evaluations[over] = 0
+    Record.unpack(rows, columns, HISTORY_FIRST_COLUMN).evaluations[over] = 0
     every = rows.reshape(count, -1, *rows.shape[1:])
     merged = every[0].copy()
-    own, new = Record.unpack(every, columns, KEPT), Record.unpack(merged, columns, KEPT)
+    own, new = Record.unpack(every, columns, HISTORY_FIRST_COLUMN), Record.unpack(merged, columns, HISTORY_FIRST_COLUMN)
     new.evaluations[...] = own.evaluations.sum(axis=0)
     new.mean[...] = own.mean.mean(axis=0)
     new.worst[...] = own.worst.max(axis=0)

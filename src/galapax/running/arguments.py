@@ -10,14 +10,14 @@ import numpy as np
 
 from galapax.algorithms.archive import Archived
 from galapax.core.algorithm import Algorithm, Budget, count_repairs
-from galapax.core.checks import number, reals, short
+from galapax.core.checks import abbreviate, as_float_array, check_number
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Shape
-from galapax.core.islands import Islands
+from galapax.core.island_model import Islands
 from galapax.core.options import Options, Workers
-from galapax.core.problem import Described, Problem
+from galapax.core.problem import Problem, ProblemDescription
 from galapax.core.restarts import Restarts
-from galapax.core.stop import NEVER
+from galapax.core.stop import UNLIMITED
 from galapax.evaluation.fit import differentiable
 from galapax.numerics import devices
 
@@ -39,8 +39,8 @@ def generation_limit(solver: Algorithm, options: Options) -> int:
     """Generations that a run may make."""
     if options.generations is None:
         is_open_ended = options.max_evaluations is not None or options.max_seconds is not None
-        return NEVER if is_open_ended else solver.traits.default_generations
-    return min(options.generations, NEVER)
+        return UNLIMITED if is_open_ended else solver.traits.default_generations
+    return min(options.generations, UNLIMITED)
 
 
 def parse_goals(problem: Problem, options: Options) -> tuple[float, int, np.ndarray | None]:
@@ -48,28 +48,28 @@ def parse_goals(problem: Problem, options: Options) -> tuple[float, int, np.ndar
     reference = None
     if problem.reference_point is not None:
         try:
-            corner = reals(problem.reference_point)
+            corner = as_float_array(problem.reference_point)
         except ValueError:
             corner = np.zeros(0)
         if corner.ndim != 1 or not corner.size or not np.isfinite(corner).all():
             raise InputError(
-                f"reference_point must be finite numbers, one per objective; got {short(problem.reference_point)}."
+                f"reference_point must be finite numbers, one per objective; got {abbreviate(problem.reference_point)}."
             )
         if corner.size > 1:
             reference = -corner if options.maximize else corner
     goal = -math.inf
     if options.target is not None:
         larger_is_better = options.maximize or reference is not None  # a hypervolume always is
-        goal = number(options.target, "target")
+        goal = check_number(options.target, "target")
         goal = -goal if larger_is_better else goal
-    return goal, NEVER if options.patience is None else min(options.patience, NEVER), reference
+    return goal, UNLIMITED if options.patience is None else min(options.patience, UNLIMITED), reference
 
 
 def tolerance_of(tolerance: float | None, dtype: str) -> float:
     return TOLERANCE[dtype] if tolerance is None else tolerance
 
 
-def reserve_for_polish(most: int, problem: Described, solver: Algorithm, dtype: str) -> int:
+def reserve_for_polish(most: int, problem: ProblemDescription, solver: Algorithm, dtype: str) -> int:
     """Evaluations that a search under constraints leaves for the polish, which may make its answer feasible."""
     if (
         not isinstance(problem, Problem)
@@ -107,7 +107,7 @@ def shrink_population_to_budget(solver: Algorithm, dim: int, shape: Shape, budge
 
 
 def plan_repairs(
-    problem: Described, solver: Algorithm, called: bool, asynchronous: bool, most: int | None
+    problem: ProblemDescription, solver: Algorithm, called: bool, asynchronous: bool, most: int | None
 ) -> tuple[int, bool]:
     """How many candidates a generation are to be repaired, and whether by differences of values: where they are called,
     or JAX cannot derive the constraints as functions of one solution. A run of few evaluations, `most`, needs these for
@@ -149,17 +149,17 @@ def count_devices(options: Options) -> int:
     return len(devices.local_devices())
 
 
-def parse_initial_points(initial: Any, problem: Described, population: int, runs: int) -> np.ndarray | None:
+def parse_initial_points(initial: Any, problem: ProblemDescription, population: int, runs: int) -> np.ndarray | None:
     """Genes of starting points as (k, d), or (runs, k, d) when every run has its own."""
     if initial is None:
         return None
     bounds, space = problem.bounds, problem.space
     try:
-        points = reals(initial) if space is None else space.points(initial)
+        points = as_float_array(initial) if space is None else space.points(initial)
     except InputError:
         raise
     except ValueError:
-        raise InputError(f"x0 must be real numbers, one point per row; got {short(initial)}.") from None
+        raise InputError(f"x0 must be real numbers, one point per row; got {abbreviate(initial)}.") from None
     d = bounds.dim
     if points.ndim == 1 and points.shape == (d,):
         points = points[None]

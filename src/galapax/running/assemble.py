@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from galapax import algorithms
-from galapax.core.checks import short
+from galapax.core.checks import abbreviate
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population
 from galapax.core.options import LEAVES, read
 from galapax.core.problem import Problem
-from galapax.core.record import KEPT, Record
-from galapax.core.stop import CODES, NEVER, Stop, of_code
+from galapax.core.record import HISTORY_FIRST_COLUMN, Record
+from galapax.core.stop import STOP_CODES, UNLIMITED, Stop, stop_from_code
 from galapax.engines.histories import fetched, of_run
 from galapax.engines.outcome import Outcome, Polish, Track, first_best
 from galapax.engines.points import PROBES, evaluate_points
@@ -158,7 +158,7 @@ def result_of(
     violation[best] = violation[best] if answer.violation is None else answer.violation
     feasible = found & (violation <= 0)
     success = _success(task, total, feasible)
-    stop = total.stopped or of_code(int(track.reason[best]))
+    stop = total.stopped or stop_from_code(int(track.reason[best]))
     history = None if total.history is None else _history(task, total, of_run(total.history, best)).of_run(0)
     runs = Runs(
         number=task.first_run + np.arange(len(x)),
@@ -290,7 +290,7 @@ def _parts(exact: Evaluation | None, row: int) -> dict[str, np.ndarray]:
 def _success(task: Task, total: Outcome, feasible: np.ndarray) -> np.ndarray:
     """Which runs ended because they had found what they were to find: the target, or without one, convergence."""
     wanted = Stop.TARGET if task.rules.target > -math.inf else Stop.TOLERANCE
-    return (total.track.reason == CODES[wanted]) & feasible
+    return (total.track.reason == STOP_CODES[wanted]) & feasible
 
 
 def _knees(x: np.ndarray, fronts: list[Front], sign: float) -> tuple[np.ndarray, np.ndarray]:
@@ -306,7 +306,7 @@ def _knees(x: np.ndarray, fronts: list[Front], sign: float) -> tuple[np.ndarray,
 def _history(task: Task, total: Outcome, rows: Any) -> History:
     """History (R, G) from the engine's rows (R, G, columns)."""
     rows = rows if rows.flags.writeable else rows.copy()  # what is fetched from a device is not the user's to change
-    record = Record.unpack(rows, task.columns._replace(shape=_shape_of(task, total)), KEPT)
+    record = Record.unpack(rows, task.columns._replace(shape=_shape_of(task, total)), HISTORY_FIRST_COLUMN)
     best, mean, worst = (task.sign * part for part in (record.best, record.mean, record.worst))
     if best.shape[-1] == 1:
         best, mean, worst = best[..., 0], mean[..., 0], worst[..., 0]
@@ -393,7 +393,7 @@ def _first_seen(task: Task, total: Outcome, best: int) -> str:
     if total.history is None:
         return ""
     rows = of_run(total.history, best)[:, : int(total.track.generations[best])]
-    values = Record.unpack(rows, task.columns, KEPT).best[0, :, 0]
+    values = Record.unpack(rows, task.columns, HISTORY_FIRST_COLUMN).best[0, :, 0]
     return f" (sampled in generation {int(np.argmax(values == values[-1])) + 1})"
 
 
@@ -414,9 +414,9 @@ def settings_of(task: Task) -> dict[str, Any]:
     settings = {name: _plain(read(task.options, name)) for name in LEAVES}
     return settings | {
         "problem": task.problem.name,
-        "algorithm": algorithms.name_of(solver),
-        "hyperparameters": algorithms.settings_of(solver),
-        "generations": None if limit == NEVER else limit,
+        "algorithm": algorithms.algorithm_name(solver),
+        "hyperparameters": algorithms.plain_settings(solver),
+        "generations": None if limit == UNLIMITED else limit,
         "tolerance": float(task.rules.tolerance),
         "restarts": None if task.restarts is None else task.restarts.name,
         "x0": None if task.initial is None else task.decoded(task.initial).tolist(),
@@ -435,7 +435,7 @@ def _plain(value: Any) -> Any:
         return list(value)
     if isinstance(value, np.generic):
         return value.item()
-    return value if value is None or isinstance(value, bool | int | float | str | list) else short(value)
+    return value if value is None or isinstance(value, bool | int | float | str | list) else abbreviate(value)
 
 
 def versions() -> dict[str, str]:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from galapax.core.record import KEPT, Columns, Record
-from galapax.core.restarts import Past, found
-from galapax.core.stop import CODES, RUNNING, Stop
+from galapax.core.record import HISTORY_FIRST_COLUMN, Columns, Record
+from galapax.core.restarts import SearchSummary, count_agreeing_searches
+from galapax.core.stop import RUNNING, STOP_CODES, Stop
 from galapax.engines.histories import fetched
 from galapax.engines.outcome import Outcome, Survivors, Track
 from galapax.numerics import random
@@ -22,7 +22,7 @@ class Course:
     row: int  # among the runs of the task
     cell: int
     key: np.ndarray  # (2,)
-    past: list[Past] = field(default_factory=list)
+    past: list[SearchSummary] = field(default_factory=list)
     parts: list[Outcome] = field(default_factory=list)  # of one run each
     sizes: list[int] = field(default_factory=list)  # runs of the slices
     stop: Stop | None = None
@@ -55,15 +55,15 @@ def track_of(course: Course) -> Track:
     track = Track.start(1)
     for part in course.parts:
         track = together(track, part.track)
-    if course.stop in CODES:
-        track.reason = np.array([CODES[course.stop]])
+    if course.stop in STOP_CODES:
+        track.reason = np.array([STOP_CODES[course.stop]])
     return track
 
 
 def together(before: Track, now: Track) -> Track:
     """Runs whose searches so far, and then the present one, came to this."""
     better = (now.violation < before.violation) | ((now.violation == before.violation) & (now.best <= before.best))
-    hit = now.reason == CODES[Stop.TARGET]
+    hit = now.reason == STOP_CODES[Stop.TARGET]
     return Track(
         generations=before.generations + now.generations,
         evaluations=before.evaluations + now.evaluations,
@@ -95,7 +95,7 @@ def joined(
         stopped=stopped,
         device_seconds=seconds,
         sizes=[course.sizes for course in courses],
-        searches=[(found(course.past), len(course.past)) for course in courses],
+        searches=[(count_agreeing_searches(course.past), len(course.past)) for course in courses],
     )
 
 
@@ -108,7 +108,7 @@ def _history(task: Task, course: Course) -> np.ndarray:
         assert every is not None
         rows = every[0].copy()
         if done:
-            last, own = (Record.unpack(r, columns, KEPT) for r in (done[-1][-1:], rows))
+            last, own = (Record.unpack(r, columns, HISTORY_FIRST_COLUMN) for r in (done[-1][-1:], rows))
             worse = own.best[:, 0] >= last.best[:, 0]  # of equals the earlier is the answer
             if own.violation is not None:
                 worse = (own.violation > last.violation) | ((own.violation == last.violation) & worse)

@@ -11,11 +11,11 @@ import numpy as np
 
 from galapax import algorithms
 from galapax.algorithms.archive import Archived
-from galapax.algorithms.game import Payoff
+from galapax.algorithms.minmax_cde import Payoff
 from galapax.core.algorithm import Algorithm, Shared
 from galapax.core.options import LEAVES, read
 from galapax.core.problem import MinMaxProblem
-from galapax.core.space import Declared
+from galapax.core.space import VectorFunction
 from galapax.numerics import devices
 from galapax.running.task import Task
 from galapax.version import __version__
@@ -35,7 +35,7 @@ def fingerprint(task: Task) -> dict[str, str]:
         "box": _digest([problem.bounds.lower, problem.bounds.upper]),
         "variables": "" if problem.space is None else repr(problem.space.variables),
         "functions": _functions(task),
-        "algorithm": algorithms.name_of(solver),
+        "algorithm": algorithms.algorithm_name(solver),
         "hyper-parameters": str([_settings(one) for one in task.bound]),
         "archive": str(solver.size if isinstance(solver, Archived) else None),
         "runs": f"{task.runs} from number {task.first_run}",
@@ -78,7 +78,7 @@ def _functions(task: Task) -> str:
         return ""
     # of a black box only its name is known: what it computes may have changed, and that is the user's business
     functions = [getattr(task.problem, name) for name in ("fun", "ineq", "eq")]
-    functions = [f.function if isinstance(f, Declared) else f for f in functions]
+    functions = [f.function if isinstance(f, VectorFunction) else f for f in functions]
     return " ".join(getattr(f, "__qualname__", type(f).__name__) for f in functions if f is not None)
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from galapax.core.errors import InputError, OutOfMemory, amount
-from galapax.core.stop import NEVER
+from galapax.core.errors import InputError, OutOfMemory, format_bytes
+from galapax.core.stop import UNLIMITED
 from galapax.engines.slices import runs_that_fit
 from galapax.numerics import devices
 
@@ -42,7 +42,7 @@ def check_memory(task: Task) -> int:
     # a single run is often ended by hand
     if (
         task.options.keep.history
-        and task.rules.generations != NEVER
+        and task.rules.generations != UNLIMITED
         and task.total > 1
         and task.options.max_seconds is None
     ):
@@ -64,7 +64,7 @@ def _check_calls(task: Task) -> int:
     """How many runs of a black box fit into memory at once: each point of a generation is an object of its own."""
     each = task.population * (POINT + GENE * task.problem.dim)
     _check_host(f"the calls of one generation of {task.population} points take", each, "a smaller population")
-    if task.options.workers.memoize and task.rules.generations != NEVER and task.options.max_seconds is None:
+    if task.options.workers.memoize and task.rules.generations != UNLIMITED and task.options.max_seconds is None:
         points = task.total * task.population * int(task.rules.generations)
         if task.problem.space is not None:
             points = int(min(points, task.problem.space.combinations))
@@ -80,7 +80,7 @@ def _check_calls(task: Task) -> int:
 def _check_host(what: str, needed: int, instead: str) -> None:
     free = devices.host_memory()
     if needed > free:
-        raise InputError(f"{what} {amount(needed)} and {amount(free)} of memory are free: use {instead}.")
+        raise InputError(f"{what} {format_bytes(needed)} and {format_bytes(free)} of memory are free: use {instead}.")
 
 
 def at_most(task: Task) -> int:
@@ -114,13 +114,13 @@ def too_large(width: int, population: int, error: Exception, begun: bool = False
     what = "one run" if width == 1 else f"a slice of {width} runs"
     why, free = f" ({str(error).splitlines()[0][:200]})", devices.free_memory()
     if isinstance(error, OutOfMemory):
-        why, free = f" It needs {amount(error.needed)}.", error.free
+        why, free = f" It needs {format_bytes(error.needed)}.", error.free
     instead = "use a smaller population, or an objective that needs less memory"
     if width > 1:
         instead = f"use fewer runs than {width} at a time (runs=, or runs=range(0, 100)), or a smaller population"
     if begun:  # in other slices its last bits would be others
         instead = "a checkpoint continues in slices as large as they were, so end other programs, or start again"
     return (
-        f"{what} with a population of {population} does not fit into the {amount(free)} that are free on the "
+        f"{what} with a population of {population} does not fit into the {format_bytes(free)} that are free on the "
         f"{devices.default_device().device_kind}: {instead}.{why}"
     )

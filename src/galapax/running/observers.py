@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from galapax import algorithms
-from galapax.core.checks import flag, number, whole
+from galapax.core.checks import check_bool, check_integer, check_number
 from galapax.core.errors import InputError
-from galapax.core.problem import Described
+from galapax.core.problem import ProblemDescription
 from galapax.engines.drive import Viewer
 from galapax.engines.journal import Journal
 from galapax.running.task import Task
@@ -57,7 +57,7 @@ class Live:
     warn: Callable[[str], Any] = _warn
 
     def __post_init__(self) -> None:
-        if whole(self.port, "port", 0) > 65535:
+        if check_integer(self.port, "port", 0) > 65535:
             raise InputError(f"port must be a number from 0 (any free one) to 65535, got {self.port}.")
         if not isinstance(self.host, str) or not self.host.strip():
             raise InputError(f'host must be an address such as "{LOOPBACK}", got {self.host!r}.')
@@ -109,10 +109,10 @@ class Checkpoint:
     def __post_init__(self) -> None:
         if not isinstance(self.path, str | os.PathLike) or not str(self.path).strip():
             raise InputError(f"checkpoint must be the path of a file, got {self.path!r}.")
-        if number(self.seconds, "seconds") < 0:
+        if check_number(self.seconds, "seconds") < 0:
             raise InputError(f"seconds between two checkpoints must be at least 0, got {self.seconds:g}.")
         if self.generations is not None:
-            whole(self.generations, "generations", 1)
+            check_integer(self.generations, "generations", 1)
 
 
 def as_checkpoint(given: Any) -> Checkpoint | None:
@@ -211,7 +211,7 @@ def time_left(state: Progress, first: Progress | None) -> float | None:
 class Facts:
     """What the live page must know of a run."""
 
-    problem: Described
+    problem: ProblemDescription
     settings: dict[str, Any]  # as in a Result
     population: int
     generations: int | None  # the limit, if there is one
@@ -230,7 +230,7 @@ class Observers:
 
     def about(self, task: Task, label: str = "") -> Observers:
         """The same with a title for this task. label: ahead of it."""
-        return replace(self, title=f"{label}{task.problem.name} · {algorithms.name_of(task.solvers[0])}")
+        return replace(self, title=f"{label}{task.problem.name} · {algorithms.algorithm_name(task.solvers[0])}")
 
 
 def observers(
@@ -242,7 +242,7 @@ def observers(
     if not (resume is None or isinstance(resume, bool | str | os.PathLike)):
         raise InputError(f"resume must be a checkpoint's file, True or False, got {resume!r}.")
     if progress is not None:
-        progress = flag(progress, "progress")
+        progress = check_bool(progress, "progress")
     kept = as_checkpoint(checkpoint)
     if kept is None and not resume:
         return Observers(callback, progress, as_live(live))

@@ -14,8 +14,8 @@ import numpy as np
 
 from galapax.core.errors import InputError, OutOfMemory
 from galapax.core.problem import Problem
-from galapax.core.record import KEPT, Record
-from galapax.core.stop import CODES, NEVER, Stop
+from galapax.core.record import HISTORY_FIRST_COLUMN, Record
+from galapax.core.stop import STOP_CODES, UNLIMITED, Stop
 from galapax.engines.histories import fetched
 from galapax.engines.outcome import Outcome, Polish
 from galapax.engines.programs import PROGRAMS, Clock
@@ -84,7 +84,7 @@ def polished(
 def _arguments(task: Task, x: np.ndarray, left: np.ndarray) -> tuple[Any, ...]:
     """What `refine` is called with."""
     kind = np.dtype(task.dtype)
-    box, limit = task.problem.bounds.rounded(kind), np.minimum(left, 2**31 - 1).astype(np.int32)
+    box, limit = task.problem.bounds.round_inwards(kind), np.minimum(left, 2**31 - 1).astype(np.int32)
     return task.consts, box, x.astype(kind), limit, np.asarray(task.rules.target, kind)
 
 
@@ -93,7 +93,7 @@ def compile_ahead(task: Task) -> None:
     the run may not converge, and no target is given, with which it would end. Elsewhere a helper would only be in the
     way of compiling what is needed first.
     """
-    if task.rules.generations != NEVER and task.rules.target == -math.inf and not task.problem.constrained:
+    if task.rules.generations != UNLIMITED and task.rules.target == -math.inf and not task.problem.constrained:
         PROGRAMS.ahead(lambda: ahead(task), with_another=True)
 
 
@@ -126,7 +126,7 @@ def polish(task: Task, clock: Clock, total: Outcome, goes_on: Callable[[], bool]
     return with_polished(task, total, found)
 
 
-_DONE = [CODES[Stop.TARGET], CODES[Stop.TOLERANCE]]
+_DONE = [STOP_CODES[Stop.TARGET], STOP_CODES[Stop.TOLERANCE]]
 
 
 def allowed(task: Task, evaluations: np.ndarray, reason: np.ndarray) -> np.ndarray:
@@ -148,14 +148,14 @@ def with_polished(task: Task, total: Outcome, found: Polished) -> Outcome:
         return replace(total, polish="not tried, because the runs were stopped, or memory was not enough")
     hit = about.better & (found.best <= task.rules.target) & (found.violation <= 0)
     # the search had converged, to another point, and now the answer has, too
-    converged = about.converged & (track.reason == CODES[Stop.ELSEWHERE])
-    reason = np.where(converged, CODES[Stop.TOLERANCE], track.reason)
+    converged = about.converged & (track.reason == STOP_CODES[Stop.ELSEWHERE])
+    reason = np.where(converged, STOP_CODES[Stop.TOLERANCE], track.reason)
     after = replace(
         track,
         best=found.best,
         violation=found.violation,
         evaluations=track.evaluations + about.evaluations,
-        reason=np.where(hit, CODES[Stop.TARGET], reason),
+        reason=np.where(hit, STOP_CODES[Stop.TARGET], reason),
     )
     rows = fetched(total.history)
     history = None if rows is None else _with_row(task, rows, track.generations, found)
@@ -166,7 +166,7 @@ def _with_row(task: Task, history: np.ndarray, made: np.ndarray, found: Polished
     """The history (R, G + 1, columns) with the polish after each run's own last row, of which it made `made` (R,)."""
     wide = np.concatenate([history, history[:, -1:]], axis=1)
     last = wide[np.arange(len(made)), made - 1]  # (R, columns)
-    record = Record.unpack(last, task.columns, KEPT)  # views
+    record = Record.unpack(last, task.columns, HISTORY_FIRST_COLUMN)  # views
     better = found.about.better
     record.evaluations[:] = found.about.evaluations
     record.best[:, 0] = np.where(better, found.best, record.best[:, 0])
@@ -176,7 +176,9 @@ def _with_row(task: Task, history: np.ndarray, made: np.ndarray, found: Polished
         record.x[:] = np.where(better[:, None], found.x, record.x)
     number = np.arange(wide.shape[1])[None, :]
     wide = np.where((number >= made[:, None])[:, :, None], last[:, None, :], wide)
-    Record.unpack(wide, task.columns, KEPT).evaluations[number > made[:, None]] = 0  # a run that is over takes no more
+    Record.unpack(wide, task.columns, HISTORY_FIRST_COLUMN).evaluations[number > made[:, None]] = (
+        0  # a run that is over takes no more
+    )
     return wide
 
 

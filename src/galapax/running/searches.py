@@ -17,8 +17,8 @@ import numpy as np
 
 from galapax.core.algorithm import Algorithm, Budget, Shared
 from galapax.core.evaluation import Shape
-from galapax.core.restarts import FOUND, Leg, Past, found
-from galapax.core.stop import CODES, NEVER, Stop, of_code
+from galapax.core.restarts import MIN_AGREEING_SEARCHES, NextSearch, SearchSummary, count_agreeing_searches
+from galapax.core.stop import STOP_CODES, UNLIMITED, Stop, stop_from_code
 from galapax.engines.drive import Viewer, Watch
 from galapax.engines.glimpse import Glance
 from galapax.engines.interrupts import Interrupts
@@ -43,7 +43,7 @@ class Group:
 
     courses: list[Course] = field(default_factory=list)
     bound: list[Algorithm] = field(default_factory=list)
-    legs: list[Leg] = field(default_factory=list)
+    legs: list[NextSearch] = field(default_factory=list)
     most: list[float] = field(default_factory=list)  # evaluations
 
 
@@ -72,7 +72,9 @@ def searches(
     sent: set[Hashable] = set()
     while stopped is None and any(course.stop is None for course in courses):
         for group in _groups(task, box, [course for course in courses if course.stop is None]):
-            if clock.compile_seconds > COLD and task.rules.generations == NEVER:  # else there may be no other search
+            if (
+                clock.compile_seconds > COLD and task.rules.generations == UNLIMITED
+            ):  # else there may be no other search
                 _make_ready(task, group, noted, box, sent)
             size = None if sizes is None else sizes[len(group.courses[0].past)]
             outcome = _go_on(task, group, courses, noted, clock, box, watch, size)
@@ -101,7 +103,7 @@ def _groups(task: Task, box: BlackBox | None, courses: list[Course]) -> list[Gro
         if bound.population + task.repairs * (1 + task.problem.dim) > most:
             course.stop = Stop.BUDGET
             continue
-        left = NEVER if task.rules.generations == NEVER else int(task.rules.generations) - course.generations
+        left = UNLIMITED if task.rules.generations == UNLIMITED else int(task.rules.generations) - course.generations
         group = groups.setdefault((jax.tree.structure(bound), left, leg.polish), Group())
         group.courses.append(course)
         group.bound.append(bound)
@@ -110,7 +112,7 @@ def _groups(task: Task, box: BlackBox | None, courses: list[Course]) -> list[Gro
     return list(groups.values())
 
 
-def _bound(task: Task, course: Course, leg: Leg, shape: Shape) -> tuple[Algorithm, float]:
+def _bound(task: Task, course: Course, leg: NextSearch, shape: Shape) -> tuple[Algorithm, float]:
     """The algorithm of a search, and how many evaluations it may make."""
     most = min(leg.evaluations, _limit(task) - course.evaluations)
     budget = Budget(None, None if math.isinf(most) else int(most))
@@ -164,11 +166,11 @@ def _with_gradients(task: Task) -> Task:
 def _called_one_by_one(task: Task) -> bool:
     """Whether it is a black box that nothing calls for several points at once, and only evaluations limit it."""
     alone = task.options.blackbox and not task.options.vectorized and task.options.workers.pool is None
-    unlimited = task.rules.generations == NEVER
+    unlimited = task.rules.generations == UNLIMITED
     return alone and unlimited and task.initial is None and not task.problem.constrained
 
 
-def _next(task: Task, course: Course) -> Leg | Stop:
+def _next(task: Task, course: Course) -> NextSearch | Stop:
     """The next search of a run, or why there is none."""
     assert task.restarts is not None
     past = course.past
@@ -176,9 +178,9 @@ def _next(task: Task, course: Course) -> Leg | Stop:
         if past[-1].stop is Stop.TARGET:
             return Stop.TARGET
         # a target that was asked for is looked for until the budget is spent
-        if not math.isfinite(task.rules.target) and found(past) >= FOUND:
+        if not math.isfinite(task.rules.target) and count_agreeing_searches(past) >= MIN_AGREEING_SEARCHES:
             return Stop.TOLERANCE
-        if task.rules.generations != NEVER and course.generations >= task.rules.generations:
+        if task.rules.generations != UNLIMITED and course.generations >= task.rules.generations:
             return Stop.BUDGET
         if since_better(course) >= task.rules.stall:
             return Stop.STALL
@@ -194,12 +196,12 @@ def _computation(
     """What makes one search of each run of a group."""
     kind, count = np.dtype(task.dtype), len(group.courses)
     first = group.courses[0]
-    left = NEVER if task.rules.generations == NEVER else int(task.rules.generations) - first.generations
+    left = UNLIMITED if task.rules.generations == UNLIMITED else int(task.rules.generations) - first.generations
     own = replace(
         task,
         solvers=(group.legs[0].algorithm,),
         bound=(group.bound[0],),
-        rules=task.rules._replace(generations=left, stall=NEVER, evaluations=math.inf),
+        rules=task.rules._replace(generations=left, stall=UNLIMITED, evaluations=math.inf),
         initial=_initial(task, group),
     ).with_options(runs=range(task.first_run, task.first_run + count), keep=replace(task.options.keep, snapshots=()))
     if task.options.vectorized and not task.options.blackbox and group.bound[0].population != task.population:
@@ -264,14 +266,14 @@ def _refined(task: Task, clock: Clock, outcome: Outcome, left: list[float], goes
     """The outcome of searches, what they found refined by its gradient; that counts as one more generation."""
     track = outcome.track
     most = np.minimum(np.array(left) - track.evaluations, DESCENT * task.problem.dim)
-    most = np.where(track.reason == CODES[Stop.TARGET], 0, most)
+    most = np.where(track.reason == STOP_CODES[Stop.TARGET], 0, most)
     found = polished(task, clock, outcome.x, track.best, track.violation, most, goes_on)
     if not found.about.evaluations.any():
         return outcome
     refined = with_polished(task, outcome, found)
     reason = np.where(
-        found.about.converged & (refined.track.reason != CODES[Stop.TARGET]),
-        CODES[Stop.TOLERANCE],
+        found.about.converged & (refined.track.reason != STOP_CODES[Stop.TARGET]),
+        STOP_CODES[Stop.TOLERANCE],
         refined.track.reason,
     )
     after = replace(refined.track, reason=reason, generations=track.generations + 1)
@@ -287,13 +289,13 @@ def _initial(task: Task, group: Group) -> np.ndarray | None:
     return task.initial[[course.row % task.runs for course in group.courses]]
 
 
-def _take(task: Task, course: Course, leg: Leg, run: Computation, part: Outcome) -> None:
+def _take(task: Task, course: Course, leg: NextSearch, run: Computation, part: Outcome) -> None:
     """Note how a run's search ended."""
     track, box = part.track, task.problem.bounds
-    stop = part.stopped or of_code(int(track.reason[0]))
+    stop = part.stopped or stop_from_code(int(track.reason[0]))
     x = (np.asarray(part.x[0], np.float64) - box.lower) / box.span
     spent, best = int(track.evaluations[0]), float(track.best[0])
-    course.past.append(Past(leg.kind, run.task.population, spent, best, float(track.violation[0]), x, stop))
+    course.past.append(SearchSummary(leg.kind, run.task.population, spent, best, float(track.violation[0]), x, stop))
     course.parts.append(part)
     course.sizes += part.sizes[0]
 

@@ -19,7 +19,7 @@ import numpy as np
 from galapax.core.errors import EvaluationError
 from galapax.core.evaluation import Population
 from galapax.core.problem import Problem
-from galapax.core.stop import NEVER, RUNNING, Stop
+from galapax.core.stop import RUNNING, UNLIMITED, Stop
 from galapax.engines.drive import Watch
 from galapax.engines.interrupts import Interrupts, interrupts
 from galapax.engines.outcome import Outcome, Polish, Track
@@ -261,7 +261,7 @@ def _notifier(
         violation, _, best, volume = min([*best_before, state_of(track)])
         state = Progress(
             generation=generation,
-            generations=None if task.rules.generations == NEVER else int(task.rules.generations),
+            generations=None if task.rules.generations == UNLIMITED else int(task.rules.generations),
             nfev=before + int(track.evaluations.sum()),
             fun=task.sign * best,
             hypervolume=None if math.isnan(volume) else volume,
@@ -311,6 +311,6 @@ def _facts(task: Task) -> Facts:
         problem=task.problem,
         settings=settings_of(task),
         population=task.population,
-        generations=None if task.rules.generations == NEVER else int(task.rules.generations),
+        generations=None if task.rules.generations == UNLIMITED else int(task.rules.generations),
         contours=not task.options.blackbox and isinstance(task.problem, Problem),
     )

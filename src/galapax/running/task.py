@@ -14,14 +14,14 @@ from galapax import algorithms
 from galapax.algorithms.archive import Archived
 from galapax.algorithms.de import DE
 from galapax.core.algorithm import Algorithm, Budget, Shared
-from galapax.core.checks import whole
+from galapax.core.checks import check_integer
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Shape
 from galapax.core.options import Options, threads_from_environment
-from galapax.core.problem import EQ_TOLERANCE, Described, MinMaxProblem, Problem, check_tolerance
+from galapax.core.problem import EQ_TOLERANCE, MinMaxProblem, Problem, ProblemDescription, check_tolerance
 from galapax.core.record import Columns
 from galapax.core.restarts import Restarts
-from galapax.core.stop import NEVER, Rules
+from galapax.core.stop import UNLIMITED, Rules
 from galapax.engines.points import probe
 from galapax.engines.search import Search, Traced
 from galapax.evaluation.failures import RESAMPLES
@@ -52,8 +52,8 @@ MIN_DEFAULT_GENERATIONS = 1000
 class Task:
     """What is to be run: every one of the solvers makes that many runs."""
 
-    problem: Described  # as one of genes, see core/variables.py
-    declared: Described  # as the user wrote it: what a Result shows
+    problem: ProblemDescription  # as one of genes, see core/variables.py
+    declared: ProblemDescription  # as the user wrote it: what a Result shows
     options: Options  # with defaults resolved
     objective: Traced | None  # None for a black box
     consts: Any  # the arrays of the objective
@@ -137,7 +137,7 @@ class Task:
 
         return Search(
             algorithm=jax.tree.map(stack, *self.bound, is_leaf=lambda leaf: isinstance(leaf, Shared)),
-            bounds=self.problem.bounds.rounded(dtype),
+            bounds=self.problem.bounds.round_inwards(dtype),
             rules=self.rules.as_arrays(dtype),
             consts=self.consts,
             shape=self.shape,
@@ -206,7 +206,9 @@ def default_algorithm(problem: Problem, options: Options) -> Algorithm:
         is_named = problem.objectives is not None or problem.reference_point is not None
         if not is_named and not options.vectorized:
             warn_vector_objective(problem, objectives)
-    return algorithms.resolve(None, problem.constrained, objectives, discrete_dim(problem), options.population)
+    return algorithms.resolve_algorithm(
+        None, problem.constrained, objectives, discrete_dim(problem), options.population
+    )
 
 
 def warn_vector_objective(problem: Problem, objectives: int) -> None:
@@ -238,7 +240,7 @@ def with_archive(solver: Algorithm, size: int) -> Algorithm:
     """The algorithm with an archive of that size."""
     if not solver.traits.multi_objective:
         raise InputError(
-            f"archive applies to several objectives, and {algorithms.name_of(solver)} minimises one: remove it."
+            f"archive applies to several objectives, and {algorithms.algorithm_name(solver)} minimises one: remove it."
         )
     return Archived(solver, size)
 
@@ -264,7 +266,7 @@ def prepare_task(
     tolerance = tolerance_of(options.tolerance, str(options.compute.dtype))
     if solvers[0].traits.multi_objective:
         tolerance = 0.0  # no front converges to a point, and a program in which no run ends before others is quicker
-    rules = Rules(NEVER, *parse_goals(problem, options), tolerance=tolerance)
+    rules = Rules(UNLIMITED, *parse_goals(problem, options), tolerance=tolerance)
     shape = Shape(len(problem.objectives or "1"), int(problem.ineq is not None), int(problem.eq is not None))
     task = build_task(
         problem,
@@ -285,7 +287,7 @@ def prepare_task(
 
 
 def build_task(
-    problem: Described,
+    problem: ProblemDescription,
     solvers: tuple[Algorithm, ...],
     options: Options,
     shape: Shape,
@@ -306,22 +308,22 @@ def build_task(
         problem.space.check(dtype)
         problem = problem.coded()
     random.root_key(options.seed)  # type: ignore[arg-type]  # refuses what is no seed
-    problem.bounds.rounded(dtype)  # refuses a box that this precision does not hold, before anything is compiled
+    problem.bounds.round_inwards(dtype)  # refuses a box that this precision does not hold, before anything is compiled
     limit = generation_limit(solvers[0], options)
     evaluation_limit = budget_evaluations = options.max_evaluations
     is_unlimited = options.generations is None and options.max_seconds is None
     if islands is not None and budget_evaluations is not None:  # each island has its share
-        budget_evaluations = whole(budget_evaluations // islands.count, "max_evaluations of each island", 1)
+        budget_evaluations = check_integer(budget_evaluations // islands.count, "max_evaluations of each island", 1)
     if restarts is not None:
         if is_unlimited and budget_evaluations is None:
-            limit, budget_evaluations = NEVER, default_evaluations(problem.dim)
+            limit, budget_evaluations = UNLIMITED, default_evaluations(problem.dim)
             evaluation_limit = budget_evaluations
         if len(options.keep.snapshots) and (options.n_runs > 1 or len(solvers) > 1):
             raise InputError(
                 "snapshots of several restarting runs would have populations of different sizes: remove snapshots, "
                 "or make a single run."
             )
-    budget = Budget(None if limit == NEVER else limit, budget_evaluations)
+    budget = Budget(None if limit == UNLIMITED else limit, budget_evaluations)
     for solver in solvers:
         check_population(solver.population, problem.dim)
     if not population_given:
@@ -341,12 +343,12 @@ def build_task(
     if budget_evaluations is not None and rules.evaluations is not None:
         fewer = "; a smaller population needs fewer" if population_given else ""
         least = f"the first generation needs {evaluations} evaluations{fewer}"
-        whole(budget_evaluations, "max_evaluations", evaluations, least)
+        check_integer(budget_evaluations, "max_evaluations", evaluations, least)
     elif budget_evaluations is not None:
         least = f"one generation evaluates the population of {population}; a smaller population needs fewer"
         if repairs:
             least = f"one generation needs {evaluations} evaluations for the population of {population}"
-        whole(budget_evaluations, "max_evaluations", evaluations, least)
+        check_integer(budget_evaluations, "max_evaluations", evaluations, least)
         reserve = 0
         if not blackbox and options.polish is not False:
             reserve = reserve_for_polish(budget_evaluations, problem, solvers[0], dtype)
@@ -432,7 +434,7 @@ def _check_asynchronous(solvers: tuple[Algorithm, ...], options: Options, restar
     if len(solvers) > 1 or not isinstance(solvers[0], DE) or restarts is not None:
         raise InputError(
             "asynchronous=True is for DE, whose candidates each compete with their own parent, and without restarts; "
-            f'got {algorithms.name_of(solvers[0])}: give algorithm="de".'
+            f'got {algorithms.algorithm_name(solvers[0])}: give algorithm="de".'
         )
     refused = {
         "runs": options.runs != 1,
@@ -455,7 +457,7 @@ def check_shape(task: Task, shape: Shape) -> None:
     check_fit(task.solvers[0], task.problem, shape)
     if shape.objectives > 1 and task.restarts is not None:
         raise InputError(f"restarts apply to one objective, and {task.problem.name!r} has {shape.objectives}.")
-    needs_reference = math.isfinite(task.rules.target) or task.rules.stall != NEVER
+    needs_reference = math.isfinite(task.rules.target) or task.rules.stall != UNLIMITED
     if shape.objectives > 1 and task.rules.reference is None and needs_reference:
         raise InputError(
             f"target and patience judge a front by its hypervolume up to a reference_point, and {task.problem.name!r} "

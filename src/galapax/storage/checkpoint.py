@@ -10,7 +10,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from galapax.core.checks import short
+from galapax.core.checks import abbreviate
 from galapax.core.errors import InputError
 from galapax.engines.journal import Done, Standing
 from galapax.numerics import processes
@@ -175,7 +175,7 @@ def keeper(settings: Checkpoint | None, resume: Any) -> Keeper | None:
         raise
     except (OSError, ValueError) as error:  # ValueError: of a name that is none
         name = settings.path if settings is not None and resume in (None, False, True) else resume
-        raise InputError(f"the checkpoint {short(str(name))} cannot be used: {error}.") from None
+        raise InputError(f"the checkpoint {abbreviate(str(name))} cannot be used: {error}.") from None
 
 
 def _keeper(settings: Checkpoint | None, resume: Any) -> Keeper | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from galapax.core.names import for_csv, headings
+from galapax.core.names import escape_csv, unique_headings
 from galapax.results.result import Result, all_runs
 from galapax.results.study import Study
 from galapax.storage.atomic import write_bytes
@@ -67,7 +67,7 @@ def to_one_json(folder: str | Path, out: str | Path | None = None) -> Path:
         }
     if isinstance(loaded, Result) and loaded.snapshots:
         names, values = _snapshot_table(loaded)
-        data["snapshots"] = dict(zip(headings(names), values.T, strict=True))
+        data["snapshots"] = dict(zip(unique_headings(names), values.T, strict=True))
     file.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(file, json.dumps(to_json(data), allow_nan=False).encode(), b"\n")
     return file
@@ -96,7 +96,7 @@ def _answer(result: Result) -> str:
     if not several:
         rows += result.get("derived", {}).items()
     for name, value in rows:
-        writer.writerow([for_csv(name), for_csv(value), for_csv(units.get(name, ""))])
+        writer.writerow([escape_csv(name), escape_csv(value), escape_csv(units.get(name, ""))])
     return out.getvalue()
 
 

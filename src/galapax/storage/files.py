@@ -16,9 +16,9 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 import numpy as np
 
-from galapax.core.checks import short
+from galapax.core.checks import abbreviate
 from galapax.core.errors import InputError
-from galapax.core.names import for_csv, headings
+from galapax.core.names import escape_csv, unique_headings
 from galapax.storage.manifest import Saved
 
 FORMAT = 1
@@ -84,7 +84,7 @@ def _refuse_newer(file: Path) -> None:
 def refuse_newer(file: Path, version: int) -> None:
     if version > FORMAT:
         raise InputError(
-            f"{file} has format {short(version)}, written by a newer galapax; this one reads up to {FORMAT}."
+            f"{file} has format {abbreviate(version)}, written by a newer galapax; this one reads up to {FORMAT}."
         )
 
 
@@ -135,10 +135,10 @@ def _parse_array(archive: ZipFile, member: ZipInfo) -> np.ndarray:
     read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
     shape, is_fortran_order, dtype = read_header(stream)
     if dtype.kind not in "biuf":
-        raise ValueError(f"its array {short(member.filename)} contains no numbers")
+        raise ValueError(f"its array {abbreviate(member.filename)} contains no numbers")
     start = stream.tell()
     if math.prod(shape) * dtype.itemsize != len(content) - start:
-        raise ValueError(f"its array {short(member.filename)} has other bytes than its shape needs")
+        raise ValueError(f"its array {abbreviate(member.filename)} has other bytes than its shape needs")
     # no memoryview of our own: one in the frames of an exception crashes the garbage collector of Python 3.12.1
     return np.frombuffer(content, dtype, offset=start).reshape(shape, order="F" if is_fortran_order else "C").copy()
 
@@ -157,7 +157,7 @@ def csv_text(names: list[str], table: np.ndarray, labels: Labels | None = None) 
     """A table as text, with labels in the columns whose numbers stand for some."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(headings(names))
+    writer.writerow(unique_headings(names))
     if not labels:
         np.savetxt(out, table, delimiter=",", fmt="%.17g")
         return out.getvalue()
@@ -178,7 +178,7 @@ def labels_of(problem: Any, first: int | None) -> Labels:
 def label_cells(labels: tuple[Any, ...]) -> list[str]:
     """The cell of a table for each label, all different, none of them that of a number which is missing."""
     numbers = {*MISSING, *(repr(label) for label in labels if not isinstance(label, str))}
-    cells = [for_csv(label) if isinstance(label, str) else repr(label) for label in labels]
+    cells = [escape_csv(label) if isinstance(label, str) else repr(label) for label in labels]
     return [
         f"'{cell}" if isinstance(label, str) and cell in numbers else cell
         for label, cell in zip(labels, cells, strict=True)
@@ -187,7 +187,7 @@ def label_cells(labels: tuple[Any, ...]) -> list[str]:
 
 def _codes(labels: tuple[Any, ...]) -> dict[str, float]:
     """The number that a cell stands for; also by the cells of earlier versions, which did not tell all labels apart."""
-    earlier = {str(cell): float(i) for i, label in enumerate(labels) for cell in (label, for_csv(label))}
+    earlier = {str(cell): float(i) for i, label in enumerate(labels) for cell in (label, escape_csv(label))}
     for missing in MISSING:
         earlier.pop(missing, None)
     return earlier | {cell: float(i) for i, cell in enumerate(label_cells(labels))}
@@ -198,8 +198,8 @@ def write_rows(file: Path, rows: list[dict[str, Any]]) -> None:
     names = list(dict.fromkeys(name for row in rows for name in row))
     with file.open("w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(headings(names))
-        writer.writerows([for_csv(row[name]) if name in row else "" for name in names] for row in rows)
+        writer.writerow(unique_headings(names))
+        writer.writerows([escape_csv(row[name]) if name in row else "" for name in names] for row in rows)
 
 
 def read_csv(

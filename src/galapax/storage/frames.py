@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from galapax.core.errors import InputError
-from galapax.core.names import headings
+from galapax.core.names import unique_headings
 from galapax.results.result import History, Result, Runs, all_runs
 from galapax.results.study import Study
 from galapax.storage.tables import front_table, history_table, runs_table, value_names
@@ -80,7 +80,7 @@ def _study_frame(study: Study, table: str | None) -> Any:
 
 def _made(names: list[str], rows: np.ndarray, whole: Sequence[int] = (), flags: Sequence[int] = ()) -> Any:
     """A DataFrame of these columns, some of them whole numbers or true and false."""
-    heads = headings(names)
+    heads = unique_headings(names)
     kinds = {heads[i]: np.int64 for i in whole} | {heads[i]: bool for i in flags}
     return _pandas().DataFrame(np.asarray(rows, np.float64), columns=heads).astype(kinds)
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from galapax.algorithms.ga import GA
-from galapax.core.checks import short
+from galapax.core.checks import abbreviate
 from galapax.core.errors import InputError
 from galapax.results.result import Result, all_runs
 from galapax.storage.atomic import write_bytes
@@ -58,9 +58,9 @@ def read_config(file: str | Path) -> dict[str, Any]:
         except InputError:
             raise
         except ZeroDivisionError:
-            raise InputError(f"{name} in {path} divides by zero: {short(defined[name])}.") from None
+            raise InputError(f"{name} in {path} divides by zero: {abbreviate(defined[name])}.") from None
         except (ValueError, SyntaxError, ArithmeticError, RecursionError, MemoryError):
-            raise InputError(f"{name} in {path} must be a number, got {short(defined[name])}.") from None
+            raise InputError(f"{name} in {path} must be a number, got {abbreviate(defined[name])}.") from None
         if settings[name] != value:
             raise InputError(f"{name} in {path} must be a whole number, got {value:g}.")
     return settings

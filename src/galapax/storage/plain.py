@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from galapax.core.checks import short
+from galapax.core.checks import abbreviate
 from galapax.core.errors import InputError
-from galapax.core.problem import Bounds, Described, MinMaxProblem, Problem, unavailable
+from galapax.core.problem import Bounds, MinMaxProblem, Problem, ProblemDescription, missing_function
 from galapax.core.space import Space
 from galapax.core.stop import Stop
 from galapax.core.variables import choice, flag, integer, real
@@ -87,18 +87,18 @@ def plain_result(result: Result) -> dict[str, Any]:
     return to_json({"format": FORMAT, **kept, **named, "problem": described})
 
 
-def functions_of(problem: Described) -> list[str]:
+def functions_of(problem: ProblemDescription) -> list[str]:
     """The names of the functions that it has."""
     names = ("fun", "ineq", "eq") if isinstance(problem, Problem) else ("fun",)
     return [name for name in names if getattr(problem, name) is not None]
 
 
-def _problem_from(described: dict[str, Any]) -> Described:
+def _problem_from(described: dict[str, Any]) -> ProblemDescription:
     """A problem that can be looked at, not evaluated."""
     sides = {name: _floats(described.pop(name), name) for name in SIDES if name in described}
     bounds = Bounds(sides["lower"], sides["upper"])
     space = _space_from(described.pop("space", None))
-    functions: dict[str, Any] = dict.fromkeys(described.pop("functions"), unavailable)
+    functions: dict[str, Any] = dict.fromkeys(described.pop("functions"), missing_function)
     for name in ("optimum", "hypervolume"):
         described[name] = None if described.get(name) is None else _number(described[name], name)
     if described.get("reference_point") is not None:
@@ -109,7 +109,7 @@ def _problem_from(described: dict[str, Any]) -> Described:
             y_bounds = Bounds(sides["y_lower"], sides["y_upper"])
             return MinMaxProblem(x_bounds=bounds, y_bounds=y_bounds, **functions, **told)
         if described.get("derived"):
-            described["derived"] = dict.fromkeys(described["derived"], unavailable)
+            described["derived"] = dict.fromkeys(described["derived"], missing_function)
         told = {name: described[name] for name in DESCRIBED & described.keys()}
         if space is not None:
             if not (
@@ -189,13 +189,13 @@ def check_study(described: dict[str, Any], cells: int) -> None:
 def _check(data: Any, types: dict[str, Any], needed: bool) -> None:
     """Whether entries are of their types; JSON's true is no number."""
     if not isinstance(data, dict):
-        raise ValueError(f"it has {short(data)} where names and values belong")
+        raise ValueError(f"it has {abbreviate(data)} where names and values belong")
     for name, kind in types.items():
         if name not in data and not needed:
             continue
         value = data[name]
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise ValueError(f"its {name} is {short(value)}")
+            raise ValueError(f"its {name} is {abbreviate(value)}")
 
 
 def _failures(data: Any) -> tuple[Failed, ...]:
@@ -206,11 +206,11 @@ def _failures(data: Any) -> tuple[Failed, ...]:
 
 def _floats(values: Any, name: str) -> np.ndarray:
     if not isinstance(values, list):
-        raise ValueError(f"its {name} is {short(values)}")
+        raise ValueError(f"its {name} is {abbreviate(values)}")
     return np.array([_number(value, name) for value in values], np.float64)
 
 
 def _number(value: Any, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | None):
-        raise ValueError(f"its {name} has {short(value)} where a number belongs")
+        raise ValueError(f"its {name} has {abbreviate(value)} where a number belongs")
     return math.nan if value is None else float(value)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from galapax.core.algorithm import Population
-from galapax.core.record import MEASURED_EXACTLY
+from galapax.core.record import MAX_EXACT_HYPERVOLUME_OBJECTIVES
 from galapax.results.front import Front
 from galapax.results.result import History, Result, Runs, constraint_names
 from galapax.storage.files import Labels, counts, labels_of, read_csv, whole
@@ -67,7 +67,7 @@ def _history_columns(names: list[str], result: Result, values: list[str]) -> tup
         columns = {"violation": at, "feasible_share": at + 1}
         at += 2
     left = len(names) - at
-    volumes = ("hypervolume", "hypervolume_error")[: 1 + (m > MEASURED_EXACTLY)]
+    volumes = ("hypervolume", "hypervolume_error")[: 1 + (m > MAX_EXACT_HYPERVOLUME_OBJECTIVES)]
     if left == d + len(volumes) or (left == len(volumes) and names[at] == "hypervolume"):
         columns |= {name: at + i for i, name in enumerate(volumes)}
         at += len(volumes)

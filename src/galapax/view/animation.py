@@ -18,7 +18,7 @@ from PIL import Image
 
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
-from galapax.core.names import for_mathtext
+from galapax.core.names import escape_mathtext
 from galapax.results.result import Result
 from galapax.storage import atomic
 from galapax.view import figure_data, maps, plots
@@ -103,7 +103,7 @@ class MapScale:
             tick_columns = maps.thin_indices(self.d, 5 if max(map(len, names)) < 4 else 3 if self.d > 4 else 4)
             axes.set_xticks(
                 tick_columns,
-                [for_mathtext(names[i]) for i in tick_columns] if self.d > 4 else labels(self.result.problem),
+                [escape_mathtext(names[i]) for i in tick_columns] if self.d > 4 else labels(self.result.problem),
             )
             if max(map(len, names)) > 4 and self.d <= 12:
                 axes.set_xticks(range(self.d), labels(self.result.problem), rotation=90, fontsize=8)
@@ -177,7 +177,7 @@ def filmstrip(
         ticks = 1 - ticks if scale_of_maps.maximize else ticks
         bar.set_ticks(list(scale_of_maps.low + (scale_of_maps.high - scale_of_maps.low) * ticks))
     bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
-    bar.set_label(for_mathtext(scale_of_maps.fitness_name()), fontsize=9)
+    bar.set_label(escape_mathtext(scale_of_maps.fitness_name()), fontsize=9)
     set_figure_title(figure, result, scale_of_maps.caption(), run=run)
     return figure
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from galapax import problems
 from galapax.core.errors import InputError
-from galapax.core.problem import Described, Problem, unavailable
+from galapax.core.problem import Problem, ProblemDescription, missing_function
 from galapax.metrics.statistics import by_evaluations, describe, ecdf, ecdf_over_targets, log_targets, quantile_curves
 from galapax.results.result import History, Result, all_runs
 from galapax.results.study import (
@@ -52,7 +52,7 @@ def method(result: Result) -> str:
     return name if restarts is None else f"{name} with restarts ({restarts})"
 
 
-def problem_title(problem: Described) -> str:
+def problem_title(problem: ProblemDescription) -> str:
     """The name of a problem and its title."""
     name = "Unnamed function" if problem.name == "<lambda>" else problem.name
     return f"{name}: {problem.title}" if name and problem.title else problem.title or name
@@ -63,7 +63,7 @@ def result_title(result: Result) -> str:
     return f"{problem_title(result.problem)} · {result.settings['algorithm']}{runs}"
 
 
-def labels(problem: Described) -> list[str]:
+def labels(problem: ProblemDescription) -> list[str]:
     """Names of the variables, with their units where the problem has them."""
     return [problem.with_unit(name) for name in problem.variable_names()]
 
@@ -255,15 +255,15 @@ def front_ends(result: Result) -> list[int]:
     return np.argmin(result.sign * np.asarray(result.F), axis=0).tolist()
 
 
-def true_front(problem: Described, points: int) -> np.ndarray | None:
+def true_front(problem: ProblemDescription, points: int) -> np.ndarray | None:
     """Points of the true front (k, m), where it is known."""
     front = restore_functions(problem).front
     return None if front is None else np.asarray(front(points), np.float64)
 
 
-def restore_functions(problem: Described) -> Described:
+def restore_functions(problem: ProblemDescription) -> ProblemDescription:
     """Give a problem that was loaded from a file its functions again, where it is a built-in one."""
-    if not isinstance(problem, Problem) or problem.fun is not unavailable or problem.name not in problems.PROBLEMS:
+    if not isinstance(problem, Problem) or problem.fun is not missing_function or problem.name not in problems.PROBLEMS:
         return problem
     for size in ({}, {"dim": problem.dim}):
         try:

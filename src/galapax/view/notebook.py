@@ -11,7 +11,7 @@ from textwrap import wrap
 import numpy as np
 
 from galapax.core.display import HTMLRepr
-from galapax.core.problem import Described, MinMaxProblem, Problem
+from galapax.core.problem import MinMaxProblem, Problem, ProblemDescription
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
 from galapax.view import figure_data
@@ -41,7 +41,7 @@ def to_html(obj: HTMLRepr) -> str:
         )
     if isinstance(obj, Study):
         return _study_html(obj)
-    assert isinstance(obj, Described)
+    assert isinstance(obj, ProblemDescription)
     return _problem_html(obj)
 
 
@@ -167,7 +167,7 @@ def _study_svg(study: Study) -> str:
     return _svg_figure(body, name, f"{10**low:.3g}", f"{10**high:.3g}")
 
 
-def _problem_html(problem: Described) -> str:
+def _problem_html(problem: ProblemDescription) -> str:
     head = f"<b>{escape(problem.title or problem.name)}</b>"
     kind = "min-max problem" if isinstance(problem, MinMaxProblem) else "problem"
     rows = [(kind, f"{escape(problem.name)}, {problem.dim} variables")]
@@ -292,7 +292,7 @@ def _histogram_svg(values: np.ndarray, name: str) -> str:
     return _svg_figure(body, f"{name}, {range_ends[0]} to {range_ends[1]}", "", f"{counts.max()} runs")
 
 
-def _bounds_svg(problem: Described) -> str:
+def _bounds_svg(problem: ProblemDescription) -> str:
     """Draw a bar for each variable from its lower to its upper bound, with the known solution on it."""
     names, n_shown = problem.variable_names(), min(problem.dim, MAX_NOTEBOOK_ROWS)
     solutions = getattr(problem, "solutions", None)

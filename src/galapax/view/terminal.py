@@ -171,7 +171,7 @@ def algorithm_facts() -> list[dict[str, str]]:
     """Name, what it is, and hyper-parameters of every algorithm."""
     facts = []
     for name, kind in algorithms.ALGORITHMS.items():
-        defaults = algorithms.settings_of(kind())
+        defaults = algorithms.plain_settings(kind())
         facts.append(
             {
                 "name": name,

@@ -11,7 +11,7 @@ from typing import Any, SupportsFloat
 import numpy as np
 
 from galapax.core.box import Bounds
-from galapax.core.problem import Described
+from galapax.core.problem import ProblemDescription
 from galapax.core.variables import Variable
 from galapax.engines import glimpse
 from galapax.results.result import objective_sign
@@ -53,7 +53,7 @@ def describe_run(facts: Facts) -> JsonObject:
     }
 
 
-def gene_bounds(problem: Described) -> Bounds:
+def gene_bounds(problem: ProblemDescription) -> Bounds:
     """The box of the problem's genes, in which a page draws individuals."""
     return problem.bounds if problem.space is None else problem.space.genes
 

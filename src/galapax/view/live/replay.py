@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from galapax.core.problem import Problem, unavailable
+from galapax.core.problem import Problem, missing_function
 from galapax.engines import glimpse
 from galapax.results.result import Result
 from galapax.running.observers import Facts
@@ -35,7 +35,7 @@ class Replay:
     def __init__(self, result: Result, page: PageServer, folder: Path | None = None) -> None:
         problem = figure_data.restore_functions(result.problem)
         can_evaluate = (
-            isinstance(problem, Problem) and problem.fun is not unavailable and not result.settings["blackbox"]
+            isinstance(problem, Problem) and problem.fun is not missing_function and not result.settings["blackbox"]
         )
         limit = max(int(result.nit), 1)
         self.facts = Facts(problem, result.settings, len(result.population), limit, can_evaluate)

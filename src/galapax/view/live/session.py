@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from galapax.core.stop import NEVER, RUNNING, Stop
+from galapax.core.stop import RUNNING, UNLIMITED, Stop
 from galapax.engines import glimpse
 from galapax.engines.outcome import Track
 from galapax.numerics import devices
@@ -72,7 +72,7 @@ class LiveSession:
     def __init__(self, facts: Facts, page: PageServer, paused: bool = False, slow_start: bool = False) -> None:
         self.facts, self.page = facts, page
         self.name = secrets.token_hex(6)  # tells pages that another run is shown
-        self.max_generations = 1 if paused or slow_start else NEVER
+        self.max_generations = 1 if paused or slow_start else UNLIMITED
         self._is_slow_start = slow_start  # until the viewer chooses a pace, or a while has passed
         self._watched_since: float | None = None
         self._browser_deadline = 0.0  # until when a slow start waits for its first viewer
@@ -397,7 +397,7 @@ class LiveSession:
         if cached_track is track:
             return numbers
         row = track.best_run
-        is_done = (track.reason != RUNNING) | (track.generations >= (self.facts.generations or NEVER))
+        is_done = (track.reason != RUNNING) | (track.generations >= (self.facts.generations or UNLIMITED))
         numbers = {
             "nfev": int(track.evaluations.sum()),
             "best": to_json_number(self._sign * float(track.best[row])),

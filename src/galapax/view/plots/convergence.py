@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from galapax.core.names import for_mathtext
+from galapax.core.names import escape_mathtext
 from galapax.results.result import Result
 from galapax.view import figure_data
 from galapax.view.plots.style import BLUE, GREY, AxesLike, NotebookFigure, check_axes, set_title
@@ -51,7 +51,7 @@ def draw_convergence(
         middle,
         color=colour,
         lw=1.8,
-        label=for_mathtext(label or ("median" if is_ensemble else "best")),
+        label=escape_mathtext(label or ("median" if is_ensemble else "best")),
     )
     if is_ensemble:
         axes.fill_between(curve.generation, lower, upper, color=colour, alpha=0.35, lw=0, label="middle half")
@@ -68,7 +68,7 @@ def draw_convergence(
     if curve.log:
         axes.set_yscale("log")
     axes.set_xlabel("generation")
-    axes.set_ylabel(for_mathtext(curve.name))
+    axes.set_ylabel(escape_mathtext(curve.name))
     axes.set_xlim(1, max(2, int(curve.generation[-1])))
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from galapax.core.errors import InputError
-from galapax.core.problem import Problem, unavailable
+from galapax.core.problem import Problem, missing_function
 from galapax.core.values import Values
 from galapax.results.result import Result
 from galapax.view import figure_data, maps
@@ -54,7 +54,7 @@ def landscape(
     problem = figure_data.restore_functions(result.problem)
     if "y" in result or not isinstance(problem, Problem):
         raise InputError("a landscape needs an objective of x only, and this is a min-max result.")
-    if problem.fun is unavailable:
+    if problem.fun is missing_function:
         raise InputError(
             "this result was loaded without its objective, so no landscape can be drawn: call minimize again, or set "
             "result.problem = problem."

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from galapax.core.names import for_mathtext
+from galapax.core.names import escape_mathtext
 from galapax.results.result import all_runs
 from galapax.results.study import Study
 from galapax.view import figure_data
@@ -49,7 +49,7 @@ def _small_multiples(study: Study, panels: list[figure_data.Panel], ax: AxesLike
         axes.set_visible(False)
     for axes, panel in zip(grid.ravel(), panels, strict=False):
         _draw_panel(axes, study, panel)
-        axes.set_title(for_mathtext(panel.title), loc="left")
+        axes.set_title(escape_mathtext(panel.title), loc="left")
     name = figure_data.distance_name(study.value, all(panel.has_known_optimum for panel in panels))
     for row in grid:
         row[0].set_ylabel(name)
@@ -73,10 +73,10 @@ def _small_multiples(study: Study, panels: list[figure_data.Panel], ax: AxesLike
 def _one_panel(study: Study, panel: figure_data.Panel, ax: Any) -> Figure:
     figure, axes = open_axes(ax, (8.5, 4.8))
     _draw_panel(axes, study, panel)
-    axes.set_ylabel(for_mathtext(panel.name))
+    axes.set_ylabel(escape_mathtext(panel.name))
     first, runs = study.results[0], len(all_runs(study.results[0]))
     title = f"{first.problem.name} · {first.settings['algorithm']}, {runs} runs each"
-    axes.set_title(for_mathtext(title), loc="left")
+    axes.set_title(escape_mathtext(title), loc="left")
     if panel.curves and len(study) <= 40:
         outside_legend(figure, axes, ax, loc="outside right upper", fontsize=9 if len(study) <= 16 else 7)
     return figure
@@ -85,7 +85,9 @@ def _one_panel(study: Study, panel: figure_data.Panel, ax: Any) -> Figure:
 def _draw_panel(axes: Axes, study: Study, panel: figure_data.Panel) -> None:
     for curve in panel.curves:
         colour = curve_colour(curve.colour)
-        axes.plot(curve.x, curve.y, label=for_mathtext(curve.label), lw=1.7, color=colour, ls=LINE_STYLES[curve.stroke])
+        axes.plot(
+            curve.x, curve.y, label=escape_mathtext(curve.label), lw=1.7, color=colour, ls=LINE_STYLES[curve.stroke]
+        )
         if curve.lower is not None and curve.upper is not None:
             axes.fill_between(curve.x, curve.lower, curve.upper, color=colour, alpha=0.2, lw=0)
     if any((curve.y > 0).any() for curve in panel.curves):
@@ -103,14 +105,14 @@ def running_times(study: Study, ax: Axes | None = None) -> Figure:
     figure, axes = open_axes(ax, (8, 4.5))
     for curve in panel.curves:
         axes.step(
-            curve.x, curve.y, where="post", label=for_mathtext(curve.label), lw=1.8, color=curve_colour(curve.colour),
-            ls=LINE_STYLES[curve.stroke],
+            curve.x, curve.y, where="post", label=escape_mathtext(curve.label), lw=1.8,
+            color=curve_colour(curve.colour), ls=LINE_STYLES[curve.stroke],
         )  # fmt: skip
     axes.set_xscale("log")
     axes.set_ylim(0, 1.02)
     axes.set_xlabel(panel.across)
-    axes.set_ylabel(for_mathtext(panel.name))
-    axes.set_title(for_mathtext(panel.title), loc="left")
+    axes.set_ylabel(escape_mathtext(panel.name))
+    axes.set_title(escape_mathtext(panel.title), loc="left")
     axes.grid(alpha=0.25)
     _explain_if_empty(axes, study)
     if panel.curves:
@@ -141,12 +143,14 @@ def final_values(study: Study, ax: AxesLike | None = None) -> Figure:
     for axes, panel in zip(grid, panels, strict=True):
         for curve in panel.curves:
             style = {"color": curve_colour(curve.colour), "ls": LINE_STYLES[curve.stroke], "lw": 1.8}
-            axes.step(curve.x, curve.y, where="post", label=for_mathtext(curve.label), **style)
+            axes.step(curve.x, curve.y, where="post", label=escape_mathtext(curve.label), **style)
         if figure_data.needs_log_scale(np.concatenate([curve.x for curve in panel.curves] or [np.zeros(0)])):
             axes.set_xscale("log")
-        axes.set(xlabel=for_mathtext(panel.across), ylabel=panel.name, ylim=(0, 1.02))
+        axes.set(xlabel=escape_mathtext(panel.across), ylabel=panel.name, ylim=(0, 1.02))
         first = study.results[0]
-        axes.set_title(for_mathtext(panel.title or f"{first.problem.name} · {first.settings['algorithm']}"), loc="left")
+        axes.set_title(
+            escape_mathtext(panel.title or f"{first.problem.name} · {first.settings['algorithm']}"), loc="left"
+        )
         axes.grid(alpha=0.25)
         if panel.curves:
             axes.legend(frameon=False, fontsize="small")
@@ -160,7 +164,7 @@ def heatmap(study: Study, ax: Axes | None = None) -> Figure:
     image = axes.imshow(np.log10(heat_map.values) if heat_map.log else heat_map.values, cmap="viridis_r", aspect="auto")
     axes.set_xticks(range(len(heat_map.columns)), heat_map.columns)
     axes.set_yticks(range(len(heat_map.rows)), heat_map.rows)
-    axes.set(xlabel=for_mathtext(heat_map.across), ylabel=for_mathtext(heat_map.up))
+    axes.set(xlabel=escape_mathtext(heat_map.across), ylabel=escape_mathtext(heat_map.up))
     low, high = image.get_clim()
     texts = format_distinct(heat_map.values.ravel().tolist(), 3)
     for (row, column), value in np.ndenumerate(heat_map.values):
@@ -169,5 +173,5 @@ def heatmap(study: Study, ax: Axes | None = None) -> Figure:
             is_dark = level > 0.5 * (high - low)  # the colours run from light to dark
             text = texts[row * len(heat_map.columns) + column]
             axes.text(column, row, text, ha="center", va="center", color="white" if is_dark else "black")
-    axes.set_title(for_mathtext(f"{heat_map.title}: {heat_map.name}"), loc="left")
+    axes.set_title(escape_mathtext(f"{heat_map.title}: {heat_map.name}"), loc="left")
     return figure

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.typing import ColorType
 
 from galapax.core.errors import InputError
-from galapax.core.names import for_mathtext
-from galapax.core.problem import Described
+from galapax.core.names import escape_mathtext
+from galapax.core.problem import ProblemDescription
 from galapax.results.result import Result
 from galapax.view import figure_data
 
@@ -69,17 +69,17 @@ def curve_colour(code: float) -> ColorType:
 def wrap_title(text: str, figure: Figure, letters: float = 10) -> str:
     """Wrap a text to the figure's width, with this many letters per inch."""
     lines = (textwrap.fill(line, max(12, int(letters * figure.get_figwidth()))) for line in text.split("\n"))
-    return for_mathtext("\n".join(lines))
+    return escape_mathtext("\n".join(lines))
 
 
-def labels(problem: Described) -> list[str]:
+def labels(problem: ProblemDescription) -> list[str]:
     """Names of the variables, escaped for mathtext."""
-    return [for_mathtext(name) for name in figure_data.labels(problem)]
+    return [escape_mathtext(name) for name in figure_data.labels(problem)]
 
 
 def objective_names(result: Result) -> list[str]:
     """Names of the objectives, escaped for mathtext."""
-    return [for_mathtext(name) for name in figure_data.objective_names(result)]
+    return [escape_mathtext(name) for name in figure_data.objective_names(result)]
 
 
 def set_title(axes: Axes, result: Result, suffix: str = "") -> None:

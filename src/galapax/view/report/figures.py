@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from galapax.core.algorithm import Population
-from galapax.core.problem import Described
+from galapax.core.problem import ProblemDescription
 from galapax.results.result import History, Result, all_runs
 from galapax.view import animation, figure_data, maps, summary_tables
 from galapax.view.report.landscape import landscape_image
@@ -82,7 +82,7 @@ def _front_columns(result: Result) -> tuple[list[str], list[np.ndarray]]:
     return [problem.with_unit(name) for name in names], columns
 
 
-def _choice_labels(problem: Described, before: int, columns: int) -> dict[int, list[str]]:
+def _choice_labels(problem: ProblemDescription, before: int, columns: int) -> dict[int, list[str]]:
     """Labels of the codes of choices and flags, by column."""
     if problem.space is None:
         return {}

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from galapax.core.problem import Problem, unavailable
+from galapax.core.problem import Problem, missing_function
 from galapax.results.result import Result
 from galapax.view import figure_data
 from galapax.view.report.page import ChartSpec, data_uri
@@ -25,7 +25,7 @@ def landscape_image(result: Result) -> ChartSpec | None:
     A black box is not called for it, and neither is a function that fails.
     """
     problem = figure_data.restore_functions(result.problem)
-    if not isinstance(problem, Problem) or problem.dim != 2 or problem.fun is unavailable:
+    if not isinstance(problem, Problem) or problem.dim != 2 or problem.fun is missing_function:
         return None
     if result.settings["blackbox"] or result.settings["vectorized"] or "y" in result:
         return None

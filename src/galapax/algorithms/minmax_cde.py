@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from galapax.core.algorithm import Algorithm, Shared, static
-from galapax.core.evaluation import Evaluation, Population, Shape, evaluated, unevaluated
+from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
 from galapax.operators.differential import breed_trials, evolve_generation, rand_1
@@ -86,7 +86,7 @@ class GameCDE(Algorithm[GameState]):
         x, box = sample_uniform(key_x, bounds, self.population), self.arena.value.bounds
         return GameState(
             candidates=x,
-            parents=unevaluated(x, shape),
+            parents=empty_population(x, shape),
             rivals=sample_uniform(key_y, box, self.population).T,
             archive=sample_uniform(key_archive, box, self.memory).T,
             made=jnp.zeros((), bounds.lower.dtype),
@@ -95,7 +95,7 @@ class GameCDE(Algorithm[GameState]):
 
     def step(self, key: Array, state: GameState, evaluation: Evaluation) -> GameState:
         """A trial that is no worse takes its parent's place; then every parent has a new trial."""
-        trials = evaluated(state.candidates, evaluation)
+        trials = as_population(state.candidates, evaluation)
         parents = tree_where(no_worse(trials, state.parents), trials, state.parents)
         bred = breed_trials(key, parents, state.bounds, self.mutation, self.weight, self.crossover_rate)
         return state._replace(candidates=bred, parents=parents)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from galapax.core.checks import whole
+from galapax.core.checks import check_integer
 from galapax.core.errors import InputError
 
 TOPOLOGIES = ("ring", "torus", "complete", "random")
@@ -40,10 +40,10 @@ class Islands:
 
     def check(self, population: int) -> None:
         """Refuse what cannot be, for islands with populations of this size."""
-        whole(self.count, "islands: count", 1)
-        whole(self.migrate_every, "islands: migrate_every", 1)
+        check_integer(self.count, "islands: count", 1)
+        check_integer(self.migrate_every, "islands: migrate_every", 1)
         most = max(1, population // 2)
-        if whole(self.migrants, "islands: migrants", 1) > most:
+        if check_integer(self.migrants, "islands: migrants", 1) > most:
             raise InputError(
                 f"islands: migrants must be at most half a population, {most} of {population}; got {self.migrants}."
             )
@@ -78,7 +78,7 @@ class Islands:
         return source, (np.tril(np.ones((self.migrants, self.migrants), int), -1) * before).sum(axis=2)
 
 
-def islands_of(given: Any) -> Islands | None:
+def parse_islands(given: Any) -> Islands | None:
     """What `islands=` means: an Islands, or their number."""
     if given is None or isinstance(given, Islands):
         return given
