@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 import galapax as gx
 from galapax.cli import show
 from galapax.cli.app import app
-from galapax.core import names
+from galapax.core import checks
 from galapax.storage import atomic, export, folders, manifest
 from galapax.view import saving
 
@@ -660,7 +660,7 @@ def check_labels(labels, **about):
             cells = [cell for row in rows for cell in row if not is_number(cell)]
             assert not any(cell.lstrip().startswith(("=", "+", "-", "@", "＝")) for cell in cells), file
             if file.name == "population.csv" and all(isinstance(label, str) for label in variable.labels):
-                assert [names.from_csv(row[1]) for row in rows[1:]] == expected
+                assert [checks.from_csv(row[1]) for row in rows[1:]] == expected
     if not variable.numeric:
         for table in ("runs", "population"):
             frame = run.to_dataframe(table)
@@ -691,9 +691,9 @@ def test_any_labels_load_as_they_were(labels, text):
 
 @given(st.text() | st.text(st.sampled_from("'=+-@ x\n")))
 def test_a_cell_gives_the_text_back_and_is_no_formula(text):
-    line = names.clean_name(text, "a cell")
-    assert names.from_csv(names.escape_csv(text)) == line
-    assert not names.escape_csv(text).lstrip().startswith(("=", "+", "-", "@"))
+    line = checks.clean_name(text, "a cell")
+    assert checks.from_csv(checks.escape_csv(text)) == line
+    assert not checks.escape_csv(text).lstrip().startswith(("=", "+", "-", "@"))
 
 
 @pytest.mark.parametrize("name", ["=b", "fun", "generation", "'", "run"])

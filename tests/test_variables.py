@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.core.space import as_space
+from galapax.core.variables import as_space
 from galapax.operators.discrete import move_one_code, round_codes, snap_to_grid
 
 VARIABLES = {

@@ -28,11 +28,11 @@ from galapax.api.minimize import minimize
 from galapax.api.optimizer import Optimizer
 from galapax.api.sweep import sweep
 from galapax.core.errors import EvaluationError, InputError
+from galapax.core.evaluation import Values
 from galapax.core.island_model import Islands
 from galapax.core.mixture import mixture
 from galapax.core.options import Compute, Keep, Workers
 from galapax.core.problem import Bounds, MinMaxProblem, Problem, box
-from galapax.core.values import Values
 from galapax.core.variables import choice, flag, integer, real
 from galapax.metrics import indicators
 from galapax.numerics import disk_cache as cache

@@ -10,9 +10,8 @@ from galapax import problems as problem_registry
 from galapax.api.keyword_hints import suggest_keywords
 from galapax.api.sweep import message
 from galapax.core.algorithm import Algorithm
-from galapax.core.checks import check_bool, check_finite, check_integer, items
+from galapax.core.checks import check_bool, check_finite, check_integer, clean_name, items
 from galapax.core.errors import InputError
-from galapax.core.names import clean_name
 from galapax.core.options import Compute, Options
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.core.stop import Stop

@@ -194,7 +194,7 @@ def _checked(result: Result, task: Task, traced: TracedGame, noted: Interrupts, 
     assert isinstance(task.problem, MinMaxProblem)
     runs, opponents = all_runs(result), result.opponents
     assert opponents is not None
-    boxes = (task.problem.x_bounds.round_inwards(task.dtype), task.problem.y_bounds.rounded(task.dtype))
+    boxes = (task.problem.x_bounds.round_inwards(task.dtype), task.problem.y_bounds.round_inwards(task.dtype))
     some = (traced, runs.x.astype(task.dtype), opponents)
     answer = None
     if refine:

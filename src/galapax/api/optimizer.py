@@ -15,16 +15,15 @@ from jax import Array
 
 from galapax import algorithms
 from galapax.core.algorithm import Algorithm, Budget, count_repairs
-from galapax.core.checks import abbreviate, as_float_array, check_bool, check_integer
+from galapax.core.checks import abbreviate, as_float_array, check_bool, check_integer, pluralize
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape
-from galapax.core.names import pluralize
 from galapax.core.options import Compute
 from galapax.core.problem import EQ_TOLERANCE, Problem, as_bounds, check_tolerance
 from galapax.core.record import Record
 from galapax.core.restarts import MIN_AGREEING_SEARCHES, NextSearch, Restarts, SearchSummary, count_agreeing_searches
-from galapax.core.space import Space, as_space, is_variables
 from galapax.core.stop import RUNNING, UNLIMITED, Rules, Stop, stop_from_code
+from galapax.core.variables import Space, as_space, is_variables
 from galapax.engines import programs
 from galapax.engines.search import Carry, Finished, Search
 from galapax.evaluation.failures import summarise

@@ -14,8 +14,8 @@ import numpy as np
 
 from galapax.core.box import Bounds
 from galapax.core.errors import InputError
+from galapax.core.evaluation import Values, returned_by_fun
 from galapax.core.problem import Problem
-from galapax.core.values import Values, returned_by_fun
 from galapax.core.variables import Variable, choice, flag, integer, real
 from galapax.results.result import Result
 

@@ -42,8 +42,7 @@ from galapax.core.checks import abbreviate, as_float_array, check_finite, check_
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.core.problem import EQ_TOLERANCE
-from galapax.core.space import variables_from_integrality
-from galapax.core.variables import Variable, real
+from galapax.core.variables import Variable, real, variables_from_integrality
 from galapax.evaluation.dispatch import pickled
 from galapax.evaluation.worker import Functions
 from galapax.numerics import devices, random

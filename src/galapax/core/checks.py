@@ -1,8 +1,16 @@
-"""Checks of plain arguments, one sentence each: what was needed, what came, what to do."""
+"""Checks of arguments, one sentence each (what was needed, what came, what to do), and names made safe for their place.
+
+A problem cleans its names with `clean_name` when it is made, so that everything after it deals with text that has one
+line and can be written. What else a place needs is added where the name goes out: `escape_csv`, `escape_mathtext`, and
+in pages `html.escape`. No file is named by text that a user gave.
+"""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -112,3 +120,53 @@ def check_range(value: Any, name: str, low: float, high: float) -> float:
     if not low <= out <= high:
         raise InputError(f"{name} must lie between {low:g} and {high:g}, got {out:g}.")
     return out
+
+
+# columns of our own in the tables of a saved run, which come where a variable might
+RESERVED_COLUMNS = ("violation", "feasible_share", "hypervolume", "hypervolume_error")
+# ends of lines, other control characters, marks that turn the direction of what follows, halves of a character
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]+")
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_FORMULA = re.compile(r"[=+\-@]|[＝＋－＠]")
+
+
+def clean_name(text: Any, argument: str) -> str:
+    """A name as one line of text that any file can hold; anything but text is refused."""
+    if not isinstance(text, str):
+        raise InputError(f"{argument} must be text, got {abbreviate(text)} of type {type(text).__name__}.")
+    return _SURROGATES.sub("\ufffd", _UNPRINTABLE.sub(" ", text))
+
+
+def escape_csv(value: Any) -> Any:
+    """Make a cell of a table: text that a spreadsheet would take for a formula gets an apostrophe in front.
+
+    So does text that begins with an apostrophe, so that `from_csv` has the text back, whatever it was.
+    """
+    if not isinstance(value, str):
+        return value
+    text = clean_name(value, "a cell")
+    return f"'{text}" if text.startswith("'") or _FORMULA.match(text.lstrip()) else text
+
+
+def from_csv(cell: str) -> str:
+    """The text that `for_csv` made a cell of."""
+    return cell.removeprefix("'")
+
+
+def unique_headings(names: Iterable[str]) -> list[str]:
+    """Headings of a table, safe as cells, and each one once."""
+    out: dict[str, None] = {}  # keeps its order, and is looked up at once
+    for name in map(escape_csv, names):
+        again = (f"{name} ({number})" for number in count(2))
+        out[name if name not in out else next(other for other in again if other not in out)] = None
+    return list(out)
+
+
+def escape_mathtext(text: str) -> str:
+    """Text for a picture: a dollar sign is one, and does not begin a formula."""
+    return text.replace("$", r"\$")
+
+
+def pluralize(count: int, one: str, several: str | None = None) -> str:
+    """ "1 generation", "2 generations"."""
+    return f"{count} {one if count == 1 else several or one + 's'}"

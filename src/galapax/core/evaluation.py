@@ -1,8 +1,8 @@
-"""What a problem says of candidates, and what is known of individuals."""
+"""What a problem returns for candidates, and populations of evaluated individuals."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
@@ -56,3 +56,23 @@ def empty_population(x: Array, shape: Shape) -> Population:
 
 def as_population(candidates: Array, evaluation: Evaluation) -> Population:
     return Population(candidates, evaluation.objectives, evaluation.violation)
+
+
+OUTPUT_NAMES = ("fun", "ineq", "eq")
+
+
+class Values(NamedTuple):
+    """What `fun` of a black box may return, so that a simulator runs once for a point; a dict of the same does too.
+
+    fun: a number, or one for each objective. ineq, eq: constraints, a number or several each; feasible when every ineq
+        <= 0 and every eq = 0 (to 1e-4).
+    """
+
+    fun: Any
+    ineq: Any = None
+    eq: Any = None
+
+
+def returned_by_fun(x: Any) -> Any:
+    """Stands for a constraint of a problem whose values come with those of `fun`; it is never called."""
+    raise NotImplementedError("these constraints are returned by fun, together with its value.")

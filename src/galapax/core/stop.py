@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from galapax.core.names import pluralize
+from galapax.core.checks import pluralize
 
 UNLIMITED = 2**31 - 1
 

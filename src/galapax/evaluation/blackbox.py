@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from galapax.core.errors import EvaluationError, InputError
-from galapax.core.evaluation import Shape
+from galapax.core.evaluation import OUTPUT_NAMES, Shape, returned_by_fun
 from galapax.core.options import Workers
 from galapax.core.problem import Problem
-from galapax.core.values import OUTPUT_NAMES, returned_by_fun
 from galapax.evaluation import memory, worker
 from galapax.evaluation.dispatch import Remote
 from galapax.evaluation.failures import Failed, summarise

@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from galapax.core.checks import pluralize
 from galapax.core.errors import InputError
-from galapax.core.names import pluralize
 from galapax.core.options import Workers
 from galapax.evaluation import worker
 from galapax.evaluation.executors import Pool

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from galapax.core.errors import InputError
+from galapax.core.evaluation import Values
 from galapax.core.problem import Function
-from galapax.core.values import Values
 from galapax.evaluation.fit import check_arity
 from galapax.evaluation.impure import Draws
 from galapax.evaluation.indices import check_indices

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from galapax.core.checks import abbreviate, as_float_array
-from galapax.core.values import OUTPUT_NAMES, Values
+from galapax.core.evaluation import OUTPUT_NAMES, Values
 
 KEPT = 8  # functions of so many runs are kept in a worker
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from galapax.core.names import escape_csv, unique_headings
+from galapax.core.checks import escape_csv, unique_headings
 from galapax.results.result import Result, all_runs
 from galapax.results.study import Study
 from galapax.storage.atomic import write_bytes

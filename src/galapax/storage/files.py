@@ -16,9 +16,8 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 import numpy as np
 
-from galapax.core.checks import abbreviate
+from galapax.core.checks import abbreviate, escape_csv, unique_headings
 from galapax.core.errors import InputError
-from galapax.core.names import escape_csv, unique_headings
 from galapax.storage.manifest import Saved
 
 FORMAT = 1

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from galapax.core.checks import unique_headings
 from galapax.core.errors import InputError
-from galapax.core.names import unique_headings
 from galapax.results.result import History, Result, Runs, all_runs
 from galapax.results.study import Study
 from galapax.storage.tables import front_table, history_table, runs_table, value_names

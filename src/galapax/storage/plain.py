@@ -11,9 +11,8 @@ import numpy as np
 from galapax.core.checks import abbreviate
 from galapax.core.errors import InputError
 from galapax.core.problem import Bounds, MinMaxProblem, Problem, ProblemDescription, missing_function
-from galapax.core.space import Space
 from galapax.core.stop import Stop
-from galapax.core.variables import choice, flag, integer, real
+from galapax.core.variables import Space, choice, flag, integer, real
 from galapax.evaluation.failures import Failed
 from galapax.results.result import Result
 from galapax.storage.files import FORMAT, to_json

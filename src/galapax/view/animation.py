@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from PIL import Image
 
+from galapax.core.checks import escape_mathtext
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
-from galapax.core.names import escape_mathtext
 from galapax.results.result import Result
 from galapax.storage import atomic
 from galapax.view import figure_data, maps, plots

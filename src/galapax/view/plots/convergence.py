@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from galapax.core.names import escape_mathtext
+from galapax.core.checks import escape_mathtext
 from galapax.results.result import Result
 from galapax.view import figure_data
 from galapax.view.plots.style import BLUE, GREY, AxesLike, NotebookFigure, check_axes, set_title

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from galapax.core.errors import InputError
+from galapax.core.evaluation import Values
 from galapax.core.problem import Problem, missing_function
-from galapax.core.values import Values
 from galapax.results.result import Result
 from galapax.view import figure_data, maps
 from galapax.view.plots.style import (

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from galapax.core.names import escape_mathtext
+from galapax.core.checks import escape_mathtext
 from galapax.results.result import all_runs
 from galapax.results.study import Study
 from galapax.view import figure_data

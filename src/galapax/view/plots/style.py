@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.typing import ColorType
 
+from galapax.core.checks import escape_mathtext
 from galapax.core.errors import InputError
-from galapax.core.names import escape_mathtext
 from galapax.core.problem import ProblemDescription
 from galapax.results.result import Result
 from galapax.view import figure_data
