@@ -53,7 +53,7 @@ def test_decoding_gives_declared_values_and_encoding_takes_them_back():
     x = SPACE.decode(genes(500))
     assert on_grid(x)
     np.testing.assert_array_equal(SPACE.decode(SPACE.encode(x)), x)
-    np.testing.assert_allclose(SPACE.encode(x), SPACE.canonical(genes(500)), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(SPACE.encode(x), SPACE.round_codes(genes(500)), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(SPACE.decode(jnp.asarray(genes(500), jnp.float32)), x, rtol=1e-5)
 
 
@@ -73,12 +73,19 @@ def test_log_scale_gives_each_decade_the_same_share():
 
 def test_functions_get_what_was_declared():
     x = np.array([1.0, 3.0, 1.0, 2.5, 1.0, 0.25])
-    assert SPACE.given(x) == {"load": 1, "count": 3, "metal": "zinc", "plate": 2.5, "coated": True, "angle": 0.25}
-    traced = SPACE.given(jnp.asarray(x))
+    assert SPACE.to_arguments(x) == {
+        "load": 1,
+        "count": 3,
+        "metal": "zinc",
+        "plate": 2.5,
+        "coated": True,
+        "angle": 0.25,
+    }
+    traced = SPACE.to_arguments(jnp.asarray(x))
     assert traced["count"].dtype.kind == "i" and traced["metal"] == 1 and traced["coated"].dtype == bool
-    many = SPACE.given(np.tile(x, (3, 1)))
+    many = SPACE.to_arguments(np.tile(x, (3, 1)))
     assert many["metal"].tolist() == ["zinc"] * 3 and many["count"].dtype.kind == "i"
-    assert as_space(list(VARIABLES.values())).given(x) is x  # a list: a vector
+    assert as_space(list(VARIABLES.values())).to_arguments(x) is x  # a list: a vector
 
 
 def test_a_problem_is_a_function_of_a_vector_too():
@@ -88,7 +95,7 @@ def test_a_problem_is_a_function_of_a_vector_too():
     between = np.array([1.0, 3.4, 0.6, 0.6, 0.2, 1.0])  # rounded, as a landscape asks for
     assert float(problem.fun(jnp.asarray(between))) == pytest.approx(1.5)
     assert float(problem.fun(BEST | {"metal": 1})) == pytest.approx(1.5)  # or of the mapping itself
-    assert problem.named(SPACE.points(BEST)[0]) == BEST
+    assert problem.named(SPACE.parse_points(BEST)[0]) == BEST
 
 
 @pytest.mark.parametrize("algorithm", [None, "de", "cmaes", "lshade", "random"])
@@ -129,7 +136,7 @@ def test_polish_moves_the_real_variables_alone():
 
 def test_starting_points_come_as_mappings_or_rows():
     row = [1.0, 3, "zinc", 0.5, False, 1.0]
-    for initial in (BEST, [BEST, BEST | {"count": 2}], row, [row], SPACE.points(BEST)):
+    for initial in (BEST, [BEST, BEST | {"count": 2}], row, [row], SPACE.parse_points(BEST)):
         result = gx.minimize(cost, VARIABLES, "de", generations=1, population=10, x0=initial)
         assert result.fun == pytest.approx(1.5)
     with pytest.raises(gx.InputError, match="'count' is missing"):

@@ -62,10 +62,10 @@ def get(name: str, **settings: Any) -> Algorithm:
     if name.lower() not in ALGORITHMS:
         raise unknown_name_error("algorithm", name, ALGORITHMS)
     kind = ALGORITHMS[name.lower()]
-    known = [f.name for f in dataclasses.fields(kind)]
+    names = [f.name for f in dataclasses.fields(kind)]
     for setting in settings:
-        if setting not in known:
-            raise InputError(f"{name} has no hyper-parameter {setting!r}; available: {', '.join(known)}.")
+        if setting not in names:
+            raise InputError(f"{name} has no hyper-parameter {setting!r}; available: {', '.join(names)}.")
     return kind(**settings)
 
 
@@ -73,8 +73,8 @@ def algorithm_name(algorithm: Algorithm) -> str:
     """The registered name of an algorithm, or its class's name."""
     if isinstance(algorithm, GameCDE):
         return "cde"
-    for name, known in ALGORITHMS.items():
-        if type(unwrap(algorithm)) is known:
+    for name, kind in ALGORITHMS.items():
+        if type(unwrap(algorithm)) is kind:
             return name
     return type(unwrap(algorithm)).__name__
 
@@ -122,19 +122,19 @@ def default_for_islands(default: Algorithm) -> Algorithm:
     return DE() if isinstance(default, CMAES) else default
 
 
-def parse_restarts(given: Any, default: Algorithm | None = None) -> Restarts | None:
+def parse_restarts(restarts: Any, default: Algorithm | None = None) -> Restarts | None:
     """How runs restart, from what a user gave: a name, a policy, None for not at all, or "auto".
 
     default: the algorithm, if the user left the choice to us; "auto" lets CMA-ES then restart and share with L-SHADE.
     """
-    if isinstance(given, str) and given == "auto":
+    if isinstance(restarts, str) and restarts == "auto":
         return Portfolio(few=MAX_SIMPLEX_EVALUATIONS_PER_VARIABLE) if isinstance(default, CMAES) else None
-    if given is None or isinstance(given, Restarts):
-        return given
-    if isinstance(given, str) and given in RESTARTS:
-        return RESTARTS[given]
+    if restarts is None or isinstance(restarts, Restarts):
+        return restarts
+    if isinstance(restarts, str) and restarts in RESTARTS:
+        return RESTARTS[restarts]
     names = ", ".join(f'"{name}"' for name in RESTARTS)
-    raise InputError(f'restarts must be {names}, "auto" or None, got {given!r}.')
+    raise InputError(f'restarts must be {names}, "auto" or None, got {restarts!r}.')
 
 
 def plain_settings(algorithm: Algorithm) -> dict[str, Any]:
@@ -143,9 +143,9 @@ def plain_settings(algorithm: Algorithm) -> dict[str, Any]:
     values = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithm)}  # type: ignore[arg-type]
     # a number is told from a Payoff, which is whatever has its methods, in a hundredth of the time
     plain = (int, float, str, np.ndarray)
-    own = {
+    visible = {
         name: v
         for name, v in values.items()
         if isinstance(v, plain) or (v is not None and not isinstance(v, Shared | Payoff | StrategyParameters))
     }
-    return {name: v.__name__ if callable(v) else np.asarray(v).tolist() for name, v in own.items()}
+    return {name: v.__name__ if callable(v) else np.asarray(v).tolist() for name, v in visible.items()}

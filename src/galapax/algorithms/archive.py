@@ -83,11 +83,11 @@ class Archived(Algorithm[ArchivedState]):
 
     def step(self, key: Array, state: ArchivedState, evaluation: Evaluation) -> ArchivedState:
         old, new = state.front, as_population(state.candidates, evaluation)
-        both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), old, new)
+        union = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), old, new)
         rank, crowding = ranks_and_crowding(
-            both.objectives, concatenate_optional(old.violation, new.violation), self.size
+            union.objectives, concatenate_optional(old.violation, new.violation), self.size
         )
-        front = materialise(take(select_best_rows(rank, crowding, self.size), both))
+        front = materialise(take(select_best_rows(rank, crowding, self.size), union))
         return _wrap_state(self.inner.step(key, _unwrap_state(state), evaluation), front)
 
     def cycle(self, key: Array, state: ArchivedState, shape: Shape) -> ArchivedState:

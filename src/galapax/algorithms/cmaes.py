@@ -175,8 +175,8 @@ class CMAES(Algorithm[CMAESState]):
         population = default_samples(dim) if self.population is None else self.population
         count = int(population if self.samples is None else self.samples)
         diagonal = dim >= MIN_DIAGONAL_DIM if self.diagonal is None else self.diagonal
-        own = constants(dim, count, diagonal)
-        return dataclasses.replace(self, population=population, samples=None, diagonal=diagonal, constants=own)
+        parameters = constants(dim, count, diagonal)
+        return dataclasses.replace(self, population=population, samples=None, diagonal=diagonal, constants=parameters)
 
     def with_doubled_population(self, first: int, times: int) -> Self:
         return dataclasses.replace(self, population=first * 4 ** ((times + 1) // 2), samples=first * 2**times)
@@ -209,8 +209,8 @@ class CMAES(Algorithm[CMAESState]):
         bounds, now = state.bounds, state.now
         unit = (points - bounds.lower) / bounds.span
         now = now._replace(mean=unit[0])
-        given = shortened((unit - unit[0]) / now.step)
-        normals = jnp.concatenate([given, state.normals[points.shape[0] :]])
+        point_normals = shortened((unit - unit[0]) / now.step)
+        normals = jnp.concatenate([point_normals, state.normals[points.shape[0] :]])
         x = jnp.concatenate([points, self.place(now, normals, bounds)[points.shape[0] :]])
         return state._replace(candidates=x, normals=normals, parents=state.parents._replace(x=x), now=now)
 
@@ -221,12 +221,12 @@ class CMAES(Algorithm[CMAESState]):
         """
         bounds, now = state.bounds, state.now
         moves = ((points - bounds.lower) / bounds.span - now.mean) / now.step
-        given = (
+        immigrant_normals = (
             moves / now.root
             if self.diagonal
             else lax.linalg.triangular_solve(now.root, moves.T, left_side=True, lower=True).T
         )
-        normals = state.normals.at[rows].set(shortened(given))
+        normals = state.normals.at[rows].set(shortened(immigrant_normals))
         return state._replace(candidates=state.candidates.at[rows].set(points), normals=normals)
 
     def sample(self, key: Array, now: Distribution, bounds: Bounds) -> tuple[Array, Array]:
@@ -275,18 +275,20 @@ class CMAES(Algorithm[CMAESState]):
         move, normal = jnp.sum(good * moves, axis=0), jnp.sum(good * normals, axis=0)
         step_path = (1 - k.c_s) * now.step_path + jnp.sqrt(k.c_s * (2 - k.c_s) * k.mueff) * normal
         length = jnp.sum(step_path**2)
-        settled = 1 - (1 - k.c_s) ** (2 * (state.progress.age + 1))
-        steady = length < (2 + 4 / (dim + 1)) * dim * settled  # else the step size lags behind, and the path waits
+        bias_correction = 1 - (1 - k.c_s) ** (2 * (state.progress.age + 1))
+        steady = (
+            length < (2 + 4 / (dim + 1)) * dim * bias_correction
+        )  # else the step size lags behind, and the path waits
         path = (1 - k.c_c) * now.path + jnp.where(steady, jnp.sqrt(k.c_c * (2 - k.c_c) * k.mueff), 0) * move
         # a bad sample counts as if it had the usual length: a long one could make the matrix indefinite
         share = jnp.where(weights < 0, weights * dim / (jnp.sum(normals**2, axis=1) + 1e-9), weights)
-        kept = 1 - k.c_1 - k.c_mu * k.total + jnp.where(steady, 0, k.c_1 * k.c_c * (2 - k.c_c))
+        decay = 1 - k.c_1 - k.c_mu * k.total + jnp.where(steady, 0, k.c_1 * k.c_c * (2 - k.c_c))
         if self.diagonal:
-            matrix = kept * now.matrix + k.c_1 * path**2 + k.c_mu * jnp.sum(share[:, None] * moves**2, axis=0)
+            matrix = decay * now.matrix + k.c_1 * path**2 + k.c_mu * jnp.sum(share[:, None] * moves**2, axis=0)
             root = jnp.sqrt(matrix)
         else:
             learnt = _product((k.c_mu * share[:, None] * moves).T, moves)
-            matrix = kept * now.matrix + k.c_1 * path[:, None] * path + learnt
+            matrix = decay * now.matrix + k.c_1 * path[:, None] * path + learnt
             matrix = (matrix + matrix.T) / 2
             root = lax.linalg.cholesky(matrix, symmetrize_input=False)
         sound = jnp.all(jnp.isfinite(root))
@@ -374,13 +376,13 @@ def update_boundary_penalty(
     """
     dim, quarter = new.mean.shape[0], jnp.floor(k.count / 4)
     quartiles = jnp.abs(_ranked(fitness, rank, k.count - 1 - quarter) - _ranked(fitness, rank, quarter))
-    found = jnp.log(quartiles / jnp.mean(now.step**2 * variances))
-    smoothed = walls.scale + (found - walls.scale) * 2 / (21 + 3 * dim / k.count)
-    scale = jnp.where(jnp.isfinite(found), jnp.where(jnp.isnan(walls.scale), found, smoothed), walls.scale)
+    log_scale = jnp.log(quartiles / jnp.mean(now.step**2 * variances))
+    smoothed = walls.scale + (log_scale - walls.scale) * 2 / (21 + 3 * dim / k.count)
+    scale = jnp.where(jnp.isfinite(log_scale), jnp.where(jnp.isnan(walls.scale), log_scale, smoothed), walls.scale)
     usual = jnp.exp(scale)
-    left = jnp.abs(new.mean - jnp.clip(new.mean, 0, 1))
-    far = left / (now.step * jnp.sqrt(variances)) - 3 * jnp.maximum(1, math.sqrt(dim) / k.mueff)
-    first = jnp.any(left > 0) & ((jnp.sum(walls.weights) == 0) | (age == 1)) & jnp.isfinite(usual)
+    outside = jnp.abs(new.mean - jnp.clip(new.mean, 0, 1))
+    far = outside / (now.step * jnp.sqrt(variances)) - 3 * jnp.maximum(1, math.sqrt(dim) / k.mueff)
+    first = jnp.any(outside > 0) & ((jnp.sum(walls.weights) == 0) | (age == 1)) & jnp.isfinite(usual)
     weights = jnp.where(first, 2 * usual, walls.weights)
     rate = jnp.minimum(1, k.mueff / (10 * dim))
     weights = weights * jnp.where(far > 0, jnp.exp(jnp.tanh(far / 3) / 2 * rate), 1)

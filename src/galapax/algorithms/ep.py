@@ -91,9 +91,9 @@ class EP(Algorithm[EPState]):
         key_x, key_own, key_shared, key_repair = random.split(key, 4)
         n, d = x.shape
         moved = x + steps * type(self).draw(key_x, (n, d), steps.dtype)
-        own = random.normal(key_own, (n, d), steps.dtype) / math.sqrt(2 * math.sqrt(d))
+        gene_factor = random.normal(key_own, (n, d), steps.dtype) / math.sqrt(2 * math.sqrt(d))
         shared = random.normal(key_shared, (n, 1), steps.dtype) / math.sqrt(2 * d)
-        child_steps = jnp.maximum(steps * jnp.exp(shared + own), self.least_step)
+        child_steps = jnp.maximum(steps * jnp.exp(shared + gene_factor), self.least_step)
         return bounce_back(key_repair, moved, x, bounds), child_steps
 
 

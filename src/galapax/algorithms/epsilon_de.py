@@ -162,8 +162,8 @@ class EpsilonDE(Algorithm[EpsilonDEState]):
         plus, minus = (jnp.concatenate([p[:1], p]) + 1 for p in draw_partners(key_partners, n - 1, 2))
         ahead = self.winners(key_rivals, parents, epsilon)
         from_lost = random.bernoulli(key_lost, 0.5, (n, 1))
-        drawn = x[ahead] - x + x[plus] - jnp.where(from_lost, lost[minus], x[minus])
-        crossed = binomial_crossover(key_cross, x, x + tried[0][:, None] * drawn, tried[1][:, None])
+        difference = x[ahead] - x + x[plus] - jnp.where(from_lost, lost[minus], x[minus])
+        crossed = binomial_crossover(key_cross, x, x + tried[0][:, None] * difference, tried[1][:, None])
         return bounce_back(key_back, crossed, x, bounds), tried
 
     def winners(self, key: Array, parents: Population, epsilon: Array) -> Array:
@@ -211,8 +211,8 @@ def _is_same_answer(one: Population, best: Population, bounds: Bounds) -> Array:
 
 def observe(search: SearchProgress, trials: Population, relax: bool) -> SearchProgress:
     """The search a generation later, with these trials evaluated. Unless it is to relax, its level stays 0."""
-    own = jax.tree.map(lambda a: a[1:], trials)  # the first slot is not part of the search
-    best = take_row(own, best_index(own))
+    searching = jax.tree.map(lambda a: a[1:], trials)  # the first slot is not part of the search
+    best = take_row(searching, best_index(searching))
     gained = search.anchor.fitness - best.fitness > NOTABLE_GAIN * jnp.abs(best.fitness)
     first = search.first_epsilon
     if best.violation is not None and search.anchor.violation is not None:
@@ -220,5 +220,5 @@ def observe(search: SearchProgress, trials: Population, relax: bool) -> SearchPr
         gained = jnp.where(best.violation == search.anchor.violation, gained, less)
     if relax and trials.violation is not None:
         first = jnp.where(search.age == 0, initial_level(trials.violation, INITIAL_PASSING_SHARE), first)
-    rest = jnp.where(gained[0], 0, search.rest + 1)
-    return SearchProgress(search.age + 1, first, tree_where(gained, best, search.anchor), rest)
+    generations_at_rest = jnp.where(gained[0], 0, search.rest + 1)
+    return SearchProgress(search.age + 1, first, tree_where(gained, best, search.anchor), generations_at_rest)

@@ -149,8 +149,8 @@ class LSRTDE(Algorithm[LSRTDEState]):
         newest, ring = write_to_ring(state.newest, state.ring, state.size, trials, won)
         newest, order = keep_best_of_ring(newest, size, level)
         top = keep_best(state.parents, state.parents, trials) if relax else state.parents
-        both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), top, mask_unused(won, trials))
-        parents = mask_unused(rows < size, take(argsort_by_quality(both, level, relax)[: len(rows)], both))
+        union = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), top, mask_unused(won, trials))
+        parents = mask_unused(rows < size, take(argsort_by_quality(union, level, relax)[: len(rows)], union))
         parents, newest, order = materialise((parents, newest, order))
         candidates, targets, crossed = self.breed(key, parents, newest, order, size, success, memory, state.bounds)
         return LSRTDEState(
@@ -214,10 +214,10 @@ class LSRTDE(Algorithm[LSRTDEState]):
         x, x_plus = take(jnp.stack([targets, plus]), newest.x)
         x_ahead, x_minus = take(jnp.stack([ahead, minus]), parents.x)
         mutants = materialise(x + weight[:, None] * (x_ahead - x + x_plus - x_minus))
-        taken = crossover_mask(key_cross, (n, d), rate[:, None])
-        trials = resample_outside(key_back, jnp.where(taken, mutants, x), bounds)
+        crossed = crossover_mask(key_cross, (n, d), rate[:, None])
+        trials = resample_outside(key_back, jnp.where(crossed, mutants, x), bounds)
         active = (jnp.arange(n, dtype=jnp.int32) < size)[:, None]
-        return jnp.where(active, trials, parents.x[0]), targets, jnp.mean(taken.astype(dtype), axis=1)
+        return jnp.where(active, trials, parents.x[0]), targets, jnp.mean(crossed.astype(dtype), axis=1)
 
 
 def write_to_ring(

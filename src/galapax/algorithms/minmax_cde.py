@@ -148,11 +148,11 @@ class GameCDE(Algorithm[GameState]):
         has none.
         """
 
-        def least(some: Array) -> Array:
-            table = all_pairs(lambda y, x: self.payoff.one(self.arena.value.consts, x, y), some, x)
-            known = table > -jnp.inf  # NaN is not, either
-            found = -jnp.min(jnp.where(known, table, jnp.inf), axis=1)
-            return jnp.where(jnp.any(known, axis=1), found, jnp.inf)
+        def least(rows: Array) -> Array:
+            table = all_pairs(lambda y, x: self.payoff.one(self.arena.value.consts, x, y), rows, x)
+            finite = table > -jnp.inf  # NaN is not, either
+            worth = -jnp.min(jnp.where(finite, table, jnp.inf), axis=1)
+            return jnp.where(jnp.any(finite, axis=1), worth, jnp.inf)
 
         return map_in_tiles(least, rivals, x.shape[1])
 
@@ -162,8 +162,8 @@ def judge(payoff: Payoff, consts: Any, x: Array, opponents: Array) -> tuple[Arra
     each; both (n,).
     """
 
-    def both(some: Array) -> Array:
-        table = all_pairs(lambda x, y: payoff.one(consts, x, y), some, opponents)
+    def both(rows: Array) -> Array:
+        table = all_pairs(lambda x, y: payoff.one(consts, x, y), rows, opponents)
         bad = ~jnp.isfinite(table)
         worst = jnp.max(jnp.where(bad, jnp.inf, table), axis=1)
         return jnp.stack([worst, jnp.sum(bad.astype(table.dtype), axis=1)], axis=1)

@@ -117,13 +117,13 @@ class MOEAD(Algorithm[MOEADState]):
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
         """With a population for the directions."""
-        own, population = niching.share_directions(self.directions), self.population
+        shared, population = niching.share_directions(self.directions), self.population
         if population is None:
             m = shape.objectives
             population = (
-                niching.count_directions(m, niching.divisions_for(m, None)) if own is None else own.value.shape[0]
+                niching.count_directions(m, niching.divisions_for(m, None)) if shared is None else shared.value.shape[0]
             )
-        return replace(self, population=population, directions=own)
+        return replace(self, population=population, directions=shared)
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> MOEADState:
         x, m = sample_uniform(key, bounds, self.population), shape.objectives
@@ -146,16 +146,16 @@ class MOEAD(Algorithm[MOEADState]):
             from scipy.spatial import cKDTree  # takes as long to import as half of galapax
 
             return jnp.asarray(cKDTree(weights).query(weights, count)[1].reshape(-1, count), jnp.int32)
-        apart = jnp.sum((weights[:, None] - weights[None]) ** 2, axis=2)  # given ones, which only the device knows
-        return lax.top_k(-apart, count)[1]
+        distance = jnp.sum((weights[:, None] - weights[None]) ** 2, axis=2)  # given ones, which only the device knows
+        return lax.top_k(-distance, count)[1]
 
     def step(self, key: Array, state: MOEADState, evaluation: Evaluation) -> MOEADState:
         """Each subproblem takes the best child of its neighbours, if that is better; then all breed."""
         old, new = state.parents, as_population(state.candidates, evaluation)
         sound = is_feasible(new.objectives, new.violation)
         ideal = jnp.minimum(state.ideal, jnp.min(jnp.where(sound[:, None], new.objectives, jnp.inf), axis=0))
-        source, taken = materialise(self._replacements(state, old, new, ideal))
-        parents = materialise(tree_where(taken, take(source, new), old))
+        source, is_replaced = materialise(self._replacements(state, old, new, ideal))
+        parents = materialise(tree_where(is_replaced, take(source, new), old))
         children = self._breed(key, parents.x, state)
         return state._replace(candidates=children, parents=parents, ideal=ideal)
 
@@ -164,10 +164,12 @@ class MOEAD(Algorithm[MOEADState]):
         n, near, weights = self.population, state.neighbours.value, state.weights.value
         ideal = jnp.where(jnp.isfinite(ideal), ideal, 0)
 
-        def value(objectives: Array, own: Array) -> Array:
+        def value(objectives: Array, weight: Array) -> Array:
             points = objectives - ideal
             failed = ~jnp.all(jnp.isfinite(points), axis=-1)
-            return jnp.where(failed, jnp.inf, self.scalar(jnp.where(failed[..., None], 0, points), own, self.penalty))
+            return jnp.where(
+                failed, jnp.inf, self.scalar(jnp.where(failed[..., None], 0, points), weight, self.penalty)
+            )
 
         offered = value(take(near, new.objectives), weights[:, None, :])  # (n, T)
         mine = value(old.objectives, weights)
@@ -186,9 +188,9 @@ class MOEAD(Algorithm[MOEADState]):
         # who has nobody yet takes its own child, as in the papers' first generation
         empty = ~jnp.all(jnp.isfinite(old.objectives), axis=1)
         rows = jnp.arange(n, dtype=jnp.int32)
-        wanted = jnp.where(better & ~empty, source, n)
-        order = argsort_rows(wanted, -jnp.where(better & ~empty, gain, 0))
-        ordered = wanted[order]
+        claimed = jnp.where(better & ~empty, source, n)
+        order = argsort_rows(claimed, -jnp.where(better & ~empty, gain, 0))
+        ordered = claimed[order]
         starts = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
         place = rows - lax.cummax(jnp.where(starts, rows, 0))
         gets = jnp.zeros(n, bool).at[order].set((place < self.replaced) & (ordered < n), unique_indices=True)

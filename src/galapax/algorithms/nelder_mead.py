@@ -57,8 +57,8 @@ class NelderMead(Algorithm[NelderMeadState]):
         return dataclasses.replace(self, population=dim + 1)
 
     def evaluations(self, state: NelderMeadState, number: Any) -> Any:
-        several = jnp.where(state.stage == BEGIN, self.population, self.population - 1)
-        return jnp.where((state.stage == BEGIN) | (state.stage == SHRINK), several, 1)
+        count = jnp.where(state.stage == BEGIN, self.population, self.population - 1)
+        return jnp.where((state.stage == BEGIN) | (state.stage == SHRINK), count, 1)
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> NelderMeadState:
         x = sample_uniform(key, bounds, self.population)

@@ -105,11 +105,11 @@ class NSGA3(Algorithm[NSGA3State]):
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
         """With a population for the directions."""
-        own, population = niching.share_directions(self.directions), self.population
+        shared, population = niching.share_directions(self.directions), self.population
         if population is None:
             count = niching.count_directions(shape.objectives, self._divisions(shape.objectives))
-            population = -(-(count if own is None else own.value.shape[0]) // 4) * 4
-        return replace(self, population=population, directions=own)
+            population = -(-(count if shared is None else shared.value.shape[0]) // 4) * 4
+        return replace(self, population=population, directions=shared)
 
     def _divisions(self, m: int) -> tuple[int, int]:
         return self.divisions or niching.divisions_for(m, self.population)

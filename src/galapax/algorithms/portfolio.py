@@ -59,7 +59,7 @@ class Portfolio(Restarts):
         return replace(self, simplex=True) if most <= self.few * dim else self
 
     def next(
-        self, algorithm: Algorithm, past: Sequence[SearchSummary], left: float, draw: Callable[[], float]
+        self, algorithm: Algorithm, past: Sequence[SearchSummary], evaluations_left: float, draw: Callable[[], float]
     ) -> NextSearch | Stop:
         if self.simplex:
             return NextSearch(NelderMead(), "simplex")
@@ -72,7 +72,7 @@ class Portfolio(Restarts):
         own = _of_cmaes(past)
         spent = sum(p.evaluations for p in past)
         evolved = sum(p.evaluations for p in past if p.kind == "evolution")
-        total = spent + left
+        total = spent + evaluations_left
         if math.isfinite(total):
             due, most = evolved == 0 and spent >= self.wait * total, self.share * total
         else:
@@ -80,18 +80,20 @@ class Portfolio(Restarts):
                 len(own) > 2 and spent >= 2 * UNLIMITED_LSHADE_FACTOR * evolved,
                 float(UNLIMITED_LSHADE_FACTOR * spent),
             )
-        evolution = self._evolution(past, most, left) if past and due else []
-        return evolution[0] if evolution else BIPOP().next(algorithm, own, left, draw)
+        evolution = self._evolution(past, most, evaluations_left) if past and due else []
+        return evolution[0] if evolution else BIPOP().next(algorithm, own, evaluations_left, draw)
 
     def expected(
-        self, algorithm: Algorithm, past: Sequence[SearchSummary], leg: NextSearch, left: float
+        self, algorithm: Algorithm, past: Sequence[SearchSummary], leg: NextSearch, evaluations_left: float
     ) -> list[NextSearch]:
         if self.simplex or not past or count_agreeing_searches(past) == len(past):
             return []
-        most = self.share * (left + sum(p.evaluations for p in past))
-        wanted = math.isfinite(left) and not any(kind == "evolution" for kind in (leg.kind, *(p.kind for p in past)))
-        own = BIPOP().expected(algorithm, _of_cmaes(past), leg, left)
-        return [*self._evolution(past, most, left), *own] if wanted else own
+        most = self.share * (evaluations_left + sum(p.evaluations for p in past))
+        wanted = math.isfinite(evaluations_left) and not any(
+            kind == "evolution" for kind in (leg.kind, *(p.kind for p in past))
+        )
+        own = BIPOP().expected(algorithm, _of_cmaes(past), leg, evaluations_left)
+        return [*self._evolution(past, most, evaluations_left), *own] if wanted else own
 
     def _evolution(self, past: Sequence[SearchSummary], most: float, left: float) -> list[NextSearch]:
         """The search by L-SHADE of so many evaluations, if that is worth its start and can be had."""

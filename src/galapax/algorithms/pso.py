@@ -83,19 +83,21 @@ class PSO(Algorithm[PSOState]):
         chance = 1 - (1 - 1 / n) ** jnp.asarray(self.informants, jnp.float32)
         return random.bernoulli(key, chance, (n, n)) | jnp.eye(n, dtype=bool)
 
-    def move(self, key: Array, state: PSOState, own: Array, led: Array, leader: Array) -> tuple[Array, Array]:
+    def move(
+        self, key: Array, state: PSOState, personal_best: Array, informant_best: Array, leader: Array
+    ) -> tuple[Array, Array]:
         """Where the particles are next, and their velocities. own, led: best places of each and its best informant."""
         key_direction, key_radius = random.split(key)
         x, bounds = state.candidates, state.bounds
         n = x.shape[0]
-        to_own, to_led = self.acceleration * (own - x), self.acceleration * (led - x)
+        to_own, to_led = self.acceleration * (personal_best - x), self.acceleration * (informant_best - x)
         alone = (leader == jnp.arange(n, dtype=jnp.int32))[:, None]
         centre = jnp.where(alone, to_own / 2, (to_own + to_led) / 3)  # from x
         reach = jnp.sqrt(jnp.sum((centre / bounds.span) ** 2, axis=1, keepdims=True))
-        drawn = materialise(random.normal(key_direction, x.shape, x.dtype))
-        length = jnp.sqrt(jnp.sum(drawn**2, axis=1, keepdims=True))
+        direction = materialise(random.normal(key_direction, x.shape, x.dtype))
+        length = jnp.sqrt(jnp.sum(direction**2, axis=1, keepdims=True))
         radius = reach * random.uniform(key_radius, (n, 1), x.dtype)
-        ball = bounds.span * drawn * (radius / jnp.where(length > 0, length, 1))
+        ball = bounds.span * direction * (radius / jnp.where(length > 0, length, 1))
         velocity = self.inertia * state.velocity + centre + ball
         moved = x + velocity
         inside = jnp.clip(moved, bounds.lower, bounds.upper)

@@ -157,8 +157,8 @@ def unique_headings(names: Iterable[str]) -> list[str]:
     """Headings of a table, safe as cells, and each one once."""
     out: dict[str, None] = {}  # keeps its order, and is looked up at once
     for name in map(escape_csv, names):
-        again = (f"{name} ({number})" for number in count(2))
-        out[name if name not in out else next(other for other in again if other not in out)] = None
+        numbered = (f"{name} ({number})" for number in count(2))
+        out[name if name not in out else next(other for other in numbered if other not in out)] = None
     return list(out)
 
 
@@ -167,6 +167,6 @@ def escape_mathtext(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def pluralize(count: int, one: str, several: str | None = None) -> str:
+def pluralize(count: int, singular: str, plural: str | None = None) -> str:
     """ "1 generation", "2 generations"."""
-    return f"{count} {one if count == 1 else several or one + 's'}"
+    return f"{count} {singular if count == 1 else plural or singular + 's'}"

@@ -43,11 +43,11 @@ class LostProcess(RuntimeError):
     """Another process that computes the same run is gone."""
 
 
-def unknown_name_error(kind: str, name: str, known: Iterable[str], listed: str | None = None) -> InputError:
+def unknown_name_error(kind: str, name: str, valid_names: Iterable[str], listed: str | None = None) -> InputError:
     """The error for a name that is in no registry, with the nearest names that are; listed: where to find them all, if
     they are too many for a sentence.
     """
-    names = sorted(known)
+    names = sorted(valid_names)
     near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.65)
     hint = f"did you mean {' or '.join(near)}?" if near else listed or f"known: {', '.join(names)}."
     return InputError(f"There is no {kind} called {name!r}; {hint}")

@@ -48,9 +48,9 @@ class Islands:
                 f"islands: migrants must be at most half a population, {most} of {population}; got {self.migrants}."
             )
         choices = {"topology": TOPOLOGIES, "send": ("best", "random"), "replace": ("worst", "random")}
-        for name, known in choices.items():
-            if getattr(self, name) not in known:
-                names = ", ".join(f'"{one}"' for one in known[:-1]) + f' or "{known[-1]}"'
+        for name, options in choices.items():
+            if getattr(self, name) not in options:
+                names = ", ".join(f'"{one}"' for one in options[:-1]) + f' or "{options[-1]}"'
                 raise InputError(f"islands: {name} must be {names}; got {getattr(self, name)!r}.")
 
     def routes(self, turn: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -58,30 +58,30 @@ class Islands:
 
         turn: the number of the migration, from 1.
         """
-        here, slot = np.arange(self.count)[:, None], np.arange(self.migrants)[None, :]
-        others = max(1, self.count - 1)
+        island, slot = np.arange(self.count)[:, None], np.arange(self.migrants)[None, :]
+        n_others = max(1, self.count - 1)
         if self.topology == "ring":
-            source = np.broadcast_to((here - 1) % self.count, (self.count, self.migrants))
+            source = np.broadcast_to((island - 1) % self.count, (self.count, self.migrants))
         elif self.topology == "torus":
             rows = max(r for r in range(1, math.isqrt(self.count) + 1) if self.count % r == 0)
             columns = self.count // rows
-            row, column = here // columns, here % columns
+            row, column = island // columns, island % columns
             around = [(0, -1), (0, 1)] if rows == 1 else [(0, -1), (-1, 0), (0, 1), (1, 0)]
             moves = np.array(around)[(slot + (turn - 1) * self.migrants) % len(around)]
             source = (row + moves[..., 0]) % rows * columns + (column + moves[..., 1]) % columns
         elif self.topology == "complete":
-            source = (here + 1 + ((turn - 1) * self.migrants + slot) % others) % self.count
+            source = (island + 1 + ((turn - 1) * self.migrants + slot) % n_others) % self.count
         else:
             draws = np.random.default_rng([seed, turn])
-            source = (here + 1 + draws.integers(others, size=(self.count, self.migrants))) % self.count
+            source = (island + 1 + draws.integers(n_others, size=(self.count, self.migrants))) % self.count
         before = source[:, :, None] == source[:, None, :]
         return source, (np.tril(np.ones((self.migrants, self.migrants), int), -1) * before).sum(axis=2)
 
 
-def parse_islands(given: Any) -> Islands | None:
+def parse_islands(islands: Any) -> Islands | None:
     """What `islands=` means: an Islands, or their number."""
-    if given is None or isinstance(given, Islands):
-        return given
-    if isinstance(given, bool) or not isinstance(given, int | np.integer):
-        raise InputError(f"islands must be a galapax.Islands, or how many islands there are; got {given!r}.")
-    return Islands(int(given))
+    if islands is None or isinstance(islands, Islands):
+        return islands
+    if isinstance(islands, bool) or not isinstance(islands, int | np.integer):
+        raise InputError(f"islands must be a galapax.Islands, or how many islands there are; got {islands!r}.")
+    return Islands(int(islands))

@@ -52,26 +52,31 @@ def mixture(
         row = int(balance) % box.dim
     else:
         raise InputError(f"balance must be the name or the number of an amount; got {balance!r}.")
-    whole = check_finite(total, "total")
-    if not box.lower.sum() <= whole <= box.upper.sum():
+    amount_sum = check_finite(total, "total")
+    if not box.lower.sum() <= amount_sum <= box.upper.sum():
         raise InputError(
-            f"no amounts within bounds add up to total = {whole:g}: they add up to at least {box.lower.sum():g} and at "
-            f"most {box.upper.sum():g}."
+            f"no amounts within bounds add up to total = {amount_sum:g}: they add up to at least {box.lower.sum():g} "
+            f"and at most {box.upper.sum():g}."
         )
-    others = np.delete(np.arange(box.dim), row)
-    low, high, rest = float(box.lower[row]), float(box.upper[row]), names[row]
+    independent = np.delete(np.arange(box.dim), row)
+    low, high, balance_name = float(box.lower[row]), float(box.upper[row]), names[row]
 
-    complete = _Complete(row, whole)
-    own = {rest: _Balance(complete)}
+    complete = _Complete(row, amount_sum)
+    balance_quantity = {balance_name: _Balance(complete)}
     fields: dict[str, Any] = {"name": getattr(fun, "__name__", type(fun).__name__), **described}
     return Problem(
         _FunctionOfAll(fun, complete),
-        Bounds(box.lower[others], box.upper[others]),
+        Bounds(box.lower[independent], box.upper[independent]),
         ineq=_BalanceLimits(ineq, complete, low, high),
         eq=None if eq is None else _FunctionOfAll(eq, complete),
-        variables=[names[i] for i in others],
-        constraint_names=_add_balance_names(constraint_names, eq, [f"{rest} <= {high:g}", f"{rest} >= {low:g}"]),
-        derived={**own, **{name: _FunctionOfAll(function, complete) for name, function in (derived or {}).items()}},
+        variables=[names[i] for i in independent],
+        constraint_names=_add_balance_names(
+            constraint_names, eq, [f"{balance_name} <= {high:g}", f"{balance_name} >= {low:g}"]
+        ),
+        derived={
+            **balance_quantity,
+            **{name: _FunctionOfAll(function, complete) for name, function in (derived or {}).items()},
+        },
         **fields,
     )
 
@@ -88,8 +93,8 @@ class _Complete:
 
     def __call__(self, x: Any) -> Any:
         xp = _array_namespace(x)
-        left = self.total - xp.sum(x, axis=-1, keepdims=True)
-        return xp.concatenate([x[..., : self.row], left, x[..., self.row :]], axis=-1)
+        balance = self.total - xp.sum(x, axis=-1, keepdims=True)
+        return xp.concatenate([x[..., : self.row], balance, x[..., self.row :]], axis=-1)
 
 
 @dataclass(frozen=True)
@@ -125,21 +130,21 @@ class _BalanceLimits:
     def __call__(self, x: Any) -> Any:
         xp = _array_namespace(x)
         amounts = self.complete(x)
-        rest = amounts[..., self.complete.row : self.complete.row + 1]
-        parts = [rest - self.high, self.low - rest]
+        balance = amounts[..., self.complete.row : self.complete.row + 1]
+        constraints = [balance - self.high, self.low - balance]
         if self.ineq is not None:
-            given = xp.asarray(self.ineq(amounts))
-            parts.insert(0, given if given.ndim == x.ndim else given[..., None])
-        return xp.concatenate(parts, axis=-1)
+            user_values = xp.asarray(self.ineq(amounts))
+            constraints.insert(0, user_values if user_values.ndim == x.ndim else user_values[..., None])
+        return xp.concatenate(constraints, axis=-1)
 
 
 def _array_namespace(x: Any) -> Any:
     return np if isinstance(x, np.ndarray) else jnp
 
 
-def _add_balance_names(given: Sequence[str] | None, eq: Function | None, own: list[str]) -> list[str] | None:
-    if given is None:
+def _add_balance_names(names: Sequence[str] | None, eq: Function | None, balance_names: list[str]) -> list[str] | None:
+    if names is None:
         return None
     if eq is not None:
         raise InputError("constraint_names cannot be given for a mixture with further equalities; remove them.")
-    return [*given, *own]
+    return [*names, *balance_names]

@@ -110,12 +110,12 @@ class ProblemDescription(HTMLRepr):
 
     def __repr__(self) -> str:
         """In a line: what was given, without functions and long lists."""
-        parts = [repr(self.name), f"{self.dim} variable{'s' if self.dim != 1 else ''}"]
+        fields = [repr(self.name), f"{self.dim} variable{'s' if self.dim != 1 else ''}"]
         for name in ("ineq", "eq", "optimum", "reference_point", "objectives"):
             value = getattr(self, name, None)
             if value is not None:
-                parts.append(name if callable(value) else f"{name}={abbreviate(value)}")
-        return f"{type(self).__name__}({', '.join(parts)})"
+                fields.append(name if callable(value) else f"{name}={abbreviate(value)}")
+        return f"{type(self).__name__}({', '.join(fields)})"
 
     def with_(self, **changes: Any) -> Self:
         """A copy with some fields changed."""
@@ -189,18 +189,18 @@ class Problem(ProblemDescription):
             )
         check_tolerance(self.eq_tolerance)
         for argument in ("units", "derived"):
-            given = getattr(self, argument)
-            if given is None:
+            mapping = getattr(self, argument)
+            if mapping is None:
                 continue
-            if not isinstance(given, Mapping):
-                raise InputError(f"{argument} must be a dictionary by name, got {abbreviate(given)}.")
-            named = {clean_name(name, f"each name in {argument}"): value for name, value in given.items()}
+            if not isinstance(mapping, Mapping):
+                raise InputError(f"{argument} must be a dictionary by name, got {abbreviate(mapping)}.")
+            named = {clean_name(name, f"each name in {argument}"): value for name, value in mapping.items()}
             if argument == "units":
                 named = {name: clean_name(unit, f"the unit of {name}") for name, unit in named.items()}
             object.__setattr__(self, argument, named)
         for name in self.units or {}:
-            if name not in (known := {*self.variable_names(), *(self.objectives or ()), *(self.derived or ())}):
-                raise InputError(f"units names {name!r}, which is not one of {', '.join(sorted(known))}.")
+            if name not in (valid := {*self.variable_names(), *(self.objectives or ()), *(self.derived or ())}):
+                raise InputError(f"units names {name!r}, which is not one of {', '.join(sorted(valid))}.")
         if self.fun is not missing_function:  # what was saved when these names were taken is still to be read
             for argument in ("variables", "objectives", "derived"):
                 for name in set(RESERVED_COLUMNS).intersection(getattr(self, argument) or ()):
@@ -243,18 +243,20 @@ class Problem(ProblemDescription):
         def of_genes(function: Any) -> Any:
             return GeneFunction(function.function, space) if isinstance(function, VectorFunction) else function
 
-        parts: dict[str, Any] = {name: of_genes(getattr(self, name)) for name in ("fun", "ineq", "eq")}
+        functions: dict[str, Any] = {name: of_genes(getattr(self, name)) for name in ("fun", "ineq", "eq")}
         derived = None if self.derived is None else {name: of_genes(f) for name, f in self.derived.items()}
-        return replace(self, **parts, derived=derived, bounds=space.genes)
+        return replace(self, **functions, derived=derived, bounds=space.genes)
 
     @property
     def constrained(self) -> bool:
         return self.ineq is not None or self.eq is not None
 
     def without_functions(self) -> Problem:
-        here: dict[str, Any] = dict.fromkeys((n for n in ("fun", "ineq", "eq") if getattr(self, n)), missing_function)
+        functions: dict[str, Any] = dict.fromkeys(
+            (n for n in ("fun", "ineq", "eq") if getattr(self, n)), missing_function
+        )
         derived = None if self.derived is None else dict.fromkeys(self.derived, missing_function)
-        return replace(self, **here, front=None, derived=derived)
+        return replace(self, **functions, front=None, derived=derived)
 
 
 def _as_vector_function(function: Any, space: Space | None) -> Any:
@@ -298,9 +300,9 @@ class MinMaxProblem(ProblemDescription):
         return replace(self, fun=missing_function)
 
 
-def _only_real(given: Any, argument: str) -> Bounds:
+def _only_real(variables: Any, argument: str) -> Bounds:
     """The box of variables that are nothing but real numbers in a list."""
-    space = as_space(given, argument)
+    space = as_space(variables, argument)
     if not space.plain:
         raise InputError(
             f"{argument} of a min-max problem must be real variables in a list, on a plain scale: a game of x against "

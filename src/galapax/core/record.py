@@ -51,8 +51,8 @@ class Record(NamedTuple):
 
     def pack(self, dtype: Any) -> Array:
         """One run's record as a row of numbers."""
-        parts = [jnp.asarray(part, dtype).reshape(-1) for part in self if part is not None]
-        return jnp.concatenate(parts)
+        columns = [jnp.asarray(field, dtype).reshape(-1) for field in self if field is not None]
+        return jnp.concatenate(columns)
 
     @staticmethod
     def unpack(rows: Any, columns: Columns, first: int = 0, axis: int = -1) -> Record:
@@ -65,11 +65,11 @@ class Record(NamedTuple):
 
         def take(width: int | None) -> Any:
             nonlocal at
-            here = at
+            start = at
             at += width or 1
-            if here < 0:
+            if start < 0:
                 return None
-            return rows[(*ahead, here if width is None else slice(here, here + width))]
+            return rows[(*ahead, start if width is None else slice(start, start + width))]
 
         counts = [take(None) for _ in range(3)]
         values = [take(m) for _ in range(3)]

@@ -72,16 +72,16 @@ class Restarts:
         return self
 
     def next(
-        self, algorithm: Algorithm, past: Sequence[SearchSummary], left: float, draw: Callable[[], float]
+        self, algorithm: Algorithm, past: Sequence[SearchSummary], evaluations_left: float, draw: Callable[[], float]
     ) -> NextSearch | Stop:
         """The search that follows those of the past, or why there is none.
 
-        algorithm: what the user chose. left: evaluations that the run may still make. draw: a number in [0, 1).
+        algorithm: what the user chose. evaluations_left: that the run may still make. draw: gives a number in [0, 1).
         """
         raise NotImplementedError
 
     def expected(
-        self, algorithm: Algorithm, past: Sequence[SearchSummary], leg: NextSearch, left: float
+        self, algorithm: Algorithm, past: Sequence[SearchSummary], leg: NextSearch, evaluations_left: float
     ) -> list[NextSearch]:
         """Searches that are likely to follow `leg`, the next one: what they need may be made ready meanwhile."""
         return []
@@ -94,7 +94,7 @@ class Plain(Restarts):
     name = "plain"
 
     def next(
-        self, algorithm: Algorithm, past: Sequence[SearchSummary], left: float, draw: Callable[[], float]
+        self, algorithm: Algorithm, past: Sequence[SearchSummary], evaluations_left: float, draw: Callable[[], float]
     ) -> NextSearch | Stop:
         return NextSearch(algorithm, "again")
 
@@ -109,7 +109,7 @@ class IPOP(Restarts):
     name = "ipop"
 
     def next(
-        self, algorithm: Algorithm, past: Sequence[SearchSummary], left: float, draw: Callable[[], float]
+        self, algorithm: Algorithm, past: Sequence[SearchSummary], evaluations_left: float, draw: Callable[[], float]
     ) -> NextSearch | Stop:
         if not past:
             return NextSearch(algorithm, "first")
@@ -127,7 +127,7 @@ class BIPOP(Restarts):
     name = "bipop"
 
     def next(
-        self, algorithm: Algorithm, past: Sequence[SearchSummary], left: float, draw: Callable[[], float]
+        self, algorithm: Algorithm, past: Sequence[SearchSummary], evaluations_left: float, draw: Callable[[], float]
     ) -> NextSearch | Stop:
         if not past:
             return NextSearch(algorithm, "first")
@@ -141,10 +141,12 @@ class BIPOP(Restarts):
         return NextSearch(closer, "small", max(spent_large / 2, first * 2.0**times))
 
     def expected(
-        self, algorithm: Algorithm, past: Sequence[SearchSummary], leg: NextSearch, left: float
+        self, algorithm: Algorithm, past: Sequence[SearchSummary], leg: NextSearch, evaluations_left: float
     ) -> list[NextSearch]:
         if not past:
             return []
         times = sum(p.kind == "large" for p in past) + (leg.kind == "large") + 1
-        affordable = times <= MAX_DOUBLINGS and MIN_SEARCH_GENERATIONS * past[0].population * 2**times <= left
+        affordable = (
+            times <= MAX_DOUBLINGS and MIN_SEARCH_GENERATIONS * past[0].population * 2**times <= evaluations_left
+        )
         return [NextSearch(double_population(algorithm, past[0].population, times), "large")] if affordable else []

@@ -57,13 +57,13 @@ class Stop(StrEnum):
             missed = " The target was not reached." if np.isfinite(rules.target) else ""
             generations, evaluations = limits
             if evaluations is not None and generation != generations:
-                made = pluralize(generation, "generation")
+                duration = pluralize(generation, "generation")
                 if spent is not None and spent != evaluations:
                     return (
-                        f"Stopped after {spent} of {evaluations} evaluations ({made}): another generation would exceed "
-                        f"the limit.{missed}"
+                        f"Stopped after {spent} of {evaluations} evaluations ({duration}): another generation would "
+                        f"exceed the limit.{missed}"
                     )
-                return f"Stopped: evaluation limit ({evaluations}) reached after {made}.{missed}"
+                return f"Stopped: evaluation limit ({evaluations}) reached after {duration}.{missed}"
             return f"Stopped: generation limit ({generation}) reached.{missed}"
         if self is Stop.STALL and generation < int(rules.stall):
             return f"Stopped: no further progress possible after generation {generation}."
@@ -109,7 +109,7 @@ STOP_CODES = {
 
 def stop_from_code(code: int) -> Stop:
     """The rule with this code; of a run that was still going, its budget."""
-    return next((stop for stop, known in STOP_CODES.items() if known == code), Stop.BUDGET)
+    return next((stop for stop, stop_code in STOP_CODES.items() if stop_code == code), Stop.BUDGET)
 
 
 class Rules(NamedTuple):

@@ -76,11 +76,11 @@ class Variable:
 
     def number(self, value: Any) -> float:
         """The number in x that stands for a value of the user's."""
-        known = {_key(label): i for i, label in enumerate(self.labels)}
+        index_by_label = {_key(label): i for i, label in enumerate(self.labels)}
         if self.kind == "choice" and not (self.numeric and _is_number(value)):
-            if _key(value) not in known:
+            if _key(value) not in index_by_label:
                 raise InputError(f"{value!r} is none of the choices {', '.join(map(repr, self.labels))}.")
-            return float(self._numbers[known[_key(value)]])
+            return float(self._numbers[index_by_label[_key(value)]])
         if not _is_number(value) and not isinstance(value, bool | np.bool_):
             raise InputError(f"{abbreviate(value)} is no number, and {self.name or 'the variable'} needs one.")
         return float(value)
@@ -103,11 +103,13 @@ class Variable:
         return np.array(self.labels, np.float64) if self.numeric else np.arange(len(self.labels), dtype=np.float64)
 
     def __repr__(self) -> str:
-        own = [repr(v) for v in self.labels] if self.kind == "choice" else []
-        own += [f"{self.lower:g}", f"{self.upper:g}"] if self.kind in ("real", "integer") else []
-        own += ["log=True"] * self.log
-        own += [f"{part}={getattr(self, part)!r}" for part in ("name", "unit") if getattr(self, part) is not None]
-        return f"{self.kind}({', '.join(own)})"
+        arguments = [repr(v) for v in self.labels] if self.kind == "choice" else []
+        arguments += [f"{self.lower:g}", f"{self.upper:g}"] if self.kind in ("real", "integer") else []
+        arguments += ["log=True"] * self.log
+        arguments += [
+            f"{field}={getattr(self, field)!r}" for field in ("name", "unit") if getattr(self, field) is not None
+        ]
+        return f"{self.kind}({', '.join(arguments)})"
 
 
 def real(
@@ -140,26 +142,26 @@ def choice(*labels: Any, name: str | None = None, unit: str | None = None) -> Va
     """
     if len(labels) == 1 and isinstance(labels[0], Sequence | np.ndarray) and not isinstance(labels[0], str):
         labels = tuple(labels[0])
-    given = tuple(label.item() if isinstance(label, np.generic) else label for label in labels)
-    if len(given) < 2:
-        raise InputError(f"choice needs at least two labels, got {len(given)}.")
-    for i, label in enumerate(given):
+    values = tuple(label.item() if isinstance(label, np.generic) else label for label in labels)
+    if len(values) < 2:
+        raise InputError(f"choice needs at least two labels, got {len(values)}.")
+    for i, label in enumerate(values):
         if not isinstance(label, str) and not _is_number(label):
             raise InputError(f"choice takes text or finite numbers as labels, got {abbreviate(label)}.")
-        if label in given[:i]:
+        if label in values[:i]:
             raise InputError(f"choice has {label!r} twice; give each label once.")
-    texts = tuple(clean_name(label, "a label") if isinstance(label, str) else label for label in given)
+    texts = tuple(clean_name(label, "a label") if isinstance(label, str) else label for label in values)
     for i, label in enumerate(texts):
         if label in texts[:i]:
             raise InputError(
-                f"choice has {given[texts.index(label)]!r} and {given[i]!r}, which are the same on one line of text: "
+                f"choice has {values[texts.index(label)]!r} and {values[i]!r}, which are the same on one line of text: "
                 f"{label!r}; give each label once."
             )
-    given = texts
-    made = Variable("choice", 0.0, len(given) - 1.0, labels=given)
-    if made.numeric:
-        made = replace(made, lower=float(min(given)), upper=float(max(given)))
-    return _with_name(made, name, unit)
+    values = texts
+    variable = Variable("choice", 0.0, len(values) - 1.0, labels=values)
+    if variable.numeric:
+        variable = replace(variable, lower=float(min(values)), upper=float(max(values)))
+    return _with_name(variable, name, unit)
 
 
 def flag(*, name: str | None = None) -> Variable:
@@ -179,8 +181,8 @@ def _limits(kind: str, lower: Any, upper: Any) -> tuple[float, float]:
 
 
 def _with_name(variable: Variable, name: Any, unit: Any) -> Variable:
-    own = None if name is None else clean_name(name, "name")
-    return replace(variable, name=own, unit=None if unit is None else clean_name(unit, "unit"))
+    clean = None if name is None else clean_name(name, "name")
+    return replace(variable, name=clean, unit=None if unit is None else clean_name(unit, "unit"))
 
 
 def _is_number(value: Any) -> bool:
@@ -214,7 +216,7 @@ class LabelIndex(int):
 
 
 def check_label_comparisons(
-    function: Callable[..., Any], given: Mapping[str, Any], texts: Mapping[str, tuple[Any, ...]]
+    function: Callable[..., Any], arguments: Mapping[str, Any], texts: Mapping[str, tuple[Any, ...]]
 ) -> None:
     """Try a function with such places instead of traced ones. texts: the labels of each choice by its name."""
     places = {}
@@ -224,7 +226,7 @@ def check_label_comparisons(
     if not places:
         return
     try:
-        function({**given, **places})
+        function({**arguments, **places})
     except InputError:
         raise
     except Exception:  # whatever a plain number cannot do that a traced one can
@@ -315,18 +317,18 @@ class Space:
         if not self.discrete.any():
             return genes
         if self._numeric.any():
-            apart = xp.abs(xp.asarray(self._table.astype(x.dtype)) - x[..., None])
-            places = xp.argmin(xp.where(xp.isnan(apart), np.inf, apart), axis=-1).astype(x.dtype)
+            distance = xp.abs(xp.asarray(self._table.astype(x.dtype)) - x[..., None])
+            places = xp.argmin(xp.where(xp.isnan(distance), np.inf, distance), axis=-1).astype(x.dtype)
             genes = xp.where(self._numeric, places, genes)
         first, last = (np.asarray(side, x.dtype) for side in self._codes)
         return xp.where(self.discrete, xp.clip(xp.round(genes), first, last), genes)
 
-    def canonical(self, genes: np.ndarray) -> np.ndarray:
+    def round_codes(self, genes: np.ndarray) -> np.ndarray:
         """Genes with their codes rounded: the same for all that mean the same."""
         first, last = self._codes
         return np.where(self.discrete, np.clip(np.round(genes), first, last), genes).astype(genes.dtype)
 
-    def given(self, x: Any) -> Any:
+    def to_arguments(self, x: Any) -> Any:
         """What functions get for x (d,), or of many (n, d) at once: x itself, or by name. Of a NumPy array Python's own
         values and labels, for black boxes; else JAX arrays, text as its place among the choices.
         """
@@ -346,16 +348,16 @@ class Space:
         """{name: value} of one solution: floats, ints, bools and labels."""
         return {n: v.value(float(k)) for n, v, k in zip(self.names(), self.variables, x, strict=True)}
 
-    def points(self, given: Any) -> np.ndarray:
+    def parse_points(self, points: Any) -> np.ndarray:
         """x of a user's points: numbers, or mappings of named values, or rows with labels in them."""
-        if isinstance(given, Mapping):
-            given = [given]
-        if isinstance(given, list | tuple) and given and all(isinstance(point, Mapping) for point in given):
-            return np.array([self._of_names(point) for point in given])
+        if isinstance(points, Mapping):
+            points = [points]
+        if isinstance(points, list | tuple) and points and all(isinstance(point, Mapping) for point in points):
+            return np.array([self._of_names(point) for point in points])
         try:
-            return as_float_array(given)
+            return as_float_array(points)
         except ValueError:
-            rows = [given] if isinstance(given, list | tuple) and not isinstance(given[0], list | tuple) else given
+            rows = [points] if isinstance(points, list | tuple) and not isinstance(points[0], list | tuple) else points
             if not isinstance(rows, list | tuple) or any(len(row) != self.dim for row in rows):
                 raise
             return np.array([[v.number(c) for v, c in zip(self.variables, row, strict=True)] for row in rows])
@@ -427,7 +429,7 @@ class VectorFunction:
         if isinstance(x, Mapping):
             return self.function(x)
         x = x if isinstance(x, np.ndarray) else jnp.asarray(x)
-        return self.function(self.space.given(self.space.decode(self.space.encode(x))))
+        return self.function(self.space.to_arguments(self.space.decode(self.space.encode(x))))
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:  # whose signature is checked
@@ -443,11 +445,11 @@ class GeneFunction(VectorFunction):
     """A user's function as one of genes."""
 
     def __call__(self, x: Any) -> Any:
-        given = self.space.given(self.space.decode(x))
-        if isinstance(given, Mapping) and isinstance(x, jax.core.Tracer):
+        arguments = self.space.to_arguments(self.space.decode(x))
+        if isinstance(arguments, Mapping) and isinstance(x, jax.core.Tracer):
             texts = {str(v.name): v.labels for v in self.space.variables if v.kind == "choice" and not v.numeric}
-            check_label_comparisons(self.function, given, texts)
-        return self.function(given)
+            check_label_comparisons(self.function, arguments, texts)
+        return self.function(arguments)
 
 
 def is_variables(bounds: Any) -> bool:
@@ -457,11 +459,11 @@ def is_variables(bounds: Any) -> bool:
     return isinstance(bounds, list | tuple) and any(isinstance(v, Variable) for v in bounds)
 
 
-def as_space(given: Any, argument: str = "bounds") -> Space:
+def as_space(bounds: Any, argument: str = "bounds") -> Space:
     """Variables by name, or in a list; a (lower, upper) pair among them is a real one."""
-    named = isinstance(given, Mapping)
-    pairs = given.items() if isinstance(given, Mapping) else ((None, v) for v in given)
-    made = []
+    named = isinstance(bounds, Mapping)
+    pairs = bounds.items() if isinstance(bounds, Mapping) else ((None, v) for v in bounds)
+    variables = []
     for i, (name, variable) in enumerate(pairs):
         if not isinstance(variable, Variable):
             if not isinstance(variable, list | tuple | np.ndarray) or len(variable) != 2:
@@ -472,10 +474,10 @@ def as_space(given: Any, argument: str = "bounds") -> Space:
             variable = real(*variable)
         if name is not None:
             variable = replace(variable, name=clean_name(name, "the name of a variable"))
-        made.append(variable)
-    if not made:
+        variables.append(variable)
+    if not variables:
         raise InputError(f"{argument} has no variable: give at least one.")
-    space = Space(tuple(made), named)
+    space = Space(tuple(variables), named)
     names = space.names()
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)

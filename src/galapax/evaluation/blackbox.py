@@ -105,7 +105,7 @@ class BlackBox:
 
     def _known_by(self, points: np.ndarray) -> np.ndarray:
         """Points as they are remembered: those that mean the same are the same."""
-        return points if self.problem.space is None else self.problem.space.canonical(points)
+        return points if self.problem.space is None else self.problem.space.round_codes(points)
 
     @property
     def first_error(self) -> str:

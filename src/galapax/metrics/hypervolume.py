@@ -62,19 +62,19 @@ def hypervolume_3d(objectives: Array, reference: Any, counted: Array | None = No
         _, area = lax.fori_loop(0, n, add, start, unroll=min(HYPERVOLUME_UNROLL, n))
         return jnp.sum(area * (corner[2] - z))
 
-    def volumes(part: tuple[Array, Array, Array]) -> Array:
-        i, y_i, z_i = (c[:, None] for c in part)
+    def volumes(tile: tuple[Array, Array, Array]) -> Array:
+        i, y_i, z_i = (c[:, None] for c in tile)
         least = lax.cummin(edge(rows, y, z, z_i, i), axis=1)
         area = jnp.sum(jnp.where(i <= rows, widths, 0) * jnp.maximum(least - y_i, 0), axis=1)
-        return area * (corner[2] - part[2])
+        return area * (corner[2] - tile[2])
 
     tile = min(n, max(1, MAX_HYPERVOLUME_PAIRS // n))
     if tile == n:
         return jnp.sum(volumes((rows, y, z)))
     extra = -n % tile
     padded = (jnp.pad(rows, (0, extra)), *(jnp.pad(c, (0, extra), constant_values=jnp.inf) for c in (y, z)))
-    parts = lax.map(volumes, tuple(c.reshape(-1, tile) for c in padded))
-    return jnp.sum(jnp.where(jnp.arange(n + extra) < n, parts.reshape(-1), 0))
+    tiles = lax.map(volumes, tuple(c.reshape(-1, tile) for c in padded))
+    return jnp.sum(jnp.where(jnp.arange(n + extra) < n, tiles.reshape(-1), 0))
 
 
 def hypervolume_estimate(

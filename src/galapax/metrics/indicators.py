@@ -140,11 +140,11 @@ def by_generation(result: Any, reference: Any = None, true_front: Any = None) ->
         measures["igd"] = lambda points: igd(points, true) if len(points) else np.nan
         measures["igd_plus"] = lambda points: igd_plus(points, true) if len(points) else np.nan
     out: dict[str, list[list[float]]] = {name: [] for name in measures}
-    for kept in result.snapshots.values():
-        objectives = sign * np.asarray(kept.objectives, np.float64)
+    for front in result.snapshots.values():
+        objectives = sign * np.asarray(front.objectives, np.float64)
         sound: Any = np.isfinite(objectives).all(axis=-1)
-        if kept.violation is not None:
-            sound &= np.asarray(kept.violation) <= 0
+        if front.violation is not None:
+            sound &= np.asarray(front.violation) <= 0
         runs = [(objectives, sound)] if objectives.ndim == 2 else list(zip(objectives, sound, strict=True))
         fronts = [values[rows][non_dominated(values[rows])] for values, rows in runs]
         for name, measure in measures.items():
@@ -166,11 +166,11 @@ def non_dominated(objectives: np.ndarray) -> np.ndarray:
     if points.shape[1] == 2:
         stay[1:] = points[1:, 1] < np.minimum.accumulate(points[:-1, 1])
     else:
-        kept, count = np.empty_like(points), 0
+        selected, count = np.empty_like(points), 0
         for i, point in enumerate(points):
-            stay[i] = not (kept[:count] <= point).all(axis=1).any()
+            stay[i] = not (selected[:count] <= point).all(axis=1).any()
             if stay[i]:
-                kept[count] = point
+                selected[count] = point
                 count += 1
     return stay[row.ravel()]
 
@@ -267,12 +267,12 @@ def _two(front: Any, true_front: Any) -> tuple[np.ndarray, np.ndarray]:
     return points, true
 
 
-def _nearest(points: np.ndarray, true: np.ndarray, part: Any) -> np.ndarray:
+def _nearest(points: np.ndarray, true: np.ndarray, tile: Any) -> np.ndarray:
     """For each row of `true` the least length of part(point - true row), in pieces so that memory stays O(n + k)."""
     size = max(1, 2**22 // max(1, points.size))
     pieces = [true[i : i + size] for i in range(0, len(true), size)]
     return np.concatenate(
-        [np.sqrt((part(points[None] - piece[:, None]) ** 2).sum(axis=2)).min(axis=1) for piece in pieces]
+        [np.sqrt((tile(points[None] - piece[:, None]) ** 2).sum(axis=2)).min(axis=1) for piece in pieces]
     )
 
 

@@ -30,14 +30,14 @@ def describe(values: ArrayLike) -> dict[str, float]:
     other runs, so read them beside `missing`. `std` of fewer than two values is NaN: one run shows no spread, not 0.
     """
     sample = _sample(values, "values")
-    found = sample[sample < np.inf]
+    finite = sample[sample < np.inf]
     ordered = _quantiles(sample, np.array([0.0, 0.5, 1.0]))
     best, median, worst = (math.nan if value == math.inf else float(value) for value in ordered)
     with np.errstate(invalid="ignore", over="ignore"):
-        mean = float(np.mean(found)) if len(found) else math.nan
-        std = float(np.std(found, ddof=1)) if len(found) > 1 else math.nan
+        mean = float(np.mean(finite)) if len(finite) else math.nan
+        std = float(np.std(finite, ddof=1)) if len(finite) > 1 else math.nan
     moments = {"best": best, "median": median, "mean": mean, "std": std, "worst": worst}
-    return {**moments, "count": len(sample), "missing": len(sample) - len(found)}
+    return {**moments, "count": len(sample), "missing": len(sample) - len(finite)}
 
 
 def ecdf(values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
@@ -86,7 +86,7 @@ def by_evaluations(histories: ArrayLike, nfev: ArrayLike) -> tuple[np.ndarray, n
         return _nfev(nfev, best.shape[1]), best
     spent = _each_nfev(nfev, best)
     steps = np.unique(np.linspace(spent.min(), spent.max(), best.shape[1]).round())
-    at = np.stack([np.searchsorted(own, steps, side="right") - 1 for own in spent])
+    at = np.stack([np.searchsorted(row_values, steps, side="right") - 1 for row_values in spent])
     return steps, np.where(at >= 0, np.take_along_axis(best, np.maximum(at, 0), axis=1), np.inf)
 
 
@@ -148,8 +148,8 @@ def ert_interval(
     if not 0 < level < 1:
         raise InputError(f"confidence must lie between 0 and 1, got {level:g}; write 0.95 for 95 %.")
     generator = np.random.default_rng(check_integer(seed, "seed", 0))
-    drawn = generator.integers(len(cost), size=(check_integer(samples, "samples", 1), len(cost)))
-    totals, counts = cost[drawn].sum(axis=1), hit[drawn].sum(axis=1)
+    resampled = generator.integers(len(cost), size=(check_integer(samples, "samples", 1), len(cost)))
+    totals, counts = cost[resampled].sum(axis=1), hit[resampled].sum(axis=1)
     times = np.divide(totals, counts, out=np.full(len(totals), np.inf), where=counts > 0)
     low, high = _quantiles(times, np.array([(1 - level) / 2, (1 + level) / 2]))
     return float(low), float(high)
@@ -189,11 +189,11 @@ def ecdf_over_targets(histories: ArrayLike, nfev: ArrayLike, targets: ArrayLike)
     """
     best = np.minimum.accumulate(_histories(histories), axis=1)
     _nfev(nfev, best.shape[1])
-    wanted = np.sort(_vector(targets, "targets"))
-    if not np.all(np.isfinite(wanted)):
+    ordered = np.sort(_vector(targets, "targets"))
+    if not np.all(np.isfinite(ordered)):
         raise InputError(f"targets must be finite numbers, got {abbreviate(targets)}; log_targets can choose them.")
-    reached = len(wanted) - np.searchsorted(wanted, best, side="left")
-    return reached.mean(axis=0) / len(wanted)
+    reached = len(ordered) - np.searchsorted(ordered, best, side="left")
+    return reached.mean(axis=0) / len(ordered)
 
 
 # --- one algorithm against another ------------------------------------------------------------------------------------
@@ -301,15 +301,15 @@ def pairwise(samples: Mapping[str, ArrayLike], paired: bool = False) -> list[Com
         raise InputError(
             f"samples must contain at least two named samples, as in {{'DE': [...]}}, got {abbreviate(samples)}."
         )
-    known = {name: _sample(values, f"samples[{name!r}]") for name, values in samples.items()}
-    if paired and len({len(sample) for sample in known.values()}) > 1:
-        lengths = ", ".join(f"{name}: {len(sample)}" for name, sample in known.items())
+    tested = {name: _sample(values, f"samples[{name!r}]") for name, values in samples.items()}
+    if paired and len({len(sample) for sample in tested.values()}) > 1:
+        lengths = ", ".join(f"{name}: {len(sample)}" for name, sample in tested.items())
         raise InputError(f"Paired samples need one value per seed each, got {lengths}; use the same seeds for all.")
-    pairs = list(combinations(known, 2))
+    pairs = list(combinations(tested, 2))
     test, effect = (wilcoxon, _share_better) if paired else (mann_whitney, vargha_delaney)
-    p_values = [test(known[one], known[other]) for one, other in pairs]
+    p_values = [test(tested[one], tested[other]) for one, other in pairs]
     return [
-        Comparison(one, other, p, float(adjusted), effect(known[one], known[other]))
+        Comparison(one, other, p, float(adjusted), effect(tested[one], tested[other]))
         for (one, other), p, adjusted in zip(pairs, p_values, holm(p_values), strict=True)
     ]
 
@@ -339,9 +339,9 @@ def _quantiles(values: np.ndarray, q: np.ndarray) -> np.ndarray:
     position = np.round(q * (len(ordered) - 1), 12)  # 0.55 * 100 is not 55, and the next value may be +inf
     below = np.floor(position).astype(int)
     low, high = ordered[below], ordered[np.ceil(position).astype(int)]
-    part = (position - below).reshape(-1, *[1] * (values.ndim - 1))
+    column = (position - below).reshape(-1, *[1] * (values.ndim - 1))
     with np.errstate(invalid="ignore"):
-        between = np.where(high == np.inf, np.inf, (1 - part) * low + part * high)
+        between = np.where(high == np.inf, np.inf, (1 - column) * low + column * high)
     return np.where(low == high, low, between)
 
 
@@ -381,7 +381,7 @@ def _each_nfev(nfev: ArrayLike, best: np.ndarray) -> np.ndarray:
     if np.ndim(nfev) == 2:
         if np.shape(nfev) != best.shape:
             raise InputError(f"nfev must have the shape of histories, {best.shape}, got {np.shape(nfev)}.")
-        return np.stack([_nfev(own, best.shape[1]) for own in np.asarray(nfev)])
+        return np.stack([_nfev(row_nfev, best.shape[1]) for row_nfev in np.asarray(nfev)])
     return np.broadcast_to(_nfev(nfev, best.shape[1]), best.shape)
 
 

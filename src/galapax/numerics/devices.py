@@ -177,7 +177,7 @@ def _cgroup_memory(root: str = "/sys/fs/cgroup", cgroup_file: str = "/proc/self/
             if controllers
             else (root, ("memory.max", "memory.current", "inactive_file"))
         )
-        folders = [name_ for name_ in path.split("/") if name_ not in ("", "..")]
+        folders = [folder for folder in path.split("/") if folder not in ("", "..")]
         for depth in range(len(folders) + 1):
             group = "/".join([folder, *folders[:depth]])
             limit, used = (_read_number(f"{group}/{name}") for name in names[:2])

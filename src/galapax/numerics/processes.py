@@ -92,7 +92,7 @@ class ProcessShard:
         padded = np.zeros((max(self.counts), *rows.shape[1:]), rows.dtype)
         padded[: len(rows)] = rows
         gathered = _all_gather(padded)
-        return np.concatenate([rows_[:n] for rows_, n in zip(gathered, self.counts, strict=True)]).astype(dtype)
+        return np.concatenate([block[:n] for block, n in zip(gathered, self.counts, strict=True)]).astype(dtype)
 
 
 def all_gather_object(value: Any) -> list[Any]:

@@ -74,9 +74,9 @@ def add_to_archive(
     place = jnp.where(place < capacity, place, random.scale_to(random.bits(key, (n,)), capacity))
     place = jnp.where(lost, place, archive.shape[0])
     comes = jnp.full(archive.shape[0], -1, jnp.int32).at[place].max(rows, mode="drop")
-    taken = losers.at[jnp.maximum(comes, 0)].get(mode="promise_in_bounds")
+    replacement = losers.at[jnp.maximum(comes, 0)].get(mode="promise_in_bounds")
     filled = jnp.minimum(filled + jnp.sum(lost, dtype=jnp.int32), capacity)
-    return jnp.where((comes >= 0)[:, None], taken, archive), filled
+    return jnp.where((comes >= 0)[:, None], replacement, archive), filled
 
 
 class Horizon(NamedTuple):
@@ -110,7 +110,7 @@ def share_of_run(horizon: Horizon | None, generations: Array, evaluations: Array
     """
     if horizon is None:
         return jnp.zeros((), dtype)
-    shares = [made.astype(dtype) / limit for made, limit in zip((generations, evaluations), horizon, strict=True)]
+    shares = [spent.astype(dtype) / limit for spent, limit in zip((generations, evaluations), horizon, strict=True)]
     return jnp.minimum(jnp.maximum(*shares), 1).astype(dtype)
 
 
@@ -146,14 +146,14 @@ def argsort_by_quality(population: Population, level: Array, first_stays: bool) 
 
 
 def relaxation_levels(
-    known: Array, generations: Array, trials: Population, reached: Array, until: Any, power: Any
+    first_epsilon: Array, generations: Array, trials: Population, reached: Array, until: Any, power: Any
 ) -> Any:
     """What the constraints are relaxed by at first and in this generation, the first one being number 1.
 
     At first a share of the first trials passes; from then on it falls, to 0 after `until` generations or half of the
-    run, whichever is sooner. known: the first level, from the second generation on.
+    run, whichever is sooner. first_epsilon: the first level, from the second generation on.
     """
     assert trials.violation is not None
-    first = jnp.where(generations == 1, initial_level(trials.violation, INITIAL_PASSING_SHARE), known)
+    first = jnp.where(generations == 1, initial_level(trials.violation, INITIAL_PASSING_SHARE), first_epsilon)
     share = jnp.maximum((generations - 1).astype(first.dtype) / until, 2 * reached)
     return first, epsilon_level(first, share, 1, power)

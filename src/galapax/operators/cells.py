@@ -32,7 +32,7 @@ class Cells(NamedTuple):
     widths: Array  # (n,) of the rows
     heights: Array  # (columns,)
     level: Array  # (n,) of the point at which each row begins; n for who does not count
-    own: Array  # (columns,) the level of the point of each column; -1 for none
+    column_level: Array  # (columns,) the level of the point of each column; -1 for none
     home: Array  # (n + 1,) the column of each level
     f3: Array  # (n + 1,) of each level, and the corner's
 
@@ -44,7 +44,7 @@ def build_cells(column: Array, widths: Array, heights: Array, f3: Array, corner:
     rows = argsort_rows(values)
     level = jnp.zeros_like(rows).at[rows].set(jnp.arange(n, dtype=jnp.int32), unique_indices=True)
     level = jnp.where(values < corner, level, n)
-    own = jnp.zeros_like(level).at[column].set(jnp.where(level < n, level, -1), unique_indices=True)
+    column_level = jnp.zeros_like(level).at[column].set(jnp.where(level < n, level, -1), unique_indices=True)
     more = (0, -n % block_size(n))
     small = jnp.int16 if n < 2**15 - 1 else jnp.int32
     return Cells(
@@ -52,7 +52,7 @@ def build_cells(column: Array, widths: Array, heights: Array, f3: Array, corner:
         widths,
         jnp.pad(heights, more),
         level.astype(small),
-        jnp.pad(own, more, constant_values=-1).astype(small),
+        jnp.pad(column_level, more, constant_values=-1).astype(small),
         jnp.append(column[rows], jnp.int32(n)),
         jnp.append(values[rows], corner),
     )
@@ -67,7 +67,7 @@ def volumes(cells: Cells) -> Array:
     """
     n = cells.column.shape[0]
     block = block_size(n)
-    blocks = cells.own.reshape(-1, block)
+    blocks = cells.column_level.reshape(-1, block)
     number = jnp.arange(blocks.shape[0], dtype=jnp.int32)
 
     def visit(total: Array, lowest: LowestTwo, widths: Array) -> Array:
@@ -98,9 +98,9 @@ def least_neighbour_rank(cells: Cells, rank: Array, below: Array) -> Array:
         first, second = lowest
         one, other = ranks[first], ranks[second]
         # the first cell of the first row with these two is enough
-        told = _equals_previous(lowest, 0) | _equals_previous(lowest, 1) | (jnp.maximum(one, other) >= below)
-        least = least.at[jnp.where(told, n, first).ravel()].min(other.ravel(), mode="drop")
-        return least.at[jnp.where(told, n, second).ravel()].min(one.ravel(), mode="drop")
+        skipped = _equals_previous(lowest, 0) | _equals_previous(lowest, 1) | (jnp.maximum(one, other) >= below)
+        least = least.at[jnp.where(skipped, n, first).ravel()].min(other.ravel(), mode="drop")
+        return least.at[jnp.where(skipped, n, second).ravel()].min(one.ravel(), mode="drop")
 
     least = visit_cells(cells, visit, jnp.full(n, n, jnp.int32))
     return jnp.full(n, n, jnp.int32).at[cells.home[:n]].set(least, unique_indices=True)
@@ -117,26 +117,26 @@ def _equals_previous(lowest: LowestTwo, axis: int) -> Array:
 def visit_cells(cells: Cells, visit: Callable[[Any, LowestTwo, Array], Any], start: Any) -> Any:
     """visit(found, lowest, widths) of all cells, as many rows at once as memory allows."""
     n, columns = cells.level.shape[0], cells.heights.shape[0]
-    whole = block_size(n) ** 2
-    rows = max(1, min(-(-n // whole), MAX_CELLS_IN_MEMORY // columns // whole)) * whole
+    block_rows = block_size(n) ** 2
+    rows = max(1, min(-(-n // block_rows), MAX_CELLS_IN_MEMORY // columns // block_rows)) * block_rows
     more = (0, -n % rows)
     # what is padded has no width, and reaches over no cell
-    parts = (
+    tiles = (
         jnp.pad(cells.column, more, constant_values=columns).reshape(-1, rows),
         jnp.pad(cells.level, more, constant_values=n).reshape(-1, rows),
         jnp.pad(cells.widths, more).reshape(-1, rows),
     )
     nobody = jnp.full(columns, n, cells.level.dtype)
-    if parts[0].shape[0] == 1:
-        lowest, _ = _lowest(parts[0][0], parts[1][0], (nobody, nobody), n)
-        return visit(start, lowest, parts[2][0])
+    if tiles[0].shape[0] == 1:
+        lowest, _ = _lowest(tiles[0][0], tiles[1][0], (nobody, nobody), n)
+        return visit(start, lowest, tiles[2][0])
 
-    def tile(state: tuple[LowestTwo, Any], part: tuple[Array, Array, Array]) -> tuple[tuple[LowestTwo, Any], None]:
-        before, found = state
-        lowest, before = _lowest(part[0], part[1], before, n)
-        return (before, visit(found, lowest, part[2])), None
+    def tile(state: tuple[LowestTwo, Any], tile_rows: tuple[Array, Array, Array]) -> tuple[tuple[LowestTwo, Any], None]:
+        before, result = state
+        lowest, before = _lowest(tile_rows[0], tile_rows[1], before, n)
+        return (before, visit(result, lowest, tile_rows[2])), None
 
-    return lax.scan(tile, ((nobody, nobody), start), parts)[0][1]
+    return lax.scan(tile, ((nobody, nobody), start), tiles)[0][1]
 
 
 def _lowest(column: Array, level: Array, before: LowestTwo, n: int) -> tuple[LowestTwo, LowestTwo]:
@@ -147,30 +147,30 @@ def _lowest(column: Array, level: Array, before: LowestTwo, n: int) -> tuple[Low
     none = jnp.full((), n, level.dtype)
     points = [jnp.where(at >= column[:, k, None], level[:, k, None], none) for k in range(block)]
     one = _merge_all([(p, none) for p in points])  # of each block of rows
-    parts = _map_two(one, lambda a: a.reshape(-1, block, columns))
-    some = [(parts[0][:, k], parts[1][:, k]) for k in range(block)]
-    many = _merge_all(some)  # of each block of blocks
+    by_block = _map_two(one, lambda a: a.reshape(-1, block, columns))
+    block_lowest = [(by_block[0][:, k], by_block[1][:, k]) for k in range(block)]
+    many = _merge_all(block_lowest)  # of each block of blocks
     ahead = [before]
     for s in range(many[0].shape[0]):
         ahead.append(_merge_two(ahead[-1], (many[0][s], many[1][s])))
-    found = jnp.stack([two[0] for two in ahead[:-1]])[:, None], jnp.stack([two[1] for two in ahead[:-1]])[:, None]
+    lowest = jnp.stack([two[0] for two in ahead[:-1]])[:, None], jnp.stack([two[1] for two in ahead[:-1]])[:, None]
     place = jnp.arange(block)[:, None]
     for k in range(block - 1):  # of the blocks before, in the same block of blocks
-        first, second = some[k]
+        first, second = block_lowest[k]
         later = place > k
-        part = jnp.where(later, first[:, None], none), jnp.where(later, second[:, None], none)
-        found = _merge_two(found, part)
-    found = _map_two(found, lambda a: a.reshape(-1, 1, columns))
+        earlier = jnp.where(later, first[:, None], none), jnp.where(later, second[:, None], none)
+        lowest = _merge_two(lowest, earlier)
+    lowest = _map_two(lowest, lambda a: a.reshape(-1, 1, columns))
     for k in range(block):  # of the rows up to this one, in the same block
-        found = _merge_two(found, (jnp.where(place >= k, points[k][:, None], none), none))
-    return _map_two(found, lambda a: a.reshape(-1, columns)), ahead[-1]
+        lowest = _merge_two(lowest, (jnp.where(place >= k, points[k][:, None], none), none))
+    return _map_two(lowest, lambda a: a.reshape(-1, columns)), ahead[-1]
 
 
-def _merge_all(parts: list[LowestTwo]) -> LowestTwo:
-    found = parts[0]
-    for part in parts[1:]:
-        found = _merge_two(found, part)
-    return found
+def _merge_all(pairs: list[LowestTwo]) -> LowestTwo:
+    lowest = pairs[0]
+    for two in pairs[1:]:
+        lowest = _merge_two(lowest, two)
+    return lowest
 
 
 def _map_two(two: LowestTwo, change: Callable[[Array], Array]) -> LowestTwo:

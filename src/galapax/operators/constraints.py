@@ -37,15 +37,15 @@ def initial_level(violation: Array, share: float) -> Array:
 
 
 def newton_repair(x: Array, values: Array, jacobian: Array, ineq: int, eq_tolerance: float, bounds: Bounds) -> Array:
-    """x (d,) moved by a Newton step towards the constraints that it violates; as it came if it violates none.
+    """Move x (d,) by a Newton step towards the constraints that it violates; unchanged if it violates none.
 
     values: (p + q,) at x, p = `ineq` inequalities before the equalities; jacobian (p + q, d). The step aims at half the
     tolerance of an equality, which leaves room for its curvature.
     """
     below, equal = values[:ineq], values[ineq:]
     within = jnp.clip(equal, -eq_tolerance / 2, eq_tolerance / 2)
-    wanted = [jnp.minimum(below, 0), jnp.where(jnp.abs(equal) > eq_tolerance, within, equal)]
-    return project_onto_constraints(x, values, jacobian, jnp.concatenate(wanted), bounds)
+    targets = [jnp.minimum(below, 0), jnp.where(jnp.abs(equal) > eq_tolerance, within, equal)]
+    return project_onto_constraints(x, values, jacobian, jnp.concatenate(targets), bounds)
 
 
 def difference_points(x: Array, bounds: Bounds) -> Array:
@@ -63,19 +63,19 @@ def difference_jacobian(points: Array, values: Array) -> Array:
     return jnp.where(moves != 0, (values[1:] - values[0]).T / jnp.where(moves != 0, moves, 1), 0)
 
 
-def project_onto_constraints(x: Array, values: Array, jacobian: Array, wanted: Array, bounds: Bounds) -> Array:
-    """x (d,) moved so that constraints linearised at x take wanted values: one Newton step, clipped to the box.
+def project_onto_constraints(x: Array, values: Array, jacobian: Array, targets: Array, bounds: Bounds) -> Array:
+    """Move x (d,) so that the constraints linearised at x reach their targets: one Newton step, clipped to the box.
 
-    values, wanted (q,): constraints where both agree are left alone. jacobian (q, d). The step is the shortest one in
+    values, targets (q,): constraints where both agree are left alone. jacobian (q, d). The step is the shortest one in
     units of the box. A point is returned as it came when the step is not finite.
     """
-    step = minimum_norm_step(jnp.where((values != wanted)[:, None], jacobian * bounds.span, 0), wanted - values)
+    step = minimum_norm_step(jnp.where((values != targets)[:, None], jacobian * bounds.span, 0), targets - values)
     moved = jnp.clip(x + bounds.span * step, bounds.lower, bounds.upper)
     return jnp.where(jnp.all(jnp.isfinite(step)), moved, x)
 
 
-def minimum_norm_step(rows: Array, wanted: Array) -> Array:
-    """The shortest s (d,) with rows @ s = wanted, for rows (q, d): what the pseudo-inverse gives if they can all hold.
+def minimum_norm_step(rows: Array, targets: Array) -> Array:
+    """The shortest s (d,) with rows @ s = targets, for rows (q, d): what the pseudo-inverse gives if they can all hold.
 
     Rows are met one after another, each by moving along the part of it that is orthogonal to those before, so that what
     is met stays met. A row that is zero, or depends on earlier ones, is left out. Sums of products only: it batches
@@ -84,12 +84,12 @@ def minimum_norm_step(rows: Array, wanted: Array) -> Array:
     q, d = rows.shape
     length = jnp.sqrt(jnp.sum(rows**2, axis=1))
     scale = jnp.where(length > 0, length, 1)
-    units, goals = rows / scale[:, None], wanted / scale
+    units, goals = rows / scale[:, None], targets / scale
     least = 16 * jnp.finfo(rows.dtype).eps  # what rounding leaves of a dependent row
     places = jnp.arange(min(q, d), dtype=jnp.int32)
 
-    def meet(j: Any, found: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        basis, count, step = found
+    def meet(j: Any, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        basis, count, step = carry
         fresh = units[j]
         for _ in range(2):  # once more for what rounding left
             fresh = fresh - jnp.sum(basis * jnp.sum(basis * fresh, axis=1)[:, None], axis=0)

@@ -31,8 +31,8 @@ def select_by_hypervolume(objectives: Array, rank: Array, count: int, corner: An
     front = rank == last
     drop = jnp.sum(rank <= last, dtype=jnp.int32) - count
     sound = front & jnp.all(jnp.isfinite(objectives), axis=1)
-    kept = drop_least_contributors(materialise(scale_to_unit_box(objectives, sound)), front, drop, corner)
-    return argsort_rows(jnp.where((rank < last) | kept, 0, 1))[:count]
+    survives = drop_least_contributors(materialise(scale_to_unit_box(objectives, sound)), front, drop, corner)
+    return argsort_rows(jnp.where((rank < last) | survives, 0, 1))[:count]
 
 
 def scale_to_unit_box(objectives: Array, counted: Array) -> Array:
@@ -58,10 +58,10 @@ def drop_least_contributors(points: Array, front: Array, drop: Array, corner: An
     measured = {2: _measure_two_objectives, 3: _measure_three_objectives}[points.shape[1]](points, corner)
 
     def leave(state: tuple[Array, Array]) -> tuple[Array, Array]:
-        stays, left = state
-        rank, least = measured(stays, left)  # of each by what it adds, and the least among its neighbours'
-        goes = stays & (rank < least) & (rank < left)
-        return stays & ~goes, left - jnp.sum(goes, dtype=jnp.int32)
+        stays, n_to_drop = state
+        rank, least = measured(stays, n_to_drop)  # of each by what it adds, and the least among its neighbours'
+        goes = stays & (rank < least) & (rank < n_to_drop)
+        return stays & ~goes, n_to_drop - jnp.sum(goes, dtype=jnp.int32)
 
     return lax.while_loop(lambda state: state[1] > 0, leave, (front, jnp.asarray(drop, jnp.int32)))[0]
 
@@ -97,8 +97,8 @@ def _restore_row_order(order: Array, measure: Measure) -> Measure:
     """A measure of points in some order, as one of rows."""
     place = jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0], dtype=jnp.int32), unique_indices=True)
 
-    def measured(stays: Array, left: Array) -> tuple[Array, Array]:
-        rank, least = measure(stays[order], left)
+    def measured(stays: Array, n_to_drop: Array) -> tuple[Array, Array]:
+        rank, least = measure(stays[order], n_to_drop)
         return rank[place], least[place]
 
     return measured
@@ -166,10 +166,10 @@ def _measure_three_objectives(points: Array, corner: Array) -> Measure:
         rank = _rank_by_contribution(_volumes(grid, f3), stays)
         return rank, _least_neighbour_rank(grid, f3, rank)
 
-    def at_once(stays: Array, left: Array) -> tuple[Array, Array]:
-        found = _cells(grid, jnp.where(stays, z, corner))
-        rank = _rank_by_contribution(cells.volumes(found), stays)
-        return rank, cells.least_neighbour_rank(found, rank, left)
+    def at_once(stays: Array, n_to_drop: Array) -> tuple[Array, Array]:
+        grid_cells = _cells(grid, jnp.where(stays, z, corner))
+        rank = _rank_by_contribution(cells.volumes(grid_cells), stays)
+        return rank, cells.least_neighbour_rank(grid_cells, rank, n_to_drop)
 
     return _restore_row_order(order, one_by_one if devices.on_cpu() else at_once)
 
@@ -193,8 +193,8 @@ def _least_neighbour_rank(grid: _CellGrid, f3: Array, rank: Array) -> Array:
 
     def visit(least: Array, lowest: _Lowest, _: Array) -> Array:
         first, second = (rank.at[rows].get(mode="fill", fill_value=n) for rows in (lowest.first, lowest.second))
-        both = jnp.concatenate([lowest.first, lowest.second]), jnp.concatenate([second, first])
-        return least.at[both[0]].min(both[1], mode="drop")
+        updates = jnp.concatenate([lowest.first, lowest.second]), jnp.concatenate([second, first])
+        return least.at[updates[0]].min(updates[1], mode="drop")
 
     return _sweep(grid, f3, visit, jnp.full(n, n, jnp.int32))
 
@@ -206,11 +206,11 @@ def _sweep(grid: _CellGrid, f3: Array, visit: Callable[[Any, _Lowest, Array], An
     nobody, far = jnp.full(n, n, jnp.int32), jnp.broadcast_to(grid.corner, n)
 
     def one(k: Any, state: tuple[_Lowest, Any]) -> tuple[_Lowest, Any]:
-        lowest, found = state
+        lowest, result = state
         place = grid.place[k]
         value = jnp.where(rows >= place, f3[place], grid.corner)
         lowest = _insert_lowest(lowest, place, value)
-        return lowest, visit(found, lowest, grid.widths[k])
+        return lowest, visit(result, lowest, grid.widths[k])
 
     return lax.fori_loop(0, n, one, (_Lowest(nobody, nobody, far, far), start))[1]
 

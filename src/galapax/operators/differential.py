@@ -30,14 +30,14 @@ def draw_partners(key: Array, n: int, count: int, besides: Array | None = None) 
     already taken, in rising order: no rejection, no permutation, memory O(n).
     """
     words = random.bits(key, (count, n))
-    taken = [jnp.arange(n, dtype=jnp.int32) if besides is None else besides.astype(jnp.int32)]
+    excluded = [jnp.arange(n, dtype=jnp.int32) if besides is None else besides.astype(jnp.int32)]
     picks = []
     for j in range(count):
         pick = random.scale_to(words[j], n - 1 - j)
-        for other in taken:
+        for other in excluded:
             pick = skip_row(pick, other)
         picks.append(pick)
-        taken = _insert(taken, pick)
+        excluded = _insert(excluded, pick)
     return jnp.stack(picks)
 
 

@@ -27,25 +27,25 @@ def round_codes(x: Array, bounds: Bounds) -> Array:
     return jnp.where(grid.discrete, jnp.clip(jnp.round(x), grid.first, grid.last), x)
 
 
-def snap_to_grid(key: Array, x: Array, known: Array, bounds: Bounds, alone: bool) -> Array:
-    """Candidates x (n, d) with whole codes, some of them moved. known: (k, d), individuals that are there already.
+def snap_to_grid(key: Array, x: Array, individuals: Array, bounds: Bounds, all_discrete: bool) -> Array:
+    """Round candidates x (n, d) to codes, and move some of them. individuals: (k, d), those that are there already.
 
-    alone: whether all variables are codes, so that equal candidates are common; those are moved, too.
+    all_discrete: whether all variables are codes, so that equal candidates are common; those are moved, too.
     """
     grid = bounds.grid
     assert grid is not None
     key_round, key_draw, key_which, key_move, key_again = random.split(key, 5)
     below = jnp.floor(x)
     up = random.uniform(key_round, x.shape, jnp.float32).astype(x.dtype) < x - below
-    drawn = grid.first + jnp.floor((grid.last - grid.first + 1) * random.uniform(key_draw, x.shape, x.dtype))
-    code = jnp.where(grid.unordered & (x != below), drawn, below + up)
+    random_code = grid.first + jnp.floor((grid.last - grid.first + 1) * random.uniform(key_draw, x.shape, x.dtype))
+    code = jnp.where(grid.unordered & (x != below), random_code, below + up)
     x = jnp.where(grid.discrete, jnp.clip(code, grid.first, grid.last), x)
     moved = random.bernoulli(key_which, CODE_MUTATION_RATE, (x.shape[0],))
     x = jnp.where(moved[:, None], move_one_code(key_move, x, grid), x)
-    if not alone:
+    if not all_discrete:
         return x
-    rows = jnp.concatenate([known, x])
-    copies = find_duplicates(rows, jnp.ones(rows.shape[0], bool))[known.shape[0] :]
+    rows = jnp.concatenate([individuals, x])
+    copies = find_duplicates(rows, jnp.ones(rows.shape[0], bool))[individuals.shape[0] :]
     return jnp.where(copies[:, None], move_one_code(key_again, x, grid), x)
 
 

@@ -79,8 +79,8 @@ def tell(was: Ascent, value: Array, gradient: Array, constraints: Array, interva
     """After the evaluation of its trial, unless it has ended. After a descent multipliers follow and another begins."""
     descent = quasi_newton.tell(was.descent, value, gradient, bounds, -jnp.inf, was.tolerance)
     moved = jnp.any(descent.x != was.descent.x) | (was.descent.status == quasi_newton.NOT_STARTED)
-    here = jnp.where(moved, constraints, was.constraints)
-    now = was._replace(descent=descent, constraints=here, trials=was.trials + 1)
+    current = jnp.where(moved, constraints, was.constraints)
+    now = was._replace(descent=descent, constraints=current, trials=was.trials + 1)
     after = _round(now, interval)
     over = (descent.status == ENDED) | (now.trials >= MAX_DESCENT_EVALUATIONS)
     return jax.tree.map(lambda a, b: jnp.where(over, a, b), after, now)
@@ -120,7 +120,7 @@ def first_multipliers(slope: Array, jacobian: Array, constraints: Array, interva
     far = jnp.maximum(jnp.where(jnp.isfinite(inner), inner, interval.upper - constraints), 0)
     weight = jnp.where(slack > 0, 0, (far / BINDING_DISTANCE) ** 2)
     table = rows @ rows.T + jnp.diag(weight + 1e-9)
-    found = -jnp.linalg.solve(table, rows @ jnp.where(free, slope, 0)) if count else jnp.zeros(0, slope.dtype)
+    estimate = -jnp.linalg.solve(table, rows @ jnp.where(free, slope, 0)) if count else jnp.zeros(0, slope.dtype)
     at_top = interval.upper - constraints <= constraints - interval.lower
-    signed = jnp.where(at_top, jnp.maximum(found, 0), jnp.minimum(found, 0))
+    signed = jnp.where(at_top, jnp.maximum(estimate, 0), jnp.minimum(estimate, 0))
     return jnp.where(jnp.isfinite(signed), signed, 0)

@@ -12,12 +12,12 @@ from galapax.operators.ranking import first_front
 
 def select_emigrants(key: Array, population: Population, count: int, best: bool) -> Array:
     """Copies (m, d) of the individuals that leave, in order: the best, or any."""
-    n, several = population.objectives.shape
+    n, n_objectives = population.objectives.shape
     words = random.bits(key, (n,))
     failed = ~jnp.isfinite(population.objectives).all(axis=-1)
     if not best:
         order = jnp.lexsort((words, failed))
-    elif several > 1:  # any of the first front
+    elif n_objectives > 1:  # any of the first front
         order = jnp.lexsort((words, ~first_front(population.objectives, population.violation), failed))
     else:
         order = jnp.lexsort(_sort_keys(population))

@@ -75,13 +75,13 @@ def divisions_for(m: int, population: int | None) -> tuple[int, int]:
 def fill_directions(m: int, population: int) -> np.ndarray:
     """As many directions as the population has members, (n, m): those of `divisions_for`, and random ones."""
     regular = two_layer_lattice(m, divisions_for(m, population))[:population]
-    rest = np.random.default_rng(m).dirichlet(np.ones(m), population - len(regular))
-    return np.concatenate([regular, rest])
+    random_directions = np.random.default_rng(m).dirichlet(np.ones(m), population - len(regular))
+    return np.concatenate([regular, random_directions])
 
 
-def share_directions(given: Any) -> Shared | None:
+def share_directions(directions: Any) -> Shared | None:
     """Directions that a user gave, if any, as all runs share them."""
-    return given if given is None or isinstance(given, Shared) else Shared(check_directions(given))
+    return directions if directions is None or isinstance(directions, Shared) else Shared(check_directions(directions))
 
 
 def check_directions(directions: Any) -> np.ndarray:
@@ -134,9 +134,9 @@ def update_frame(frame: NormalizationFrame, objectives: Array, sound: Array, fro
     planar = jnp.all(intercepts > MIN_INTERCEPT) & jnp.all(jnp.isfinite(intercepts))
     nadir = jnp.where(planar, jnp.minimum(ideal + intercepts * unit, worst), of_front)
     nadir = jnp.where(nadir - ideal <= MIN_INTERCEPT * unit, of_all, nadir)
-    found = jnp.any(front)
+    has_front = jnp.any(front)
     return NormalizationFrame(
-        ideal, worst, jnp.where(found, nadir, frame.nadir), jnp.where(found, extremes, frame.extremes)
+        ideal, worst, jnp.where(has_front, nadir, frame.nadir), jnp.where(has_front, extremes, frame.extremes)
     )
 
 
@@ -154,8 +154,8 @@ def _intercepts(extremes: Array) -> Array:
         size = jnp.where(jnp.arange(m) >= j, jnp.abs(rows[:, j]), -1)
         p = jnp.argmax(size)
         sound &= size[p] > scale
-        pivot, here = rows[p], rows[j]
-        rows = rows.at[p].set(here).at[j].set(pivot)
+        pivot, swapped = rows[p], rows[j]
+        rows = rows.at[p].set(swapped).at[j].set(pivot)
         pivot = pivot / jnp.where(pivot[j] == 0, 1, pivot[j])
         rows = jnp.where((jnp.arange(m) == j)[:, None], pivot, rows - rows[:, j : j + 1] * pivot)
     plane = rows[:, m]
@@ -222,11 +222,11 @@ def select_by_niche(key: Array, rank: Array, niche: Array, distance: Array, nich
     n = rank.shape[0]
     margin = jnp.sort(rank)[count - 1]
     inside, last = rank < margin, rank == margin
-    held = jnp.zeros(niches, jnp.int32).at[niche].add(inside.astype(jnp.int32))
+    niche_count = jnp.zeros(niches, jnp.int32).at[niche].add(inside.astype(jnp.int32))
     far = jnp.where(last, distance, jnp.inf)
     closest = jnp.full(niches, jnp.inf, distance.dtype).at[niche].min(far)
     key_order, key_level = random.split(key)
-    first = last & (held[niche] == 0) & (far == closest[niche])
+    first = last & (niche_count[niche] == 0) & (far == closest[niche])
     # the closest of an empty niche before all others, who come in random order
     turn = jnp.where(first, 0, (random.bits(key_order, (n,)) >> 8).astype(jnp.int32) + 1)
     order = argsort_rows(jnp.where(last, niche, niches), turn)
@@ -234,6 +234,9 @@ def select_by_niche(key: Array, rank: Array, niche: Array, distance: Array, nich
     places = jnp.arange(n, dtype=jnp.int32)
     starts = jnp.concatenate([jnp.ones(1, bool), sorted_niche[1:] != sorted_niche[:-1]])
     within = places - lax.cummax(jnp.where(starts, places, 0))
-    level = jnp.zeros(n, jnp.int32).at[order].set(within, unique_indices=True, mode="promise_in_bounds") + held[niche]
+    level = (
+        jnp.zeros(n, jnp.int32).at[order].set(within, unique_indices=True, mode="promise_in_bounds")
+        + niche_count[niche]
+    )
     level = jnp.where(inside, -1, jnp.where(last, level, 2 * n))
     return argsort_rows(level, random.bits(key_level, (n,)))[:count]

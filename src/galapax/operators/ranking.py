@@ -106,8 +106,8 @@ def crowding_distance(objectives: Array, rank: Array) -> Array:
     return crowding_by_pairs(objectives, rank)
 
 
-def dominated_by_sample(key: Array, objectives: Array, violation: Array | None, rows: Array, drawn: int) -> Array:
-    """For each of these rows (k, q), whether one of `drawn` random points dominates it, (k, q) bool.
+def dominated_by_sample(key: Array, objectives: Array, violation: Array | None, rows: Array, sample_size: int) -> Array:
+    """For each of these rows (k, q), whether one of `sample_size` random points dominates it, (k, q) bool.
 
     The k rows of a column share the random points they are compared with.
     """
@@ -119,14 +119,14 @@ def dominated_by_sample(key: Array, objectives: Array, violation: Array | None, 
         theirs = tuple(c.at[index].get(mode="promise_in_bounds")[..., None, :] for c in columns)
         return dominates_columns(theirs, mine, m)
 
-    size = 1 if devices.on_cpu() else min(drawn, MAX_SAMPLED_COMPARISONS)
+    size = 1 if devices.on_cpu() else min(sample_size, MAX_SAMPLED_COMPARISONS)
 
-    def add(i: Any, found: Array) -> Array:
+    def add(i: Any, dominated: Array) -> Array:
         index = random.integers(random.fold_in(key, i), (size, q), n)
-        return found | jnp.any(beaten(index) & (i * size + jnp.arange(size) < drawn)[:, None, None], axis=0)
+        return dominated | jnp.any(beaten(index) & (i * size + jnp.arange(size) < sample_size)[:, None, None], axis=0)
 
-    found = jnp.zeros(rows.shape, bool)
-    return add(0, found) if size == drawn else lax.fori_loop(0, -(-drawn // size), add, found)
+    dominated = jnp.zeros(rows.shape, bool)
+    return add(0, dominated) if size == sample_size else lax.fori_loop(0, -(-sample_size // size), add, dominated)
 
 
 def scale_to_range(points: Array, counted: Array) -> Array:
@@ -221,10 +221,10 @@ def crowding_by_pairs(objectives: Array, rank: Array) -> Array:
                 out.append(jnp.where(wanted, theirs, jnp.inf))
         return tuple(out)
 
-    found = reduce_over_others(term, (MAX, MAX, MIN, MIN) * m, columns, columns)
+    reduced = reduce_over_others(term, (MAX, MAX, MIN, MIN) * m, columns, columns)
     total = jnp.zeros(n, objectives.dtype)
     for k in range(m):
-        left, high, right, low = found[4 * k : 4 * k + 4]
+        left, high, right, low = reduced[4 * k : 4 * k + 4]
         span = high - low
         share = jnp.where(span > 0, (right - left) / jnp.where(span > 0, span, 1), 0)
         total += jnp.where(jnp.isfinite(left) & jnp.isfinite(right), share, jnp.inf)
@@ -326,12 +326,12 @@ def _sweep(m: int, *columns: Array) -> tuple[Array, Array]:
     def place(i: Array, carry: _SweepState) -> _SweepState:
         # all that went before a new group of violation dominates it: its fronts come after those there are
         base = jnp.where(group[i], carry.fronts, carry.base)
-        found = base
+        front_index = base
         for half in halves:
-            further = found + half
-            behind = carry.least[jnp.minimum(further, n) - 1] <= f2[i]
-            found = jnp.where((further <= carry.fronts) & behind, further, found)
-        front = jnp.where(fresh[i], found, carry.front)
+            next_index = front_index + half
+            behind = carry.least[jnp.minimum(next_index, n) - 1] <= f2[i]
+            front_index = jnp.where((next_index <= carry.fronts) & behind, next_index, front_index)
+        front = jnp.where(fresh[i], front_index, carry.front)
         return _SweepState(
             least=carry.least.at[front].set(f2[i]),
             links=carry.links.at[i].set(carry.links[n + front]).at[n + front].set(i),
@@ -391,12 +391,12 @@ def ranks_by_pushing(objectives: Array, violation: Array | None = None) -> Array
 
     pieces = 1 if n < MIN_SPLIT_POINTS else SPLIT_PIECES
     cuts = [n * k // pieces for k in range(pieces + 1)]
-    ranks, settled = jnp.zeros(n, jnp.int32), []
+    ranks, final = jnp.zeros(n, jnp.int32), []
     for start, end in pairwise(cuts):
         ranks = lax.fori_loop(start, end, partial(push, start), ranks)
-        settled.append(ranks[: end - start])
+        final.append(ranks[: end - start])
         ranks = ranks[end - start :]
-    return jnp.zeros(n, jnp.int32).at[order].set(jnp.concatenate(settled))
+    return jnp.zeros(n, jnp.int32).at[order].set(jnp.concatenate(final))
 
 
 def ranks_by_chains(objectives: Array, violation: Array | None = None, block: int | None = None) -> Array:
@@ -416,29 +416,29 @@ def ranks_by_chains(objectives: Array, violation: Array | None = None, block: in
     ordered = tuple(jnp.pad(c[order], (0, padded - n), constant_values=jnp.inf) for c in columns)
     chains = _chains(ordered, m, block)
 
-    def ranks_of(here: Columns, inside: Array, before: Columns, ranks: Array) -> Array:
+    def ranks_of(block_points: Columns, inside: Array, before: Columns, ranks: Array) -> Array:
         """Of the points of a block, with the chains inside it, after others whose ranks are known."""
 
         def term(row: Columns, other: Columns) -> Columns:  # those not yet settled, at -1, push nobody
             return (jnp.where(dominates_columns(other[:-1], row, m), other[-1] + 1, 0),)
 
-        (pushed,) = reduce_over_others(term, (MAX,), here, (*before, ranks))
+        (pushed,) = reduce_over_others(term, (MAX,), block_points, (*before, ranks))
         return jnp.max(inside + pushed[None, :], axis=1)
 
     def settle(b: Array, ranks: Array) -> Array:
-        here = tuple(lax.dynamic_slice_in_dim(c, b * block, block) for c in ordered)
+        block_points = tuple(lax.dynamic_slice_in_dim(c, b * block, block) for c in ordered)
         inside = lax.dynamic_index_in_dim(chains, b, keepdims=False)
-        return lax.dynamic_update_slice_in_dim(ranks, ranks_of(here, inside, ordered, ranks), b * block, axis=0)
+        return lax.dynamic_update_slice_in_dim(ranks, ranks_of(block_points, inside, ordered, ranks), b * block, axis=0)
 
     blocks = padded // block
     if blocks > MAX_UNROLLED_BLOCKS:
-        settled = lax.fori_loop(0, blocks, settle, jnp.full(padded, -1, jnp.int32))
+        final = lax.fori_loop(0, blocks, settle, jnp.full(padded, -1, jnp.int32))
     else:
-        settled = jnp.max(chains[0], axis=1)
+        final = jnp.max(chains[0], axis=1)
         for b in range(1, blocks):
             here, before = (tuple(c[i:j] for c in ordered) for i, j in ((b * block, (b + 1) * block), (0, b * block)))
-            settled = jnp.concatenate([settled, ranks_of(here, chains[b], before, settled)])
-    return jnp.zeros(n, jnp.int32).at[order].set(settled[:n])
+            final = jnp.concatenate([final, ranks_of(here, chains[b], before, final)])
+    return jnp.zeros(n, jnp.int32).at[order].set(final[:n])
 
 
 def ranks_by_peeling(objectives: Array, enough: int | None = None) -> Array:
@@ -451,7 +451,7 @@ def ranks_by_peeling(objectives: Array, enough: int | None = None) -> Array:
     """
     columns, _ = to_columns(objectives, None)
     n = columns[0].shape[0]
-    wanted = n if enough is None else enough
+    n_needed = n if enough is None else enough
     block = 2 ** (n.bit_length() // 2)
     blocks = -(-n // block)
     rows = jnp.arange(n, dtype=jnp.int32)
@@ -468,9 +468,9 @@ def ranks_by_peeling(objectives: Array, enough: int | None = None) -> Array:
         return jnp.min(jnp.where(earlier, a[..., None, :], jnp.inf), axis=-1)
 
     def peel(carry: _PeelState) -> _PeelState:
-        left = jnp.where(carry.ranks < n, jnp.inf, values)
-        before = least_before(jnp.min(left, axis=1))
-        front = left < jnp.minimum(least_before(left), before[:, None])
+        unranked = jnp.where(carry.ranks < n, jnp.inf, values)
+        before = least_before(jnp.min(unranked, axis=1))
+        front = unranked < jnp.minimum(least_before(unranked), before[:, None])
         count = jnp.sum(front, dtype=jnp.int32)
         ranks = jnp.where(front, carry.front, carry.ranks)
         return _PeelState(ranks, carry.front + (count > 0), carry.placed + count, count)
@@ -482,7 +482,7 @@ def ranks_by_peeling(objectives: Array, enough: int | None = None) -> Array:
 
     zero = jnp.zeros((), jnp.int32)
     start = _PeelState(jnp.full(values.shape, n, jnp.int32), zero, zero, zero + 1)
-    end = lax.while_loop(lambda carry: (carry.placed < wanted) & (carry.last > 0), peel_some, start)
+    end = lax.while_loop(lambda carry: (carry.placed < n_needed) & (carry.last > 0), peel_some, start)
     ranks = jnp.minimum(end.ranks, end.front).reshape(-1)
     return jnp.zeros(n, jnp.int32).at[order].set(ranks[first], unique_indices=True)
 
@@ -502,8 +502,8 @@ def _chains(ordered: Columns, m: int, block: int) -> Array:
     to the other are chain, one domination, chain: two products, and far less work than squares.
     """
     size = min(block, MAX_SQUARED_BLOCK)
-    here = tuple(c.reshape(-1, size) for c in ordered)
-    step = dominates_columns(tuple(c[:, None, :] for c in here), tuple(c[:, :, None] for c in here), m)
+    points = tuple(c.reshape(-1, size) for c in ordered)
+    step = dominates_columns(tuple(c[:, None, :] for c in points), tuple(c[:, :, None] for c in points), m)
     itself = jnp.where(jnp.eye(size, dtype=bool), 0, NO_CHAIN).astype(jnp.int32)
     chains = jnp.where(step, 1, itself)
     for _ in range((size - 1).bit_length()):

@@ -41,5 +41,5 @@ def move_halfway(x: Array, inside: Array, bounds: Bounds) -> Array:
 
 def resample_outside(key: Array, x: Array, bounds: Bounds) -> Array:
     """Replace each gene that left the box by a random one in it."""
-    drawn = sample_uniform(key, bounds, x.shape[0])
-    return jnp.where((x < bounds.lower) | (x > bounds.upper), drawn, x)
+    fresh = sample_uniform(key, bounds, x.shape[0])
+    return jnp.where((x < bounds.lower) | (x > bounds.upper), fresh, x)

@@ -84,14 +84,14 @@ def score_by_tournaments(key: Array, old: Population, new: Population, opponents
     """
     fitness = jnp.concatenate([old.fitness, new.fitness])
     size = fitness.shape[0]
-    others = random.integers(key, (opponents, size), size)
-    met = fitness.at[others].get(mode="promise_in_bounds")
+    opponent_rows = random.integers(key, (opponents, size), size)
+    met = fitness.at[opponent_rows].get(mode="promise_in_bounds")
     if old.violation is None or new.violation is None:
         won = fitness <= met
         best = fitness == jnp.min(fitness)
     else:
         violation = jnp.concatenate([old.violation, new.violation])
-        theirs = violation.at[others].get(mode="promise_in_bounds")
+        theirs = violation.at[opponent_rows].get(mode="promise_in_bounds")
         won = (violation < theirs) | ((violation == theirs) & (fitness <= met))
         least = violation == jnp.min(violation)
         best = least & (fitness == jnp.min(jnp.where(least, fitness, jnp.inf)))
@@ -220,9 +220,9 @@ def find_duplicates(x: Array, counted: Array) -> Array:
     """
     n = x.shape[0]
     rows = jnp.arange(n, dtype=jnp.int32)
-    own = rows.astype(jnp.uint32)
+    row_words = rows.astype(jnp.uint32)
     first, second = (
-        jnp.where(counted, _hash(x, seed), own * _U32(seed) + _U32(seed)) for seed in (0x9E3779B9, 0x85EBCA6B)
+        jnp.where(counted, _hash(x, seed), row_words * _U32(seed) + _U32(seed)) for seed in (0x9E3779B9, 0x85EBCA6B)
     )
     order = argsort_rows(first, second)  # of equals the earlier row comes first
     a, b = first[order], second[order]
@@ -235,8 +235,8 @@ def fail_duplicates(objectives: Array, x: Array) -> Array:
 
     So that it stays only where there is nobody else.
     """
-    known = jnp.all(jnp.isfinite(objectives), axis=1)
-    return jnp.where(materialise(find_duplicates(x, known))[:, None], jnp.inf, objectives)
+    evaluated = jnp.all(jnp.isfinite(objectives), axis=1)
+    return jnp.where(materialise(find_duplicates(x, evaluated))[:, None], jnp.inf, objectives)
 
 
 def _hash(x: Array, seed: int) -> Array:

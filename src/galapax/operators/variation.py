@@ -53,9 +53,9 @@ def simulated_binary_crossover(
 
     def children(a: Array, b: Array, u: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
         p, q = jnp.minimum(a, b), jnp.maximum(a, b)
-        apart = jnp.where(a != b, q - p, 1)
-        low = p - apart / 2 * _spread_beyond(u, 2 * (p - lower) / apart, index)
-        high = q + apart / 2 * _spread_beyond(u, 2 * (upper - q) / apart, index)
+        distance = jnp.where(a != b, q - p, 1)
+        low = p - distance / 2 * _spread_beyond(u, 2 * (p - lower) / distance, index)
+        high = q + distance / 2 * _spread_beyond(u, 2 * (upper - q) / distance, index)
         return jnp.clip(low, lower, upper), jnp.clip(high, lower, upper)  # the sums' rounding could step over a wall
 
     low, high = apply_flattened(children, a, b, u, bounds.lower, bounds.upper)
@@ -164,9 +164,9 @@ def adapt_difference_share(share: Array, moved: Array, stays: Array) -> Array:
     A tenth of the way to the fourth power of the two chances beside each other; the power makes a difference of chances
     count. Neither kind is given up.
     """
-    chances = [(jnp.sum(stays & made) + 1) / (jnp.sum(made) + 2) for made in (moved, ~moved)]
-    ours, others = (chance.astype(share.dtype) ** 4 for chance in chances)
-    return jnp.clip(share + (ours / (ours + others) - share) / 10, 0.05, 0.95)
+    chances = [(jnp.sum(stays & mask) + 1) / (jnp.sum(mask) + 2) for mask in (moved, ~moved)]
+    ours, theirs = (chance.astype(share.dtype) ** 4 for chance in chances)
+    return jnp.clip(share + (ours / (ours + theirs) - share) / 10, 0.05, 0.95)
 
 
 def check_variation(crossover_rate: Any, crossover_index: Any, mutation_rate: Any, mutation_index: Any) -> None:

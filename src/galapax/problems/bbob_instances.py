@@ -27,12 +27,12 @@ def uniform(count: int, seed: int) -> np.ndarray:
         state = 16807 * state % MODULUS
         if i < 32:
             table[i] = state
-    drawn, out = table[0], np.empty(count)
+    numbers, out = table[0], np.empty(count)
     for i in range(count):
         state = 16807 * state % MODULUS
-        place = drawn // BIN
-        drawn, table[place] = table[place], state
-        out[i] = drawn
+        place = numbers // BIN
+        numbers, table[place] = table[place], state
+        out[i] = numbers
     return np.maximum(out / MODULUS, 1e-99)
 
 

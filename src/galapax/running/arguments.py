@@ -155,7 +155,7 @@ def parse_initial_points(initial: Any, problem: ProblemDescription, population: 
         return None
     bounds, space = problem.bounds, problem.space
     try:
-        points = as_float_array(initial) if space is None else space.points(initial)
+        points = as_float_array(initial) if space is None else space.parse_points(initial)
     except InputError:
         raise
     except ValueError:

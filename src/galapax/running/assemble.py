@@ -225,8 +225,8 @@ def _canonical(task: Task, total: Outcome) -> Outcome:
     space = task.problem.space
     if space is None:
         return total
-    fronts = [f._replace(x=space.canonical(np.asarray(f.x))) for f in total.fronts]  # type: ignore[arg-type]
-    return replace(total, x=space.canonical(total.x), fronts=fronts)
+    fronts = [f._replace(x=space.round_codes(np.asarray(f.x))) for f in total.fronts]  # type: ignore[arg-type]
+    return replace(total, x=space.round_codes(total.x), fronts=fronts)
 
 
 def _tell_of_calls(result: Result, box: BlackBox, alone: bool) -> None:
