@@ -64,6 +64,10 @@ KINDS["black box"] = lambda **o: gx.minimize(
     workers=gx.Workers(memoize=True),
     **o,
 )
+KINDS["front of a black box"] = lambda **o: gx.minimize(
+    lambda x: {"fun": [float(np.sum(x**2)), float(np.sum((x - 1) ** 2))], "ineq": 0.5 - float(x[0])},
+    BOX, keep=gx.Keep(archive=15), population=12, generations=40, blackbox=True, **o,
+)  # fmt: skip
 
 PROGRAM = """
 import sys, time

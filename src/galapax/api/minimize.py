@@ -144,7 +144,7 @@ def minimize(
         if population is not None:
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
         if options.keep.archive is not None:
-            solver = with_archive(solver, options.keep.archive)
+            solver = with_archive(solver, options.keep.archive, None if algorithm is not None else problem)
         task = prepare_task(
             problem,
             (solver,),

@@ -243,7 +243,7 @@ class Keep(Checked):
     history: the values of every generation; "x" also keeps the best x of each generation.
     snapshots: generations whose whole population is kept, in `result.snapshots`.
     archive: with several objectives, the number of non-dominated points to keep; the front is then taken from these
-        instead of the last population.
+        instead of the last population. No point of a run's front is dominated by one that the run evaluated.
     """
 
     history: bool | str = option(True, "Keep the values of every generation.", _check_history, identifies=True)

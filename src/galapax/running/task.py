@@ -236,8 +236,10 @@ def discrete_dim(problem: Problem) -> int:
     return problem.dim if problem.space is not None and problem.space.discrete.any() else 0
 
 
-def with_archive(solver: Algorithm, size: int) -> Algorithm:
-    """The algorithm with an archive of that size."""
+def with_archive(solver: Algorithm, size: int, problem: Problem | None = None) -> Algorithm:
+    """The algorithm with an archive of that size. problem: the one that it is the default for, if nobody chose it."""
+    if not solver.traits.multi_objective and problem is not None:
+        raise InputError(_say_one_objective(problem))
     if not solver.traits.multi_objective:
         raise InputError(
             f"archive applies to several objectives, and {algorithms.algorithm_name(solver)} minimises one: remove it."
@@ -447,13 +449,15 @@ def _check_asynchronous(solvers: tuple[Algorithm, ...], options: Options, restar
             raise InputError(f"asynchronous=True makes a single run, one point at a time: remove {name}.")
 
 
+def _say_one_objective(problem: Problem) -> str:
+    return f"archive applies to several objectives, and fun of {problem.name!r} returns one number: remove it."
+
+
 def check_shape(task: Task, shape: Shape) -> None:
     """Refuse an algorithm or a stopping rule that does not fit the number of objectives."""
     assert isinstance(task.problem, Problem)
     if shape.objectives == 1 and isinstance(task.solvers[0], Archived):
-        raise InputError(
-            f"archive applies to several objectives, and fun of {task.problem.name!r} returns one number: remove it."
-        )
+        raise InputError(_say_one_objective(task.problem))
     check_fit(task.solvers[0], task.problem, shape)
     if shape.objectives > 1 and task.restarts is not None:
         raise InputError(f"restarts apply to one objective, and {task.problem.name!r} has {shape.objectives}.")
