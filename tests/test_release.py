@@ -57,6 +57,8 @@ def test_pyproject_workflow_script_and_page_name_the_same_versions():
     for need in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["cuda"]]:
         if need.startswith("jax"):
             assert re.search(r">=([\d.]+)", need)[1] == TESTED_JAX[0]
+    major, minor = map(int, TESTED_JAX[-1].split("."))
+    assert f"jax<{major}.{minor + 1}" in PROJECT["optional-dependencies"]["dev"]  # `make test` is of tested versions
     stacks, oldest = load_stacks()
     assert list(stacks) == pythons
     tested = {TESTED_JAX[0] if jax == oldest else jax for versions in stacks.values() for jax in versions}

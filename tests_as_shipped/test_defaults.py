@@ -12,7 +12,7 @@ from processes import run
 
 import galapax as gx
 from galapax.engines import programs
-from galapax.numerics import cache
+from galapax.numerics import disk_cache
 from galapax.version import TESTED_JAX
 
 ALLOWED = {"GALAPAX_CACHE", "GALAPAX_BROWSER_TESTS", "JAX_PLATFORMS"}  # places, and what the machine is
@@ -21,7 +21,7 @@ ALLOWED = {"GALAPAX_CACHE", "GALAPAX_BROWSER_TESTS", "JAX_PLATFORMS"}  # places,
 def test_nothing_is_patched():
     assert jax.config.values["jax_disable_most_optimizations"] is False
     assert programs.AHEAD is True
-    assert cache.folder() == Path(os.environ["GALAPAX_CACHE"])
+    assert disk_cache.folder() == Path(os.environ["GALAPAX_CACHE"])
     for verb in (gx.minimize, gx.minimax):
         assert inspect.signature(verb).parameters["polish"].default == "auto"
     switches = {name for name in os.environ if name.startswith(("GALAPAX_", "JAX_", "XLA_FLAGS"))}
