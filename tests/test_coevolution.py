@@ -19,7 +19,7 @@ from galapax.engines import xla
 from galapax.evaluation.failures import summarise
 from galapax.numerics import devices, random
 from galapax.operators import pairwise
-from galapax.operators.constraints import augmented_lagrangian
+from galapax.operators.constraint_handling import augmented_lagrangian
 from galapax.operators.pairwise import all_pairs, map_in_tiles
 from galapax.problems import get
 

@@ -18,7 +18,7 @@ from galapax.evaluation.failures import summarise
 from galapax.evaluation.formulas import trace
 from galapax.numerics import random
 from galapax.operators.adaptation import update_memory
-from galapax.operators.constraints import (
+from galapax.operators.constraint_handling import (
     difference_jacobian,
     difference_points,
     epsilon_level,

@@ -304,7 +304,7 @@ def test_jso_holds_weights_and_rates_back_and_draws_harder_later():
     weight, rate = jnp.asarray([0.2, 0.65, 0.95]), jnp.asarray([0.1, 0.65, 0.9])
 
     def held(reached):
-        limited = gx.JSO().limited(weight, rate, jnp.float32(reached))
+        limited = gx.JSO().limit_parameters(weight, rate, jnp.float32(reached))
         return np.concatenate([*limited, np.ravel(gx.JSO().pull(jnp.float32(reached)))])
 
     low, high = [0.2, 0.65, 0.7], [0.2, 0.65, 0.95]

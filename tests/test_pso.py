@@ -50,7 +50,7 @@ def test_velocities_lead_to_points_of_the_box_at_first():
 
 
 def test_each_particle_informs_itself_and_others_with_one_chance():
-    drawn = jax.jit(gx.PSO(population=20).drawn)
+    drawn = jax.jit(gx.PSO(population=20).draw_informants)
     draws = np.stack([drawn(random.root_key(seed)) for seed in range(100)])
     assert draws[:, np.arange(20), np.arange(20)].all()
     others = draws[:, ~np.eye(20, dtype=bool)]

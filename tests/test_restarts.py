@@ -193,17 +193,17 @@ def test_plain_takes_the_same_again():
 def test_once_searches_disagree_evolution_and_the_next_size_are_expected():
     own, large = gx.CMAES(), NextSearch(gx.CMAES().with_doubled_population(10, 1), "large")
     here, there = past(best=1.0, x=0.1, spent=3000), past("again", best=2.0, x=0.9, spent=3000)
-    assert Portfolio().expected(own, [], NextSearch(own, "first"), 50_000.0) == []
-    assert Portfolio().expected(own, [here, here], NextSearch(own, "again"), 50_000.0) == []
-    evolution, larger = Portfolio().expected(own, [here, there], large, 44_000.0)
+    assert Portfolio().predict_next(own, [], NextSearch(own, "first"), 50_000.0) == []
+    assert Portfolio().predict_next(own, [here, here], NextSearch(own, "again"), 50_000.0) == []
+    evolution, larger = Portfolio().predict_next(own, [here, there], large, 44_000.0)
     assert evolution == Portfolio(wait=0.1).next(own, [here, there], 44_000.0, lambda: 0.5)  # that very search
     assert evolution.kind == "evolution" and (larger.kind, larger.algorithm.samples) == ("large", 40)
     evolved = [here, there, past("evolution", 5000)]
-    assert [leg.kind for leg in Portfolio().expected(own, evolved, large, 44_000.0)] == ["large"]  # once
-    assert BIPOP().expected(own, [here], large, 3999.0) == []  # a hundred generations of 40 cannot be had
-    (same,) = BIPOP().expected(own, [here], NextSearch(own, "small"), 40_000.0)
+    assert [leg.kind for leg in Portfolio().predict_next(own, evolved, large, 44_000.0)] == ["large"]  # once
+    assert BIPOP().predict_next(own, [here], large, 3999.0) == []  # a hundred generations of 40 cannot be had
+    (same,) = BIPOP().predict_next(own, [here], NextSearch(own, "small"), 40_000.0)
     assert same.algorithm.samples == 20
-    assert Plain().expected(own, [here, there], large, 44_000.0) == []
+    assert Plain().predict_next(own, [here, there], large, 44_000.0) == []
 
 
 @pytest.mark.parametrize(

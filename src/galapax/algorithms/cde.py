@@ -33,7 +33,7 @@ from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.operators.constraints import augmented_lagrangian
+from galapax.operators.constraint_handling import augmented_lagrangian
 from galapax.operators.differential import breed_trials, evolve_generation, rand_1
 from galapax.operators.pairwise import all_pairs, map_in_tiles
 from galapax.operators.sampling import sample_uniform

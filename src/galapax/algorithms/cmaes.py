@@ -66,7 +66,7 @@ class StrategyParameters(NamedTuple):
         return jnp.where(place <= jnp.floor(self.count / 2), raw / self.good, worse)
 
 
-def shortened(normals: Array) -> Array:
+def shorten(normals: Array) -> Array:
     """Points from elsewhere as samples (k, d): a far one would tear the distribution, so none is longer than usual."""
     length = jnp.sqrt(jnp.sum(normals**2, axis=1, keepdims=True))
     return normals * jnp.minimum(1.0, (math.sqrt(normals.shape[1]) + 2) / jnp.maximum(length, 1e-30))
@@ -158,7 +158,7 @@ class CMAES(Algorithm[CMAESState]):
     diagonal: bool = static(None)
     constants: StrategyParameters | None = None  # follow from the others
 
-    # samples must stay as they were drawn, and `spread_out` sees to integers; it knows by itself when it is done
+    # samples must stay as they were drawn, and `widen_discrete` sees to integers; it knows by itself when it is done
     traits: ClassVar[Traits] = Traits(
         fixed_evaluations=False, rounds_discrete=False, fast_compile=True, termination_every=1
     )
@@ -209,7 +209,7 @@ class CMAES(Algorithm[CMAESState]):
         bounds, now = state.bounds, state.now
         unit = (points - bounds.lower) / bounds.span
         now = now._replace(mean=unit[0])
-        point_normals = shortened((unit - unit[0]) / now.step)
+        point_normals = shorten((unit - unit[0]) / now.step)
         normals = jnp.concatenate([point_normals, state.normals[points.shape[0] :]])
         x = jnp.concatenate([points, self.place(now, normals, bounds)[points.shape[0] :]])
         return state._replace(candidates=x, normals=normals, parents=state.parents._replace(x=x), now=now)
@@ -226,7 +226,7 @@ class CMAES(Algorithm[CMAESState]):
             if self.diagonal
             else lax.linalg.triangular_solve(now.root, moves.T, left_side=True, lower=True).T
         )
-        normals = state.normals.at[rows].set(shortened(immigrant_normals))
+        normals = state.normals.at[rows].set(shorten(immigrant_normals))
         return state._replace(candidates=state.candidates.at[rows].set(points), normals=normals)
 
     def sample(self, key: Array, now: Distribution, bounds: Bounds) -> tuple[Array, Array]:
@@ -236,10 +236,10 @@ class CMAES(Algorithm[CMAESState]):
 
     def place(self, now: Distribution, normals: Array, bounds: Bounds) -> Array:
         """The points of the box that samples stand for."""
-        unit = now.mean + now.step * self.turned(now, normals)
+        unit = now.mean + now.step * self.transform(now, normals)
         return jnp.clip(bounds.lower + bounds.span * unit, bounds.lower, bounds.upper)
 
-    def turned(self, now: Distribution, normals: Array) -> Array:
+    def transform(self, now: Distribution, normals: Array) -> Array:
         """Normal numbers (n, d) with the distribution's covariance."""
         return normals * now.root if self.diagonal else _product(normals, now.root.T)
 
@@ -248,13 +248,13 @@ class CMAES(Algorithm[CMAESState]):
         now, bounds = state.now, state.bounds
         k = self.constants
         assert k is not None
-        samples, moves = as_population(state.candidates, evaluation), self.turned(now, state.normals)
+        samples, moves = as_population(state.candidates, evaluation), self.transform(now, state.normals)
         beyond = now.mean + now.step * moves
         penalty = jnp.sum(state.walls.weights * (beyond - jnp.clip(beyond, 0, 1)) ** 2, axis=1) / bounds.dim
         judged = samples.fitness + penalty
         rank = rank_by_fitness(judged, samples.violation)
-        new, sound = self.moved(k, state, moves, k.weight((rank + 1).astype(moves.dtype)))
-        new = self.spread_out(new, bounds)
+        new, sound = self.update_distribution(k, state, moves, k.weight((rank + 1).astype(moves.dtype)))
+        new = self.widen_discrete(new, bounds)
         walls = update_boundary_penalty(
             state.walls, now, new, self.variances(now), samples.fitness, rank, state.progress.age, k
         )
@@ -262,11 +262,11 @@ class CMAES(Algorithm[CMAESState]):
         gained = ~no_worse(old, best)
         parents = set_first(samples, tree_where(gained, best, old))
         # with the penalty: in a corner of the box many samples have the same value, and yet it goes on
-        progress = self.observed(state.progress, gained[0], judged, rank, new, sound, k)
+        progress = self.update_health(state.progress, gained[0], judged, rank, new, sound, k)
         x, normals = self.sample(key, new, bounds)
         return CMAESState(x, normals, parents, new, walls, progress, bounds)
 
-    def moved(
+    def update_distribution(
         self, k: StrategyParameters, state: CMAESState, moves: Array, weights: Array
     ) -> tuple[Distribution, Array]:
         """The distribution after samples with these moves (n, d) and weights (n,), and whether it could be made."""
@@ -297,7 +297,7 @@ class CMAES(Algorithm[CMAESState]):
         growth = jnp.exp(jnp.clip(k.c_s / k.d_s * (jnp.sqrt(length) / usual - 1), -1, 1))
         return Distribution(now.mean + now.step * move, now.step * growth, matrix, root, path, step_path), sound
 
-    def spread_out(self, now: Distribution, bounds: Bounds) -> Distribution:
+    def widen_discrete(self, now: Distribution, bounds: Bounds) -> Distribution:
         """The distribution with a standard deviation of at least CODES_APART steps in each integer or choice: with less
         all samples have the same code, and nothing tells which way to go. As pycma does.
         """
@@ -314,7 +314,7 @@ class CMAES(Algorithm[CMAESState]):
         """Of each variable, (d,), without the step size."""
         return now.matrix if self.diagonal else jnp.diagonal(now.matrix)
 
-    def observed(
+    def update_health(
         self,
         before: SearchHealth,
         gained: Array,
@@ -328,7 +328,7 @@ class CMAES(Algorithm[CMAESState]):
         dim, age, count, half = new.mean.shape[0], before.age + 1, k.count, jnp.floor(k.count / 2)
         middle = jnp.sum(jnp.where(rank < half, fitness, 0)) / half
         since = jnp.where(gained | (middle < before.middle), 0, before.since + 1)
-        equal = _ranked(fitness, rank, 0) == _ranked(fitness, rank, jnp.ceil(0.1 + count / 4))
+        equal = _value_at_rank(fitness, rank, 0) == _value_at_rank(fitness, rank, jnp.ceil(0.1 + count / 4))
         flat = before.flat + (equal - before.flat) / max(10, dim)
         diagonal = new.root if self.diagonal else jnp.diagonal(new.root)
         stuck = since > 120 + 30 * dim / count + 0.2 * age
@@ -375,7 +375,7 @@ def update_boundary_penalty(
     than the values warrant.
     """
     dim, quarter = new.mean.shape[0], jnp.floor(k.count / 4)
-    quartiles = jnp.abs(_ranked(fitness, rank, k.count - 1 - quarter) - _ranked(fitness, rank, quarter))
+    quartiles = jnp.abs(_value_at_rank(fitness, rank, k.count - 1 - quarter) - _value_at_rank(fitness, rank, quarter))
     log_scale = jnp.log(quartiles / jnp.mean(now.step**2 * variances))
     smoothed = walls.scale + (log_scale - walls.scale) * 2 / (21 + 3 * dim / k.count)
     scale = jnp.where(jnp.isfinite(log_scale), jnp.where(jnp.isnan(walls.scale), log_scale, smoothed), walls.scale)
@@ -389,7 +389,7 @@ def update_boundary_penalty(
     return BoundaryPenalty(weights * jnp.where(weights > 5 * usual, jnp.exp(-rate / 3), 1), scale)
 
 
-def _ranked(values: Array, rank: Array, place: Any) -> Array:
+def _value_at_rank(values: Array, rank: Array, place: Any) -> Array:
     """The value with that rank."""
     return jnp.sum(jnp.where(rank == place, values, 0))
 

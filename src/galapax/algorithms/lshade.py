@@ -43,7 +43,7 @@ from galapax.operators.adaptation import (
     share_of_run,
     success_gains,
 )
-from galapax.operators.constraints import relax_violation
+from galapax.operators.constraint_handling import relax_violation
 from galapax.operators.differential import binomial_crossover, skip_row
 from galapax.operators.sampling import move_halfway, sample_uniform
 from galapax.operators.selection import keep_best, no_worse, take, tree_where
@@ -112,7 +112,7 @@ class LSHADE(Algorithm[LSHADEState]):
         check_positive(self.decay, "decay")
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
-        n = self.population or initial_population_size(self.usual_population(dim), self.last_population, budget)
+        n = self.population or initial_population_size(self.default_population(dim), self.last_population, budget)
         return replace(self, population=n, horizon=horizon_from_budget(budget))
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> LSHADEState:
@@ -177,7 +177,7 @@ class LSHADE(Algorithm[LSHADEState]):
         mean, none = lehmer_mean(state.tried, gained, 2)
         place = (jnp.arange(self.memories, dtype=jnp.int32) == state.turn)[None, :]
         over = jnp.stack([jnp.zeros((), bool), none[1]])[:, None] | (state.memory < 0)
-        learned = jnp.where(over, TERMINAL, self.learned(state.memory, mean[:, None]))
+        learned = jnp.where(over, TERMINAL, self.blend_memory(state.memory, mean[:, None]))
         any_worked = jnp.any(better)
         memory = jnp.where(place & any_worked, learned, state.memory)
         return memory, jnp.where(any_worked, (state.turn + 1) % self.memories, state.turn)
@@ -200,7 +200,7 @@ class LSHADE(Algorithm[LSHADEState]):
         around = self.centres(memory)[:, random.integers(key_memory, (n,), self.memories)]
         weight = jnp.minimum(random.positive_cauchy(key_weight, around[0], MEMORY_SPREAD), 1)
         rate = jnp.clip(around[1] + MEMORY_SPREAD * random.normal(key_rate, (n,), x.dtype), 0, 1)
-        weight, rate = self.limited(weight, jnp.where(around[1] < 0, 0, rate), reached)
+        weight, rate = self.limit_parameters(weight, jnp.where(around[1] < 0, 0, rate), reached)
         weight, rate = materialise((weight, rate))
         ahead = self.ahead(key_best, rows, size, reached)
         words = random.bits(key_partners, (2, n))
@@ -227,7 +227,7 @@ class LSHADE(Algorithm[LSHADEState]):
     # --- where jSO differs
 
     @staticmethod
-    def usual_population(dim: int) -> int:
+    def default_population(dim: int) -> int:
         return 18 * dim
 
     def share(self, reached: Array) -> Any:
@@ -238,7 +238,7 @@ class LSHADE(Algorithm[LSHADEState]):
         """How much stronger they are drawn there than along the difference."""
         return 1.0
 
-    def limited(self, weight: Array, rate: Array, reached: Array) -> tuple[Array, Array]:
+    def limit_parameters(self, weight: Array, rate: Array, reached: Array) -> tuple[Array, Array]:
         """Weights and crossover rates within the limits of this part of the run."""
         return weight, rate
 
@@ -250,7 +250,7 @@ class LSHADE(Algorithm[LSHADEState]):
         """What weights and crossover rates are drawn around."""
         return memory
 
-    def learned(self, old: Array, mean: Array) -> Array:
+    def blend_memory(self, old: Array, mean: Array) -> Array:
         """What a column of the memory becomes."""
         return jnp.broadcast_to(mean, old.shape)
 
@@ -275,7 +275,7 @@ class JSO(LSHADE):
     crossover_rate: float = 0.8
 
     @staticmethod
-    def usual_population(dim: int) -> int:
+    def default_population(dim: int) -> int:
         return round(25 * math.log(dim) * math.sqrt(dim))
 
     def share(self, reached: Array) -> Any:
@@ -284,7 +284,7 @@ class JSO(LSHADE):
     def pull(self, reached: Array) -> Any:
         return jnp.where(reached < 0.2, 0.7, jnp.where(reached < 0.4, 0.8, 1.2)).astype(reached.dtype)
 
-    def limited(self, weight: Array, rate: Array, reached: Array) -> tuple[Array, Array]:
+    def limit_parameters(self, weight: Array, rate: Array, reached: Array) -> tuple[Array, Array]:
         least = jnp.where(reached < 0.25, 0.7, jnp.where(reached < 0.5, 0.6, 0.0)).astype(rate.dtype)
         most = jnp.where(reached < 0.6, 0.7, 1.0).astype(weight.dtype)
         return jnp.minimum(weight, most), jnp.maximum(rate, least)
@@ -295,5 +295,5 @@ class JSO(LSHADE):
     def centres(self, memory: Array) -> Array:
         return memory.at[:, -1].set(0.9)
 
-    def learned(self, old: Array, mean: Array) -> Array:
+    def blend_memory(self, old: Array, mean: Array) -> Array:
         return (old + mean) / 2

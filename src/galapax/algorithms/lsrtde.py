@@ -38,7 +38,7 @@ from galapax.operators.adaptation import (
     share_of_run,
     success_gains,
 )
-from galapax.operators.constraints import relax_violation
+from galapax.operators.constraint_handling import relax_violation
 from galapax.operators.differential import crossover_mask, skip_row
 from galapax.operators.sampling import resample_outside, sample_uniform
 from galapax.operators.selection import keep_best, no_worse, take, tree_where

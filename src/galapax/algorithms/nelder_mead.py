@@ -85,7 +85,7 @@ class NelderMead(Algorithm[NelderMeadState]):
         contracts = (stage == OUTSIDE) | (stage == INSIDE)
         following = jnp.where(contracts & ~nearer, SHRINK, following).astype(jnp.int32)
         following = jnp.where(stage == BEGIN, SHRINK, following)  # its other points come as a shrunk one's do
-        x = self.moved(jnp.where(following == EXPAND, old.x, simplex.x), following, state.bounds)
+        x = self.next_move(jnp.where(following == EXPAND, old.x, simplex.x), following, state.bounds)
         x = jnp.where(stage == BEGIN, self.around(simplex.x[0], state.bounds), x)
         reflected = tree_where(reflects[None], new, state.reflected)
         return NelderMeadState(x, simplex, reflected, following, state.bounds)
@@ -96,7 +96,7 @@ class NelderMead(Algorithm[NelderMeadState]):
         ahead = jnp.where(x + step > bounds.upper, -step, step)
         return jnp.concatenate([jnp.clip(x + jnp.diag(ahead), bounds.lower, bounds.upper), x[None]])
 
-    def moved(self, x: Array, stage: Array, bounds: Bounds) -> Array:
+    def next_move(self, x: Array, stage: Array, bounds: Bounds) -> Array:
         """The next candidates from a simplex (d + 1, d), the worst point last."""
         centre = jnp.mean(x[:-1], axis=0)
         tried = centre + jnp.asarray(REACH, x.dtype)[stage] * (centre - x[-1])

@@ -83,7 +83,7 @@ class Portfolio(Restarts):
         evolution = self._evolution(past, most, evaluations_left) if past and due else []
         return evolution[0] if evolution else BIPOP().next(algorithm, own, evaluations_left, draw)
 
-    def expected(
+    def predict_next(
         self, algorithm: Algorithm, past: Sequence[SearchSummary], leg: NextSearch, evaluations_left: float
     ) -> list[NextSearch]:
         if self.simplex or not past or count_agreeing_searches(past) == len(past):
@@ -92,7 +92,7 @@ class Portfolio(Restarts):
         wanted = math.isfinite(evaluations_left) and not any(
             kind == "evolution" for kind in (leg.kind, *(p.kind for p in past))
         )
-        own = BIPOP().expected(algorithm, _of_cmaes(past), leg, evaluations_left)
+        own = BIPOP().predict_next(algorithm, _of_cmaes(past), leg, evaluations_left)
         return [*self._evolution(past, most, evaluations_left), *own] if wanted else own
 
     def _evolution(self, past: Sequence[SearchSummary], most: float, left: float) -> list[NextSearch]:

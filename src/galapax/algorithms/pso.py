@@ -64,7 +64,7 @@ class PSO(Algorithm[PSOState]):
         x = sample_uniform(key, bounds, self.population)
         key_velocity, key_informants = random.split(random.fold_in(key, 2))
         velocity = sample_uniform(key_velocity, bounds, self.population) - x
-        return PSOState(x, velocity, empty_population(x, shape), self.drawn(key_informants), bounds)
+        return PSOState(x, velocity, empty_population(x, shape), self.draw_informants(key_informants), bounds)
 
     def step(self, key: Array, state: PSOState, evaluation: Evaluation) -> PSOState:
         """Each particle remembers its best place; without a better one of all, others inform them; then they move."""
@@ -72,12 +72,12 @@ class PSO(Algorithm[PSOState]):
         places = as_population(state.candidates, evaluation)
         parents = tree_where(no_worse(places, state.parents), places, state.parents)
         better = ~no_worse(_best(state.parents), _best(parents))
-        informs = jnp.where(better, state.informs, self.drawn(key_informants))
+        informs = jnp.where(better, state.informs, self.draw_informants(key_informants))
         leader = materialise(best_informant(parents, informs))
         moved, velocity = self.move(key_move, state, parents.x, take(leader, parents.x), leader)
         return PSOState(moved, velocity, parents, informs, state.bounds)
 
-    def drawn(self, key: Array) -> Array:
+    def draw_informants(self, key: Array) -> Array:
         """Who informs whom: each particle itself, and each of the others with the same chance."""
         n = self.population
         chance = 1 - (1 - 1 / n) ** jnp.asarray(self.informants, jnp.float32)

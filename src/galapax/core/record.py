@@ -21,10 +21,10 @@ class Columns(NamedTuple):
     def width(self) -> int:
         """Numbers in a row."""
         constraints = 2 if self.shape.constrained else 0
-        return 3 + 3 * self.shape.objectives + constraints + self.hypervolume + self.estimated + self.x
+        return 3 + 3 * self.shape.objectives + constraints + self.hypervolume + self.is_estimated + self.x
 
     @property
-    def estimated(self) -> bool:
+    def is_estimated(self) -> bool:
         """Whether the hypervolume is an estimate, which has an error."""
         return self.hypervolume and self.shape.objectives > MAX_EXACT_HYPERVOLUME_OBJECTIVES
 
@@ -75,6 +75,6 @@ class Record(NamedTuple):
         values = [take(m) for _ in range(3)]
         constraints = [take(None) if columns.shape.constrained else None for _ in range(2)]
         hypervolume = take(None) if columns.hypervolume else None
-        error = take(None) if columns.estimated else None
+        error = take(None) if columns.is_estimated else None
         x = take(columns.x) if columns.x else None
         return Record._make([*counts, *values, *constraints, hypervolume, error, x])

@@ -80,7 +80,7 @@ class Restarts:
         """
         raise NotImplementedError
 
-    def expected(
+    def predict_next(
         self, algorithm: Algorithm, past: Sequence[SearchSummary], leg: NextSearch, evaluations_left: float
     ) -> list[NextSearch]:
         """Searches that are likely to follow `leg`, the next one: what they need may be made ready meanwhile."""
@@ -140,7 +140,7 @@ class BIPOP(Restarts):
         closer = scale_spread(double_population(algorithm, first, times), 10 ** (-2 * draw()))
         return NextSearch(closer, "small", max(spent_large / 2, first * 2.0**times))
 
-    def expected(
+    def predict_next(
         self, algorithm: Algorithm, past: Sequence[SearchSummary], leg: NextSearch, evaluations_left: float
     ) -> list[NextSearch]:
         if not past:

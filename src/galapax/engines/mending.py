@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.operators.constraints import difference_jacobian, difference_points, newton_repair
+from galapax.operators.constraint_handling import difference_jacobian, difference_points, newton_repair
 
 if TYPE_CHECKING:
     from galapax.engines.search import Carry, Search

@@ -19,7 +19,7 @@ from galapax.core.evaluation import Shape
 from galapax.core.problem import Bounds
 from galapax.evaluation.formulas import Formulas
 from galapax.operators import lagrangian, quasi_newton, sqp
-from galapax.operators.constraints import minimum_norm_step
+from galapax.operators.constraint_handling import minimum_norm_step
 from galapax.operators.lagrangian import Interval
 from galapax.operators.quasi_newton import ENDED
 

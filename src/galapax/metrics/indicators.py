@@ -183,7 +183,7 @@ def knee(front: Any) -> int:
     origin no point lies before that plane, by at least a hundredth; then it is the most balanced one, whose worst
     objective is least.
     """
-    points, failed = _scaled(front)
+    points, failed = _scale(front)
     totals = np.sum(points, axis=1)
     ends = [_least(points[:, k], failed) for k in range(points.shape[1])]
     if totals[~failed].min() < 0.99 * totals[ends].min():
@@ -196,7 +196,7 @@ def weighted(front: Any, weights: Any) -> int:
 
     weights: (m,), at least 0, not all 0; only their ratios matter.
     """
-    points, failed = _scaled(front)
+    points, failed = _scale(front)
     w = as_float_array(weights)
     if w.shape != points.shape[1:] or not np.isfinite(w).all() or (w < 0).any() or w.sum() == 0:
         raise InputError(
@@ -208,14 +208,14 @@ def weighted(front: Any, weights: Any) -> int:
 
 def closest_to_ideal(front: Any) -> int:
     """The row closest to the ideal point, the least of each objective, each scaled to [0, 1] over the front."""
-    points, failed = _scaled(front)
+    points, failed = _scale(front)
     return _least(np.linalg.norm(points, axis=1), failed)
 
 
 def closest_to(front: Any, point: np.ndarray) -> int:
     """The row closest to a point (m,), distances in units of the front's range."""
-    points, failed = _scaled(front)
-    return _least(np.linalg.norm(points - _placed(front, point), axis=1), failed)
+    points, failed = _scale(front)
+    return _least(np.linalg.norm(points - _place(front, point), axis=1), failed)
 
 
 def achieving(front: Any, levels: np.ndarray, weights: Any = None) -> int:
@@ -225,12 +225,12 @@ def achieving(front: Any, levels: np.ndarray, weights: Any = None) -> int:
     levels, in units of the front's range, and a thousandth of their sum, which leaves out points that another
     dominates. weights: (m,), above 0; all alike if left out.
     """
-    points, failed = _scaled(front)
+    points, failed = _scale(front)
     m = points.shape[1]
     w = np.ones(m) if weights is None else as_float_array(weights)
     if w.shape != (m,) or not np.isfinite(w).all() or (w <= 0).any():
         raise InputError(f"weights must be {m} numbers above 0, one per objective; got {abbreviate(weights)}.")
-    short_of = w / w.sum() * (points - _placed(front, levels))
+    short_of = w / w.sum() * (points - _place(front, levels))
     return _least(short_of.max(axis=1) + 1e-3 * short_of.sum(axis=1), failed)
 
 
@@ -276,7 +276,7 @@ def _nearest(points: np.ndarray, true: np.ndarray, tile: Any) -> np.ndarray:
     )
 
 
-def _scaled(front: Any) -> tuple[np.ndarray, np.ndarray]:
+def _scale(front: Any) -> tuple[np.ndarray, np.ndarray]:
     """The front with each objective scaled to [0, 1], and which rows failed (n,)."""
     points = _front(front)
     if not len(points):
@@ -287,7 +287,7 @@ def _scaled(front: Any) -> tuple[np.ndarray, np.ndarray]:
     return (np.where(failed[:, None], low, whole) - low) / np.where(span > 0, span, 1), failed
 
 
-def _placed(front: Any, point: np.ndarray) -> np.ndarray:
+def _place(front: Any, point: np.ndarray) -> np.ndarray:
     """A point (m,) in the units of `_scaled`."""
     points = _front(front)
     span = np.ptp(points, axis=0)

@@ -13,7 +13,7 @@ from galapax.core.checks import check_integer, check_size
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.numerics import random
-from galapax.operators.constraints import INITIAL_PASSING_SHARE, epsilon_level, initial_level, relax_violation
+from galapax.operators.constraint_handling import INITIAL_PASSING_SHARE, epsilon_level, initial_level, relax_violation
 from galapax.operators.pairwise import argsort_rows
 
 MIN_FIRST_POPULATION = 18  # individuals, unless another number is given
@@ -46,7 +46,7 @@ def success_gains(old: Population, new: Population, better: Array) -> Array:
     """
     most = jnp.finfo(old.fitness.dtype).max
 
-    def scaled(gain: Array, counted: Array) -> Array:
+    def scale(gain: Array, counted: Array) -> Array:
         gain = jnp.minimum(jnp.where(counted, gain, 0), most)
         largest = jnp.max(gain)
         share = gain / jnp.where(largest > 0, largest, 1)  # sums of large gains could overflow
@@ -54,10 +54,10 @@ def success_gains(old: Population, new: Population, better: Array) -> Array:
         return share / jnp.where(mean > 0, mean, 1)
 
     if old.violation is None or new.violation is None:
-        return scaled(old.fitness - new.fitness, better)
+        return scale(old.fitness - new.fitness, better)
     level = old.violation == new.violation
-    by_objective = scaled(old.fitness - new.fitness, better & level)
-    return by_objective + scaled(old.violation - new.violation, better & ~level)
+    by_objective = scale(old.fitness - new.fitness, better & level)
+    return by_objective + scale(old.violation - new.violation, better & ~level)
 
 
 def add_to_archive(

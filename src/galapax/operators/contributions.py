@@ -97,11 +97,11 @@ def _restore_row_order(order: Array, measure: Measure) -> Measure:
     """A measure of points in some order, as one of rows."""
     place = jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0], dtype=jnp.int32), unique_indices=True)
 
-    def measured(stays: Array, n_to_drop: Array) -> tuple[Array, Array]:
+    def measure_rows(stays: Array, n_to_drop: Array) -> tuple[Array, Array]:
         rank, least = measure(stays[order], n_to_drop)
         return rank[place], least[place]
 
-    return measured
+    return measure_rows
 
 
 def _measure_two_objectives(points: Array, corner: Array) -> Measure:

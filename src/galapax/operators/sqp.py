@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from galapax.operators.constraints import minimum_norm_step
+from galapax.operators.constraint_handling import minimum_norm_step
 
 INTERIOR_POINT_STEPS = 30  # steps of the interior-point method, each a system of n + equalities unknowns
 EQUALITY_SLACK = 1e-9  # how far equalities give way that contradict each other

@@ -101,7 +101,7 @@ def polynomial_mutation(
     u = random.uniform(key_move, x.shape, x.dtype)
     power = index + 1
 
-    def moved(x: Array, u: Array, lower: Array, upper: Array) -> Array:
+    def move_gene(x: Array, u: Array, lower: Array, upper: Array) -> Array:
         down, span = u < 0.5, upper - lower
         tail = 2 * jnp.where(down, u, 1 - u)  # in (0, 1]: 0 is a move to the wall, 1 none
         room = jnp.where(down, x - lower, upper - x) / span
@@ -114,7 +114,7 @@ def polynomial_mutation(
     if at_least_one is not None:
         forced = random.integers(random.fold_in(key, 2), (x.shape[0], 1), x.shape[1])
         moves |= at_least_one[:, None] & (lax.broadcasted_iota(jnp.int32, x.shape, 1) == forced)
-    return jnp.where(moves, apply_flattened(moved, x, u, bounds.lower, bounds.upper), x)
+    return jnp.where(moves, apply_flattened(move_gene, x, u, bounds.lower, bounds.upper), x)
 
 
 def round_up_to_even(count: int) -> int:

@@ -126,7 +126,7 @@ def _make_ready(task: Task, group: Group, noted: Interrupts, box: BlackBox | Non
     assert task.restarts is not None
     course, leg = group.courses[0], group.legs[0]
     left = _limit(task) - course.evaluations
-    for later in task.restarts.expected(task.solvers[course.cell], course.past, leg, left):
+    for later in task.restarts.predict_next(task.solvers[course.cell], course.past, leg, left):
         bound, most = _bound(task, course, later, _shape(task, box))
         kind = jax.tree.structure(bound)
         if kind not in sent and bound.population <= most:
