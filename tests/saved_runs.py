@@ -11,7 +11,7 @@ from galapax.core.evaluation import Population
 from galapax.core.stop import Stop
 from galapax.core.variables import as_space
 from galapax.results.front import Front
-from galapax.storage.plain import plain_result
+from galapax.storage.result_json import result_to_json
 
 SETTINGS = {"problem": "made", "algorithm": "de", "hyperparameters": {}, "archive": None, "generations": 6,
             "target": None, "patience": None, "tolerance": 0.0, "max_seconds": None, "restarts": None, "polish": False,
@@ -101,7 +101,7 @@ def same(one, other):
         parts = ("population", "population_fitness", "history", "runs", "X", "F", "G", "H", "CV")
         alike = [same(one.get(name), other.get(name)) for name in parts]
         alike.append(same(one.get("snapshots", {}), other.get("snapshots", {})))
-        return plain_result(one) == plain_result(other) and all(alike)
+        return result_to_json(one) == result_to_json(other) and all(alike)
     if dataclasses.is_dataclass(one):
         names = [field.name for field in dataclasses.fields(one) if field.name != "CV"]
         skipped = {"G", "H"} if isinstance(one, Front) else set()  # fronts of single runs are kept without constraints

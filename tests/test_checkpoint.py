@@ -32,7 +32,7 @@ from galapax.core.stop import Stop
 from galapax.engines import xla
 from galapax.engines.fused import engine as fused
 from galapax.numerics import devices
-from galapax.storage import capsule, checkpoint
+from galapax.storage import checkpoint, checkpoint_format
 
 
 def same(one, other):
@@ -274,9 +274,11 @@ def test_damaged_bytes_give_a_sentence_and_never_another_run(tmp_path):
             data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         else:  # a stranger's file: the checksum is right
             for _ in range(rng.randrange(1, 4)):
-                data[rng.randrange(len(capsule.MAGIC) + capsule.DIGEST, len(data) // 3)] = rng.randrange(256)
-            body = bytes(data[len(capsule.MAGIC) + capsule.DIGEST :])
-            data = capsule.MAGIC + capsule.hashlib.sha256(body).digest() + body
+                data[rng.randrange(len(checkpoint_format.MAGIC) + checkpoint_format.DIGEST_BYTES, len(data) // 3)] = (
+                    rng.randrange(256)
+                )
+            body = bytes(data[len(checkpoint_format.MAGIC) + checkpoint_format.DIGEST_BYTES :])
+            data = checkpoint_format.MAGIC + checkpoint_format.hashlib.sha256(body).digest() + body
         if bytes(data) == good:
             continue
         (tmp_path / "b").write_bytes(data)
@@ -291,14 +293,14 @@ def test_damaged_bytes_give_a_sentence_and_never_another_run(tmp_path):
 
 def test_a_checkpoint_holds_plain_data_alone():
     with pytest.raises(TypeError, match="cannot hold a"):
-        capsule.pack({"a": object()})
-    raw = b"".join(capsule.pack({"a": [1, (2.5, None)], 3: np.arange(4, dtype=np.int32), "s": Stop.TIME}))
-    back = capsule.unpack(raw)
+        checkpoint_format.pack({"a": object()})
+    raw = b"".join(checkpoint_format.pack({"a": [1, (2.5, None)], 3: np.arange(4, dtype=np.int32), "s": Stop.TIME}))
+    back = checkpoint_format.unpack(raw)
     assert back["a"] == [1, (2.5, None)] and back["s"] is Stop.TIME and back[3].dtype == np.int32
-    with pytest.raises(capsule.Damaged, match="not a checkpoint"):
-        capsule.unpack(b"PK\x03\x04")
-    with pytest.raises(capsule.Damaged, match="another version"):
-        capsule.unpack(raw.replace(b"checkpoint 1", b"checkpoint 9"))
+    with pytest.raises(checkpoint_format.CorruptFileError, match="not a checkpoint"):
+        checkpoint_format.unpack(b"PK\x03\x04")
+    with pytest.raises(checkpoint_format.CorruptFileError, match="another version"):
+        checkpoint_format.unpack(raw.replace(b"checkpoint 1", b"checkpoint 9"))
 
 
 # --- callbacks and the command line ---
@@ -397,7 +399,9 @@ def test_a_generation_is_kept_while_it_is_under_way(tmp_path, monkeypatch):
     """As it is after a kill in the middle of a long generation: nobody came to write at its end."""
     whole, parts = Simulator(), Simulator()
     expected = called(whole)
-    monkeypatch.setattr(checkpoint, "SHARE", 1e9)  # however long writing takes, it is done between any two calls
+    monkeypatch.setattr(
+        checkpoint, "MAX_WRITE_SHARE", 1e9
+    )  # however long writing takes, it is done between any two calls
     file, saved, last = tmp_path / "a", {}, [b""]
 
     def copy(made):

@@ -63,12 +63,12 @@ def write(tmp_path):
 def test_the_public_layout_is_read(write):
     settings = gagpu.read_config(write())
     assert settings == READ
-    assert {name: type(value) for name, value in settings.items()} == gagpu.NEEDED
+    assert {name: type(value) for name, value in settings.items()} == gagpu.REQUIRED_SETTINGS
     assert gagpu.read_config(str(write())) == READ
 
 
 def test_the_algorithm_is_the_one_that_the_file_asks_for(write):
-    algorithm = gagpu.algorithm_of(gagpu.read_config(write()))
+    algorithm = gagpu.build_algorithm(gagpu.read_config(write()))
     assert algorithm == gx.GA(population=12, fr=1.1, sigma=0.75, bounds_at_start_only=True)
 
 
@@ -122,7 +122,7 @@ def test_text_in_another_encoding_is_read(tmp_path):
     assert gagpu.read_config(file) == READ
 
 
-@pytest.mark.parametrize("name", gagpu.NEEDED)
+@pytest.mark.parametrize("name", gagpu.REQUIRED_SETTINGS)
 def test_a_missing_name_is_told(name, write):
     with pytest.raises(gx.InputError, match=rf"does not #define {name}; a GAGPU configuration has NO_GEN, NO_KIDS"):
         gagpu.read_config(write(**{name: None}))

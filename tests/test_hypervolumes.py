@@ -162,6 +162,6 @@ def test_the_error_of_an_estimate_is_read_from_its_table():
     history = gx.History(np.arange(1, 7), 10 * np.arange(1, 7), *rng.random((3, 6, 4)), x=rng.random((6, 2)), **kept)
     result = gx.Result(problem=gx.Problem(lambda x: x[0] * jnp.ones(4), [(0, 1)] * 2, name="p"), x=np.zeros(2))
     names, table = tables.history_table(history, ["a", "b"], list("wxyz"))
-    again = tables.history_from(table, names, result, list("wxyz"))
+    again = tables.parse_history(table, names, result, list("wxyz"))
     for name in ("best", "x", *kept):
         np.testing.assert_array_equal(getattr(again, name), getattr(history, name))

@@ -47,7 +47,7 @@ def contents(folder):
 )
 def test_a_file_that_galapax_did_not_write_is_never_touched(name, kind, tmp_path):
     (tmp_path / name).write_bytes(b"mine")
-    needed = name in (*manifest.KNOWN["study.json" if kind is study else "result.json"], manifest.NAME)
+    needed = name in (*manifest.FILES_OF_KIND["study.json" if kind is study else "result.json"], manifest.NAME)
     if needed:
         with pytest.raises(gx.InputError, match=rf"holds {name}, which galapax did not write.*another folder"):
             kind().save(tmp_path)
@@ -319,7 +319,7 @@ def test_a_picture_that_fails_costs_that_picture(tmp_path):
 
 
 def test_what_a_killed_first_save_left_does_not_fill_a_folder(tmp_path):
-    with atomic.staged(tmp_path) as stage:
+    with atomic.staging_folder(tmp_path) as stage:
         (stage / "history.csv").write_bytes(b"half")
         show.check_folder(tmp_path, force=False)
 
@@ -514,7 +514,7 @@ def in_a_process(task, *arguments):
     return os.waitpid(pid, 0)[1]
 
 def finish():
-    with atomic.locked(folder):
+    with atomic.folder_lock(folder):
         atomic.finish(folder, manifest.NAME, manifest.accept_pending)
 
 moves = 0

@@ -223,7 +223,7 @@ def read_checkpoint_options(file: Path, problem: Path | None) -> dict[str, Any]:
     """The options of the run that a checkpoint is of. problem: its file, which only the user may name: a checkpoint
     from elsewhere runs nothing.
     """
-    if not file.exists() and not file.with_name(file.name + checkpoint.KEPT).exists():
+    if not file.exists() and not file.with_name(file.name + checkpoint.PREVIOUS_SUFFIX).exists():
         raise InputError(f"there is no checkpoint {str(file)!r}.")
     saved = checkpoint.read(file)["about"].get("solve")
     if not isinstance(saved, dict) or not isinstance(saved.get("problem"), str):
@@ -326,7 +326,7 @@ def apply_gagpu_config(arguments: Arguments, problem: str) -> Configured | None:
     arguments.dim = dim
     arguments.generations = config["NO_GEN"] if arguments.generations is None else arguments.generations
     arguments.runs = config["NO_TESTS"] if arguments.runs is None else arguments.runs
-    return Configured(file, gagpu.algorithm_of(config), variables)
+    return Configured(file, gagpu.build_algorithm(config), variables)
 
 
 # --- options that hold more than one value ----------------------------------------------------------------------------

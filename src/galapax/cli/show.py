@@ -29,7 +29,7 @@ from galapax.running.observers import LOOPBACK, Live
 from galapax.starting import INTERRUPTED
 from galapax.storage import atomic, manifest
 from galapax.storage.files import to_json
-from galapax.storage.plain import plain_result
+from galapax.storage.result_json import result_to_json
 from galapax.storage.tables import front_table, runs_table, value_names
 from galapax.view import live as live_page
 from galapax.view import terminal
@@ -148,7 +148,7 @@ UNREPEATED = {"out", "force", "live", "port", "host", "open_page", "wait", "paus
 
 def plain(result: Result) -> dict[str, object]:
     """A result in JSON's own types, with its runs and its front."""
-    out = plain_result(result)
+    out = result_to_json(result)
     if result.runs is not None:
         names, table = runs_table(result.runs, result.problem.variable_names(), value_names(result))
         rate, low, high = result.runs.success_rate()
@@ -187,7 +187,7 @@ def check_folder(folder: Path | None, force: bool, kind: str = "") -> None:
         what = f"holds a saved run ({saved[0]})" if saved else f"is not empty (it contains {inside[0]})"
         raise InputError(f"{folder} {what}: choose another folder for --out, or add --force to write into this one.")
     if inside and kind:
-        manifest.refuse_foreign(folder, [*manifest.KNOWN[kind], manifest.NAME])
+        manifest.refuse_unowned(folder, [*manifest.FILES_OF_KIND[kind], manifest.NAME])
 
 
 def _try_writing(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whatever happens to the process, the disk or the power in between."""
+"""Atomic file writes: a file or a set of files is complete or absent after a crash, a full disk or a power failure."""
 
 from __future__ import annotations
 
@@ -21,54 +21,54 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-OURS = ".galapax-"  # how the names of temporaries begin
-STALE = 3600.0  # seconds after which a temporary is taken for that of a process which is no more
-PENDING = f"{OURS}new"  # a folder of files that are valid already and wait for being moved to where they belong
-RECORD = f"{OURS}record"  # in it: which files are removed, and the checksum of what the change replaces
+TEMPORARY_PREFIX = ".galapax-"  # of the names of temporaries
+STALE_SECONDS = 3600.0  # age of a temporary from which on its process is taken to be dead
+PENDING = f"{TEMPORARY_PREFIX}new"  # folder of complete files that wait to be moved into place
+RECORD = f"{TEMPORARY_PREFIX}record"  # in it: which files are removed, and the checksum of what the change replaces
 MAX_RECORD_BYTES = 2**16  # ours have a few hundred
 Accept = Callable[[Path, list[str]], bool]  # whether files may be moved into a folder, and those names be removed
 
 
 def write_bytes(path: Path, *chunks: bytes) -> None:
-    """Write a file in one move: afterwards it holds all the chunks, or after a failure what it held before.
+    """Write a file atomically: it holds all the chunks, or after a failure what it held before.
 
     A link of that name is replaced, never followed.
     """
     path = Path(path)
     remove_stale(path.parent)
-    part = path.parent / temporary_name()
+    temporary = path.parent / temporary_name()
     # EXCL: nobody can have put a link in the way; 0o666, which the process's umask narrows as for any other file
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
     try:
         with os.fdopen(handle, "wb") as out:
             for chunk in chunks:
                 out.write(chunk)
             out.flush()
             os.fsync(out.fileno())
-        os.replace(part, path)
+        os.replace(temporary, path)
     except BaseException as error:
         with contextlib.suppress(OSError):
-            part.unlink()
-        if isinstance(error, OSError) and error.filename in (None, str(part)):
+            temporary.unlink()
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
             error.filename = str(path)  # a full disk does not say which file it was
         raise
     sync_folder(path.parent)
 
 
 def write_by(path: Path, save: Callable[[IO[bytes]], Any]) -> None:
-    """Write a file in one move, with what `save` writes into a file of bytes."""
-    whole = io.BytesIO()
-    save(whole)
-    write_bytes(path, whole.getvalue())
+    """Write a file atomically with what `save` writes into a binary stream."""
+    buffer = io.BytesIO()
+    save(buffer)
+    write_bytes(path, buffer.getvalue())
 
 
 def temporary_name() -> str:
-    """A name that nothing else has, short enough for any file system."""
-    return f"{OURS}{secrets.token_hex(8)}.part"
+    """Return a unique name for a temporary file."""
+    return f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}.part"
 
 
 def sync_folder(folder: Path) -> None:
-    """See to it that names made or moved in a folder outlive a loss of power, where the system can do that."""
+    """Flush a folder's entries to disk (fsync), where the system can do that."""
     with contextlib.suppress(OSError):  # Windows opens no folders, and some network drives do not sync them
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -79,20 +79,20 @@ def sync_folder(folder: Path) -> None:
 
 def is_temporary(name: str) -> bool:
     """Whether a file or folder is a temporary of ours, in use or left by a process that was killed."""
-    return name.startswith(OURS) and name.endswith(".part")
+    return name.startswith(TEMPORARY_PREFIX) and name.endswith(".part")
 
 
 def remove_stale(folder: Path) -> None:
-    """Remove what our processes that were killed left in a folder, once it is too old to be in use."""
-    for old in folder.glob(f"{OURS}*.part"):
+    """Remove temporaries of killed processes from a folder once they are older than STALE_SECONDS."""
+    for leftover in folder.glob(f"{TEMPORARY_PREFIX}*.part"):
         with contextlib.suppress(OSError):  # another process may be doing the same
-            if time.time() - old.lstat().st_mtime > STALE:
-                shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+            if time.time() - leftover.lstat().st_mtime > STALE_SECONDS:
+                shutil.rmtree(leftover) if leftover.is_dir() and not leftover.is_symlink() else leftover.unlink()
 
 
 @contextlib.contextmanager
-def staged(folder: Path) -> Iterator[Path]:
-    """A folder of its own inside `folder`, made if need be, in which to write files for `replace_files`.
+def staging_folder(folder: Path) -> Iterator[Path]:
+    """Create a temporary folder inside `folder` in which to write files for `replace_files`.
 
     Whatever is still in it afterwards is removed. It is inside, not beside: `folder` may be a mounted disk, the folder
     that a shell stands in, or in a place where nothing else may be written.
@@ -108,23 +108,23 @@ def staged(folder: Path) -> Iterator[Path]:
 
 
 def replace_files(folder: Path, stage: Path, prepare: Callable[[], Iterable[str]], last: str, accept: Accept) -> None:
-    """Put the files in `stage` into `folder`, all or none.
+    """Move the files in `stage` into `folder`, all or none.
 
     The whole change is one move of `stage`; the rest only tidies up, and whoever comes next can do it as well. Until
-    `last` (one of the files) is moved, readers look for a file in PENDING first: see `places`.
+    `last` (one of the files) is moved, readers look for a file in PENDING first: see `lookup_folders`.
 
     prepare: called while no other process changes the folder; returns the names of files that are to be removed, and
         may write into `stage` or raise.
     accept: see `read_pending`.
     """
-    with locked(folder):
+    with folder_lock(folder):
         finish(folder, last, accept)
         removals = list(prepare())
         record = {"replaces": _checksum(folder / last), "remove": removals}
         (stage / RECORD).write_text(json.dumps(record), encoding="utf-8")
         for file in stage.iterdir():
-            with file.open("rb") as written:
-                os.fsync(written.fileno())
+            with file.open("rb") as stream:
+                os.fsync(stream.fileno())
         sync_folder(stage)
         os.rename(stage, folder / PENDING)
         sync_folder(folder)
@@ -187,8 +187,8 @@ def _read_record(file: Path) -> bytes:
     return file.read_bytes()
 
 
-def places(folder: Path, last: str, accept: Accept) -> list[Path]:
-    """Where a reader looks for the files of a folder, the first place that has it."""
+def lookup_folders(folder: Path, last: str, accept: Accept) -> list[Path]:
+    """List the folders in which a reader looks for a file, in order."""
     return [folder] if read_pending(folder, last, accept) is None else [folder / PENDING, folder]
 
 
@@ -202,8 +202,8 @@ def _checksum(file: Path) -> str | None:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """One process at a time, where the system can do that; a process that is killed lets go."""
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a folder, where the system has one; it is released when the process dies."""
     if fcntl is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""Files of a saved run: CSV, NPZ and JSON, written so that a broken one is noticed, read so that it is named."""
+"""Reads and writes the CSV, NPZ and JSON files of a saved run; errors name the damaged file."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from galapax.storage.manifest import Saved
 FORMAT = 1
 
 # what reading damaged bytes raises
-BROKEN = (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError,
+READ_ERRORS = (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError,
           MemoryError, SyntaxError, BadZipFile, zlib.error, csv.Error, struct.error)  # fmt: skip
 
 
 @contextmanager
-def whole(file: Path) -> Iterator[None]:
-    """Name the file when what is in it is not what should be."""
+def naming_file_errors(file: Path) -> Iterator[None]:
+    """Turn errors of reading damaged content into an InputError that names the file."""
     try:
         yield
     except InputError:
         raise
-    except BROKEN as error:
-        raise damaged(file, error) from None
+    except READ_ERRORS as error:
+        raise damaged_file_error(file, error) from None
 
 
-def damaged(file: Path, error: BaseException) -> InputError:
-    """The sentence for a file that is not as it was written."""
+def damaged_file_error(file: Path, error: BaseException) -> InputError:
+    """Build the error for a file whose content is damaged."""
     # our own say what is wrong; of others the kind says more than the text, which may be empty or about its own insides
-    plain = type(error) is ValueError and str(error).startswith(("it ", "its ", "rows ", "there "))
-    why = str(error) if plain else f"{type(error).__name__}: {str(error)[:200]}"
-    return InputError(f"{file} is damaged ({why}); repeat the run.")
+    is_own_message = type(error) is ValueError and str(error).startswith(("it ", "its ", "rows ", "there "))
+    reason = str(error) if is_own_message else f"{type(error).__name__}: {str(error)[:200]}"
+    return InputError(f"{file} is damaged ({reason}); repeat the run.")
 
 
 def write_json(file: Path, data: dict[str, Any]) -> None:
@@ -51,13 +51,13 @@ def write_json(file: Path, data: dict[str, Any]) -> None:
 
 
 def read_json(saved: Saved, name: str) -> dict[str, Any]:
-    """What a JSON file says, if this version can read it."""
+    """Read a JSON file, if this version knows its format."""
     file = saved.folder / name
-    with whole(file):
+    with naming_file_errors(file):
         try:
             text = saved.read(name)
         except ValueError:
-            _refuse_newer(file)  # a later version may have written it, and keep its books elsewhere
+            _refuse_newer_file(file)  # a later version may have written it, and keep its books elsewhere
             raise
         data = json.loads(text)
         if not isinstance(data, dict):
@@ -71,10 +71,10 @@ def read_json(saved: Saved, name: str) -> dict[str, Any]:
         return data
 
 
-def _refuse_newer(file: Path) -> None:
+def _refuse_newer_file(file: Path) -> None:
     try:
         version = json.loads(file.read_bytes())["format"]
-    except BROKEN:
+    except READ_ERRORS:
         return
     if isinstance(version, int):
         refuse_newer(file, version)
@@ -88,7 +88,7 @@ def refuse_newer(file: Path, version: int) -> None:
 
 
 def to_json(value: Any) -> Any:
-    """JSON's own types; numbers that JSON lacks (NaN, inf) become null."""
+    """Convert a value to JSON types; NaN and infinities become null."""
     if isinstance(value, dict):
         return {str(k): to_json(v) for k, v in value.items()}
     if isinstance(value, np.ndarray):
@@ -115,7 +115,7 @@ def read_npz(saved: Saved, name: str) -> dict[str, np.ndarray]:
     Not by `np.load`, which believes what an archive says of its size: a file of 2 MB can unpack to 2 GB. Galapax
     compresses nothing, so that arrays never need more memory than the file has bytes.
     """
-    with whole(saved.folder / name):
+    with naming_file_errors(saved.folder / name):
         content = saved.read(name)
         with ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
@@ -145,7 +145,7 @@ def _parse_array(archive: ZipFile, member: ZipInfo) -> np.ndarray:
 Labels = dict[int, tuple[Any, ...]]  # by the place of a column: the texts and numbers that its numbers stand for
 
 
-MISSING = ("nan", "inf", "-inf")  # the cells of numbers that stand for no label
+NON_FINITE_CELLS = ("nan", "inf", "-inf")  # the cells of numbers that stand for no label
 
 
 def write_csv(file: Path, names: list[str], table: np.ndarray, labels: Labels | None = None) -> None:
@@ -153,7 +153,7 @@ def write_csv(file: Path, names: list[str], table: np.ndarray, labels: Labels | 
 
 
 def csv_text(names: list[str], table: np.ndarray, labels: Labels | None = None) -> str:
-    """A table as text, with labels in the columns whose numbers stand for some."""
+    """Format a table as CSV, with labels in the columns whose numbers encode them."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(unique_headings(names))
@@ -166,17 +166,17 @@ def csv_text(names: list[str], table: np.ndarray, labels: Labels | None = None) 
     return out.getvalue()
 
 
-def labels_of(problem: Any, first: int | None) -> Labels:
+def label_columns(problem: Any, first_variable: int | None) -> Labels:
     """Which columns of a table hold choices among texts. first: the column of the first variable; None: it has none."""
-    if problem.space is None or first is None:
+    if problem.space is None or first_variable is None:
         return {}
     variables = enumerate(problem.space.variables)
-    return {first + i: v.labels for i, v in variables if v.kind == "choice" and not v.numeric}
+    return {first_variable + i: v.labels for i, v in variables if v.kind == "choice" and not v.numeric}
 
 
 def label_cells(labels: tuple[Any, ...]) -> list[str]:
     """The cell of a table for each label, all different, none of them that of a number which is missing."""
-    numbers = {*MISSING, *(repr(label) for label in labels if not isinstance(label, str))}
+    numbers = {*NON_FINITE_CELLS, *(repr(label) for label in labels if not isinstance(label, str))}
     cells = [escape_csv(label) if isinstance(label, str) else repr(label) for label in labels]
     return [
         f"'{cell}" if isinstance(label, str) and cell in numbers else cell
@@ -184,16 +184,16 @@ def label_cells(labels: tuple[Any, ...]) -> list[str]:
     ]
 
 
-def _codes(labels: tuple[Any, ...]) -> dict[str, float]:
-    """The number that a cell stands for; also by the cells of earlier versions, which did not tell all labels apart."""
-    earlier = {str(cell): float(i) for i, label in enumerate(labels) for cell in (label, escape_csv(label))}
-    for missing in MISSING:
-        earlier.pop(missing, None)
-    return earlier | {cell: float(i) for i, cell in enumerate(label_cells(labels))}
+def _cell_codes(labels: tuple[Any, ...]) -> dict[str, float]:
+    """Map the cells of labels to their codes, also cells as earlier versions wrote them (not always distinct)."""
+    codes = {str(cell): float(i) for i, label in enumerate(labels) for cell in (label, escape_csv(label))}
+    for cell in NON_FINITE_CELLS:
+        codes.pop(cell, None)
+    return codes | {cell: float(i) for i, cell in enumerate(label_cells(labels))}
 
 
 def write_rows(file: Path, rows: list[dict[str, Any]]) -> None:
-    """A table with the names of all its rows' columns."""
+    """Write rows as CSV, with the union of their columns."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     with file.open("w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out, lineterminator="\n")
@@ -209,14 +209,14 @@ def read_csv(
     labels: Callable[[list[str]], Labels] | None = None,
 ) -> tuple[np.ndarray, list[str]]:
     """The numbers of a table, and the names of its columns. labels: says which of the columns hold labels."""
-    with whole(saved.folder / name):
+    with naming_file_errors(saved.folder / name):
         text = saved.read(name).decode("utf-8")
         if not text:
             raise ValueError("it is empty")
         if not text.endswith("\n"):
             raise ValueError("it is truncated: its last line is incomplete")
         names, *rows = list(csv.reader(io.StringIO(text, newline="")))
-        codes = {i: _codes(column) for i, column in labels(names).items()} if labels else {}
+        codes = {i: _cell_codes(column) for i, column in labels(names).items()} if labels else {}
         cells = (
             [[codes[i].get(c, c) if i in codes else c for i, c in enumerate(row)] for row in rows] if codes else rows
         )
@@ -228,8 +228,8 @@ def read_csv(
         return table, names
 
 
-def counts(column: np.ndarray) -> np.ndarray:
-    """A column of whole numbers as integers."""
+def parse_counts(column: np.ndarray) -> np.ndarray:
+    """Convert a column of whole numbers to integers."""
     if not (np.abs(column) < 2.0**62).all() or (column != np.floor(column)).any():
         raise ValueError("its counts are not whole numbers")
     return column.astype(int)

@@ -13,36 +13,36 @@ from galapax.core.errors import InputError
 from galapax.core.stop import Stop
 from galapax.results.result import Result, Runs, all_runs
 from galapax.results.study import Study, curve_rows
+from galapax.storage.atomic_folder import Drawings, replace_run
 from galapax.storage.files import (
     FORMAT,
-    labels_of,
+    label_columns,
+    naming_file_errors,
     read_json,
     read_npz,
-    whole,
     write_csv,
     write_json,
     write_npz,
     write_rows,
 )
 from galapax.storage.manifest import Saved
-from galapax.storage.plain import check_study, from_plain, plain_result
-from galapax.storage.replacing import Drawings, replace_run
+from galapax.storage.result_json import check_study, result_from_json, result_to_json
 from galapax.storage.tables import (
-    arrays_of,
     check_runs,
     first_variable,
     front_table,
-    fronts_from,
     fronts_table,
-    histories_from,
-    history_from,
     history_table,
+    named_arrays,
+    parse_fronts,
+    parse_histories,
+    parse_history,
+    parse_runs,
+    parse_snapshots,
     read_front,
     read_table,
-    runs_from,
     runs_table,
     snapshot_arrays,
-    snapshots_from,
     value_names,
 )
 
@@ -55,19 +55,19 @@ def save(result: Result, folder: str | Path, pictures: Drawings | None = None) -
     What an earlier run left there is replaced, all at once, and only when the new files are written.
     """
 
-    def numbers(path: Path) -> None:
+    def write_numbers(path: Path) -> None:
         names, values = result.problem.variable_names(), value_names(result)
 
         def write(file: str, heads: list[str], rows: np.ndarray) -> None:
             first = first_variable(file, heads, result, values)
-            write_csv(path / file, heads, rows, labels_of(result.problem, first))
+            write_csv(path / file, heads, rows, label_columns(result.problem, first))
 
         if result.history is not None:
             write("history.csv", *history_table(result.history, names, values))
         if result.runs is not None:
             write("runs.csv", *runs_table(result.runs, names, values))
             if result.runs.history is not None:
-                write_npz(path / "histories.npz", arrays_of(result.runs.history))
+                write_npz(path / "histories.npz", named_arrays(result.runs.history))
             if result.runs.fronts is not None:
                 write("fronts.csv", *fronts_table(result.runs, names, values))
         table = np.column_stack([result.population, result.population_fitness])
@@ -76,9 +76,9 @@ def save(result: Result, folder: str | Path, pictures: Drawings | None = None) -
             write("front.csv", *front_table(result))
         if result.get("snapshots"):
             write_npz(path / "snapshots.npz", snapshot_arrays(result.snapshots))
-        write_json(path / "result.json", {"manifest": True, **plain_result(result)})
+        write_json(path / "result.json", {"manifest": True, **result_to_json(result)})
 
-    return replace_run(Path(folder), numbers, pictures or {})
+    return replace_run(Path(folder), write_numbers, pictures or {})
 
 
 def load(folder: str | Path) -> Result | Study:
@@ -88,7 +88,7 @@ def load(folder: str | Path) -> Result | Study:
         try:
             return _load_study(saved) if saved.about == "study.json" else _load_result(saved)
         except InputError:
-            if attempt == 10 or not saved.replaced():  # by a save that came in between
+            if attempt == 10 or not saved.is_replaced():  # by a save that came in between
                 raise
     raise AssertionError
 
@@ -96,36 +96,39 @@ def load(folder: str | Path) -> Result | Study:
 def _load_result(saved: Saved) -> Result:
     path = saved.folder
     data = read_json(saved, "result.json")
-    with whole(path / "result.json"):
-        result = from_plain(data)
+    with naming_file_errors(path / "result.json"):
+        result = result_from_json(data)
     d, values = result.x.size, value_names(result)
     table, _ = read_table(saved, "population.csv", result, d + len(values))
-    several = len(values) > 1
-    result["population"], result["population_fitness"] = table[:, :d], table[:, d:] if several else table[:, -1]
-    if several:
+    is_multi_objective = len(values) > 1
+    result["population"], result["population_fitness"] = (
+        table[:, :d],
+        table[:, d:] if is_multi_objective else table[:, -1],
+    )
+    if is_multi_objective:
         read_front(result, saved, values)
     result["history"] = result["runs"] = None
     if saved.has("history.csv"):
         table, names = read_table(saved, "history.csv", result)
-        with whole(path / "history.csv"):
-            result["history"] = history_from(table, names, result, values)
+        with naming_file_errors(path / "history.csv"):
+            result["history"] = parse_history(table, names, result, values)
     if saved.has("runs.csv"):
         table, names = read_table(saved, "runs.csv", result)
-        with whole(path / "runs.csv"):
-            result["runs"] = runs_from(table, names, values, d)
+        with naming_file_errors(path / "runs.csv"):
+            result["runs"] = parse_runs(table, names, values, d)
         if saved.has("histories.npz"):
             arrays = read_npz(saved, "histories.npz")
-            with whole(path / "histories.npz"):
-                result["runs"] = replace(result["runs"], history=histories_from(arrays, len(result["runs"])))
-        if several:
+            with naming_file_errors(path / "histories.npz"):
+                result["runs"] = replace(result["runs"], history=parse_histories(arrays, len(result["runs"])))
+        if is_multi_objective:
             table, _ = read_table(saved, "fronts.csv", result, 1 + d + len(values), may_be_empty=True)
-            with whole(path / "fronts.csv"):
-                result["runs"] = replace(result["runs"], fronts=fronts_from(table, result["runs"].number, d))
+            with naming_file_errors(path / "fronts.csv"):
+                result["runs"] = replace(result["runs"], fronts=parse_fronts(table, result["runs"].number, d))
     result["snapshots"] = {}
     if saved.has("snapshots.npz"):
         arrays = read_npz(saved, "snapshots.npz")
-        with whole(path / "snapshots.npz"):
-            result["snapshots"] = snapshots_from(arrays, result)
+        with naming_file_errors(path / "snapshots.npz"):
+            result["snapshots"] = parse_snapshots(arrays, result)
     return result
 
 
@@ -136,73 +139,81 @@ def save_study(study: Study, folder: str | Path, pictures: Drawings | None = Non
     pictures: further files and what writes each, given its path: figures, a page, the summary as Markdown and LaTeX.
     """
 
-    def numbers(path: Path) -> None:
+    def write_numbers(path: Path) -> None:
         write_rows(path / "runs.csv", study.rows())
         write_rows(path / "summary.csv", study.summary())
         write_rows(path / "curves.csv", curve_rows(study))
         arrays = [_cell_arrays(result) for result in study.results]
-        write_npz(path / "data.npz", {f"{i}.{name}": a for i, own in enumerate(arrays) for name, a in own.items()})
-        described = {
+        write_npz(
+            path / "data.npz",
+            {f"{i}.{name}": a for i, cell_arrays in enumerate(arrays) for name, a in cell_arrays.items()},
+        )
+        description = {
             name: getattr(study, name) for name in ("kind", "axes", "labels", "targets", "message", "paired", "stop")
         }
-        cells = [plain_result(result) for result in study.results]
-        write_json(path / "study.json", {"format": FORMAT, "manifest": True, **described, "cells": cells})
+        cells = [result_to_json(result) for result in study.results]
+        write_json(path / "study.json", {"format": FORMAT, "manifest": True, **description, "cells": cells})
 
-    return replace_run(Path(folder), numbers, pictures or {})
+    return replace_run(Path(folder), write_numbers, pictures or {})
 
 
 def _cell_arrays(result: Result) -> dict[str, np.ndarray]:
     """The arrays of a study's cell by name: runs, population, "front.X", "history.best" and so on."""
     runs = all_runs(result)
-    parts = arrays_of(replace(runs, history=None, fronts=None)) | {
+    arrays = named_arrays(replace(runs, history=None, fronts=None)) | {
         "population": result.population,
         "population_fitness": result.population_fitness,
     }
     if "F" in result:
-        parts |= {f"front.{name}": result[name] for name in ("X", "F", "G", "H", "CV") if result[name] is not None}
-        parts |= {f"derived.{name}": values for name, values in result.get("derived", {}).items()}
-        parts["fronts"] = fronts_table(runs, result.problem.variable_names(), value_names(result))[1]
+        arrays |= {f"front.{name}": result[name] for name in ("X", "F", "G", "H", "CV") if result[name] is not None}
+        arrays |= {f"derived.{name}": values for name, values in result.get("derived", {}).items()}
+        arrays["fronts"] = fronts_table(runs, result.problem.variable_names(), value_names(result))[1]
     if runs.history is not None:
-        parts |= {f"history.{name}": values for name, values in arrays_of(runs.history).items()}
-    return parts
+        arrays |= {f"history.{name}": values for name, values in named_arrays(runs.history).items()}
+    return arrays
 
 
 def _load_study(saved: Saved) -> Study:
     file, data_file = saved.folder / "study.json", saved.folder / "data.npz"
-    described = read_json(saved, "study.json")
-    with whole(file):
-        results = [from_plain(cell) for cell in described.pop("cells")]
-        described["stop"] = Stop(described.get("stop", "budget"))
-        check_study(described, len(results))
+    description = read_json(saved, "study.json")
+    with naming_file_errors(file):
+        results = [result_from_json(cell) for cell in description.pop("cells")]
+        description["stop"] = Stop(description.get("stop", "budget"))
+        check_study(description, len(results))
     data = read_npz(saved, "data.npz")
-    with whole(data_file):
+    with naming_file_errors(data_file):
         for i, result in enumerate(results):
-            own: dict[str, Any] = {n.partition(".")[2]: data[n] for n in data if n.partition(".")[0] == str(i)}
-            history, front, derived = (_parts(own, name) for name in ("history", "front", "derived"))
-            result["population"], result["population_fitness"] = own.pop("population"), own.pop("population_fitness")
-            fronts = own.pop("fronts", None)
-            runs = Runs(**own, history=None)
+            arrays: dict[str, Any] = {
+                key.partition(".")[2]: data[key] for key in data if key.partition(".")[0] == str(i)
+            }
+            history, front, derived = (_pop_group(arrays, name) for name in ("history", "front", "derived"))
+            result["population"], result["population_fitness"] = (
+                arrays.pop("population"),
+                arrays.pop("population_fitness"),
+            )
+            fronts = arrays.pop("fronts", None)
+            runs = Runs(**arrays, history=None)
             check_runs(runs, result.x.size)
             if history:
-                runs = replace(runs, history=histories_from(history, len(runs)))
+                runs = replace(runs, history=parse_histories(history, len(runs)))
             if fronts is not None:
-                runs = replace(runs, fronts=fronts_from(fronts, runs.number, result.x.size))
+                runs = replace(runs, fronts=parse_fronts(fronts, runs.number, result.x.size))
                 result.update({name: front.get(name) for name in ("X", "F", "G", "H", "CV")})
                 if result.problem.derived:
                     result["derived"] = derived
-            result["history"] = None if runs.history is None else runs.history.of_run(_best_of(runs, result))
+            result["history"] = None if runs.history is None else runs.history.of_run(_best_run(runs, result))
             result["runs"] = runs if len(runs) > 1 else None
-    with whole(file):
-        return Study(**described, results=results)
+    with naming_file_errors(file):
+        return Study(**description, results=results)
 
 
-def _parts(arrays: dict[str, Any], name: str) -> dict[str, Any]:
-    """Take what is called "name.part" out of the arrays, by part."""
-    found = [key for key in arrays if key.startswith(f"{name}.")]
-    return {key.partition(".")[2]: arrays.pop(key) for key in found}
+def _pop_group(arrays: dict[str, Any], name: str) -> dict[str, Any]:
+    """Pop the arrays called "name.key", by key."""
+    keys = [key for key in arrays if key.startswith(f"{name}.")]
+    return {key.partition(".")[2]: arrays.pop(key) for key in keys}
 
 
-def _best_of(runs: Runs, result: Result) -> int:
+def _best_run(runs: Runs, result: Result) -> int:
     """The row of the run that the result shows."""
     if runs.fronts is None:
         return int(np.flatnonzero((runs.x == result.x).all(axis=1))[0])

@@ -14,41 +14,45 @@ from galapax.results.study import Study
 from galapax.storage.tables import front_table, history_table, runs_table, value_names
 
 
-def frame(shown: Result | Runs | History | Study, table: str | None = None) -> Any:
+def frame(source: Result | Runs | History | Study, table: str | None = None) -> Any:
     """The table of a result, its runs, a history or a study."""
-    if isinstance(shown, Study):
-        return _study_frame(shown, table)
-    if isinstance(shown, History):
-        several = shown.best.ndim - (shown.runs is not None) > 1
-        return _history_frame(shown, _numbered("x", shown.x), _numbered("f", shown.best) if several else ["fun"])
-    if isinstance(shown, Runs):
-        return _runs_frame(shown, _numbered("x", shown.x), _numbered("f", shown.fun) if shown.fun.ndim > 1 else ["fun"])
-    return _result_frame(shown, table)
+    if isinstance(source, Study):
+        return _study_frame(source, table)
+    if isinstance(source, History):
+        is_multi_objective = source.best.ndim - (source.runs is not None) > 1
+        return _history_frame(
+            source, _numbered_names("x", source.x), _numbered_names("f", source.best) if is_multi_objective else ["fun"]
+        )
+    if isinstance(source, Runs):
+        return _runs_frame(
+            source, _numbered_names("x", source.x), _numbered_names("f", source.fun) if source.fun.ndim > 1 else ["fun"]
+        )
+    return _result_frame(source, table)
 
 
 def _result_frame(result: Result, table: str | None) -> Any:
-    several = "F" in result
-    table = table or ("front" if several else "population" if result.runs is None else "runs")
+    is_multi_objective = "F" in result
+    table = table or ("front" if is_multi_objective else "population" if result.runs is None else "runs")
     variables, values = result.problem.variable_names(), value_names(result)
-    if table == "front" and several:
-        return _declared(_made(*front_table(result)), result, 0)
+    if table == "front" and is_multi_objective:
+        return _decode_variables(_build_frame(*front_table(result)), result, 0)
     if table == "runs":
-        made = _runs_frame(all_runs(result), variables, values)
-        return _declared(made, result, made.shape[1] - len(variables))
+        runs = _runs_frame(all_runs(result), variables, values)
+        return _decode_variables(runs, result, runs.shape[1] - len(variables))
     if table == "population":
         rows = np.column_stack([result.population, result.population_fitness])
-        return _declared(_made([*variables, *values], rows), result, 0)
+        return _decode_variables(_build_frame([*variables, *values], rows), result, 0)
     if table == "history":
         history = result.history if result.runs is None else result.runs.history
         if history is None:
             raise InputError("this result has no history: run it again with keep=gx.Keep(history=True).")
         return _history_frame(history, variables, values)
-    known = ["front"] * several + ["runs", "history", "population"]
-    raise InputError(f"table must be one of {', '.join(known)}; got {table!r}.")
+    tables = ["front"] * is_multi_objective + ["runs", "history", "population"]
+    raise InputError(f"table must be one of {', '.join(tables)}; got {table!r}.")
 
 
-def _declared(table: Any, result: Result, first: int) -> Any:
-    """The table with its variables, from that column on, as they were declared: whole numbers, labels, flags."""
+def _decode_variables(table: Any, result: Result, first: int) -> Any:
+    """Decode the discrete variables of a table, whose first variable is that column: integers, labels, flags."""
     space = result.problem.space
     for i, variable in enumerate(() if space is None else space.variables):
         if variable.discrete:
@@ -59,38 +63,42 @@ def _declared(table: Any, result: Result, first: int) -> Any:
 
 def _runs_frame(runs: Runs, variables: list[str], values: list[str]) -> Any:
     m = len(values)  # run, the values, violation, nit, nfev, n_failed, success
-    return _made(*runs_table(runs, variables, values), whole=(0, m + 2, m + 3, m + 4), flags=(m + 5,))
+    return _build_frame(
+        *runs_table(runs, variables, values), integer_columns=(0, m + 2, m + 3, m + 4), boolean_columns=(m + 5,)
+    )
 
 
 def _history_frame(history: History, variables: list[str], values: list[str]) -> Any:
     if history.runs is None:
-        return _made(*history_table(history, variables, values), whole=(0, 1))
+        return _build_frame(*history_table(history, variables, values), integer_columns=(0, 1))
     tables = []
     for run in range(history.runs):
         names, rows = history_table(history.of_run(run), variables, values)
         tables.append(np.column_stack([np.full(len(rows), run), rows]))
-    return _made(["run", *names], np.concatenate(tables), whole=(0, 1, 2))
+    return _build_frame(["run", *names], np.concatenate(tables), integer_columns=(0, 1, 2))
 
 
 def _study_frame(study: Study, table: str | None) -> Any:
     if table not in (None, "runs", "summary"):
         raise InputError(f'table must be "runs" or "summary"; got {table!r}.')
-    return _pandas().DataFrame(study.summary() if table == "summary" else study.rows())
+    return _import_pandas().DataFrame(study.summary() if table == "summary" else study.rows())
 
 
-def _made(names: list[str], rows: np.ndarray, whole: Sequence[int] = (), flags: Sequence[int] = ()) -> Any:
-    """A DataFrame of these columns, some of them whole numbers or true and false."""
-    heads = unique_headings(names)
-    kinds = {heads[i]: np.int64 for i in whole} | {heads[i]: bool for i in flags}
-    return _pandas().DataFrame(np.asarray(rows, np.float64), columns=heads).astype(kinds)
+def _build_frame(
+    names: list[str], rows: np.ndarray, integer_columns: Sequence[int] = (), boolean_columns: Sequence[int] = ()
+) -> Any:
+    """Build a DataFrame, with some columns converted to int64 or bool."""
+    columns = unique_headings(names)
+    dtypes = {columns[i]: np.int64 for i in integer_columns} | {columns[i]: bool for i in boolean_columns}
+    return _import_pandas().DataFrame(np.asarray(rows, np.float64), columns=columns).astype(dtypes)
 
 
-def _numbered(letter: str, values: Any) -> list[str]:
-    """x1, x2, ... for the columns of an array, if there is one."""
+def _numbered_names(letter: str, values: Any) -> list[str]:
+    """Name the columns of an array x1, x2, ...; none without an array."""
     return [] if values is None else [f"{letter}{i + 1}" for i in range(np.shape(values)[-1])]
 
 
-def _pandas() -> Any:
+def _import_pandas() -> Any:
     try:
         import pandas
     except ModuleNotFoundError:

@@ -24,7 +24,7 @@ from galapax.core.errors import InputError
 from galapax.results.result import Result, all_runs
 from galapax.storage.atomic import write_bytes
 
-NEEDED = {"NO_GEN": int, "NO_KIDS": int, "NO_VAR": int, "FR": float, "SIG": float, "NO_TESTS": int}
+REQUIRED_SETTINGS = {"NO_GEN": int, "NO_KIDS": int, "NO_VAR": int, "FR": float, "SIG": float, "NO_TESTS": int}
 _OPERATORS: dict[type, Callable[..., float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -42,25 +42,25 @@ def read_config(file: str | Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"{path} could not be read: {error.strerror or error}.") from None
     text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text.replace("\\\n", " "), flags=re.DOTALL)
-    defined = dict(re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(\S.*?)[ \t]*$", text, flags=re.MULTILINE))
-    missing = [name for name in NEEDED if name not in defined]
+    macros = dict(re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(\S.*?)[ \t]*$", text, flags=re.MULTILINE))
+    missing = [name for name in REQUIRED_SETTINGS if name not in macros]
     if missing:
         raise InputError(
-            f"{path} does not #define {', '.join(missing)}; a GAGPU configuration has {', '.join(NEEDED)}."
+            f"{path} does not #define {', '.join(missing)}; a GAGPU configuration has {', '.join(REQUIRED_SETTINGS)}."
         )
     settings: dict[str, Any] = {}
-    for name, kind in NEEDED.items():
+    for name, kind in REQUIRED_SETTINGS.items():
         try:
-            value = _value(_expanded(defined[name], defined, path, (name,)))
+            value = _evaluate(_expand_macros(macros[name], macros, path, (name,)))
             if not math.isfinite(value):
                 raise ValueError
             settings[name] = kind(value)
         except InputError:
             raise
         except ZeroDivisionError:
-            raise InputError(f"{name} in {path} divides by zero: {abbreviate(defined[name])}.") from None
+            raise InputError(f"{name} in {path} divides by zero: {abbreviate(macros[name])}.") from None
         except (ValueError, SyntaxError, ArithmeticError, RecursionError, MemoryError):
-            raise InputError(f"{name} in {path} must be a number, got {abbreviate(defined[name])}.") from None
+            raise InputError(f"{name} in {path} must be a number, got {abbreviate(macros[name])}.") from None
         if settings[name] != value:
             raise InputError(f"{name} in {path} must be a whole number, got {value:g}.")
     return settings
@@ -70,30 +70,30 @@ _NUMBER = r"0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 
 
 # other signs than those of sums and products, attributes, words of Python, numbers that run into letters
-_NO_ARITHMETIC = rf"[^\w\s.+\-*/()]|(?<!\d)\.\s*[A-Za-z_]|\b(?:if|else)\b|(?<![\w.])(?>(?:{_NUMBER})[fFlLuU]*)[A-Za-z_]"
+_FORBIDDEN = rf"[^\w\s.+\-*/()]|(?<!\d)\.\s*[A-Za-z_]|\b(?:if|else)\b|(?<![\w.])(?>(?:{_NUMBER})[fFlLuU]*)[A-Za-z_]"
 
 
-def _expanded(text: str, defined: dict[str, str], path: Path, inside: tuple[str, ...]) -> str:
-    """The text with every name replaced by what it stands for, as C's preprocessor does it; C's suffixes cut off."""
+def _expand_macros(text: str, macros: dict[str, str], path: Path, expanding: tuple[str, ...]) -> str:
+    """Expand macros as C's preprocessor does, and remove the suffixes of C's numbers."""
 
-    if re.search(_NO_ARITHMETIC, text):
+    if re.search(_FORBIDDEN, text):
         raise ValueError
 
-    def token(found: re.Match[str]) -> str:
-        if found["number"]:
-            return found["number"]
-        name = found["name"]
-        if name not in defined or name in inside:
+    def token(match: re.Match[str]) -> str:
+        if match["number"]:
+            return match["number"]
+        name = match["name"]
+        if name not in macros or name in expanding:
             raise InputError(f"{path} uses {name}, which it does not define as a number.")
-        return _expanded(defined[name], defined, path, (*inside, name))
+        return _expand_macros(macros[name], macros, path, (*expanding, name))
 
-    out = re.sub(rf"(?P<number>{_NUMBER})[fFlLuU]*(?!\w)|(?P<name>[A-Za-z_]\w*)", token, text)
-    if len(out) > 1000:
+    expanded = re.sub(rf"(?P<number>{_NUMBER})[fFlLuU]*(?!\w)|(?P<name>[A-Za-z_]\w*)", token, text)
+    if len(expanded) > 1000:
         raise ValueError
-    return out
+    return expanded
 
 
-def _value(text: str) -> int | float:
+def _evaluate(text: str) -> int | float:
     """An expression of numbers, signs, sums, products and brackets; the quotient of whole numbers is whole, as in C."""
 
     def value(node: ast.AST) -> int | float:
@@ -112,8 +112,8 @@ def _value(text: str) -> int | float:
     return value(ast.parse(text.strip(), mode="eval").body)
 
 
-def algorithm_of(settings: dict[str, Any]) -> GA:
-    """The GA that a configuration asks for."""
+def build_algorithm(settings: dict[str, Any]) -> GA:
+    """Build the GA that a configuration describes."""
     return GA(population=settings["NO_KIDS"], fr=settings["FR"], sigma=settings["SIG"], bounds_at_start_only=True)
 
 
@@ -131,11 +131,11 @@ def export(result: Result, folder: str | Path) -> list[Path]:
     path.mkdir(parents=True, exist_ok=True)
     table = np.column_stack([np.arange(len(result.history)), result.history.x, result.history.best])
     history, tests = path / "History.txt", path / "TestHist.txt"
-    for file, rows, kind in (
+    for file, rows, number_format in (
         (history, table, ["%d"] + ["%g"] * (table.shape[1] - 1)),
         (tests, runs.history.best, "%g"),
     ):
         text = io.StringIO()
-        np.savetxt(text, rows, fmt=kind, delimiter="\t")
+        np.savetxt(text, rows, fmt=number_format, delimiter="\t")
         write_bytes(file, text.getvalue().encode())
     return [history, tests]

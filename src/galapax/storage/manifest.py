@@ -1,6 +1,6 @@
-"""What a run wrote into its folder: manifest.json has the length and the SHA-256 of each file.
+"""The manifest of a saved run: manifest.json has the length and the SHA-256 of each file.
 
-It says which files are the run's own, so that none but those are ever replaced or removed, and whether they are still
+It says which files belong to the run, so that none but those are ever replaced or removed, and whether they are still
 as they were written. Folders saved before there were manifests have none; the names that were written then are known.
 """
 
@@ -21,8 +21,8 @@ from galapax.version import __version__
 NAME = "manifest.json"
 FORMAT = 1
 
-# All that a folder may hold, by the file that says which kind it is.
-KNOWN = {
+# The files that galapax writes, by the file that identifies a run or a study.
+FILES_OF_KIND = {
     "result.json": (
         "result.json",
         "history.csv",
@@ -49,7 +49,7 @@ KNOWN = {
         "report.html",
     ),
 }
-NAMES = frozenset(name for names in KNOWN.values() for name in names)
+ALL_FILE_NAMES = frozenset(name for names in FILES_OF_KIND.values() for name in names)
 MAX_MANIFEST_BYTES = 2**20  # ours have a few thousand
 
 
@@ -59,14 +59,14 @@ class Saved:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         try:
-            self.places = atomic.places(folder, NAME, accept_pending)
+            self.folders = atomic.lookup_folders(folder, NAME, accept_pending)
             self.text = self._read(NAME, MAX_MANIFEST_BYTES)
         except OSError as error:
             raise InputError(f"{folder / NAME} cannot be read: {error.strerror or error}.") from None
         except ValueError:
-            raise _damaged(folder / NAME) from None
+            raise _damaged_manifest_error(folder / NAME) from None
         self.files = None if self.text is None else _parse(self.text, folder / NAME)
-        kinds = [kind for kind in KNOWN if self.has(kind)]
+        kinds = [kind for kind in FILES_OF_KIND if self.has(kind)]
         if not kinds:
             raise InputError(f"{folder} contains no saved run: it has no result.json or study.json.")
         self.about = kinds[-1]  # of a folder without a manifest study.json counts, as it always has
@@ -75,7 +75,7 @@ class Saved:
         """Whether the run wrote that file; without a manifest, whether it is there."""
         if self.files is not None:
             return name in self.files
-        return any((place / name).is_file() for place in self.places)
+        return any((folder / name).is_file() for folder in self.folders)
 
     def read(self, name: str) -> bytes:
         """The bytes of a file, if they are those that were written; else a ValueError that says what is wrong."""
@@ -89,8 +89,8 @@ class Saved:
             raise ValueError("its content has changed: the checksum in manifest.json differs")
         return content
 
-    def replaced(self) -> bool:
-        """Whether another save has come to its end since this object looked."""
+    def is_replaced(self) -> bool:
+        """Whether another save has finished since this object was created."""
         try:
             return Saved(self.folder).text != self.text
         except (InputError, OSError):
@@ -98,10 +98,10 @@ class Saved:
 
     def _read(self, name: str, size: int | None) -> bytes | None:
         """The bytes of a file, None where there is none; a ValueError if it has more than `size`, before reading it."""
-        for place in self.places:
+        for folder in self.folders:
             with contextlib.suppress(FileNotFoundError):  # moved in this moment
-                if (place / name).is_file():  # a pipe would be read for ever
-                    with (place / name).open("rb") as content:
+                if (folder / name).is_file():  # a pipe would be read for ever
+                    with (folder / name).open("rb") as content:
                         length = os.fstat(content.fileno()).st_size
                         if size is not None and length > size:
                             raise ValueError(f"it has {length} bytes instead of {size}")
@@ -109,18 +109,21 @@ class Saved:
         return None
 
 
-def write(stage: Path, kept: dict[str, tuple[int, str]]) -> bytes:
-    """Write the manifest of the files in a folder, and of those that are `kept` elsewhere; return its text."""
-    text = _compose(kept | {file.name: _fingerprint(file) for file in sorted(stage.iterdir()) if file.name != NAME})
+def write(stage: Path, other_files: dict[str, tuple[int, str]]) -> bytes:
+    """Write the manifest of the files in a folder, and of `other_files` elsewhere; return its text."""
+    text = _compose(
+        other_files | {file.name: _fingerprint(file) for file in sorted(stage.iterdir()) if file.name != NAME}
+    )
     (stage / NAME).write_bytes(text)
     return text
 
 
 def write_missing(folder: Path) -> None:
-    """Give a run from before there were manifests one: whoever finishes a save into its folder, should this process
-    be killed, has to know which files may be replaced.
+    """Write a manifest for a run of a version that had none.
+
+    Should this process be killed, whoever finishes the save must know which files may be replaced.
     """
-    names = owned(folder)
+    names = owned_files(folder)
     if names and NAME not in names:
         files = [folder / name for name in names if (folder / name).is_file() and not (folder / name).is_symlink()]
         atomic.write_bytes(folder / NAME, _compose({file.name: _fingerprint(file) for file in files}))
@@ -139,13 +142,13 @@ def accept_pending(folder: Path, removals: list[str]) -> bool:
     except (InputError, OSError):
         return False
     blocked = [name for name in names if _is_taken(folder / name) and not _is_plain(folder / name, replaceable)]
-    alien = [name for name in names if not _is_plain(pending / name, listed)]
+    unlisted = [name for name in names if not _is_plain(pending / name, listed)]
     # looked at last: what another process has moved into the folder meanwhile is in nobody's way
-    return {*removals} <= replaceable - {NAME} and not any(_is_taken(pending / name) for name in (*blocked, *alien))
+    return {*removals} <= replaceable - {NAME} and not any(_is_taken(pending / name) for name in (*blocked, *unlisted))
 
 
-def owned(folder: Path) -> dict[str, tuple[int, str] | None]:
-    """The files in a folder that galapax wrote there, and their fingerprints where there is a manifest."""
+def owned_files(folder: Path) -> dict[str, tuple[int, str] | None]:
+    """List the files that galapax wrote into a folder, with their fingerprints if there is a manifest."""
     try:
         saved = Saved(folder)
         if saved.files is not None:
@@ -153,41 +156,48 @@ def owned(folder: Path) -> dict[str, tuple[int, str] | None]:
         about = json.loads(saved.read(saved.about))
     except (InputError, OSError, ValueError, RecursionError):
         return {}
-    ours = isinstance(about, dict) and "format" in about and ("cells" if saved.about == "study.json" else "x") in about
-    return dict.fromkeys(KNOWN[saved.about]) if ours else {}
+    is_galapax = (
+        isinstance(about, dict) and "format" in about and ("cells" if saved.about == "study.json" else "x") in about
+    )
+    return dict.fromkeys(FILES_OF_KIND[saved.about]) if is_galapax else {}
 
 
-def foreign(folder: Path, names: Iterable[str]) -> list[str]:
-    """Those of the names that are taken in a folder by something which galapax did not write there."""
-    own = owned(folder)
-    return [name for name in names if _is_taken(folder / name) and not _is_plain(folder / name, own)]
+def unowned_files(folder: Path, names: Iterable[str]) -> list[str]:
+    """List those of the names that exist in a folder and were not written by galapax."""
+    owned = owned_files(folder)
+    return [name for name in names if _is_taken(folder / name) and not _is_plain(folder / name, owned)]
 
 
-def refuse_foreign(folder: Path, names: Iterable[str]) -> None:
+def refuse_unowned(folder: Path, names: Iterable[str]) -> None:
     atomic.refuse_pending(folder, NAME, accept_pending)
-    found = foreign(folder, names)
-    if found:
-        them = "it" if len(found) == 1 else "them"
+    unowned = unowned_files(folder, names)
+    if unowned:
+        pronoun = "it" if len(unowned) == 1 else "them"
         raise InputError(
-            f"{folder} holds {', '.join(found)}, which galapax did not write; nothing was changed. Save into "
-            f"another folder, or move {them} away first."
+            f"{folder} holds {', '.join(unowned)}, which galapax did not write; nothing was changed. Save into "
+            f"another folder, or move {pronoun} away first."
         )
 
 
-def set_aside_changed(folder: Path) -> list[str]:
-    """Rename the files that galapax wrote and somebody has changed since, and return their new names.
+def rename_modified(folder: Path) -> list[str]:
+    """Rename files that were modified since galapax wrote them, and return their new names.
 
     They may be damaged, or hold what somebody added; a new run can take their names either way.
     """
-    out = []
-    for name, mark in owned(folder).items():
+    new_names = []
+    for name, fingerprint in owned_files(folder).items():
         file = folder / name
-        if mark is None or not file.is_file() or file.is_symlink() or (found := _fingerprint(file)) == mark:
+        if (
+            fingerprint is None
+            or not file.is_file()
+            or file.is_symlink()
+            or (current := _fingerprint(file)) == fingerprint
+        ):
             continue
-        aside = f"{file.stem}.changed-{found[1][:8]}{file.suffix}"
-        os.replace(file, folder / aside)
-        out.append(aside)
-    return out
+        new_name = f"{file.stem}.changed-{current[1][:8]}{file.suffix}"
+        os.replace(file, folder / new_name)
+        new_names.append(new_name)
+    return new_names
 
 
 def _is_taken(file: Path) -> bool:
@@ -205,14 +215,14 @@ def _fingerprint(file: Path) -> tuple[int, str]:
         return content.tell(), digest
 
 
-def _checksum(rows: dict[str, Any]) -> str:
+def _checksum_rows(rows: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
 
 
 def _compose(files: dict[str, tuple[int, str]]) -> bytes:
     """The text of a manifest."""
     rows = {name: {"bytes": size, "sha256": digest} for name, (size, digest) in files.items()}
-    data = {"format": FORMAT, "program": f"galapax {__version__}", "files": rows, "checksum": _checksum(rows)}
+    data = {"format": FORMAT, "program": f"galapax {__version__}", "files": rows, "checksum": _checksum_rows(rows)}
     return json.dumps(data, indent=1).encode() + b"\n"
 
 
@@ -222,7 +232,7 @@ def _read_manifest(folder: Path) -> dict[str, tuple[int, str]] | None:
     if not file.is_file():
         return None
     if file.stat().st_size > MAX_MANIFEST_BYTES:
-        raise _damaged(file)
+        raise _damaged_manifest_error(file)
     return _parse(file.read_bytes(), file)
 
 
@@ -234,16 +244,16 @@ def _parse(text: bytes, file: Path) -> dict[str, tuple[int, str]]:
             raise InputError(f"{file} has format {version}, written by a newer galapax; this one reads up to {FORMAT}.")
         rows = data["files"]
         # names that we never write are refused, whoever wrote them here: what a manifest names may be removed
-        if version != FORMAT or data["checksum"] != _checksum(rows) or not NAMES.issuperset(rows):
+        if version != FORMAT or data["checksum"] != _checksum_rows(rows) or not ALL_FILE_NAMES.issuperset(rows):
             raise ValueError
         return {str(name): (int(row["bytes"]), str(row["sha256"])) for name, row in rows.items()}
     except InputError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
-        raise _damaged(file) from None
+        raise _damaged_manifest_error(file) from None
 
 
-def _damaged(file: Path) -> InputError:
+def _damaged_manifest_error(file: Path) -> InputError:
     return InputError(
         f"{file} is damaged (it is not a manifest that galapax wrote), so it cannot be told which files are whole; "
         "repeat the run."
