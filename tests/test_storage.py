@@ -96,7 +96,7 @@ def test_a_manifest_that_names_other_peoples_files_is_not_believed(tmp_path):
     outside.write_text("mine")
     folder.mkdir()
     rows = {"result.json": {"bytes": 2, "sha256": ""}, "../thesis.tex": {"bytes": 4, "sha256": ""}}
-    data = {"format": 1, "files": rows, "checksum": manifest._checksum(rows)}
+    data = {"format": 1, "files": rows, "checksum": manifest._checksum_rows(rows)}
     (folder / "manifest.json").write_text(json.dumps(data))
     with pytest.raises(gx.InputError, match="not a manifest that galapax wrote"):
         gx.load(folder)
@@ -356,7 +356,7 @@ def plant_a_file_beside(folder, victim):
 def plant_a_manifest_of_other_names(folder, victim):
     pending = leave_pending(NEW, folder)
     rows = json.loads((pending / manifest.NAME).read_text())["files"] | {"notes.txt": {"bytes": 4, "sha256": ""}}
-    data = {"format": 1, "files": rows, "checksum": manifest._checksum(rows)}
+    data = {"format": 1, "files": rows, "checksum": manifest._checksum_rows(rows)}
     (pending / manifest.NAME).write_text(json.dumps(data))
     (pending / "notes.txt").write_text("other")
 
@@ -612,7 +612,7 @@ def test_any_text_is_a_name(name, tmp_path):
         with file.open(encoding="utf-8", newline="") as lines:
             header = next(csv.reader(lines))
         assert len(set(header)) == len(header) and not any(cell.lstrip().startswith(("=", "+", "@")) for cell in header)
-    assert {f.name for f in tmp_path.iterdir()} <= {*manifest.NAMES, manifest.NAME}
+    assert {f.name for f in tmp_path.iterdir()} <= {*manifest.ALL_FILE_NAMES, manifest.NAME}
     assert "<script>alert(1)" not in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 

@@ -93,7 +93,7 @@ def plant(make, folder, with_manifest):
     if with_manifest:
         rows = json.loads((folder / "manifest.json").read_text())["files"]
         rows["histories.npz"] = dict(zip(("bytes", "sha256"), manifest._fingerprint(file), strict=True))
-        data = {"format": 1, "files": rows, "checksum": manifest._checksum(rows)}
+        data = {"format": 1, "files": rows, "checksum": manifest._checksum_rows(rows)}
         (folder / "manifest.json").write_text(json.dumps(data))
     else:
         as_before_manifests(folder)
