@@ -175,7 +175,7 @@ def in_batches(monkeypatch):
 
     def limit(runs):
         monkeypatch.setattr(slices, "MOST", 1)
-        monkeypatch.setattr(memory, "AMPLE", 0.0)
+        monkeypatch.setattr(memory, "NEGLIGIBLE_SHARE", 0.0)
         monkeypatch.setattr(memory, "runs_that_fit", lambda *about: runs)
 
     return limit

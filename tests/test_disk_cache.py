@@ -22,7 +22,7 @@ from galapax.engines import stored
 from galapax.engines.fused import cpu_kernel, cuda, engine, graph, kernel, kernel_source
 from galapax.engines.programs import Programs
 from galapax.numerics import disk_cache
-from galapax.running import engines
+from galapax.running import engine_selection
 
 needs_owners = pytest.mark.skipif(not hasattr(os, "getuid"), reason="this system tells no owners")
 KINDS = [pytest.param("library", marks=pytest.mark.skipif(cpu_kernel.find_compiler() is None, reason="no C compiler")),
@@ -438,7 +438,9 @@ def test_xla_makes_the_run_after_an_error_of_the_compiler(monkeypatch, no_kernel
     fail.__module__, fail.__qualname__ = kernel._trace_and_lower.__module__, "_trace_and_lower"
     monkeypatch.setattr(kernel, "_trace_and_lower", fail)
     device = SimpleNamespace(platform="gpu", device_kind="a GPU", local_hardware_id=0)
-    monkeypatch.setattr(engines, "devices", SimpleNamespace(platform=lambda: "gpu", local_devices=lambda: [device]))
+    monkeypatch.setattr(
+        engine_selection, "devices", SimpleNamespace(platform=lambda: "gpu", local_devices=lambda: [device])
+    )
     for module in (cuda, engine):
         fake = SimpleNamespace(choose_shape=lambda work, runs: kernel_source.LaunchShape())
         monkeypatch.setattr(module, "current_device", lambda fake=fake: fake)

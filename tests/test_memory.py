@@ -10,7 +10,7 @@ from galapax.engines import programs, slices, xla
 from galapax.engines.host import Host
 from galapax.engines.xla import Xla
 from galapax.numerics import devices
-from galapax.running import computation, memory
+from galapax.running import batch_runner, memory
 from galapax.running import task as tasks
 
 BOX = [(-1.0, 1.0)] * 2
@@ -188,16 +188,16 @@ def test_a_checkpoint_goes_on_in_slices_as_wide_as_they_were(monkeypatch, tmp_pa
     widths = []
 
     def wide(runs):
-        monkeypatch.setattr(computation, "width", lambda *given: runs)
-        monkeypatch.setattr(memory, "AMPLE", 0.0)
+        monkeypatch.setattr(batch_runner, "width", lambda *given: runs)
+        monkeypatch.setattr(memory, "NEGLIGIBLE_SHARE", 0.0)
         monkeypatch.setattr(memory, "runs_that_fit", lambda *given: runs)
 
     def noted(run, rows):
         widths.append(run.width)
         return cut(run, rows)
 
-    cut = computation.Computation._slice
-    monkeypatch.setattr(computation.Computation, "_slice", noted)
+    cut = batch_runner.BatchRunner._build_slice
+    monkeypatch.setattr(batch_runner.BatchRunner, "_build_slice", noted)
     wide(4)
     whole = gx.minimize(bowl, BOX, "de", **kept)
     monkeypatch.setattr(Xla, "plan", lambda engine, length, seconds: 4)
@@ -238,7 +238,7 @@ def test_what_cannot_be_split_says_with_numbers_what_to_reduce(monkeypatch, tmp_
     monkeypatch.setattr(Xla, "advance", exhausted)
     with pytest.raises(gx.InputError, match=f"a slice of 3 runs {free}slices as large as they were, so end other"):
         call(resume=tmp_path / "a")
-    monkeypatch.setattr(computation.processes, "is_distributed", lambda: True)
+    monkeypatch.setattr(batch_runner.processes, "is_distributed", lambda: True)
     with pytest.raises(gx.InputError, match=f"a slice of 3 runs {free}fewer runs than 3"):
         call()
 
@@ -255,11 +255,11 @@ def test_what_a_state_is_said_to_take_at_most_is_more_than_it_takes(name, monkey
     seen = []
     own = memory.check_memory
     monkeypatch.setattr(tasks, "check_memory", lambda task: seen.append(task) or own(task))
-    monkeypatch.setattr(computation, "check_memory", lambda task: 1 / 0)  # nothing needs to run
+    monkeypatch.setattr(batch_runner, "check_memory", lambda task: 1 / 0)  # nothing needs to run
     for dim, population in ((2, 8), (2, 300), (60, 8), (60, 300)):
         problem = gx.problems.get("zdt1" if name == "nsga2" else "ackley", dim=dim)
         with pytest.raises(ZeroDivisionError):
             gx.minimize(problem, algorithm=name, population=population, generations=3)
     assert len(seen) == 4
     for task in seen:
-        assert memory._state_size(task) < memory.at_most(task) / 3
+        assert memory._state_size(task) < memory.max_state_size(task) / 3

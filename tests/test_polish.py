@@ -19,7 +19,7 @@ from galapax.numerics import devices
 from galapax.operators import quasi_newton
 from galapax.results.result import all_runs
 from galapax.running import polish
-from galapax.running.polish import cannot
+from galapax.running.polish import why_not_polishable
 from galapax.running.task import prepare_task, resolve_options
 
 BOX = [(-2.0, 5.0)] * 4  # neither begins at 0 nor centres on the optimum
@@ -246,7 +246,9 @@ def test_it_is_not_tried_where_there_is_no_gradient():
 
     def why(fun, algorithm=gx.DE(), **options):
         problem = gx.Problem(fun, BOX, **options)
-        return cannot(prepare_task(problem, (algorithm,), resolve_options(problem, Options(on_failure="worst"))))
+        return why_not_polishable(
+            prepare_task(problem, (algorithm,), resolve_options(problem, Options(on_failure="worst")))
+        )
 
     assert (
         why(rosenbrock) is None and why(called) == why(endless) == "JAX cannot differentiate the functions in reverse"
@@ -283,7 +285,7 @@ def test_formulas_of_smooth_operations_are_differentiable_indeed():
         problem = gx.problems.get(name)
         if isinstance(problem, gx.Problem) and problem.ineq is None and problem.eq is None and problem.space is None:
             formulas, consts = trace(problem, "float32")
-            if formulas.shape.objectives == 1 and formulas.primitives <= polish.SMOOTH:
+            if formulas.shape.objectives == 1 and formulas.primitives <= polish.DIFFERENTIABLE_PRIMITIVES:
                 given = jax.ShapeDtypeStruct((1, problem.dim), "float32")
                 jax.eval_shape(jax.grad(lambda x, f=formulas, c=consts: jnp.sum(f.facts(c, x))), given)
                 known += 1
@@ -291,7 +293,7 @@ def test_formulas_of_smooth_operations_are_differentiable_indeed():
     loop = trace(
         gx.Problem(lambda x: jax.lax.while_loop(lambda v: v < 3, lambda v: v + 1, x[0]), [(0.0, 1.0)]), "float32"
     )
-    assert not loop.formulas.primitives <= polish.SMOOTH
+    assert not loop.formulas.primitives <= polish.DIFFERENTIABLE_PRIMITIVES
 
 
 def test_its_program_is_made_while_the_generations_are(monkeypatch):

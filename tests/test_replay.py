@@ -14,7 +14,7 @@ import galapax as gx
 from galapax.core.stop import Stop
 from galapax.engines import slices
 from galapax.numerics import devices
-from galapax.running import computation, memory
+from galapax.running import batch_runner, memory
 
 pytestmark = pytest.mark.usefixtures("well_compiled")
 
@@ -155,13 +155,13 @@ def test_a_run_of_very_many_is_made_again_to_the_bit_in_a_slice_as_wide(monkeypa
     problem = gx.problems.get("goldstein_price")
     whole = gx.minimize(problem, algorithm="de", runs=150, **small)
     sizes = []
-    own = computation.Computation.__init__
+    own = batch_runner.BatchRunner.__init__
 
     def noted(run, *given, **named):
         own(run, *given, **named)
         sizes.append(run.width)
 
-    monkeypatch.setattr(computation.Computation, "__init__", noted)
+    monkeypatch.setattr(batch_runner.BatchRunner, "__init__", noted)
     for row in (0, 64, 149):
         assert_same_bits(whole.run(row), whole, row)
     assert sizes == [256] * 3

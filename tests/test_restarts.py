@@ -22,7 +22,7 @@ from galapax.core.stop import Stop
 from galapax.engines import programs
 from galapax.engines.fused import cpu_kernel
 from galapax.numerics import devices
-from galapax.running import searches
+from galapax.running import restart_runs
 
 BOX = [(-5.0, 5.0)] * 3
 
@@ -236,7 +236,7 @@ def test_programs_that_are_made_ahead_are_those_that_searches_need(library, gene
 
     monkeypatch.setattr(programs, "_compiled", noted)
     monkeypatch.setattr(programs.PROGRAMS, "ahead", at_once)
-    monkeypatch.setattr(searches, "COLD", -1.0)
+    monkeypatch.setattr(restart_runs, "MIN_COMPILE_SECONDS", -1.0)
     most = 30_000 if library is jnp else 12_000
     if engine == "native" and (cpu_kernel.find_compiler() is None or not devices.on_cpu()):
         pytest.skip("needs a C compiler and JAX on a CPU")

@@ -432,7 +432,7 @@ def test_groups_share_the_seconds_and_what_stops_one_stops_the_rest(stopping, li
     module = importlib.import_module("galapax.api.sweep")
     clock, given = iter([0.0, 0.0, 4.0, 11.0]), []
 
-    def solve(task, observers, so_far):
+    def solve(task, observers, partial_result):
         given.append(task.options.max_seconds)
         return [alone(gx.GA(population=N, fr=0.6, sigma=0.2))], stopping.get(task.population)
 

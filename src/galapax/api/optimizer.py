@@ -32,9 +32,9 @@ from galapax.evaluation.formulas import trace
 from galapax.numerics import random
 from galapax.results.front import build_front, knee
 from galapax.results.result import Result
-from galapax.running.arguments import TOLERANCE, parse_initial_points
+from galapax.running.arguments import DEFAULT_TOLERANCE, parse_initial_points
 from galapax.running.memory import check_population
-from galapax.running.searches import Course
+from galapax.running.restart_runs import RestartState
 
 
 class Optimizer:
@@ -113,7 +113,7 @@ class Optimizer:
         self._dtype = dtype
         self._shape: Shape | None = None
         self._keys = random.run_keys(self.seed, int(run), 1)
-        self._course = Course(0, 0, self._keys[0])  # the searches that are over
+        self._restart_state = RestartState(0, 0, self._keys[0])  # the searches that are over
         self._number = 0  # generations of the present one
         self._spent = 0  # evaluations of it
         self._before: Result | None = None  # the best of those that are over
@@ -141,7 +141,7 @@ class Optimizer:
         if self._restarts is not None:
             most = min(self._leg.evaluations, self._left)
             budget = Budget(None, None if math.isinf(most) else int(most))
-        first = not self._course.past
+        first = not self._restart_state.past
         if first and self._shape is not None and algorithm.population is None:  # as many as were asked for already
             algorithm = dataclasses.replace(algorithm, population=self._asked.state.candidates.shape[1])
         bound = algorithm.bind(self.bounds.dim, shape, budget)
@@ -149,7 +149,9 @@ class Optimizer:
         return Search(
             algorithm=jax.tree.map(lambda leaf: np.asarray(leaf, self._dtype), bound),
             bounds=(self.bounds if self._space is None else self._space.genes).round_inwards(self._dtype),
-            rules=Rules(UNLIMITED, -math.inf, UNLIMITED, tolerance=TOLERANCE[self._dtype]).as_arrays(self._dtype),
+            rules=Rules(UNLIMITED, -math.inf, UNLIMITED, tolerance=DEFAULT_TOLERANCE[self._dtype]).as_arrays(
+                self._dtype
+            ),
             consts=None if traced is None else traced.consts,
             shape=shape,
             objective=None if traced is None else traced.formulas,
@@ -270,8 +272,8 @@ class Optimizer:
     def _next(self) -> NextSearch:
         """The search that follows those that are over."""
         assert self._restarts is not None
-        past, draws = self._course.past, self._course.draws()
-        leg = self._restarts.next(self.algorithm, past, self._left, draws.random)
+        past, rng = self._restart_state.past, self._restart_state.policy_rng()
+        leg = self._restarts.next(self.algorithm, past, self._left, rng.random)
         return NextSearch(self.algorithm, "again") if isinstance(leg, Stop) else leg
 
     def _look(self, rests: int) -> None:
@@ -287,11 +289,11 @@ class Optimizer:
         violation, value = self._worth(now)
         size, x = self._asked.state.candidates.shape[1], (genes - box.lower) / box.span
         self._before = self.best
-        self._course.past.append(SearchSummary(self._leg.kind, size, self._spent, value, violation, x, stop))
+        self._restart_state.past.append(SearchSummary(self._leg.kind, size, self._spent, value, violation, x, stop))
         self._leg = self._next()
         assert self._shape is not None
         self._number = self._spent = 0
-        self._keys = self._course.own_key()[None]
+        self._keys = self._restart_state.next_key()[None]
         with self._precision():
             self._search = self._new(self._shape)
             carry = programs.call(Search.begin, (), self._search, self._keys, None)
@@ -356,7 +358,7 @@ class Optimizer:
             if before is None or self._worth(now) < self._worth(before):
                 before = now
         result = copy(before)
-        past = self._course.past
+        past = self._restart_state.past
         if past:
             told = pluralize(self.generation, "generation")
             result.message = f"Told {told} of {pluralize(len(past) + 1, 'search', 'searches')}."

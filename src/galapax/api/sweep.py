@@ -111,7 +111,7 @@ def sweep(
             stopped = Stop.INTERRUPT if noted.seen else stopped
             if stopped is not None:
                 break
-            found, stopped = solve(task, watchers.about(task), so_far=partial(take, rows))
+            found, stopped = solve(task, watchers.about(task), partial_result=partial(take, rows))
             take(rows, found)
             if stopped is not None:
                 break

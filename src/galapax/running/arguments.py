@@ -21,10 +21,12 @@ from galapax.core.stop import UNLIMITED
 from galapax.evaluation.fit import differentiable
 from galapax.numerics import devices
 
-TOLERANCE = {"float64": 1e-11, "float32": 1e-6}  # as a share of the box
-FEWEST = 8  # individuals that a population has at least where few evaluations make it smaller
-RESERVED = 600  # evaluations a variable that are left for a polish under constraints, if that is not much
-FEWEST_REPAIRED = 20  # generations that a budget must allow for repairs by differences
+DEFAULT_TOLERANCE = {"float64": 1e-11, "float32": 1e-6}  # as a share of the box
+MIN_SHRUNK_POPULATION = 8  # individuals that a population has at least where few evaluations make it smaller
+CONSTRAINED_POLISH_RESERVE_PER_VARIABLE = (
+    600  # evaluations a variable that are left for a polish under constraints, if that is not much
+)
+MIN_REPAIRED_GENERATIONS = 20  # generations that a budget must allow for repairs by differences
 
 
 def default_dtype(dtype: Any, constrained: bool, blackbox: bool) -> str:
@@ -65,11 +67,11 @@ def parse_goals(problem: Problem, options: Options) -> tuple[float, int, np.ndar
     return goal, UNLIMITED if options.patience is None else min(options.patience, UNLIMITED), reference
 
 
-def tolerance_of(tolerance: float | None, dtype: str) -> float:
-    return TOLERANCE[dtype] if tolerance is None else tolerance
+def default_tolerance(tolerance: float | None, dtype: str) -> float:
+    return DEFAULT_TOLERANCE[dtype] if tolerance is None else tolerance
 
 
-def reserve_for_polish(most: int, problem: ProblemDescription, solver: Algorithm, dtype: str) -> int:
+def reserve_for_polish(max_evaluations: int, problem: ProblemDescription, solver: Algorithm, dtype: str) -> int:
     """Evaluations that a search under constraints leaves for the polish, which may make its answer feasible."""
     if (
         not isinstance(problem, Problem)
@@ -78,7 +80,7 @@ def reserve_for_polish(most: int, problem: ProblemDescription, solver: Algorithm
         or dtype != "float64"
     ):
         return 0
-    return int(min(RESERVED * problem.dim, 0.05 * most))
+    return int(min(CONSTRAINED_POLISH_RESERVE_PER_VARIABLE * problem.dim, 0.05 * max_evaluations))
 
 
 def shrink_population_to_budget(solver: Algorithm, dim: int, shape: Shape, budget: Budget) -> Algorithm:
@@ -91,11 +93,15 @@ def shrink_population_to_budget(solver: Algorithm, dim: int, shape: Shape, budge
         return replace(solver, inner=shrink_population_to_budget(solver.inner, dim, shape, budget))
     if budget.evaluations is None:
         return solver
-    usual = solver.bind(dim, shape, budget).population
-    size = min(usual, max(FEWEST, budget.evaluations // solver.traits.min_generations), budget.evaluations)
-    if size == usual:
+    default_size = solver.bind(dim, shape, budget).population
+    size = min(
+        default_size,
+        max(MIN_SHRUNK_POPULATION, budget.evaluations // solver.traits.min_generations),
+        budget.evaluations,
+    )
+    if size == default_size:
         return solver
-    for population in range(size, usual):  # the smallest that it can have: a refusal names that one
+    for population in range(size, default_size):  # the smallest that it can have: a refusal names that one
         try:
             smaller = replace(solver, population=population)  # type: ignore[type-var]
             smaller.validate()
@@ -107,7 +113,7 @@ def shrink_population_to_budget(solver: Algorithm, dim: int, shape: Shape, budge
 
 
 def plan_repairs(
-    problem: ProblemDescription, solver: Algorithm, called: bool, asynchronous: bool, most: int | None
+    problem: ProblemDescription, solver: Algorithm, is_called: bool, asynchronous: bool, max_evaluations: int | None
 ) -> tuple[int, bool]:
     """How many candidates a generation are to be repaired, and whether by differences of values: where they are called,
     or JAX cannot derive the constraints as functions of one solution. A run of few evaluations, `most`, needs these for
@@ -115,11 +121,11 @@ def plan_repairs(
     """
     if asynchronous or not isinstance(problem, Problem) or problem.eq is None or not count_repairs(solver):
         return 0, False
-    if not called and differentiable(problem):
+    if not is_called and differentiable(problem):
         return count_repairs(solver), False
-    generation = solver.population + count_repairs(solver) * (1 + problem.dim)
-    enough = most is None or most >= FEWEST_REPAIRED * generation
-    return (count_repairs(solver), True) if enough else (0, False)
+    evaluations_per_generation = solver.population + count_repairs(solver) * (1 + problem.dim)
+    is_affordable = max_evaluations is None or max_evaluations >= MIN_REPAIRED_GENERATIONS * evaluations_per_generation
+    return (count_repairs(solver), True) if is_affordable else (0, False)
 
 
 def check_islands(islands: Islands, population: int, restarts: Restarts | None, workers: Workers) -> None:

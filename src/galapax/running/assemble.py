@@ -1,4 +1,4 @@
-"""A Result from what an engine gave."""
+"""Assemble a Result from the outcome of a batch."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from galapax.results.result import History, Result, Runs
 from galapax.running.task import Task
 from galapax.version import __version__
 
-LOOKED_AT = 20  # points, from which it is odd that all have the same value
+MIN_CONSTANT_POINTS = 20  # evaluations from which on equal values are reported as a constant objective
 
 
-class Answers:
-    """What is worked out about the answers of a task after its runs: constraints, in float64, and derived quantities.
+class SolutionEvaluator:
+    """Evaluates constraints, in float64, and derived quantities at the solutions of a task after its runs.
 
     A run in float32 calls points feasible whose constraints are violated in the eighth digit; what a Result says of
     feasibility is what float64 says.
@@ -46,44 +46,44 @@ class Answers:
         self.task, self.box = task, box
         self._exact: Any = None
 
-    def evaluation(self, x: np.ndarray) -> Evaluation | None:
+    def evaluate(self, x: np.ndarray) -> Evaluation | None:
         """Constraints and violation at points (k, d); None for a problem without constraints."""
         problem = self.task.problem
         if not problem.constrained:
             return None
         shape = self.task.shape if self.box is None else self.box.shape
         if not len(x):
-            parts = [np.zeros((0, n)) if n else None for n in (shape.ineq, shape.eq)]
-            return Evaluation(np.zeros((0, shape.objectives)), np.zeros(0), np.zeros(0, bool), *parts)  # type: ignore[arg-type]
+            constraints = [np.zeros((0, n)) if n else None for n in (shape.ineq, shape.eq)]
+            return Evaluation(np.zeros((0, shape.objectives)), np.zeros(0), np.zeros(0, bool), *constraints)  # type: ignore[arg-type]
         if self.box is not None:
-            each = [self.box.at(point) for point in x]
-            raw = {name: np.stack([values[name] for values in each]) for name in each[0] if name != "fun"}
-            nothing = np.zeros((len(x), 1))
-            return summarise(nothing, raw.get("ineq"), raw.get("eq"), problem.eq_tolerance, np)
+            answers = [self.box.at(point) for point in x]
+            raw = {name: np.stack([values[name] for values in answers]) for name in answers[0] if name != "fun"}
+            objectives = np.zeros((len(x), 1))
+            return summarise(objectives, raw.get("ineq"), raw.get("eq"), problem.eq_tolerance, np)
         if self._exact is None and self.task.dtype == "float64":
             self._exact = Traced(self.task.objective, self.task.consts)  # type: ignore[arg-type]
         if self._exact is None:
             assert isinstance(problem, Problem)
             with jax.enable_x64(True):
-                together = self.task.population if self.task.options.vectorized else 0
-                self._exact = trace(problem, "float64", maximize=self.task.options.maximize, vectorized=together)
+                n_vectorized = self.task.population if self.task.options.vectorized else 0
+                self._exact = trace(problem, "float64", maximize=self.task.options.maximize, vectorized=n_vectorized)
         with jax.enable_x64(True):
             rows = PROBES if len(x) <= PROBES else 256  # few sizes, as each is a program
             return evaluate_points(self._exact, np.asarray(x, np.float64), "float64", rows)
 
     def violation(self, x: np.ndarray, track: Track) -> np.ndarray:
         """How far each run's answer x (R, d) violates the constraints, in float64."""
-        known = np.asarray(track.violation, np.float64)
+        reported = np.asarray(track.violation, np.float64)
         if self.task.dtype == "float64":  # the run has said so itself
-            return known.copy()
-        exact = self.evaluation(x)
+            return reported.copy()
+        exact = self.evaluate(x)
         if exact is None or exact.violation is None:
-            return known.copy()
-        return np.where(np.isfinite(track.best), np.asarray(exact.violation, np.float64), known)
+            return reported.copy()
+        return np.where(np.isfinite(track.best), np.asarray(exact.violation, np.float64), reported)
 
-    def of_front(self, x: np.ndarray) -> Evaluation | None:
+    def evaluate_front(self, x: np.ndarray) -> Evaluation | None:
         """Constraints and violation at points that the runs took for feasible."""
-        exact = self.evaluation(x)
+        exact = self.evaluate(x)
         if exact is None or self.task.dtype == "float32":
             return exact
         return exact._replace(violation=np.zeros(len(x)))  # type: ignore[arg-type]
@@ -93,14 +93,14 @@ class Answers:
         out = {}
         for name, function in (self.task.problem.derived or {}).items():
             if self.task.options.blackbox:
-                values = np.array([_derived_one(name, function, point.copy()) for point in x.astype(np.float64)])
+                values = np.array([_evaluate_derived(name, function, point.copy()) for point in x.astype(np.float64)])
             else:
                 values = np.asarray(jax.vmap(function)(jnp.asarray(x, self.task.dtype))) if len(x) else np.zeros(0)
             out[name] = values.astype(np.float64)
         return out
 
 
-def _derived_one(name: str, function: Callable[..., Any], x: np.ndarray) -> float:
+def _evaluate_derived(name: str, function: Callable[..., Any], x: np.ndarray) -> float:
     try:
         value = np.asarray(function(x))
     except Exception:
@@ -110,18 +110,18 @@ def _derived_one(name: str, function: Callable[..., Any], x: np.ndarray) -> floa
 
 
 def _check_derived(name: str, value: Any) -> None:
-    """A derived quantity is one real number."""
+    """Refuse a derived quantity that is not one real number."""
     if value.shape != () or value.dtype.kind not in "biuf":
         what = f"shape {value.shape}" if value.shape else f"type {value.dtype}"
         raise InputError(f"derived quantity {name!r} must be one number of a solution; it returned {what}.")
 
 
-def try_derived(task: Task) -> None:
-    """Refuse derived quantities that cannot be worked out, before a run is made and lost."""
+def validate_derived(task: Task) -> None:
+    """Refuse derived quantities that cannot be evaluated, before a run is computed and lost."""
     box = task.problem.bounds
     for name, function in (task.problem.derived or {}).items():
         if task.options.blackbox:
-            _derived_one(name, function, np.asarray((box.lower + box.upper) / 2, np.float64))
+            _evaluate_derived(name, function, np.asarray((box.lower + box.upper) / 2, np.float64))
             continue
         try:
             shape = jax.eval_shape(function, jax.ShapeDtypeStruct((box.dim,), task.dtype))
@@ -138,26 +138,30 @@ def result_of(
     total: Outcome,
     population: Population,
     snapshots: dict[int, Population],
-    answers: Answers,
+    evaluator: SolutionEvaluator,
     replay: Callable[[int], Result],
 ) -> Result:
-    """The Result of the runs of one solver; population: the survivors of the best of them."""
-    total = _canonical(task, total)
+    """Assemble the Result of the runs of one solver. population: the survivors of the best run."""
+    total = _round_discrete(task, total)
     track, sign = total.track, task.sign
-    found = np.isfinite(track.best)
-    x, fun = total.x.astype(np.float64), np.where(found, sign * track.best, np.nan)
-    fronts = [build_front(own, sign, None) for own in total.fronts] or None
+    is_finite = np.isfinite(track.best)
+    x, fun = total.x.astype(np.float64), np.where(is_finite, sign * track.best, np.nan)
+    fronts = [build_front(front, sign, None) for front in total.fronts] or None
     if fronts is not None:
-        x, fun = _knees(x, fronts, sign)
-    violation = answers.violation(x, track)
+        x, fun = _knee_points(x, fronts, sign)
+    violation = evaluator.violation(x, track)
     best = first_best(violation, track.merit)
-    answer = _single(task, answers, x[best], fun[best]) if fronts is None else _of_front(task, total, answers)
-    if answer is None:
-        nothing = build_front(merge_fronts(total.fronts), sign, answers.of_front)
-        answer = _single(task, answers, x[best], fun[best], nothing)
-    violation[best] = violation[best] if answer.violation is None else answer.violation
-    feasible = found & (violation <= 0)
-    success = _success(task, total, feasible)
+    solution = (
+        _best_solution(task, evaluator, x[best], fun[best])
+        if fronts is None
+        else _knee_solution(task, total, evaluator)
+    )
+    if solution is None:
+        empty_front = build_front(merge_fronts(total.fronts), sign, evaluator.evaluate_front)
+        solution = _best_solution(task, evaluator, x[best], fun[best], empty_front)
+    violation[best] = violation[best] if solution.violation is None else solution.violation
+    feasible = is_finite & (violation <= 0)
+    success = _find_successes(task, total, feasible)
     stop = total.stopped or stop_from_code(int(track.reason[best]))
     history = None if total.history is None else _history(task, total, of_run(total.history, best)).of_run(0)
     runs = Runs(
@@ -174,19 +178,19 @@ def result_of(
         hypervolume=track.hypervolume.astype(np.float64) if task.rules.reference is not None else None,
     )
     if fronts is not None and runs.hypervolume is not None:
-        answer.extra["hypervolume"] = float(runs.hypervolume[best])
+        solution.extra["hypervolume"] = float(runs.hypervolume[best])
         if history is not None and history.hypervolume_error is not None:
-            answer.extra["hypervolume_error"] = float(history.hypervolume_error[-1])
-    reached = int(track.generations.max())
-    flat = _flat(history, runs)
-    if flat and task.rules.target == -math.inf:
+            solution.extra["hypervolume_error"] = float(history.hypervolume_error[-1])
+    last_generation = int(track.generations.max())
+    constant_note = _constant_objective_note(history, runs)
+    if constant_note and task.rules.target == -math.inf:
         success[:] = False  # nothing was chosen, whatever converged
     result = Result(
         problem=task.declared,
-        x=task.decoded(answer.x),
-        fun=answer.fun,
+        x=task.decoded(solution.x),
+        fun=solution.fun,
         success=bool(success[best] and len(x) == task.runs),
-        message=_message(task, total, best, stop, float(violation[best]), answer.front, population) + flat,
+        message=_message(task, total, best, stop, float(violation[best]), solution.front, population) + constant_note,
         stop=stop,
         nit=int(track.generations[best]),
         nfev=int(runs.nfev.sum()),
@@ -194,34 +198,34 @@ def result_of(
         seed=task.options.seed,
         feasible=bool(feasible[best]),
         violation=float(violation[best]),
-        ineq=answer.constraints.get("ineq"),
-        eq=answer.constraints.get("eq"),
+        ineq=solution.constraints.get("ineq"),
+        eq=solution.constraints.get("eq"),
         population=task.decoded(np.asarray(population.x)),
         population_fitness=sign * (population.fitness if fronts is None else population.objectives),
         history=history,
         runs=runs if task.runs > 1 else None,
         timings={},
         settings=settings_of(task),
-        snapshots={g: _shown(task, kept) for g, kept in snapshots.items() if g <= reached},
-        **answer.extra,
+        snapshots={g: _decode_population(task, snapshot) for g, snapshot in snapshots.items() if g <= last_generation},
+        **solution.extra,
     )
     if total.polish is not None:
         result["polish"] = str(total.polish)
     result.attach(replay, total.opponents)
     result["failures"] = ()
-    if answers.box is not None:
-        _tell_of_calls(result, answers.box, len(answers.task.solvers) == 1)
+    if evaluator.box is not None:
+        _add_blackbox_info(result, evaluator.box, len(evaluator.task.solvers) == 1)
         result["failures"] = tuple(Failed(task.decoded(x), error) for x, error in result.failures)
     return result
 
 
-def _shown(task: Task, population: Population) -> Population:
-    """Individuals with x in place of genes."""
+def _decode_population(task: Task, population: Population) -> Population:
+    """Return the population with x in place of genes."""
     return population._replace(x=task.decoded(np.asarray(population.x)))  # type: ignore[arg-type]
 
 
-def _canonical(task: Task, total: Outcome) -> Outcome:
-    """The outcome with the codes of integers and choices rounded: solutions that mean the same are the same."""
+def _round_discrete(task: Task, total: Outcome) -> Outcome:
+    """Round the codes of integers and choices, so that equal solutions have equal codes."""
     space = task.problem.space
     if space is None:
         return total
@@ -229,20 +233,20 @@ def _canonical(task: Task, total: Outcome) -> Outcome:
     return replace(total, x=space.round_codes(total.x), fronts=fronts)
 
 
-def _tell_of_calls(result: Result, box: BlackBox, alone: bool) -> None:
-    """What a black box went through. alone: all of it was for this result."""
+def _add_blackbox_info(result: Result, box: BlackBox, is_only_result: bool) -> None:
+    """Add failures, lost workers and cache hits of a black box. is_only_result: all of them belong to this result."""
     if box.first_error and result.n_failed:
         result.message += f" First failure: {box.first_error.rstrip('.')}."
-        result["failures"] = tuple(box.failures) if alone else ()
+        result["failures"] = tuple(box.failures) if is_only_result else ()
     if box.halted:
         result.message += f" The workers were lost: {box.halted}."
-    if box.workers.memoize and alone:
+    if box.workers.memoize and is_only_result:
         result["n_cached"] = box.n_cached
 
 
 @dataclass
-class _Answer:
-    """What a Result says of its solution."""
+class _Solution:
+    """The solution that a Result reports."""
 
     x: np.ndarray  # (d,)
     fun: Any  # a float; of several objectives (m,)
@@ -252,48 +256,52 @@ class _Answer:
     violation: float | None = None  # if it is known better than from the run
 
 
-def _single(task: Task, answers: Answers, x: np.ndarray, fun: Any, front: Front | None = None) -> _Answer:
-    """The best solution of a run with one objective; or of one with several that found nothing, and its empty front."""
-    extra: dict[str, Any] = {} if front is None else _decoded(task, front)
+def _best_solution(
+    task: Task, evaluator: SolutionEvaluator, x: np.ndarray, fun: Any, front: Front | None = None
+) -> _Solution:
+    """Return the best solution for one objective, or for several whose front is empty."""
+    extra: dict[str, Any] = {} if front is None else _decode_front(task, front)
     if task.problem.derived:
         points = x[None] if front is None else front.X
-        extra["derived"] = answers.derived(points)
+        extra["derived"] = evaluator.derived(points)
         if front is None:
             extra["derived"] = {name: float(values[0]) for name, values in extra["derived"].items()}
-    return _Answer(x, fun if np.ndim(fun) else float(fun), _parts(answers.evaluation(x[None]), 0), extra, front)
+    return _Solution(
+        x, fun if np.ndim(fun) else float(fun), _constraints_at(evaluator.evaluate(x[None]), 0), extra, front
+    )
 
 
-def _of_front(task: Task, total: Outcome, answers: Answers) -> _Answer | None:
-    """The knee of the front of all runs together; None if there is nothing on it."""
-    front = build_front(merge_fronts(total.fronts), task.sign, answers.of_front)
+def _knee_solution(task: Task, total: Outcome, evaluator: SolutionEvaluator) -> _Solution | None:
+    """Return the knee of the merged front of all runs; None if it is empty."""
+    front = build_front(merge_fronts(total.fronts), task.sign, evaluator.evaluate_front)
     if not len(front):
         return None
-    extra = _decoded(task, front)
+    extra = _decode_front(task, front)
     if task.problem.derived:
-        extra["derived"] = answers.derived(front.X)
+        extra["derived"] = evaluator.derived(front.X)
     row = knee(front.F, task.sign)
     constraints = {n: v[row] for n, v in (("ineq", front.G), ("eq", front.H)) if v is not None}
-    return _Answer(front.X[row], front.F[row], constraints, extra, front, float(front.CV[row]))
+    return _Solution(front.X[row], front.F[row], constraints, extra, front, float(front.CV[row]))
 
 
-def _decoded(task: Task, front: Front) -> dict[str, Any]:
-    """Its arrays by name, with x in place of genes."""
+def _decode_front(task: Task, front: Front) -> dict[str, Any]:
+    """Return the arrays of a front by name, with x in place of genes."""
     return front.as_dict() | {"X": task.decoded(front.X)}
 
 
-def _parts(exact: Evaluation | None, row: int) -> dict[str, np.ndarray]:
-    """The constraints of one point."""
-    named = () if exact is None else (("ineq", exact.ineq), ("eq", exact.eq))
-    return {name: np.asarray(values[row], np.float64) for name, values in named if values is not None}
+def _constraints_at(exact: Evaluation | None, row: int) -> dict[str, np.ndarray]:
+    """Return the constraint values of one point by name."""
+    constraints = () if exact is None else (("ineq", exact.ineq), ("eq", exact.eq))
+    return {name: np.asarray(values[row], np.float64) for name, values in constraints if values is not None}
 
 
-def _success(task: Task, total: Outcome, feasible: np.ndarray) -> np.ndarray:
-    """Which runs ended because they had found what they were to find: the target, or without one, convergence."""
-    wanted = Stop.TARGET if task.rules.target > -math.inf else Stop.TOLERANCE
-    return (total.track.reason == STOP_CODES[wanted]) & feasible
+def _find_successes(task: Task, total: Outcome, feasible: np.ndarray) -> np.ndarray:
+    """Return which runs succeeded, (R,): they reached the target, or without one, converged; and are feasible."""
+    success_stop = Stop.TARGET if task.rules.target > -math.inf else Stop.TOLERANCE
+    return (total.track.reason == STOP_CODES[success_stop]) & feasible
 
 
-def _knees(x: np.ndarray, fronts: list[Front], sign: float) -> tuple[np.ndarray, np.ndarray]:
+def _knee_points(x: np.ndarray, fronts: list[Front], sign: float) -> tuple[np.ndarray, np.ndarray]:
     """x (R, d) and objectives (R, m) at the knee of each run's front; of an empty one the least bad x and NaN."""
     x, fun = x.copy(), np.full((len(x), fronts[0].F.shape[1]), np.nan)
     for r, front in enumerate(fronts):
@@ -306,16 +314,16 @@ def _knees(x: np.ndarray, fronts: list[Front], sign: float) -> tuple[np.ndarray,
 def _history(task: Task, total: Outcome, rows: Any) -> History:
     """History (R, G) from the engine's rows (R, G, columns)."""
     rows = rows if rows.flags.writeable else rows.copy()  # what is fetched from a device is not the user's to change
-    record = Record.unpack(rows, task.columns._replace(shape=_shape_of(task, total)), HISTORY_FIRST_COLUMN)
-    best, mean, worst = (task.sign * part for part in (record.best, record.mean, record.worst))
+    record = Record.unpack(rows, task.columns._replace(shape=_known_shape(task, total)), HISTORY_FIRST_COLUMN)
+    best, mean, worst = (task.sign * values for values in (record.best, record.mean, record.worst))
     if best.shape[-1] == 1:
         best, mean, worst = best[..., 0], mean[..., 0], worst[..., 0]
-    spent = record.evaluations  # by generation; the same in all runs, unless their populations change size
-    alike = bool((spent == spent[:1]).all())
-    nfev = np.cumsum(np.asarray(spent[:1] if alike else spent, np.int64), axis=1)
+    evaluations = record.evaluations  # by generation; the same in all runs, unless their populations change size
+    is_uniform = bool((evaluations == evaluations[:1]).all())
+    nfev = np.cumsum(np.asarray(evaluations[:1] if is_uniform else evaluations, np.int64), axis=1)
     return History(
         generation=np.arange(1, rows.shape[1] + 1),
-        nfev=nfev[0] if alike else nfev,
+        nfev=nfev[0] if is_uniform else nfev,
         best=best,
         mean=mean,
         worst=worst,
@@ -327,8 +335,8 @@ def _history(task: Task, total: Outcome, rows: Any) -> History:
     )
 
 
-def _shape_of(task: Task, total: Outcome) -> Any:
-    """How many objectives there are: a black box tells only when it is called."""
+def _known_shape(task: Task, total: Outcome) -> Any:
+    """Return the shape with the number of objectives, which for a black box is known only after the run."""
     objectives = next(iter(total.populations.values())).population.objectives.shape[-1]
     return task.shape._replace(objectives=objectives)
 
@@ -336,23 +344,23 @@ def _shape_of(task: Task, total: Outcome) -> Any:
 def _message(
     task: Task, total: Outcome, best: int, stop: Stop, violation: float, front: Front | None, population: Population
 ) -> str:
-    """Why it ended, in a sentence or two. population: the survivors of the best run."""
+    """Return the message of a Result: why it ended. population: the survivors of the best run."""
     track, sign = total.track, task.sign
     limits = (task.budget.generations, task.evaluation_limit)
-    spent = int(track.evaluations[best] - track.skipped[best])
-    why = stop.sentence(int(track.generations[best]), task.rules, task.options.max_seconds, limits, spent)
+    evaluations = int(track.evaluations[best] - track.skipped[best])
+    why = stop.sentence(int(track.generations[best]), task.rules, task.options.max_seconds, limits, evaluations)
     if stop is Stop.TARGET and isinstance(total.polish, Polish) and total.polish.evaluations[best]:
         why = f"Stopped: target reached by the polish after generation {int(track.generations[best])}."
     if stop is Stop.FAILURES:
         return why
     if stop is Stop.TOLERANCE and total.searches:
-        agreed, made = total.searches[best]
+        agreed, n_searches = total.searches[best]
         why = (
-            f"Stopped: {agreed} of {made} searches converged to the best value (generation "
+            f"Stopped: {agreed} of {n_searches} searches converged to the best value (generation "
             f"{int(track.generations[best])})."
         )
     if stop is Stop.ELSEWHERE:
-        why = _say_elsewhere(task, total, best, population)
+        why = _elsewhere_sentence(task, total, best, population)
     elif stop is Stop.TOLERANCE and isinstance(total.polish, Polish) and total.polish.converged[best]:
         why = f"{why.rstrip('.')}, and the polish of its best point converged, too."
     if len(track.best) < task.runs:
@@ -367,29 +375,29 @@ def _message(
             )
         return why + f" No feasible point was found; the total constraint violation of x is {violation:.3g}."
     if task.rules.reference is not None and front is not None and len(front):
-        outside = int((sign * front.F >= task.rules.reference).any(axis=1).sum())
-        if outside:
+        n_outside = int((sign * front.F >= task.rules.reference).any(axis=1).sum())
+        if n_outside:
             why += (
-                f" {outside} of the {len(front)} points on the front lie beyond the reference point "
+                f" {n_outside} of the {len(front)} points on the front lie beyond the reference point "
                 f"({', '.join(f'{sign * r:g}' for r in task.rules.reference)}) and contribute nothing to the "
                 "hypervolume."
             )
     return why
 
 
-def _say_elsewhere(task: Task, total: Outcome, best: int, population: Population) -> str:
-    """What to say of a search that converged to a worse point than one that it had sampled before."""
+def _elsewhere_sentence(task: Task, total: Outcome, best: int, population: Population) -> str:
+    """Return the message of a search that converged to a worse point than the best it had sampled."""
     values = np.asarray(population.fitness)[1:]  # in the first place is the best ever
-    value, made = task.sign * float(np.median(values[np.isfinite(values)])), int(total.track.generations[best])
+    value, generation = task.sign * float(np.median(values[np.isfinite(values)])), int(total.track.generations[best])
     return (
-        f"Stopped: search converged to {value:.8g} at another point in generation {made}. x is the best point evaluated"
-        f"{_first_seen(task, total, best)}, and not known to be a minimum: refine or search again from it (x0=result.x)"
-        ", or use restarts."
+        f"Stopped: search converged to {value:.8g} at another point in generation {generation}. x is the best "
+        f"point evaluated{_best_sampled_in(task, total, best)}, and not known to be a minimum: refine or search again "
+        "from it (x0=result.x), or use restarts."
     )
 
 
-def _first_seen(task: Task, total: Outcome, best: int) -> str:
-    """In which generation the best point of a run came, as the end of a sentence; nothing where no history is kept."""
+def _best_sampled_in(task: Task, total: Outcome, best: int) -> str:
+    """Return in which generation the best point was sampled, as part of a sentence; "" without history."""
     if total.history is None:
         return ""
     rows = of_run(total.history, best)[:, : int(total.track.generations[best])]
@@ -397,21 +405,21 @@ def _first_seen(task: Task, total: Outcome, best: int) -> str:
     return f" (sampled in generation {int(np.argmax(values == values[-1])) + 1})"
 
 
-def _flat(history: History | None, runs: Runs) -> str:
-    """What to say where no value differs from another. history: of the best run."""
-    if history is None or history.best.ndim > 1 or int(np.max(history.nfev)) < LOOKED_AT:
+def _constant_objective_note(history: History | None, runs: Runs) -> str:
+    """Return the remark that all values are equal, or "". history: of the best run."""
+    if history is None or history.best.ndim > 1 or int(np.max(history.nfev)) < MIN_CONSTANT_POINTS:
         return ""
-    found = np.isfinite(history.worst)
-    values = np.concatenate([history.best[found], history.worst[found], runs.fun[np.isfinite(runs.fun)]])
+    is_finite = np.isfinite(history.worst)
+    values = np.concatenate([history.best[is_finite], history.worst[is_finite], runs.fun[np.isfinite(runs.fun)]])
     if not len(values) or (values != values[0]).any():
         return ""
     return f" All values found are {values[0]:g}: check that the objective depends on x."
 
 
 def settings_of(task: Task) -> dict[str, Any]:
-    """Everything needed to ask for the same again, as plain values: every option by its name, and what was chosen."""
+    """Return everything needed to repeat a call, as plain values: every option by name, and what was chosen."""
     limit, solver = int(task.rules.generations), task.solvers[0]
-    settings = {name: _plain(read(task.options, name)) for name in LEAVES}
+    settings = {name: _to_json_value(read(task.options, name)) for name in LEAVES}
     return settings | {
         "problem": task.problem.name,
         "algorithm": algorithms.algorithm_name(solver),
@@ -427,8 +435,8 @@ def settings_of(task: Task) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> Any:
-    """A value that JSON holds."""
+def _to_json_value(value: Any) -> Any:
+    """Return a value that JSON can represent."""
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     if isinstance(value, tuple):

@@ -57,8 +57,8 @@ def fingerprint(task: Task) -> dict[str, str]:
 
 
 def _settings(bound: Algorithm) -> str:
-    parts = {f.name: getattr(bound, f.name) for f in dataclasses.fields(bound)}  # type: ignore[arg-type]
-    return f"{type(bound).__name__}({', '.join(f'{name}={_setting(value)}' for name, value in parts.items())})"
+    values = {f.name: getattr(bound, f.name) for f in dataclasses.fields(bound)}  # type: ignore[arg-type]
+    return f"{type(bound).__name__}({', '.join(f'{name}={_setting(value)}' for name, value in values.items())})"
 
 
 def _setting(value: Any) -> str:
@@ -83,9 +83,9 @@ def _functions(task: Task) -> str:
 
 
 def _digest(arrays: Any) -> str:
-    sum_of = hashlib.sha256()
+    digest = hashlib.sha256()
     for array in arrays:
-        own = np.asarray(array)
-        sum_of.update(f"{own.dtype.str}{own.shape}".encode())
-        sum_of.update(np.ascontiguousarray(own).tobytes())
-    return sum_of.hexdigest()[:16]
+        values = np.asarray(array)
+        digest.update(f"{values.dtype.str}{values.shape}".encode())
+        digest.update(np.ascontiguousarray(values).tobytes())
+    return digest.hexdigest()[:16]

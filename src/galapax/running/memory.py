@@ -1,4 +1,4 @@
-"""What a task needs of memory: refused before the run where it is not to be had, halved where it was not enough."""
+"""Estimate the memory of a task, to refuse it before the run where it does not fit."""
 
 from __future__ import annotations
 
@@ -18,27 +18,28 @@ if TYPE_CHECKING:
 
 # bytes that a black box takes for each point: of a generation, for each of its variables, and in the cache. Resident
 # memory grew by 1000 bytes a point of 2 variables and 2050 of 20, and by 490 a point in the cache.
-POINT, GENE, CACHED = 900, 60, 480
+BYTES_PER_POINT, BYTES_PER_VARIABLE, BYTES_PER_CACHED_POINT = 900, 60, 480
 
-AMPLE = 0.05  # of the free memory is nothing to be counted exactly
-ARRAYS, SQUARES = 32, 16  # at most so many arrays of a population, and matrices of the variables, are a state
+NEGLIGIBLE_SHARE = 0.05  # of the free memory: below it a coarse bound of the state's size is enough
+# upper bounds of what an algorithm's state holds: arrays of a population, and square matrices of the variables
+MAX_STATE_ARRAYS, MAX_STATE_MATRICES = 32, 16
 
 
 def check_population(population: int | None, dim: int) -> None:
-    """Refuse a population that cannot be in memory, before anything is made for it. None: one that is chosen later."""
+    """Refuse a population that does not fit into memory, before anything is allocated. None: it is chosen later."""
     if population is not None:
         runs_that_fit(8 * int(population) * dim, 0, population)  # candidates and parents, at the least
 
 
 def check_memory(task: Task) -> int:
-    """How many runs fit into memory at once. Refuse a run, an ensemble's history, or snapshots, that do not."""
-    item = np.dtype(task.dtype).itemsize
-    row = task.columns.width * item
-    fit = int(AMPLE * devices.free_memory()) // (at_most(task) + 1024 * row)
-    if fit < task.total:
-        fit = runs_that_fit(_state_size(task), 1024 * row, task.population)
+    """Return how many runs fit into memory at once; refuse a run, a history or snapshots that do not fit."""
+    item_size = np.dtype(task.dtype).itemsize
+    row_size = task.columns.width * item_size
+    n_runs = int(NEGLIGIBLE_SHARE * devices.free_memory()) // (max_state_size(task) + 1024 * row_size)
+    if n_runs < task.total:
+        n_runs = runs_that_fit(_state_size(task), 1024 * row_size, task.population)
     if task.options.blackbox:
-        fit = min(fit, _check_calls(task))
+        n_runs = min(n_runs, _check_blackbox_memory(task))
     # a single run is often ended by hand
     if (
         task.options.keep.history
@@ -47,70 +48,75 @@ def check_memory(task: Task) -> int:
         and task.options.max_seconds is None
     ):
         what = f"the history of {task.total} runs over {task.rules.generations} generations takes"
-        _check_host(
+        _check_host_memory(
             what,
-            task.total * int(task.rules.generations) * row,
+            task.total * int(task.rules.generations) * row_size,
             "keep=gx.Keep(history=False), or fewer runs or generations",
         )
-    taken = sum(g <= task.rules.generations for g in task.options.keep.snapshots)
-    each = task.total * task.population * (task.problem.dim + task.shape.objectives + 1) * item
-    _check_host(
-        f"{taken} snapshots of {task.total} x {task.population} individuals take", taken * each, "fewer of them"
+    n_snapshots = sum(g <= task.rules.generations for g in task.options.keep.snapshots)
+    snapshot_size = task.total * task.population * (task.problem.dim + task.shape.objectives + 1) * item_size
+    _check_host_memory(
+        f"{n_snapshots} snapshots of {task.total} x {task.population} individuals take",
+        n_snapshots * snapshot_size,
+        "fewer of them",
     )
-    return fit
+    return n_runs
 
 
-def _check_calls(task: Task) -> int:
-    """How many runs of a black box fit into memory at once: each point of a generation is an object of its own."""
-    each = task.population * (POINT + GENE * task.problem.dim)
-    _check_host(f"the calls of one generation of {task.population} points take", each, "a smaller population")
+def _check_blackbox_memory(task: Task) -> int:
+    """Return how many runs of a black box fit into memory at once: each point of a generation is a Python object."""
+    generation_size = task.population * (BYTES_PER_POINT + BYTES_PER_VARIABLE * task.problem.dim)
+    _check_host_memory(
+        f"the calls of one generation of {task.population} points take", generation_size, "a smaller population"
+    )
     if task.options.workers.memoize and task.rules.generations != UNLIMITED and task.options.max_seconds is None:
         points = task.total * task.population * int(task.rules.generations)
         if task.problem.space is not None:
             points = int(min(points, task.problem.space.combinations))
-        needed = points * (CACHED + 8 * task.problem.dim)
-        _check_host(
+        cache_size = points * (BYTES_PER_CACHED_POINT + 8 * task.problem.dim)
+        _check_host_memory(
             f"a cache of {points} points takes",
-            needed,
+            cache_size,
             "workers=gx.Workers(memoize=False), or fewer runs or generations",
         )
-    return max(1, devices.host_memory() // (2 * each))
+    return max(1, devices.host_memory() // (2 * generation_size))
 
 
-def _check_host(what: str, needed: int, instead: str) -> None:
+def _check_host_memory(what: str, needed: int, instead: str) -> None:
     free = devices.host_memory()
     if needed > free:
         raise InputError(f"{what} {format_bytes(needed)} and {format_bytes(free)} of memory are free: use {instead}.")
 
 
-def at_most(task: Task) -> int:
-    """Bytes that a run's state does not exceed, whatever the algorithm: known without tracing it."""
+def max_state_size(task: Task) -> int:
+    """Return an upper bound of the bytes of a run's state, for any algorithm, without tracing it."""
     values = task.problem.dim + task.shape.objectives + task.shape.ineq + task.shape.eq + 8
-    return 8 * (ARRAYS * int(task.population) * values + SQUARES * task.problem.dim**2)
+    return 8 * (MAX_STATE_ARRAYS * int(task.population) * values + MAX_STATE_MATRICES * task.problem.dim**2)
 
 
 _sizes: dict[Any, int] = {}
 
 
 def _state_size(task: Task) -> int:
-    """Bytes of a run's state. Remembered, since finding it out takes longer than a short run."""
-    known = (jax.tree.structure(task.bound[0]), task.problem.dim, task.dtype, task.shape)
-    if known not in _sizes:
+    """Return the bytes of a run's state, cached, since tracing it takes longer than a short run."""
+    key = (jax.tree.structure(task.bound[0]), task.problem.dim, task.dtype, task.shape)
+    if key not in _sizes:
         search = replace(task.of_cell(0).search(), freeze=True)
-        one = jax.eval_shape(search.begin, jax.ShapeDtypeStruct((1, 2), np.uint32))
-        _sizes[known] = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(one))
-    return _sizes[known]
+        state = jax.eval_shape(search.begin, jax.ShapeDtypeStruct((1, 2), np.uint32))
+        _sizes[key] = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+    return _sizes[key]
 
 
-def exhausted(error: Exception) -> bool:
-    """Whether the device had not enough memory, or would not have had: the objective's own needs are only known when
-    it is compiled, and those of other processes never.
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether an error says that the device has not enough memory.
+
+    The needs of the objective are only known when it is compiled, and those of other processes never.
     """
     return isinstance(error, OutOfMemory) or "RESOURCE_EXHAUSTED" in str(error)
 
 
-def too_large(width: int, population: int, error: Exception, begun: bool = False) -> str:
-    """What to say when slices of so many runs do not fit. begun: they go on from a checkpoint, as they were."""
+def out_of_memory_message(width: int, population: int, error: Exception, is_resumed: bool = False) -> str:
+    """Return the message for slices of `width` runs that do not fit. is_resumed: they continue from a checkpoint."""
     what = "one run" if width == 1 else f"a slice of {width} runs"
     why, free = f" ({str(error).splitlines()[0][:200]})", devices.free_memory()
     if isinstance(error, OutOfMemory):
@@ -118,7 +124,7 @@ def too_large(width: int, population: int, error: Exception, begun: bool = False
     instead = "use a smaller population, or an objective that needs less memory"
     if width > 1:
         instead = f"use fewer runs than {width} at a time (runs=, or runs=range(0, 100)), or a smaller population"
-    if begun:  # in other slices its last bits would be others
+    if is_resumed:  # in other slices its last bits would be others
         instead = "a checkpoint continues in slices as large as they were, so end other programs, or start again"
     return (
         f"{what} with a population of {population} does not fit into the {format_bytes(free)} that are free on the "

@@ -21,8 +21,8 @@ from galapax.engines.journal import Journal
 from galapax.running.task import Task
 
 LOOPBACK = "127.0.0.1"
-MEASURED = 0.5  # seconds of generations from which the time left is estimated
-SLOW = 5.0  # seconds of the first generation from which it is estimated from that one alone
+MIN_MEASURED_SECONDS = 0.5  # seconds of generations from which the time left is estimated
+MIN_FIRST_SECONDS = 5.0  # seconds of the first generation from which it is estimated from that one alone
 
 
 def to_stderr(sentence: str) -> None:
@@ -115,13 +115,13 @@ class Checkpoint:
             check_integer(self.generations, "generations", 1)
 
 
-def as_checkpoint(given: Any) -> Checkpoint | None:
+def as_checkpoint(checkpoint: Any) -> Checkpoint | None:
     """What `checkpoint=` asks for: None for nothing."""
-    if given is None or isinstance(given, Checkpoint):
-        return given
-    if isinstance(given, str | os.PathLike):
-        return Checkpoint(given)
-    raise InputError(f"checkpoint must be the path of a file or a galapax.Checkpoint, got {given!r}.")
+    if checkpoint is None or isinstance(checkpoint, Checkpoint):
+        return checkpoint
+    if isinstance(checkpoint, str | os.PathLike):
+        return Checkpoint(checkpoint)
+    raise InputError(f"checkpoint must be the path of a file or a galapax.Checkpoint, got {checkpoint!r}.")
 
 
 class Keeper(Journal, Protocol):
@@ -162,13 +162,13 @@ class Progress:
     @property
     def shares(self) -> list[float]:
         """How much of the generations and of the evaluations are over, of those that are limited."""
-        out = []
+        shares = []
         if self.generations:
-            together = self.runs if self.runs_together is None else self.runs_together
-            out.append((self.runs_before + together * self.generation / self.generations) / self.runs)
+            n_runs = self.runs if self.runs_together is None else self.runs_together
+            shares.append((self.runs_before + n_runs * self.generation / self.generations) / self.runs)
         if self.max_evaluations:
-            out.append(self.nfev / self.max_evaluations)
-        return out
+            shares.append(self.nfev / self.max_evaluations)
+        return shares
 
     @property
     def working(self) -> float:
@@ -181,14 +181,14 @@ class Progress:
         """
         earlier = since.shares if since is not None else [1.0, 1.0] if self.restored else [0.0, 0.0]
         seconds = self.working - (0.0 if since is None else since.working)
-        left = [
+        estimates = [
             max(0.0, seconds * (1.0 - now) / (now - before))
             for now, before in zip(self.shares, earlier, strict=False)
             if now > before and seconds > 0
         ]
         if self.max_seconds is not None:
-            left.append(max(0.0, self.max_seconds - self.seconds))
-        return min(left) if left else None
+            estimates.append(max(0.0, self.max_seconds - self.seconds))
+        return min(estimates) if estimates else None
 
 
 class Waiting(NamedTuple):
@@ -202,9 +202,9 @@ def time_left(state: Progress, first: Progress | None) -> float | None:
 
     The first generation alone counts where it is slow; otherwise it tells more of what happens once.
     """
-    if first is not None and state.working - first.working >= MEASURED:
+    if first is not None and state.working - first.working >= MIN_MEASURED_SECONDS:
         return state.seconds_left(first)
-    return state.seconds_left() if state.working >= SLOW else None
+    return state.seconds_left() if state.working >= MIN_FIRST_SECONDS else None
 
 
 @dataclass(frozen=True)
@@ -243,12 +243,12 @@ def observers(
         raise InputError(f"resume must be a checkpoint's file, True or False, got {resume!r}.")
     if progress is not None:
         progress = check_bool(progress, "progress")
-    kept = as_checkpoint(checkpoint)
-    if kept is None and not resume:
+    policy = as_checkpoint(checkpoint)
+    if policy is None and not resume:
         return Observers(callback, progress, as_live(live))
     from galapax.storage.checkpoint import keeper
 
-    return Observers(callback, progress, as_live(live), journal=keeper(kept, resume))
+    return Observers(callback, progress, as_live(live), journal=keeper(policy, resume))
 
 
 def _check_callback(callback: Any) -> None:
@@ -260,8 +260,8 @@ def _check_callback(callback: Any) -> None:
     except ValueError:
         pass  # a builtin without a signature
     except TypeError:
-        given = inspect.signature(callback)
-        raise InputError(f"callback must take one argument, a Progress; it is defined as {given}.") from None
+        signature = inspect.signature(callback)
+        raise InputError(f"callback must take one argument, a Progress; it is defined as {signature}.") from None
 
 
 class Session(Viewer, Protocol):
@@ -294,9 +294,9 @@ def watching(
     page = nullcontext(None) if observers.live is None else _open_page(observers.live, facts)
     with line as show, page as session:
 
-        def tell(state: Progress | Waiting) -> None:
+        def show_all(state: Progress | Waiting) -> None:
             show(state)
             if session is not None and isinstance(state, Progress):
                 session.on_progress(state)
 
-        yield tell, session
+        yield show_all, session

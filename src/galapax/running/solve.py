@@ -26,26 +26,26 @@ from galapax.engines.outcome import Outcome, Polish, Track
 from galapax.engines.programs import PROGRAMS, Clock
 from galapax.evaluation.blackbox import BlackBox
 from galapax.results.result import Result
-from galapax.running.archipelago import archipelago
-from galapax.running.assemble import Answers, result_of, settings_of, try_derived
-from galapax.running.computation import Computation, black_box
-from galapax.running.engines import choice
+from galapax.running.assemble import SolutionEvaluator, result_of, settings_of, validate_derived
+from galapax.running.batch_runner import BatchRunner, open_black_box
+from galapax.running.engine_selection import select_engine
 from galapax.running.fingerprint import fingerprint
+from galapax.running.island_runs import run_islands
+from galapax.running.multiprocess import observers_for_process
 from galapax.running.observers import Facts, Keeper, Observers, Progress, Waiting, watching
-from galapax.running.polish import check_polish, compile_ahead, polish
-from galapax.running.searches import searches
+from galapax.running.polish import check_polish, polish, precompile_if_expected
+from galapax.running.restart_runs import run_with_restarts
 from galapax.running.task import Task
-from galapax.running.together import of_this_process
 
-FAILURES = 20  # points of a black box, all of them failed, from which there is a mistake in it
+MAX_INITIAL_FAILURES = 20  # points of a black box, all of them failed, from which there is a mistake in it
 
 
 def solve(
     task: Task,
     observers: Observers = Observers(),
     began: float | None = None,
-    known: BlackBox | None = None,
-    so_far: Callable[[list[Result]], Any] = lambda results: results[0],
+    previous: BlackBox | None = None,
+    partial_result: Callable[[list[Result]], Any] = lambda results: results[0],
 ) -> tuple[list[Result], Stop | None]:
     """Run a task: the Result of each solver, and what stopped it early.
 
@@ -54,26 +54,26 @@ def solve(
     the callback carries as its `result`, from these results.
     """
     began = time.perf_counter() if began is None else began
-    observers = of_this_process(task, observers)
+    observers = observers_for_process(task, observers)
     # float64 is switched on for this run alone: importing or using galapax changes no setting of JAX
     with (
-        interrupts() as noted,
+        interrupts() as interrupt_state,
         jax.enable_x64(task.dtype == "float64"),
         watching(observers, lambda: _facts(task)) as (show, session),
-        black_box(task, known) as box,
-        _kept(task, observers, noted) as journal,
+        open_black_box(task, previous) as box,
+        _open_checkpoint(task, observers, interrupt_state) as journal,
         PROGRAMS.helped(),
     ):
         clock = Clock()
-        engine = choice(task, clock)
+        engine = select_engine(task, clock)
         task = replace(task, engine=engine.name)
         check_polish(task)
-        compile_ahead(task)
-        try_derived(task)
+        precompile_if_expected(task)
+        validate_derived(task)
         ready = time.perf_counter() - clock.compile_seconds  # as if a kernel, which is tried first, were compiled later
-        watch = Watch(noted, snapshots=task.options.keep.snapshots, viewer=session, journal=journal)
+        watch = Watch(interrupt_state, snapshots=task.options.keep.snapshots, viewer=session, journal=journal)
         watch.callback = observers.callback is not None
-        raised: list[Exception] = []
+        callback_errors: list[Exception] = []
         if session is not None:
             watch.starts = session.on_batch_start
         if task.options.max_seconds is not None:
@@ -83,56 +83,62 @@ def solve(
             box.recall(None if journal is None else journal.memory)
             if box.remote is not None:
                 box.remote.liveness.on_wait = lambda seconds: show(Waiting(seconds))
-        notifier = partial(_notifier, task, observers, _Clocks(began, ready, clock, watch), show, raised, box)
+        notifier = partial(_notifier, task, observers, _Timings(began, ready, clock, watch), show, callback_errors, box)
         if task.restarts is not None:
             watch.notify = notifier([])
-            total, answers = searches(task, noted, clock, box, watch), Answers(task, box)
+            total, evaluator = run_with_restarts(task, interrupt_state, clock, box, watch), SolutionEvaluator(task, box)
         elif task.options.islands is not None:
             watch.notify = notifier([])
-            total, answers = archipelago(task, noted, clock, box, watch), Answers(task, box)
+            total, evaluator = run_islands(task, interrupt_state, clock, box, watch), SolutionEvaluator(task, box)
         else:
-            run = Computation(task, noted, clock, box)
-            total, answers = _every_run(run, watch, notifier), run.answers
-        total = polish(task, clock, total, lambda: not (noted.seen or watch.late))
+            runner = BatchRunner(task, interrupt_state, clock, box)
+            total, evaluator = _run_independent(runner, watch, notifier), runner.evaluator
+        total = polish(task, clock, total, lambda: not (interrupt_state.seen or watch.late))
         done = time.perf_counter()
         starts = range(0, len(total.x), task.runs)
         cells = [total] if len(starts) == 1 else [total.of_runs(slice(k, k + task.runs)) for k in starts]
-        compiled = clock.compile_seconds
-        timings = {"compile": compiled, "run": done - ready - compiled - watch.held, "device": total.device_seconds}
+        compile_seconds = clock.compile_seconds
+        timings = {
+            "compile": compile_seconds,
+            "run": done - ready - compile_seconds - watch.held,
+            "device": total.device_seconds,
+        }
         results = []
         for i, cell in enumerate(cells):
-            own = task.of_cell(i)
-            chosen = slice(i * task.runs, (i + 1) * task.runs)
-            kept = {g: _snapshot(own, parts, chosen) for g, parts in sorted(watch.taken.items())}
+            cell_task = task.of_cell(i)
+            cell_rows = slice(i * task.runs, (i + 1) * task.runs)
+            snapshots = {
+                g: _snapshot(cell_task, populations, cell_rows) for g, populations in sorted(watch.taken.items())
+            }
             replay = partial(_replay, task, i * task.runs - task.first_run, total)
-            results.append(result_of(own, cell, total.populations[i].population, kept, answers, replay))
-        timings["host"] = time.perf_counter() - began - compiled - timings["run"] - watch.held
+            results.append(result_of(cell_task, cell, total.populations[i].population, snapshots, evaluator, replay))
+        timings["host"] = time.perf_counter() - began - compile_seconds - timings["run"] - watch.held
         timings |= {"held": watch.held} if watch.held else {}
         if (
             total.stopped is Stop.TIME
             and task.options.max_seconds is not None
-            and compiled > task.options.max_seconds / 2
+            and compile_seconds > task.options.max_seconds / 2
         ):
             for result in results:
-                result["message"] = f"{result.message} Compiling alone took {compiled:.2g} s."
+                result["message"] = f"{result.message} Compiling alone took {compile_seconds:.2g} s."
         for result in results:
             result["timings"] = dict(timings)
             result["engine"] = str(engine)
         stopped = total.stopped
-        if noted.seen and stopped is None:
+        if interrupt_state.seen and stopped is None:
             stopped = Stop.INTERRUPT
             for result in results:
                 result.late_interrupt()
         if session is not None:
             session.finish(results[0].message)
-        if raised:
-            raised[0].result = so_far(results)  # type: ignore[attr-defined]
-            raise raised[0]
+        if callback_errors:
+            callback_errors[0].result = partial_result(results)  # type: ignore[attr-defined]
+            raise callback_errors[0]
         return results, stopped
 
 
 @contextmanager
-def _kept(task: Task, observers: Observers, noted: Interrupts) -> Iterator[Keeper | None]:
+def _open_checkpoint(task: Task, observers: Observers, interrupt_state: Interrupts) -> Iterator[Keeper | None]:
     """What keeps the task in a file, if it is to be kept. It is then also ended like by Ctrl-C, with its last state in
     the file, when the system asks the process to end: batch systems do so before they kill it.
     """
@@ -140,38 +146,40 @@ def _kept(task: Task, observers: Observers, noted: Interrupts) -> Iterator[Keepe
     if journal is None:
         yield None
         return
-    asked = False
+    is_terminated = False
 
-    def note(signum: int, frame: Any) -> None:
-        nonlocal asked
-        asked = noted.seen = True
-        if noted.at_once():
+    def on_terminate(signum: int, frame: Any) -> None:
+        nonlocal is_terminated
+        is_terminated = interrupt_state.seen = True
+        if interrupt_state.at_once():
             raise KeyboardInterrupt
 
-    alone = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    if alone:
-        signal.signal(signal.SIGTERM, note)
+    handles_signal = (
+        threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    )
+    if handles_signal:
+        signal.signal(signal.SIGTERM, on_terminate)
     try:
         journal.open(fingerprint(task), observers.title)
         yield journal
     finally:
         journal.close()
-        if alone:
+        if handles_signal:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if asked:
+        if is_terminated:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _every_run(run: Computation, watch: Watch, notifier: Callable[[list[Outcome]], Any]) -> Outcome:
+def _run_independent(runner: BatchRunner, watch: Watch, notifier: Callable[[list[Outcome]], Any]) -> Outcome:
     """All runs, those that memory has room for together."""
     outcomes: list[Outcome] = []
 
     def compute(rows: np.ndarray) -> Outcome:
         watch.notify = notifier(outcomes)
-        watch.starts(run.task.first_run + int(rows[0]) % run.task.runs)
-        return run.batch(rows, watch)
+        watch.starts(runner.task.first_run + int(rows[0]) % runner.task.runs)
+        return runner.compute_batch(rows, watch)
 
-    for _, outcome in run.batches(watch.journal, compute):
+    for _, outcome in runner.iterate_batches(watch.journal, compute):
         outcomes.append(outcome)
         if outcome.stopped is not None:
             break
@@ -186,44 +194,57 @@ def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:
     rules = task.rules
     if total.stopped is not None:
         rules = rules._replace(generations=int(total.track.generations[row]))
-    again = replace(task, rules=rules).with_options(max_seconds=None)
+    replay_task = replace(task, rules=rules).with_options(max_seconds=None)
     clock = Clock()
-    with interrupts() as noted, jax.enable_x64(task.dtype == "float64"), black_box(task) as box:
+    with interrupts() as interrupt_state, jax.enable_x64(task.dtype == "float64"), open_black_box(task) as box:
         began = time.perf_counter()
-        watch = Watch(noted, snapshots=task.options.keep.snapshots)
+        watch = Watch(interrupt_state, snapshots=task.options.keep.snapshots)
         if task.restarts is not None:
-            outcome, answers = searches(again, noted, clock, box, watch, row, total.sizes[row]), Answers(again, box)
+            outcome, evaluator = (
+                run_with_restarts(replay_task, interrupt_state, clock, box, watch, row, total.sizes[row]),
+                SolutionEvaluator(replay_task, box),
+            )
         elif task.options.islands is not None:
-            outcome, answers = archipelago(again, noted, clock, box, watch, row, total.sizes[row]), Answers(again, box)
+            outcome, evaluator = (
+                run_islands(replay_task, interrupt_state, clock, box, watch, row, total.sizes[row]),
+                SolutionEvaluator(replay_task, box),
+            )
         else:
-            run = Computation(again, noted, clock, box, size=total.sizes[row][0])
-            answers = run.answers
-            first = row // run.width * run.width
-            rows = np.arange(first, min(first + run.width, task.total))
-            outcome = run.batch(rows, watch, wanted=np.array([row - first]))
+            runner = BatchRunner(replay_task, interrupt_state, clock, box, size=total.sizes[row][0])
+            evaluator = runner.evaluator
+            first = row // runner.width * runner.width
+            rows = np.arange(first, min(first + runner.width, task.total))
+            outcome = runner.compute_batch(rows, watch, active_rows=np.array([row - first]))
         if isinstance(total.polish, Polish) and total.polish.evaluations[row]:
             outcome = polish(task, clock, outcome)
         elif total.polish is not None:
             outcome = replace(outcome, polish="not tried" if isinstance(total.polish, Polish) else total.polish)
-        taken = time.perf_counter() - began
-        alone = replace(task.of_cell(row // task.runs), rules=rules).with_options(runs=range(number, number + 1))
-        kept = {g: _snapshot(alone, parts, slice(0, 1)) for g, parts in sorted(watch.taken.items())}
-        (left,) = outcome.populations.values()
-        result = result_of(alone, outcome, left.population, kept, answers, partial(_replay, task, offset, total))
-    compiled = clock.compile_seconds
-    result["timings"] = {"compile": compiled, "run": taken - compiled, "device": outcome.device_seconds, "host": 0.0}
+        seconds = time.perf_counter() - began
+        run_task = replace(task.of_cell(row // task.runs), rules=rules).with_options(runs=range(number, number + 1))
+        snapshots = {g: _snapshot(run_task, populations, slice(0, 1)) for g, populations in sorted(watch.taken.items())}
+        (survivors,) = outcome.populations.values()
+        result = result_of(
+            run_task, outcome, survivors.population, snapshots, evaluator, partial(_replay, task, offset, total)
+        )
+    compile_seconds = clock.compile_seconds
+    result["timings"] = {
+        "compile": compile_seconds,
+        "run": seconds - compile_seconds,
+        "device": outcome.device_seconds,
+        "host": 0.0,
+    }
     return result
 
 
-def _snapshot(task: Task, parts: list[Population], chosen: slice) -> Population:
+def _snapshot(task: Task, slices: list[Population], rows: slice) -> Population:
     """The populations of these runs out of all slices: (n, ...) for a single run, else (R, n, ...)."""
-    populations = jax.tree.map(lambda *a: np.concatenate(a)[chosen], *parts)
+    populations = jax.tree.map(lambda *a: np.concatenate(a)[rows], *slices)
     populations = populations._replace(objectives=task.sign * populations.objectives)
     return jax.tree.map(lambda a: a[0], populations) if task.runs == 1 else populations
 
 
 @dataclass(frozen=True)
-class _Clocks:
+class _Timings:
     """What tells the time of a run, and what of it went by without generations."""
 
     began: float
@@ -238,9 +259,9 @@ class _Clocks:
 def _notifier(
     task: Task,
     observers: Observers,
-    clocks: _Clocks,
+    timings: _Timings,
     show: Callable[[Progress | Waiting], None],
-    raised: list[Exception],
+    callback_errors: list[Exception],
     box: BlackBox | None,
     earlier: list[Outcome],
 ) -> Callable[[int, Track], Stop | None]:
@@ -249,31 +270,31 @@ def _notifier(
     raised: gets what a callback raises, once the run has ended with what it has.
     """
 
-    def state_of(track: Track) -> tuple[float, ...]:
+    def best_state(track: Track) -> tuple[float, ...]:
         row = track.best_run
-        return tuple(float(part[row]) for part in (track.violation, track.merit, track.best, track.hypervolume))
+        return tuple(float(values[row]) for values in (track.violation, track.merit, track.best, track.hypervolume))
 
-    before = sum(int(outcome.track.evaluations.sum()) for outcome in earlier)
-    best_before = [state_of(o.track) for o in earlier]
+    earlier_evaluations = sum(int(outcome.track.evaluations.sum()) for outcome in earlier)
+    earlier_best = [best_state(o.track) for o in earlier]
 
     def notify(generation: int, track: Track) -> Stop | None:
-        ended = (track.reason != RUNNING) | (track.generations >= task.rules.generations)
-        violation, _, best, volume = min([*best_before, state_of(track)])
+        has_ended = (track.reason != RUNNING) | (track.generations >= task.rules.generations)
+        violation, _, best, volume = min([*earlier_best, best_state(track)])
         state = Progress(
             generation=generation,
             generations=None if task.rules.generations == UNLIMITED else int(task.rules.generations),
-            nfev=before + int(track.evaluations.sum()),
+            nfev=earlier_evaluations + int(track.evaluations.sum()),
             fun=task.sign * best,
             hypervolume=None if math.isnan(volume) else volume,
             violation=violation,
-            runs_done=sum(len(o.x) for o in earlier) + int(ended.sum()),
+            runs_done=sum(len(o.x) for o in earlier) + int(has_ended.sum()),
             runs=task.total,
-            seconds=time.perf_counter() - clocks.began,
-            overhead=clocks.overhead(),
+            seconds=time.perf_counter() - timings.began,
+            overhead=timings.overhead(),
             max_seconds=task.options.max_seconds,
             feasible_share=float(track.feasible_share.mean()) if task.problem.constrained else None,
             max_evaluations=None if task.evaluation_limit is None else task.evaluation_limit * task.total,
-            restored=clocks.watch.restored,
+            restored=timings.watch.restored,
             runs_before=sum(len(o.x) for o in earlier),
             runs_together=len(track.best),
         )
@@ -292,15 +313,15 @@ def _notifier(
             task.options.on_failure is None
             and task.options.blackbox
             and not np.isfinite(track.best).any()
-            and failed >= FAILURES
+            and failed >= MAX_INITIAL_FAILURES
         ):
             return Stop.FAILURES
         try:
-            answer = observers.callback(state) if observers.callback is not None else None
+            reply = observers.callback(state) if observers.callback is not None else None
         except Exception as error:  # goes on when the result is put together
-            raised.append(error)
+            callback_errors.append(error)
             return Stop.CALLBACK
-        return Stop.CALLBACK if isinstance(answer, bool | np.bool_) and answer else None
+        return Stop.CALLBACK if isinstance(reply, bool | np.bool_) and reply else None
 
     return notify
 

@@ -33,13 +33,13 @@ from galapax.running.arguments import (
     check_islands,
     count_devices,
     default_dtype,
+    default_tolerance,
     generation_limit,
     parse_goals,
     parse_initial_points,
     plan_repairs,
     reserve_for_polish,
     shrink_population_to_budget,
-    tolerance_of,
 )
 from galapax.running.memory import check_memory, check_population
 
@@ -265,7 +265,7 @@ def prepare_task(
         solver.validate()
     if options.workers.asynchronous:
         _check_asynchronous(solvers, options, restarts)
-    tolerance = tolerance_of(options.tolerance, str(options.compute.dtype))
+    tolerance = default_tolerance(options.tolerance, str(options.compute.dtype))
     if solvers[0].traits.multi_objective:
         tolerance = 0.0  # no front converges to a point, and a program in which no run ends before others is quicker
     rules = Rules(UNLIMITED, *parse_goals(problem, options), tolerance=tolerance)

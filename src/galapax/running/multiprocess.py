@@ -1,4 +1,4 @@
-"""A run that several processes compute: one of them shows and writes, and a checkpoint holds what all of them know."""
+"""Runs shared by several processes: one of them shows and writes, and a checkpoint holds the state of all."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from galapax.running.observers import Keeper, Observers
 from galapax.running.task import Task
 
 
-def of_this_process(task: Task, observers: Observers) -> Observers:
-    """Who watches here: the first process shows how the run goes on and keeps its checkpoint."""
+def observers_for_process(task: Task, observers: Observers) -> Observers:
+    """Return the observers of this process: only the first one shows progress and writes the checkpoint."""
     if not processes.is_distributed():
         return observers
     if task.options.blackbox:
@@ -28,14 +28,14 @@ def of_this_process(task: Task, observers: Observers) -> Observers:
                 "a checkpoint of runs without islands is written by one process: leave checkpoint out, or give each "
                 "process runs of its own, such as runs=range(100, 200), and a file of its own."
             )
-        observers = replace(observers, journal=Together(observers.journal))
+        observers = replace(observers, journal=MultiprocessCheckpoint(observers.journal))
     if processes.process_index():
         observers = replace(observers, callback=None, progress=False, live=None)
     return observers
 
 
-class Together:
-    """A Keeper in the first process, which is told by all of them."""
+class MultiprocessCheckpoint:
+    """A Keeper that gathers the state of all processes and writes it in the first."""
 
     def __init__(self, inner: Keeper) -> None:
         self.inner, self.memory = inner, None
@@ -59,17 +59,19 @@ class Together:
         return bool(processes.all_gather_object(self.inner.due(made))[0])
 
     def note(self, standing: Standing) -> None:
-        told: list[Standing] = processes.all_gather_object(standing)
+        gathered: list[Standing] = processes.all_gather_object(standing)
         carries, tracks, history = (
-            [part for own in told for part in getattr(own, name)] for name in ("carries", "tracks", "history")
+            [item for each in gathered for item in getattr(each, name)] for name in ("carries", "tracks", "history")
         )
-        taken, runs = _taken([own.taken for own in told]), sum(own.runs for own in told)
-        self.inner.note(standing._replace(carries=carries, tracks=tracks, history=history, taken=taken, runs=runs))
+        snapshots, runs = _merge_snapshots([each.taken for each in gathered]), sum(each.runs for each in gathered)
+        self.inner.note(standing._replace(carries=carries, tracks=tracks, history=history, taken=snapshots, runs=runs))
 
     def leave(self, done: Done) -> None:
-        told: list[Done] = processes.all_gather_object(done)
-        self.inner.leave(Done(Outcome.join([own.outcome for own in told]), _taken([own.taken for own in told])))
+        gathered: list[Done] = processes.all_gather_object(done)
+        snapshots = _merge_snapshots([each.taken for each in gathered])
+        self.inner.leave(Done(Outcome.join([each.outcome for each in gathered]), snapshots))
 
 
-def _taken(parts: list[dict[int, list[Population]]]) -> dict[int, list[Population]]:
-    return {g: [kept for own in parts for kept in own[g]] for g in parts[0]}
+def _merge_snapshots(snapshots: list[dict[int, list[Population]]]) -> dict[int, list[Population]]:
+    """Merge the snapshots of all processes, by generation."""
+    return {g: [p for by_generation in snapshots for p in by_generation[g]] for g in snapshots[0]}
