@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import galapax as gx
 from galapax.cli import app as cli
-from galapax.cli import find, show
+from galapax.cli import output, parsing
 from galapax.metrics import indicators
 from galapax.results.front import choose, trade_offs
 from galapax.results.preference import MAX_QUESTIONS, PreferenceSearch, ask_in_terminal, choose_by_asking
@@ -169,7 +169,7 @@ def test_a_point_that_is_best_in_several_objectives_is_marked_once():
 def test_the_command_line_asks_and_keeps_what_was_chosen(tmp_path):
     options = ["solve", "zdt1", "-g", "15", "-n", "20", "--dtype", "float64", "-o", str(tmp_path)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(show, "console", Console(width=160))
+        patch.setattr(output, "console", Console(width=160))
         outcome = CliRunner().invoke(cli.app, [*options, "--choose", "ask"], input="a\nb\na\nq\n")
         assert outcome.exit_code == 0, outcome.output
         assert "which do you like better?" in outcome.output and "chosen: by answers" in outcome.output
@@ -179,7 +179,7 @@ def test_the_command_line_asks_and_keeps_what_was_chosen(tmp_path):
         assert outcome.exit_code == 2
     result = gx.load(tmp_path)
     for text, label in (("near:0.5,0.5", "near 0.5, 0.5"), ("reach:0.2,3", "reaches 0.2, 3"), ("1,2", "1, 2")):
-        assert show.choose(result, find.parse_choice(text)) is None
+        assert output.mark_chosen(result, parsing.parse_choice(text)) is None
         row = summary_tables.front_points(result)[f"chosen: {label}"]
         given = {"near:0.5,0.5": {"reference": [0.5, 0.5]}, "reach:0.2,3": {"aspiration": [0.2, 3]}}.get(text)
         assert row == (result.choose([1, 2]) if given is None else result.choose(**given))

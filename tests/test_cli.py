@@ -21,7 +21,7 @@ from galapax import algorithms
 from galapax.__main__ import main
 from galapax.api.minimax import usual
 from galapax.cli import app as cli
-from galapax.cli import show
+from galapax.cli import output
 from galapax.cli.app import app
 from galapax.core.options import GROUPS, LEAVES, Options
 from galapax.core.stop import Stop
@@ -244,7 +244,7 @@ def test_what_cannot_be_printed_is_saved(monkeypatch, tmp_path):
     def broken(outcome, **_):
         raise gx.InputError("no table")
 
-    monkeypatch.setattr(show.terminal, "result_table", broken)
+    monkeypatch.setattr(output.terminal, "result_table", broken)
     code, said = call("solve", "branin", "-a", "de", "-g", "2", "--out", str(tmp_path / "run"))
     assert code == 2 and "no table" in said and gx.load(tmp_path / "run").nit == 2
 
@@ -384,8 +384,8 @@ def test_force_replaces_a_saved_run_and_leaves_other_files(tmp_path):
 
 
 def test_looking_whether_a_folder_can_be_written_leaves_nothing_behind(tmp_path):
-    show.check_folder(tmp_path / "a" / "b", force=False)
-    show.check_folder(tmp_path, force=False)
+    output.check_folder(tmp_path / "a" / "b", force=False)
+    output.check_folder(tmp_path, force=False)
     assert not list(tmp_path.iterdir())
 
 
@@ -408,7 +408,7 @@ def test_looking_whether_a_folder_can_be_written_leaves_nothing_behind(tmp_path)
     ],
 )
 def test_the_exit_code_says_how_a_run_ended(result, code):
-    assert show.exit_code(result) == code
+    assert output.exit_code(result) == code
 
 
 @pytest.mark.parametrize(
@@ -422,7 +422,7 @@ def test_the_exit_code_says_how_a_run_ended(result, code):
 )
 def test_the_exit_code_says_how_a_study_ended(results, code):
     study = gx.Study("sweep", {"fr": [1, 2]}, [{"fr": 1}, {"fr": 2}], results, [None, None], "")
-    assert show.exit_code(study) == code
+    assert output.exit_code(study) == code
 
 
 def test_runs_end_with_the_code_of_how_they_ended(tmp_path):

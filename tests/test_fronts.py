@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import galapax as gx
 from galapax.cli import app as cli
-from galapax.cli import show
+from galapax.cli import output
 from galapax.metrics import indicators
 from galapax.results.study import curve_rows, curves, has_curves, scores
 from galapax.view import plots, saving, summary_tables
@@ -159,7 +159,7 @@ def test_a_damaged_front_is_named(damage, name, tmp_path, monkeypatch):
 
 
 def call(*arguments):
-    with patch.object(show, "console", Console(width=160)):
+    with patch.object(output, "console", Console(width=160)):
         outcome = CliRunner().invoke(cli.app, list(arguments))
     return outcome.exit_code, outcome.output
 

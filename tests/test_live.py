@@ -542,7 +542,7 @@ def test_solve_live_says_where_and_stays_up_until_interrupted(monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("galapax.cli.show.threading.Event.wait", interrupt)
+        patch.setattr("galapax.cli.output.threading.Event.wait", interrupt)
         outcome = CliRunner().invoke(app, arguments)
     assert outcome.exit_code == 0 and "stays open until" in outcome.output
     outcome = CliRunner().invoke(app, ["solve", "branin", "--port", "8080"])

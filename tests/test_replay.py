@@ -88,7 +88,7 @@ def test_a_run_is_the_same_in_ensembles_of_other_sizes(name, dtype, monkeypatch)
     assert np.array_equal(other.runs.x, whole.runs.x[23:26]) and np.array_equal(other.runs.fun, whole.runs.fun[23:26])
     one = ensemble(name, dtype, runs=range(24, 25))
     assert np.array_equal(one.x, whole.runs.x[24]) and one.fun == whole.runs.fun[24]
-    monkeypatch.setattr(memory, "AMPLE", 0.0)
+    monkeypatch.setattr(memory, "NEGLIGIBLE_SHARE", 0.0)
     monkeypatch.setattr(memory, "runs_that_fit", lambda *about: 10)  # memory for ten: whole slices
     split = ensemble.__wrapped__(name, dtype)
     assert np.array_equal(split.runs.x, whole.runs.x) and np.array_equal(split.runs.fun, whole.runs.fun)

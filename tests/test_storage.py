@@ -20,7 +20,7 @@ from saved_runs import as_before_manifests, made, same, study, with_labels
 from typer.testing import CliRunner
 
 import galapax as gx
-from galapax.cli import show
+from galapax.cli import output
 from galapax.cli.app import app
 from galapax.core import checks
 from galapax.storage import atomic, export, folders, manifest
@@ -321,7 +321,7 @@ def test_a_picture_that_fails_costs_that_picture(tmp_path):
 def test_what_a_killed_first_save_left_does_not_fill_a_folder(tmp_path):
     with atomic.staging_folder(tmp_path) as stage:
         (stage / "history.csv").write_bytes(b"half")
-        show.check_folder(tmp_path, force=False)
+        output.check_folder(tmp_path, force=False)
 
 
 # --- saves that wait for their last moves: whose they are ------------------------------------------------------------

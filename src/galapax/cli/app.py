@@ -1,4 +1,4 @@
-"""The command line: parse, call the library, print. The commands that compute are here, those that show in `look`."""
+"""The command line: parse, call the library, print. Commands that compute are here; see also inspect_commands.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from galapax.api.compare import compare as run_compare
 from galapax.api.minimax import minimax
 from galapax.api.minimize import minimize
 from galapax.api.sweep import sweep as run_sweep
-from galapax.cli import find, look, options, show
+from galapax.cli import inspect_commands, options, output, parsing
 from galapax.core.errors import InputError
 from galapax.core.problem import MinMaxProblem
 from galapax.numerics import disk_cache, processes
@@ -28,7 +28,7 @@ def main(version: options.Version = False) -> None:
 
 
 @app.command(epilog=options.EXIT_CODES)
-@options.takes(options.run_options(), **options.SOLVE)
+@options.accept_options(options.run_options(), **options.SOLVE)
 def solve(context: typer.Context, problem: options.ProblemName, arguments: options.Arguments) -> None:
     """Minimise a problem and show the answer.
 
@@ -43,66 +43,66 @@ def run_solve(context: typer.Context, problem: str, arguments: options.Arguments
         disk_cache.enable()
     else:
         disk_cache.disable()
-    with show.clear_errors():
+    with output.report_errors():
         processes.connect(arguments.coordinator, arguments.process_id, arguments.num_processes)
         if processes.process_index():  # the first one shows and writes
             arguments.quiet, arguments.as_json, arguments.out, arguments.live = True, False, None, False
         quiet, as_json, out = arguments.quiet, arguments.as_json, arguments.out
-        page = show.find_page(
+        page = output.parse_live(
             arguments.live, arguments.port, arguments.host, arguments.open_page, arguments.paused, quiet
         )
-        show.check_folder(out, arguments.force, "result.json")
+        output.check_folder(out, arguments.force, "result.json")
         watchers = {
             "progress": not (quiet or as_json),
             "live": page,
-            "checkpoint": find.find_checkpoint(problem, arguments),
+            "checkpoint": parsing.parse_checkpoint(problem, arguments),
             "resume": arguments.resume,
         }
-        config = find.apply_gagpu_config(arguments, problem)
-        wanted = find.find_problem(problem, arguments.dim, minmax=True)
-        arguments.target = find.find_target(wanted, arguments.target, arguments.within, arguments.maximize)
+        config = parsing.apply_gagpu_config(arguments, problem)
+        loaded = parsing.load_problem(problem, arguments.dim, minmax=True)
+        arguments.target = parsing.parse_target(loaded, arguments.target, arguments.within, arguments.maximize)
         choice = None
-        if isinstance(wanted, MinMaxProblem):
-            find.refuse_min_max(arguments, problem)
-            algorithm = find.find_game_algorithm(wanted, arguments)
-            runs = find.find_runs(arguments)
+        if isinstance(loaded, MinMaxProblem):
+            parsing.refuse_min_max(arguments, problem)
+            algorithm = parsing.parse_game_algorithm(loaded, arguments)
+            runs = parsing.parse_runs(arguments)
             result = minimax(
-                wanted,
+                loaded,
                 algorithm=algorithm,
-                **options.given_options(arguments, runs=runs, history=arguments.history),
+                **options.collect_options(arguments, runs=runs, history=arguments.history),
                 **watchers,
             )
         else:
-            algorithm = find.find_algorithm(arguments, wanted)
+            algorithm = parsing.parse_algorithm_options(arguments, loaded)
             if config is not None:
-                algorithm = config.algorithm_for(wanted, problem)
-            choice = find.find_choice(arguments, wanted)
+                algorithm = config.algorithm_for(loaded, problem)
+            choice = parsing.check_choice(arguments, loaded)
             with_x = arguments.history and (arguments.history_x or arguments.runs in (None, 1) or config is not None)
             parsed = {
-                "runs": find.find_runs(arguments),
-                "islands": find.find_islands(arguments),
+                "runs": parsing.parse_runs(arguments),
+                "islands": parsing.parse_islands(arguments),
                 "history": "x" if with_x else arguments.history,
-                "snapshots": find.parse_snapshots(arguments),
-                "x0": find.read_points(arguments.x0, wanted.dim),
-                "workers_timeout": find.parse_workers_timeout(arguments.workers_timeout),
+                "snapshots": parsing.parse_snapshots(arguments),
+                "x0": parsing.read_points(arguments.x0, loaded.dim),
+                "workers_timeout": parsing.parse_workers_timeout(arguments.workers_timeout),
             }
-            call = options.given_options(arguments, **parsed)
-            call["restarts"] = find.find_restarts(arguments, algorithm)
-            result = minimize(wanted, algorithm=algorithm, **call, **watchers)
-        trouble = show.choose(result, choice)
+            call = options.collect_options(arguments, **parsed)
+            call["restarts"] = parsing.parse_restarts(arguments, algorithm)
+            result = minimize(loaded, algorithm=algorithm, **call, **watchers)
+        choice_error = output.mark_chosen(result, choice)
         if context.command.name == "solve":  # `resume` comes here, too
-            result["command"] = show.command_line(context)
-        show.show(result, out, quiet, as_json)
-        show.tell_page(page, result, out)
-        show.say_resume(result, arguments.checkpoint, quiet or as_json)
-        if trouble is not None:
-            raise trouble
-        show.keep_page(page, arguments.wait, quiet)
-        raise typer.Exit(show.exit_code(result))
+            result["command"] = output.command_line(context)
+        output.print_result(result, out, quiet, as_json)
+        output.finish_page(page, result, out)
+        output.print_resume_hint(result, arguments.checkpoint, quiet or as_json)
+        if choice_error is not None:
+            raise choice_error
+        output.wait_on_page(page, arguments.wait, quiet)
+        raise typer.Exit(output.exit_code(result))
 
 
 @app.command(name="resume", epilog=options.EXIT_CODES)
-@options.takes(
+@options.accept_options(
     ("max_seconds", "threads"), out=options.Out, force=options.Force, quiet=options.Quiet, as_json=options.AsJson
 )
 def resume_run(
@@ -112,13 +112,13 @@ def resume_run(
     problem: options.ResumedProblem = None,
 ) -> None:
     """Continue a run of `galapax solve --checkpoint FILE` as if it had never stopped."""
-    with show.clear_errors():
-        saved = find.read_checkpoint_options(file, problem)
-    every = dict.fromkeys((*options.run_options(), *options.SOLVE)) | options.DEFAULTS | saved
+    with output.report_errors():
+        saved = parsing.read_checkpoint_options(file, problem)
+    defaults = dict.fromkeys((*options.run_options(), *options.SOLVE)) | options.DEFAULTS | saved
     now = vars(arguments) | {"checkpoint": file, "resume": True}
     if arguments.out is None:
         del now["out"], now["force"]
-    run_solve(context, str(saved["problem"]), options.Arguments(**every | now))
+    run_solve(context, str(saved["problem"]), options.Arguments(**defaults | now))
 
 
 SWEEP = ("generations", "max_evaluations", "target", "max_seconds", "seed", "maximize", "blackbox", "dtype", "threads",
@@ -126,7 +126,7 @@ SWEEP = ("generations", "max_evaluations", "target", "max_seconds", "seed", "max
 
 
 @app.command(epilog=options.EXIT_CODES)
-@options.takes(SWEEP, runs=options.RunsOfEach, dim=options.Dim, out=options.Out, force=options.Force,
+@options.accept_options(SWEEP, runs=options.RunsOfEach, dim=options.Dim, out=options.Out, force=options.Force,
                quiet=options.Quiet, as_json=options.AsJson)  # fmt: skip
 def sweep(
     problem: options.ProblemName,
@@ -140,23 +140,23 @@ def sweep(
     """
     disk_cache.enable()
     quiet, as_json = arguments.quiet, arguments.as_json
-    with show.clear_errors():
-        show.check_folder(arguments.out, arguments.force, "study.json")
+    with output.report_errors():
+        output.check_folder(arguments.out, arguments.force, "study.json")
         template = algorithms.get(algorithm)
         study = run_sweep(
-            find.find_problem(problem, arguments.dim),
+            parsing.load_problem(problem, arguments.dim),
             None,
             template,
-            **find.parse_settings(template, setting, several=True),
-            **options.given_options(arguments),
+            **parsing.parse_settings(template, setting, several=True),
+            **options.collect_options(arguments),
             progress=not (quiet or as_json),
         )
-        show.show(study, arguments.out, quiet, as_json)
-        raise typer.Exit(show.exit_code(study))
+        output.print_result(study, arguments.out, quiet, as_json)
+        raise typer.Exit(output.exit_code(study))
 
 
 @app.command(epilog=options.EXIT_CODES)
-@options.takes(("seed", "dtype", "threads"), algorithm=options.AlgorithmNames, problem=options.ProblemNames,
+@options.accept_options(("seed", "dtype", "threads"), algorithm=options.AlgorithmNames, problem=options.ProblemNames,
                suite=options.Suite, dim=options.SuiteDim, instance=options.Instance, runs=options.RunsOfEach,
                max_evaluations=options.Budget, within=options.WithinDistance, target=options.NoTarget,
                paired=options.Paired, out=options.Out, force=options.Force, quiet=options.Quiet,
@@ -169,25 +169,25 @@ def compare(arguments: options.Arguments) -> None:
     """
     disk_cache.enable()
     quiet, as_json, suite = arguments.quiet, arguments.as_json, arguments.suite
-    with show.clear_errors():
-        show.check_folder(arguments.out, arguments.force, "study.json")
-        chosen = find.find_problems(arguments.problem, suite, arguments.dim, arguments.instance)
+    with output.report_errors():
+        output.check_folder(arguments.out, arguments.force, "study.json")
+        problems = parsing.load_problems(arguments.problem, suite, arguments.dim, arguments.instance)
         if arguments.target is not None:
             raise InputError("--target is a value to reach, and problems differ in it: give a distance by --within.")
-        within = find.SUITE_TARGET if suite is not None and arguments.within is None else arguments.within
+        within = parsing.SUITE_TARGET if suite is not None and arguments.within is None else arguments.within
         study = run_compare(
-            chosen,
-            find.named_algorithms(arguments.algorithm, suite),
+            problems,
+            parsing.parse_algorithms(arguments.algorithm, suite),
             within=within,
             paired=arguments.paired,
-            **options.given_options(arguments),
+            **options.collect_options(arguments),
             progress=not (quiet or as_json),
         )
-        show.show(study, arguments.out, quiet, as_json)
-        raise typer.Exit(show.exit_code(study))
+        output.print_result(study, arguments.out, quiet, as_json)
+        raise typer.Exit(output.exit_code(study))
 
 
-app.command()(look.view)
-app.command("list")(look.list_)
-app.command()(look.selftest)
-app.command()(look.reproduce)
+app.command()(inspect_commands.view)
+app.command("list")(inspect_commands.list_)
+app.command()(inspect_commands.selftest)
+app.command()(inspect_commands.reproduce)

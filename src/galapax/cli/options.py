@@ -70,8 +70,8 @@ WithinDistance = Annotated[
 NoTarget = Annotated[float | None, typer.Option("--target", hidden=True)]  # answered
 
 
-def say_version(wanted: bool) -> None:
-    if wanted:
+def say_version(is_requested: bool) -> None:
+    if is_requested:
         print(f"galapax {__version__}, jax {jax.__version__}, Python {platform.python_version()}")
         raise typer.Exit
 
@@ -210,14 +210,15 @@ def run_options() -> tuple[str, ...]:
     return tuple(name for name, leaf in LEAVES.items() if leaf.spec.shell is not None)
 
 
-def takes(names: tuple[str, ...], **further: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command options of a run by their names, and further ones with their types; it gets them together, as
-    `arguments`.
+def accept_options(names: tuple[str, ...], **further: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Declare the options of a command: options of a run by name, and further ones with their types.
+
+    The command receives all of them in one argument, `arguments`.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(command, eval_str=True).parameters
-        declared = [parameter for name, parameter in own.items() if name != "arguments"]
+        signature = inspect.signature(command, eval_str=True).parameters
+        declared = [parameter for name, parameter in signature.items() if name != "arguments"]
         options = [_shell_parameter(LEAVES[name]) for name in names]
         options += [_parameter(name, annotation) for name, annotation in further.items()]
 
@@ -235,8 +236,8 @@ def takes(names: tuple[str, ...], **further: Any) -> Callable[[Callable[..., Non
     return decorate
 
 
-def given_options(arguments: Arguments, **changes: Any) -> dict[str, Any]:
-    """The options of a run that were given, as arguments of a verb. changes: by name, after parsing; None for none."""
+def collect_options(arguments: Arguments, **changes: Any) -> dict[str, Any]:
+    """Collect the options of a run that were set, as arguments of a verb. changes: parsed values by name."""
     values = {name: getattr(arguments, name, None) for name in run_options()} | changes
     return group_arguments({name: value for name, value in values.items() if value is not None})
 

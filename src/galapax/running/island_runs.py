@@ -208,10 +208,7 @@ def _merge_histories(task: Task, rows: np.ndarray, n_generations: np.ndarray, n_
     Record.unpack(rows, columns, HISTORY_FIRST_COLUMN).evaluations[is_finished] = 0
     by_island = rows.reshape(n_islands, -1, *rows.shape[1:])
     merged = by_island[0].copy()
-    islands, record = (
-        Record.unpack(by_island, columns, HISTORY_FIRST_COLUMN),
-        Record.unpack(merged, columns, HISTORY_FIRST_COLUMN),
-    )
+    islands, record = (Record.unpack(r, columns, HISTORY_FIRST_COLUMN) for r in (by_island, merged))
     record.evaluations[...] = islands.evaluations.sum(axis=0)
     record.mean[...] = islands.mean.mean(axis=0)
     record.worst[...] = islands.worst.max(axis=0)

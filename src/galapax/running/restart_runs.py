@@ -105,9 +105,7 @@ def _group_searches(task: Task, box: BlackBox | None, runs: list[RestartState]) 
         if bound.population + task.repairs * (1 + task.problem.dim) > max_evaluations:
             run.stop = Stop.BUDGET
             continue
-        generations_left = (
-            UNLIMITED if task.rules.generations == UNLIMITED else int(task.rules.generations) - run.generations
-        )
+        generations_left = _generations_left(task, run)
         group = groups.setdefault((jax.tree.structure(bound), generations_left, leg.polish), SearchGroup())
         group.runs.append(run)
         group.bound.append(bound)
@@ -154,6 +152,11 @@ def _precompile_group(task: Task, group: SearchGroup, interrupts: Interrupts, bo
 def _known_shape(task: Task, box: BlackBox | None) -> Shape:
     """Return the number of objectives and constraints; for a black box they are known once it was called."""
     return task.shape if box is None or not box.widths else box.shape
+
+
+def _generations_left(task: Task, run: RestartState) -> int:
+    limit = int(task.rules.generations)
+    return UNLIMITED if limit == UNLIMITED else limit - run.generations
 
 
 def _evaluation_limit(task: Task) -> float:
@@ -203,10 +206,7 @@ def _build_runner(
 ) -> BatchRunner:
     """Build the runner that computes one search of each run of a group."""
     dtype, count = np.dtype(task.dtype), len(group.runs)
-    first_run = group.runs[0]
-    generations_left = (
-        UNLIMITED if task.rules.generations == UNLIMITED else int(task.rules.generations) - first_run.generations
-    )
+    generations_left = _generations_left(task, group.runs[0])
     group_task = replace(
         task,
         solvers=(group.legs[0].algorithm,),

@@ -1,4 +1,4 @@
-"""What a command shows and leaves: tables or JSON, a saved folder, the live page, and an exit code."""
+"""The output of a command: tables or JSON, a saved folder, the live page, and an exit code."""
 
 from __future__ import annotations
 
@@ -36,52 +36,53 @@ from galapax.view import terminal
 
 console = Console()
 
-DONE, FAILED, WRONG = 0, 1, 2  # exit codes; and INTERRUPTED
+DONE, FAILED, BAD_INPUT = 0, 1, 2  # exit codes; and INTERRUPTED
 
 
 # --- how it ends ------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def clear_errors() -> Iterator[None]:
-    """One sentence and an exit code for what a user meets; anything else is a defect and shows its traceback."""
+def report_errors() -> Iterator[None]:
+    """Turn expected errors into one sentence and an exit code; any other shows its traceback."""
     try:
         yield
     except KeyboardInterrupt:
-        complain("stopped by Ctrl-C before a result was available.")
+        print_error("stopped by Ctrl-C before a result was available.")
         raise typer.Exit(INTERRUPTED) from None
     except BrokenPipeError:  # `| head` has read enough
         raise
     except EvaluationError as error:
-        complain(str(error))
+        print_error(str(error))
         raise typer.Exit(FAILED) from None
     except LostProcess as error:
-        complain(str(error))
+        print_error(str(error))
         sys.stdout.flush()
         os._exit(FAILED)  # an orderly end would wait for the process that is gone
     except MemoryError as error:
-        complain(f"not enough memory ({error}): use fewer runs or a smaller population.")
-        raise typer.Exit(WRONG) from None
+        print_error(f"not enough memory ({error}): use fewer runs or a smaller population.")
+        raise typer.Exit(BAD_INPUT) from None
     except (InputError, OSError) as error:
-        complain(str(error))
-        raise typer.Exit(WRONG) from None
+        print_error(str(error))
+        raise typer.Exit(BAD_INPUT) from None
 
 
-def complain(sentence: str, style: str = "bold red") -> None:
-    """A sentence on stderr. It may hold the user's text, so no brackets in it are taken for markup."""
+def print_error(sentence: str, style: str = "bold red") -> None:
+    """Print a sentence on stderr, without markup, since it may hold the user's text."""
     errors = Console(stderr=True)
     errors.print("galapax:", style=style, end=" ", highlight=False)
     errors.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
-def say(sentence: str, style: str | None = None) -> None:
-    """A sentence on stdout, which may hold the user's text."""
+def print_line(sentence: str, style: str | None = None) -> None:
+    """Print a sentence on stdout, without markup, since it may hold the user's text."""
     console.print(sentence, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def exit_code(outcome: Result | Study) -> int:
-    """How a run or a study ended: 0 as asked and feasible, 1 nothing feasible or the target missed, 130 by Ctrl-C.
+    """Return the exit code of a run or a study.
 
+    0 as asked and feasible, 1 nothing feasible or the target missed, 130 by Ctrl-C.
     Of several runs the best counts; of a study, the best of all its runs.
     """
     results = [outcome] if isinstance(outcome, Result) else outcome.results
@@ -100,37 +101,37 @@ def exit_code(outcome: Result | Study) -> int:
 # --- results and studies ----------------------------------------------------------------------------------------------
 
 
-def show(outcome: Result | Study, out: Path | None, quiet: bool, as_json: bool) -> None:
-    """Save a result or a study, if it is to be saved, and print it: what prints nothing is not lost."""
-    folder, told = None, []
+def print_result(outcome: Result | Study, out: Path | None, quiet: bool, as_json: bool) -> None:
+    """Save a result or a study, if --out is given, and then print it, so that no printing error can lose it."""
+    folder, caught = None, []
     if out is not None:
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             folder = outcome.save(out)
     if as_json:
-        print(json.dumps(plain_study(outcome) if isinstance(outcome, Study) else plain(outcome), indent=1))
+        print(json.dumps(study_as_json(outcome) if isinstance(outcome, Study) else result_as_json(outcome), indent=1))
     elif not quiet:
-        console.print(table_of(outcome))
-    for warning in told:
-        complain(str(warning.message), style="bold yellow")
+        console.print(build_tables(outcome))
+    for warning in caught:
+        print_error(str(warning.message), style="bold yellow")
     if folder is not None and not (quiet or as_json):
         names = sorted(f.name for f in folder.iterdir() if not f.name.startswith("."))
-        say(f"Saved to {folder}: {', '.join(names)}")
+        print_line(f"Saved to {folder}: {', '.join(names)}")
 
 
-def table_of(outcome: Result | Study) -> RenderableType:
-    """The tables of a result or a study."""
+def build_tables(outcome: Result | Study) -> RenderableType:
+    """Build the tables of a result or a study."""
     if isinstance(outcome, Study):
         return terminal.study_tables(outcome, bold=console.is_terminal)
     return terminal.result_table(outcome)
 
 
 def command_line(context: typer.Context) -> str:
-    """The command that repeats this one: what was given, without where it was shown or saved."""
+    """Return the command that repeats this one, without the options about showing and saving."""
     words = ["galapax", "solve"]
     for option in context.command.params:
         value = context.params.get(option.name or "")
-        if option.name in UNREPEATED or value is None or value == option.default or value in ((), []):
+        if option.name in NOT_IN_COMMAND or value is None or value == option.default or value in ((), []):
             continue
         if not option.opts[0].startswith("-"):
             words.append(str(value))
@@ -142,12 +143,15 @@ def command_line(context: typer.Context) -> str:
     return shlex.join(words)
 
 
-UNREPEATED = {"out", "force", "live", "port", "host", "open_page", "wait", "paused", "quiet", "as_json", "use_cache",
-              "checkpoint", "checkpoint_every", "resume", "context"}  # fmt: skip
+# options of `solve` about showing and saving, which `command_line` leaves out
+NOT_IN_COMMAND = {
+    "out", "force", "live", "port", "host", "open_page", "wait", "paused", "quiet", "as_json", "use_cache",
+    "checkpoint", "checkpoint_every", "resume", "context",
+}  # fmt: skip
 
 
-def plain(result: Result) -> dict[str, object]:
-    """A result in JSON's own types, with its runs and its front."""
+def result_as_json(result: Result) -> dict[str, object]:
+    """Return a result as plain JSON values, with its runs and its front."""
     out = result_to_json(result)
     if result.runs is not None:
         names, table = runs_table(result.runs, result.problem.variable_names(), value_names(result))
@@ -160,8 +164,8 @@ def plain(result: Result) -> dict[str, object]:
     return out
 
 
-def plain_study(study: Study) -> dict[str, object]:
-    """What a study came to, in JSON's own types."""
+def study_as_json(study: Study) -> dict[str, object]:
+    """Return a study as plain JSON values."""
     cells = [{**row, "settings": result.settings} for row, result in zip(study.summary(), study.results, strict=True)]
     return to_json({"kind": study.kind, "message": study.message, "axes": study.axes, "targets": study.targets,
                     "cells": cells, "runs": study.rows()})  # fmt: skip
@@ -176,7 +180,7 @@ def check_folder(folder: Path | None, force: bool, kind: str = "") -> None:
     if folder is None:
         return
     try:
-        _try_writing(folder)
+        _check_writable(folder)
         names = [f.name for f in folder.iterdir()] if folder.exists() else []
         inside = sorted(name for name in names if not atomic.is_temporary(name))
     except (OSError, ValueError) as error:
@@ -190,18 +194,18 @@ def check_folder(folder: Path | None, force: bool, kind: str = "") -> None:
         manifest.refuse_unowned(folder, [*manifest.FILES_OF_KIND[kind], manifest.NAME])
 
 
-def _try_writing(folder: Path) -> None:
-    """Make the folder and a file in it, and take away again what was not there before."""
+def _check_writable(folder: Path) -> None:
+    """Create the folder and a file in it, and remove again what did not exist before."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    made = []
+    created = []
     try:
         for path in reversed(missing):
             path.mkdir()
-            made.append(path)
+            created.append(path)
         with tempfile.TemporaryFile(dir=folder):
             pass
     finally:
-        for path in reversed(made):
+        for path in reversed(created):
             path.rmdir()
 
 
@@ -215,11 +219,11 @@ def open_report(folder: Path) -> None:
         raise InputError(f'{folder} has no report.html: pip install "galapax[view]" and save the run again.')
     opened = webbrowser.open(page.resolve().as_uri())
     where = f"The report is {page.resolve()}"
-    say(where if opened else f"{where}; no browser was found to open it.")
+    print_line(where if opened else f"{where}; no browser was found to open it.")
 
 
 def draw_pictures(saved: Result | Study, folder: Path) -> tuple[list[Path], dict[str, str]]:
-    """All pictures of a run or a study as PNG files, and for those that there are not the reason."""
+    """Draw all pictures of a run or a study as PNG files; return the files, and reasons for those that are missing."""
     if isinstance(saved, Result):
         return saved.plot.save(folder)
     from matplotlib.figure import Figure
@@ -235,21 +239,21 @@ def draw_pictures(saved: Result | Study, folder: Path) -> tuple[list[Path], dict
     return [folder / f"{name}.png" for name in figures], {}
 
 
-def say_written(files: list[Path]) -> None:
-    """Name the files that were written, by folder; of many the first and the last."""
+def print_written_files(files: list[Path]) -> None:
+    """Print the files that were written, by folder; of many the first and the last."""
     for parent in dict.fromkeys(file.parent for file in files):
         names = [file.name for file in files if file.parent == parent]
         shown = f"{len(names)} files, {names[0]} to {names[-1]}" if len(names) > 8 else ", ".join(names)
-        say(f"Wrote to {parent}: {shown}")
+        print_line(f"Wrote to {parent}: {shown}")
 
 
 # --- the live page ----------------------------------------------------------------------------------------------------
 
 
-def find_page(
+def parse_live(
     live: bool, port: int | None, host: str | None, open_page: bool, paused: bool, quiet: bool
 ) -> Live | None:
-    """The live page that is asked for."""
+    """Return the live page that the options ask for."""
     if not live:
         if port is not None or host is not None or paused:
             raise InputError("--port, --host and --paused apply to the live page: add --live.")
@@ -261,34 +265,36 @@ def find_page(
     except UnicodeError:
         raise InputError(f"--host must be an address such as {LOOPBACK}; got {host!r}.") from None
 
-    def tell(sentence: str) -> None:
+    def announce(sentence: str) -> None:
         if not quiet:
             Console(stderr=True).print(sentence, markup=False, highlight=False, soft_wrap=True)
 
     def warn(sentence: str) -> None:
-        complain(sentence, style="bold yellow")
+        print_error(sentence, style="bold yellow")
 
-    return Live(0 if port is None else port, LOOPBACK if host is None else host, open_page, paused, say=tell, warn=warn)
+    return Live(
+        0 if port is None else port, LOOPBACK if host is None else host, open_page, paused, say=announce, warn=warn
+    )
 
 
-def say_resume(result: Result, checkpoint: Path | None, quiet: bool) -> None:
-    """How to go on with a run that somebody ended."""
+def print_resume_hint(result: Result, checkpoint: Path | None, quiet: bool) -> None:
+    """Print how to resume a run that was stopped early."""
     if checkpoint is not None and not quiet and result.stop.early:
         Console(stderr=True).print(f"To continue: galapax resume {checkpoint}", highlight=False)
 
 
-def tell_page(page: Live | None, result: Result, folder: Path | None) -> None:
+def finish_page(page: Live | None, result: Result, folder: Path | None) -> None:
     """Tell the live page that its run is over, and where it was saved."""
     live_page.on_run_end(page, result, folder)
 
 
-def replay(page: Live, result: Result, folder: Path) -> None:
+def replay_on_page(page: Live, result: Result, folder: Path) -> None:
     """Play a saved run on the live page until Ctrl-C."""
     if live_page.replay_result(page, result, folder):
-        keep_page(page, True, False)
+        wait_on_page(page, True, False)
 
 
-def keep_page(page: Live | None, wait: bool, quiet: bool) -> None:
+def wait_on_page(page: Live | None, wait: bool, quiet: bool) -> None:
     """Keep the live page up until Ctrl-C."""
     if page is None or not wait or not page.served:
         return
@@ -298,9 +304,10 @@ def keep_page(page: Live | None, wait: bool, quiet: bool) -> None:
         threading.Event().wait()
 
 
-def choose(result: Result, choice: Any) -> InputError | None:
-    """Mark the point of the front that is chosen. What was computed is shown and saved even where that fails, so the
-    error comes back rather than being raised.
+def mark_chosen(result: Result, choice: Any) -> InputError | None:
+    """Mark the chosen point of the front, and return the error where that fails.
+
+    It is not raised here, since the result is to be shown and saved even then.
     """
     if choice is None or not np.size(result.get("F", ())):
         return None

@@ -1,4 +1,4 @@
-"""The commands that show what there is: saved runs, algorithms and problems, this machine, published tables."""
+"""The commands that inspect: saved runs, algorithms and problems, this machine, published tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 import jax
 import typer
 
-from galapax.cli import options, show
+from galapax.cli import options, output
 from galapax.cli.selftest import checks as run_checks
 from galapax.core.errors import InputError
 from galapax.numerics import devices, disk_cache
@@ -37,7 +37,7 @@ def view(
     host: options.Host = None,
 ) -> None:
     """Show a saved run, open its report, replay it in the browser, draw its figures, or export it to files."""
-    with show.clear_errors():
+    with output.report_errors():
         if export not in (None, "csv", "json", "gagpu"):
             raise InputError(f"--export takes csv, json or gagpu; got {export!r}.")
         saved = load(folder)
@@ -46,36 +46,36 @@ def view(
             raise InputError(f"{folder} holds a {saved.kind}; {what}.")
         files = []
         if open_page:
-            show.open_report(folder)
+            output.open_report(folder)
         if png:
-            drawn, missing = show.draw_pictures(saved, out or folder / "pictures")
+            drawn, missing = output.draw_pictures(saved, out or folder / "pictures")
             files += drawn
             for name, why in missing.items():
-                show.say(f"No {name}.png: {why}", style="dim")
+                output.print_line(f"No {name}.png: {why}", style="dim")
         if gif and isinstance(saved, Result):
             target = out or folder
             files.append(saved.plot.gif(target if target.suffix == ".gif" else target / "maps.gif", form=form))
         if export == "csv":
             tables = to_csv(folder, out)
-            show.say(f"Tables saved in {tables[0].parent}: {', '.join(t.name for t in tables)}")
+            output.print_line(f"Tables saved in {tables[0].parent}: {', '.join(t.name for t in tables)}")
         elif export == "json":
             files.append(to_one_json(folder, out))
         elif export == "gagpu" and isinstance(saved, Result):
             files += gagpu.export(saved, out or folder)
-        show.say_written(files)
-        page = show.find_page(live, port, host, True, False, False)
+        output.print_written_files(files)
+        page = output.parse_live(live, port, host, True, False, False)
         if page is not None:
             if isinstance(saved, Study):
                 raise InputError(f"{folder} holds a {saved.kind}; --live replays a single result.")
-            show.replay(page, saved, folder)
+            output.replay_on_page(page, saved, folder)
             return
         if not (open_page or png or gif or export):
-            show.console.print(show.table_of(saved))
+            output.console.print(output.build_tables(saved))
 
 
 def list_(what: options.Listed = "all", as_json: options.AsJson = False) -> None:
     """Show the algorithms and the built-in problems, with their key facts."""
-    with show.clear_errors():
+    with output.report_errors():
         if what not in ("all", "algorithms", "problems"):
             raise InputError(f"list takes algorithms, problems or all; got {what!r}.")
         facts = {
@@ -87,37 +87,37 @@ def list_(what: options.Listed = "all", as_json: options.AsJson = False) -> None
             if as_json:
                 print(json.dumps({name: table()}, indent=1))
             else:
-                show.console.print(terminal.fact_table(name, table()))
+                output.console.print(terminal.fact_table(name, table()))
 
 
 def selftest(as_json: options.AsJson = False, quiet: options.Quiet = False) -> None:
     """Check galapax on this machine: known optima, operators, CPU against device, resume after a kill, speed."""
-    with show.clear_errors():
+    with output.report_errors():
         disk_cache.enable()
-        done, began = [], time.perf_counter()
+        checks, began = [], time.perf_counter()
         for check in run_checks():
-            done.append(check)
+            checks.append(check)
             if not (as_json or quiet):
                 mark = "[green]✓[/]" if check.passed else "[red]✗[/]"
-                show.console.print(f"{mark} {check.what}: {check.found}", highlight=False)
-        failed = sum(not check.passed for check in done)
+                output.console.print(f"{mark} {check.what}: {check.found}", highlight=False)
+        failed = sum(not check.passed for check in checks)
         if as_json:
             print(
-                json.dumps({"device": devices.device_name(), "checks": [check._asdict() for check in done]}, indent=1)
+                json.dumps({"device": devices.device_name(), "checks": [check._asdict() for check in checks]}, indent=1)
             )
         elif not quiet:
-            told = "all checks passed" if not failed else f"{failed} of {len(done)} failed"
+            verdict = "all checks passed" if not failed else f"{failed} of {len(checks)} failed"
             where = f"{devices.device_name()}, jax {jax.__version__}, galapax {__version__}"
-            show.console.print(f"{told} ({where}, {time.perf_counter() - began:.0f} s)", highlight=False)
+            output.console.print(f"{verdict} ({where}, {time.perf_counter() - began:.0f} s)", highlight=False)
         raise typer.Exit(1 if failed else 0)
 
 
 def reproduce(paper: options.PaperName, quick: options.Quick = False, out: options.PaperOut = None) -> None:
     """Reproduce published results and print our tables next to the published ones."""
-    with show.clear_errors():
+    with output.report_errors():
         if paper not in (*PAPERS, "all"):
             raise InputError(f"reproduce takes {', '.join(PAPERS)} or all; got {paper!r}.")
-        show.check_folder(out, force=True)
+        output.check_folder(out, force=True)
         disk_cache.enable()
         run_paper = importlib.import_module(
             "galapax.papers.reproduction"

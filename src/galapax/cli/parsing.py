@@ -1,4 +1,4 @@
-"""From text to what the library takes: problem, algorithm, settings, points, snapshots, choice."""
+"""Parse options into arguments of the library: problem, algorithm, settings, points, snapshots, choice."""
 
 from __future__ import annotations
 
@@ -33,43 +33,48 @@ from galapax.running.task import MIN_DEFAULT_GENERATIONS, default_algorithm, res
 from galapax.storage import checkpoint, gagpu
 
 # options of `solve` that `resume` does not repeat: where a run is computed, watched and shown
-NOT_REPEATED = {
+NOT_RESUMED_OPTIONS = {
     "problem", "max_seconds", "threads", "coordinator", "process_id", "num_processes", "checkpoint", "resume", "live",
     "port", "host", "open_page", "wait", "paused", "quiet", "as_json", "use_cache",
 }  # fmt: skip
-FUNCTIONS = {f.__name__: f for f in (differential.rand_1, differential.best_1)}  # that a hyper-parameter can be
-KINDS = {int: "a whole number", float: "a number", bool: "true or false", Callable: " or ".join(FUNCTIONS)}
-SWITCHES = {"true": True, "false": False}
+NAMED_OPERATORS = {f.__name__: f for f in (differential.rand_1, differential.best_1)}  # that a hyper-parameter can be
+VALUE_DESCRIPTIONS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    Callable: " or ".join(NAMED_OPERATORS),
+}
+BOOLEANS = {"true": True, "false": False}
 SUITE_TARGET = 1e-8  # distance to the best value at which a run on a suite's problem succeeds, unless it is given
 SUITE_ALGORITHMS = ["cmaes,lshade,epsilon_de,de"]  # what is compared on a suite, unless it is given
-MOST_VARIABLES = 10**7  # beyond it the box alone would fill the memory, before anything could be refused
+MAX_VARIABLES = 10**7  # beyond it the box alone would fill the memory, before anything could be refused
 
 
 # --- the problem ------------------------------------------------------------------------------------------------------
 
 
-def find_problem(name: str, dim: int | None, minmax: bool = False) -> Any:
-    """A built-in problem by name, or the problem in a Python file; min-max problems only where they are wanted."""
+def load_problem(name: str, dim: int | None, minmax: bool = False) -> Any:
+    """Load a built-in problem by name, or the problem in a Python file. minmax: accept min-max problems."""
     if is_file(name):
         if dim is not None:
             raise InputError("--dim applies to built-in problems only; a file defines its own number of variables.")
-        found = load_file(Path(name))
+        problem = load_file(Path(name))
     else:
-        if dim is not None and dim > MOST_VARIABLES:
-            raise InputError(f"--dim must be at most {MOST_VARIABLES}; got {dim}.")
-        found = problems.get(name) if dim is None else problems.get(name, dim=dim)
-    if isinstance(found, MinMaxProblem) and not minmax:
+        if dim is not None and dim > MAX_VARIABLES:
+            raise InputError(f"--dim must be at most {MAX_VARIABLES}; got {dim}.")
+        problem = problems.get(name) if dim is None else problems.get(name, dim=dim)
+    if isinstance(problem, MinMaxProblem) and not minmax:
         raise InputError(f"{name} is a min-max problem; use galapax solve with the algorithm cde.")
-    return found
+    return problem
 
 
-def find_problems(names: list[str] | None, suite: str | None, dim: int | None, instance: int | None) -> list[Problem]:
-    """The problems that `compare` names, separated by commas, or those of a suite."""
+def load_problems(names: list[str] | None, suite: str | None, dim: int | None, instance: int | None) -> list[Problem]:
+    """Load the problems that `compare` names, separated by commas, or those of a suite."""
     if suite is None:
         if names is None:
             raise InputError("compare needs problems: --problems ackley,g06, or --suite bbob.")
-        refuse_given((("--instance", instance, None),), "applies only with --suite.")
-        return [find_problem(name, dim) for text in names for name in text.split(",") if name]
+        refuse_non_defaults((("--instance", instance, None),), "applies only with --suite.")
+        return [load_problem(name, dim) for text in names for name in text.split(",") if name]
     if names is not None:
         raise InputError("give --problems or --suite, not both.")
     if suite not in problems.SUITES:
@@ -77,8 +82,8 @@ def find_problems(names: list[str] | None, suite: str | None, dim: int | None, i
     return problems.SUITES[suite](10 if dim is None else dim, 1 if instance is None else instance)
 
 
-def find_target(problem: Any, target: float | None, within: float | None, maximize: bool) -> float | None:
-    """The value to reach: as --target says, or --within a distance of the best known one."""
+def parse_target(problem: Any, target: float | None, within: float | None, maximize: bool) -> float | None:
+    """Return the value to reach: --target, or --within a distance of the best known one."""
     if within is None:
         return target
     if target is not None:
@@ -91,7 +96,7 @@ def find_target(problem: Any, target: float | None, within: float | None, maximi
 
 
 def is_file(name: str) -> bool:
-    """Whether a problem is named by its file."""
+    """Return whether a problem is named by its file."""
     return name.endswith(".py") or "/" in name
 
 
@@ -122,16 +127,16 @@ def load_file(path: Path) -> Problem | MinMaxProblem:
 # --- the algorithm ----------------------------------------------------------------------------------------------------
 
 
-def find_algorithm(arguments: Arguments, problem: Problem) -> Algorithm | str | None:
-    """The name of the algorithm, or the one by that name or by default with the values of `--set`; None for neither."""
+def parse_algorithm_options(arguments: Arguments, problem: Problem) -> Algorithm | str | None:
+    """Return the name of the algorithm, or with `--set` the algorithm with those values; None for the default."""
     if not arguments.setting:
         name: str | None = arguments.algorithm
         return name
-    return _with_settings(arguments, lambda: default_algorithm(problem, _resolved(arguments, problem)))
+    return _with_settings(arguments, lambda: default_algorithm(problem, _resolve_options(arguments, problem)))
 
 
 def _with_settings(arguments: Arguments, default: Callable[[], Algorithm]) -> Algorithm:
-    """The algorithm with the values of `--set`. default: chooses it where it has no name."""
+    """Return the algorithm with the values of `--set`. default: builds it where none is named."""
     algorithm = default() if arguments.algorithm is None else algorithms.resolve_algorithm(arguments.algorithm)
     values = parse_settings(algorithm, arguments.setting or [])
     if "population" in values and arguments.population is not None:
@@ -139,23 +144,23 @@ def _with_settings(arguments: Arguments, default: Callable[[], Algorithm]) -> Al
     return dataclasses.replace(algorithm, **values)  # type: ignore[type-var]
 
 
-def _resolved(arguments: Arguments, problem: Problem) -> Options:
-    """The options that decide which algorithm fits a problem."""
+def _resolve_options(arguments: Arguments, problem: Problem) -> Options:
+    """Resolve the options that decide which algorithm fits a problem."""
     names = ("blackbox", "vectorized", "dtype", "workers")
     values = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
     return resolve_options(problem, Options.parse(group_arguments(values)))
 
 
-def find_restarts(arguments: Arguments, algorithm: Algorithm | str | None) -> str | None:
-    """What --restarts means. The default algorithm restarts by default, with the values of `--set` too."""
+def parse_restarts(arguments: Arguments, algorithm: Algorithm | str | None) -> str | None:
+    """Parse --restarts. The default algorithm restarts by default, with the values of `--set` too."""
     if arguments.restarts in (None, "auto"):
         is_default = arguments.algorithm is None and isinstance(algorithm, algorithms.CMAES)
         return "portfolio" if is_default else "auto"
     return None if arguments.restarts == "none" else str(arguments.restarts)
 
 
-def find_runs(arguments: Arguments) -> int | range | None:
-    """What --runs and --first-run mean."""
+def parse_runs(arguments: Arguments) -> int | range | None:
+    """Parse --runs and --first-run."""
     if arguments.first_run is None:
         n_runs: int | None = arguments.runs
         return n_runs
@@ -164,7 +169,7 @@ def find_runs(arguments: Arguments) -> int | range | None:
 
 
 def parse_workers_timeout(text: str | None) -> float | str | None:
-    """What --workers-timeout means; `minimize` refuses what is no number."""
+    """Parse --workers-timeout; `minimize` refuses what is no number."""
     if text == "none":
         return math.inf
     try:
@@ -173,23 +178,23 @@ def parse_workers_timeout(text: str | None) -> float | str | None:
         return text
 
 
-def named_algorithms(names: list[str] | None, suite: str | None) -> list[Algorithm]:
-    """The algorithms that `compare` names, separated by commas, or those that a suite usually has."""
+def parse_algorithms(names: list[str] | None, suite: str | None) -> list[Algorithm]:
+    """Parse the algorithms that `compare` names, separated by commas; a suite has a default."""
     if names is None and suite is None:
         raise InputError("compare needs algorithms: --algorithms de,ga.")
     texts = SUITE_ALGORITHMS if names is None else names
-    return [named_algorithm(name) for text in texts for name in text.split(",") if name]
+    return [parse_algorithm(name) for text in texts for name in text.split(",") if name]
 
 
-def named_algorithm(text: str) -> Algorithm:
-    """An algorithm from NAME or NAME:SETTING=VALUE:..., as `compare` takes it."""
+def parse_algorithm(text: str) -> Algorithm:
+    """Parse an algorithm from NAME or NAME:SETTING=VALUE:..., as `compare` takes it."""
     name, *settings = text.split(":")
     algorithm = algorithms.get(name)
     return dataclasses.replace(algorithm, **parse_settings(algorithm, settings))  # type: ignore[type-var]
 
 
-def find_game_algorithm(problem: MinMaxProblem, arguments: Arguments) -> Any:
-    """The co-evolution that solves a min-max problem, with the values of `--set`."""
+def parse_game_algorithm(problem: MinMaxProblem, arguments: Arguments) -> Any:
+    """Return the co-evolution that solves a min-max problem, with the values of `--set`."""
     if arguments.algorithm is not None and not isinstance(algorithms.resolve_algorithm(arguments.algorithm), CDE):
         raise InputError(f"{problem.name} is a min-max problem, which only cde solves; remove --algorithm.")
     if arguments.algorithm is None and not arguments.setting:
@@ -207,21 +212,22 @@ def refuse_min_max(arguments: Arguments, problem: str) -> None:
             raise InputError(f"{flag} does not apply to min-max problems such as {problem}: remove it.")
 
 
-def find_checkpoint(problem: str, arguments: Arguments) -> Checkpoint | None:
-    """What `--checkpoint` asks for; the file says with which options, for `galapax resume`."""
+def parse_checkpoint(problem: str, arguments: Arguments) -> Checkpoint | None:
+    """Parse `--checkpoint`; the options are stored in the file, for `galapax resume`."""
     if arguments.checkpoint is None:
         if arguments.checkpoint_every is not None or arguments.resume:
             raise InputError(f"{'--resume' if arguments.resume else '--checkpoint-every'} needs --checkpoint FILE.")
         return None
-    every = {name: value for name, value in vars(arguments).items() if name not in NOT_REPEATED}
-    plain = {name: str(value) if isinstance(value, Path) else value for name, value in every.items()}
+    options = {name: value for name, value in vars(arguments).items() if name not in NOT_RESUMED_OPTIONS}
+    plain = {name: str(value) if isinstance(value, Path) else value for name, value in options.items()}
     seconds = Checkpoint.seconds if arguments.checkpoint_every is None else arguments.checkpoint_every
     return Checkpoint(arguments.checkpoint, seconds, about={"solve": plain | {"problem": problem}})
 
 
 def read_checkpoint_options(file: Path, problem: Path | None) -> dict[str, Any]:
-    """The options of the run that a checkpoint is of. problem: its file, which only the user may name: a checkpoint
-    from elsewhere runs nothing.
+    """Read the options of a run from its checkpoint.
+
+    problem: the Python file of the problem, which only the user may name, so that a checkpoint cannot run code.
     """
     if not file.exists() and not file.with_name(file.name + checkpoint.PREVIOUS_SUFFIX).exists():
         raise InputError(f"there is no checkpoint {str(file)!r}.")
@@ -230,8 +236,8 @@ def read_checkpoint_options(file: Path, problem: Path | None) -> dict[str, Any]:
         raise InputError(
             f"{str(file)!r} was not written by galapax solve: resume it from Python with resume={str(file)!r}."
         )
-    known = {*run_options(), *SOLVE, "problem"} - (NOT_REPEATED - {"problem"})
-    values = {name: value for name, value in saved.items() if name in known}
+    names = {*run_options(), *SOLVE, "problem"} - (NOT_RESUMED_OPTIONS - {"problem"})
+    values = {name: value for name, value in saved.items() if name in names}
     for name in ("out", "x0", "gagpu_config"):
         values[name] = Path(values[name]) if values.get(name) is not None else None
     if is_file(values["problem"]):
@@ -248,21 +254,21 @@ def read_checkpoint_options(file: Path, problem: Path | None) -> dict[str, Any]:
 
 def parse_settings(algorithm: Algorithm, settings: Iterable[str], several: bool = False) -> dict[str, Any]:
     """{name: value} from NAME=VALUE; with `several`, NAME=V1,V2 gives a list."""
-    kinds = hyperparameters(algorithm)
+    types_by_name = hyperparameters(algorithm)
     values: dict[str, Any] = {}
     for text in settings:
         key, equals, value = text.partition("=")
-        if not equals or key not in kinds:
+        if not equals or key not in types_by_name:
             raise InputError(
-                f"--set takes NAME=VALUE with NAME one of {', '.join(kinds)}, the hyper-parameters of "
+                f"--set takes NAME=VALUE with NAME one of {', '.join(types_by_name)}, the hyper-parameters of "
                 f"{algorithms.algorithm_name(algorithm)}; got {text!r}."
             )
         if key in values:
             raise InputError(
                 f"--set names {key} twice; give each name once{', its values separated by commas' * several}."
             )
-        parts = value.split(",") if several else [value]
-        parsed = [_parse(key, part, kinds[key]) for part in parts]
+        items = value.split(",") if several else [value]
+        parsed = [_parse_value(key, item, types_by_name[key]) for item in items]
         values[key] = parsed if several and len(parsed) > 1 else parsed[0]
     return values
 
@@ -270,45 +276,45 @@ def parse_settings(algorithm: Algorithm, settings: Iterable[str], several: bool 
 def hyperparameters(algorithm: Algorithm) -> dict[str, Any]:
     """{name: kind} of the hyper-parameters that text can give: numbers, switches, functions. The rest is internal."""
     hints = get_type_hints(type(algorithm))
-    kinds = {f.name: _kind(hints[f.name]) for f in dataclasses.fields(algorithm)}  # type: ignore[arg-type]
-    return {name: kind for name, kind in kinds.items() if kind in KINDS}
+    types_by_name = {f.name: _value_type(hints[f.name]) for f in dataclasses.fields(algorithm)}  # type: ignore[arg-type]
+    return {name: value_type for name, value_type in types_by_name.items() if value_type in VALUE_DESCRIPTIONS}
 
 
-def _kind(hint: Any) -> Any:
-    """The type of a value: of `float | None`, float, since None stands for a number that the algorithm works out."""
+def _value_type(hint: Any) -> Any:
+    """Return the type of a value: of `float | None`, float, since None stands for a number the algorithm derives."""
     if get_origin(hint) in (Union, types.UnionType):
-        given = [part for part in get_args(hint) if part is not types.NoneType]
-        return _kind(given[0]) if len(given) == 1 else None
+        alternatives = [alternative for alternative in get_args(hint) if alternative is not types.NoneType]
+        return _value_type(alternatives[0]) if len(alternatives) == 1 else None
     return get_origin(hint) or hint
 
 
-def _parse(name: str, text: str, kind: Any) -> Any:
+def _parse_value(name: str, text: str, value_type: Any) -> Any:
     try:
-        if kind in (int, float):
-            return kind(text)
-        return (SWITCHES if kind is bool else FUNCTIONS)[text.lower()]
+        if value_type in (int, float):
+            return value_type(text)
+        return (BOOLEANS if value_type is bool else NAMED_OPERATORS)[text.lower()]
     except (ValueError, KeyError):
-        raise InputError(f"--set {name} takes {KINDS[kind]}; got {text!r}.") from None
+        raise InputError(f"--set {name} takes {VALUE_DESCRIPTIONS[value_type]}; got {text!r}.") from None
 
 
 # --- GAGPU's configuration --------------------------------------------------------------------------------------------
 
 
-class Configured(NamedTuple):
-    """What a GAGPU configuration decides, where no option says otherwise."""
+class GagpuSettings(NamedTuple):
+    """The settings in a GAGPU configuration that no option overrides."""
 
     file: Path
     algorithm: Algorithm
     variables: int
 
     def algorithm_for(self, problem: Problem, name: str) -> Algorithm:
-        """Its algorithm, for a problem with as many variables as it says."""
+        """Return its algorithm for a problem, which must have as many variables as the configuration says."""
         if problem.dim != self.variables:
             raise InputError(f"NO_VAR in {self.file} is {self.variables} and {name} has {problem.dim} variables.")
         return self.algorithm
 
 
-def apply_gagpu_config(arguments: Arguments, problem: str) -> Configured | None:
+def apply_gagpu_config(arguments: Arguments, problem: str) -> GagpuSettings | None:
     """Read GAGPU's config.h, if it is given, and take from it what no option says otherwise."""
     file = arguments.gagpu_config
     if file is None:
@@ -326,27 +332,27 @@ def apply_gagpu_config(arguments: Arguments, problem: str) -> Configured | None:
     arguments.dim = dim
     arguments.generations = config["NO_GEN"] if arguments.generations is None else arguments.generations
     arguments.runs = config["NO_TESTS"] if arguments.runs is None else arguments.runs
-    return Configured(file, gagpu.build_algorithm(config), variables)
+    return GagpuSettings(file, gagpu.build_algorithm(config), variables)
 
 
 # --- options that hold more than one value ----------------------------------------------------------------------------
 
 
-def refuse_given(options: Iterable[tuple[str, Any, Any]], why: str) -> None:
+def refuse_non_defaults(options: Iterable[tuple[str, Any, Any]], why: str) -> None:
     """Refuse the first of (option, value, default) whose value is not its default."""
     for option, value, default in options:
         if value != default:
             raise InputError(f"{option} {why}")
 
 
-def find_choice(arguments: Arguments, problem: Problem) -> Any:
-    """What `parse_choice` gives, checked against the problem's number of objectives as far as that is known."""
+def check_choice(arguments: Arguments, problem: Problem) -> Any:
+    """Parse --choose and check it against the problem's number of objectives, as far as that is known."""
     text = arguments.choose
     if text is None:
         return None
     choice = parse_choice(text)
     count = None
-    options = _resolved(arguments, problem)
+    options = _resolve_options(arguments, problem)
     if not options.blackbox:
         size = arguments.population or default_algorithm(problem, options).population
         count = objective_count(problem, str(options.compute.dtype), size if options.vectorized else 0)
@@ -356,40 +362,40 @@ def find_choice(arguments: Arguments, problem: Problem) -> Any:
         raise InputError(f"--choose needs several objectives, and {problem.name} has one: remove it.")
     if choice == ASK_USER:
         return choice
-    given = choice if isinstance(choice, dict) else {"how": choice}
-    held = next(iter(given.values()))
+    rule = choice if isinstance(choice, dict) else {"how": choice}
+    values = next(iter(rule.values()))
     try:
-        choose_point(np.ones((1, count or (2 if isinstance(held, str) else len(held)))), 1.0, **given)
+        choose_point(np.ones((1, count or (2 if isinstance(values, str) else len(values)))), 1.0, **rule)
     except InputError:
-        wanted = f"{count} weights" if count else "one weight per objective"
+        expected = f"{count} weights" if count else "one weight per objective"
         raise InputError(
-            f"--choose takes {', '.join(CHOICE_RULES)} or {wanted} of at least 0, not all 0, separated by commas; or "
+            f"--choose takes {', '.join(CHOICE_RULES)} or {expected} of at least 0, not all 0, separated by commas; or "
             f"near: or reach: before as many values of the objectives; or ask; got {text!r}."
         ) from None
     return choice
 
 
 def parse_choice(text: str) -> Any:
-    """`knee`, `ideal` or `ask`; weights; {"reference": values} of near:1,2 and {"aspiration": values} of reach:1,2."""
+    """Parse `knee`, `ideal`, `ask` or weights; near:1,2 is {"reference": values}, reach:1,2 {"aspiration": values}."""
     word, colon, rest = text.partition(":")
-    named = {"near": "reference", "reach": "aspiration"}.get(word) if colon else None
+    rule = {"near": "reference", "reach": "aspiration"}.get(word) if colon else None
     try:
-        values = [float(part) for part in (rest if named else text).split(",")]
+        values = [float(number) for number in (rest if rule else text).split(",")]
     except ValueError:
         return text
-    return {named: values} if named else values
+    return {rule: values} if rule else values
 
 
 def parse_snapshots(arguments: Arguments) -> Sequence[int]:
-    """Generations from "1,10,100", or from "every:10": the first and then every tenth."""
+    """Parse generations from "1,10,100", or from "every:10": the first and then every tenth."""
     text, generations = arguments.snapshots, arguments.generations
     if text is None:
         return ()
-    kind, colon, step = text.partition(":")
+    word, colon, step = text.partition(":")
     try:
         if not colon:
-            return [int(part) for part in text.split(",")]
-        if kind != "every" or int(step) < 1:
+            return [int(number) for number in text.split(",")]
+        if word != "every" or int(step) < 1:
             raise ValueError
     except ValueError:
         raise InputError(f"--snapshots takes generations such as 1,10,100, or every:10; got {text!r}.") from None
@@ -402,7 +408,7 @@ def parse_snapshots(arguments: Arguments) -> Sequence[int]:
 
 
 def read_points(file: Path | None, dim: int) -> np.ndarray | None:
-    """Points from a CSV file, one a row; a heading is skipped, and so are columns after the first `dim`."""
+    """Read points from a CSV file, one a row; a heading is skipped, and so are columns after the first `dim`."""
     if file is None:
         return None
     try:
@@ -429,8 +435,8 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def find_islands(arguments: Arguments) -> Islands | None:
-    """The islands that the options ask for."""
+def parse_islands(arguments: Arguments) -> Islands | None:
+    """Parse the options of islands."""
     names = ("migrate_every", "migrants", "topology")
     values: dict[str, Any] = {n: getattr(arguments, n) for n in names if getattr(arguments, n) is not None}
     if arguments.islands is None:
