@@ -18,7 +18,7 @@ import pytest
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 import galapax as gx
-from galapax.engines import stored
+from galapax.engines import program_files
 from galapax.engines.fused import cpu_kernel, cuda, engine, graph, kernel, kernel_source
 from galapax.engines.programs import Programs
 from galapax.numerics import disk_cache
@@ -61,14 +61,14 @@ class Compiler:
 
     def _make_program(self):
         with pytest.MonkeyPatch.context() as patch:
-            real = stored.load
+            real = program_files.load
 
             def load(*arguments):
                 program = real(*arguments)
                 self.compiled += program is None
                 return program
 
-            patch.setattr(stored, "load", load)
+            patch.setattr(program_files, "load", load)
             return Programs().call(sorted_example, (self.factor,), jnp.arange(3.0)).tolist()
 
     def _make_library(self):

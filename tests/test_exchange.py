@@ -10,7 +10,7 @@ import pytest
 import galapax as gx
 from galapax.core.problem import MinMaxProblem
 from galapax.core.stop import Stop
-from galapax.engines import exchange
+from galapax.engines import minmax_refinement
 from galapax.engines.interrupts import interrupts
 from galapax.evaluation.game import trace_game
 
@@ -96,7 +96,7 @@ def test_never_worse_than_before():
     with jax.enable_x64(True), interrupts() as noted:
         traced = trace_game(kinked, 2, 1, "float64")
         boxes = (problem.x_bounds.round_inwards("float64"), problem.y_bounds.round_inwards("float64"))
-        answer = exchange.refined(traced, x, met, boxes, 0, np.arange(4), noted)
+        answer = minmax_refinement.refine_minmax(traced, x, met, boxes, 0, np.arange(4), noted)
         values = [np.asarray(traced.game(traced.consts, jnp.asarray(some), jnp.asarray(grid))).max(axis=1)
                   for some in (x, answer.x)]  # fmt: skip
     assert np.all(values[1] <= values[0] + 1e-9)

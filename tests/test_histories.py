@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.engines import drive, histories
+from galapax.engines import histories, host_loop
 from galapax.numerics import devices
 
 BOX = [(-2.0, 3.0)] * 2
@@ -25,14 +25,14 @@ def solve(**options):
 def left(monkeypatch):
     """Every chunk stays where it is; what was fetched is counted."""
     fetched = []
-    rows = histories.Kept.rows.fget
+    rows = histories.DeviceChunk.rows.fget
 
     def noted(kept):
         fetched.append(kept.length)
         return rows(kept)
 
-    monkeypatch.setattr(histories.Kept, "rows", property(noted))
-    monkeypatch.setattr(drive, "stays", lambda latest, earlier: True)
+    monkeypatch.setattr(histories.DeviceChunk, "rows", property(noted))
+    monkeypatch.setattr(host_loop, "keep_on_device", lambda latest, earlier: True)
     return fetched
 
 
@@ -75,7 +75,7 @@ def test_little_is_fetched_at_once_and_much_where_there_is_no_room(monkeypatch):
     monkeypatch.setattr(devices, "free_memory", lambda: 10**9)
     assert not histories.stays(chunk, [])
     monkeypatch.setattr(histories, "LARGE", 100)
-    kept = histories.Kept(chunk[0], 3)
+    kept = histories.DeviceChunk(chunk[0], 3)
     assert histories.stays(chunk, [[kept]]) and kept.rows.shape == (3, 3, 10)
     assert not histories.stays(chunk, [[kept] * 10**6])  # with those before, too much
     monkeypatch.setattr(devices, "free_memory", lambda: 10**3)

@@ -511,7 +511,7 @@ def test_trouble_while_looking_is_said_and_the_run_goes_on(monkeypatch):
     def broken(*arguments):
         raise MemoryError("no room")
 
-    monkeypatch.setattr(session.glimpse.Glance, "rows", broken)
+    monkeypatch.setattr(session.live_view.ChunkView, "rows", broken)
     warned = []
     live = gx.Live(open_browser=False, paused=True, say=lambda _: None, warn=warned.append)
     result = gx.minimize(gx.problems.get("branin"), DE, generations=5, live=live)

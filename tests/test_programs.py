@@ -16,7 +16,7 @@ from compilations import compilations
 
 import galapax as gx
 from galapax.engines import programs
-from galapax.engines.programs import Clock, Programs
+from galapax.engines.programs import CompileCache, CompileTimer
 from galapax.evaluation.formulas import trace
 from galapax.evaluation.lift import Lifted, call
 from galapax.numerics import devices
@@ -258,11 +258,11 @@ def scaled(factor, x):
 
 
 def test_programs_are_kept_by_bytes_and_the_one_least_used_goes_first():
-    roomy = Programs(limit=2**30)
+    roomy = CompileCache(limit=2**30)
     for factor in (2, 3, 4):
         roomy.call(scaled, (factor,), np.ones(3))
     one = roomy.statistics().size // 3
-    cache = Programs(limit=int(2.5 * one))
+    cache = CompileCache(limit=int(2.5 * one))
     for factor in (2, 3, 2, 4):  # 4 drives out 3, as 2 was used again
         assert np.array_equal(cache.call(scaled, (factor,), np.ones(3)), [factor] * 3)
     assert cache.statistics().kept == 2 and cache.statistics().compiled == 3
@@ -274,7 +274,7 @@ def test_programs_are_kept_by_bytes_and_the_one_least_used_goes_first():
 
 
 def test_a_program_larger_than_the_limit_is_kept_while_it_is_the_last():
-    cache = Programs(limit=1)
+    cache = CompileCache(limit=1)
     for _ in range(2):
         cache.call(scaled, (2,), np.ones(3))
     assert cache.statistics().compiled == 1
@@ -283,16 +283,16 @@ def test_a_program_larger_than_the_limit_is_kept_while_it_is_the_last():
 
 
 def test_the_environment_sets_the_limit(monkeypatch):
-    assert Programs().limit == 512 * 2**20
+    assert CompileCache().limit == 512 * 2**20
     monkeypatch.setenv("GALAPAX_PROGRAMS_MIB", "1.5")
-    assert Programs().limit == 1.5 * 2**20
+    assert CompileCache().limit == 1.5 * 2**20
 
 
 def test_what_is_forgotten_is_freed():
     class Fixed:
         pass
 
-    cache, fixed = Programs(limit=2**30), Fixed()
+    cache, fixed = CompileCache(limit=2**30), Fixed()
     cache.call(lambda fixed, x: x + 1, (fixed,), np.ones(3))
     watched = weakref.ref(fixed)
     del fixed
@@ -305,7 +305,7 @@ def test_what_is_forgotten_is_freed():
 
 
 def test_shapes_precision_donation_and_options_make_another_program():
-    cache = Programs(limit=2**30)
+    cache = CompileCache(limit=2**30)
 
     def count(*arguments, **settings):
         cache.call(scaled, (2,), *arguments, **settings)
@@ -326,7 +326,7 @@ def test_two_threads_compile_a_program_once():
         time.sleep(0.2)  # while it is traced
         return x + 1
 
-    cache, answers, clocks = Programs(limit=2**30), [], [Clock(), Clock()]
+    cache, answers, clocks = CompileCache(limit=2**30), [], [CompileTimer(), CompileTimer()]
 
     def work(clock):
         answers.append(cache.call(slow, (), np.ones(3), clock=clock))
@@ -342,9 +342,9 @@ def test_two_threads_compile_a_program_once():
 
 
 def test_other_threads_make_programs_step_by_step_while_they_are_of_use(monkeypatch):
-    monkeypatch.setattr(programs, "AHEAD", True)
+    monkeypatch.setattr(programs, "PRECOMPILE", True)
     monkeypatch.setattr(devices, "count_cores", lambda: 2)
-    own, made, begun, may = Programs(), [], threading.Event(), threading.Event()
+    own, made, begun, may = CompileCache(), [], threading.Event(), threading.Event()
 
     def steps(name, count):
         for i in range(count):
@@ -358,29 +358,29 @@ def test_other_threads_make_programs_step_by_step_while_they_are_of_use(monkeypa
         raise ValueError("nobody hears of it")
         yield
 
-    with contextlib.suppress(ZeroDivisionError), own.helped():
-        own.ahead(fails)
-        own.ahead(partial(steps, "first", 2))
-        own.ahead(partial(steps, "second", 1))
+    with contextlib.suppress(ZeroDivisionError), own.precompiling():
+        own.precompile(fails)
+        own.precompile(partial(steps, "first", 2))
+        own.precompile(partial(steps, "second", 1))
         assert begun.wait(60)
         raise ZeroDivisionError  # the step that has begun is done, and no other
     may.set()
     for helper in list(own._helpers):
         helper.join()
     assert made == [("first", 0, "galapax ahead")]
-    own.ahead(partial(steps, "third", 2))
+    own.precompile(partial(steps, "third", 2))
     for helper in list(own._helpers):
         helper.join()
     assert [step[:2] for step in made[1:]] == [("third", 0), ("third", 1)]
     monkeypatch.setattr(devices, "count_cores", lambda: 1)  # nothing can be made meanwhile
-    own.ahead(partial(steps, "fourth", 1))
+    own.precompile(partial(steps, "fourth", 1))
     assert not own._helpers and len(made) == 3
 
 
 def test_a_call_whose_programs_are_there_starts_no_other_thread(monkeypatch):
-    monkeypatch.setattr(programs, "AHEAD", True)
+    monkeypatch.setattr(programs, "PRECOMPILE", True)
     monkeypatch.setattr(devices, "count_cores", lambda: 2)
-    own, made = Programs(), []
+    own, made = CompileCache(), []
 
     def steps():
         made.append(threading.current_thread().name)
@@ -390,15 +390,15 @@ def test_a_call_whose_programs_are_there_starts_no_other_thread(monkeypatch):
         return 2 * x
 
     for expected in ([], ["galapax ahead"], ["galapax ahead"]):
-        with own.helped():
-            own.ahead(steps, with_another=True)
+        with own.precompiling():
+            own.precompile(steps, with_another=True)
             assert made == expected[:1]
             own.call(double, (), 1.0)
             for helper in list(own._helpers):
                 helper.join()
         assert made == ["galapax ahead"]  # when `double` was compiled, in the first round
-    with own.helped():
-        own.ahead(steps, with_another=True)
+    with own.precompiling():
+        own.precompile(steps, with_another=True)
     own.call(lambda x: x + 3, (), 1.0)  # what was to be made ahead is of no use any more
     assert len(made) == 1 and not own._helpers
 
@@ -414,18 +414,18 @@ def test_a_thread_that_does_not_wait_leaves_programs_to_others(monkeypatch):
     thread = threading.Thread(target=programs.call, args=(slow, (), 1.0))
     thread.start()
     assert begun.wait(60)
-    with pytest.raises(programs.Taken):
-        Clock(waits=False).program(slow, (), (1.0,))
+    with pytest.raises(programs.BeingCompiled):
+        CompileTimer(waits=False).program(slow, (), (1.0,))
     may.set()
     thread.join()
-    assert Clock(waits=False).program(slow, (), (1.0,))(2.0) == 3.0
+    assert CompileTimer(waits=False).program(slow, (), (1.0,))(2.0) == 3.0
 
 
 def test_a_function_that_cannot_be_compiled_raises_each_time():
     def broken(x):
         raise ValueError("no")
 
-    cache = Programs(limit=2**30)
+    cache = CompileCache(limit=2**30)
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):
             cache.call(broken, (), np.ones(3))

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.engines import programs, stored
-from galapax.engines.programs import Programs
+from galapax.engines import program_files, programs
+from galapax.engines.programs import CompileCache
 from galapax.engines.search import Search, survivors
 from galapax.numerics import devices, disk_cache
 
@@ -23,10 +23,10 @@ XLA = gx.Compute(engine="xla")
 SCRIPT = """
 import jax.numpy as jnp, numpy as np, galapax as gx
 from galapax import Compute
-from galapax.engines import programs, stored
+from galapax.engines import programs, program_files
 lowered = []
-kept = stored.load
-stored.load = lambda *given: kept(*given) or lowered.append(given[0])
+kept = program_files.load
+program_files.load = lambda *given: kept(*given) or lowered.append(given[0])
 for problem in (PROBLEMS,):
     programs.clear()
     before, missed = programs.compiled_count(), len(lowered)
@@ -73,7 +73,7 @@ PATHS = """
 import warnings
 from collections import Counter
 import jax.numpy as jnp, numpy as np, galapax as gx
-from galapax.engines import programs, stored
+from galapax.engines import programs, program_files
 
 def bowl(x):
     return float(np.sum((x - 0.3) ** 2))
@@ -104,7 +104,7 @@ paths = {
     "islands": lambda: gx.minimize(waves, box, "de", islands=4, generations=100),
     "snapshots": lambda: gx.minimize(waves, box, "de", generations=60, keep=gx.Keep(snapshots=[5, 20])),
 }
-loads, load = Counter(), stored.load
+loads, load = Counter(), program_files.load
 missed = set()
 
 def counted(name, arguments):
@@ -114,7 +114,7 @@ def counted(name, arguments):
         missed.add(name)
     return program
 
-stored.load = counted
+program_files.load = counted
 for path, call in paths.items():
     programs.clear()
     loads.clear(), missed.clear()
@@ -152,7 +152,7 @@ def test_programs_of_every_algorithm_work_from_disk(tmp_path, algorithm):
 
 
 def named(call, *arguments, fixed=(), rest=()):
-    return stored.name_of(call, fixed, arguments, rest)
+    return program_files.name_of(call, fixed, arguments, rest)
 
 
 class Enough(Exception):
@@ -172,10 +172,10 @@ def names(folder, monkeypatch):
                 raise Enough
 
         given = {"algorithm": "de", "generations": 2, "population": 8, "compute": XLA} | call
-        named = stored.name_of
+        named = program_files.name_of
         programs.clear()
         with monkeypatch.context() as patch:
-            patch.setattr(stored, "name_of", note)
+            patch.setattr(program_files, "name_of", note)
             with pytest.raises(Enough):
                 gx.minimize(fun, box, **given)
         return seen[-1]
@@ -241,11 +241,11 @@ def kept(folder):
 
 def evaluated(factor=2.0):
     """Something small, compiled anew: what it gives, and whether it came from disk."""
-    own, x = Programs(), jnp.arange(3.0)
+    own, x = CompileCache(), jnp.arange(3.0)
     loads = []
-    load = stored.load
+    load = program_files.load
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored, "load", lambda *given: loads.append(load(*given)) or loads[-1])
+        patch.setattr(program_files, "load", lambda *given: loads.append(load(*given)) or loads[-1])
         made = own.call(stored_example, (factor,), x)
     return made.tolist(), loads[0] is not None
 
@@ -294,9 +294,9 @@ def test_fresh_functions_with_fresh_numbers_leave_no_more_files(folder):
 def test_with_several_devices_nothing_is_kept(monkeypatch):
     """JAX loads a program for all devices, whichever it was compiled for."""
     about = survivors, (), (np.ones(3),), ()
-    assert stored.name_of(*about) is not None
+    assert program_files.name_of(*about) is not None
     monkeypatch.setattr(jax, "device_count", lambda: 2)
-    assert stored.name_of(*about) is None
+    assert program_files.name_of(*about) is None
 
 
 LAPACK = """

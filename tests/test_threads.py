@@ -142,7 +142,7 @@ def test_cores_are_those_that_control_groups_allow(tmp_path, files, groups, expe
 
 def test_many_slices_make_long_calls():
     """What calling a slice takes must not weigh: with few generations in a chunk it would."""
-    engine = xla.Xla.__new__(xla.Xla)
+    engine = xla.XlaEngine.__new__(xla.XlaEngine)
     engine.on_cpu, engine.rows, engine.slices, engine.threads, engine.known = True, 1000, 250, 1, None
     assert engine.plan(0, 0.0) == 1
     assert engine.plan(10, 0.1) == 50  # half a second, although 250 calls of 8 ms would take two

@@ -11,10 +11,10 @@ from collections import Counter
 
 import jax.numpy as jnp
 import galapax as gx
-from galapax.engines import stored
+from galapax.engines import program_files
 
 loads, misses = Counter(), Counter()
-load = stored.load
+load = program_files.load
 
 
 def count(name, *arguments):
@@ -23,7 +23,7 @@ def count(name, *arguments):
     return program
 
 
-stored.load = count
+program_files.load = count
 XLA = gx.Compute(engine='xla')
 result = CALL
 answer = [gx.__version__, float(result.fun).hex(), result.x.tobytes().hex(), result.nfev, result.message]

@@ -23,8 +23,8 @@ from galapax.core.evaluation import Shape
 from galapax.core.options import LEAVES, Compute, Keep, Options, read
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.core.stop import UNLIMITED, Rules, Stop
-from galapax.engines.exchange import Answer, refined
 from galapax.engines.interrupts import Interrupts, interrupts
+from galapax.engines.minmax_refinement import Answer, refine_minmax
 from galapax.engines.worst_case import Check, worst_cases
 from galapax.evaluation.game import TracedGame, trace_game
 from galapax.numerics import random
@@ -198,7 +198,7 @@ def _checked(result: Result, task: Task, traced: TracedGame, noted: Interrupts, 
     some = (traced, runs.x.astype(task.dtype), opponents)
     answer = None
     if refine:
-        answer = refined(*some, boxes, task.seed, runs.number, noted)
+        answer = refine_minmax(*some, boxes, task.seed, runs.number, noted)
         check, x = answer.check, answer.x
     else:
         check, x = worst_cases(*some, boxes[1], task.seed, runs.number, noted), runs.x

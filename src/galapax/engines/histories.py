@@ -18,7 +18,7 @@ LARGE = 2**24  # bytes of a chunk that are not fetched at once
 SHARE = 1 / 16  # of the memory that is free, which all such chunks of a batch may take
 
 
-class Kept(NamedTuple):
+class DeviceChunk(NamedTuple):
     """A chunk that is still on the device."""
 
     pieces: list[Any]  # rows (g, columns, R), one piece after another
@@ -34,31 +34,31 @@ class Kept(NamedTuple):
         return np.concatenate(jax.device_get(self.pieces))[: self.length]
 
 
-Chunk = np.ndarray | Kept  # rows (g, columns, R)
+Chunk = np.ndarray | DeviceChunk  # rows (g, columns, R)
 
 
-def stays(latest: list[list[Any]], earlier: list[list[Chunk]]) -> bool:
+def keep_on_device(latest: list[list[Any]], earlier: list[list[Chunk]]) -> bool:
     """Whether the last chunks of slices, as pieces on the device, are to stay there. earlier: those before."""
     if devices.on_cpu() or (size := sum(piece.nbytes for own in latest for piece in own)) <= LARGE:
         return False
-    before = sum(chunk.size for own in earlier for chunk in own if isinstance(chunk, Kept))
+    before = sum(chunk.size for own in earlier for chunk in own if isinstance(chunk, DeviceChunk))
     return before + size < SHARE * devices.free_memory()
 
 
-def trimmed(pieces: list[np.ndarray], length: int) -> np.ndarray:
+def truncate(pieces: list[np.ndarray], length: int) -> np.ndarray:
     """A chunk that was fetched, of which so many rows count."""
     rows = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
     # no view of a larger array, which would keep all of it
     return rows if len(rows) == length else rows[:length].copy()
 
 
-def joined(chunks: list[Chunk]) -> np.ndarray | None:
+def concatenate_chunks(chunks: list[Chunk]) -> np.ndarray | None:
     """All rows, fetched."""
-    rows = [chunk.rows if isinstance(chunk, Kept) else chunk for chunk in chunks]
+    rows = [chunk.rows if isinstance(chunk, DeviceChunk) else chunk for chunk in chunks]
     return np.concatenate(rows) if len(rows) > 1 else rows[0] if rows else None
 
 
-class Left:
+class LazyHistory:
     """A history (R, G, columns) that was left on the device."""
 
     def __init__(self, chunks: list[Chunk], generations: np.ndarray) -> None:
@@ -66,7 +66,7 @@ class Left:
 
     @cached_property
     def whole(self) -> np.ndarray:
-        rows = joined(self._chunks)
+        rows = concatenate_chunks(self._chunks)
         assert rows is not None
         self._chunks = [rows]
         return _by_run(rows, self._generations)
@@ -76,7 +76,7 @@ class Left:
         number = np.int32(run)
         pieces = []
         for chunk in self._chunks:
-            if isinstance(chunk, Kept):
+            if isinstance(chunk, DeviceChunk):
                 own = [programs.call(_one_run, (), piece, number) for piece in chunk.pieces]
                 pieces.append(np.concatenate(jax.device_get(own))[: chunk.length])
             else:
@@ -89,20 +89,20 @@ def _one_run(rows: Array, run: Array) -> Array:
     return lax.dynamic_slice_in_dim(rows, run, 1, axis=2)
 
 
-def of_run(history: np.ndarray | Left, run: int) -> np.ndarray:
+def of_run(history: np.ndarray | LazyHistory, run: int) -> np.ndarray:
     """That of one run, (1, G, columns)."""
-    return history.of_run(run) if isinstance(history, Left) else history[run : run + 1]
+    return history.of_run(run) if isinstance(history, LazyHistory) else history[run : run + 1]
 
 
-def fetched(history: np.ndarray | Left | None) -> np.ndarray | None:
-    return history.whole if isinstance(history, Left) else history
+def to_host(history: np.ndarray | LazyHistory | None) -> np.ndarray | None:
+    return history.whole if isinstance(history, LazyHistory) else history
 
 
-def history_of(chunks: list[Chunk], generations: np.ndarray) -> np.ndarray | Left:
+def build_history(chunks: list[Chunk], generations: np.ndarray) -> np.ndarray | LazyHistory:
     """The history (R, G, columns) of runs that made so many generations; a finished run's last row is repeated."""
-    if any(isinstance(chunk, Kept) for chunk in chunks):
-        return Left(chunks, generations)
-    rows = joined(chunks)
+    if any(isinstance(chunk, DeviceChunk) for chunk in chunks):
+        return LazyHistory(chunks, generations)
+    rows = concatenate_chunks(chunks)
     assert rows is not None
     return _by_run(rows, generations)
 

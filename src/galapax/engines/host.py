@@ -14,14 +14,14 @@ from galapax.core.algorithm import count_candidate_evaluations
 from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.stop import RUNNING
 from galapax.engines import search as searching
-from galapax.engines.drive import Slice
+from galapax.engines.batch_checkpoint import with_arrays
+from galapax.engines.chunk_summary import summarize_chunk
+from galapax.engines.host_loop import Slice
 from galapax.engines.interrupts import Interrupts
-from galapax.engines.journal import with_arrays
-from galapax.engines.mending import losses, mended, probes
-from galapax.engines.programs import Clock
+from galapax.engines.programs import CompileTimer
+from galapax.engines.repair_by_differences import count_failed_probes, probe_points, repair
 from galapax.engines.resample import fresh
 from galapax.engines.search import REASON, Carry, Finished, Search
-from galapax.engines.tally import told
 from galapax.evaluation.blackbox import BlackBox
 from galapax.evaluation.failures import summarise
 from galapax.numerics import random
@@ -29,7 +29,7 @@ from galapax.numerics import random
 PROBE_POINTS = 4  # that are called at a time to learn the shape, as many as the smallest population has
 
 
-class Host:
+class HostEngine:
     """An Engine for objectives that are called. How many numbers they give is known once they were."""
 
     most = 1
@@ -37,13 +37,13 @@ class Host:
     def __init__(
         self,
         box: BlackBox,
-        clock: Clock,
+        clock: CompileTimer,
         interrupts: Interrupts,
         check: Callable[[Shape], None],
-        probes: int = 0,
+        n_probes: int = 0,
     ) -> None:
         self.box, self.clock, self.interrupts = box, clock, interrupts
-        self.probes = probes  # candidates that may be called to learn the shape before the others are
+        self.n_probes = n_probes  # candidates that may be called to learn the shape before the others are
         self.check = check  # is called with the shape, as soon as it is known
         self._waiting: list[Any] = []  # the first values of the slices, until they are told
 
@@ -52,9 +52,9 @@ class Host:
         # the first candidates do not depend on how many numbers the objective gives: evaluate them, then begin for real
         first = [self.clock.call(Search.begin, (), part.search, part.keys, part.initial) for part in parts]
         self.box.check_workers(sum(len(part.wanted) for part in parts) * first[0].state.candidates.shape[1])
-        if self.probes:
-            self._probe(np.array(first[0].state.candidates[parts[0].wanted[0]], np.float64)[: self.probes])
-        first, lost = self._mended(parts, first, np.int32(1))
+        if self.n_probes:
+            self._probe(np.array(first[0].state.candidates[parts[0].wanted[0]], np.float64)[: self.n_probes])
+        first, lost = self._repair(parts, first, np.int32(1))
         self._waiting = self._measure(parts, first, np.int32(1), lost)
         self.check(self.box.shape)
         for part, measured, raw in zip(parts, first, self._waiting, strict=True):
@@ -102,7 +102,7 @@ class Host:
         waiting, self._waiting = self._waiting, []
         if not waiting:
             asked = [self.clock.call(Search.ask, (), part.search, part.carry, number) for part in parts]
-            asked, lost = self._mended(parts, asked, number)
+            asked, lost = self._repair(parts, asked, number)
             waiting = self._measure(parts, asked, number, lost)
         tallies, tolerance = [], (self.box.problem.eq_tolerance,)
         for part, own, raw in zip(parts, asked, waiting, strict=True):
@@ -120,14 +120,14 @@ class Host:
     def survivors(self, part: Slice) -> Population:
         return self.clock.call(searching.survivors, (), part.carry)
 
-    def ahead(self, part: Slice) -> Iterator[None]:
-        search, clock = part.search, Clock(waits=False)
+    def precompile(self, part: Slice) -> Iterator[None]:
+        search, clock = part.search, CompileTimer(waits=False)
         if not self.box.widths or search.resamples or search.differences:
             return
         search, tolerance = replace(search, shape=self.box.shape), (self.box.problem.eq_tolerance,)
-        carry = clock.program(Search.begin, (), (search, part.keys, part.initial)).blank()
+        carry = clock.program(Search.begin, (), (search, part.keys, part.initial)).zeros_like_output()
         yield
-        asked = clock.program(Search.ask, (), (search, carry, np.int32(1))).blank()
+        asked = clock.program(Search.ask, (), (search, carry, np.int32(1))).zeros_like_output()
         runs, n = asked.state.candidates.shape[:2]
         raw = {name: np.zeros((runs, n, width), self.box.dtype) for name, width in self.box.widths.items()}
         clock.program(_tell, tolerance, (search, part.keys, asked, np.int32(1), raw))
@@ -136,14 +136,14 @@ class Host:
         yield
         clock.program(searching.finish, (part.span,), (search, asked, part.relative))
 
-    def _mended(self, parts: list[Slice], asked: list[Carry], number: Any) -> tuple[list[Carry], list[Any]]:
+    def _repair(self, parts: list[Slice], asked: list[Carry], number: Any) -> tuple[list[Carry], list[Any]]:
         """The carries with some candidates moved onto the constraints, where the search does so; and of each slice how
         many of the points tried for it failed, (S, n).
         """
         if not parts[0].search.differences:
             return asked, []
         points = [
-            np.array(self.clock.call(probes, (), part.search, carry, number), np.float64)
+            np.array(self.clock.call(probe_points, (), part.search, carry, number), np.float64)
             for part, carry in zip(parts, asked, strict=True)
         ]
         chosen = [np.zeros(own.shape[:2], bool) for own in points]
@@ -155,9 +155,11 @@ class Host:
             known = [raw[name] for name in ("ineq", "eq") if name in raw]
             values = np.concatenate(known, axis=2).astype(carry.state.candidates.dtype)
             search = replace(part.search, shape=self.box.shape)
-            out.append(self.clock.call(_mend, (tolerance,), search, carry, number, values))
+            out.append(self.clock.call(_repair_batch, (tolerance,), search, carry, number, values))
             failed = self._failed(raw, rows).astype(values.dtype)
-            lost.append(self.clock.call(_losses, (carry.state.candidates.shape[1],), search, number, failed))
+            lost.append(
+                self.clock.call(_count_failed_probes, (carry.state.candidates.shape[1],), search, number, failed)
+            )
         return out, lost
 
     def _measure(
@@ -266,12 +268,12 @@ def _fresh(count: int, search: Search, keys: Array, number: Array, attempt: Arra
     return fresh(count, search, jax.vmap(random.fold_in, in_axes=(0, None))(keys, number), attempt)
 
 
-def _mend(eq_tolerance: float, search: Search, asked: Carry, number: Array, values: Array) -> Carry:
-    return mended(search, asked, number, values, eq_tolerance)
+def _repair_batch(eq_tolerance: float, search: Search, asked: Carry, number: Array, values: Array) -> Carry:
+    return repair(search, asked, number, values, eq_tolerance)
 
 
-def _losses(count: int, search: Search, number: Array, failed: Array) -> Array:
-    return losses(search, count, number, failed)
+def _count_failed_probes(count: int, search: Search, number: Array, failed: Array) -> Array:
+    return count_failed_probes(search, count, number, failed)
 
 
 def _start(eq_tolerance: float, search: Search, asked: Carry, raw: Any) -> Carry:
@@ -283,4 +285,4 @@ def _tell(
 ) -> tuple[Carry, Array, Array]:
     own = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
     carry, row = search.tell(asked, own, number, _evaluation(eq_tolerance, raw))
-    return carry, *told(search, row[None], np.int32(1), carry)
+    return carry, *summarize_chunk(search, row[None], np.int32(1), carry)

@@ -18,16 +18,16 @@ from jax import Array
 from galapax.core.algorithm import Algorithm, insert_immigrants
 from galapax.core.island_model import Islands
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
-from galapax.engines.drive import Slice
-from galapax.engines.journal import Done, Standing
+from galapax.engines.batch_checkpoint import BatchCheckpoint, FinishedBatch
+from galapax.engines.host_loop import Slice
 from galapax.engines.outcome import Track
-from galapax.engines.programs import Clock
+from galapax.engines.programs import CompileTimer
 from galapax.engines.search import REASON, Carry, Search, run_axes, settle
 from galapax.numerics import processes, random
 from galapax.operators import migration
 
 
-class Exchange:
+class Migration:
     """The migrations of a batch of runs, whose rows are in order of islands, then runs.
 
     share: which of the processes' slices these are, see numerics/processes.py.
@@ -37,14 +37,14 @@ class Exchange:
         self.islands, self.seed, self.target, self.share = islands, seed, target, share
         self.lockstep = share.is_distributed
 
-    def left(self, made: int) -> int:
+    def generations_until(self, made: int) -> int:
         """Generations until the next migration."""
         return self.islands.migrate_every - made % self.islands.migrate_every
 
-    def due(self, made: int) -> bool:
+    def is_due(self, made: int) -> bool:
         return made > 0 and made % self.islands.migrate_every == 0 and self.islands.count > 1
 
-    def migrate(self, clock: Clock, parts: list[Slice], made: int) -> None:
+    def migrate(self, clock: CompileTimer, parts: list[Slice], made: int) -> None:
         """Send migrants between the islands, after generation `made`."""
         own, number = self.islands, np.int32(made + 1)
         fixed = (own.migrants, own.send == "best")
@@ -62,23 +62,23 @@ class Exchange:
             part.carry = clock.call(_arrive, (own.replace == "worst",), *arguments)
             at += len(part.wanted)
 
-    def mine(self, known: Done | Standing | None) -> Done | Standing | None:
+    def local_part(self, known: FinishedBatch | BatchCheckpoint | None) -> FinishedBatch | BatchCheckpoint | None:
         if known is None or not self.share.is_distributed:
             return known
         pieces = self.share.batches
         taken = {g: kept[pieces.start : pieces.stop] for g, kept in known.taken.items()}
-        if isinstance(known, Done):
+        if isinstance(known, FinishedBatch):
             rows = slice(self.share.first, self.share.first + self.share.local)
-            return Done(known.outcome.of_runs(rows), taken)
+            return FinishedBatch(known.outcome.of_runs(rows), taken)
         carries, tracks, history = (
             getattr(known, name)[pieces.start : pieces.stop] for name in ("carries", "tracks", "history")
         )
         return known._replace(carries=carries, tracks=tracks, history=history, taken=taken)
 
-    def whole(self, track: Track) -> Track:
+    def all_gather(self, track: Track) -> Track:
         return Track.join(processes.all_gather_object(track)) if self.share.is_distributed else track
 
-    def agree(self, stopped: Stop | None) -> Stop | None:
+    def agree_on_stop(self, stopped: Stop | None) -> Stop | None:
         told = processes.all_gather_object(stopped) if self.share.is_distributed else [stopped]
         return next((why for why in told if why is not None), None)
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from galapax.core.evaluation import Population
 from galapax.core.stop import Stop
-from galapax.engines.histories import Left, fetched, history_of
+from galapax.engines.chunk_summary import ChunkSummary
+from galapax.engines.histories import LazyHistory, build_history, to_host
 from galapax.engines.search import Finished
-from galapax.engines.tally import Tally
 
 if TYPE_CHECKING:
-    from galapax.engines.drive import Slice
+    from galapax.engines.host_loop import Slice
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Track:
 
     def add(self, tally: np.ndarray) -> Track:
         """After a chunk with this packed Tally."""
-        new = Tally.unpack(tally)
+        new = ChunkSummary.unpack(tally)
         moved = new.made > 0
         every = bool(moved.all())
 
@@ -147,7 +147,7 @@ class Outcome:
     """What a batch of runs gives."""
 
     track: Track
-    history: np.ndarray | Left | None  # (R, G, columns), from the column KEPT of a Record on
+    history: np.ndarray | LazyHistory | None  # (R, G, columns), from the column KEPT of a Record on
     x: np.ndarray  # (R, d), best of each run
     populations: dict[int, Survivors]  # of each cell's best run
     fronts: list[Population]  # of several objectives: of each run the feasible non-dominated individuals, (k, ...)
@@ -165,7 +165,7 @@ class Outcome:
         polish, rows = self.polish, int(track.generations.max(initial=0))
         if isinstance(polish, Polish):
             polish, rows = polish.rows(chosen), rows + 1
-        every = fetched(self.history)
+        every = to_host(self.history)
         history = None if every is None else every[chosen, :rows]
         opponents = None if self.opponents is None else self.opponents[chosen]
         parts: dict[str, Any] = {"x": self.x[chosen], "fronts": fronts, "opponents": opponents, "polish": polish}
@@ -188,7 +188,7 @@ class Outcome:
         opponents = [b.opponents for b in batches if b.opponents is not None]
         return Outcome(
             track=Track.join([b.track for b in batches]),
-            history=_side_by_side([own for b in batches if (own := fetched(b.history)) is not None]),
+            history=_side_by_side([own for b in batches if (own := to_host(b.history)) is not None]),
             x=np.concatenate([b.x for b in batches]),
             populations=populations,
             fronts=[front for b in batches for front in b.fronts],
@@ -228,7 +228,7 @@ def outcome(part: Slice, finished: Finished) -> Outcome:
     if finished.found is not None and finished.belongs is not None:
         individuals, belongs = finished.found, finished.belongs
         fronts = [jax.tree.map(lambda a: a[r][belongs[r]], individuals) for r in range(len(cells))]  # noqa: B023
-    history = history_of(part.history, track.generations) if part.history else None
+    history = build_history(part.history, track.generations) if part.history else None
     x, opponents = np.asarray(finished.x), None if finished.opponents is None else np.asarray(finished.opponents)
     every = Outcome(track, history, x, best, fronts, opponents, sizes=[[len(cells)]] * len(cells))
     return every.of_runs(part.wanted) if len(part.wanted) < len(cells) else every

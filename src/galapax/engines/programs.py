@@ -20,13 +20,13 @@ import jax
 import numpy as np
 
 from galapax.core.errors import OutOfMemory
-from galapax.engines import stored
+from galapax.engines import program_files
 from galapax.numerics import devices, lapack
 from galapax.numerics.devices import CONFIG, compile_settings, on_cpu
 
 LIMIT_MIB = 512.0
 BYTES_A_LETTER = 25
-AHEAD = True  # whether other threads make programs before they are asked for,
+PRECOMPILE = True  # whether other threads make programs before they are asked for,
 HELPERS = 2  # so many of them at most
 SMALL = 2**24  # bytes of working memory that nobody asks about
 Options = Mapping[str, str | bool]
@@ -40,12 +40,12 @@ class Program(NamedTuple):
     def __call__(self, *arguments: Any) -> Any:
         return self.compiled(*arguments)
 
-    def blank(self) -> Any:
+    def zeros_like_output(self) -> Any:
         """Zeros in place of what it computes."""
         return jax.device_put(jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), self.compiled.out_info))
 
 
-class Taken(Exception):
+class BeingCompiled(Exception):
     """Another thread is making that program."""
 
 
@@ -57,7 +57,7 @@ class Statistics(NamedTuple):
     compiled: int
 
 
-class Programs:
+class CompileCache:
     """A cache of compiled programs. limit: bytes; None for what GALAPAX_PROGRAMS_MIB says."""
 
     def __init__(self, limit: int | None = None) -> None:
@@ -95,7 +95,7 @@ class Programs:
         donate: tuple[int, ...] = (),
         options: Options | None = None,
         quick: bool = True,
-        clock: Clock | None = None,
+        clock: CompileTimer | None = None,
     ) -> Any:
         """function(*fixed, *arguments), compiled, with `fixed` part of the program.
 
@@ -112,10 +112,10 @@ class Programs:
         donate: tuple[int, ...] = (),
         options: Options | None = None,
         quick: bool = True,
-        clock: Clock | None = None,
+        clock: CompileTimer | None = None,
     ) -> Program:
         """What `call` calls, for any arguments of the same kinds. OutOfMemory, if it needs more than there is: on a
-        CPU the system would end the process. Taken, if another thread is making it and the clock does not wait.
+        CPU the system would end the process. BeingCompiled, if another thread is making it and the clock does not wait.
         """
         key = _key(function, fixed, arguments, donate, options)
         with self._lock:
@@ -124,7 +124,7 @@ class Programs:
                 self._kept.move_to_end(key)
             first = key not in self._coming
             if program is None and not first and clock is not None and not clock.waits:
-                raise Taken
+                raise BeingCompiled
             coming = self._coming.setdefault(key, Future()) if program is None else None
             if coming is not None and self._with_another:
                 self._later.extend(self._with_another)
@@ -142,15 +142,15 @@ class Programs:
             raise OutOfMemory(program.needs, free)
         return program
 
-    def ahead(self, steps: Callable[[], Iterator[object]], with_another: bool = False) -> None:
+    def precompile(self, steps: Callable[[], Iterator[object]], with_another: bool = False) -> None:
         """Have another thread make programs, while this one does something else: one at each of these steps, until
-        `helped` is over. What fails there is tried again, and told, by whoever needs it. A process waits for the
+        `precompiling` is over. What fails there is tried again, and told, by whoever needs it. A process waits for the
         thread before it ends, as XLA cannot be left in the midst.
 
         with_another: only once this thread makes a program, too. A call all of whose programs are there has no use for
         a helper, and starting one takes as long as a tenth of such a call.
         """
-        if not AHEAD or devices.count_cores() < 2:
+        if not PRECOMPILE or devices.count_cores() < 2:
             return
         settings = devices.capture_jax_config()
 
@@ -174,7 +174,7 @@ class Programs:
             helper.start()
 
     @contextlib.contextmanager
-    def helped(self) -> Iterator[None]:
+    def precompiling(self) -> Iterator[None]:
         """Programs that are made ahead are of use within; afterwards those that were not begun are not made."""
         try:
             yield
@@ -210,7 +210,7 @@ class Programs:
         coming.set_result(program)
 
 
-class Clock:
+class CompileTimer:
     """Calls functions compiled, and knows how long its caller waited for compilers. waits: also for other threads."""
 
     def __init__(self, waits: bool = True) -> None:
@@ -232,7 +232,7 @@ class Clock:
         options: Options | None = None,
         quick: bool = True,
     ) -> Any:
-        """As `Programs.call`, of the programs that all runs share."""
+        """As `CompileCache.call`, of the programs that all runs share."""
         return PROGRAMS.call(function, fixed, *arguments, donate=donate, options=options, quick=quick, clock=self)
 
     def program(
@@ -243,7 +243,7 @@ class Clock:
         donate: tuple[int, ...] = (),
         quick: bool = True,
     ) -> Program:
-        """As `Programs.program`, of the programs that all runs share."""
+        """As `CompileCache.program`, of the programs that all runs share."""
         return PROGRAMS.program(function, fixed, arguments, donate, None, quick, self)
 
 
@@ -269,7 +269,7 @@ def compiled_count() -> int:
 
 def _key(function: Any, fixed: Any, arguments: Any, donate: tuple[int, ...], options: Options | None) -> Hashable:
     leaves, tree = jax.tree.flatten(arguments)
-    kinds = tuple(map(stored.kind_of, leaves))
+    kinds = tuple(map(program_files.kind_of, leaves))
     return function, fixed, tree, kinds, donate, tuple(sorted((options or {}).items())), compile_settings()
 
 
@@ -277,12 +277,12 @@ def _compiled(
     function: Any, fixed: tuple[Any, ...], arguments: Any, donate: tuple[int, ...], options: Options | None, quick: bool
 ) -> Program:
     told_apart = (donate, tuple(sorted((options or {}).items())), quick, bool(CONFIG.jax_enable_x64))
-    name = stored.name_of(function, fixed, arguments, told_apart)
-    found = None if name is None else stored.load(name, arguments)
+    name = program_files.name_of(function, fixed, arguments, told_apart)
+    found = None if name is None else program_files.load(name, arguments)
     if found is not None:
         return Program(found[0], *found[1])
 
-    hits = stored.hits()
+    hits = program_files.hits()
     if on_cpu():
         lapack.preload()
 
@@ -297,8 +297,8 @@ def _compiled(
     if compiled is None:
         compiled = lowered.compile(dict(options) if options else None)
     sizes = _size(compiled), _needs(compiled)
-    if name is not None and hits == stored.hits():
-        stored.save(name, compiled, sizes)
+    if name is not None and hits == program_files.hits():
+        program_files.save(name, compiled, sizes)
     return Program(compiled, *sizes)
 
 
@@ -337,4 +337,4 @@ def _needs(compiled: jax.stages.Compiled) -> int:
     return 0 if analysis is None else int(getattr(analysis, "temp_size_in_bytes", 0))
 
 
-PROGRAMS = Programs()
+PROGRAMS = CompileCache()

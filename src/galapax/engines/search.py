@@ -26,9 +26,9 @@ from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.problem import Bounds
 from galapax.core.record import Columns, Record
 from galapax.core.stop import RUNNING, STOP_CODES, Rules, Stop
-from galapax.engines.mending import mended_alone, turns
+from galapax.engines.repair_by_differences import repair_traced, rows_to_repair
 from galapax.engines.resample import resampled
-from galapax.engines.spread import evaluated_by_all
+from galapax.engines.sharded_evaluation import evaluate_sharded
 from galapax.metrics.hypervolume import hypervolume_by_generation
 from galapax.numerics import random
 from galapax.operators.discrete import round_codes, snap_to_grid
@@ -90,7 +90,8 @@ class Search:
     algorithm: hyper-parameters that differ between the runs are (R,), all others single numbers.
     objective, consts: of a traced problem; None where somebody else evaluates.
     repairs: so many candidates a generation are moved onto the constraints, by the objective's `repair`.
-    differences: whether they are by differences of values instead, which the engine measures (see mending.py).
+    differences: whether they are repaired by finite differences instead, which the engine evaluates, see
+        repair_by_differences.py.
     freeze: whether runs can finish before others.
     leaves: whether the engine's loop ends with the last run that goes on; a run by itself then needs no copy of its
         state from before.
@@ -174,7 +175,7 @@ class Search:
         """What a traced objective says of the candidates asked for."""
         assert self.objective is not None
         if self.spread:
-            return evaluated_by_all(self.objective, self.consts, asked.state.candidates, self.spread)
+            return evaluate_sharded(self.objective, self.consts, asked.state.candidates, self.spread)
         return self.objective.evaluate(self.consts, asked.state)
 
     def start(self, asked: Carry, evaluation: Evaluation) -> Carry:
@@ -235,7 +236,7 @@ class Search:
         """Ask, evaluate and tell at once, for a traced objective. keys: of the generation."""
         asked, lost = self.ask(carry, number), None
         if self.differences:
-            asked, lost = mended_alone(self, asked, number)
+            asked, lost = repair_traced(self, asked, number)
         evaluation = self.evaluate(asked)
         if self.resamples:
             asked, evaluation = resampled(self, asked, keys, number, evaluation)
@@ -288,7 +289,7 @@ class Search:
         def repair(x: Array) -> Array:
             return objective.repair(self.consts, x, self.bounds)
 
-        turn = turns(self, candidates.shape[1], number)
+        turn = rows_to_repair(self, candidates.shape[1], number)
         return candidates.at[:, turn].set(jax.vmap(jax.vmap(repair))(candidates[:, turn]))  # codes have no slope
 
     def counts(self, asked: Carry, number: Any) -> Array:

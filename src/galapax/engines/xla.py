@@ -21,11 +21,11 @@ from jax.sharding import NamedSharding, PartitionSpec
 from galapax.core.evaluation import Population
 from galapax.core.stop import RUNNING
 from galapax.engines import search as searching
-from galapax.engines.drive import Slice
-from galapax.engines.journal import with_arrays
-from galapax.engines.programs import SMALL, Clock, Program
+from galapax.engines.batch_checkpoint import with_arrays
+from galapax.engines.chunk_summary import summarize_chunk
+from galapax.engines.host_loop import Slice
+from galapax.engines.programs import SMALL, CompileTimer, Program
 from galapax.engines.search import Carry, Finished, Search
-from galapax.engines.tally import told
 from galapax.engines.threads import on_threads
 from galapax.numerics import devices, random
 from galapax.numerics.transfers import device_put_cached
@@ -41,14 +41,14 @@ GPU_OPTIONS: dict[str, str | bool] = {
 }  # else the state is copied
 
 
-class Xla:
+class XlaEngine:
     """An Engine for objectives that JAX traces.
 
     steps: rounds of loops that one evaluation takes one after another; it limits chunks on a GPU.
     threads: how many slices a CPU computes at once.
     """
 
-    def __init__(self, search: Search, clock: Clock, width: int, steps: int, threads: int = 1) -> None:
+    def __init__(self, search: Search, clock: CompileTimer, width: int, steps: int, threads: int = 1) -> None:
         self.clock, self.threads = clock, threads
         self.slices = 1  # in the last chunk
         self.known: Hashable = None  # what its pace is remembered by
@@ -125,18 +125,18 @@ class Xla:
         return on_threads(threads, lambda part: work(part, programs[part.place]), parts)
 
     def _chunk_of(self, part: Slice, span: np.ndarray) -> tuple[Any, ...]:
-        """The program of a slice's chunks on a CPU, see `Clock.program`."""
+        """The program of a slice's chunks on a CPU, see `CompileTimer.program`."""
         arguments = (part.search, part.keys, part.carry, span)
         return _chunk, (self.rows,), arguments, (2,), part.search.algorithm.traits.fast_compile
 
-    def ahead(self, part: Slice) -> Iterator[None]:
+    def precompile(self, part: Slice) -> Iterator[None]:
         if not self.on_cpu or part.search.spread or len(devices.local_devices()) > 1:
             return
-        clock = Clock(waits=False)
+        clock = CompileTimer(waits=False)
         _put([part])
         begun = clock.program(*_begun(part))
         yield
-        part.carry = begun.blank()
+        part.carry = begun.zeros_like_output()
         clock.program(*self._chunk_of(part, np.zeros(2, np.int32)))
         yield
         clock.program(*_finish(part, device_put_cached(part.relative)))
@@ -171,12 +171,12 @@ class Xla:
 
 
 def _begun(part: Slice) -> tuple[Any, ...]:
-    """The program that begins a slice, see `Clock.program`."""
+    """The program that begins a slice, see `CompileTimer.program`."""
     return Search.begun, (), (part.search, part.keys, part.initial)
 
 
 def _finish(part: Slice, cells: Array) -> tuple[Any, ...]:
-    """The program that makes what is left of a slice, see `Clock.program`."""
+    """The program that makes what is left of a slice, see `CompileTimer.program`."""
     return searching.finish, (part.span,), (part.search, part.carry, cells)
 
 
@@ -240,7 +240,7 @@ def _chunk(rows: int, search: Search, keys: Array, carry: Carry, span: Array) ->
             return (i < span[1]) & jnp.any(carry.frozen.marks[:, searching.REASON] == RUNNING)
 
         _, (carry, history) = lax.while_loop(goes_on, lambda at: (at[0] + 1, body(*at)), (jnp.int32(0), start))
-    return carry, *told(search, history, span[1], carry)
+    return carry, *summarize_chunk(search, history, span[1], carry)
 
 
 def _static_chunk(length: int, search: Search, keys: Array, carry: Carry, first: Array) -> tuple[Carry, Array, Array]:
@@ -266,7 +266,7 @@ def _static_chunk(length: int, search: Search, keys: Array, carry: Carry, first:
         carry, history = lax.fori_loop(0, length // size, rounds, start)
     else:
         carry, history = lax.fori_loop(0, length, partial(body, None), start)
-    return carry, *told(search, history, jnp.int32(length), carry)
+    return carry, *summarize_chunk(search, history, jnp.int32(length), carry)
 
 
 def _fold_all(keys: Array, number: Any) -> Array:

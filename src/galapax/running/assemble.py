@@ -20,9 +20,9 @@ from galapax.core.options import LEAVES, read
 from galapax.core.problem import Problem
 from galapax.core.record import HISTORY_FIRST_COLUMN, Record
 from galapax.core.stop import STOP_CODES, UNLIMITED, Stop, stop_from_code
-from galapax.engines.histories import fetched, of_run
+from galapax.engines.histories import of_run, to_host
 from galapax.engines.outcome import Outcome, Polish, Track, first_best
-from galapax.engines.points import PROBES, evaluate_points
+from galapax.engines.probe import PROBES, evaluate_points
 from galapax.evaluation.blackbox import BlackBox
 from galapax.evaluation.failures import Failed, summarise
 from galapax.evaluation.formulas import Traced, trace
@@ -173,7 +173,7 @@ def result_of(
         nfev=track.evaluations - track.skipped,
         n_failed=track.failed - track.skipped,
         success=success,
-        history=None if total.history is None else lambda: _history(task, total, fetched(total.history)),
+        history=None if total.history is None else lambda: _history(task, total, to_host(total.history)),
         fronts=None if fronts is None else [replace(front, X=task.decoded(front.X)) for front in fronts],
         hypervolume=track.hypervolume.astype(np.float64) if task.rules.reference is not None else None,
     )

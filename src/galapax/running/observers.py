@@ -16,8 +16,8 @@ from galapax import algorithms
 from galapax.core.checks import check_bool, check_integer, check_number
 from galapax.core.errors import InputError
 from galapax.core.problem import ProblemDescription
-from galapax.engines.drive import Viewer
-from galapax.engines.journal import Journal
+from galapax.engines.batch_checkpoint import CheckpointWriter
+from galapax.engines.host_loop import Viewer
 from galapax.running.task import Task
 
 LOOPBACK = "127.0.0.1"
@@ -124,7 +124,7 @@ def as_checkpoint(checkpoint: Any) -> Checkpoint | None:
     raise InputError(f"checkpoint must be the path of a file or a galapax.Checkpoint, got {checkpoint!r}.")
 
 
-class Keeper(Journal, Protocol):
+class Keeper(CheckpointWriter, Protocol):
     """What keeps a call of the library in a file; see storage/checkpoint.py."""
 
     memory: Any  # what the black box of the present task remembered

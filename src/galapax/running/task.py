@@ -22,7 +22,7 @@ from galapax.core.problem import EQ_TOLERANCE, MinMaxProblem, Problem, ProblemDe
 from galapax.core.record import Columns
 from galapax.core.restarts import Restarts
 from galapax.core.stop import UNLIMITED, Rules
-from galapax.engines.points import probe
+from galapax.engines.probe import probe
 from galapax.engines.search import Search, Traced
 from galapax.evaluation.failures import RESAMPLES
 from galapax.evaluation.fit import check_fit, objective_count

@@ -24,7 +24,8 @@ from jax.experimental import buffer_callback
 from galapax.core.algorithm import estimate_cost
 from galapax.core.evaluation import Population
 from galapax.engines import search as searching
-from galapax.engines.drive import Slice
+from galapax.engines.batch_checkpoint import with_arrays
+from galapax.engines.chunk_summary import summarize_chunk
 from galapax.engines.fused import kernel as kernels
 from galapax.engines.fused.cpu_kernel import CpuKernel
 from galapax.engines.fused.cuda import CudaKernel, current_device
@@ -32,10 +33,9 @@ from galapax.engines.fused.generation_table import TABLE_GENERATIONS
 from galapax.engines.fused.graph import NotFusible
 from galapax.engines.fused.kernel import Layout, drop_previous_state
 from galapax.engines.fused.kernel_source import KernelSource, LaunchShape
-from galapax.engines.journal import with_arrays
-from galapax.engines.programs import Clock
+from galapax.engines.host_loop import Slice
+from galapax.engines.programs import CompileTimer
 from galapax.engines.search import Carry, Finished, Search
-from galapax.engines.tally import told
 from galapax.engines.threads import on_threads
 from galapax.numerics import devices
 from galapax.numerics.transfers import device_put_cached
@@ -68,7 +68,7 @@ _kernel_cache: OrderedDict[Hashable, Kernel | str] = OrderedDict()  # or why the
 _compile_locks: dict[Hashable, threading.Lock] = {}  # a second thread waits for a kernel instead of compiling it too
 
 
-def compile_kernel(search: Search, runs: int, for_cpu: bool, clock: Clock) -> Kernel:
+def compile_kernel(search: Search, runs: int, for_cpu: bool, clock: CompileTimer) -> Kernel:
     """Return the kernel for so many runs, or raise NotFusible. clock: measures the time, unless it was cached."""
     shape = CPU_SHAPE if for_cpu else current_device().choose_shape(_work_per_generation(search), runs)
     key = kernels.kernel_key(search), shape, for_cpu, devices.compile_settings()
@@ -109,7 +109,7 @@ class FusedEngine:
     """
 
     def __init__(
-        self, search: Search, clock: Clock, width: int, steps: int, for_cpu: bool = False, threads: int = 1
+        self, search: Search, clock: CompileTimer, width: int, steps: int, for_cpu: bool = False, threads: int = 1
     ) -> None:
         self.clock, self.for_cpu, self.threads = clock, for_cpu, threads if for_cpu else 1
         row_bytes = search.columns.width * width * search.bounds.lower.dtype.itemsize
@@ -170,7 +170,7 @@ class FusedEngine:
         return [[tally] for _, _, tally in results]
 
     def _chunk_program(self, batch: Slice, first: int, count: int) -> Call:
-        """Return the call that computes a chunk of a batch, see `Clock.program`."""
+        """Return the call that computes a chunk of a batch, see `CompileTimer.program`."""
         rows = next(r for r in self.rows if r >= count)
         kernel, layout = self._kernels[id(batch)]
         if isinstance(kernel, CpuKernel):
@@ -189,12 +189,12 @@ class FusedEngine:
     def survivors(self, batch: Slice) -> Population:
         return self.clock.call(searching.survivors, (), batch.carry)
 
-    def ahead(self, batch: Slice) -> Iterator[None]:
-        clock = Clock(waits=False)
+    def precompile(self, batch: Slice) -> Iterator[None]:
+        clock = CompileTimer(waits=False)
         _transfer([batch])
         program = clock.program(*_begin_program(batch))
         yield
-        batch.carry = program.blank()
+        batch.carry = program.zeros_like_output()
         self._load_kernel(batch)
         clock.program(*self._chunk_program(batch, 0, self.plan(0, 0.0)))
         yield
@@ -224,7 +224,7 @@ def _begin_program(batch: Slice) -> Call:
 
 
 def _finish_program(batch: Slice) -> Call:
-    """Return the call that extracts the results of a batch, see `Clock.program`."""
+    """Return the call that extracts the results of a batch, see `CompileTimer.program`."""
     return searching.finish, (batch.span,), (batch.search, batch.carry, device_put_cached(batch.relative))
 
 
@@ -254,4 +254,4 @@ def _run_chunk(
     for i, new in zip(per_run, outputs, strict=False):
         leaves[i] = new
     carry = jax.tree.unflatten(structure, leaves)
-    return carry, *told(search, outputs[len(per_run)], span[1], carry)
+    return carry, *summarize_chunk(search, outputs[len(per_run)], span[1], carry)

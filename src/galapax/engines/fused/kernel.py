@@ -14,7 +14,7 @@ from jax import Array
 
 from galapax.core.algorithm import is_shared
 from galapax.core.stop import RUNNING
-from galapax.engines import stored
+from galapax.engines import program_files
 from galapax.engines.fused.graph import NotFusible
 from galapax.engines.fused.kernel_source import KernelSource, LaunchShape, lower_generation
 from galapax.engines.search import REASON, Carry, Frozen, Search
@@ -49,7 +49,7 @@ def generate_source(search: Search, runs: int, shape: LaunchShape = LaunchShape(
     """
     leaves, tree = jax.tree.flatten(search)
     structure = jax.tree.unflatten(tree, [0] * len(leaves))
-    name = stored.name_of(_trace_and_lower, shape, structure, _leaf_types(search, leaves))
+    name = program_files.name_of(_trace_and_lower, shape, structure, _leaf_types(search, leaves))
     text = None if name is None else disk_cache.load_value(name, "kernel")
     if not isinstance(text, KernelSource | str):
         try:

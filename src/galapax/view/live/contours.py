@@ -11,8 +11,8 @@ import jax
 import numpy as np
 
 from galapax.core.problem import Problem
-from galapax.engines import glimpse
-from galapax.engines.points import evaluate_points
+from galapax.engines import live_view
+from galapax.engines.probe import evaluate_points
 from galapax.evaluation.formulas import Traced, trace
 from galapax.results.result import objective_sign
 from galapax.running.observers import Facts
@@ -51,7 +51,7 @@ class ContourGrids:
         the box if there is none yet. recompute: do not take the cached one.
         """
         problem, (first, second, objective) = self.facts.problem, key
-        n_shown = min(problem.dim, glimpse.VARIABLES)
+        n_shown = min(problem.dim, live_view.VARIABLES)
         if not (0 <= first < n_shown and 0 <= second < n_shown and first != second and objective >= 0):
             return {"why": "Choose two different variables."}
         if not self.facts.contours:

@@ -13,7 +13,7 @@ import numpy as np
 from galapax.core.box import Bounds
 from galapax.core.problem import ProblemDescription
 from galapax.core.variables import Variable
-from galapax.engines import glimpse
+from galapax.engines import live_view
 from galapax.results.result import objective_sign
 from galapax.view.live import Facts
 
@@ -32,7 +32,7 @@ def describe_run(facts: Facts) -> JsonObject:
             front = [
                 [to_json_number(v) for v in point] for point in np.asarray(problem.front(N_TRUE_FRONT_POINTS), float)
             ]
-    n_shown, bounds = min(problem.dim, glimpse.VARIABLES), gene_bounds(problem)
+    n_shown, bounds = min(problem.dim, live_view.VARIABLES), gene_bounds(problem)
     return {
         "name": problem.name,
         "title": problem.title or problem.name,
@@ -46,7 +46,7 @@ def describe_run(facts: Facts) -> JsonObject:
         "optimum": problem.optimum if is_minimised else None,
         "front": front,
         "population": facts.population,
-        "shown": min(facts.population, glimpse.INDIVIDUALS),
+        "shown": min(facts.population, live_view.INDIVIDUALS),
         "generations": facts.generations,
         "contours": facts.contours,
         "settings": _to_json(settings),
@@ -68,7 +68,7 @@ def _gene_scale(variable: Variable) -> JsonObject | None:
     return {"kind": "labels", "first": 0, "last": len(labels) - 1, "labels": labels}
 
 
-def pack_frame(number: int, generation: int, run: int, survivors: glimpse.Survivors, sign: float) -> bytes:
+def pack_frame(number: int, generation: int, run: int, survivors: live_view.PopulationSample, sign: float) -> bytes:
     """Pack a frame: length of the header, header (JSON), objectives, violation (float64), genes (float32)."""
     objectives = sign * np.asarray(survivors.objectives, np.float64)
     n_shown, variables = survivors.x.shape

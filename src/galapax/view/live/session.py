@@ -21,7 +21,8 @@ import jax
 import numpy as np
 
 from galapax.core.stop import RUNNING, UNLIMITED, Stop
-from galapax.engines import glimpse
+from galapax.engines import live_view
+from galapax.engines.live_view import ChunkView
 from galapax.engines.outcome import Track
 from galapax.numerics import devices
 from galapax.results.result import objective_sign
@@ -67,7 +68,7 @@ class PageServer(Protocol):
 
 
 class LiveSession:
-    """The Viewer (see engines/drive.py) of a run that is shown on the live page."""
+    """The Viewer (see engines/host_loop.py) of a run that is shown on the live page."""
 
     def __init__(self, facts: Facts, page: PageServer, paused: bool = False, slow_start: bool = False) -> None:
         self.facts, self.page = facts, page
@@ -91,14 +92,14 @@ class LiveSession:
         self._rows_until = 0
         self._costs: dict[str, deque[float]] = {kind: deque(maxlen=5) for kind in ("rows", "frame")}
         self._has_failed = False
-        self._chunk: tuple[Track, Track, glimpse.Glance] | None = None
+        self._chunk: tuple[Track, Track, ChunkView] | None = None
         self._track: Track | None = None
         self._cached_summary: tuple[Track | None, JsonObject] = (None, {})
         self._curve: list[list[float | None]] = []
         self._curve_version = 0  # changes when points already sent are no longer the ones kept
         self._samples: deque[tuple[float, int, Progress | None]] = deque(maxlen=30)
         self._progress: Progress | None = None
-        self._frame: tuple[int, int, glimpse.Survivors] | None = None  # generation, run
+        self._frame: tuple[int, int, live_view.PopulationSample] | None = None  # generation, run
         self._n_frames = 0
         self._packed_frame: tuple[int, bytes] = (0, b"")
         self._contour_grids = ContourGrids(facts)
@@ -119,7 +120,7 @@ class LiveSession:
         """Store the Progress of the chunk; called before `on_chunk`."""
         self._progress = state
 
-    def on_chunk(self, generation: int, before: Track, now: Track, chunk_view: glimpse.Glance, is_last: bool) -> None:
+    def on_chunk(self, generation: int, before: Track, now: Track, chunk_view: ChunkView, is_last: bool) -> None:
         """Record the rows and the frame that are due after this generation."""
         if not self._has_failed:
             with self._isolate_errors():
@@ -135,7 +136,7 @@ class LiveSession:
             self.release()
             self.page.warn(f"The live page has stopped updating ({type(error).__name__}: {error}). The run continues.")
 
-    def _update(self, generation: int, before: Track, now: Track, chunk_view: glimpse.Glance, is_last: bool) -> None:
+    def _update(self, generation: int, before: Track, now: Track, chunk_view: ChunkView, is_last: bool) -> None:
         start_time = time.perf_counter()
         if self._state == "starting":
             self._state = "running"
@@ -232,11 +233,13 @@ class LiveSession:
         length = now.generations - before.generations
         shape = chunk_view.shape
         longest = int(length.max())
-        offsets = np.unique(np.linspace(0, longest - 1, glimpse.ROWS).astype(np.int32)) if longest else np.zeros(0, int)
+        offsets = (
+            np.unique(np.linspace(0, longest - 1, live_view.ROWS).astype(np.int32)) if longest else np.zeros(0, int)
+        )
         if not len(offsets):
             return
         run = min(self._shown_run, len(length) - 1)
-        rows, median, spread = chunk_view.rows(np.resize(offsets, glimpse.ROWS), run, before, now)
+        rows, median, spread = chunk_view.rows(np.resize(offsets, live_view.ROWS), run, before, now)
         m, is_single_run = shape.objectives, len(length) == 1
         first_row = self._chunk_start
         mean_share = float(now.feasible_share.mean())

@@ -43,7 +43,7 @@ GRADIENT = 4  # evaluations that a gradient counts for, see engines/refine.py
 SAME = 1e-6  # of the box: y this close to each other are one
 
 
-class Exchanged(NamedTuple):
+class MinMaxRefinement(NamedTuple):
     """Of one run, or of R of them."""
 
     x: Array  # (dx,) the best
@@ -68,7 +68,7 @@ class Answer(NamedTuple):
     converged: np.ndarray  # (R,) bool: refining it further brought nothing, and the check found nothing worse
 
 
-def refined(
+def refine_minmax(
     traced: TracedGame,
     x: np.ndarray,
     opponents: np.ndarray,
@@ -118,12 +118,12 @@ def refined(
 
 def exchange(
     game: Game, consts: Any, x: Array, opponents: Array, boxes: tuple[Bounds, Bounds], keys: Array
-) -> Exchanged:
+) -> MinMaxRefinement:
     """Refine each x (R, dx), whose opponents are (R, dy, k). boxes: of x and of y."""
     return jax.vmap(lambda x, y, key: _one(game, consts, x, y.T, boxes[0], boxes[1], key))(x, opponents, keys)
 
 
-def _one(game: Game, consts: Any, x: Array, met: Array, x_box: Bounds, y_box: Bounds, key: Array) -> Exchanged:
+def _one(game: Game, consts: Any, x: Array, met: Array, x_box: Bounds, y_box: Bounds, key: Array) -> MinMaxRefinement:
     def worth(x: Array, y: Array) -> Array:
         values = jax.vmap(lambda y: game.one(consts, x, y))(y)
         return jnp.where(jnp.isnan(values), -jnp.inf, values)
@@ -131,7 +131,7 @@ def _one(game: Game, consts: Any, x: Array, met: Array, x_box: Bounds, y_box: Bo
     each = 1 + GRADIENT
     of_round = (SHARES.size + 1) * CLOUD + (KEPT + FRESH) * (CLIMB * each + 1)
 
-    def again(i: Any, best: Exchanged) -> Exchanged:
+    def again(i: Any, best: MinMaxRefinement) -> MinMaxRefinement:
         """Search for the worst y of `here`; then descend from the best x, judged by the worst of all y so far."""
         cloud = _cloud(random.fold_in(key, i), y_box)
         known = jnp.concatenate([best.judges, best.y, cloud])
@@ -148,7 +148,7 @@ def _one(game: Game, consts: Any, x: Array, met: Array, x_box: Bounds, y_box: Bo
         both = jnp.concatenate([found, best.judges])
         judges, _ = _apart(both, jnp.maximum(worth(x, both), worth(here, both)), y_box)
         ahead, taken = _descend(game, consts, x, judges, x_box, y_box)
-        return Exchanged(
+        return MinMaxRefinement(
             x=x,
             value=value,
             y=jnp.where(better, found, best.y),
@@ -162,9 +162,9 @@ def _one(game: Game, consts: Any, x: Array, met: Array, x_box: Bounds, y_box: Bo
 
     judges = met[jnp.argsort(-worth(x, met))[:KEPT]]
     zero = jnp.zeros((), x.dtype)
-    start = Exchanged(x, zero + jnp.inf, judges, zero, zero, zero, zero + met.shape[0], x, judges)
+    start = MinMaxRefinement(x, zero + jnp.inf, judges, zero, zero, zero, zero + met.shape[0], x, judges)
 
-    def going(both: tuple[Array, Exchanged]) -> Array:
+    def going(both: tuple[Array, MinMaxRefinement]) -> Array:
         return (both[0] < ROUNDS) & (both[1].quiet < QUIET)
 
     return lax.while_loop(going, lambda both: (both[0] + 1, again(*both)), (jnp.int32(0), start))[1]

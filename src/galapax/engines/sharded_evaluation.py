@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from galapax.engines.search import Traced
 
 
-class Alone(NamedTuple):
+class CandidatesOnly(NamedTuple):
     """Candidates without the rest of a state, which formulas do not read."""
 
     candidates: Array
 
 
-def evaluated_by_all(objective: Traced, consts: Any, candidates: Array, count: int) -> Evaluation:
+def evaluate_sharded(objective: Traced, consts: Any, candidates: Array, count: int) -> Evaluation:
     """What the objective says of candidates (R, n, d), by so many devices."""
     mesh, n = devices.make_mesh(count), candidates.shape[1]
     more = jnp.repeat(candidates[:, :1], -n % count, axis=1)  # so that the parts are equal
 
     def part(consts: Any, own: Array) -> Evaluation:
-        return objective.evaluate(consts, Alone(own))
+        return objective.evaluate(consts, CandidatesOnly(own))
 
     among = PartitionSpec(None, devices.MESH_AXIS)
     given = (PartitionSpec(), among)

@@ -14,7 +14,7 @@ from galapax.engines.search import REASON, Carry, Search
 COUNTS = 4  # parts of a Tally: whole numbers in the bits of a float, as one array is fetched faster than two
 
 
-class Tally(NamedTuple):
+class ChunkSummary(NamedTuple):
     """What the host must know of each run after a chunk, (R,), so that the history itself need not leave the device."""
 
     made: Any  # generations
@@ -32,13 +32,13 @@ class Tally(NamedTuple):
         return jnp.stack([*counts, *self[COUNTS:]])
 
     @staticmethod
-    def unpack(rows: Any) -> Tally:
+    def unpack(rows: Any) -> ChunkSummary:
         """In NumPy, from what was packed (8, R)."""
         counts = rows[:COUNTS].view(f"int{8 * rows.itemsize}")
-        return Tally(*counts, *rows[COUNTS:])
+        return ChunkSummary(*counts, *rows[COUNTS:])
 
 
-def told(search: Search, history: Array, made: Any, carry: Carry) -> tuple[Array, Array]:
+def summarize_chunk(search: Search, history: Array, made: Any, carry: Carry) -> tuple[Array, Array]:
     """The rows of a chunk's history (g, columns, R) that are for the user, and its packed Tally.
 
     made: how many of the rows were made by all runs that did not finish. Rows that a finished run did not make have
@@ -64,5 +64,5 @@ def told(search: Search, history: Array, made: Any, carry: Carry) -> tuple[Array
     if not columns.shape.constrained:
         violation, share = jnp.where(jnp.isfinite(best), 0.0, jnp.inf).astype(dtype), jnp.ones_like(best)
     volume = jnp.full_like(best, jnp.nan) if last.hypervolume is None else last.hypervolume
-    packed = Tally(made, counts[0], counts[1], reason, best, violation, share, volume).pack(dtype)
+    packed = ChunkSummary(made, counts[0], counts[1], reason, best, violation, share, volume).pack(dtype)
     return history[:, HISTORY_FIRST_COLUMN:], packed

@@ -20,12 +20,12 @@ from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.core.record import Columns
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
-from galapax.engines.glimpse import Glance
-from galapax.engines.histories import Chunk, Kept, fetched, joined, stays, trimmed
+from galapax.engines.batch_checkpoint import BatchCheckpoint, CheckpointWriter, FinishedBatch, arrays_of
+from galapax.engines.histories import Chunk, DeviceChunk, concatenate_chunks, keep_on_device, to_host, truncate
 from galapax.engines.interrupts import Interrupts
-from galapax.engines.journal import Done, Journal, Standing, arrays_of
+from galapax.engines.live_view import ChunkView
 from galapax.engines.outcome import Outcome, Track, outcome
-from galapax.engines.programs import Clock
+from galapax.engines.programs import CompileTimer
 from galapax.engines.search import Carry, Finished, Search
 
 
@@ -75,7 +75,7 @@ class Slice:
 class Engine(Protocol):
     """How the generations of a slice are made."""
 
-    clock: Clock  # how long it waited for the compiler
+    clock: CompileTimer  # how long it waited for the compiler
     most: int  # generations of a chunk
 
     def begin(self, parts: list[Slice]) -> None:
@@ -85,7 +85,7 @@ class Engine(Protocol):
         """What it remembers besides, as plain data; None if nothing."""
 
     def restore(self, parts: list[Slice], carries: list[list[np.ndarray]]) -> None:
-        """Set their carries to those that were kept, see engines/journal.py."""
+        """Set their carries to those that were kept, see engines/batch_checkpoint.py."""
 
     def pace(self, parts: list[Slice]) -> tuple[int, float]:
         """Generations of a chunk, and the seconds that it took, where the same program has run before; else (0, 0)."""
@@ -104,7 +104,7 @@ class Engine(Protocol):
     def survivors(self, part: Slice) -> Population:
         """Of all its runs, (S, n, ...)."""
 
-    def ahead(self, part: Slice) -> Iterator[None]:
+    def precompile(self, part: Slice) -> Iterator[None]:
         """Make programs that a slice which has not begun will need, one after the other, as far as that can be done;
         nothing is computed. Ends where another thread is making them.
         """
@@ -115,7 +115,7 @@ class Viewer(Protocol):
 
     max_generations: int  # generations that the next chunk may have
 
-    def on_chunk(self, made: int, before: Track, now: Track, glance: Glance, last: bool) -> None:
+    def on_chunk(self, made: int, before: Track, now: Track, glance: ChunkView, last: bool) -> None:
         """After generation `made`. before, now: ahead of the chunk and after it. last: no chunk follows.
 
         What glance looks at is on the device, and the next chunk takes its memory.
@@ -138,8 +138,8 @@ class Watch:
     taken: dict[int, list[Population]] = field(default_factory=dict)  # those kept, (R, n, ...), one per slice
     viewer: Viewer | None = None
     asked: Stop | None = None  # what `notify` last answered, where that must be known afterwards
-    journal: Journal | None = None
-    pending: Callable[[], Standing] = lambda: Standing(
+    journal: CheckpointWriter | None = None
+    pending: Callable[[], BatchCheckpoint] = lambda: BatchCheckpoint(
         0, [], [], [], {}
     )  # where the batch stood before the chunk that is under way
     restored: bool = False  # some of it was read from a file: generations that took no time
@@ -154,11 +154,11 @@ class Watch:
         it is noted, too.
         """
         if self.journal is not None and self.journal.due(0):
-            self.journal.note(self.pending())
+            self.journal.save(self.pending())
         return self.late
 
 
-class Between(Protocol):
+class ChunkHook(Protocol):
     """What slices do between chunks besides being looked at; with others elsewhere they keep step, and stop together.
 
     See engines/islands.py.
@@ -166,40 +166,40 @@ class Between(Protocol):
 
     lockstep: bool  # every process makes the same chunks
 
-    def left(self, made: int) -> int:
+    def generations_until(self, made: int) -> int:
         """The most generations of the next chunk."""
 
-    def due(self, made: int) -> bool:
+    def is_due(self, made: int) -> bool:
         """Whether something is to be done after generation `made`."""
 
-    def migrate(self, clock: Clock, parts: list[Slice], made: int) -> None:
+    def migrate(self, clock: CompileTimer, parts: list[Slice], made: int) -> None:
         """Do it."""
 
-    def mine(self, known: Done | Standing | None) -> Done | Standing | None:
+    def local_part(self, known: FinishedBatch | BatchCheckpoint | None) -> FinishedBatch | BatchCheckpoint | None:
         """The part of what is known of a batch that is this process's."""
 
-    def whole(self, track: Track) -> Track:
+    def all_gather(self, track: Track) -> Track:
         """What all processes know of the batch, from what this one does of its slices."""
 
-    def agree(self, stopped: Stop | None) -> Stop | None:
+    def agree_on_stop(self, stopped: Stop | None) -> Stop | None:
         """Why all of them stop, if so."""
 
 
-def drive(
+def run_batch(
     engine: Engine,
     parts: list[Slice],
     *,
     limit: int,
     watch: Watch,
     keep_history: bool,
-    between: Between | None = None,
+    between: ChunkHook | None = None,
 ) -> Outcome:
     """Run slices side by side until every run is finished or something asks to stop."""
-    known = watch.journal.enter() if watch.journal is not None else None
+    known = watch.journal.begin_batch() if watch.journal is not None else None
     if between is not None:
-        known = between.mine(known)
+        known = between.local_part(known)
     watch.restored = watch.restored or known is not None
-    if isinstance(known, Done):
+    if isinstance(known, FinishedBatch):
         _check_whole(known.outcome.track, limit)
         _merge(watch.taken, known.taken)
         return known.outcome
@@ -207,7 +207,7 @@ def drive(
     made = _begin(engine, parts, known, watch)
     taken: dict[int, list[Population]] = {} if known is None else dict(known.taken)
     track = Track.join([part.known for part in parts])
-    track = track if between is None else between.whole(track)
+    track = track if between is None else between.all_gather(track)
     waited, (length, took) = 0.0, (0, 0.0) if watch.callback else engine.pace(parts)
     if made >= limit or bool((track.reason != RUNNING).all()):  # it was over when it was kept
         return _finished(engine, parts, watch, taken, made, None, waited, None)
@@ -220,8 +220,8 @@ def drive(
         ahead = [] if watch.journal is None else [Ahead.of(part) for part in parts]
         watch.pending = partial(_before, engine, parts, made, ahead, dict(taken))
         if between is not None:
-            length = min(length, between.left(made))
-            if between.due(made):
+            length = min(length, between.generations_until(made))
+            if between.is_due(made):
                 between.migrate(engine.clock, parts, made)
         start = time.perf_counter()
         going = [part for part in parts if (part.known.reason == RUNNING).any()]
@@ -229,19 +229,19 @@ def drive(
         left = _advance(engine, parts, going, made + 1, length, keep_history, made + length >= limit)
         before, track = track, Track.join([part.known for part in parts])
         if between is not None:
-            track = between.whole(track)
+            track = between.all_gather(track)
         took = time.perf_counter() - start - (engine.clock.compile_seconds - compiled)
         waited += took
         made += length
         ended = made >= limit or bool((track.reason != RUNNING).all())
         stopped = _look(watch, made, before, track, parts, ended)
         if between is not None:
-            stopped = between.agree(stopped)
+            stopped = between.agree_on_stop(stopped)
         last = ended or stopped is not None
         _take_snapshots(engine, parts, taken, {made} if made == until and at < len(watch.snapshots) else set())
         if watch.journal is not None and (last or watch.journal.due(made)):
             cut = any(part.track.skipped.any() for part in parts)  # by Ctrl-C or the clock, within the generation
-            watch.journal.note(watch.pending() if cut else _standing(engine, parts, made, taken))
+            watch.journal.save(watch.pending() if cut else _standing(engine, parts, made, taken))
         if last:
             return _finished(engine, parts, watch, taken, made, stopped, waited, left)
 
@@ -257,7 +257,7 @@ def _check_whole(track: Track, limit: int) -> None:
         )
 
 
-def _begin(engine: Engine, parts: list[Slice], known: Standing | None, watch: Watch) -> int:
+def _begin(engine: Engine, parts: list[Slice], known: BatchCheckpoint | None, watch: Watch) -> int:
     """Begin a batch, or put it where it stood: how many generations it has made."""
     if known is None or not known.made:
         for part in parts:
@@ -266,7 +266,7 @@ def _begin(engine: Engine, parts: list[Slice], known: Standing | None, watch: Wa
             engine.begin(parts)
         except Exception:
             if watch.journal is not None:
-                watch.journal.note(watch.pending())
+                watch.journal.save(watch.pending())
             raise
         return 0
     engine.restore(parts, known.carries)
@@ -289,24 +289,24 @@ class Ahead(NamedTuple):
 
 def _before(
     engine: Engine, parts: list[Slice], made: int, ahead: list[Ahead], taken: dict[int, list[Population]]
-) -> Standing:
+) -> BatchCheckpoint:
     """Where a batch stood before the chunk that is under way, or was cut short."""
     if not made:
         return _standing(engine, parts, 0, {})
-    history = [joined(part.history[: was.chunks]) for part, was in zip(parts, ahead, strict=True)]
+    history = [concatenate_chunks(part.history[: was.chunks]) for part, was in zip(parts, ahead, strict=True)]
     carries, tracks = [arrays_of(was.carry) for was in ahead], [was.track for was in ahead]
-    return Standing(made, carries, tracks, history, taken, engine.memory(), *_sizes(parts))
+    return BatchCheckpoint(made, carries, tracks, history, taken, engine.memory(), *_sizes(parts))
 
 
-def _standing(engine: Engine, parts: list[Slice], made: int, taken: dict[int, list[Population]]) -> Standing:
+def _standing(engine: Engine, parts: list[Slice], made: int, taken: dict[int, list[Population]]) -> BatchCheckpoint:
     """Where a batch stands, in memory of the host; before its first generation nothing but its sizes is needed."""
     if not made:
-        return Standing(0, [], [], [], {}, engine.memory(), *_sizes(parts))
-    history = [joined(part.history) for part in parts]
+        return BatchCheckpoint(0, [], [], [], {}, engine.memory(), *_sizes(parts))
+    history = [concatenate_chunks(part.history) for part in parts]
     for part, rows in zip(parts, history, strict=True):
         part.history = [] if rows is None else [rows]
     carries, tracks = [arrays_of(part.carry) for part in parts], [replace(part.track) for part in parts]
-    return Standing(made, carries, tracks, history, dict(taken), engine.memory(), *_sizes(parts))
+    return BatchCheckpoint(made, carries, tracks, history, dict(taken), engine.memory(), *_sizes(parts))
 
 
 def _sizes(parts: list[Slice]) -> tuple[int, int]:
@@ -332,8 +332,8 @@ def _finished(
     _merge(watch.taken, taken)
     total = Outcome.join(done, stopped=stopped, device_seconds=waited)
     if watch.journal is not None and stopped is None:
-        total = replace(total, history=fetched(total.history))
-        watch.journal.leave(Done(total, taken))
+        total = replace(total, history=to_host(total.history))
+        watch.journal.finish_batch(FinishedBatch(total, taken))
     return total
 
 
@@ -350,7 +350,7 @@ def _advance(
     """
     tallies: Any = engine.advance(going, first, count)
     latest = [part.latest for part in going]
-    away = keep and not stays(latest, [part.history for part in parts])
+    away = keep and not keep_on_device(latest, [part.history for part in parts])
     left = engine.finish(parts) if last else None
     tallies, rows, left = jax.device_get((tallies, latest if away else None, left))  # waits for the device
     ends = np.cumsum([len(part.cells) for part in going])
@@ -359,7 +359,7 @@ def _advance(
         for part, end in zip(going, ends, strict=True):
             part.track = whole.rows(slice(end - len(part.cells), end))
     for i, part in enumerate(going if keep else []):
-        part.history.append(trimmed(rows[i], count) if away else Kept(part.latest, count))
+        part.history.append(truncate(rows[i], count) if away else DeviceChunk(part.latest, count))
     return left
 
 
@@ -372,7 +372,7 @@ def _look(watch: Watch, made: int, before: Track, now: Track, parts: list[Slice]
         stopped = asked or (Stop.TIME if watch.late else None)
     if watch.viewer is None:
         return stopped
-    glance = Glance(parts)
+    glance = ChunkView(parts)
     watch.viewer.on_chunk(made, before, now, glance, stopped is not None or ended)
     if stopped is None and not ended:
         start = time.perf_counter()

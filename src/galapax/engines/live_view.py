@@ -16,7 +16,7 @@ from galapax.engines.search import Carry, settle
 from galapax.operators.selection import best_index
 
 if TYPE_CHECKING:
-    from galapax.engines.drive import Slice
+    from galapax.engines.host_loop import Slice
     from galapax.engines.outcome import Track
 
 INDIVIDUALS = 4096  # of a population, at most
@@ -26,7 +26,7 @@ RUNS = 4096  # of an ensemble, at most
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
-class Survivors(NamedTuple):
+class PopulationSample(NamedTuple):
     """Some of one run's survivors, its best among them."""
 
     x: Any  # (n, v) in float32, the first variables
@@ -35,7 +35,7 @@ class Survivors(NamedTuple):
     best: Any  # (d,), the best one's variables, all of them
 
 
-class Rows(NamedTuple):
+class HistorySample(NamedTuple):
     """A few generations of history, of one run and over all runs."""
 
     own: Record  # (ROWS, ...), of that run
@@ -43,7 +43,7 @@ class Rows(NamedTuple):
     spread: np.ndarray | None  # (ROWS, 5): QUANTILES of the runs' best values; +inf for runs without a feasible point
 
 
-class Glance:
+class ChunkView:
     """A batch of runs after a chunk, to be looked at before the next chunk takes its memory."""
 
     def __init__(self, parts: list[Slice]) -> None:
@@ -54,13 +54,13 @@ class Glance:
     def shape(self) -> Shape:
         return self._parts[0].search.shape
 
-    def survivors(self, run: int) -> Survivors:
+    def survivors(self, run: int) -> PopulationSample:
         """Some of this run's survivors."""
         part, place = self._find(run)
         assert part.carry is not None
         return jax.device_get(_survivors(part.carry, np.int32(place)))
 
-    def rows(self, chosen: np.ndarray, run: int, before: Track, now: Track) -> Rows:
+    def rows(self, chosen: np.ndarray, run: int, before: Track, now: Track) -> HistorySample:
         """These rows (ROWS,) of the last chunk's history, which lies between the two tracks."""
         part, place = self._find(run)
         made = (now.generations - before.generations).astype(np.int32)
@@ -71,7 +71,7 @@ class Glance:
         )
         record = Record.unpack(own, part.columns, HISTORY_FIRST_COLUMN)
         if len(made) == 1 or self.shape.objectives > 1:
-            return Rows(record, median, None)
+            return HistorySample(record, median, None)
         ends = [0, *self._ends.tolist()]
         held = [
             self._held(part, chosen, made[a:b], before.rows(slice(a, b)))
@@ -79,7 +79,7 @@ class Glance:
         ]
         some = np.linspace(0, len(made) - 1, min(len(made), RUNS)).astype(int)
         ordered = np.sort(np.concatenate(held, axis=1)[:, some], axis=1)
-        return Rows(record, median, ordered[:, np.rint(np.array(QUANTILES) * (len(some) - 1)).astype(int)])
+        return HistorySample(record, median, ordered[:, np.rint(np.array(QUANTILES) * (len(some) - 1)).astype(int)])
 
     def _find(self, run: int) -> tuple[Slice, int]:
         """The slice that has this run of the batch, and its place there."""
@@ -107,14 +107,14 @@ def _whole(part: Slice) -> Any:
 
 
 @jax.jit
-def _survivors(carry: Carry, run: Array) -> Survivors:
+def _survivors(carry: Carry, run: Array) -> PopulationSample:
     parents = _of_run(carry, run)
     best = best_index(parents)
     some, x = _some(parents, best), parents.x[:, :VARIABLES]
     if some is not None:
         parents = jax.tree.map(lambda a: a[some], parents)
         x = x[some]
-    return Survivors(x.astype(jnp.float32), parents.objectives, parents.violation, _of_run(carry, run).x[best])
+    return PopulationSample(x.astype(jnp.float32), parents.objectives, parents.violation, _of_run(carry, run).x[best])
 
 
 @jax.jit

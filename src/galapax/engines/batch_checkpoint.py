@@ -1,8 +1,8 @@
-"""What is kept of runs so that they can go on after a crash; who keeps it is in storage/, see core/hooks.py.
+"""Checkpoint protocol: the state needed to resume a killed run; storage/checkpoint.py implements it.
 
-A task is computed in batches, one after the other, each by a call of `drive`; what lies between them follows from their
-outcomes. So it is enough to keep the outcomes of the batches that are over, and where the present one stands: going on
-means to hand out the outcomes in the same order, and to put the present batch where it stood.
+A task is computed in batches, one after the other, each by a call of `run_batch`; all else follows from their outcomes.
+So a checkpoint holds the outcomes of the finished batches and the state of the present one: resuming returns the
+outcomes in the same order and restores the present batch.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from galapax.core.evaluation import Population
 from galapax.engines.outcome import Outcome, Track
 
 
-class Done(NamedTuple):
-    """A batch that is over."""
+class FinishedBatch(NamedTuple):
+    """The outcome of a batch whose runs have all ended."""
 
     outcome: Outcome
     taken: dict[int, list[Population]]  # its snapshots
 
 
-class Standing(NamedTuple):
-    """A batch between two generations; a list has an entry for each of its slices."""
+class BatchCheckpoint(NamedTuple):
+    """The state of a batch between two generations; a list has an entry for each of its slices."""
 
     made: int  # generations
     carries: list[list[np.ndarray]]  # the arrays of each carry, in order
@@ -37,26 +37,26 @@ class Standing(NamedTuple):
     width: int = 0  # runs of a slice: on an accelerator it depends on the memory that was free, and so do the last bits
 
 
-class Journal(Protocol):
-    """Keeps where the batches of a task stand."""
+class CheckpointWriter(Protocol):
+    """Saves the state of a task's batches so that a killed run can resume bit for bit."""
 
-    def enter(self) -> Done | Standing | None:
-        """What is known of the batch that begins now."""
+    def begin_batch(self) -> FinishedBatch | BatchCheckpoint | None:
+        """Return what the checkpoint knows of the batch that begins now."""
 
     def sizes(self) -> tuple[int, int] | None:
-        """How many runs the batch that begins next, and each of its slices, had, if it was begun before."""
+        """Return the runs of the batch that begins next and the width of its slices, if the checkpoint has it."""
 
-    def again(self) -> None:
-        """The present batch is begun once more, with fewer runs."""
+    def restart_batch(self) -> None:
+        """Begin the present batch once more, with fewer runs."""
 
     def due(self, made: int) -> bool:
-        """Whether to note where it stands after `made` generations."""
+        """Return whether to save after `made` generations."""
 
-    def note(self, standing: Standing) -> None:
-        """Where the present batch stands."""
+    def save(self, standing: BatchCheckpoint) -> None:
+        """Save the state of the present batch."""
 
-    def leave(self, done: Done) -> None:
-        """The present batch is over by its own rules."""
+    def finish_batch(self, done: FinishedBatch) -> None:
+        """Record the outcome of the present batch, which ended by its own rules."""
 
 
 def arrays_of(carry: Any) -> list[np.ndarray]:
