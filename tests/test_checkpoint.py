@@ -59,7 +59,7 @@ def interrupted(file, stops, call, **options):
     """The result of a call that its callback stops at these generations, each time to go on from the file."""
     for number, stop in enumerate(stops):
         with pytest.MonkeyPatch.context() as patch:
-            for engine in (xla.Xla, fused.FusedEngine):  # a GPU would look a thousand generations later
+            for engine in (xla.XlaEngine, fused.FusedEngine):  # a GPU would look a thousand generations later
                 patch.setattr(engine, "plan", lambda engine, length, seconds: 4)
             how = {"checkpoint": file} if not number else {"resume": file}
             result = call(**options, **how, callback=lambda p: p.generation >= stop)  # noqa: B023 (used at once)
@@ -229,7 +229,7 @@ from galapax.engines import xla
 from test_checkpoint import waves, BOX
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
-xla.Xla.plan = lambda engine, length, seconds: 4
+xla.XlaEngine.plan = lambda engine, length, seconds: 4
 
 def fill(progress):
     if progress.generation >= 20:

@@ -20,7 +20,7 @@ from jax.experimental.compilation_cache.compilation_cache import reset_cache
 import galapax as gx
 from galapax.engines import program_files
 from galapax.engines.fused import cpu_kernel, cuda, engine, graph, kernel, kernel_source
-from galapax.engines.programs import Programs
+from galapax.engines.programs import CompileCache
 from galapax.numerics import disk_cache
 from galapax.running import engine_selection
 
@@ -69,7 +69,7 @@ class Compiler:
                 return program
 
             patch.setattr(program_files, "load", load)
-            return Programs().call(sorted_example, (self.factor,), jnp.arange(3.0)).tolist()
+            return CompileCache().call(sorted_example, (self.factor,), jnp.arange(3.0)).tolist()
 
     def _make_library(self):
         with pytest.MonkeyPatch.context() as self.patch:

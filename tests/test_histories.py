@@ -73,13 +73,13 @@ def test_little_is_fetched_at_once_and_much_where_there_is_no_room(monkeypatch):
     chunk = [[jnp.zeros((4, 3, 10))]]
     monkeypatch.setattr(devices, "on_cpu", lambda: False)
     monkeypatch.setattr(devices, "free_memory", lambda: 10**9)
-    assert not histories.stays(chunk, [])
+    assert not histories.keep_on_device(chunk, [])
     monkeypatch.setattr(histories, "LARGE", 100)
     kept = histories.DeviceChunk(chunk[0], 3)
-    assert histories.stays(chunk, [[kept]]) and kept.rows.shape == (3, 3, 10)
-    assert not histories.stays(chunk, [[kept] * 10**6])  # with those before, too much
+    assert histories.keep_on_device(chunk, [[kept]]) and kept.rows.shape == (3, 3, 10)
+    assert not histories.keep_on_device(chunk, [[kept] * 10**6])  # with those before, too much
     monkeypatch.setattr(devices, "free_memory", lambda: 10**3)
-    assert not histories.stays(chunk, [])
+    assert not histories.keep_on_device(chunk, [])
 
 
 def test_a_history_belongs_to_the_user():

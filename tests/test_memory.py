@@ -7,8 +7,8 @@ import pytest
 
 import galapax as gx
 from galapax.engines import programs, slices, xla
-from galapax.engines.host import Host
-from galapax.engines.xla import Xla
+from galapax.engines.host import HostEngine
+from galapax.engines.xla import XlaEngine
 from galapax.numerics import devices
 from galapax.running import batch_runner, memory
 from galapax.running import task as tasks
@@ -77,7 +77,7 @@ class Small:
     """A device that runs out of memory with more than so many slices at once."""
 
     def __init__(self, monkeypatch, slices):
-        advance, self.tried = Xla.advance, []
+        advance, self.tried = XlaEngine.advance, []
 
         def limited(engine, parts, first, count):
             self.tried.append(len(parts))
@@ -85,7 +85,7 @@ class Small:
                 raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 81 GiB.")
             return advance(engine, parts, first, count)
 
-        monkeypatch.setattr(Xla, "advance", limited)
+        monkeypatch.setattr(XlaEngine, "advance", limited)
 
 
 def roomy(x):
@@ -118,13 +118,13 @@ LITTLE = {"population": 10, "generations": 2, "tolerance": 0, "polish": False}
 def test_what_an_objective_needs_is_counted_before_it_runs(monkeypatch, free, tmp_path):
     """On a CPU slices keep their size, and with it runs their bits, as long as one of them fits."""
     made = gx.minimize(roomy, BOX, "de", runs=20, compute=gx.Compute(threads=2), **LITTLE)
-    used, widths, init = [], [], Xla.__init__
+    used, widths, init = [], [], XlaEngine.__init__
 
     def noted(engine, search, clock, width, *others):
         widths.append(width)
         init(engine, search, clock, width, *others)
 
-    monkeypatch.setattr(Xla, "__init__", noted)
+    monkeypatch.setattr(XlaEngine, "__init__", noted)
     monkeypatch.setattr(xla, "on_threads", lambda count, work, items: used.append(count) or [work(i) for i in items])
     free(1.5)
     again = gx.minimize(roomy, BOX, "de", runs=20, compute=gx.Compute(threads=2), **LITTLE)
@@ -165,7 +165,7 @@ def test_a_batch_that_runs_out_of_memory_is_halved_and_the_runs_are_the_same(mon
 def test_a_slice_on_an_accelerator_is_halved(monkeypatch):
     monkeypatch.setattr(devices, "on_cpu", lambda: False)
     options = {"runs": 12, "generations": 5, "tolerance": 0, "polish": False}
-    advance, tried = Xla.advance, []
+    advance, tried = XlaEngine.advance, []
 
     def limited(engine, parts, first, count):
         tried.append(len(parts[0].cells))
@@ -173,7 +173,7 @@ def test_a_slice_on_an_accelerator_is_halved(monkeypatch):
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 81 GiB.")
         return advance(engine, parts, first, count)
 
-    monkeypatch.setattr(Xla, "advance", limited)
+    monkeypatch.setattr(XlaEngine, "advance", limited)
     with pytest.warns(UserWarning, match="Not enough memory: continuing with 3 runs at once"):
         result = gx.minimize(bowl, BOX, "de", compute=gx.Compute(engine="xla"), **options)
     assert tried[:3] == [12, 6, 3] and len(result.runs) == 12
@@ -200,7 +200,7 @@ def test_a_checkpoint_goes_on_in_slices_as_wide_as_they_were(monkeypatch, tmp_pa
     monkeypatch.setattr(batch_runner.BatchRunner, "_build_slice", noted)
     wide(4)
     whole = gx.minimize(bowl, BOX, "de", **kept)
-    monkeypatch.setattr(Xla, "plan", lambda engine, length, seconds: 4)
+    monkeypatch.setattr(XlaEngine, "plan", lambda engine, length, seconds: 4)
     gx.minimize(bowl, BOX, "de", **kept, checkpoint=tmp_path / "a", callback=lambda p: p.runs_done > 1)
     wide(8)
     result = gx.minimize(bowl, BOX, "de", **kept, resume=tmp_path / "a")
@@ -224,7 +224,7 @@ def test_what_cannot_be_split_says_with_numbers_what_to_reduce(monkeypatch, tmp_
     free = r"with a population of 10 does not fit into the .*B that are free on the .*"
     called = {"blackbox": True, "runs": 3, **LITTLE}
     with monkeypatch.context() as patch:
-        patch.setattr(Host, "advance", exhausted)
+        patch.setattr(HostEngine, "advance", exhausted)
         with pytest.raises(gx.InputError, match=f"a slice of 3 runs {free}fewer runs than 3 at a time .*81 GiB"):
             gx.minimize(lambda x: float(x @ x), BOX, "de", **called)
 
@@ -233,9 +233,9 @@ def test_what_cannot_be_split_says_with_numbers_what_to_reduce(monkeypatch, tmp_
             bowl, BOX, "de", runs=3, compute=gx.Compute(engine="xla"), **LITTLE | {"generations": 9}, **options
         )
 
-    monkeypatch.setattr(Xla, "plan", lambda engine, length, seconds: 4)
+    monkeypatch.setattr(XlaEngine, "plan", lambda engine, length, seconds: 4)
     call(checkpoint=tmp_path / "a", callback=lambda p: p.generation >= 4)
-    monkeypatch.setattr(Xla, "advance", exhausted)
+    monkeypatch.setattr(XlaEngine, "advance", exhausted)
     with pytest.raises(gx.InputError, match=f"a slice of 3 runs {free}slices as large as they were, so end other"):
         call(resume=tmp_path / "a")
     monkeypatch.setattr(batch_runner.processes, "is_distributed", lambda: True)

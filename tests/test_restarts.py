@@ -235,7 +235,7 @@ def test_programs_that_are_made_ahead_are_those_that_searches_need(library, gene
         return library.sum(x * x - 9.7 * library.cos(6.1 * x))
 
     monkeypatch.setattr(programs, "_compiled", noted)
-    monkeypatch.setattr(programs.PROGRAMS, "ahead", at_once)
+    monkeypatch.setattr(programs.PROGRAMS, "precompile", at_once)
     monkeypatch.setattr(restart_runs, "MIN_COMPILE_SECONDS", -1.0)
     most = 30_000 if library is jnp else 12_000
     if engine == "native" and (cpu_kernel.find_compiler() is None or not devices.on_cpu()):

@@ -16,16 +16,16 @@ from galapax.core.algorithm import is_shared
 from galapax.core.errors import InputError, OutOfMemory
 from galapax.core.evaluation import Shape
 from galapax.core.problem import Problem
-from galapax.engines.drive import Between, Engine, Slice, Watch, drive
-from galapax.engines.histories import fetched
-from galapax.engines.host import Host
+from galapax.engines.async_host import AsyncHostEngine
+from galapax.engines.batch_checkpoint import CheckpointWriter
+from galapax.engines.histories import to_host
+from galapax.engines.host import HostEngine
+from galapax.engines.host_loop import ChunkHook, Engine, Slice, Watch, run_batch
 from galapax.engines.interrupts import Interrupts
-from galapax.engines.journal import Journal
 from galapax.engines.outcome import Outcome
-from galapax.engines.programs import Clock
+from galapax.engines.programs import CompileTimer
 from galapax.engines.search import Search
 from galapax.engines.slices import width
-from galapax.engines.steady import Steady
 from galapax.evaluation.blackbox import BlackBox, Discovered
 from galapax.numerics import devices, processes, random
 from galapax.running.assemble import SolutionEvaluator
@@ -45,7 +45,7 @@ class BatchRunner:
         self,
         task: Task,
         interrupts: Interrupts,
-        clock: Clock,
+        clock: CompileTimer,
         box: BlackBox | None,
         *,
         search: Search | None = None,
@@ -79,7 +79,7 @@ class BatchRunner:
                     raise Discovered(box, self._first_points(box.n_probed) if box.n_probed else None)
                 check_shape(task, shape)
 
-            self.engine = (Steady if task.options.workers.asynchronous else Host)(
+            self.engine = (AsyncHostEngine if task.options.workers.asynchronous else HostEngine)(
                 box, self.clock, interrupts, check_objective_shape, task.n_probes
             )
         else:
@@ -92,7 +92,7 @@ class BatchRunner:
         return max(1, self.runs_that_fit // self.width) * self.width
 
     def iterate_batches(
-        self, journal: Journal | None, compute: Callable[[np.ndarray], Outcome], rows_each: int = 1
+        self, journal: CheckpointWriter | None, compute: Callable[[np.ndarray], Outcome], rows_each: int = 1
     ) -> Iterator[tuple[np.ndarray, Outcome]]:
         """Yield the rows and the outcome of each batch, with smaller batches after memory was exhausted.
 
@@ -113,7 +113,7 @@ class BatchRunner:
                     raise
                 self._reduce_batch_size(error, saved_sizes is not None)
                 if journal is not None:
-                    journal.again()
+                    journal.restart_batch()
                 continue
             yield rows, outcome
             start += len(rows)
@@ -161,7 +161,7 @@ class BatchRunner:
         rows: np.ndarray,
         watch: Watch,
         active_rows: np.ndarray | None = None,
-        exchange: Callable[[processes.ProcessShard], Between] | None = None,
+        exchange: Callable[[processes.ProcessShard], ChunkHook] | None = None,
         is_local: bool = False,
     ) -> Outcome:
         """Compute these runs in slices, which are shared among the processes, and return their outcome.
@@ -176,7 +176,7 @@ class BatchRunner:
             slices[0].wanted = active_rows
         outcome = None
         if slices:
-            outcome = drive(
+            outcome = run_batch(
                 self.engine,
                 slices,
                 limit=int(self.task.rules.generations),
@@ -187,14 +187,14 @@ class BatchRunner:
         if outcome is not None and not share.is_distributed:
             return outcome
         if outcome is not None:
-            outcome = replace(outcome, history=fetched(outcome.history))
+            outcome = replace(outcome, history=to_host(outcome.history))
         gathered: list[tuple[Outcome | None, Any]] = processes.all_gather_object((outcome, watch.taken))
         watch.taken = _merge_snapshots([snapshots for _, snapshots in gathered])
         return Outcome.join([process_outcome for process_outcome, _ in gathered if process_outcome is not None])
 
     def precompile(self) -> Iterator[None]:
         """Compile the programs of its slices, one at each step of the iterator."""
-        return self.engine.ahead(self._build_slice(np.arange(min(self.width, len(self.keys)))))
+        return self.engine.precompile(self._build_slice(np.arange(min(self.width, len(self.keys)))))
 
     def _first_points(self, count: int) -> np.ndarray:
         """Return the first `count` candidates of each run of the task, (runs, count, d)."""

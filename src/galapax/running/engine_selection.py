@@ -7,10 +7,10 @@ from typing import NamedTuple
 import jax
 
 from galapax.core.errors import InputError
-from galapax.engines.drive import Engine
-from galapax.engines.programs import Clock
+from galapax.engines.host_loop import Engine
+from galapax.engines.programs import CompileTimer
 from galapax.engines.search import Search
-from galapax.engines.xla import Xla
+from galapax.engines.xla import XlaEngine
 from galapax.numerics import devices
 from galapax.running.task import Task
 
@@ -27,7 +27,7 @@ class EngineChoice(NamedTuple):
         return f"{self.name}: {self.why}"
 
 
-def select_engine(task: Task, clock: Clock) -> EngineChoice:
+def select_engine(task: Task, clock: CompileTimer) -> EngineChoice:
     """Select the engine for a task; refuse a requested one that cannot compute it. clock: measures compile time."""
     requested = task.engine
     if task.options.blackbox:
@@ -75,7 +75,7 @@ def _why_not_fused(task: Task) -> str:
     return f"{n_devices} devices share the runs" if n_devices > 1 and task.total > 1 else ""
 
 
-def _compile_fused_kernel(task: Task, engine: str, clock: Clock) -> None:
+def _compile_fused_kernel(task: Task, engine: str, clock: CompileTimer) -> None:
     """Generate and compile the kernel, which is then cached; raise NotFusible where that is impossible."""
     from galapax.engines.fused import cpu_kernel, cuda
     from galapax.engines.fused.graph import NotFusible
@@ -91,13 +91,13 @@ def _compile_fused_kernel(task: Task, engine: str, clock: Clock) -> None:
         _compile_kernel(task.search(), task.total, engine, clock)
 
 
-def _compile_kernel(search: Search, runs: int, engine: str, clock: Clock) -> None:
+def _compile_kernel(search: Search, runs: int, engine: str, clock: CompileTimer) -> None:
     from galapax.engines.fused.engine import compile_kernel
 
     compile_kernel(search, runs, engine == "native", clock)
 
 
-def build_engine(task: Task, search: Search, clock: Clock, width: int, runs: int) -> Engine:
+def build_engine(task: Task, search: Search, clock: CompileTimer, width: int, runs: int) -> Engine:
     """Build the engine for some runs of a task. search: of `runs` runs. A larger population may need another engine."""
     if task.engine in ("fused", "native"):
         from galapax.engines.fused.engine import FusedEngine
@@ -110,4 +110,4 @@ def build_engine(task: Task, search: Search, clock: Clock, width: int, runs: int
             )
         except NotFusible:
             pass
-    return Xla(search, clock, width, task.steps, task.options.compute.threads or 1)
+    return XlaEngine(search, clock, width, task.steps, task.options.compute.threads or 1)

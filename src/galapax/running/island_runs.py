@@ -13,12 +13,12 @@ from galapax.core.errors import InputError, format_bytes
 from galapax.core.evaluation import Population
 from galapax.core.record import HISTORY_FIRST_COLUMN, Record
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
-from galapax.engines.drive import Watch
-from galapax.engines.histories import fetched
+from galapax.engines.histories import to_host
+from galapax.engines.host_loop import Watch
 from galapax.engines.interrupts import Interrupts
-from galapax.engines.islands import Exchange
+from galapax.engines.islands import Migration
 from galapax.engines.outcome import Outcome, Track
-from galapax.engines.programs import Clock
+from galapax.engines.programs import CompileTimer
 from galapax.evaluation.blackbox import BlackBox
 from galapax.metrics.indicators import non_dominated
 from galapax.numerics import devices, random
@@ -29,7 +29,7 @@ from galapax.running.task import Task
 def run_islands(
     task: Task,
     interrupts: Interrupts,
-    clock: Clock,
+    clock: CompileTimer,
     box: BlackBox | None,
     watch: Watch,
     only: int | None = None,
@@ -67,7 +67,7 @@ def run_islands(
 
 
 def _build_runner(
-    task: Task, rows: np.ndarray, interrupts: Interrupts, clock: Clock, box: BlackBox | None, size: int | None
+    task: Task, rows: np.ndarray, interrupts: Interrupts, clock: CompileTimer, box: BlackBox | None, size: int | None
 ) -> BatchRunner:
     """Build the runner of all islands; its rows are ordered by island, then by run."""
     assert task.options.islands is not None
@@ -97,7 +97,7 @@ def _build_runner(
 def _exchange_factory(task: Task) -> Any:
     assert task.options.islands is not None
     islands, seed, target = task.options.islands, task.seed, float(task.rules.target)
-    return lambda share: Exchange(islands, seed, target, share)
+    return lambda share: Migration(islands, seed, target, share)
 
 
 def _watch_islands(watch: Watch, task: Task, outcomes: list[Outcome], total: int, n_islands: int) -> Watch:
@@ -168,7 +168,7 @@ def _merge_outcome(task: Task, islands: Outcome, n_islands: int) -> Outcome:
     """Merge the outcome of islands into that of runs."""
     best = _best_islands(islands.track, n_islands)
     runs = np.arange(len(best))
-    track, rows = _merge_tracks(islands.track, n_islands), fetched(islands.history)
+    track, rows = _merge_tracks(islands.track, n_islands), to_host(islands.history)
     fronts = []
     if islands.fronts:
         fronts = [

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
-from galapax.engines.journal import Done, Standing
+from galapax.engines.batch_checkpoint import BatchCheckpoint, FinishedBatch
 from galapax.engines.outcome import Outcome
 from galapax.numerics import processes
 from galapax.running.observers import Keeper, Observers
@@ -46,30 +46,30 @@ class MultiprocessCheckpoint:
     def close(self) -> None:
         self.inner.close()
 
-    def enter(self) -> Done | Standing | None:
-        return self.inner.enter()
+    def begin_batch(self) -> FinishedBatch | BatchCheckpoint | None:
+        return self.inner.begin_batch()
 
     def sizes(self) -> tuple[int, int] | None:
         return self.inner.sizes()
 
-    def again(self) -> None:
-        self.inner.again()
+    def restart_batch(self) -> None:
+        self.inner.restart_batch()
 
     def due(self, made: int) -> bool:
         return bool(processes.all_gather_object(self.inner.due(made))[0])
 
-    def note(self, standing: Standing) -> None:
-        gathered: list[Standing] = processes.all_gather_object(standing)
+    def save(self, standing: BatchCheckpoint) -> None:
+        gathered: list[BatchCheckpoint] = processes.all_gather_object(standing)
         carries, tracks, history = (
             [item for each in gathered for item in getattr(each, name)] for name in ("carries", "tracks", "history")
         )
         snapshots, runs = _merge_snapshots([each.taken for each in gathered]), sum(each.runs for each in gathered)
-        self.inner.note(standing._replace(carries=carries, tracks=tracks, history=history, taken=snapshots, runs=runs))
+        self.inner.save(standing._replace(carries=carries, tracks=tracks, history=history, taken=snapshots, runs=runs))
 
-    def leave(self, done: Done) -> None:
-        gathered: list[Done] = processes.all_gather_object(done)
+    def finish_batch(self, done: FinishedBatch) -> None:
+        gathered: list[FinishedBatch] = processes.all_gather_object(done)
         snapshots = _merge_snapshots([each.taken for each in gathered])
-        self.inner.leave(Done(Outcome.join([each.outcome for each in gathered]), snapshots))
+        self.inner.finish_batch(FinishedBatch(Outcome.join([each.outcome for each in gathered]), snapshots))
 
 
 def _merge_snapshots(snapshots: list[dict[int, list[Population]]]) -> dict[int, list[Population]]:

@@ -16,9 +16,9 @@ from galapax.core.errors import InputError, OutOfMemory
 from galapax.core.problem import Problem
 from galapax.core.record import HISTORY_FIRST_COLUMN, Record
 from galapax.core.stop import STOP_CODES, UNLIMITED, Stop
-from galapax.engines.histories import fetched
+from galapax.engines.histories import to_host
 from galapax.engines.outcome import Outcome, Polish
-from galapax.engines.programs import PROGRAMS, Clock
+from galapax.engines.programs import PROGRAMS, CompileTimer
 from galapax.engines.refine import Refined, least_evaluations, refine
 from galapax.engines.slices import CACHED, MOST
 from galapax.evaluation.formulas import Formulas
@@ -44,7 +44,7 @@ class PolishedRuns(NamedTuple):
 
 def run_polish(
     task: Task,
-    clock: Clock,
+    clock: CompileTimer,
     x: np.ndarray,
     best: np.ndarray,
     violation: np.ndarray,
@@ -98,7 +98,7 @@ def precompile_if_expected(task: Task) -> None:
     background thread would only delay what is needed first.
     """
     if task.rules.generations != UNLIMITED and task.rules.target == -math.inf and not task.problem.constrained:
-        PROGRAMS.ahead(lambda: precompile_polish(task), with_another=True)
+        PROGRAMS.precompile(lambda: precompile_polish(task), with_another=True)
 
 
 def precompile_polish(task: Task) -> Iterator[None]:
@@ -107,11 +107,11 @@ def precompile_polish(task: Task) -> Iterator[None]:
         return
     size = _slice_width(task)
     arguments = _refine_arguments(task, np.zeros((size, task.problem.dim)), np.zeros(size, np.int64))
-    Clock(waits=False).program(refine, (task.objective,), arguments)
+    CompileTimer(waits=False).program(refine, (task.objective,), arguments)
     yield
 
 
-def polish(task: Task, clock: Clock, total: Outcome, may_continue: Callable[[], bool] = lambda: True) -> Outcome:
+def polish(task: Task, clock: CompileTimer, total: Outcome, may_continue: Callable[[], bool] = lambda: True) -> Outcome:
     """Refine the best points of a task's runs, where that is requested and possible, and return the new outcome."""
     if task.options.polish is False:
         return total
@@ -162,7 +162,7 @@ def apply_polish(task: Task, total: Outcome, polished_runs: PolishedRuns) -> Out
         evaluations=track.evaluations + about.evaluations,
         reason=np.where(reached_target, STOP_CODES[Stop.TARGET], reason),
     )
-    rows = fetched(total.history)
+    rows = to_host(total.history)
     history = None if rows is None else _append_history_row(task, rows, track.generations, polished_runs)
     return replace(total, track=new_track, x=polished_runs.x, history=history, polish=about)
 

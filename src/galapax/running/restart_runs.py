@@ -19,11 +19,11 @@ from galapax.core.algorithm import Algorithm, Budget, Shared
 from galapax.core.evaluation import Shape
 from galapax.core.restarts import MIN_AGREEING_SEARCHES, NextSearch, SearchSummary, count_agreeing_searches
 from galapax.core.stop import STOP_CODES, UNLIMITED, Stop, stop_from_code
-from galapax.engines.drive import Viewer, Watch
-from galapax.engines.glimpse import Glance
+from galapax.engines.host_loop import Viewer, Watch
 from galapax.engines.interrupts import Interrupts
+from galapax.engines.live_view import ChunkView
 from galapax.engines.outcome import Outcome, Survivors, Track
-from galapax.engines.programs import PROGRAMS, Clock
+from galapax.engines.programs import PROGRAMS, CompileTimer
 from galapax.evaluation.blackbox import BlackBox
 from galapax.numerics import random
 from galapax.running.batch_runner import BatchRunner
@@ -50,7 +50,7 @@ class SearchGroup:
 def run_with_restarts(
     task: Task,
     interrupts: Interrupts,
-    clock: Clock,
+    clock: CompileTimer,
     box: BlackBox | None,
     watch: Watch,
     only: int | None = None,
@@ -138,15 +138,15 @@ def _precompile_next(
             precompiled.add(structure)
             count = len(group.runs)
             likely_group = SearchGroup(group.runs, [bound] * count, [likely] * count, [max_evaluations] * count)
-            PROGRAMS.ahead(partial(_precompile_group, task, likely_group, interrupts, box))
+            PROGRAMS.precompile(partial(_precompile_group, task, likely_group, interrupts, box))
     if precompiled and "polish" not in precompiled:
         precompiled.add("polish")
-        PROGRAMS.ahead(partial(precompile_polish, task))
+        PROGRAMS.precompile(partial(precompile_polish, task))
 
 
 def _precompile_group(task: Task, group: SearchGroup, interrupts: Interrupts, box: BlackBox | None) -> Iterator[None]:
     """Compile the programs of a group's searches, one at each step of the iterator."""
-    return _build_runner(task, group, interrupts, Clock(), box, None).precompile()
+    return _build_runner(task, group, interrupts, CompileTimer(), box, None).precompile()
 
 
 def _known_shape(task: Task, box: BlackBox | None) -> Shape:
@@ -202,7 +202,7 @@ def _next_search(task: Task, run: RestartState) -> NextSearch | Stop:
 
 
 def _build_runner(
-    task: Task, group: SearchGroup, interrupts: Interrupts, clock: Clock, box: BlackBox | None, size: int | None
+    task: Task, group: SearchGroup, interrupts: Interrupts, clock: CompileTimer, box: BlackBox | None, size: int | None
 ) -> BatchRunner:
     """Build the runner that computes one search of each run of a group."""
     dtype, count = np.dtype(task.dtype), len(group.runs)
@@ -239,7 +239,7 @@ def _run_group(
     group: SearchGroup,
     runs: list[RestartState],
     interrupts: Interrupts,
-    clock: Clock,
+    clock: CompileTimer,
     box: BlackBox | None,
     watch: Watch,
     size: int | None,
@@ -276,7 +276,7 @@ def _run_group(
 
 
 def _refine_outcome(
-    task: Task, clock: Clock, outcome: Outcome, evaluations_left: list[float], may_continue: Callable[[], bool]
+    task: Task, clock: CompileTimer, outcome: Outcome, evaluations_left: list[float], may_continue: Callable[[], bool]
 ) -> Outcome:
     """Refine the best points of finished searches by their gradients; this counts as one more generation."""
     track = outcome.track
@@ -367,7 +367,7 @@ class _OffsetViewer:
         self._viewer, self._offset, self._all_tracks = viewer, offset, all_tracks
         self.max_generations = viewer.max_generations
 
-    def on_chunk(self, generation: int, before: Track, now: Track, glance: Glance, last: bool) -> None:
+    def on_chunk(self, generation: int, before: Track, now: Track, glance: ChunkView, last: bool) -> None:
         self._viewer.on_chunk(self._offset + generation, self._all_tracks(before), self._all_tracks(now), glance, last)
 
     def wait_if_paused(self, interrupted: Callable[[], bool]) -> Stop | None:

@@ -9,7 +9,7 @@ import numpy as np
 from galapax.core.record import HISTORY_FIRST_COLUMN, Columns, Record
 from galapax.core.restarts import SearchSummary, count_agreeing_searches
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
-from galapax.engines.histories import fetched
+from galapax.engines.histories import to_host
 from galapax.engines.outcome import Outcome, Survivors, Track
 from galapax.numerics import random
 from galapax.running.task import Task
@@ -106,7 +106,7 @@ def _merge_histories(task: Task, run: RestartState) -> np.ndarray:
     columns: Columns = task.columns
     merged: list[np.ndarray] = []
     for outcome in run.outcomes:
-        history = fetched(outcome.history)
+        history = to_host(outcome.history)
         assert history is not None
         rows = history[0].copy()
         if merged:

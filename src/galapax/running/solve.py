@@ -20,10 +20,10 @@ from galapax.core.errors import EvaluationError
 from galapax.core.evaluation import Population
 from galapax.core.problem import Problem
 from galapax.core.stop import RUNNING, UNLIMITED, Stop
-from galapax.engines.drive import Watch
+from galapax.engines.host_loop import Watch
 from galapax.engines.interrupts import Interrupts, interrupts
 from galapax.engines.outcome import Outcome, Polish, Track
-from galapax.engines.programs import PROGRAMS, Clock
+from galapax.engines.programs import PROGRAMS, CompileTimer
 from galapax.evaluation.blackbox import BlackBox
 from galapax.results.result import Result
 from galapax.running.assemble import SolutionEvaluator, result_of, settings_of, validate_derived
@@ -62,9 +62,9 @@ def solve(
         watching(observers, lambda: _facts(task)) as (show, session),
         open_black_box(task, previous) as box,
         _open_checkpoint(task, observers, interrupt_state) as journal,
-        PROGRAMS.helped(),
+        PROGRAMS.precompiling(),
     ):
-        clock = Clock()
+        clock = CompileTimer()
         engine = select_engine(task, clock)
         task = replace(task, engine=engine.name)
         check_polish(task)
@@ -195,7 +195,7 @@ def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:
     if total.stopped is not None:
         rules = rules._replace(generations=int(total.track.generations[row]))
     replay_task = replace(task, rules=rules).with_options(max_seconds=None)
-    clock = Clock()
+    clock = CompileTimer()
     with interrupts() as interrupt_state, jax.enable_x64(task.dtype == "float64"), open_black_box(task) as box:
         began = time.perf_counter()
         watch = Watch(interrupt_state, snapshots=task.options.keep.snapshots)
@@ -249,7 +249,7 @@ class _Timings:
 
     began: float
     ready: float  # when the first program could be compiled
-    compiler: Clock
+    compiler: CompileTimer
     watch: Watch
 
     def overhead(self) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 
 from galapax.core.checks import abbreviate
 from galapax.core.errors import InputError
-from galapax.engines.journal import Done, Standing
+from galapax.engines.batch_checkpoint import BatchCheckpoint, FinishedBatch
 from galapax.numerics import processes
 from galapax.running.observers import Checkpoint
 from galapax.storage import atomic
@@ -31,7 +31,7 @@ PREVIOUS_SUFFIX = ".1"  # of the file that held the checkpoint before the last w
 
 
 class Keeper:
-    """Writes checkpoints to a file: the Journal of a call, with one section for each of the tasks that it solves."""
+    """Writes checkpoints to a file, a CheckpointWriter with one section for each task that a call solves."""
 
     def __init__(self, settings: Checkpoint, file: Path | None) -> None:
         """file: the checkpoint to resume from."""
@@ -75,29 +75,29 @@ class Keeper:
             self._flush(wait=True)
         self._join()
 
-    # --- what `drive` asks, see engines/journal.py ---
+    # --- what `run_batch` calls, see engines/batch_checkpoint.py ---
 
-    def enter(self) -> Done | Standing | None:
+    def begin_batch(self) -> FinishedBatch | BatchCheckpoint | None:
         section, self.begun, self.made = self.sections[-1], self.begun + 1, 0
         if (
             section["at"] == self.begun
         ):  # of the last batch that was begun, be it over: it may be given more generations
-            standing: Standing | None = section["standing"]
+            standing: BatchCheckpoint | None = section["standing"]
             return standing
-        done: Done | None = section["done"][self.begun - 1] if self.begun <= len(section["done"]) else None
+        done: FinishedBatch | None = section["done"][self.begun - 1] if self.begun <= len(section["done"]) else None
         return done
 
     def sizes(self) -> tuple[int, int] | None:
         section = self.sections[-1]
         if section["at"] == self.begun + 1:
-            standing: Standing = section["standing"]
+            standing: BatchCheckpoint = section["standing"]
             return (standing.runs, standing.width) if standing.runs else None
         if self.begun >= len(section["done"]):
             return None
         outcome = section["done"][self.begun].outcome
         return len(outcome.x), outcome.sizes[0][0]
 
-    def again(self) -> None:
+    def restart_batch(self) -> None:
         section = self.sections[-1]
         if section["at"] == self.begun:  # with other slices than those that were noted
             section |= {"standing": None, "at": 0}
@@ -110,14 +110,14 @@ class Keeper:
             return made - self.made >= every
         return waited >= max(self.settings.seconds, self.write_seconds / MAX_WRITE_SHARE)
 
-    def note(self, standing: Standing) -> None:
+    def save(self, standing: BatchCheckpoint) -> None:
         self.sections[-1] |= {"standing": standing, "at": self.begun}
         self.has_changes = True
         if self.due(standing.made):
             self.made = standing.made
             self._flush(wait=False)
 
-    def leave(self, done: Done) -> None:
+    def finish_batch(self, done: FinishedBatch) -> None:
         section = self.sections[-1]
         section["done"][self.begun - 1 :] = [done]
         self.has_changes = True
@@ -253,9 +253,9 @@ def _check_sections(data: Any) -> None:
             and isinstance(section.get("task"), dict)
             and isinstance(section.get("done"), list)
         )
-        if not is_section or not all(isinstance(done, Done) for done in section["done"]):
+        if not is_section or not all(isinstance(done, FinishedBatch) for done in section["done"]):
             raise CorruptFileError("it contains no run")
-        if not isinstance(section.get("standing"), Standing | None) or not isinstance(section.get("at"), int):
+        if not isinstance(section.get("standing"), BatchCheckpoint | None) or not isinstance(section.get("at"), int):
             raise CorruptFileError("it contains no run")
 
 

@@ -18,15 +18,30 @@ import numpy as np
 
 from galapax.core.evaluation import Population, Shape
 from galapax.core.stop import Stop
-from galapax.engines.journal import Done, Standing
+from galapax.engines.batch_checkpoint import BatchCheckpoint, FinishedBatch
 from galapax.engines.outcome import Outcome, Polish, Survivors, Track
 from galapax.evaluation.failures import Failed
 from galapax.evaluation.worker import Failure
 
 MAGIC = b"galapax checkpoint 1\n"
 DIGEST_BYTES = 32
+# names in files; two of the classes had other names when the format was fixed
+FILE_NAMES: dict[type, str] = {FinishedBatch: "Done", BatchCheckpoint: "Standing"}
 REGISTERED_TYPES: dict[str, Any] = {
-    c.__name__: c for c in (Done, Failed, Failure, Outcome, Polish, Population, Shape, Standing, Stop, Survivors, Track)
+    FILE_NAMES.get(c, c.__name__): c
+    for c in (
+        FinishedBatch,
+        Failed,
+        Failure,
+        Outcome,
+        Polish,
+        Population,
+        Shape,
+        BatchCheckpoint,
+        Stop,
+        Survivors,
+        Track,
+    )
 }
 ARRAY_DTYPES = {np.dtype(kind).str for kind in ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"]}
 MAX_NESTING = 60  # levels of lists in lists
@@ -101,7 +116,10 @@ def _encode(value: Any, arrays: list[np.ndarray]) -> Any:
         return items if isinstance(value, list) else {"is": "tuple", "parts": items}
     else:
         raise TypeError(f"a checkpoint cannot hold a {type(value).__name__}")
-    return {"is": type(value).__name__, "parts": {name: _encode(field, arrays) for name, field in fields.items()}}
+    return {
+        "is": FILE_NAMES.get(type(value), type(value).__name__),
+        "parts": {name: _encode(field, arrays) for name, field in fields.items()},
+    }
 
 
 def _decode(value: Any, arrays: list[np.ndarray], depth: int = 0) -> Any:
