@@ -12,7 +12,7 @@ from galapax.core.problem import MinMaxProblem
 from galapax.core.stop import Stop
 from galapax.engines import minmax_refinement
 from galapax.engines.interrupts import interrupts
-from galapax.evaluation.game import trace_game
+from galapax.evaluation.minmax_game import trace_game
 
 
 def cubic_for_exp(x, y):

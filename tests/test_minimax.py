@@ -20,7 +20,7 @@ from galapax.core.evaluation import Evaluation, Shape
 from galapax.core.problem import Bounds
 from galapax.core.stop import Stop
 from galapax.engines.worst_case import GENERATIONS, POPULATION, SEARCHES
-from galapax.evaluation.game import trace_game
+from galapax.evaluation.minmax_game import trace_game
 from galapax.numerics import random
 from galapax.problems import get
 

@@ -18,7 +18,7 @@ import galapax as gx
 from galapax.engines import programs
 from galapax.engines.programs import CompileCache, CompileTimer
 from galapax.evaluation.formulas import trace
-from galapax.evaluation.lift import Lifted, call
+from galapax.evaluation.hoist_constants import HoistedPrograms, call
 from galapax.numerics import devices
 
 BOX = [(-3.0, 4.0)] * 3
@@ -144,7 +144,7 @@ TRICKY = {
 def test_a_lifted_program_gives_what_the_function_does(name):
     with jax.enable_x64(True):
         closed = jax.make_jaxpr(lambda x: TRICKY[name](x))(jax.ShapeDtypeStruct((3,), "float64"))
-        lifted = Lifted([closed])
+        lifted = HoistedPrograms([closed])
         (program,), consts = lifted.programs(), lifted.constants
         points = np.random.default_rng(0).uniform(-3, 4, (40, 3))
         wanted = jax.jit(jax.vmap(lambda x: jax.tree.leaves(TRICKY[name](x))))(points)

@@ -11,7 +11,7 @@ import pytest
 
 import galapax as gx
 from galapax.evaluation import formulas, tracing
-from galapax.evaluation.seen import Unsure, what_it_reads
+from galapax.evaluation.function_identity import NotHashable, closure_fingerprint
 
 BOX = [(-1.0, 2.0)] * 2
 CALL = {"algorithm": "de", "population": 8, "generations": 3, "polish": False}
@@ -63,12 +63,12 @@ UNSURE = [
 
 @pytest.mark.parametrize("function", UNSURE, ids=range(len(UNSURE)))
 def test_what_may_change_is_not_remembered(function):
-    with pytest.raises(Unsure):
-        what_it_reads(function)
+    with pytest.raises(NotHashable):
+        closure_fingerprint(function)
 
 
 def test_equal_functions_are_equal_and_others_are_not():
-    assert what_it_reads(made(0.5)) == what_it_reads(made(0.5)) == what_it_reads(made(0.5, power=2))
+    assert closure_fingerprint(made(0.5)) == closure_fingerprint(made(0.5)) == closure_fingerprint(made(0.5, power=2))
     reads = [
         made(0.5),
         made(0.25),
@@ -81,17 +81,17 @@ def test_equal_functions_are_equal_and_others_are_not():
         helper,
         made(jnp.sum),
     ]
-    assert len({what_it_reads(function) for function in reads}) == len(reads)
+    assert len({closure_fingerprint(function) for function in reads}) == len(reads)
 
 
 def test_a_changed_global_is_seen_also_through_other_functions(monkeypatch):
-    before = what_it_reads(plain)
+    before = closure_fingerprint(plain)
     monkeypatch.setitem(globals(), "LEVEL", 2.0)
-    assert what_it_reads(plain) != before
+    assert closure_fingerprint(plain) != before
     monkeypatch.setitem(globals(), "LEVEL", 1.0)
-    assert what_it_reads(plain) == before
+    assert closure_fingerprint(plain) == before
     monkeypatch.setitem(globals(), "helper", lambda x: jnp.sum(x))
-    assert what_it_reads(plain) != before
+    assert closure_fingerprint(plain) != before
 
 
 @pytest.fixture

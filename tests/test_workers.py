@@ -20,8 +20,8 @@ from simulators import LOWER, UPPER, Counted, Loaded, bowl, dies, dies_or_hangs,
 
 import galapax as gx
 from galapax.core.options import Workers
-from galapax.evaluation import executors
-from galapax.evaluation.dispatch import Remote
+from galapax.evaluation import pool
+from galapax.evaluation.remote import RemoteEvaluator
 from galapax.evaluation.worker import Functions
 
 BOX = [(LOWER, UPPER)] * 3
@@ -182,7 +182,7 @@ def test_without_cloudpickle_one_sentence_names_the_function(processes, monkeypa
 
 def test_tasks_are_as_large_as_pays_and_smaller_in_the_end():
     pool = ThreadPoolExecutor(4)
-    remote = Remote(Functions({"fun": bowl}), Workers(pool))
+    remote = RemoteEvaluator(Functions({"fun": bowl}), Workers(pool))
     assert remote.chunk_size(1000) == 1  # nobody knows yet how long it takes
     remote._row_seconds = 0.001  # a task should take 10 ms at least
     assert [remote.chunk_size(left) for left in (800, 160, 50, 7)] == [100, 20, 10, 7]
@@ -450,7 +450,7 @@ def test_workers_that_start_do_not_hear_ctrl_c():
         "-c",
         "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))",
     ]
-    with executors._deaf():
+    with pool._sigint_blocked():
         assert subprocess.check_output(masked) == b"True\n"
     assert subprocess.check_output(masked) == b"False\n"
 
@@ -458,7 +458,7 @@ def test_workers_that_start_do_not_hear_ctrl_c():
 def test_what_forks_is_warned_of():
     pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork"))
     with pytest.warns(UserWarning, match="forks its processes.*spawn"):
-        Remote(Functions({"fun": bowl}), Workers(pool)).close()
+        RemoteEvaluator(Functions({"fun": bowl}), Workers(pool)).close()
     pool.shutdown()
 
 

@@ -26,7 +26,7 @@ from galapax.core.stop import UNLIMITED, Rules, Stop
 from galapax.engines.interrupts import Interrupts, interrupts
 from galapax.engines.minmax_refinement import Answer, refine_minmax
 from galapax.engines.worst_case import Check, worst_cases
-from galapax.evaluation.game import TracedGame, trace_game
+from galapax.evaluation.minmax_game import TracedGame, trace_game
 from galapax.numerics import random
 from galapax.operators.differential import best_1, rand_1
 from galapax.results.result import Result, all_runs

@@ -17,7 +17,7 @@ from galapax.core.options import Compute, Keep, Options, Workers
 from galapax.core.problem import Problem
 from galapax.core.restarts import Restarts
 from galapax.engines.interrupts import interrupts
-from galapax.evaluation.blackbox import Discovered
+from galapax.evaluation.blackbox import ObjectiveShapeMismatch
 from galapax.results.result import Result
 from galapax.running.observers import Progress, observers
 from galapax.running.solve import solve
@@ -137,7 +137,9 @@ def minimize(
     if options.workers.asynchronous and watchers.journal is not None:
         raise InputError("a run with asynchronous=True can be neither repeated nor resumed: remove checkpoint.")
 
-    def run(problem: Problem, solver: Algorithm, unknown: bool = False, discovered: Discovered | None = None) -> Result:
+    def run(
+        problem: Problem, solver: Algorithm, unknown: bool = False, discovered: ObjectiveShapeMismatch | None = None
+    ) -> Result:
         if options.islands is not None and algorithm is None:
             solver = algorithms.default_for_islands(solver)
         strategy = algorithms.parse_restarts(options.restarts, None if algorithm is not None else solver)
@@ -165,7 +167,7 @@ def minimize(
                 return run(problem, algorithms.resolve_algorithm(algorithm))
             unknown = options.blackbox and problem.objectives is None
             return run(problem, default_algorithm(problem, options), unknown)
-        except Discovered as discovered:  # a black box, which only calling it could show
+        except ObjectiveShapeMismatch as discovered:  # a black box, which only calling it could show
             box = discovered.box
             if problem.objectives is None and problem.reference_point is None and not options.vectorized:
                 warn_vector_objective(problem, box.shape.objectives)

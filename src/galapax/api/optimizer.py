@@ -26,8 +26,8 @@ from galapax.core.stop import RUNNING, UNLIMITED, Rules, Stop, stop_from_code
 from galapax.core.variables import Space, as_space, is_variables
 from galapax.engines import programs
 from galapax.engines.search import Carry, Finished, Search
+from galapax.evaluation.compatibility import is_differentiable
 from galapax.evaluation.failures import summarise
-from galapax.evaluation.fit import differentiable
 from galapax.evaluation.formulas import trace
 from galapax.numerics import random
 from galapax.results.front import build_front, knee
@@ -131,7 +131,7 @@ class Optimizer:
 
     def _repairing(self, problem: Problem) -> Any:
         """The problem's functions, where the algorithm can move candidates onto its constraints with them."""
-        if problem.eq is None or not count_repairs(self.algorithm) or not differentiable(problem):
+        if problem.eq is None or not count_repairs(self.algorithm) or not is_differentiable(problem):
             return None
         return trace(problem, self._dtype)
 

@@ -24,7 +24,7 @@ from galapax.core.errors import InputError, unknown_name_error
 from galapax.core.island_model import Islands
 from galapax.core.options import Options, group_arguments
 from galapax.core.problem import MinMaxProblem, Problem
-from galapax.evaluation.fit import objective_count
+from galapax.evaluation.compatibility import count_objectives
 from galapax.operators import differential
 from galapax.results.front import ASK_USER, CHOICE_RULES
 from galapax.results.front import choose as choose_point
@@ -355,7 +355,7 @@ def check_choice(arguments: Arguments, problem: Problem) -> Any:
     options = _resolve_options(arguments, problem)
     if not options.blackbox:
         size = arguments.population or default_algorithm(problem, options).population
-        count = objective_count(problem, str(options.compute.dtype), size if options.vectorized else 0)
+        count = count_objectives(problem, str(options.compute.dtype), size if options.vectorized else 0)
     elif problem.objectives is not None:
         count = len(problem.objectives)
     if count == 1:

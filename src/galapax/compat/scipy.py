@@ -43,7 +43,7 @@ from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.core.problem import EQ_TOLERANCE
 from galapax.core.variables import Variable, real, variables_from_integrality
-from galapax.evaluation.dispatch import pickled
+from galapax.evaluation.remote import pickle_functions
 from galapax.evaluation.worker import Functions
 from galapax.numerics import devices, random
 from galapax.operators.differential import best_1, rand_1
@@ -400,7 +400,7 @@ class _PickledFunction:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         by_value = importlib.util.find_spec("cloudpickle") is not None
-        self.payload, _ = pickled(Functions({"func": function}), by_value)
+        self.payload, _ = pickle_functions(Functions({"func": function}), by_value)
 
     def __call__(self, x: np.ndarray) -> Any:
         return _unpickle(self.payload)(x)

@@ -36,10 +36,10 @@ class AsyncHostEngine(HostEngine):
         asked = self.clock.call(Search.ask, (), part.search, part.carry, number)
         if self.points is None:
             self.points = np.array(asked.state.candidates[0], np.float64)
-            box.flow(self.points)
+            box.start_stream(self.points)
         points, n, n_evaluated, n_failed = self.points, len(self.points), 0, 0
         while n_evaluated < n:
-            arrivals = box.arrivals(points, n - n_evaluated)
+            arrivals = box.poll(points, n - n_evaluated)
             if not arrivals:  # out of time, Ctrl-C, or no worker left
                 break
             raw = {name: np.full((1, n, width), np.nan) for name, width in box.widths.items()}

@@ -20,7 +20,7 @@ from galapax.core.problem import Bounds
 from galapax.engines import programs
 from galapax.engines.interrupts import Interrupts
 from galapax.engines.worst_case import TOGETHER, Check, worst_cases
-from galapax.evaluation.game import Game, TracedGame
+from galapax.evaluation.minmax_game import Game, TracedGame
 from galapax.numerics import random
 from galapax.operators import lagrangian, quasi_newton
 from galapax.operators.lagrangian import Interval

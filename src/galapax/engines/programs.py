@@ -1,7 +1,8 @@
 """Compiled programs, kept while they are used: at most so many bytes of them, the one least recently used goes first.
 
 A program is known by its function, by what is fixed in it, and by the shapes of its arguments; the values of the
-arguments are no part of it, so that no array of a user lives as long as a program does (see evaluation/lift.py).
+arguments are no part of it, so that no array of a user lives as long as a program does (see
+evaluation/hoist_constants.py).
 GALAPAX_PROGRAMS_MIB is the limit in MiB.
 """
 

@@ -13,7 +13,7 @@ from jax import Array, lax
 from galapax.core.problem import Bounds
 from galapax.engines import programs
 from galapax.engines.interrupts import Interrupts
-from galapax.evaluation.game import Game, TracedGame
+from galapax.evaluation.minmax_game import Game, TracedGame
 from galapax.numerics import random
 from galapax.operators.differential import best_1, evolve_generation, rand_1
 from galapax.operators.sampling import sample_uniform

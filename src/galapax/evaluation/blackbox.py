@@ -12,18 +12,20 @@ from galapax.core.errors import EvaluationError, InputError
 from galapax.core.evaluation import OUTPUT_NAMES, Shape, returned_by_fun
 from galapax.core.options import Workers
 from galapax.core.problem import Problem
-from galapax.evaluation import memory, worker
-from galapax.evaluation.dispatch import Remote
+from galapax.evaluation import worker
+from galapax.evaluation.compatibility import check_arity, check_names
 from galapax.evaluation.failures import Failed, summarise
-from galapax.evaluation.fit import check_arity, check_names
+from galapax.evaluation.remote import RemoteEvaluator
 from galapax.evaluation.worker import Answer, Failure, Functions
 
-KNOWN = 20_000  # points whose constraints are remembered, so that they need not be called again for the result
-SHOWN = 5  # failed points that are kept for the result
+MAX_REMEMBERED_POINTS = (
+    20_000  # points whose constraints are remembered, so that they need not be called again for the result
+)
+MAX_SHOWN_FAILURES = 5  # failed points that are kept for the result
 
 
-class Discovered(InputError):
-    """A black box gave several objectives or constraints that only calling it could show.
+class ObjectiveShapeMismatch(InputError):
+    """Raised when calling a black box shows other objectives or constraints than the task was prepared for.
 
     box: remembers what came of its points. points: (runs, k, d), the first candidates of each run, of which the first
     run's were called; None if the attempt that follows begins with the same ones anyway.
@@ -55,7 +57,7 @@ class BlackBox:
         vectorized: bool,
         raise_failures: bool,
         workers: Workers = Workers(),
-        remote: Remote | None = None,
+        remote: RemoteEvaluator | None = None,
     ) -> None:
         self.problem = problem
         self.dtype = dtype  # in which the engine will compare what comes back
@@ -70,7 +72,7 @@ class BlackBox:
             check_arity(name, function, int(vectorized))
         self.remote = remote
         if workers.pool is not None and remote is None:
-            self.remote = Remote(self.functions, workers)
+            self.remote = RemoteEvaluator(self.functions, workers)
         self.late: Callable[[], bool] = lambda: False  # whether the time there was is over
         self.widths: dict[str, int] = {}  # numbers per solution by name, learnt from the first that come back
         self.failures: list[Failed] = []
@@ -86,7 +88,7 @@ class BlackBox:
         self._again: dict[bytes, Answer] = {}  # of the generation in which a run ended that goes on now
         self._before: dict[bytes, Answer] = {}  # of this generation, from calls before the last
         self._under_way: tuple[np.ndarray, list[int], list[Answer | None]] | None = None  # points, rows and answers
-        self._tries: list[int] = []  # of each row of a flow, that failed
+        self._tries: list[int] = []  # failed attempts of each row of the stream
         self._best: tuple[float, float] = (np.inf, np.inf)  # violation and value of the best so far
         self._known: dict[bytes, dict[str, np.ndarray]] = {}  # raw values of points that may be asked for once more
 
@@ -103,8 +105,8 @@ class BlackBox:
             name: returned_by_fun for name in ("ineq", "eq") if name in self.widths and name not in self.functions.calls
         }
 
-    def _known_by(self, points: np.ndarray) -> np.ndarray:
-        """Points as they are remembered: those that mean the same are the same."""
+    def _canonical(self, points: np.ndarray) -> np.ndarray:
+        """Return the canonical form of points, by which they are cached: equal decoded values, equal points."""
         return points if self.problem.space is None else self.problem.space.round_codes(points)
 
     @property
@@ -117,36 +119,38 @@ class BlackBox:
         return self.remote.halted if self.remote is not None else ""
 
     def memory(self) -> dict[str, Any]:
-        """What it remembers, as plain data; and the answers of the generation under way."""
+        """Return the state for a checkpoint: caches, failures, and the answers of the generation in progress."""
         last: dict[bytes, Answer] = self._again | self._before
         if self._under_way is not None:
-            points, rows, made = self._under_way
-            made = made if self.remote is None else self.remote.answers
-            last |= {points[i].tobytes(): answer for i, answer in zip(rows, made, strict=False) if answer is not None}
+            points, rows, finished = self._under_way
+            finished = finished if self.remote is None else self.remote.answers
+            last |= {
+                points[i].tobytes(): answer for i, answer in zip(rows, finished, strict=False) if answer is not None
+            }
         return {
             "widths": dict(self.widths),
             "failures": list(self.failures),
             "n_cached": self.n_cached,
             "best": self._best,
             "opening": self._opening,
-            "first": memory.kept(self.first),
+            "first": serialize_answers(self.first),
             "n_probed": self.n_probed,
-            "probed": memory.kept({point: self.first[point] for point in self.probed if point in self.first}),
-            "known": memory.kept(dict(self._known)),
-            "last": memory.kept(last),
+            "probed": serialize_answers({point: self.first[point] for point in self.probed if point in self.first}),
+            "known": serialize_answers(dict(self._known)),
+            "last": serialize_answers(last),
         }
 
-    def recall(self, kept: dict[str, Any] | None) -> None:
-        """Remember what an earlier process did."""
-        if kept is None:
+    def recall(self, saved: dict[str, Any] | None) -> None:
+        """Restore what `memory` of an earlier process returned."""
+        if saved is None:
             return
-        self.widths, self.failures, self.n_cached = dict(kept["widths"]), list(kept["failures"]), kept["n_cached"]
-        self._best, self.first = kept["best"], self.first | memory.recalled(kept["first"])
+        self.widths, self.failures, self.n_cached = dict(saved["widths"]), list(saved["failures"]), saved["n_cached"]
+        self._best, self.first = saved["best"], self.first | deserialize_answers(saved["first"])
         self.given |= self.first  # a run that ended among the first points begins with them
-        self.n_probed = kept.get("n_probed", 0)
-        self.probed = set(memory.recalled(kept["probed"])) if "probed" in kept else set()
-        self._known = {p: a for p, a in memory.recalled(kept["known"]).items() if isinstance(a, dict)}
-        self._again, self._opening = memory.recalled(kept["last"]), kept.get("opening", not self.widths)
+        self.n_probed = saved.get("n_probed", 0)
+        self.probed = set(deserialize_answers(saved["probed"])) if "probed" in saved else set()
+        self._known = {p: a for p, a in deserialize_answers(saved["known"]).items() if isinstance(a, dict)}
+        self._again, self._opening = deserialize_answers(saved["last"]), saved.get("opening", not self.widths)
 
     def check_workers(self, rows: int) -> None:
         """Once it is known how many points a generation has: say so where workers have nothing to do."""
@@ -162,21 +166,21 @@ class BlackBox:
         none has a value. The first generation takes what came of them from memory.
         """
         self.n_probed += len(candidates)
-        candidates = self._known_by(candidates)
+        candidates = self._canonical(candidates)
         candidates = candidates[np.sort(np.unique(candidates, axis=0, return_index=True)[1])]  # each once, in order
         answers = self._answers(candidates)
         if not any(isinstance(answer, dict) for answer in answers):
             self.widths = {}
-        known = {x.tobytes(): answer for x, answer in zip(candidates, answers, strict=True) if answer is not None}
-        self.given |= known
-        self.probed |= set(known)
+        answered = {x.tobytes(): answer for x, answer in zip(candidates, answers, strict=True) if answer is not None}
+        self.given |= answered
+        self.probed |= set(answered)
 
     def __call__(self, candidates: np.ndarray, more: bool = False) -> dict[str, np.ndarray]:
         """Raw values {name: (N, width)} at candidates (N, d), NaN where a call failed or was not made.
 
         more: others of the same generation follow.
         """
-        candidates = self._known_by(candidates)
+        candidates = self._canonical(candidates)
         self.missed = np.zeros(len(candidates), bool)
         if not len(candidates):
             return {name: np.zeros((0, self.widths.get(name, 1))) for name in self.widths or self.functions.calls}
@@ -194,43 +198,43 @@ class BlackBox:
         """Answers as arrays {name: (N, width)}; failures are noted. may_win: one of the points may be the answer."""
         for x, answer in zip(candidates, answers, strict=True):
             if isinstance(answer, Failure):
-                self._note(x, answer)
-        raw = {name: self._column(name, answers) for name in self.widths}
+                self._note_failure(x, answer)
+        raw = {name: self._stack_values(name, answers) for name in self.widths}
         if self.maximize:
             raw["fun"] = -raw["fun"]
         if self.problem.constrained and may_win:
-            self._remember(candidates, raw)
+            self._remember_best(candidates, raw)
         return raw
 
-    def flow(self, points: np.ndarray) -> None:
-        """Have points evaluated as workers are free, see `arrivals`."""
+    def start_stream(self, points: np.ndarray) -> None:
+        """Start evaluating points one by one as workers become free, see `poll`."""
         assert self.remote is not None
         self._tries = [0] * len(points)
-        self.remote.flow(points)
+        self.remote.start_stream(points)
 
     def send(self, row: int) -> None:
-        """Have a row of a flow evaluated once more, with its point as it then is."""
+        """Evaluate a row of the stream again, at its present point."""
         assert self.remote is not None
         self.remote.send(row)
 
     @property
     def under_way(self) -> list[int]:
-        """Rows of a flow that must not change now: workers have them, or they are tried again."""
+        """Rows of the stream that must not change now: in flight or being retried."""
         assert self.remote is not None
         return self.remote.under_way + [row for row, tries in enumerate(self._tries) if tries]
 
-    def arrivals(self, points: np.ndarray, most: int) -> dict[int, dict[str, np.ndarray]]:
-        """Rows of a flow that were evaluated, with their raw values, at most so many; none once it is late."""
+    def poll(self, points: np.ndarray, max_rows: int) -> dict[int, dict[str, np.ndarray]]:
+        """Wait for rows of the stream that were evaluated; return the raw values of at most `max_rows`."""
         assert self.remote is not None
         out: dict[int, dict[str, np.ndarray]] = {}
         try:
             while not out and not self.remote.halted:
                 self.calling = True
-                came = self.remote.arrivals(self.late, most)
+                results = self.remote.poll(self.late, max_rows)
                 self.calling = False
-                if not came:
+                if not results:
                     break
-                for row, answer in came:
+                for row, answer in results:
                     answers: list[Answer | None] = [answer]
                     self._check_sizes(answers, [0])
                     failed = isinstance(answers[0], Failure)
@@ -250,23 +254,29 @@ class BlackBox:
         """The constraints at the best point, or at one of the front: as they were when it was evaluated, or else called
         again.
         """
-        point = self._known_by(np.asarray(x, np.float64))
-        known = self._known.get(point.tobytes())
-        if known is not None:
-            return known
+        point = self._canonical(np.asarray(x, np.float64))
+        remembered = self._known.get(point.tobytes())
+        if remembered is not None:
+            return remembered
         calls = self.functions.calls
-        own = {name: f for name, f in calls.items() if name != "fun" or any(n not in calls for n in self.widths)}
+        needed_functions = {
+            name: f for name, f in calls.items() if name != "fun" or any(n not in calls for n in self.widths)
+        }
         answer: Answer | None = None
         if self.remote is not None:  # once its workers are lost, nobody: what killed them may kill this process, too
             answer = None if self.remote.halted else self.remote(point[None], lambda: False)[0]
         else:
-            answer = worker.at_once(own, point[None])[0] if self.functions.vectorized else worker.one(own, point)
+            answer = (
+                worker.evaluate_vectorized(needed_functions, point[None])[0]
+                if self.functions.vectorized
+                else worker.evaluate_point(needed_functions, point)
+            )
         values = answer if isinstance(answer, dict) else {}
         names = [name for name in self.widths if name != "fun"]
         return {name: values.get(name, np.full(self.widths[name], np.nan)) for name in names}
 
     def _answers(self, points: np.ndarray) -> list[Answer | None]:
-        """What came of each point, from memory or by calling; None for those that were not reached."""
+        """Return the answer of each point, from memory or by calling; None for those that were not reached."""
         remembers = self.workers.memoize or self._opening
         keys = [x.tobytes() for x in points] if remembers or self.given else []
         answers: list[Answer | None] = [None] * len(points)
@@ -281,7 +291,7 @@ class BlackBox:
             rows = sorted({keys[i]: i for i in reversed(rows)}.values())
         self._fill(answers, points, rows)
         if not self.widths:
-            self._learn([answer for answer in answers if answer is not None])
+            self._learn_widths([answer for answer in answers if answer is not None])
             self._check_sizes(answers, range(len(points)))
         for _ in range(self.workers.retries):
             failed = [i for i in rows if isinstance(answers[i], Failure)]
@@ -306,43 +316,43 @@ class BlackBox:
         """Call the functions with these points, as far as time and Ctrl-C allow."""
         for i in rows:
             answers[i] = None
-        made: list[Answer | None] = []
+        collected: list[Answer | None] = []
         if self.interrupted:
             return
         if rows:
-            self._under_way = (points, rows, made)
+            self._under_way = (points, rows, collected)
         try:
             self.calling = True
             if not rows:
                 pass
             elif self.remote is not None:
-                made.extend(self.remote(points[rows], self.late))
+                collected.extend(self.remote(points[rows], self.late))
             elif self.functions.vectorized:
-                made.extend(worker.at_once(self.functions.calls, points[rows]))
+                collected.extend(worker.evaluate_vectorized(self.functions.calls, points[rows]))
             else:
-                self._one_by_one(points, rows, made)
+                self._call_each(points, rows, collected)
             self.calling = False
         except KeyboardInterrupt:
             self.interrupted = True
-            made[:] = self.remote.answers if self.remote is not None else made
+            collected[:] = self.remote.answers if self.remote is not None else collected
         finally:
             self.calling = False
-        for i, answer in zip(rows, made, strict=False):
+        for i, answer in zip(rows, collected, strict=False):
             answers[i] = answer
         if self.widths:
             self._check_sizes(answers, rows)
 
-    def _one_by_one(self, points: np.ndarray, rows: list[int], made: list[Answer | None]) -> None:
+    def _call_each(self, points: np.ndarray, rows: list[int], collected: list[Answer | None]) -> None:
         calls, late = self.functions.calls, self.late
         ends = self.raise_failures and not self.workers.retries
         for i in rows:
-            answer = worker.one(calls, points[i])
-            made.append(answer)
+            answer = worker.evaluate_point(calls, points[i])
+            collected.append(answer)
             if late() or (ends and isinstance(answer, Failure)):
                 return
 
-    def _learn(self, answers: list[Answer]) -> None:
-        """Which names there are and how many numbers each has: what most of the first points say."""
+    def _learn_widths(self, answers: list[Answer]) -> None:
+        """Set `widths` to the names and sizes that most of the first points returned."""
         good = [answer for answer in answers if isinstance(answer, dict)]
         bad = [answer for answer in answers if isinstance(answer, Failure)]
         if not good and bad and all(failure.odd for failure in bad) and not self.raise_failures:
@@ -351,47 +361,83 @@ class BlackBox:
         for failure in reversed(bad):
             names |= dict(failure.sizes)
         if good:
-            sizes = Counter(tuple((name, own.size) for name, own in answer.items()) for answer in good)
+            sizes = Counter(tuple((name, values.size) for name, values in answer.items()) for answer in good)
             names |= dict(sizes.most_common(1)[0][0])
         self.widths = {name: names[name] for name in OUTPUT_NAMES if name in names}
         check_names(self.problem, self.shape)
 
     def _check_sizes(self, answers: list[Answer | None], rows: Any) -> None:
-        """A point with more or fewer numbers than the others has failed."""
+        """Mark points that returned more or fewer numbers than the others as failed."""
         widths = self.widths
         for i in rows:
             answer = answers[i]
-            if not isinstance(answer, dict) or {n: own.size for n, own in answer.items()} == widths:
+            if not isinstance(answer, dict) or {n: values.size for n, values in answer.items()} == widths:
                 continue
             name = next(n for n in OUTPUT_NAMES if widths.get(n, 0) != (answer[n].size if n in answer else 0))
             count = answer[name].size if name in answer else 0
             error = f"{name} returned {count} numbers for one solution and {widths.get(name, 0)} for others"
             answers[i] = Failure(error, odd=True)
 
-    def _column(self, name: str, answers: list[Answer | None]) -> np.ndarray:
-        """The numbers of all points by this name, (N, width)."""
+    def _stack_values(self, name: str, answers: list[Answer | None]) -> np.ndarray:
+        """Stack the values of all points by this name, (N, width); NaN for failures."""
         nothing = np.full(self.widths[name], np.nan)
         return np.array([answer[name] if isinstance(answer, dict) else nothing for answer in answers])
 
-    def _note(self, x: np.ndarray, failure: Failure) -> None:
+    def _note_failure(self, x: np.ndarray, failure: Failure) -> None:
         if self.raise_failures:
             where = x.tolist() if self.problem.space is None else self.problem.named(self.problem.space.decode(x))
             raise EvaluationError(f"{failure.error}, at x = {where}") from failure.cause
-        if len(self.failures) < SHOWN:
+        if len(self.failures) < MAX_SHOWN_FAILURES:
             self.failures.append(Failed(x.copy(), failure.error))
 
-    def _remember(self, candidates: np.ndarray, raw: dict[str, np.ndarray]) -> None:
-        seen = {name: values.astype(self.dtype) for name, values in raw.items()}
-        judged = summarise(seen["fun"], seen.get("ineq"), seen.get("eq"), self.problem.eq_tolerance, np)
-        violation: Any = judged.violation
-        several = raw["fun"].shape[1] > 1
-        for i in np.flatnonzero(~judged.failed):
+    def _remember_best(self, candidates: np.ndarray, raw: dict[str, np.ndarray]) -> None:
+        rounded = {name: values.astype(self.dtype) for name, values in raw.items()}
+        evaluation = summarise(rounded["fun"], rounded.get("ineq"), rounded.get("eq"), self.problem.eq_tolerance, np)
+        violation: Any = evaluation.violation
+        is_multi_objective = raw["fun"].shape[1] > 1
+        for i in np.flatnonzero(~evaluation.failed):
             # of several objectives any feasible point may be on the front in the end: the latest are kept
-            found = (float(violation[i]), 0.0 if several else float(judged.fitness[i]))
-            if found < self._best:
-                self._best = found
+            merit = (float(violation[i]), 0.0 if is_multi_objective else float(evaluation.fitness[i]))
+            if merit < self._best:
+                self._best = merit
                 self._known.clear()
-            if found == self._best:
-                if len(self._known) >= KNOWN:  # on a plateau every point is as good
+            if merit == self._best:
+                if len(self._known) >= MAX_REMEMBERED_POINTS:  # on a plateau every point is as good
                     del self._known[next(iter(self._known))]
                 self._known[candidates[i].tobytes()] = {name: values[i] for name, values in raw.items()}
+
+
+def serialize_answers(answers: dict[bytes, Answer]) -> dict[str, Any]:
+    """Convert answers by point to a few arrays, one for all answers with the same names and sizes."""
+    groups: dict[tuple[tuple[str, int], ...], list[bytes]] = {}
+    failures: list[tuple[bytes, Failure]] = []
+    for point, answer in answers.items():
+        if isinstance(answer, Failure):
+            failures.append((point, answer._replace(cause=None)))
+        else:
+            groups.setdefault(tuple((name, values.size) for name, values in answer.items()), []).append(point)
+    return {
+        "values": [
+            (_stack_points(points), {name: np.array([_values(answers[p], name) for p in points]) for name, _ in names})
+            for names, points in groups.items()
+        ],
+        "failures": [(np.frombuffer(point), failure) for point, failure in failures],
+    }
+
+
+def deserialize_answers(data: dict[str, Any]) -> dict[bytes, Answer]:
+    """Convert the output of `serialize_answers` back to answers by point."""
+    answers: dict[bytes, Answer] = {}
+    for points, columns in data["values"]:
+        for i, point in enumerate(points):
+            answers[point.tobytes()] = {name: values[i] for name, values in columns.items()}
+    return answers | {point.tobytes(): failure for point, failure in data["failures"]}
+
+
+def _stack_points(points: list[bytes]) -> np.ndarray:
+    return np.array([np.frombuffer(point) for point in points])
+
+
+def _values(answer: Answer, name: str) -> np.ndarray:
+    assert isinstance(answer, dict)
+    return answer[name]

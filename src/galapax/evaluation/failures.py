@@ -1,4 +1,4 @@
-"""The one place where a failure becomes "worst", and what may be asked for in its stead."""
+"""Failed evaluations: the policies for them, and the one place where a failure becomes +inf."""
 
 from __future__ import annotations
 

@@ -14,11 +14,11 @@ from jax import Array
 
 from galapax.core.evaluation import Evaluation, Shape
 from galapax.core.problem import Bounds, Problem
+from galapax.evaluation.compatibility import check_names
 from galapax.evaluation.failures import summarise
-from galapax.evaluation.fit import check_names
-from galapax.evaluation.lift import Constants, Lifted, call
-from galapax.evaluation.seen import Unsure, what_it_reads
-from galapax.evaluation.tracing import equations, sequential, text_of, trace_one
+from galapax.evaluation.function_identity import NotHashable, closure_fingerprint
+from galapax.evaluation.hoist_constants import Constants, HoistedPrograms, call
+from galapax.evaluation.tracing import count_sequential_steps, equations, text_of, trace_one
 from galapax.numerics import trigonometry
 from galapax.numerics.devices import CONFIG, compile_settings, on_cpu
 from galapax.numerics.jaxpr import ClosedJaxpr, Jaxpr
@@ -33,7 +33,7 @@ class Formulas:
 
     Comparing programs and not function objects means that the same lambda written twice compiles once, and that a
     function which reads a changed global is seen to be another. The programs close over nothing: arrays and numbers are
-    data (`Constants`, see lift.py), so that a cache of compiled programs keeps none of the user's.
+    data (`Constants`, see hoist_constants.py), so that a cache of compiled programs keeps none of the user's.
     """
 
     shape: Shape
@@ -78,8 +78,8 @@ class Formulas:
 
     def facts(self, consts: Constants, x: Array) -> Array:
         """Objective, inequalities and equalities at x (n, d) as one array (n, 1 + p + q), to be differentiated."""
-        parts = self._values(consts, x, own_trigonometry=False)
-        return jnp.concatenate([part for part in parts if part is not None], axis=1)
+        columns = self._values(consts, x, own_trigonometry=False)
+        return jnp.concatenate([column for column in columns if column is not None], axis=1)
 
     def evaluate(self, consts: Constants, state: Any) -> Evaluation:
         """Evaluate `state.candidates` (R, n, d), the candidates of several runs."""
@@ -94,7 +94,7 @@ class Formulas:
     @cached_property
     def steps(self) -> int:
         """How many rounds of loops an evaluation takes one after another on a device, as far as can be seen."""
-        return sum(sequential(program) for program in (self.fun, self.ineq, self.eq) if program is not None)
+        return sum(count_sequential_steps(program) for program in (self.fun, self.ineq, self.eq) if program is not None)
 
     @cached_property
     def primitives(self) -> frozenset[str]:
@@ -118,12 +118,12 @@ class Formulas:
             columns = [_stack(_each_row(program, consts, x, False), len(x)) for program in programs]
             return jnp.concatenate(columns, axis=1).astype(x.dtype)
         size, (count, dim) = self.together, x.shape
-        whole = jnp.concatenate([x, jnp.broadcast_to(x[:1], (-count % size, dim))]).reshape(-1, size, dim)
+        padded = jnp.concatenate([x, jnp.broadcast_to(x[:1], (-count % size, dim))]).reshape(-1, size, dim)
 
-        def some(x: Array) -> Array:
+        def evaluate_block(x: Array) -> Array:
             return jnp.concatenate([_stack(call(p, consts, x), size).astype(x.dtype) for p in programs], axis=1)
 
-        return jax.vmap(some)(whole).reshape(-1, self.shape.ineq + self.shape.eq)[:count]
+        return jax.vmap(evaluate_block)(padded).reshape(-1, self.shape.ineq + self.shape.eq)[:count]
 
 
 class Traced(NamedTuple):
@@ -147,22 +147,24 @@ def trace(problem: Problem, dtype: Any, *, maximize: bool = False, vectorized: i
     vectorized: 0 for functions of one solution (d,), else the number n of rows they are given at once.
     """
     try:
-        functions = [f if f is None else what_it_reads(f) for f in (problem.fun, problem.ineq, problem.eq)]
-    except Unsure:
-        return _traced(problem, dtype, maximize, vectorized)
+        functions = [f if f is None else closure_fingerprint(f) for f in (problem.fun, problem.ineq, problem.eq)]
+    except NotHashable:
+        return _trace_functions(problem, dtype, maximize, vectorized)
     sizes = (problem.dim, str(dtype), problem.eq_tolerance, maximize, vectorized)
-    read = (*functions, sizes, compile_settings(), CONFIG.jax_default_matmul_precision, VECTOR_TRIGONOMETRY)
-    found = _read.get(read)
-    if found is None:
-        found = _traced(problem, dtype, maximize, vectorized)
-        if sum(array.nbytes for array in found.consts.arrays) < LARGE:  # those that the functions make themselves
-            _remember(_read, read, found)
+    cache_key = (*functions, sizes, compile_settings(), CONFIG.jax_default_matmul_precision, VECTOR_TRIGONOMETRY)
+    traced = _traced_by_identity.get(cache_key)
+    if traced is None:
+        traced = _trace_functions(problem, dtype, maximize, vectorized)
+        if (
+            sum(array.nbytes for array in traced.consts.arrays) < MAX_CACHED_BYTES
+        ):  # those that the functions make themselves
+            _cache(_traced_by_identity, cache_key, traced)
     else:
-        check_names(problem, found.shape)
-    return found
+        check_names(problem, traced.shape)
+    return traced
 
 
-def _traced(problem: Problem, dtype: Any, maximize: bool, vectorized: int) -> Traced:
+def _trace_functions(problem: Problem, dtype: Any, maximize: bool, vectorized: int) -> Traced:
     closed: dict[str, ClosedJaxpr] = {}
     counts = {"fun": 0, "ineq": 0, "eq": 0}
     for name in counts:
@@ -171,14 +173,14 @@ def _traced(problem: Problem, dtype: Any, maximize: bool, vectorized: int) -> Tr
             closed[name], counts[name] = trace_one(name, function, problem.dim, dtype, vectorized)
     shape = Shape(counts["fun"], counts["ineq"], counts["eq"])
     check_names(problem, shape)
-    lifted = Lifted(list(closed.values()))
+    hoisted = HoistedPrograms(list(closed.values()))
     own_trigonometry = not vectorized and _replaces_trigonometry([program.jaxpr for program in closed.values()])
-    facts = f"{shape} {problem.eq_tolerance} {maximize} {vectorized} {own_trigonometry}"
-    written = tuple(f"{name}: {text_of(program.jaxpr)}" for name, program in closed.items())
-    known = (facts, written, lifted.pattern)
-    if known not in _known:
-        programs = dict(zip(closed, lifted.programs(), strict=True))
-        text = "\n".join([facts, *(f"{name}: {text_of(program)}" for name, program in programs.items())])
+    header = f"{shape} {problem.eq_tolerance} {maximize} {vectorized} {own_trigonometry}"
+    program_texts = tuple(f"{name}: {text_of(program.jaxpr)}" for name, program in closed.items())
+    cache_key = (header, program_texts, hoisted.pattern)
+    if cache_key not in _formulas_by_trace:
+        programs = dict(zip(closed, hoisted.programs(), strict=True))
+        text = "\n".join([header, *(f"{name}: {text_of(program)}" for name, program in programs.items())])
         formulas = Formulas(
             shape,
             programs["fun"],
@@ -190,20 +192,22 @@ def _traced(problem: Problem, dtype: Any, maximize: bool, vectorized: int) -> Tr
             own_trigonometry=own_trigonometry,
             text=text,
         )
-        _remember(_known, known, formulas)
-    return Traced(_known[known], lifted.constants)
+        _cache(_formulas_by_trace, cache_key, formulas)
+    return Traced(_formulas_by_trace[cache_key], hoisted.constants)
 
 
-REMEMBERED = 256
-LARGE = 2**16  # bytes of arrays that are not kept for that
-_known: dict[Any, Formulas] = {}  # by what was traced, since lifting numbers out of it takes as long as tracing it
-_read: dict[Any, Traced] = {}  # by what the functions are and read
+MAX_CACHED_TRACES = 256
+MAX_CACHED_BYTES = 2**16  # bytes of arrays that are not kept for that
+_formulas_by_trace: dict[
+    Any, Formulas
+] = {}  # by what was traced, since lifting numbers out of it takes as long as tracing it
+_traced_by_identity: dict[Any, Traced] = {}  # by what the functions are and read
 
 
-def _remember(known: dict[Any, Any], key: Any, value: Any) -> None:
-    known[key] = value
-    while len(known) > REMEMBERED:
-        del known[next(iter(known))]
+def _cache(cache: dict[Any, Any], key: Any, value: Any) -> None:
+    cache[key] = value
+    while len(cache) > MAX_CACHED_TRACES:
+        del cache[next(iter(cache))]
 
 
 def _replaces_trigonometry(programs: list[Jaxpr]) -> bool:

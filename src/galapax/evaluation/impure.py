@@ -73,18 +73,18 @@ class Reach:
         elif isinstance(value, types.BuiltinFunctionType):
             self._visit_builtin(value, name)
         elif isinstance(value, functools.partial):
-            for each in (value.func, *value.args, *value.keywords.values()):
-                self._visit(each, "of a partial")
+            for item in (value.func, *value.args, *value.keywords.values()):
+                self._visit(item, "of a partial")
         elif isinstance(value, tuple | list) and len(value) <= MAX_ATTRIBUTES:
-            for each in value:
-                self._visit(each, name)
+            for item in value:
+                self._visit(item, name)
         elif isinstance(value, type):
             self.makes_generators |= issubclass(value, GENERATORS)
         elif not isinstance(value, types.ModuleType) and (_is_users(type(value)) or _is_ours(type(value))):
             if callable(value):
                 self._visit(type(value).__call__, name)
-            for key, each in list(_attributes(value).items())[:MAX_ATTRIBUTES]:
-                self._visit(each, f"{name}.{key}")
+            for key, item in list(_attributes(value).items())[:MAX_ATTRIBUTES]:
+                self._visit(item, f"{name}.{key}")
         elif "__wrapped__" in _attributes(value):  # a jitted or decorated function
             self._visit(value.__wrapped__, name)
 
@@ -124,8 +124,8 @@ def _is_users(thing: Any) -> bool:
     """Whether a function or class was written by the user, and is not part of Python, of galapax or installed."""
     name = getattr(thing, "__module__", None) or ""
     top, file = name.partition(".")[0], str(getattr(sys.modules.get(name), "__file__", None) or "")
-    others = top in sys.stdlib_module_names and top != "__main__"
-    return not (others or _is_ours(thing) or any(folder in file for folder in INSTALLED))
+    is_stdlib = top in sys.stdlib_module_names and top != "__main__"
+    return not (is_stdlib or _is_ours(thing) or any(folder in file for folder in INSTALLED))
 
 
 def _is_ours(thing: Any) -> bool:
@@ -133,8 +133,8 @@ def _is_ours(thing: Any) -> bool:
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    found = getattr(value, "__dict__", None)
-    return found if isinstance(found, dict) else {}
+    attributes = getattr(value, "__dict__", None)
+    return attributes if isinstance(attributes, dict) else {}
 
 
 _NOTHING = object()
@@ -215,13 +215,13 @@ class Draws:
         if _is_warned(self._function):
             return
         after = self._states()
-        drawn = [i for i, state in enumerate(after) if state != self._before[i]]
+        changed = [i for i, state in enumerate(after) if state != self._before[i]]
         sources = list(dict.fromkeys(self._reach.clocks))
-        if drawn or self._reach.makes_generators:
-            another = differs()
+        if changed or self._reach.makes_generators:
+            is_different = differs()
             states = self._states()
-            sources += [self._generators[i][0] for i in drawn if states[i] != after[i]]
-            if not sources and another:
+            sources += [self._generators[i][0] for i in changed if states[i] != after[i]]
+            if not sources and is_different:
                 sources.append("a random generator without a seed")
         if not sources:
             return

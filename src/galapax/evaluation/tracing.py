@@ -1,4 +1,4 @@
-"""From a user's function to a JAX program, or to a sentence on what is wrong with it."""
+"""Traces a user's function to a JAX program, or raises an error that says what is wrong with it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Values
 from galapax.core.problem import Function
-from galapax.evaluation.fit import check_arity
+from galapax.evaluation.compatibility import check_arity
 from galapax.evaluation.impure import Draws
 from galapax.evaluation.indices import check_indices
 from galapax.numerics.devices import CONFIG
@@ -24,13 +24,13 @@ from galapax.numerics.jaxpr import ClosedJaxpr, Jaxpr
 
 
 def trace_one(name: str, function: Function, dim: int, dtype: Any, vectorized: int) -> tuple[ClosedJaxpr, int]:
-    """A function as a JAX program and how many numbers it gives for one solution, or what is wrong with it."""
+    """Trace a function; return its program and how many numbers it returns per solution, or raise an InputError."""
     check_arity(name, function, vectorized)
-    given = (vectorized, dim) if vectorized else (dim,)
+    x_shape = (vectorized, dim) if vectorized else (dim,)
 
     def make() -> tuple[ClosedJaxpr, Any]:
         # a new function each time: JAX keeps the trace of one it has seen, and what that read may have changed
-        return jax.make_jaxpr(lambda x: function(x), return_shape=True)(jax.ShapeDtypeStruct(given, dtype))
+        return jax.make_jaxpr(lambda x: function(x), return_shape=True)(jax.ShapeDtypeStruct(x_shape, dtype))
 
     draws = Draws(function)
     try:
@@ -51,12 +51,12 @@ def trace_one(name: str, function: Function, dim: int, dtype: Any, vectorized: i
         ) from error
     except TypeError as error:
         if "not a valid JAX type" in str(error):
-            raise InputError(f"{name} must return numbers{_returned(error)}.") from None
-        raise _called_and_raised(name, given, error) from error
+            raise InputError(f"{name} must return numbers{_returned_type(error)}.") from None
+        raise _build_call_error(name, x_shape, error) from error
     except InputError:
         raise
     except Exception as error:
-        raise _called_and_raised(name, given, error) from error
+        raise _build_call_error(name, x_shape, error) from error
     if np.dtype(dtype) == np.float64 and any(getattr(const, "dtype", None) == np.float32 for const in traced.consts):
         warnings.warn(
             f"{name} uses float32 arrays made outside it in a float64 run: values computed from them have "
@@ -79,7 +79,7 @@ def trace_one(name: str, function: Function, dim: int, dtype: Any, vectorized: i
             what = "the value to be minimised" if name == "fun" else "what must be 0" if name == "eq" else ""
             what = what or "what must be at most 0 (1 - x[0] for x[0] >= 1)"
             raise InputError(f"{name} must return real numbers, got {out.dtype}: return {what}.")
-    return traced, _count(name, [tuple(o.shape) for o in outputs], vectorized)
+    return traced, _count_outputs(name, [tuple(o.shape) for o in outputs], vectorized)
 
 
 def _are_equal(one: ClosedJaxpr, other: ClosedJaxpr) -> bool:
@@ -90,7 +90,7 @@ def _are_equal(one: ClosedJaxpr, other: ClosedJaxpr) -> bool:
     return all(a is b or np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)
 
 
-def _count(name: str, shapes: list[tuple[int, ...]], vectorized: int) -> int:
+def _count_outputs(name: str, shapes: list[tuple[int, ...]], vectorized: int) -> int:
     """How many numbers a function gives for one solution, from the shapes of what it returned."""
     if vectorized:
         if any(len(s) not in (1, 2) or s[0] != vectorized for s in shapes):
@@ -109,11 +109,13 @@ def _count(name: str, shapes: list[tuple[int, ...]], vectorized: int) -> int:
     return count
 
 
-def _called_and_raised(name: str, given: tuple[int, ...], error: Exception) -> InputError:
-    return InputError(f"{name} raised {type(error).__name__} when called with x of shape {given}: {_first_line(error)}")
+def _build_call_error(name: str, x_shape: tuple[int, ...], error: Exception) -> InputError:
+    return InputError(
+        f"{name} raised {type(error).__name__} when called with x of shape {x_shape}: {_first_line(error)}"
+    )
 
 
-def _returned(error: TypeError) -> str:
+def _returned_type(error: TypeError) -> str:
     """Of JAX's sentence on a value that is none of its own, which type it was."""
     kind = re.search(r"a value of type <class '([\w.]+)'>", str(error))
     return "" if kind is None else f"; it returned a value of type {kind[1]}"
@@ -156,23 +158,25 @@ def _programs_in(value: Any) -> Iterator[Any]:
         yield value
 
 
-UNKNOWN = 10_000  # rounds of a loop whose end only running it shows
+ASSUMED_LOOP_ROUNDS = 10_000  # of a while loop, whose length is unknown
 
 
-def sequential(jaxpr: Any) -> int:
+def count_sequential_steps(jaxpr: Any) -> int:
     """How many rounds of loops a program takes one after another, about; what is not in a loop is fused and counts
     for nothing.
     """
     rounds = 0
     for equation in jaxpr.eqns:
         inner = sum(
-            sequential(getattr(p, "jaxpr", p)) for value in equation.params.values() for p in _programs_in(value)
+            count_sequential_steps(getattr(p, "jaxpr", p))
+            for value in equation.params.values()
+            for p in _programs_in(value)
         )
         name = equation.primitive.name
         if name == "scan":
             rounds += int(equation.params["length"]) * max(1, inner)
         elif name == "while" or "callback" in name:
-            rounds += UNKNOWN * max(1, inner)
+            rounds += ASSUMED_LOOP_ROUNDS * max(1, inner)
         else:
             rounds += inner
     return rounds

@@ -1,4 +1,4 @@
-"""What calls the user's functions, in this process or wherever a task is sent, and says what came of each point.
+"""Calls the user's functions, in this process or in a worker, and returns an answer for each point.
 
 The functions are sent once to each worker and kept there by a key; a task brings the key and some rows. A worker that
 does not know the key says so, and is sent the functions with the rows.
@@ -20,7 +20,7 @@ import numpy as np
 from galapax.core.checks import abbreviate, as_float_array
 from galapax.core.evaluation import OUTPUT_NAMES, Values
 
-KEPT = 8  # functions of so many runs are kept in a worker
+MAX_FUNCTIONS_IN_WORKER = 8  # each entry holds the functions of one run
 
 
 class Failure(NamedTuple):
@@ -44,8 +44,8 @@ class Functions(NamedTuple):
     vectorized: bool = False
 
 
-class Told(NamedTuple):
-    """What came of a task.
+class TaskResult(NamedTuple):
+    """The result of a task.
 
     process: that did it. seconds: that it took. missing: the worker does not know the functions. unloadable: what went
     wrong when it tried to load them.
@@ -61,14 +61,14 @@ class Told(NamedTuple):
 _functions: dict[str, Functions] = {}
 
 
-def keep(key: str, functions: Functions) -> None:
-    """Know these functions in this process, where threads find them without any pickling."""
+def register_functions(key: str, functions: Functions) -> None:
+    """Register functions in this process, where threads find them without pickling."""
     _functions[key] = functions
-    while len(_functions) > KEPT:
+    while len(_functions) > MAX_FUNCTIONS_IN_WORKER:
         del _functions[next(iter(_functions))]
 
 
-def forget(key: str) -> None:
+def forget_functions(key: str) -> None:
     _functions.pop(key, None)
 
 
@@ -81,95 +81,99 @@ def prepare() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-def work(key: str, payload: bytes | None, rows: np.ndarray, serial: int) -> Told:
-    """A task. serial: makes every task another, since some schedulers compute equal ones once."""
+def work(key: str, payload: bytes | None, rows: np.ndarray, serial: int) -> TaskResult:
+    """Evaluate the rows of a task. serial: makes tasks distinct, since some schedulers compute equal ones once."""
     if key not in _functions:
         if payload is None:
-            return Told([], os.getpid(), missing=True)
+            return TaskResult([], os.getpid(), missing=True)
         try:
-            keep(key, Functions(*pickle.loads(payload)))
+            register_functions(key, Functions(*pickle.loads(payload)))
         except Exception as error:
-            return Told([], os.getpid(), unloadable=f"{type(error).__name__}: {error}")
+            return TaskResult([], os.getpid(), unloadable=f"{type(error).__name__}: {error}")
     functions = _functions[key]
     start = time.perf_counter()
-    answers = at_once(functions.calls, rows) if functions.vectorized else [one(functions.calls, x) for x in rows]
+    answers = (
+        evaluate_vectorized(functions.calls, rows)
+        if functions.vectorized
+        else [evaluate_point(functions.calls, x) for x in rows]
+    )
     seconds = time.perf_counter() - start
     # an exception may hold what cannot be pickled
-    return Told([a._replace(cause=None) if isinstance(a, Failure) else a for a in answers], os.getpid(), seconds)
+    return TaskResult([a._replace(cause=None) if isinstance(a, Failure) else a for a in answers], os.getpid(), seconds)
 
 
-def one(calls: Mapping[str, Callable[..., Any]], x: np.ndarray) -> Answer:
-    """Call the functions with one point (d,)."""
-    found: dict[str, np.ndarray] = {}
+def evaluate_point(calls: Mapping[str, Callable[..., Any]], x: np.ndarray) -> Answer:
+    """Evaluate one point (d,) by calling the functions."""
+    answer: dict[str, np.ndarray] = {}
     for name, function in calls.items():
         try:
             value = function(x.copy())
         except (Exception, SystemExit) as error:  # a program that is called as a function may want to exit
-            return _raised(name, error)
-        parts = _parts(name, value, calls)
-        if isinstance(parts, Failure):
-            return parts
-        for part, own in parts:
-            numbers = _numbers(part, own)
+            return _exception_failure(name, error)
+        values = _split_values(name, value, calls)
+        if isinstance(values, Failure):
+            return values
+        for key, raw in values:
+            numbers = _parse_point(key, raw)
             if isinstance(numbers, Failure):
                 return numbers
-            found[part] = numbers
-    return found
+            answer[key] = numbers
+    return answer
 
 
-def at_once(calls: Mapping[str, Callable[..., Any]], points: np.ndarray) -> list[Answer]:
-    """Call functions that take several points with all of points (n, d)."""
-    found: dict[str, np.ndarray] = {}
-    bad: dict[int, Failure] = {}
+def evaluate_vectorized(calls: Mapping[str, Callable[..., Any]], points: np.ndarray) -> list[Answer]:
+    """Evaluate points (n, d) by one call of each vectorized function."""
+    columns: dict[str, np.ndarray] = {}
+    failures: dict[int, Failure] = {}
     for name, function in calls.items():
         try:
             value = function(points.copy())
         except (Exception, SystemExit) as error:
-            return [_raised(name, error)] * len(points)
-        parts = _parts(name, value, calls)
-        if isinstance(parts, Failure):
-            return [parts] * len(points)
-        for part, own in parts:
-            rows = _rows(part, own, points)
+            return [_exception_failure(name, error)] * len(points)
+        values = _split_values(name, value, calls)
+        if isinstance(values, Failure):
+            return [values] * len(points)
+        for key, raw in values:
+            rows = _parse_points(key, raw, points)
             if isinstance(rows, Failure):
                 return [rows] * len(points)
-            found[part] = rows
-            for i in np.flatnonzero(~_sound(part, rows)):
-                bad.setdefault(int(i), _not_finite(part, rows[i]))
-    return [bad.get(i) or {name: rows[i] for name, rows in found.items()} for i in range(len(points))]
+            columns[key] = rows
+            for i in np.flatnonzero(~_is_usable(key, rows)):
+                failures.setdefault(int(i), _non_finite_failure(key, rows[i]))
+    return [failures.get(i) or {name: rows[i] for name, rows in columns.items()} for i in range(len(points))]
 
 
-def _raised(name: str, error: Exception | SystemExit) -> Failure:
+def _exception_failure(name: str, error: Exception | SystemExit) -> Failure:
     try:
-        said = str(error)
+        text = str(error)
     except Exception:  # of a class that somebody wrote
-        said = "an exception without a text"
-    return Failure(f"{name} raised {type(error).__name__}: {said}", cause=error)
+        text = "an exception without a text"
+    return Failure(f"{name} raised {type(error).__name__}: {text}", cause=error)
 
 
-def _parts(name: str, value: Any, calls: Mapping[str, Any]) -> Sequence[tuple[str, Any]] | Failure:
-    """What a function returned, by name: fun may return objective and constraints together."""
+def _split_values(name: str, value: Any, calls: Mapping[str, Any]) -> Sequence[tuple[str, Any]] | Failure:
+    """Split a returned value by name: fun may return objective and constraints together."""
     if isinstance(value, Values):
         value = value._asdict()
     try:
         value = dict(value) if name == "fun" and isinstance(value, Mapping) else value
     except Exception as error:  # of a class that somebody wrote
-        return _raised(name, error)
+        return _exception_failure(name, error)
     if name != "fun" or not isinstance(value, dict) or "fun" not in value:
         return ((name, value),)
-    named = [(part, own) for part, own in value.items() if own is not None or part == "fun"]
-    for part, _ in named:
-        if part not in OUTPUT_NAMES:
-            return Failure(f'fun returned a dict with {part!r}; it may have "fun", "ineq" and "eq".', odd=True)
-        if part != "fun" and part in calls:
+    entries = [(key, raw) for key, raw in value.items() if raw is not None or key == "fun"]
+    for key, _ in entries:
+        if key not in OUTPUT_NAMES:
+            return Failure(f'fun returned a dict with {key!r}; it may have "fun", "ineq" and "eq".', odd=True)
+        if key != "fun" and key in calls:
             return Failure(
-                f"fun returned {part}, and a function {part} was given as well: give only one of them.", odd=True
+                f"fun returned {key}, and a function {key} was given as well: give only one of them.", odd=True
             )
-    return named
+    return entries
 
 
-def _numbers(name: str, value: Any) -> np.ndarray | Failure:
-    """What a function said of one point, (k,)."""
+def _parse_point(name: str, value: Any) -> np.ndarray | Failure:
+    """Convert the value of one point to an array (k,), or return a Failure."""
     if isinstance(value, float) and math.isfinite(value):  # NumPy's float64 is one; the usual case, quickly
         return np.array([value])
     if np.ma.is_masked(value):
@@ -177,19 +181,19 @@ def _numbers(name: str, value: Any) -> np.ndarray | Failure:
     try:
         numbers = as_float_array(value)
     except ValueError:
-        return _no_reals(name, value)
+        return _type_failure(name, value)
     if numbers.ndim > 1 or numbers.size == 0:
         return Failure(f"{name} of one solution must return a number or a vector; got shape {numbers.shape}.", odd=True)
     numbers = numbers.ravel()
-    return numbers if _sound(name, numbers[None])[0] else _not_finite(name, numbers)
+    return numbers if _is_usable(name, numbers[None])[0] else _non_finite_failure(name, numbers)
 
 
-def _rows(name: str, value: Any, points: np.ndarray) -> np.ndarray | Failure:
-    """What a function said of several points, (n, k)."""
+def _parse_points(name: str, value: Any, points: np.ndarray) -> np.ndarray | Failure:
+    """Convert the values of several points to an array (n, k), or return a Failure."""
     try:
         values = as_float_array(value)  # masked entries are NaN
     except ValueError:
-        return _no_reals(name, value)
+        return _type_failure(name, value)
     if values.ndim not in (1, 2) or len(values) != len(points) or not values.size:
         return Failure(
             f"{name} with vectorized=True is given x of shape {points.shape} and must return {len(points)} values, "
@@ -199,20 +203,20 @@ def _rows(name: str, value: Any, points: np.ndarray) -> np.ndarray | Failure:
     return values.reshape(len(points), -1)
 
 
-def _sound(name: str, rows: np.ndarray) -> np.ndarray:
-    """Which rows (n, k) hold values to go on with; an inequality of -inf is met."""
+def _is_usable(name: str, rows: np.ndarray) -> np.ndarray:
+    """Which rows (n, k) have usable values: finite, or -inf for an inequality, which is satisfied."""
     return (np.isfinite(rows) | ((name == "ineq") & (rows == -np.inf))).all(axis=1)
 
 
-def _not_finite(name: str, numbers: np.ndarray) -> Failure:
-    return Failure(f"{name} returned {_shown(numbers)}", sizes=((name, numbers.size),))
+def _non_finite_failure(name: str, numbers: np.ndarray) -> Failure:
+    return Failure(f"{name} returned {_format_numbers(numbers)}", sizes=((name, numbers.size),))
 
 
-def _shown(numbers: np.ndarray) -> str:
+def _format_numbers(numbers: np.ndarray) -> str:
     return f"{numbers[0]:g}" if numbers.size == 1 else abbreviate([float(v) for v in numbers])
 
 
-def _no_reals(name: str, value: Any) -> Failure:
+def _type_failure(name: str, value: Any) -> Failure:
     hint = " (is the `return` missing?)" if value is None else ""
     what = "a number or a vector of real numbers"
     return Failure(f"{name} must return {what}; it returned {abbreviate(value)}{hint}.", odd=True)

@@ -18,7 +18,7 @@ from galapax.core.options import Options, Workers
 from galapax.core.problem import Problem, ProblemDescription
 from galapax.core.restarts import Restarts
 from galapax.core.stop import UNLIMITED
-from galapax.evaluation.fit import differentiable
+from galapax.evaluation.compatibility import is_differentiable
 from galapax.numerics import devices
 
 DEFAULT_TOLERANCE = {"float64": 1e-11, "float32": 1e-6}  # as a share of the box
@@ -121,7 +121,7 @@ def plan_repairs(
     """
     if asynchronous or not isinstance(problem, Problem) or problem.eq is None or not count_repairs(solver):
         return 0, False
-    if not is_called and differentiable(problem):
+    if not is_called and is_differentiable(problem):
         return count_repairs(solver), False
     evaluations_per_generation = solver.population + count_repairs(solver) * (1 + problem.dim)
     is_affordable = max_evaluations is None or max_evaluations >= MIN_REPAIRED_GENERATIONS * evaluations_per_generation

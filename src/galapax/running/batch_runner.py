@@ -26,7 +26,7 @@ from galapax.engines.outcome import Outcome
 from galapax.engines.programs import CompileTimer
 from galapax.engines.search import Search
 from galapax.engines.slices import width
-from galapax.evaluation.blackbox import BlackBox, Discovered
+from galapax.evaluation.blackbox import BlackBox, ObjectiveShapeMismatch
 from galapax.numerics import devices, processes, random
 from galapax.running.assemble import SolutionEvaluator
 from galapax.running.engine_selection import build_engine
@@ -76,7 +76,7 @@ class BatchRunner:
                 expected = 2 if task.solvers[0].traits.multi_objective else 1
                 has_other_objectives = task.objectives_unknown and shape.objectives > 1 and shape.objectives != expected
                 if has_other_objectives or (shape.constrained and not task.problem.constrained):
-                    raise Discovered(box, self._first_points(box.n_probed) if box.n_probed else None)
+                    raise ObjectiveShapeMismatch(box, self._first_points(box.n_probed) if box.n_probed else None)
                 check_shape(task, shape)
 
             self.engine = (AsyncHostEngine if task.options.workers.asynchronous else HostEngine)(
@@ -243,7 +243,7 @@ def open_black_box(task: Task, previous: BlackBox | None = None) -> Iterator[Bla
         box.probed = set(previous.first)
     try:
         yield box
-    except Discovered:  # its workers serve the next attempt
+    except ObjectiveShapeMismatch:  # its workers serve the next attempt
         raise
     except BaseException:
         box.close()

@@ -24,8 +24,8 @@ from galapax.core.restarts import Restarts
 from galapax.core.stop import UNLIMITED, Rules
 from galapax.engines.probe import probe
 from galapax.engines.search import Search, Traced
+from galapax.evaluation.compatibility import check_compatibility, count_objectives
 from galapax.evaluation.failures import RESAMPLES
-from galapax.evaluation.fit import check_fit, objective_count
 from galapax.evaluation.formulas import trace
 from galapax.metrics import indicators
 from galapax.numerics import devices, random
@@ -202,7 +202,7 @@ def default_algorithm(problem: Problem, options: Options) -> Algorithm:
     objectives = 1 + (options.keep.archive is not None) if problem.objectives is None else len(problem.objectives)
     if not options.blackbox:
         together = (options.population or 1) if options.vectorized else 0
-        objectives = objective_count(problem, str(options.compute.dtype), together)
+        objectives = count_objectives(problem, str(options.compute.dtype), together)
         is_named = problem.objectives is not None or problem.reference_point is not None
         if not is_named and not options.vectorized:
             warn_vector_objective(problem, objectives)
@@ -458,7 +458,7 @@ def check_shape(task: Task, shape: Shape) -> None:
     assert isinstance(task.problem, Problem)
     if shape.objectives == 1 and isinstance(task.solvers[0], Archived):
         raise InputError(_say_one_objective(task.problem))
-    check_fit(task.solvers[0], task.problem, shape)
+    check_compatibility(task.solvers[0], task.problem, shape)
     if shape.objectives > 1 and task.restarts is not None:
         raise InputError(f"restarts apply to one objective, and {task.problem.name!r} has {shape.objectives}.")
     needs_reference = math.isfinite(task.rules.target) or task.rules.stall != UNLIMITED

@@ -1,4 +1,4 @@
-"""What a traced function closes over becomes data: its arrays, and the numbers in its formula.
+"""Hoists constants out of traced functions: captured arrays and numbers in formulas become arguments.
 
 A number that changes from call to call (`lambda x: jnp.sum((x - shift) ** 2)`) is part of the program that JAX traces,
 so that each new value would be compiled anew. Here such numbers are taken out of the program and handed to it together
@@ -25,11 +25,17 @@ from jax import Array, lax
 
 from galapax.numerics.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, evaluate_equation, jaxpr_as_fun
 
-SHAPING = {"broadcast_in_dim", "convert_element_type", "copy", "reshape", "squeeze"}  # a number goes through unchanged
+SHAPE_PRIMITIVES = {
+    "broadcast_in_dim",
+    "convert_element_type",
+    "copy",
+    "reshape",
+    "squeeze",
+}  # a number goes through unchanged
 
 
 class Constants(NamedTuple):
-    """What programs read besides x, as data."""
+    """The hoisted constants of some programs."""
 
     arrays: tuple[Any, ...]
     numbers: dict[str, Any]  # {dtype: (k,)}, one vector each, since one transfer is cheaper than many
@@ -44,7 +50,7 @@ class _Step(NamedTuple):
 
 
 class _Slot(NamedTuple):
-    """Where a lifted number stands, and what shapes it before it is read."""
+    """The place of a hoisted number, and the steps that reshape it before it is read."""
 
     kind: str
     place: int
@@ -52,7 +58,7 @@ class _Slot(NamedTuple):
     shaping: tuple[_Step, ...]
 
 
-class Lifted:
+class HoistedPrograms:
     """Programs of one argument as functions of their constants and of that argument (see `call`), and the constants.
 
     They share one set of constants: an array that two of them read is handed over once, and equal expressions read the
@@ -60,9 +66,9 @@ class Lifted:
     """
 
     def __init__(self, programs: Sequence[ClosedJaxpr]) -> None:
-        gathered = _Gathered()
-        self._flat = [_Flat(program, gathered) for program in programs]
-        self.constants = gathered.constants()
+        pool = _ConstantPool()
+        self._flat = [_FlatJaxpr(program, pool) for program in programs]
+        self.constants = pool.constants()
 
     @property
     def pattern(self) -> Hashable:
@@ -70,12 +76,12 @@ class Lifted:
         return tuple(tuple(flat.arrays.items()) for flat in self._flat)
 
     def programs(self) -> list[Jaxpr]:
-        """The programs themselves, traced again, which takes a while."""
+        """Trace the programs again as functions of the constants and x; takes as long as the first trace."""
         return [flat.program(self.constants) for flat in self._flat]
 
 
-class _Gathered:
-    """The arrays and numbers of some programs."""
+class _ConstantPool:
+    """Collects the constants of some programs, each array and equal expression once."""
 
     def __init__(self) -> None:
         self._arrays: dict[int, tuple[int, Any]] = {}  # by identity; held, so that no other array takes it over
@@ -105,74 +111,74 @@ class _Gathered:
         return self._keys.setdefault(expression, len(self._keys))
 
 
-class _Flat:
-    """A program without nested calls, and which of its numbers are data."""
+class _FlatJaxpr:
+    """A program with nested calls inlined, and the numbers to hoist from it."""
 
-    def __init__(self, closed: ClosedJaxpr, gathered: _Gathered) -> None:
-        self._closed, self._gathered = closed, gathered
+    def __init__(self, closed: ClosedJaxpr, pool: _ConstantPool) -> None:
+        self._closed, self._pool = closed, pool
         self._steps: list[_Step] = []
         self.arrays: dict[int, int] = {}  # name of a value: place among the arrays
         self._count = 0
-        self._x = self._name()
+        self._x = self._new_name()
         self._outputs = self._inline(closed.jaxpr, closed.consts, [self._x])
-        self._slots = self._choose()
+        self._slots = self._assign_slots()
 
-    def _name(self) -> int:
+    def _new_name(self) -> int:
         self._count += 1
         return self._count
 
-    def _constant(self, value: Any) -> int:
-        name = self._name()
-        self.arrays[name] = self._gathered.array(value)
+    def _add_constant(self, value: Any) -> int:
+        name = self._new_name()
+        self.arrays[name] = self._pool.array(value)
         return name
 
     def _inline(self, jaxpr: Jaxpr, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         """Append the steps of a program and of those that it calls; the names of its outputs."""
-        values = dict(zip(jaxpr.constvars, map(self._constant, consts), strict=True))
+        values = dict(zip(jaxpr.constvars, map(self._add_constant, consts), strict=True))
         values.update(zip(jaxpr.invars, inputs, strict=True))
 
         def read(atom: Any) -> Any:
             if not isinstance(atom, Literal):
                 return values[atom]
-            kind: Any = atom.aval
-            return np.asarray(atom.val, kind.dtype) if kind.shape == () else self._constant(atom.val)
+            aval: Any = atom.aval
+            return np.asarray(atom.val, aval.dtype) if aval.shape == () else self._add_constant(atom.val)
 
         for equation in jaxpr.eqns:
-            given, nested = [read(atom) for atom in equation.invars], equation.params.get("jaxpr")
+            inputs_read, nested = [read(atom) for atom in equation.invars], equation.params.get("jaxpr")
             if equation.primitive.name in ("jit", "pjit") and isinstance(nested, ClosedJaxpr):
-                made = self._inline(nested.jaxpr, nested.consts, given)
+                outputs = self._inline(nested.jaxpr, nested.consts, inputs_read)
             else:
-                made = [self._name() for _ in equation.outvars]
-                self._steps.append(_Step(equation, tuple(given), tuple(made)))
-            values.update(zip(equation.outvars, made, strict=True))
+                outputs = [self._new_name() for _ in equation.outvars]
+                self._steps.append(_Step(equation, tuple(inputs_read), tuple(outputs)))
+            values.update(zip(equation.outvars, outputs, strict=True))
         return [read(atom) for atom in jaxpr.outvars]
 
-    def _choose(self) -> dict[tuple[int, int], _Slot]:
-        """Which inputs of which steps are lifted: {(number of the step, of its input): its place}."""
+    def _assign_slots(self) -> dict[tuple[int, int], _Slot]:
+        """Choose the inputs to hoist: {(number of the step, of its input): its slot}."""
         keys: dict[int, Hashable] = {name: ("array", place) for name, place in self.arrays.items()} | {self._x: "x"}
-        moving = set(keys)  # what depends on data
-        shaped: dict[int, _Step] = {}  # what made it, if it is a number in another shape
+        data_dependent = set(keys)  # what depends on data
+        shape_steps: dict[int, _Step] = {}  # what made it, if it is a number in another shape
         slots: dict[tuple[int, int], _Slot] = {}
         for number, step in enumerate(self._steps):
-            given = tuple(keys[v] if isinstance(v, int) else (v.dtype.name, v.tobytes()) for v in step.inputs)
-            key = self._gathered.key((step.equation.primitive.name, _hashable(step.equation.params), given))
+            input_keys = tuple(keys[v] if isinstance(v, int) else (v.dtype.name, v.tobytes()) for v in step.inputs)
+            key = self._pool.key((step.equation.primitive.name, _hashable(step.equation.params), input_keys))
             keys |= {name: (key, i) for i, name in enumerate(step.outputs)}
-            if not any(isinstance(v, int) and v in moving for v in step.inputs):
-                if step.equation.primitive.name in SHAPING and len(step.inputs) == 1:
-                    shaped[step.outputs[0]] = step
+            if not any(isinstance(v, int) and v in data_dependent for v in step.inputs):
+                if step.equation.primitive.name in SHAPE_PRIMITIVES and len(step.inputs) == 1:
+                    shape_steps[step.outputs[0]] = step
                 continue
-            moving.update(step.outputs)
+            data_dependent.update(step.outputs)
             for i, value in enumerate(step.inputs):
-                found, shaping = _number_behind(value, shaped)
-                if found is not None and _is_data(step.equation, i, found):
-                    inverse = step.equation.primitive.name == "div" and i == 1 and _invertible(found)
-                    stored = np.asarray(1 / found, found.dtype) if inverse else found
-                    slots[number, i] = _Slot(*self._gathered.number((key, i), stored), inverse, shaping)
+                scalar, shaping = _find_number(value, shape_steps)
+                if scalar is not None and _is_data(step.equation, i, scalar):
+                    inverse = step.equation.primitive.name == "div" and i == 1 and _has_normal_reciprocal(scalar)
+                    stored = np.asarray(1 / scalar, scalar.dtype) if inverse else scalar
+                    slots[number, i] = _Slot(*self._pool.number((key, i), stored), inverse, shaping)
         return slots
 
     def program(self, constants: Constants) -> Jaxpr:
         """The program as a function of the constants and x."""
-        needed = self._needed()
+        live = self._live_steps()
 
         def run(constants: Constants, x: Array) -> list[Any]:
             values: dict[int, Any] = {name: constants.arrays[place] for name, place in self.arrays.items()}
@@ -182,64 +188,64 @@ class _Flat:
                 return values[value] if isinstance(value, int) else value
 
             for number, step in enumerate(self._steps):
-                if number not in needed:
+                if number not in live:
                     continue
                 slots = [self._slots.get((number, i)) for i in range(len(step.inputs))]
-                given = [
-                    read(value) if slot is None else self._shaped(constants, slot)
+                inputs = [
+                    read(value) if slot is None else self._materialize(constants, slot)
                     for value, slot in zip(step.inputs, slots, strict=True)
                 ]
                 if any(slot is not None and slot.inverse for slot in slots):
-                    made = [jnp.multiply(*given)]
+                    outputs = [jnp.multiply(*inputs)]
                 else:
-                    made = evaluate_equation(self._closed.jaxpr, step.equation, given)
-                values.update(zip(step.outputs, made, strict=True))
+                    outputs = evaluate_equation(self._closed.jaxpr, step.equation, inputs)
+                values.update(zip(step.outputs, outputs, strict=True))
             return [jnp.asarray(read(value)) for value in self._outputs]
 
-        described = jax.tree.map(_described, (constants, self._closed.in_avals[0]))
-        made = jax.make_jaxpr(run)(*described)
-        if made.consts:
+        arguments = jax.tree.map(_shape_dtype, (constants, self._closed.in_avals[0]))
+        closed = jax.make_jaxpr(run)(*arguments)
+        if closed.consts:
             raise AssertionError("a program whose constants are lifted closes over nothing")
-        return made.jaxpr
+        return closed.jaxpr
 
-    def _shaped(self, constants: Constants, slot: _Slot) -> Any:
-        """A lifted number, in the shape in which it is read."""
+    def _materialize(self, constants: Constants, slot: _Slot) -> Any:
+        """Return a hoisted number in the shape in which it is read."""
         value: Any = lax.index_in_dim(constants.numbers[slot.kind], slot.place, keepdims=False)
         for step in slot.shaping:
             (value,) = evaluate_equation(self._closed.jaxpr, step.equation, [value])
         return value
 
-    def _needed(self) -> set[int]:
-        """The steps that an output or an effect depends on, but for those whose number is lifted."""
-        wanted, needed = {v for v in self._outputs if isinstance(v, int)}, set()
+    def _live_steps(self) -> set[int]:
+        """Liveness: the steps that an output or an effect depends on, without those of hoisted numbers."""
+        live_values, live_steps = {v for v in self._outputs if isinstance(v, int)}, set()
         for number in reversed(range(len(self._steps))):
             step = self._steps[number]
-            if step.equation.effects or wanted.intersection(step.outputs):
-                needed.add(number)
-                wanted |= {
+            if step.equation.effects or live_values.intersection(step.outputs):
+                live_steps.add(number)
+                live_values |= {
                     v for i, v in enumerate(step.inputs) if isinstance(v, int) and (number, i) not in self._slots
                 }
-        return needed
+        return live_steps
 
 
 def call(program: Jaxpr, constants: Constants, x: Array) -> list[Any]:
-    """The outputs of a lifted program."""
+    """Evaluate a program with its constants at x."""
     return jaxpr_as_fun(ClosedJaxpr(program, []))(*jax.tree.leaves(constants), x)
 
 
-def _described(value: Any) -> jax.ShapeDtypeStruct:
+def _shape_dtype(value: Any) -> jax.ShapeDtypeStruct:
     dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
     return jax.ShapeDtypeStruct(np.shape(value), dtype)
 
 
-def _number_behind(value: Any, shaped: dict[int, _Step]) -> tuple[np.ndarray | None, tuple[_Step, ...]]:
+def _find_number(value: Any, shape_steps: dict[int, _Step]) -> tuple[np.ndarray | None, tuple[_Step, ...]]:
     """The number that a value is, and the steps that shape it; None if it is not a number."""
     shaping: list[_Step] = []
     while isinstance(value, int):
-        if value not in shaped:
+        if value not in shape_steps:
             return None, ()
-        shaping.insert(0, shaped[value])
-        value = shaped[value].inputs[0]
+        shaping.insert(0, shape_steps[value])
+        value = shape_steps[value].inputs[0]
     return value, tuple(shaping)
 
 
@@ -254,7 +260,7 @@ def _is_data(equation: JaxprEqn, position: int, value: np.ndarray) -> bool:
     return math.frexp(value)[0] != 0.5
 
 
-def _invertible(value: np.ndarray) -> bool:
+def _has_normal_reciprocal(value: np.ndarray) -> bool:
     """Whether the reciprocal is a normal number, as the value itself is."""
     limits = jnp.finfo(value.dtype)
     return bool(limits.tiny <= abs(value) <= 1 / limits.tiny)

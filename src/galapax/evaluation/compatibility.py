@@ -1,4 +1,4 @@
-"""Does it fit: functions, names and algorithms to the number of objectives and constraints."""
+"""Checks that functions, names and algorithm match the number of objectives and constraints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from galapax.core.problem import Function, Problem
 
 
 def check_names(problem: Problem, shape: Shape) -> None:
-    """Names given for objectives and constraints must be as many as there are."""
+    """Raise an InputError unless there is one name for each objective and constraint."""
     for field, count in (("objectives", shape.objectives), ("constraint_names", shape.ineq + shape.eq)):
         names = getattr(problem, field)
         if names is not None and len(names) != count:
@@ -26,8 +26,8 @@ def check_names(problem: Problem, shape: Shape) -> None:
             )
 
 
-def check_fit(algorithm: Algorithm, problem: Problem, shape: Shape) -> None:
-    """One objective for the algorithms that minimise one, several for the others."""
+def check_compatibility(algorithm: Algorithm, problem: Problem, shape: Shape) -> None:
+    """Raise an InputError if the algorithm or the reference point does not suit the number of objectives."""
     if shape.objectives > 1 and not algorithm.traits.multi_objective:
         raise InputError(
             f"fun of {problem.name!r} returns {shape.objectives} numbers, one per objective, and "
@@ -51,19 +51,19 @@ def check_fit(algorithm: Algorithm, problem: Problem, shape: Shape) -> None:
         )
 
 
-def objective_count(problem: Problem, kind: str, vectorized: int) -> int:
-    """How many objectives the problem has, if JAX can tell; else 1, and tracing it for the run will say what is wrong.
+def count_objectives(problem: Problem, dtype: str, vectorized: int) -> int:
+    """Count the objectives by tracing; 1 if that fails, in which case tracing for the run reports the error.
 
-    kind: the precision of the run, since JAX remembers arrays that a function closes over in the one it saw first.
+    dtype: the precision of the run, since JAX remembers arrays that a function closes over in the one it saw first.
     vectorized: how many solutions the function takes at once, or 0.
     """
-    for known in (problem.objectives, problem.reference_point):
-        if known is not None:
-            return int(np.size(known))
+    for names_or_point in (problem.objectives, problem.reference_point):
+        if names_or_point is not None:
+            return int(np.size(names_or_point))
     shape = (vectorized, problem.dim) if vectorized else (problem.dim,)
     try:
-        with jax.enable_x64(kind == "float64"):
-            out = jax.eval_shape(lambda x: problem.fun(x), jax.ShapeDtypeStruct(shape, kind))
+        with jax.enable_x64(dtype == "float64"):
+            out = jax.eval_shape(lambda x: problem.fun(x), jax.ShapeDtypeStruct(shape, dtype))
         shapes = [leaf.shape for leaf in jax.tree.leaves(out)]  # a list or tuple may be returned as well as an array
         return sum(math.prod(shape[1:] if vectorized else shape) for shape in shapes)
     except Exception:
@@ -71,18 +71,18 @@ def objective_count(problem: Problem, kind: str, vectorized: int) -> int:
 
 
 def check_arity(name: str, function: Function, vectorized: int = 0) -> None:
-    """One positional argument must be enough to call it, and possible."""
+    """Raise an InputError unless the function can be called with one positional argument."""
     try:
         inspect.signature(function).bind(None)
     except ValueError:
         return  # a builtin without a signature
     except TypeError:
-        given = inspect.signature(function)
-        what = "all solutions x of shape (n, d)" if vectorized else "one solution x of shape (d,)"
-        raise InputError(f"{name} must take one argument, {what}; it is defined as {given}.") from None
+        signature = inspect.signature(function)
+        expected = "all solutions x of shape (n, d)" if vectorized else "one solution x of shape (d,)"
+        raise InputError(f"{name} must take one argument, {expected}; it is defined as {signature}.") from None
 
 
-def differentiable(problem: Problem) -> bool:
+def is_differentiable(problem: Problem) -> bool:
     """Whether JAX can differentiate the constraints as functions of one solution."""
     functions = [f for f in (problem.ineq, problem.eq) if f is not None]
     x = jax.ShapeDtypeStruct((problem.dim,), jnp.float32)

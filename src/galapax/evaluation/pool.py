@@ -1,4 +1,4 @@
-"""Where points are evaluated: an executor that the user gave, or a pool of processes that is made and closed here."""
+"""Executors for evaluations: one passed by the user, or a process pool that is created and closed here."""
 
 from __future__ import annotations
 
@@ -19,36 +19,42 @@ from galapax.core.errors import InputError
 from galapax.core.options import Workers
 from galapax.evaluation import worker
 
-NEAR, FAR = 0.01, 0.1  # seconds that a task should take at least: 20 times what handing it over takes
+MIN_LOCAL_TASK_SECONDS, MIN_REMOTE_TASK_SECONDS = (
+    0.01,
+    0.1,
+)  # seconds that a task should take at least: 20 times what handing it over takes
 
 
 class Pool:
-    """An executor, and what it takes to make it again after it broke.
+    """An executor, and how to create it again after a crash.
 
-    kills: whether it ends tasks that take too long by itself. own: whether it was made here, and is closed here.
+    enforces_timeout: whether it ends tasks that take too long by itself.
+    is_owned: whether it was made here, and is closed here.
     """
 
     def __init__(self, workers: Workers) -> None:
-        self._make, given = _maker(workers)
-        self._given = given
-        self.executor: Any = given if given is not None else self._make()  # type: ignore[misc]
+        self._make_executor, user_executor = _executor_factory(workers)
+        self._user_executor = user_executor
+        self.executor: Any = user_executor if user_executor is not None else self._make_executor()  # type: ignore[misc]
 
     @property
-    def own(self) -> bool:
-        return self.executor is not self._given
+    def is_owned(self) -> bool:
+        return self.executor is not self._user_executor
 
     @property
-    def kills(self) -> bool:
+    def enforces_timeout(self) -> bool:
         return hasattr(self.executor, "schedule")  # Pebble's
 
     @property
-    def local(self) -> bool:
+    def is_local(self) -> bool:
         """Whether tasks stay on this machine."""
-        return self.kills or isinstance(self.executor, futures.ProcessPoolExecutor | futures.ThreadPoolExecutor)
+        return self.enforces_timeout or isinstance(
+            self.executor, futures.ProcessPoolExecutor | futures.ThreadPoolExecutor
+        )
 
     @property
     def task_seconds(self) -> float:
-        return NEAR if self.local else FAR
+        return MIN_LOCAL_TASK_SECONDS if self.is_local else MIN_REMOTE_TASK_SECONDS
 
     @property
     def workers(self) -> int:
@@ -91,7 +97,7 @@ class Pool:
         """Whether it will never do a task again, though its tasks may not say so."""
         if self.is_dask:
             return getattr(self._client, "status", "running") == "closed"
-        return self.kills and not getattr(self.executor, "active", True)
+        return self.enforces_timeout and not getattr(self.executor, "active", True)
 
     def count_alive(self) -> int | None:
         """How many workers are alive now; None where the executor cannot tell, as with MPI."""
@@ -99,7 +105,7 @@ class Pool:
             return self._count_dask_threads()
         if self.is_broken:
             return 0
-        if self.kills or isinstance(self.executor, futures.ThreadPoolExecutor):
+        if self.enforces_timeout or isinstance(self.executor, futures.ThreadPoolExecutor):
             return self.workers  # Pebble replaces processes by itself, and threads do not die
         processes = getattr(self.executor, "_processes", None)
         if not isinstance(processes, dict):
@@ -110,7 +116,7 @@ class Pool:
         except (AttributeError, OSError, ValueError):  # one was closed meanwhile, or they are of another kind
             return None
 
-    def find_tasks_without_process(self) -> set[futures.Future[worker.Told]]:
+    def find_tasks_without_process(self) -> set[futures.Future[worker.TaskResult]]:
         """Tasks of Pebble whose process has exited with code 0, as STOP in Fortran does: Pebble takes that for a
         regular end and waits for their results.
         """
@@ -121,57 +127,57 @@ class Pool:
         except (AttributeError, RuntimeError):  # not Pebble's; RuntimeError: its threads changed them meanwhile
             return set()
 
-    def submit(self, *task: Any, limit: float | None = None) -> futures.Future[worker.Told]:
+    def submit(self, *task: Any, limit: float | None = None) -> futures.Future[worker.TaskResult]:
         """Send a task to `worker.work`. limit: seconds after which a pool that can ends it."""
-        if self.kills:
-            made: futures.Future[worker.Told] = self.executor.schedule(worker.work, args=task, timeout=limit)
-            return made
-        submitted: futures.Future[worker.Told] = self.executor.submit(worker.work, *task)
+        if self.enforces_timeout:
+            scheduled: futures.Future[worker.TaskResult] = self.executor.schedule(worker.work, args=task, timeout=limit)
+            return scheduled
+        submitted: futures.Future[worker.TaskResult] = self.executor.submit(worker.work, *task)
         return submitted
 
     @property
     def is_renewable(self) -> bool:
         """Whether it is known how to make another executor of this kind."""
-        return self._make is not None
+        return self._make_executor is not None
 
     def renew(self) -> None:
         """Make another executor in place of one that broke or hangs."""
-        assert self._make is not None
-        if self.own or isinstance(
+        assert self._make_executor is not None
+        if self.is_owned or isinstance(
             self.executor, futures.ProcessPoolExecutor
         ):  # a broken or hanging one serves nobody else
-            _end(self.executor)
-        self.executor = self._make()
+            _terminate(self.executor)
+        self.executor = self._make_executor()
 
     def close(self) -> None:
-        if self.own:
-            _end(self.executor)
+        if self.is_owned:
+            _terminate(self.executor)
 
 
-def _maker(workers: Workers) -> tuple[Callable[[], Any] | None, Any]:
-    """What makes an executor, if somebody knows; and the one that was given, if so."""
+def _executor_factory(workers: Workers) -> tuple[Callable[[], Any] | None, Any]:
+    """Return a function that creates the executor, if known, and the executor of the user, if there is one."""
     if workers.processes is not None:
         count = os.cpu_count() or 1 if workers.processes == -1 else workers.processes
-        return (lambda: _processes(count)), None
-    given = workers.executor
-    if isinstance(given, type) or not hasattr(given, "submit"):  # a class makes executors, too
-        return (lambda: _usable(given())), None
-    given = _usable(given)
-    if type(given) is futures.ThreadPoolExecutor:
-        return (lambda: futures.ThreadPoolExecutor(given._max_workers)), given
-    if type(given) is futures.ProcessPoolExecutor:
-        size: int | None = getattr(given, "_max_workers", None)
+        return (lambda: _start_processes(count)), None
+    executor = workers.executor
+    if isinstance(executor, type) or not hasattr(executor, "submit"):  # a class makes executors, too
+        return (lambda: _as_executor(executor())), None
+    executor = _as_executor(executor)
+    if type(executor) is futures.ThreadPoolExecutor:
+        return (lambda: futures.ThreadPoolExecutor(executor._max_workers)), executor
+    if type(executor) is futures.ProcessPoolExecutor:
+        size: int | None = getattr(executor, "_max_workers", None)
         settings: dict[str, Any] = {
-            "mp_context": getattr(given, "_mp_context", None),
-            "initializer": getattr(given, "_initializer", None),
-            "initargs": getattr(given, "_initargs", ()),
+            "mp_context": getattr(executor, "_mp_context", None),
+            "initializer": getattr(executor, "_initializer", None),
+            "initargs": getattr(executor, "_initargs", ()),
         }
-        return (lambda: futures.ProcessPoolExecutor(size, **settings)), given
-    return None, given
+        return (lambda: futures.ProcessPoolExecutor(size, **settings)), executor
+    return None, executor
 
 
-def _usable(executor: Any) -> Any:
-    """The executor of a Dask client that was given in its place; a word on processes that are forked."""
+def _as_executor(executor: Any) -> Any:
+    """Return the executor of a Dask client, or the executor itself; warn of one that forks."""
     if hasattr(executor, "get_executor"):
         return executor.get_executor(pure=False)
     if not hasattr(executor, "submit"):
@@ -189,8 +195,8 @@ def _usable(executor: Any) -> Any:
     return executor
 
 
-def _processes(count: int) -> Any:
-    """A pool of processes: Pebble's, which ends and replaces single ones, if it is installed."""
+def _start_processes(count: int) -> Any:
+    """Start a process pool: Pebble's if installed, which can kill and replace single processes."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):  # its script makes workers without a guard
         raise InputError('a worker process cannot start workers: put the call under `if __name__ == "__main__":`.')
     context = _Context()
@@ -201,8 +207,8 @@ def _processes(count: int) -> Any:
     return ProcessPool(max_workers=count, initializer=worker.prepare, context=context)
 
 
-def _end(executor: Any) -> None:
-    """Close it at once, whatever it is doing."""
+def _terminate(executor: Any) -> None:
+    """Terminate an executor at once, with its running tasks."""
     if hasattr(executor, "schedule"):
         executor.stop()
         executor.join()
@@ -220,7 +226,7 @@ _environment = threading.Lock()
 
 @contextmanager
 def _without_accelerator() -> Iterator[None]:
-    """For processes started meanwhile; what they import first may already ask JAX for its devices."""
+    """Set JAX_PLATFORMS=cpu while spawning workers: their first imports may already query JAX for its devices."""
     with _environment:
         before = os.environ.get("JAX_PLATFORMS")
         os.environ["JAX_PLATFORMS"] = "cpu"
@@ -234,8 +240,8 @@ def _without_accelerator() -> Iterator[None]:
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
-    """Processes started meanwhile are not told of Ctrl-C until they know what to do with it, see `worker.prepare`."""
+def _sigint_blocked() -> Iterator[None]:
+    """Block SIGINT while spawning workers; each unblocks it once its handler is installed, see `worker.prepare`."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -248,7 +254,7 @@ def _deaf() -> Iterator[None]:
 
 class _Process(SpawnProcess):
     def start(self) -> None:
-        with _without_accelerator(), _deaf():
+        with _without_accelerator(), _sigint_blocked():
             super().start()
 
 

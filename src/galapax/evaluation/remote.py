@@ -1,4 +1,4 @@
-"""Points sent to the workers of an executor, in chunks, and what becomes of chunks whose worker dies or hangs.
+"""Evaluates points on the workers of an executor, in chunks, and retries chunks whose worker dies or hangs.
 
 Answers are put in place by the number of their point, so that the order in which they arrive changes nothing.
 """
@@ -26,17 +26,19 @@ from galapax.core.checks import pluralize
 from galapax.core.errors import InputError
 from galapax.core.options import Workers
 from galapax.evaluation import worker
-from galapax.evaluation.executors import Pool
 from galapax.evaluation.liveness import Liveness
-from galapax.evaluation.worker import Answer, Failure, Functions, Told
+from galapax.evaluation.pool import Pool
+from galapax.evaluation.worker import Answer, Failure, Functions, TaskResult
 
-TOGETHER, SINGLY, ALONE = range(3)  # how rows are sent: those whose pool broke next by themselves, then one at a time
-LONGEST = 1.0  # seconds that a task of several rows should take at most
-ENOUGH = 3  # broken pools that a row of a flow may see
-STARTS = 2  # pools that may break before the first answer
-GRACE = 1.0  # seconds beyond the limit for a task to arrive, where nobody tells when it began
-MEASURED = 3  # calls whose time is compared with that of the functions
-START = 60.0  # seconds beyond the limit for workers that may have to start first
+IN_CHUNKS, ONE_PER_TASK, ONE_AT_A_TIME = range(
+    3
+)  # how rows are sent: those whose pool broke next by themselves, then one at a time
+MAX_TASK_SECONDS = 1.0  # seconds that a task of several rows should take at most
+MAX_CRASHES_PER_ROW = 3  # pool crashes at which a streamed row may be present
+MAX_FAILED_STARTS = 2  # pools that may break before the first answer
+TIMEOUT_GRACE_SECONDS = 1.0  # seconds beyond the limit for a task to arrive, where nobody tells when it began
+SLOW_CALLS_BEFORE_WARNING = 3  # calls whose time is compared with that of the functions
+STARTUP_SECONDS = 60.0  # seconds beyond the limit for workers that may have to start first
 RESTART_SECONDS, MAX_RESTART_SECONDS = 1.0, 30.0  # before a pool that could not start is started again; each doubles it
 
 
@@ -48,8 +50,8 @@ class Chunk(NamedTuple):
     sent: float = math.inf
 
 
-class Remote:
-    """The functions of a black box, called by the workers of a pool. halted: why it cannot go on, if so."""
+class RemoteEvaluator:
+    """Evaluates points by the workers of a pool. halted: why it had to stop, empty if it has not."""
 
     def __init__(self, functions: Functions, workers: Workers) -> None:
         self.pool = Pool(workers)
@@ -65,11 +67,11 @@ class Remote:
         self._started = False  # whether the pool's workers have all been there
         self._answered = False  # whether one ever evaluated something
         self._lost = 0  # pools or workers
-        self._stuck: list[futures.Future[Told]] = []  # tasks that were given up and still hold a worker
-        self._landed: queue.SimpleQueue[futures.Future[Told]] = queue.SimpleQueue()
+        self._timed_out: list[futures.Future[TaskResult]] = []  # tasks that were given up and still hold a worker
+        self._landed: queue.SimpleQueue[futures.Future[TaskResult]] = queue.SimpleQueue()
         self._waiting: deque[Chunk] = deque()
-        self._flying: dict[futures.Future[Told], Chunk] = {}
-        self._suspects: list[Chunk] = []  # rows to be tried with more care
+        self._flying: dict[futures.Future[TaskResult], Chunk] = {}
+        self._retry_alone: list[Chunk] = []  # rows to be tried with more care
         self._seen_breaking: Counter[int] = Counter()
         self._points = np.zeros((0, 0))
         self._reached = 0  # so many of them were sent
@@ -77,52 +79,52 @@ class Remote:
         self._spent = 0.0  # seconds in the functions, of the last call
         self._unpaid: int | None = 0  # calls in which handing over took longer than that, or None if it pays
         self.liveness = Liveness(workers.workers_timeout)
-        self._without_process: set[futures.Future[Told]] = set()  # tasks whose process was gone at the last check
+        self._without_process: set[futures.Future[TaskResult]] = set()  # tasks whose process was gone at the last check
         self._restart_at: float | None = None  # when to start a pool again that could not start
         self._restart_pause = RESTART_SECONDS
         self._restart_error = ""
-        worker.keep(self._key, functions)
+        worker.register_functions(self._key, functions)
 
-    def _drop(self) -> None:
-        """Nobody waits any more for what is under way."""
+    def _cancel_pending(self) -> None:
+        """Cancel the tasks in flight and forget the waiting ones."""
         for future in self._flying:
             future.cancel()
         self._flying, self._waiting = {}, deque()
 
     def close(self) -> None:
-        self._drop()
-        worker.forget(self._key)
+        self._cancel_pending()
+        worker.forget_functions(self._key)
         self.pool.close()
 
     def __call__(self, points: np.ndarray, late: Callable[[], bool]) -> list[Answer | None]:
-        """What came of each point; None for those that were not reached, once it is late."""
-        self._drop()
+        """Evaluate points and return their answers; None for those that were not reached once it was late."""
+        self._cancel_pending()
         self._points, self._answers, self._reached = points, [None] * len(points), 0
-        self._suspects = []
+        self._retry_alone = []
         self.liveness.reset()
         steady, start, self._spent = self._started, time.perf_counter(), 0.0
         try:
-            for level in (TOGETHER, SINGLY, ALONE):
-                self._waiting, self._suspects = deque(self._suspects), []
-                self._round(level, late)
+            for level in (IN_CHUNKS, ONE_PER_TASK, ONE_AT_A_TIME):
+                self._waiting, self._retry_alone = deque(self._retry_alone), []
+                self._run_level(level, late)
         finally:  # Ctrl-C, too
-            self._drop()
+            self._cancel_pending()
         self._started = True
         if steady and self._unpaid is not None and all(isinstance(answer, dict) for answer in self._answers):
-            self._compare(time.perf_counter() - start)
+            self._warn_if_slower(time.perf_counter() - start)
         return self._answers
 
-    def _compare(self, taken: float) -> None:
+    def _warn_if_slower(self, elapsed: float) -> None:
         """Say so where handing points over takes longer than evaluating them. Once is not enough: the machine may have
         been busy.
         """
         workers = min(self.pool.workers, len(self._points))
-        handing = taken - self._spent / workers
-        self._unpaid = None if handing <= self._spent or self._unpaid is None else self._unpaid + 1
-        if self._unpaid == MEASURED:
+        overhead = elapsed - self._spent / workers
+        self._unpaid = None if overhead <= self._spent or self._unpaid is None else self._unpaid + 1
+        if self._unpaid == SLOW_CALLS_BEFORE_WARNING:
             self._unpaid = None
             warnings.warn(
-                f"{workers} workers took {1e3 * taken:.2g} ms for a generation of {len(self._points)} points, and "
+                f"{workers} workers took {1e3 * elapsed:.2g} ms for a generation of {len(self._points)} points, and "
                 f"evaluating them took {1e3 * self._spent:.2g} ms of it: the run is faster without workers, by "
                 "blackbox=True alone.",
                 stacklevel=2,
@@ -142,107 +144,114 @@ class Remote:
         """Those of the last call so far."""
         return self._answers
 
-    def flow(self, points: np.ndarray) -> None:
-        """Evaluate points one by one, as workers are free: `arrivals` tells what came, `send` sends a point again,
-        which may have been changed meanwhile.
+    def start_stream(self, points: np.ndarray) -> None:
+        """Start evaluating points one by one as workers become free.
+
+        `poll` returns results; `send` evaluates a row again, whose point may have changed.
         """
         self._points, self._answers, self._reached = points, [None] * len(points), len(points)
-        self._waiting, self._suspects = deque(Chunk([row]) for row in range(len(points))), []
+        self._waiting, self._retry_alone = deque(Chunk([row]) for row in range(len(points))), []
 
     @property
     def under_way(self) -> list[int]:
         """The rows of points that workers have, or are sent again as their pool broke."""
         lost = [row for row, times in self._seen_breaking.items() if times]
-        return lost + [row for chunk in (*self._flying.values(), *self._suspects) for row in chunk.rows]
+        return lost + [row for chunk in (*self._flying.values(), *self._retry_alone) for row in chunk.rows]
 
     def send(self, row: int) -> None:
         self._waiting.append(Chunk([row]))
 
-    def arrivals(self, late: Callable[[], bool], most: int) -> list[tuple[int, Answer]]:
-        """Rows of a flow that were evaluated, at least one and at most so many; none once it is late or halted."""
+    def poll(self, late: Callable[[], bool], max_rows: int) -> list[tuple[int, Answer]]:
+        """Wait for rows of the stream that were evaluated, one to `max_rows`; none once it is late or halted."""
         self.liveness.reset()
         while not self.halted:
-            self._try_again()
+            self._retry_crashed()
             self._restart_if_due()
-            while len(self._flying) < self._room(SINGLY) and not self.halted and (chunk := self._next(SINGLY)):
+            while (
+                len(self._flying) < self._max_in_flight(ONE_PER_TASK)
+                and not self.halted
+                and (chunk := self._next(ONE_PER_TASK))
+            ):
                 self._send(chunk)
             if not self._flying and not self.halted and self._is_reachable:
                 self.halted = f"all workers have exceeded the limit of {self.timeout or 0:g} s for an evaluation"
-            for future in self._arrived():
+            for future in self._wait_for_tasks():
                 if future in self._flying:
-                    self._settle(future, self._flying.pop(future), SINGLY)
+                    self._process_result(future, self._flying.pop(future), ONE_PER_TASK)
             self._expire()
             self._check_workers()
-            came = [(row, answer) for row, answer in enumerate(self._answers) if answer is not None][:most]
-            for row, _ in came:
+            results = [(row, answer) for row, answer in enumerate(self._answers) if answer is not None][:max_rows]
+            for row, _ in results:
                 self._answers[row] = None
                 self._seen_breaking[row] = 0
-            if came or late():
-                return came
+            if results or late():
+                return results
         return []
 
-    def _try_again(self) -> None:
-        """Rows of a flow whose pool broke; one that saw it thrice has done it."""
-        suspects, self._suspects = self._suspects, []
-        for chunk in suspects:
+    def _retry_crashed(self) -> None:
+        """Retry rows whose pool crashed; a row present at three crashes is blamed and marked failed."""
+        chunks, self._retry_alone = self._retry_alone, []
+        for chunk in chunks:
             row = chunk.rows[0]
             self._seen_breaking[row] += 1
-            if self._seen_breaking[row] < ENOUGH:
+            if self._seen_breaking[row] < MAX_CRASHES_PER_ROW:
                 self._waiting.append(chunk)
             else:
                 self._answers[row] = Failure("the worker process was lost")
 
-    def chunk_size(self, left: int) -> int:
+    def chunk_size(self, n_remaining: int) -> int:
         """How many of the rows that are left the next task takes: fewer and fewer, so that the workers end together,
         but not so few that handing them over takes longer than the rest, nor so many that nobody looks at the clock.
         """
         if not self._row_seconds > 0:
             return 1  # an evaluation may take long: time the first before sending more
-        least = math.ceil(self.pool.task_seconds / self._row_seconds)
-        limit = LONGEST if self.timeout is None else min(LONGEST, self.timeout / 4)  # it then holds for a whole task
-        most = max(1, int(limit / self._row_seconds))
-        return min(max(least, math.ceil(left / (2 * self.pool.workers))), most, left)
+        min_rows = math.ceil(self.pool.task_seconds / self._row_seconds)
+        limit = (
+            MAX_TASK_SECONDS if self.timeout is None else min(MAX_TASK_SECONDS, self.timeout / 4)
+        )  # it then holds for a whole task
+        max_rows = max(1, int(limit / self._row_seconds))
+        return min(max(min_rows, math.ceil(n_remaining / (2 * self.pool.workers))), max_rows, n_remaining)
 
     def _next(self, level: int) -> Chunk | None:
-        """What is to be sent next."""
+        """Return the next chunk to send."""
         if self._waiting:
             return self._waiting.popleft()
-        left = len(self._points) - self._reached
-        if level != TOGETHER or not left:
+        n_remaining = len(self._points) - self._reached
+        if level != IN_CHUNKS or not n_remaining:
             return None
-        first, self._reached = self._reached, self._reached + self.chunk_size(left)
+        first, self._reached = self._reached, self._reached + self.chunk_size(n_remaining)
         return Chunk(list(range(first, self._reached)))
 
-    def _round(self, level: int, late: Callable[[], bool]) -> None:
-        """Send what waits, and wait for it."""
+    def _run_level(self, level: int, late: Callable[[], bool]) -> None:
+        """Send all waiting chunks at this level and process their results."""
         while not self.halted:
             self._restart_if_due()
-            while len(self._flying) < self._room(level) and not self.halted and (chunk := self._next(level)):
+            while len(self._flying) < self._max_in_flight(level) and not self.halted and (chunk := self._next(level)):
                 self._send(chunk)
             if not self._flying and not self.halted and self._is_reachable:
-                if self._room(level):
+                if self._max_in_flight(level):
                     return
                 self.halted = f"all workers have exceeded the limit of {self.timeout:g} s for an evaluation"
-            for future in self._arrived():
+            for future in self._wait_for_tasks():
                 if future in self._flying:  # else it was lost with its pool
-                    self._settle(future, self._flying.pop(future), level)
+                    self._process_result(future, self._flying.pop(future), level)
             self._expire()
             self._check_workers()
             if late() and (self._answered or self.liveness.n_alive == 0):  # else there is something to wait for
-                self._suspects = []
+                self._retry_alone = []
                 return
 
-    def _room(self, level: int) -> int:
-        """How many tasks may be under way."""
+    def _max_in_flight(self, level: int) -> int:
+        """How many tasks may be in flight."""
         if not self._is_reachable:
             return 0
-        if level == ALONE:
+        if level == ONE_AT_A_TIME:
             return 1
         workers = self.pool.workers
-        if level == TOGETHER and (self.timeout is None or self.pool.kills):
+        if level == IN_CHUNKS and (self.timeout is None or self.pool.enforces_timeout):
             return 2 * workers  # the next ones wait where the workers are
-        self._stuck = [future for future in self._stuck if not future.done()]
-        return max(0, workers - len(self._stuck))
+        self._timed_out = [future for future in self._timed_out if not future.done()]
+        return max(0, workers - len(self._timed_out))
 
     def _send(self, chunk: Chunk) -> None:
         limit = self.timeout
@@ -259,31 +268,31 @@ class Remote:
         self._flying[future] = chunk._replace(sent=time.perf_counter())
         future.add_done_callback(self._landed.put)
 
-    def _arrived(self) -> list[futures.Future[Told]]:
-        """Tasks that ended, after waiting a moment for the first."""
-        landed = []
+    def _wait_for_tasks(self) -> list[futures.Future[TaskResult]]:
+        """Wait up to 50 ms for a task to end; return those that have."""
+        done = []
         try:
-            landed.append(self._landed.get(timeout=0.05))
+            done.append(self._landed.get(timeout=0.05))
             while True:
-                landed.append(self._landed.get_nowait())
+                done.append(self._landed.get_nowait())
         except queue.Empty:
-            return landed
+            return done
 
-    def _settle(self, future: futures.Future[Told], chunk: Chunk, level: int) -> None:
-        """Put the answers of a task in place, or see what became of it."""
+    def _process_result(self, future: futures.Future[TaskResult], chunk: Chunk, level: int) -> None:
+        """Store the answers of a finished task, or handle its failure."""
         try:
-            told = future.result()
+            task_result = future.result()
         except BrokenExecutor as error:  # and with it all tasks under way, one of which did it
             lost = [chunk, *self._flying.values()]
             never_started = not self._met  # a process that starts says first that it does not know the functions
             self._flying = {}
             self._renew(error)
             if never_started:
-                self._waiting.extendleft(Chunk(each.rows) for each in reversed(lost))
-            elif level == ALONE:
-                self._answers[chunk.rows[0]] = _died(error)
+                self._waiting.extendleft(Chunk(other.rows) for other in reversed(lost))
+            elif level == ONE_AT_A_TIME:
+                self._answers[chunk.rows[0]] = _crash_failure(error)
             else:
-                self._suspects += [Chunk([row]) for each in lost for row in each.rows]
+                self._retry_alone += [Chunk([row]) for other in lost for row in other.rows]
             return
         except (Exception, futures.CancelledError) as error:
             if isinstance(error, futures.CancelledError) and self.pool.is_dask:
@@ -291,61 +300,63 @@ class Remote:
                 return
             self.liveness.note_answer()  # of whoever saw the worker end
             if isinstance(error, futures.TimeoutError | TimeoutError):
-                self._give_up(chunk, self._too_long())
+                self._give_up(chunk, self._timeout_failure())
             else:
                 self._note_loss(error)
-                if level < ALONE and not self.pool.kills:  # it may have been beside the one that did it
-                    self._suspects += [Chunk([row]) for row in chunk.rows]
+                if (
+                    level < ONE_AT_A_TIME and not self.pool.enforces_timeout
+                ):  # it may have been beside the one that did it
+                    self._retry_alone += [Chunk([row]) for row in chunk.rows]
                 else:
-                    self._give_up(chunk, _died(error))
+                    self._give_up(chunk, _crash_failure(error))
             return
-        self._met.add(told.process)
+        self._met.add(task_result.process)
         self._lost, self._restart_pause, self._restart_error = 0, RESTART_SECONDS, ""
         self.liveness.note_answer()
         self._started |= os.getpid() in self._met or len(self._met) >= self.pool.workers
-        if told.missing or told.unloadable:
-            if told.missing or chunk.payload is self._payload:  # else they were made anew since
-                self._load(told.unloadable)
+        if task_result.missing or task_result.unloadable:
+            if task_result.missing or chunk.payload is self._payload:  # else they were made anew since
+                self._load(task_result.unloadable)
             self._waiting.appendleft(chunk._replace(payload=self._payload))
             return
         self._answered = True
-        self._spent += told.seconds
-        self._row_seconds = told.seconds / len(chunk.rows)
-        for row, answer in zip(chunk.rows, told.answers, strict=True):
+        self._spent += task_result.seconds
+        self._row_seconds = task_result.seconds / len(chunk.rows)
+        for row, answer in zip(chunk.rows, task_result.answers, strict=True):
             self._answers[row] = answer
 
-    def _give_up(self, chunk: Chunk, why: Failure) -> None:
-        """A task that does not come back: its only row has failed; of several, each is sent by itself."""
+    def _give_up(self, chunk: Chunk, failure: Failure) -> None:
+        """Mark the row of a lost task as failed; the rows of a larger one are retried one per task."""
         if len(chunk.rows) == 1:
-            self._answers[chunk.rows[0]] = why
+            self._answers[chunk.rows[0]] = failure
         else:
-            self._suspects += [Chunk([row]) for row in chunk.rows]
+            self._retry_alone += [Chunk([row]) for row in chunk.rows]
 
     def _expire(self) -> None:
-        """Give up tasks that take too long, where the pool does not do it."""
-        if self.timeout is None or self.pool.kills:
+        """Give up tasks that exceed the timeout, where the pool does not enforce it."""
+        if self.timeout is None or self.pool.enforces_timeout:
             return
-        before = time.perf_counter() - self.timeout - (GRACE if self._started else START)
-        late = [future for future, chunk in self._flying.items() if chunk.sent < before]
-        for future in late:
-            self._give_up(self._flying.pop(future), self._too_long())
+        deadline = time.perf_counter() - self.timeout - (TIMEOUT_GRACE_SECONDS if self._started else STARTUP_SECONDS)
+        expired = [future for future, chunk in self._flying.items() if chunk.sent < deadline]
+        for future in expired:
+            self._give_up(self._flying.pop(future), self._timeout_failure())
             if not future.cancel():
-                self._stuck.append(future)
-        if late and self._stuck and self.pool.is_renewable:
+                self._timed_out.append(future)
+        if expired and self._timed_out and self.pool.is_renewable:
             self._send_again()
             self._restart(TimeoutError("its workers hang"))
 
     def _send_again(self) -> None:
-        """All that is under way, to another pool."""
+        """Queue all tasks in flight again, for another pool."""
         self._waiting.extendleft(self._flying.values())
-        self._flying, self._stuck = {}, []
+        self._flying, self._timed_out = {}, []
         self._met, self._started = set(), False
 
     def _renew(self, error: BaseException) -> None:
-        """Another pool in place of a broken one; later, if it cannot even start."""
+        """Replace a broken pool; after a pause if it fails to start."""
         self._note_loss(error)
         self._send_again()
-        if self._lost >= STARTS:
+        if self._lost >= MAX_FAILED_STARTS:
             self._restart_later(error)
         else:
             self._restart(error)
@@ -391,7 +402,7 @@ class Remote:
             self._renew(BrokenExecutor("it has stopped"))
         self._give_up_tasks_without_process()
         n_alive = self.pool.count_alive() if self._restart_at is None else 0
-        if self._lost >= STARTS and self.pool.local:
+        if self._lost >= MAX_FAILED_STARTS and self.pool.is_local:
             n_alive = 0  # processes that end as soon as they start
         if n_alive == 0:  # a task that nobody works on does not exceed its time limit
             now = time.perf_counter()
@@ -399,7 +410,7 @@ class Remote:
         cause = f"the pool cannot start ({self._restart_error})" if self._restart_error else ""
         reason = self.liveness.check(n_alive, cause)
         if reason and not self.halted:
-            n_points = sum(len(chunk.rows) for chunk in (*self._flying.values(), *self._waiting, *self._suspects))
+            n_points = sum(len(chunk.rows) for chunk in (*self._flying.values(), *self._waiting, *self._retry_alone))
             n_points += len(self._points) - self._reached
             self.halted = (
                 f"{reason} while {pluralize(n_points, 'point')} waited{f', {cause}' if cause else ''}; with a "
@@ -415,10 +426,12 @@ class Remote:
         self._without_process = lost
 
     def _note_loss(self, error: BaseException) -> None:
-        """Refuse workers that never said anything: they cannot even start."""
+        """Raise if workers die before returning a first result (usually a missing `__main__` guard)."""
         self._lost += 1
         self._lost = 0 if self._met else self._lost
-        if self._lost >= STARTS and self.pool.local and not self._answered:  # else there is a result to keep
+        if (
+            self._lost >= MAX_FAILED_STARTS and self.pool.is_local and not self._answered
+        ):  # else there is a result to keep
             raise InputError(
                 f"the worker processes stop before they evaluate anything ({type(error).__name__}: {error}). In a "
                 'script, put the call under `if __name__ == "__main__":`, because each process imports the '
@@ -426,21 +439,21 @@ class Remote:
             )
 
     def _load(self, error: str) -> None:
-        """Have the functions ready to be sent. error: why a worker could not load them as they were."""
+        """Pickle the functions for sending. error: why a worker could not load them as they were."""
         if error and (self._by_value or importlib.util.find_spec("cloudpickle") is None):
             raise InputError(
-                f"a worker cannot load {_names(self._functions)} ({error}): move the functions to a module that the "
+                f"a worker cannot load {_describe(self._functions)} ({error}): move the functions to a module that the "
                 "workers can import" + ("." if self._by_value else ", or install cloudpickle (galapax[workers]).")
             )
         if self._payload is None or error:
-            self._payload, self._by_value = pickled(self._functions, by_value=bool(error))
+            self._payload, self._by_value = pickle_functions(self._functions, by_value=bool(error))
 
-    def _too_long(self) -> Failure:
+    def _timeout_failure(self) -> Failure:
         return Failure(f"no answer within the limit of {self.timeout:g} s")
 
 
-def pickled(functions: Functions, by_value: bool) -> tuple[bytes, bool]:
-    """The functions to send, and whether cloudpickle made them: it takes lambdas and functions of a notebook."""
+def pickle_functions(functions: Functions, by_value: bool) -> tuple[bytes, bool]:
+    """Pickle functions; return the bytes, and whether cloudpickle was used (for lambdas and notebook functions)."""
     if not by_value:
         try:
             return pickle.dumps(tuple(functions)), False
@@ -450,24 +463,24 @@ def pickled(functions: Functions, by_value: bool) -> tuple[bytes, bool]:
         import cloudpickle
     except ModuleNotFoundError:
         raise InputError(
-            f"{_names(functions)} cannot be pickled and sent to workers: define it with def at the top of a module, "
+            f"{_describe(functions)} cannot be pickled and sent to workers: define it with def at the top of a module, "
             "or install cloudpickle (galapax[workers]), which supports lambdas and functions defined in a notebook."
         ) from None
     try:
         return cloudpickle.dumps(tuple(functions)), True
     except Exception as error:
         raise InputError(
-            f"{_names(functions)} cannot be sent to workers: it contains an object that cannot be pickled ({error})."
+            f"{_describe(functions)} cannot be sent to workers: it contains an object that cannot be pickled ({error})."
         ) from error
 
 
-def _names(functions: Functions) -> str:
+def _describe(functions: Functions) -> str:
     """The functions by name, for a message."""
     named = (f"{name} ({getattr(f, '__qualname__', type(f).__name__)})" for name, f in functions.calls.items())
     return ", ".join(named)
 
 
-def _died(error: BaseException) -> Failure:
+def _crash_failure(error: BaseException) -> Failure:
     attempts = getattr(error, "allowed_failures", None)  # of Dask's KilledWorker
     if isinstance(attempts, int):
         return Failure(

@@ -1,4 +1,4 @@
-"""A function of x and y, for min-max problems: traced once, and evaluated for all pairs."""
+"""Objective of a min-max problem: a function of x and y, traced once and evaluated for all pairs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from galapax.algorithms.minmax_cde import judge
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation
 from galapax.core.problem import Bounds, Function
-from galapax.evaluation.lift import Constants, Lifted, call
+from galapax.evaluation.hoist_constants import Constants, HoistedPrograms, call
 from galapax.evaluation.tracing import text_of, trace_one
 from galapax.numerics.jaxpr import Jaxpr
 
@@ -45,7 +45,7 @@ class Game:
         return Evaluation(worst[..., None], None, failed)
 
     def repair(self, consts: Constants, x: Array, bounds: Bounds) -> Array:
-        """There are no constraints to move onto."""
+        """Return x unchanged: a game has no constraints."""
         return x
 
     def one(self, consts: Constants, x: Array, y: Array) -> Array:
@@ -68,13 +68,13 @@ def trace_game(fun: Function, x_dim: int, y_dim: int, dtype: Any) -> TracedGame:
     except ValueError:
         pass  # a builtin without a signature
     except TypeError:
-        given = inspect.signature(fun)
-        raise InputError(f"fun must take two arguments, x and y; it is defined as {given}.") from None
-    closed, count = trace_one("fun", lambda both: fun(both[:x_dim], both[x_dim:]), x_dim + y_dim, dtype, 0)
-    if count != 1:
+        signature = inspect.signature(fun)
+        raise InputError(f"fun must take two arguments, x and y; it is defined as {signature}.") from None
+    closed, n_values = trace_one("fun", lambda both: fun(both[:x_dim], both[x_dim:]), x_dim + y_dim, dtype, 0)
+    if n_values != 1:
         raise InputError(
-            f"fun must return one number, the value that x minimises and y maximises; it returned {count}."
+            f"fun must return one number, the value that x minimises and y maximises; it returned {n_values}."
         )
-    lifted = Lifted([closed])
-    (program,) = lifted.programs()
-    return TracedGame(Game(program, f"{x_dim} {y_dim} {text_of(program)}"), lifted.constants)
+    hoisted = HoistedPrograms([closed])
+    (program,) = hoisted.programs()
+    return TracedGame(Game(program, f"{x_dim} {y_dim} {text_of(program)}"), hoisted.constants)
