@@ -1,4 +1,4 @@
-"""What options mean for a problem and an algorithm; what means nothing is refused with a sentence."""
+"""Derive limits, populations and starting points from the options; refuse what does not fit the problem."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MIN_REPAIRED_GENERATIONS = 20  # generations that a budget must allow for repair
 
 
 def default_dtype(dtype: Any, constrained: bool, blackbox: bool) -> str:
-    """The precision of a run: the one asked for, or what suits the problem and the device."""
+    """Return the precision of a run: the requested one, or the default for the problem and the device."""
     if dtype is not None:
         return str(dtype)
     # a penalty or a tolerance of 1e-4 on large numbers has no meaning in float32
@@ -38,7 +38,7 @@ def default_dtype(dtype: Any, constrained: bool, blackbox: bool) -> str:
 
 
 def generation_limit(solver: Algorithm, options: Options) -> int:
-    """Generations that a run may make."""
+    """Return the limit of generations of a run."""
     if options.generations is None:
         is_open_ended = options.max_evaluations is not None or options.max_seconds is not None
         return UNLIMITED if is_open_ended else solver.traits.default_generations
@@ -46,7 +46,7 @@ def generation_limit(solver: Algorithm, options: Options) -> int:
 
 
 def parse_goals(problem: Problem, options: Options) -> tuple[float, int, np.ndarray | None]:
-    """Target, patience and reference point of the rules, all to be minimised."""
+    """Return target, patience and reference point of the stopping rules, for minimisation."""
     reference = None
     if problem.reference_point is not None:
         try:
@@ -72,7 +72,7 @@ def default_tolerance(tolerance: float | None, dtype: str) -> float:
 
 
 def reserve_for_polish(max_evaluations: int, problem: ProblemDescription, solver: Algorithm, dtype: str) -> int:
-    """Evaluations that a search under constraints leaves for the polish, which may make its answer feasible."""
+    """Return the evaluations that a constrained search reserves for the polish, which may make its best feasible."""
     if (
         not isinstance(problem, Problem)
         or not problem.constrained
@@ -84,7 +84,7 @@ def reserve_for_polish(max_evaluations: int, problem: ProblemDescription, solver
 
 
 def shrink_population_to_budget(solver: Algorithm, dim: int, shape: Shape, budget: Budget) -> Algorithm:
-    """The algorithm with a population small enough for the evaluations it has to last some generations.
+    """Return the algorithm with a population small enough for some generations within the budget.
 
     For those whose size the user has left to us. Where not even the smallest population can be paid, the budget is
     refused.
@@ -115,9 +115,10 @@ def shrink_population_to_budget(solver: Algorithm, dim: int, shape: Shape, budge
 def plan_repairs(
     problem: ProblemDescription, solver: Algorithm, is_called: bool, asynchronous: bool, max_evaluations: int | None
 ) -> tuple[int, bool]:
-    """How many candidates a generation are to be repaired, and whether by differences of values: where they are called,
-    or JAX cannot derive the constraints as functions of one solution. A run of few evaluations, `most`, needs these for
-    its candidates.
+    """Return how many candidates a generation repairs, and whether by finite differences.
+
+    Differences are for functions that are called, or that JAX cannot differentiate for one solution. A run with few
+    max_evaluations repairs nothing.
     """
     if asynchronous or not isinstance(problem, Problem) or problem.eq is None or not count_repairs(solver):
         return 0, False
@@ -137,7 +138,7 @@ def check_islands(islands: Islands, population: int, restarts: Restarts | None, 
 
 
 def count_devices(options: Options) -> int:
-    """How many devices share the evaluation of a generation; 0 where one makes all of it."""
+    """Return how many devices share the evaluation of a generation; 0 where one computes all of it."""
     if options.compute.devices is None:
         return 0
     engine = options.compute.engine
@@ -156,7 +157,7 @@ def count_devices(options: Options) -> int:
 
 
 def parse_initial_points(initial: Any, problem: ProblemDescription, population: int, runs: int) -> np.ndarray | None:
-    """Genes of starting points as (k, d), or (runs, k, d) when every run has its own."""
+    """Return the genes of starting points as (k, d), or (runs, k, d) when every run has its own."""
     if initial is None:
         return None
     bounds, space = problem.bounds, problem.space

@@ -1,4 +1,4 @@
-"""What decides how a task goes on, in words: a checkpoint serves a task with the same."""
+"""The fingerprint of a task: everything that decides its results. A checkpoint resumes a task with an equal one."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from galapax.version import __version__
 
 
 def fingerprint(task: Task) -> dict[str, str]:
-    """{what: value}. What is not named here may change: max_seconds, who watches, and for runs that do not restart and
-    whose algorithm does not plan ahead, the limit of generations.
+    """Return {name: value} of all that decides the results of a task.
+
+    The rest may change when it is resumed: max_seconds, the observers, and for runs that do not restart and whose
+    algorithm does not plan ahead, the limit of generations.
     """
     solver, problem, rules, options = task.solvers[0], task.problem, task.rules, task.options
     facts = {

@@ -55,8 +55,8 @@ class MultiprocessCheckpoint:
     def restart_batch(self) -> None:
         self.inner.restart_batch()
 
-    def due(self, made: int) -> bool:
-        return bool(processes.all_gather_object(self.inner.due(made))[0])
+    def due(self, generation: int) -> bool:
+        return bool(processes.all_gather_object(self.inner.due(generation))[0])
 
     def save(self, standing: BatchCheckpoint) -> None:
         gathered: list[BatchCheckpoint] = processes.all_gather_object(standing)

@@ -1,4 +1,4 @@
-"""Who watches a run: the callback, the progress line, the live page. view/ draws them, and is imported on first use."""
+"""The observers of a run: callback, progress line, live page, checkpoint. view/ is imported on first use."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Live:
 
 
 def as_live(live: Any) -> Live | None:
-    """What `live=` asks for: None for no page."""
+    """Parse `live=`; None for no page."""
     if live is None or live is False:
         return None
     if live is True:
@@ -116,7 +116,7 @@ class Checkpoint:
 
 
 def as_checkpoint(checkpoint: Any) -> Checkpoint | None:
-    """What `checkpoint=` asks for: None for nothing."""
+    """Parse `checkpoint=`; None for no checkpoint."""
     if checkpoint is None or isinstance(checkpoint, Checkpoint):
         return checkpoint
     if isinstance(checkpoint, str | os.PathLike):
@@ -125,15 +125,15 @@ def as_checkpoint(checkpoint: Any) -> Checkpoint | None:
 
 
 class Keeper(CheckpointWriter, Protocol):
-    """What keeps a call of the library in a file; see storage/checkpoint.py."""
+    """Writes the checkpoints of a call; see storage/checkpoint.py."""
 
     memory: Any  # what the black box of the present task remembered
 
     def open(self, task: dict[str, str], title: str) -> None:
-        """A task begins, whose fingerprint this is."""
+        """Begin a task with this fingerprint."""
 
     def close(self) -> None:
-        """It is over, or cannot go on."""
+        """End the task."""
 
 
 @dataclass
@@ -198,7 +198,7 @@ class Waiting(NamedTuple):
 
 
 def time_left(state: Progress, first: Progress | None) -> float | None:
-    """An estimate that can be told to somebody: at the speed since the first Progress, once that was measured.
+    """Estimate the time left at the speed since the first Progress; None until that is reliable.
 
     The first generation alone counts where it is slow; otherwise it tells more of what happens once.
     """
@@ -209,7 +209,7 @@ def time_left(state: Progress, first: Progress | None) -> float | None:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the live page must know of a run."""
+    """The facts of a run that the live page shows."""
 
     problem: ProblemDescription
     settings: dict[str, Any]  # as in a Result
@@ -220,7 +220,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Observers:
-    """Who is to be told how a run goes on."""
+    """The observers of a run."""
 
     callback: Callable[[Progress], Any] | None = None
     progress: bool | None = None  # a line on the terminal: yes, no, or None for "on a terminal, after a while"
@@ -229,14 +229,14 @@ class Observers:
     journal: Keeper | None = None
 
     def about(self, task: Task, label: str = "") -> Observers:
-        """The same with a title for this task. label: ahead of it."""
+        """Return these observers with a title for this task. label: put before it."""
         return replace(self, title=f"{label}{task.problem.name} · {algorithms.algorithm_name(task.solvers[0])}")
 
 
 def observers(
     callback: Any = None, progress: Any = None, live: Any = None, checkpoint: Any = None, resume: Any = None
 ) -> Observers:
-    """From the arguments of `minimize` and its like, checked."""
+    """Parse and check the arguments of `minimize` and its like that concern observers."""
     if callback is not None:
         _check_callback(callback)
     if not (resume is None or isinstance(resume, bool | str | os.PathLike)):
@@ -252,7 +252,7 @@ def observers(
 
 
 def _check_callback(callback: Any) -> None:
-    """It must take one argument."""
+    """Refuse a callback that does not take one argument."""
     if not callable(callback):
         raise InputError(f"callback must be a function of one Progress, got {callback!r}.")
     try:
@@ -284,10 +284,10 @@ def _open_page(live: Live, facts: Callable[[], Facts]) -> AbstractContextManager
 
 
 @contextmanager
-def watching(
+def open_observers(
     observers: Observers, facts: Callable[[], Facts]
 ) -> Iterator[tuple[Callable[[Progress | Waiting], None], Session | None]]:
-    """What shows a Progress or a Waiting, and the session of a live page, if there is one."""
+    """Open progress line and live page; yield what shows a Progress or a Waiting, and the page's session."""
     from galapax.view.progress import progress_line
 
     line = progress_line(observers.progress, observers.title)

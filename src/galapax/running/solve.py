@@ -1,4 +1,4 @@
-"""Run a task in slices of its runs, in batches as large as memory allows, and make Results of what comes out."""
+"""Run a task: choose the engine, compute its runs, polish the best points and assemble the Results."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from galapax.running.engine_selection import select_engine
 from galapax.running.fingerprint import fingerprint
 from galapax.running.island_runs import run_islands
 from galapax.running.multiprocess import observers_for_process
-from galapax.running.observers import Facts, Keeper, Observers, Progress, Waiting, watching
+from galapax.running.observers import Facts, Keeper, Observers, Progress, Waiting, open_observers
 from galapax.running.polish import check_polish, polish, precompile_if_expected
 from galapax.running.restart_runs import run_with_restarts
 from galapax.running.task import Task
 
-MAX_INITIAL_FAILURES = 20  # points of a black box, all of them failed, from which there is a mistake in it
+MAX_INITIAL_FAILURES = 20  # evaluations of a black box, all failed, that stop the run
 
 
 def solve(
@@ -47,11 +47,11 @@ def solve(
     previous: BlackBox | None = None,
     partial_result: Callable[[list[Result]], Any] = lambda results: results[0],
 ) -> tuple[list[Result], Stop | None]:
-    """Run a task: the Result of each solver, and what stopped it early.
+    """Run a task; return the Result of each solver, and why it stopped early, if it did.
 
     Fewer results than solvers come back when it was stopped before a solver's first run. began: when the call did.
-    known: the black box of an earlier attempt, which remembers what it was asked first. so_far: what an exception of
-    the callback carries as its `result`, from these results.
+    previous: the black box of an earlier attempt, with the points that it has evaluated. partial_result: builds, from
+    these results, the `result` that an exception of the callback carries.
     """
     began = time.perf_counter() if began is None else began
     observers = observers_for_process(task, observers)
@@ -59,7 +59,7 @@ def solve(
     with (
         interrupts() as interrupt_state,
         jax.enable_x64(task.dtype == "float64"),
-        watching(observers, lambda: _facts(task)) as (show, session),
+        open_observers(observers, lambda: _page_facts(task)) as (show, session),
         open_black_box(task, previous) as box,
         _open_checkpoint(task, observers, interrupt_state) as journal,
         PROGRAMS.precompiling(),
@@ -83,16 +83,18 @@ def solve(
             box.recall(None if journal is None else journal.memory)
             if box.remote is not None:
                 box.remote.liveness.on_wait = lambda seconds: show(Waiting(seconds))
-        notifier = partial(_notifier, task, observers, _Timings(began, ready, clock, watch), show, callback_errors, box)
+        build_notifier = partial(
+            _build_notifier, task, observers, _Timings(began, ready, clock, watch), show, callback_errors, box
+        )
         if task.restarts is not None:
-            watch.notify = notifier([])
+            watch.notify = build_notifier([])
             total, evaluator = run_with_restarts(task, interrupt_state, clock, box, watch), SolutionEvaluator(task, box)
         elif task.options.islands is not None:
-            watch.notify = notifier([])
+            watch.notify = build_notifier([])
             total, evaluator = run_islands(task, interrupt_state, clock, box, watch), SolutionEvaluator(task, box)
         else:
             runner = BatchRunner(task, interrupt_state, clock, box)
-            total, evaluator = _run_independent(runner, watch, notifier), runner.evaluator
+            total, evaluator = _run_independent(runner, watch, build_notifier), runner.evaluator
         total = polish(task, clock, total, lambda: not (interrupt_state.seen or watch.late))
         done = time.perf_counter()
         starts = range(0, len(total.x), task.runs)
@@ -108,7 +110,7 @@ def solve(
             cell_task = task.of_cell(i)
             cell_rows = slice(i * task.runs, (i + 1) * task.runs)
             snapshots = {
-                g: _snapshot(cell_task, populations, cell_rows) for g, populations in sorted(watch.taken.items())
+                g: _merge_snapshot(cell_task, populations, cell_rows) for g, populations in sorted(watch.taken.items())
             }
             replay = partial(_replay, task, i * task.runs - task.first_run, total)
             results.append(result_of(cell_task, cell, total.populations[i].population, snapshots, evaluator, replay))
@@ -139,8 +141,10 @@ def solve(
 
 @contextmanager
 def _open_checkpoint(task: Task, observers: Observers, interrupt_state: Interrupts) -> Iterator[Keeper | None]:
-    """What keeps the task in a file, if it is to be kept. It is then also ended like by Ctrl-C, with its last state in
-    the file, when the system asks the process to end: batch systems do so before they kill it.
+    """Open the checkpoint of a task, if there is to be one.
+
+    SIGTERM, which batch systems send before they kill a process, then stops the run like Ctrl-C, with its last state in
+    the file.
     """
     journal = observers.journal
     if journal is None:
@@ -170,12 +174,12 @@ def _open_checkpoint(task: Task, observers: Observers, interrupt_state: Interrup
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _run_independent(runner: BatchRunner, watch: Watch, notifier: Callable[[list[Outcome]], Any]) -> Outcome:
-    """All runs, those that memory has room for together."""
+def _run_independent(runner: BatchRunner, watch: Watch, build_notifier: Callable[[list[Outcome]], Any]) -> Outcome:
+    """Compute independent runs, in batches as large as memory allows."""
     outcomes: list[Outcome] = []
 
     def compute(rows: np.ndarray) -> Outcome:
-        watch.notify = notifier(outcomes)
+        watch.notify = build_notifier(outcomes)
         watch.starts(runner.task.first_run + int(rows[0]) % runner.task.runs)
         return runner.compute_batch(rows, watch)
 
@@ -187,8 +191,9 @@ def _run_independent(runner: BatchRunner, watch: Watch, notifier: Callable[[list
 
 
 def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:
-    """One run again, in a slice as large as it was computed in; where time, Ctrl-C or a callback ended it, to the same
-    generation. offset: of the cell's first run among the task's, less the number of its first run.
+    """Repeat one run, in a slice of the same size; if time, Ctrl-C or a callback stopped it, to the same generation.
+
+    offset: the row of the cell's first run in the task, less the number of that run.
     """
     row = number + offset
     rules = task.rules
@@ -221,7 +226,9 @@ def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:
             outcome = replace(outcome, polish="not tried" if isinstance(total.polish, Polish) else total.polish)
         seconds = time.perf_counter() - began
         run_task = replace(task.of_cell(row // task.runs), rules=rules).with_options(runs=range(number, number + 1))
-        snapshots = {g: _snapshot(run_task, populations, slice(0, 1)) for g, populations in sorted(watch.taken.items())}
+        snapshots = {
+            g: _merge_snapshot(run_task, populations, slice(0, 1)) for g, populations in sorted(watch.taken.items())
+        }
         (survivors,) = outcome.populations.values()
         result = result_of(
             run_task, outcome, survivors.population, snapshots, evaluator, partial(_replay, task, offset, total)
@@ -236,8 +243,8 @@ def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:
     return result
 
 
-def _snapshot(task: Task, slices: list[Population], rows: slice) -> Population:
-    """The populations of these runs out of all slices: (n, ...) for a single run, else (R, n, ...)."""
+def _merge_snapshot(task: Task, slices: list[Population], rows: slice) -> Population:
+    """Return the populations of these rows of all slices: (n, ...) for a single run, else (R, n, ...)."""
     populations = jax.tree.map(lambda *a: np.concatenate(a)[rows], *slices)
     populations = populations._replace(objectives=task.sign * populations.objectives)
     return jax.tree.map(lambda a: a[0], populations) if task.runs == 1 else populations
@@ -245,7 +252,7 @@ def _snapshot(task: Task, slices: list[Population], rows: slice) -> Population:
 
 @dataclass(frozen=True)
 class _Timings:
-    """What tells the time of a run, and what of it went by without generations."""
+    """The clocks of a run, to tell how much of its time was spent without computing generations."""
 
     began: float
     ready: float  # when the first program could be compiled
@@ -256,7 +263,7 @@ class _Timings:
         return self.ready - self.began + self.compiler.compile_seconds + self.watch.held
 
 
-def _notifier(
+def _build_notifier(
     task: Task,
     observers: Observers,
     timings: _Timings,
@@ -265,9 +272,9 @@ def _notifier(
     box: BlackBox | None,
     earlier: list[Outcome],
 ) -> Callable[[int, Track], Stop | None]:
-    """What the engine calls between chunks: tells progress line and callback, and says why to stop, if so.
+    """Build the function that is called between chunks: it reports progress and returns why to stop, if so.
 
-    raised: gets what a callback raises, once the run has ended with what it has.
+    callback_errors: receives what the callback raises; it is raised again once the result is assembled.
     """
 
     def best_state(track: Track) -> tuple[float, ...]:
@@ -326,8 +333,8 @@ def _notifier(
     return notify
 
 
-def _facts(task: Task) -> Facts:
-    """What the live page must know of a task."""
+def _page_facts(task: Task) -> Facts:
+    """Return the facts of a task that the live page shows."""
     return Facts(
         problem=task.problem,
         settings=settings_of(task),

@@ -50,7 +50,7 @@ MIN_DEFAULT_GENERATIONS = 1000
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be run: every one of the solvers makes that many runs."""
+    """A validated request: every one of its solvers makes `runs` runs."""
 
     problem: ProblemDescription  # as one of genes, see core/variables.py
     declared: ProblemDescription  # as the user wrote it: what a Result shows
@@ -104,12 +104,12 @@ class Task:
 
     @property
     def sign(self) -> float:
-        """What turns values to be minimised into the user's: -1 where they are maximised."""
+        """The factor from minimised values to the user's: -1 where they are maximised."""
         return -1.0 if self.options.maximize else 1.0
 
     @property
     def columns(self) -> Columns:
-        """Of the history's rows."""
+        """The columns of the history."""
         dim = self.problem.dim if self.options.keep.history == "x" else 0
         return Columns(self.shape, self.rules.reference is not None, dim)
 
@@ -118,15 +118,15 @@ class Task:
         return replace(self, options=replace(self.options, **changes))
 
     def decoded(self, genes: np.ndarray) -> np.ndarray:
-        """x (..., d) of genes (..., d)."""
+        """Return x (..., d) of genes (..., d)."""
         return genes if self.problem.space is None else self.problem.space.decode(genes)
 
     def of_cell(self, i: int) -> Task:
-        """The task of one solver alone."""
+        """Return the task of one solver alone."""
         return replace(self, solvers=self.solvers[i : i + 1], bound=self.bound[i : i + 1])
 
     def search(self) -> Search:
-        """All its runs as one: a hyper-parameter that differs between the solvers has one value for each run."""
+        """Build the Search of all runs; a hyper-parameter that differs between solvers has one value for each run."""
         dtype, options = np.dtype(self.dtype), self.options
 
         def stack(*values: Any) -> Any:
@@ -156,7 +156,7 @@ class Task:
 def problem_of(
     fun: Any, bounds: Any, algorithm: Any, ineq: Any = None, eq: Any = None, eq_tolerance: float | None = None
 ) -> tuple[Problem, Any]:
-    """A problem and an algorithm from the arguments with which `minimize` and its like begin."""
+    """Return problem and algorithm from the first arguments of `minimize` and its like."""
     if isinstance(fun, Problem) and algorithm is None and isinstance(bounds, str | Algorithm | type):
         bounds, algorithm = None, bounds  # a Problem has its bounds, so what follows it is the algorithm
     if isinstance(fun, MinMaxProblem):
@@ -201,8 +201,8 @@ def default_algorithm(problem: Problem, options: Options) -> Algorithm:
     """
     objectives = 1 + (options.keep.archive is not None) if problem.objectives is None else len(problem.objectives)
     if not options.blackbox:
-        together = (options.population or 1) if options.vectorized else 0
-        objectives = count_objectives(problem, str(options.compute.dtype), together)
+        n_vectorized = (options.population or 1) if options.vectorized else 0
+        objectives = count_objectives(problem, str(options.compute.dtype), n_vectorized)
         is_named = problem.objectives is not None or problem.reference_point is not None
         if not is_named and not options.vectorized:
             warn_vector_objective(problem, objectives)
@@ -212,7 +212,7 @@ def default_algorithm(problem: Problem, options: Options) -> Algorithm:
 
 
 def warn_vector_objective(problem: Problem, objectives: int) -> None:
-    """Ask whether as many objectives as there are variables are meant."""
+    """Warn where fun returns as many objectives as there are variables: a sum may be missing."""
     if objectives == problem.dim >= 3:
         warnings.warn(
             f"fun of {problem.name!r} returns {objectives} numbers, as many as there are variables, and they are "
@@ -232,14 +232,14 @@ def begin_with(task: Task, points: np.ndarray) -> Task:
 
 
 def discrete_dim(problem: Problem) -> int:
-    """The number of variables, if some of them are integers or choices; else 0."""
+    """Return the number of variables, if some of them are integers or choices; else 0."""
     return problem.dim if problem.space is not None and problem.space.discrete.any() else 0
 
 
 def with_archive(solver: Algorithm, size: int, problem: Problem | None = None) -> Algorithm:
     """The algorithm with an archive of that size. problem: the one that it is the default for, if nobody chose it."""
     if not solver.traits.multi_objective and problem is not None:
-        raise InputError(_say_one_objective(problem))
+        raise InputError(_one_objective_message(problem))
     if not solver.traits.multi_objective:
         raise InputError(
             f"archive applies to several objectives, and {algorithms.algorithm_name(solver)} minimises one: remove it."
@@ -300,7 +300,7 @@ def build_task(
     objectives_unknown: bool = False,
     probes: bool = False,
 ) -> Task:
-    """A Task that no function is in yet.
+    """Build a Task whose functions are not traced yet.
 
     population_given: whether the user has chosen the population; else a small budget makes it smaller.
     objectives_unknown, probes: of a black box, see `Task`.
@@ -389,16 +389,16 @@ def build_task(
 
 
 def default_evaluations(dim: int) -> int:
-    """What a run that restarts may spend, unless the user says so."""
+    """Return the default budget of a run that restarts."""
     return max(20_000, min(10_000 * dim, MAX_DEFAULT_EVALUATIONS))
 
 
 def trace_task(task: Task) -> Task:
-    """The task with its functions as JAX programs."""
+    """Return the task with its functions traced by JAX."""
     assert isinstance(task.problem, Problem)
     with jax.enable_x64(task.dtype == "float64"):
-        together = task.population if task.options.vectorized else 0
-        traced = trace(task.problem, task.dtype, maximize=task.options.maximize, vectorized=together)
+        n_vectorized = task.population if task.options.vectorized else 0
+        traced = trace(task.problem, task.dtype, maximize=task.options.maximize, vectorized=n_vectorized)
         bound = tuple(solver.bind(task.problem.dim, traced.formulas.shape, task.budget) for solver in task.solvers)
         task = replace(
             task,
@@ -449,7 +449,7 @@ def _check_asynchronous(solvers: tuple[Algorithm, ...], options: Options, restar
             raise InputError(f"asynchronous=True makes a single run, one point at a time: remove {name}.")
 
 
-def _say_one_objective(problem: Problem) -> str:
+def _one_objective_message(problem: Problem) -> str:
     return f"archive applies to several objectives, and fun of {problem.name!r} returns one number: remove it."
 
 
@@ -457,7 +457,7 @@ def check_shape(task: Task, shape: Shape) -> None:
     """Refuse an algorithm or a stopping rule that does not fit the number of objectives."""
     assert isinstance(task.problem, Problem)
     if shape.objectives == 1 and isinstance(task.solvers[0], Archived):
-        raise InputError(_say_one_objective(task.problem))
+        raise InputError(_one_objective_message(task.problem))
     check_compatibility(task.solvers[0], task.problem, shape)
     if shape.objectives > 1 and task.restarts is not None:
         raise InputError(f"restarts apply to one objective, and {task.problem.name!r} has {shape.objectives}.")
