@@ -104,7 +104,7 @@ def _check_operators() -> tuple[bool, str]:
 def _check_cpu_agreement() -> tuple[bool, str]:
     """Compare the same run on the CPU and on the default device."""
     problem = problems.get("rosenbrock", dim=5)
-    options: dict[str, Any] = {"generations": 5, "dtype": "float64", "progress": False}
+    options: dict[str, Any] = {"generations": 5, "compute": Compute(dtype="float64"), "progress": False}
     on_device = minimize(problem, DE(population=30), polish=False, **options)
     with jax.default_device(jax.devices("cpu")[0]):
         on_cpu = minimize(problem, DE(population=30), polish=False, **options)
