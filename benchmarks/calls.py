@@ -25,7 +25,8 @@ EVENTS: list[Event] = []
 
 def call(runs: int, engine: str, history: bool) -> Any:
     return gx.minimize(
-        gx.problems.get("goldstein_price"), algorithm=gx.GA(population=64), generations=100, runs=runs, tolerance=0,
+        gx.problems.get("goldstein_price"), algorithm=gx.ThreeParentGA(population=64), generations=100,
+        runs=runs, tolerance=0,
         polish=False, progress=False, keep=gx.Keep(history=history), compute=gx.Compute(engine=engine),
     )  # fmt: skip
 

@@ -137,7 +137,7 @@ def main() -> None:
         for runs, n, generations, history in GA_SIZES:
             if runs <= 1_000 or jax.default_backend() != "cpu":
                 title = f"{runs} x {n} x {generations}{'' if history else ', no history'}"
-                ga = gx.GA(population=n, fr=2.0, sigma=0.5)
+                ga = gx.ThreeParentGA(population=n, fr=2.0, sigma=0.5)
                 table.row(title, 5, generations, algorithm=ga, runs=runs, history=history, **ackley)
     if given.only in (None, "cde"):
         table = Table("CDE on g07, runs", engines, generations=False)

@@ -34,7 +34,7 @@ def cases() -> dict[str, dict[str, Any]]:
             "fun": get("goldstein_price"), "algorithm": gx.DE(population=64), "runs": 1000, "dtype": "float64",
         },
         "GA, 2 variables, 1000 runs, float32": {
-            "fun": get("gagpu_ackley"), "algorithm": gx.GA(population=64, fr=2.0, sigma=0.5), "runs": 1000,
+            "fun": get("gagpu_ackley"), "algorithm": gx.ThreeParentGA(population=64, fr=2.0, sigma=0.5), "runs": 1000,
             "dtype": "float32",
         },
         "PSO, 10 variables, 100 runs, float32": {

@@ -89,7 +89,7 @@ def main() -> None:
     elif given.what == "de":
         phases(1000, algorithm=gx.DE(population=size, weight=0.7, crossover_rate=0.7), **own)
     elif given.what == "ga":
-        ga = gx.GA(population=64, fr=2.0, sigma=0.5)
+        ga = gx.ThreeParentGA(population=64, fr=2.0, sigma=0.5)
         phases(
             100,
             fun=gx.problems.get("gagpu_ackley"),

@@ -96,7 +96,7 @@ def rows(gpu: bool) -> dict[str, Callable[[], Any]]:
         add(
             f"GA 64 x 2, {runs} runs",
             ackley,
-            gx.GA(population=64),
+            gx.ThreeParentGA(population=64),
             generations=100,
             runs=runs,
             compute=gx.Compute(dtype="float32"),

@@ -81,7 +81,7 @@ def calling(rounds: int) -> None:
     ackley = gx.problems.get("ackley")
     short = {"algorithm": gx.DE(population=20), "generations": 10, "polish": False}
     many = {
-        "algorithm": gx.GA(population=64),
+        "algorithm": gx.ThreeParentGA(population=64),
         "generations": 100,
         "polish": False,
         "tolerance": 0,

@@ -29,10 +29,10 @@ LANDSCAPES = {
     "lshade": (HILLS, gx.LSHADE(population=40), [1, 10, 25]),
     "lsrtde": (HILLS, gx.LSRTDE(population=40), [1, 10, 25]),
     "epsilon_de": (WEDGE, gx.EpsilonDE(population=40), [1, 8, 20]),
-    "cde": (WEDGE, gx.CDE(population=40), [1, 15, 40]),
+    "cde": (WEDGE, gx.CoevolutionaryDE(population=40), [1, 15, 40]),
     "pso": (HILLS, gx.PSO(population=30), [1, 5, 15]),
     "ep": (HILLS, gx.FEP(population=40), [1, 5, 20]),
-    "ga": (HILLS, gx.GA(population=30), [1, 3, 8]),
+    "ga": (HILLS, gx.ThreeParentGA(population=30), [1, 3, 8]),
     "random_search": (HILLS, gx.RandomSearch(population=40), [1, 5, 10]),
 }
 FRONTS = {

@@ -46,13 +46,13 @@ CALLS = {
 
 
 def call_of_algorithm(name):
-    fun = two_bowls if gx.ALGORITHMS[name].traits.multi_objective else waves
+    fun = two_bowls if gx.algorithms.ALGORITHMS[name].traits.multi_objective else waves
     return lambda **o: gx.minimize(
         fun, BOX, name, generations=60, runs=3, tolerance=0, keep=gx.Keep(snapshots=[2, 40]), **o
     )
 
 
-KINDS = CALLS | {name: call_of_algorithm(name) for name in gx.ALGORITHMS}
+KINDS = CALLS | {name: call_of_algorithm(name) for name in gx.algorithms.ALGORITHMS}
 KINDS["islands"] = lambda **o: gx.minimize(waves, BOX, islands=3, population=20, generations=60, tolerance=0, **o)
 KINDS["black box"] = lambda **o: gx.minimize(
     lambda x: float(np.sum(x**2)),

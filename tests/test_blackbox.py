@@ -210,7 +210,7 @@ def test_what_cannot_be_by_name_is_said():
     with pytest.raises(gx.InputError, match="a dict, which only a black box may do"):
         gx.minimize(lambda x: {"fun": x @ x, "ineq": x[0]}, BOX)
     with pytest.raises(gx.InputError, match=r"returns constraints together with its value.*give ineq and eq"):
-        gx.sweep(simulate, BOX, gx.GA(population=4), sigma=[0.1, 0.2], blackbox=True, generations=2)
+        gx.sweep(simulate, BOX, gx.ThreeParentGA(population=4), sigma=[0.1, 0.2], blackbox=True, generations=2)
 
 
 # --- one policy for failures ------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def interrupted(file, stops, call, **options):
 
 
 # relatives of others are left out
-SINGLE = sorted(name for name, kind in gx.ALGORITHMS.items()
+SINGLE = sorted(name for name, kind in gx.algorithms.ALGORITHMS.items()
                 if not kind.traits.multi_objective and name not in ("random", "jso", "lsrtde"))  # fmt: skip
 
 

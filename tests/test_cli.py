@@ -121,7 +121,7 @@ def test_list_names_every_algorithm_and_problem():
     code, text = call("list", "--json")
     assert code == 0
     names = set(text.split('"'))
-    assert set(gx.ALGORITHMS) | set(gx.PROBLEMS) <= names
+    assert set(gx.algorithms.ALGORITHMS) | set(gx.problems.PROBLEMS) <= names
     code, text = call("list", "problems")
     assert code == 0 and "rastrigin" in text and "-6961.814" in text
 
@@ -132,8 +132,8 @@ def test_list_names_every_algorithm_and_problem():
         (("solve", "rastrgin"), "did you mean rastrigin"),
         (("solve", "sphere", "-a", "ed"), "no algorithm called 'ed'"),
         (("solve", "nowhere.py"), "File not found"),
-        (("solve", "sphere", "-s", "weight=1"), "NAME one of population, samples, spread"),
-        (("solve", "sphere", "-s", "spread=wide"), "--set spread takes a number"),
+        (("solve", "sphere", "-s", "weight=1"), "NAME one of population, samples, sigma0"),
+        (("solve", "sphere", "-s", "sigma0=wide"), "--set sigma0 takes a number"),
         (("solve", "sphere", "-a", "de", "-s", "wieght=1"), "NAME one of population, mutation, weight"),
         (("solve", "sphere", "-a", "de", "-s", "mutation=none"), "rand_1 or best_1"),
         (("solve", "branin", "--dim", "3"), "dim"),
@@ -262,7 +262,7 @@ def test_compare_runs_a_suite():
 @pytest.mark.parametrize(
     ("problem", "setting", "expected"),
     [
-        ("sphere", "spread=0.3", gx.CMAES(spread=0.3)),
+        ("sphere", "sigma0=0.3", gx.CMAES(sigma0=0.3)),
         ("g07", "weight=0.7", gx.EpsilonDE(weight=0.7)),
         ("g07", "population=64", gx.EpsilonDE(population=64)),
         ("g07", "patience=300", gx.EpsilonDE(patience=300.0)),

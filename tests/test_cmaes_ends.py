@@ -16,7 +16,7 @@ LOWER, UPPER = np.array(BOX).T
 
 def first_samples(run, **settings):
     """In shares of the box."""
-    x = gx.Optimizer(BOX, gx.CMAES(**{"population": 400, "spread": 0.01, **settings}), seed=3, run=run).ask()
+    x = gx.Optimizer(BOX, gx.CMAES(**{"population": 400, "sigma0": 0.01, **settings}), seed=3, run=run).ask()
     return (x - LOWER) / (UPPER - LOWER)
 
 
@@ -41,7 +41,7 @@ def test_the_first_point_given_is_the_mean_and_the_others_are_evaluated_as_they_
         return ((x - LOWER) ** 2).sum(axis=1)
 
     given = np.array([[2.0, -3.0, 4.0], [3.9, -6.5, 9.0]])
-    algorithm = gx.CMAES(population=12, spread=1e-6)
+    algorithm = gx.CMAES(population=12, sigma0=1e-6)
     gx.minimize(fun, BOX, algorithm, generations=1, x0=given, blackbox=True, vectorized=True)
     points = np.concatenate(seen)
     np.testing.assert_array_equal(points[:2], given)

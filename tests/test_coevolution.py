@@ -12,7 +12,7 @@ from compilations import ON_CPU
 
 import galapax as gx
 from galapax.algorithms import cde
-from galapax.algorithms.cde import CDE
+from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.core.evaluation import Shape
 from galapax.core.problem import Bounds, Problem
 from galapax.engines import xla
@@ -24,7 +24,7 @@ from galapax.operators.pairwise import all_pairs, map_in_tiles
 from galapax.problems import get
 
 SEED, N, PERIOD, Y_GENERATIONS, GENERATIONS = 3, 8, 4, 3, 30  # the last is no multiple of the period
-SMALL = CDE(population=N, x_generations=PERIOD, y_generations=Y_GENERATIONS, growth=1.5)
+SMALL = CoevolutionaryDE(population=N, x_generations=PERIOD, y_generations=Y_GENERATIONS, growth=1.5)
 LOWER, UPPER = np.array([1.5, -7.0, -0.5]), np.array([4.0, -2.0, 9.5])
 CENTRE = np.array([2.0, -2.5, 8.0])  # where the objective is least, neither in the middle of the box nor feasible
 EDGE = 3.2
@@ -438,7 +438,7 @@ def test_the_result_does_not_depend_on_how_the_chunks_fall(generations, monkeypa
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Repaired(CDE):
+class Repaired(CoevolutionaryDE):
     """Some candidates are moved onto the constraints before they are evaluated, the first ones too."""
 
     repairs: ClassVar[int] = 3
@@ -448,10 +448,10 @@ class Repaired(CDE):
 @pytest.mark.parametrize(
     ("kind", "settings"),
     [
-        (CDE, {}),
+        (CoevolutionaryDE, {}),
         pytest.param(Repaired, {"runs": 3, "target": 3.0}, marks=pytest.mark.slow),
         pytest.param(Repaired, {}, marks=pytest.mark.slow),
-        pytest.param(CDE, {"runs": 3, "target": 3.0}, marks=pytest.mark.slow),
+        pytest.param(CoevolutionaryDE, {"runs": 3, "target": 3.0}, marks=pytest.mark.slow),
     ],
 )
 def test_chunks_of_known_length_make_the_same_run(kind, settings, monkeypatch):
@@ -637,7 +637,7 @@ def test_known_problems_are_solved(name):
 
 @pytest.mark.slow  # test_contract.py asks that of every algorithm
 def test_without_constraints_it_minimises():
-    result = gx.minimize(bowl, BOX, CDE(population=12), generations=150)
+    result = gx.minimize(bowl, BOX, CoevolutionaryDE(population=12), generations=150)
     np.testing.assert_allclose(result.x, CENTRE, atol=1e-3)
 
 

@@ -37,7 +37,7 @@ PROBLEMS = [
     gx.Problem(bowl, BOX, name="bowl", optimum=0.0),
     gx.Problem(bowl, BOX, ineq=to_the_right, name="edge_case", optimum=EDGE),
 ]
-SOLVERS = {"ga": gx.GA(population=10), "random": gx.RandomSearch(population=13)}
+SOLVERS = {"ga": gx.ThreeParentGA(population=10), "random": gx.RandomSearch(population=13)}
 
 
 def solved():
@@ -227,7 +227,7 @@ def test_problems_are_given_by_name_or_alone(nothing_is_run):
         (PROBLEMS, SOLVERS, {"within": math.nan}, "within must be a number, got NaN"),
         (PROBLEMS, SOLVERS, {"within": {"bowl": "low"}}, "within must be a number"),
         (PROBLEMS, SOLVERS, {"max_evaluations": 12}, "max_evaluations must be at least 13 .*population of 13"),
-        (PROBLEMS, [gx.GA(sigma=-1.0)], {}, "sigma must be at least 0"),
+        (PROBLEMS, [gx.ThreeParentGA(sigma=-1.0)], {}, "sigma must be at least 0"),
         (PROBLEMS, SOLVERS, {"seed": -1}, "seed must be a whole number"),
     ],
     ids=["one run", "runs 2.5", "unknown problem", "unknown algorithm", "unknown in a mapping", "a class", "a number",

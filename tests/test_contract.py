@@ -26,7 +26,7 @@ from galapax.engines import xla
 from galapax.numerics import devices, random
 
 ALIKE = {"ep"}  # fep in all but one draw, and every program takes seconds to compile
-SINGLE = [n for n, a in gx.ALGORITHMS.items() if not a.traits.multi_objective and n not in ALIKE]
+SINGLE = [n for n, a in gx.algorithms.ALGORITHMS.items() if not a.traits.multi_objective and n not in ALIKE]
 LATER = (
     "jso",
     "lsrtde",
@@ -74,8 +74,8 @@ def half_failing(x, xp=jnp):
 
 def solver(name, **settings):
     # populations that shrink keep their size here, so that all can be counted alike; test_lshade.py has the others
-    held = {"last_population": N} if hasattr(gx.ALGORITHMS[name], "last_population") else {}
-    return gx.ALGORITHMS[name](population=N, **held, **settings)
+    held = {"last_population": N} if hasattr(gx.algorithms.ALGORITHMS[name], "last_population") else {}
+    return gx.algorithms.ALGORITHMS[name](population=N, **held, **settings)
 
 
 def solve(name, fun=bowl, bounds=BOX, **settings):
@@ -194,7 +194,7 @@ SAMPLES = {"cmaes"}
 
 @pytest.mark.parametrize("name", [n for n in SINGLE if n not in SAMPLES])
 def test_first_points_spread_over_the_whole_box(name):
-    points = gx.Optimizer(BOX, gx.ALGORITHMS[name](population=400)).ask()
+    points = gx.Optimizer(BOX, gx.algorithms.ALGORITHMS[name](population=400)).ask()
     for column, low, high in zip(points.T, LOWER, UPPER, strict=True):
         filled, _ = np.histogram(column, bins=4, range=(low, high))
         assert filled.sum() == 400 and filled.min() > 60
@@ -204,13 +204,13 @@ def test_first_points_spread_over_the_whole_box(name):
 def test_the_smallest_population_and_a_single_variable_are_enough(name):
     def accepted(population):
         try:
-            gx.ALGORITHMS[name](population=population).validate()
+            gx.algorithms.ALGORITHMS[name](population=population).validate()
         except gx.InputError:
             return False
         return True
 
     least = next(n for n in range(1, 1000) if accepted(n))
-    smallest = gx.ALGORITHMS[name](population=least)
+    smallest = gx.algorithms.ALGORITHMS[name](population=least)
     res = solve(name, lambda x: (x[0] - 2.0) ** 2, [(1.5, 4.0)], algorithm=smallest, generations=200, tolerance=0)
     assert res.nfev == 200 * least
     assert res.population.shape in ((least, 1), (least + 1, 1))  # some keep the best beside the population
@@ -683,6 +683,6 @@ def test_traits_and_protocols_describe_the_algorithms():
     assert not isinstance(gx.DE(), contract.CountsEvaluations | contract.AcceptsImmigrants | contract.HasArchive)
     assert contract.count_repairs(gx.DE()) == 0 and contract.count_repairs(gx.EpsilonDE(population=40)) == 10
     assert contract.double_population(gx.DE(), 10, 2) == gx.DE(population=40)
-    assert contract.scale_spread(gx.CMAES(spread=0.4), 0.5).spread == 0.2
-    assert {name for name, kind in gx.ALGORITHMS.items() if kind.traits.multi_objective} == {
+    assert contract.scale_spread(gx.CMAES(sigma0=0.4), 0.5).sigma0 == 0.2
+    assert {name for name, kind in gx.algorithms.ALGORITHMS.items() if kind.traits.multi_objective} == {
         "moead", "npga", "nsga2", "nsga3", "sharing_moea", "sms_emoa"}  # fmt: skip

@@ -80,7 +80,7 @@ def cases(way):
         ("name", "case"),
         [
             pytest.param(name, case, id=f"{name}-{case}", marks=marks(name, case, way))
-            for name, kind in gx.ALGORITHMS.items()
+            for name, kind in gx.algorithms.ALGORITHMS.items()
             for case in (SEVERAL if kind.traits.multi_objective else ONE)
         ],
     )
@@ -88,9 +88,9 @@ def cases(way):
 
 def solver(name):
     settings = {"repaired": 0.0} if name == "epsilon_de" else {}
-    if hasattr(gx.ALGORITHMS[name], "last_population"):
+    if hasattr(gx.algorithms.ALGORITHMS[name], "last_population"):
         settings = {"last_population": N}  # so that all can be counted alike
-    return gx.ALGORITHMS[name](population=N, **settings)
+    return gx.algorithms.ALGORITHMS[name](population=N, **settings)
 
 
 def functions(case):

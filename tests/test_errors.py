@@ -437,7 +437,9 @@ def test_what_is_no_whole_number_is_an_input_error(argument, odd):
 def test_what_is_no_name_is_an_input_error(argument, odd):
     # hypothesis also tries the strings that it finds in our own code; and NumPy calls float64 by many names
     real = ("float32", "float64", "f", "d", "f4", "f8", "single", "double", "float")
-    assume(not isinstance(odd, str) or odd.lower().strip("<=") not in (*gx.ALGORITHMS, "worst", "raise", *real))
+    assume(
+        not isinstance(odd, str) or odd.lower().strip("<=") not in (*gx.algorithms.ALGORITHMS, "worst", "raise", *real)
+    )
     with refused(match=argument):
         solve(**{argument: odd})
 
@@ -649,10 +651,10 @@ def test_a_callback_that_cannot_be_called_is_refused_before_anything_is_compiled
         solve(callback=callback)
 
 
-@pytest.mark.parametrize("name", gx.ALGORITHMS)
+@pytest.mark.parametrize("name", gx.algorithms.ALGORITHMS)
 @pytest.mark.parametrize(("dtype", "width"), [("float64", 1e-310), ("float32", 1e-40)])
 def test_a_box_too_narrow_for_the_precision_is_refused(name, dtype, width):
-    kind = gx.ALGORITHMS[name]
+    kind = gx.algorithms.ALGORITHMS[name]
     fun = (lambda x: jnp.stack([x[0], 1 - x[0]])) if kind.traits.multi_objective else bowl
     with refused("too narrow"):
         gx.minimize(fun, [(0.0, width), (0.0, 1.0)], kind(population=N), generations=3, compute=gx.Compute(dtype=dtype))

@@ -366,7 +366,11 @@ def test_every_algorithm_makes_the_run_that_xla_makes(name, problem, dtype):
 @pytest.mark.parametrize("dtype", CLOSE)
 @pytest.mark.parametrize("name", ["nsga2", "moead", "sms_emoa"])
 def test_a_front_is_the_one_that_xla_finds(name, dtype):
-    options = {"algorithm": gx.ALGORITHMS[name](population=24), "fun": gx.problems.get("zdt1"), "dtype": dtype}
+    options = {
+        "algorithm": gx.algorithms.ALGORITHMS[name](population=24),
+        "fun": gx.problems.get("zdt1"),
+        "dtype": dtype,
+    }
     xla, native = (run(e, population=None, **options, generations=7, runs=2) for e in ("xla", "native"))
     close = 2e-3 if dtype == "float32" else 1e-5
     np.testing.assert_allclose(native.population, xla.population, rtol=close, atol=close)

@@ -93,7 +93,7 @@ VERBS = {
 ARGUMENTS = [(verb, name) for verb, (call, _) in VERBS.items() for name in inspect.signature(call).parameters]
 ARGUMENTS = [(verb, name) for verb, name in ARGUMENTS if name != "settings"]
 ARGUMENTS += [("sweep", name) for name in inspect.signature(gx.minimize).parameters if ("sweep", name) not in ARGUMENTS]
-SETTINGS = [(name, field.name) for name, kind in gx.ALGORITHMS.items() for field in fields(kind)]
+SETTINGS = [(name, field.name) for name, kind in gx.algorithms.ALGORITHMS.items() for field in fields(kind)]
 
 
 def is_told(error):
@@ -139,7 +139,7 @@ def with_argument(verb, name, value, **further):
 
 
 def with_setting(name, setting, value, **further):
-    kind = gx.ALGORITHMS[name]
+    kind = gx.algorithms.ALGORITHMS[name]
     fun = two if kind.traits.multi_objective else one
     try_out(lambda: gx.minimize(fun, BOX, kind(**{setting: value}), generations=2, **further))
 

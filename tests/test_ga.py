@@ -152,10 +152,10 @@ def test_second_and_third_parent_are_two_different_others_each_pair_equally_like
 
 SETTINGS = {"population": N, "fr": 1.3, "sigma": 0.8}
 CASES = {
-    "in the box": (gx.Problem(valley, BOX), gx.GA(**SETTINGS)),
-    "box at the start only": (gx.Problem(valley, BOX), gx.GA(**SETTINGS, bounds_at_start_only=True)),
-    "fails on one side": (gx.Problem(fails_on_one_side, BOX), gx.GA(**SETTINGS)),
-    "inequality": (gx.Problem(valley, BOX, ineq=disc), gx.GA(**SETTINGS)),
+    "in the box": (gx.Problem(valley, BOX), gx.ThreeParentGA(**SETTINGS)),
+    "box at the start only": (gx.Problem(valley, BOX), gx.ThreeParentGA(**SETTINGS, bounds_at_start_only=True)),
+    "fails on one side": (gx.Problem(fails_on_one_side, BOX), gx.ThreeParentGA(**SETTINGS)),
+    "inequality": (gx.Problem(valley, BOX, ineq=disc), gx.ThreeParentGA(**SETTINGS)),
 }
 EVERY_CASE = pytest.mark.parametrize("case", CASES)
 
@@ -248,7 +248,7 @@ def test_minimize_makes_the_run_of_the_reference():
 
 
 def test_a_slot_never_gets_worse_and_an_equal_child_does_not_replace():
-    optimizer = gx.Optimizer(BOX, gx.GA(population=N), seed=1)
+    optimizer = gx.Optimizer(BOX, gx.ThreeParentGA(population=N), seed=1)
     won = tied = lost = 0
     before = None
     for _ in range(25):
@@ -267,7 +267,7 @@ def test_a_slot_never_gets_worse_and_an_equal_child_does_not_replace():
 
 
 def test_feasible_slots_never_become_infeasible():
-    optimizer = gx.Optimizer(BOX, gx.GA(population=N), seed=3)
+    optimizer = gx.Optimizer(BOX, gx.ThreeParentGA(population=N), seed=3)
     feasible, refused, gained = np.zeros(N, bool), 0, 0
     for _ in range(25):
         x = optimizer.ask()
@@ -298,7 +298,7 @@ def record(algorithm, fun=valley, bounds=BOX, runs=1, **settings):
 
 @pytest.mark.parametrize("start_only", [False, True], ids=["always", "at the start only"])
 def test_the_box_holds_always_or_at_the_start_only(start_only):
-    algorithm = gx.GA(population=N, fr=1.5, bounds_at_start_only=start_only)
+    algorithm = gx.ThreeParentGA(population=N, fr=1.5, bounds_at_start_only=start_only)
     result, points = record(algorithm, lambda x: x.sum(axis=1), generations=25)
     inside = ((points >= LOWER) & (points <= UPPER)).all(axis=-1)
     assert inside[0].all()
@@ -322,13 +322,13 @@ def test_the_box_holds_always_or_at_the_start_only(start_only):
 )
 def test_settings_that_cannot_work_are_refused(settings, message):
     with pytest.raises(gx.InputError, match=message):
-        gx.minimize(valley, BOX, dataclasses.replace(gx.GA(), **settings), generations=1)
+        gx.minimize(valley, BOX, dataclasses.replace(gx.ThreeParentGA(), **settings), generations=1)
 
 
 @pytest.mark.parametrize("settings", [{"fr": math.inf}, {"fr": -math.inf}, {"sigma": math.inf}], ids=str)
 def test_infinite_settings_are_refused(settings):
     with pytest.raises(gx.InputError, match=next(iter(settings))):
-        gx.GA(**settings).validate()
+        gx.ThreeParentGA(**settings).validate()
 
 
 @pytest.mark.parametrize("name", ["gagpu_ackley", "gagpu_goldstein_price"])
@@ -338,7 +338,7 @@ def test_gagpus_own_tests_are_solved_by_thirty_runs_out_of_thirty(name):
     Thirty successes say, at a confidence of 95 %, that more than 90 % of all runs succeed (0.05 ** (1 / 30) = 0.905).
     """
     problem = gx.problems.get(name)
-    algorithm = gx.GA(population=64, fr=1.0, sigma=1.0, bounds_at_start_only=True)
+    algorithm = gx.ThreeParentGA(population=64, fr=1.0, sigma=1.0, bounds_at_start_only=True)
     runs = gx.minimize(
         problem, algorithm, generations=60, runs=30, keep=gx.Keep(history=False), compute=gx.Compute(dtype="float64")
     ).runs
@@ -354,7 +354,7 @@ EVERY_ALGORITHM = pytest.mark.parametrize(
     "name",
     [
         pytest.param(n, marks=pytest.mark.slow if n in LATER else ())
-        for n, kind in gx.ALGORITHMS.items()
+        for n, kind in gx.algorithms.ALGORITHMS.items()
         if not kind.traits.multi_objective
     ],
 )
@@ -364,7 +364,7 @@ POINTS = np.random.default_rng(8).uniform(LOWER, UPPER, (2, K, D))  # each of tw
 
 def small(name):
     """The algorithm of that name, quick to compile."""
-    kind = gx.ALGORITHMS[name]
+    kind = gx.algorithms.ALGORITHMS[name]
     few = {"opponents": 1, "last_population": N}  # a population that shrinks keeps its size, to be counted
     return kind(population=N, **{f.name: few[f.name] for f in dataclasses.fields(kind) if f.name in few})
 
@@ -421,14 +421,14 @@ def test_history_x_is_the_best_point_evaluated_so_far(name):
     ids=["one point", "some points", "a whole population", "one run's own"],
 )
 def test_points_are_given_as_one_or_some_or_a_population(initial):
-    _, points = record(gx.GA(population=N), x0=initial)
+    _, points = record(gx.ThreeParentGA(population=N), x0=initial)
     rows = np.reshape(initial, (-1, D))
     np.testing.assert_array_equal(points[0, 0, : len(rows)], rows)
     np.testing.assert_array_equal(points[0, 0, len(rows) :], without("ga")[0, len(rows) :])
 
 
 def test_all_runs_start_from_shared_points():
-    _, points = record(gx.GA(population=N), runs=2, x0=POINTS[0].tolist())
+    _, points = record(gx.ThreeParentGA(population=N), runs=2, x0=POINTS[0].tolist())
     np.testing.assert_array_equal(points[0, :, :K], np.stack([POINTS[0]] * 2))
     np.testing.assert_array_equal(points[0, :, K:], without("ga")[:, K:])
 
@@ -439,7 +439,7 @@ def compiled(own, **settings):
     return gx.minimize(
         valley,
         BOX,
-        gx.GA(population=N),
+        gx.ThreeParentGA(population=N),
         generations=2,
         seed=SEED,
         runs=2,
@@ -474,7 +474,7 @@ def test_a_given_point_that_fails_is_still_the_one_in_its_slot():
     def failing(x):
         return np.where(x[:, 0] == POINTS[0, 0, 0], np.nan, valley(x))
 
-    result, _ = record(gx.GA(population=N), failing, x0=POINTS[:1], generations=1)
+    result, _ = record(gx.ThreeParentGA(population=N), failing, x0=POINTS[:1], generations=1)
     assert np.isinf(result.population_fitness[0]) and result.n_failed == 1
     np.testing.assert_array_equal(result.population[:K], POINTS[0])
 
@@ -510,7 +510,7 @@ MISSING[3, 2] = np.nan
 )  # fmt: skip
 def test_points_that_cannot_be_used_are_refused(initial, message):
     with pytest.raises(gx.InputError, match=message):
-        gx.minimize(valley, BOX, gx.GA(population=N), runs=2, generations=1, x0=initial)
+        gx.minimize(valley, BOX, gx.ThreeParentGA(population=N), runs=2, generations=1, x0=initial)
 
 
 # --- the best x by generation -----------------------------------------------------------------------------------------
@@ -528,7 +528,8 @@ def test_the_value_of_history_x_is_history_best():
 def ensemble():
     """Constrained, maximised, with runs that stop at different generations."""
     return gx.minimize(
-        valley, BOX, gx.GA(population=N), ineq=disc, maximize=True, runs=4, generations=40, seed=2, target=60.0,
+        valley, BOX, gx.ThreeParentGA(population=N), ineq=disc, maximize=True,
+        runs=4, generations=40, seed=2, target=60.0,
         keep=gx.Keep(history="x"),
     )  # fmt: skip
 
@@ -569,9 +570,9 @@ def test_x_is_not_kept_unless_asked_for():
 @pytest.mark.parametrize("history", ["X", "best", 1, 0.0, None, ("x",)], ids=repr)
 def test_other_values_of_history_are_refused(history):
     with pytest.raises(gx.InputError, match='history must be True, False or "x"'):
-        gx.minimize(valley, BOX, gx.GA(population=N), generations=1, keep=gx.Keep(history=history))
+        gx.minimize(valley, BOX, gx.ThreeParentGA(population=N), generations=1, keep=gx.Keep(history=history))
 
 
 def test_an_array_as_history_is_refused():
     with pytest.raises(gx.InputError, match="history must be True, False"):
-        gx.minimize(valley, BOX, gx.GA(population=N), generations=1, keep=gx.Keep(history=np.array([1, 2])))
+        gx.minimize(valley, BOX, gx.ThreeParentGA(population=N), generations=1, keep=gx.Keep(history=np.array([1, 2])))

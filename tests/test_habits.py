@@ -58,11 +58,11 @@ def test_names_of_other_libraries_say_ours():
         _ = gx.Categorical
 
 
-@pytest.mark.parametrize("name", gx.ALGORITHMS)
+@pytest.mark.parametrize("name", gx.algorithms.ALGORITHMS)
 def test_an_algorithm_is_shown_as_it_is_written(name):
-    shown = repr(gx.ALGORITHMS[name]())
-    assert shown.startswith(f"{gx.ALGORITHMS[name].__name__}(population=") and " at 0x" not in shown
-    assert eval(shown, vars(gx) | {"boundary_intersection": boundary_intersection}) == gx.ALGORITHMS[name]()
+    shown = repr(gx.algorithms.ALGORITHMS[name]())
+    assert shown.startswith(f"{gx.algorithms.ALGORITHMS[name].__name__}(population=") and " at 0x" not in shown
+    assert eval(shown, vars(gx) | {"boundary_intersection": boundary_intersection}) == gx.algorithms.ALGORITHMS[name]()
 
 
 def test_answers_repeat_the_number_and_misspelt_words_are_guessed():
@@ -81,7 +81,7 @@ def test_answers_repeat_the_number_and_misspelt_words_are_guessed():
     [
         (lambda: gx.DE(F=0.5), "DE has no hyper-parameter 'F': write weight"),
         (lambda: gx.DE(CR=0.5), "DE has no hyper-parameter 'CR': write crossover_rate"),
-        (lambda: gx.CMAES(sigma0=0.5), "write spread"),
+        (lambda: gx.CMAES(spread=0.5), "write sigma0"),
         (lambda: gx.NSGA2(eta=20), "write crossover_index or mutation_index"),
         (lambda: gx.PSO(speed=1), "PSO has no hyper-parameter 'speed': it has population"),
     ],

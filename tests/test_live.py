@@ -675,7 +675,7 @@ DECLARED = {
     "bolts": gx.integer(4, 16),
     "material": gx.choice("steel", "aluminium", "titanium"),
     "gauge": gx.choice(0.5, 0.8, 1.6),
-    "welded": gx.flag(),
+    "welded": gx.boolean(),
 }
 
 

@@ -81,13 +81,13 @@ def stepped(algorithm, key, state, values):
     [("lshade", 10, 180), ("lshade", 1, 18), ("jso", 10, 182), ("jso", 30, 466), ("jso", 1, 18), ("lsrtde", 10, 200)],
 )
 def test_the_first_population_is_that_of_the_papers(name, dim, expected):
-    assert gx.ALGORITHMS[name]().bind(dim, Shape(), Budget(1000)).population == expected
-    assert gx.ALGORITHMS[name]().bind(dim, Shape(), Budget(None, 10_000 * dim)).population == expected
+    assert gx.algorithms.ALGORITHMS[name]().bind(dim, Shape(), Budget(1000)).population == expected
+    assert gx.algorithms.ALGORITHMS[name]().bind(dim, Shape(), Budget(None, 10_000 * dim)).population == expected
 
 
 @EVERY
 def test_a_small_budget_gets_a_smaller_population_and_a_given_one_stays(name):
-    kind = gx.ALGORITHMS[name]
+    kind = gx.algorithms.ALGORITHMS[name]
     assert kind().bind(10, Shape(), Budget(None, 2000)).population == 40
     assert kind().bind(10, Shape(), Budget(None, 100)).population == 18
     assert kind(population=77).bind(10, Shape(), Budget(None, 100)).population == 77
@@ -126,7 +126,7 @@ def test_progress_follows_the_nearer_limit_and_is_zero_without_one():
 @EVERY
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_population_shrinks_exactly_with_the_evaluations_spent(name, dtype):
-    run = ByHand(gx.ALGORITHMS[name](population=40), Budget(None, 1500), dtype=dtype)
+    run = ByHand(gx.algorithms.ALGORITHMS[name](population=40), Budget(None, 1500), dtype=dtype)
     spent, sizes = 0, []
     while spent < 1500:
         sizes.append(run.size)
@@ -140,7 +140,7 @@ def test_the_population_shrinks_exactly_with_the_evaluations_spent(name, dtype):
 
 @EVERY
 def test_without_a_limit_the_population_keeps_its_size(name):
-    run = ByHand(gx.ALGORITHMS[name](population=20), Budget())
+    run = ByHand(gx.algorithms.ALGORITHMS[name](population=20), Budget())
     for _ in range(30):
         run.step()
     assert run.size == 20 and np.isfinite(run.state.parents.fitness).all()
@@ -213,7 +213,7 @@ def test_ask_and_tell_shrinks_too_when_it_knows_what_will_be_spent(name):
 @EVERY
 @pytest.mark.parametrize("meddle", [np.nan, -1e9, np.inf], ids=["NaN", "better than all", "inf"])
 def test_nothing_that_is_said_of_rows_not_in_use_matters(name, meddle):
-    kind = gx.ALGORITHMS[name]
+    kind = gx.algorithms.ALGORITHMS[name]
     plain, meddled = (ByHand(kind(population=16), Budget(40), meddle=m) for m in (None, meddle))
     for _ in range(40):
         plain.step()
@@ -227,7 +227,7 @@ def test_nothing_that_is_said_of_rows_not_in_use_matters(name, meddle):
 
 @EVERY
 def test_points_of_rows_not_in_use_are_never_partners(name):
-    run = ByHand(gx.ALGORITHMS[name](population=16), Budget(40))
+    run = ByHand(gx.algorithms.ALGORITHMS[name](population=16), Budget(40))
     for _ in range(25):
         run.step()
     size = run.size
@@ -254,7 +254,7 @@ def test_points_of_rows_not_in_use_are_never_partners(name):
 
 @EVERY
 def test_the_best_is_never_lost_and_survivors_come_best_first(name):
-    run, best = ByHand(gx.ALGORITHMS[name](population=20), Budget(60), seed=3), np.inf
+    run, best = ByHand(gx.algorithms.ALGORITHMS[name](population=20), Budget(60), seed=3), np.inf
     for _ in range(60):
         best = min(best, valley_in_numpy(run.state.candidates)[: run.size].min())
         state = run.step()
@@ -374,7 +374,7 @@ def test_gains_are_in_units_of_their_kind_and_those_without_constraints_are_plai
 
 @EVERY
 def test_the_memory_moves_one_place_at_a_time_and_only_with_success(name):
-    run = ByHand(gx.ALGORITHMS[name](population=16), Budget())
+    run = ByHand(gx.algorithms.ALGORITHMS[name](population=16), Budget())
     first = np.asarray(run.state.memory)
     run.step()
     np.testing.assert_array_equal(run.state.memory, first)  # the first candidates have no parents to beat
@@ -561,7 +561,7 @@ def test_with_equalities_the_best_ever_seen_feasible_first_stays(name):
         return summarise((x[:, :1] - 3.0) ** 2 + x[:, 1:2], None, (x[:, 0] ** 2 + x[:, 1] ** 2 - 1.0)[:, None], 1e-2)
 
     box = gx.Bounds(np.full(2, -2.0), np.full(2, 2.5))
-    algorithm = gx.ALGORITHMS[name](population=20).bind(2, Shape(1, 0, 1), Budget(80))
+    algorithm = gx.algorithms.ALGORITHMS[name](population=20).bind(2, Shape(1, 0, 1), Budget(80))
     step = jax.jit(algorithm.step)
     best = (np.inf, np.inf)
     relaxed = 0
@@ -652,7 +652,7 @@ def test_a_failed_evaluation_teaches_nothing():
         return np.where(np.asarray(x)[:, 0] > 6.0, np.nan, valley_in_numpy(x))
 
     for name in NAMES:
-        run = ByHand(gx.ALGORITHMS[name](population=16), Budget(40), values=half)
+        run = ByHand(gx.algorithms.ALGORITHMS[name](population=16), Budget(40), values=half)
         for _ in range(40):
             state = run.step()
             fine = np.isfinite(state.parents.fitness)

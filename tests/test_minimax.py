@@ -12,7 +12,7 @@ from test_coevolution import evolved
 from typer.testing import CliRunner
 
 import galapax as gx
-from galapax import CDE
+from galapax import CoevolutionaryDE
 from galapax.algorithms.minmax_cde import Arena, GameCDE, judge
 from galapax.cli.app import app
 from galapax.core.algorithm import Shared
@@ -75,7 +75,9 @@ def test_the_worst_case_at_a_saddle_is_that_of_a_grid():
 @pytest.mark.slow
 def test_planes_without_a_saddle_keep_the_order_of_min_and_max():
     """3 and not the 2.5 of max-min. The paper's rule ends at the other wall, where the worst case is 4."""
-    default, paper = (solved("minmax_planes", algorithm, generations=4000, runs=6) for algorithm in (None, CDE()))
+    default, paper = (
+        solved("minmax_planes", algorithm, generations=4000, runs=6) for algorithm in (None, CoevolutionaryDE())
+    )
     assert np.all(default.worst_cases < 3.05) and np.median(default.worst_cases) < 3.005
     assert default.worst_case == pytest.approx(3.0, abs=1e-6) and default.x == pytest.approx(0.0, abs=1e-5)
     assert np.all(paper.worst_cases > 3.5)
@@ -86,7 +88,7 @@ def test_planes_without_a_saddle_keep_the_order_of_min_and_max():
 
 @cache
 def cosines(kind):
-    return solved("minmax_damped_cosine", {"default": None, "paper": CDE()}[kind], generations=400, runs=6)
+    return solved("minmax_damped_cosine", {"default": None, "paper": CoevolutionaryDE()}[kind], generations=400, runs=6)
 
 
 @pytest.mark.slow
@@ -375,8 +377,8 @@ BAD = {
     "NaN scenario": ((fine, UNIT), {"scenarios": [[0.5], [np.nan]]}, "scenarios must be finite numbers"),
     "words as scenarios": ((fine, UNIT), {"scenarios": ["low", "high"]}, "scenarios must be numbers"),
     "vector over scenarios": ((lambda x, y: x * y, UNIT * 2), {"scenarios": [[1.0, 2.0]]}, "must return one number"),
-    "DE": ((fine, UNIT, UNIT), {"algorithm": gx.DE()}, "minimax needs a gx.CDE.*got DE"),
-    "name of an algorithm": ((fine, UNIT, UNIT), {"algorithm": "de"}, "minimax needs a gx.CDE.*got 'de'"),
+    "DE": ((fine, UNIT, UNIT), {"algorithm": gx.DE()}, "minimax needs a gx.CoevolutionaryDE.*got DE"),
+    "name of an algorithm": ((fine, UNIT, UNIT), {"algorithm": "de"}, "minimax needs a gx.CoevolutionaryDE.*got 'de'"),
     "problem with bounds": ((get("minmax_saddle"), UNIT), {}, "has its own bounds"),
     "problem with scenarios": ((get("minmax_saddle"),), {"scenarios": [[0.0, 1.0]]}, "has bounds for y"),
     "population": ((fine, UNIT, UNIT), {"population": 3}, "population must be at least 4"),

@@ -38,14 +38,14 @@ CONSTRAINED = ONE.with_(ineq=lambda x: jnp.sum(x) - 3.0)
 QUICK = {("de", "float32"), ("cde", "float64"), ("nsga2", "float32")}  # the others are slow tests
 CASES = [
     pytest.param(name, kind, marks=[] if (name, kind) in QUICK else pytest.mark.slow, id=f"{name}-{kind}")
-    for name in gx.ALGORITHMS
+    for name in gx.algorithms.ALGORITHMS
     for kind in ("float32", "float64")
 ]
 
 
 @cache
 def ensemble(name, dtype, runs=RUNS, **options):
-    kind = gx.ALGORITHMS[name]
+    kind = gx.algorithms.ALGORITHMS[name]
     problem = SEVERAL if kind.traits.multi_objective else CONSTRAINED if name in ("cde", "epsilon_de") else ONE
     return gx.minimize(
         problem,
@@ -113,7 +113,9 @@ def test_a_run_that_a_callback_stopped_is_made_again_up_to_there():
 
 
 def test_a_sweep_s_runs_are_made_again_to_the_bit():
-    study = gx.sweep(ONE, None, gx.GA(population=12), fr=[1.0, 1.5], sigma=[0.1, 0.5], runs=25, generations=10, seed=3)
+    study = gx.sweep(
+        ONE, None, gx.ThreeParentGA(population=12), fr=[1.0, 1.5], sigma=[0.1, 0.5], runs=25, generations=10, seed=3
+    )
     for cell in study.results:
         assert_same_bits(cell.run(24), cell, 24)
 
@@ -138,7 +140,7 @@ def test_slices_depend_on_the_size_of_a_run_but_for_very_many():
     for runs in (2, 100, 8000, 10**6):
         assert slices.width(gx.DE(population=64), 2, runs, fit=10**9) == (64 if runs < 8192 else 256)
         assert slices.width(gx.DE(population=1000), 32, runs, fit=10**9) == 1
-        assert slices.width(gx.CDE(), 10, runs, fit=10**9) == 2
+        assert slices.width(gx.CoevolutionaryDE(), 10, runs, fit=10**9) == 2
 
 
 def test_a_run_of_very_many_is_made_again_to_the_bit_in_a_slice_as_wide(monkeypatch):

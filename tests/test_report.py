@@ -509,7 +509,7 @@ def test_on_paper_no_column_is_lost(browser, tmp_path):
 
 
 def test_choices_have_their_words_in_every_table_and_figure(browser, tmp_path):
-    variables = {"bolts": gx.integer(4, 12), "alloy": gx.choice("steel", "bronze"), "coated": gx.flag()}
+    variables = {"bolts": gx.integer(4, 12), "alloy": gx.choice("steel", "bronze"), "coated": gx.boolean()}
     result = gx.minimize(lambda v: (v["bolts"] + v["alloy"], 9 - v["bolts"] - v["coated"]), variables, generations=2)
     with opened(browser, written(report.render_result(result), tmp_path)) as page:
         box = page.locator("[data-table=front]")

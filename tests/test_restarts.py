@@ -46,7 +46,7 @@ def test_bipop_gives_the_turn_to_the_regime_that_spent_less():
     assert large.kind == "large" and large.algorithm.samples == 20
     small = BIPOP().next(own, [past(), past("large", 500)], math.inf, lambda: 0.99)
     assert small.kind == "small" and small.evaluations == 250
-    assert small.algorithm.spread < 0.03 < own.spread
+    assert small.algorithm.sigma0 < 0.03 < own.sigma0
     after = BIPOP().next(own, [past(), past("large", 500), past("small", 500)], math.inf, lambda: 0.5)
     assert after.kind == "large" and after.algorithm.samples == 40
     sizes = {BIPOP().next(own, [past()] + [past("large", 900)] * 5, math.inf, lambda d=d: d).algorithm.samples

@@ -21,7 +21,7 @@ from galapax.core.evaluation import Evaluation, Shape
 from galapax.metrics import indicators
 from galapax.numerics import random
 
-NAMES = [name for name, kind in gx.ALGORITHMS.items() if kind.traits.multi_objective]
+NAMES = [name for name, kind in gx.algorithms.ALGORITHMS.items() if kind.traits.multi_objective]
 # a generation of each is traced at once, and each is tested by itself too, in a file for a few methods
 LATER = ("npga", "moead", "sharing_moea", "sms_emoa")
 EVERY_ALGORITHM = pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def two(x):
 
 
 def solver(name, **settings):
-    return gx.ALGORITHMS[name](population=N, **settings)
+    return gx.algorithms.ALGORITHMS[name](population=N, **settings)
 
 
 def solve(name, fun=two, problem=None, **settings):
@@ -440,7 +440,7 @@ def duplicated(x):
 
 
 ZDT = ["zdt1", "zdt2", "zdt3", "zdt4", "zdt6"]
-MOEA = [name for name in gx.PROBLEMS if name.startswith("moea_")]
+MOEA = [name for name in gx.problems.PROBLEMS if name.startswith("moea_")]
 SIX = {"dim": 6}  # of one size, so that they share a program
 
 

@@ -142,9 +142,11 @@ def test_a_second_process_loads_each_program_once(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", sorted(gx.ALGORITHMS))
+@pytest.mark.parametrize("algorithm", sorted(gx.algorithms.ALGORITHMS))
 def test_programs_of_every_algorithm_work_from_disk(tmp_path, algorithm):
-    name = "zdt1" if gx.ALGORITHMS[algorithm].several_objectives else "g06" if algorithm == "cde" else "ackley"
+    name = (
+        "zdt1" if gx.algorithms.ALGORITHMS[algorithm].several_objectives else "g06" if algorithm == "cde" else "ackley"
+    )
     call = {"algorithm": algorithm, "generations": 30, "runs": 3, "compute": XLA}
     [first], [second] = (fresh(tmp_path, call, f"gx.problems.get({name!r})") for _ in range(2))
     assert first[1] == first[0] > 2 and (second[0], second[1]) == (first[0], 0)

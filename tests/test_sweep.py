@@ -48,12 +48,12 @@ STOPPING = {"target": 0.3, "generations": 30}  # some runs get there, each at it
 
 @cache
 def grid():
-    return gx.sweep(bowl, BOX, gx.GA(population=N), fr=FR, sigma=SIGMA, **ASKED)
+    return gx.sweep(bowl, BOX, gx.ThreeParentGA(population=N), fr=FR, sigma=SIGMA, **ASKED)
 
 
 @cache
 def grid_to_a_target():
-    return gx.sweep(bowl, BOX, gx.GA(population=N), fr=FR, sigma=SIGMA, **(ASKED | STOPPING))
+    return gx.sweep(bowl, BOX, gx.ThreeParentGA(population=N), fr=FR, sigma=SIGMA, **(ASKED | STOPPING))
 
 
 @cache
@@ -92,7 +92,7 @@ def assert_same(cell, single):
 def test_every_cell_is_minimize_with_its_settings():
     assert len(grid()) == 6 and grid().message == "All 6 settings completed."
     for labels, cell in grid():
-        assert_same(cell, alone(gx.GA(population=N, **labels)))
+        assert_same(cell, alone(gx.ThreeParentGA(population=N, **labels)))
     assert len(set(grid().values().ravel().tolist())) == 24  # and no two runs are alike
 
 
@@ -100,7 +100,7 @@ def test_runs_stop_at_a_target_each_at_its_own_generation():
     lengths = [cell.runs.nit for _, cell in grid_to_a_target()]
     assert len(np.unique(lengths)) > 3 and np.max(lengths) == 30
     for labels, cell in grid_to_a_target():
-        assert_same(cell, alone(gx.GA(population=N, **labels), **STOPPING))
+        assert_same(cell, alone(gx.ThreeParentGA(population=N, **labels), **STOPPING))
 
 
 @pytest.mark.parametrize(("whole", "rules"), [(grid, {}), (grid_to_a_target, STOPPING)], ids=["all", "to a target"])
@@ -109,7 +109,7 @@ def test_batches_that_cut_through_cells_change_nothing(whole, rules, in_batches)
     in_batches(5)  # 24 runs: five batches, the last one overlapping
     told = []
     split = gx.sweep(
-        bowl, BOX, gx.GA(population=N), fr=FR, sigma=SIGMA, callback=told.append, **(ASKED | rules)
+        bowl, BOX, gx.ThreeParentGA(population=N), fr=FR, sigma=SIGMA, callback=told.append, **(ASKED | rules)
     )  # fmt: skip
     assert split.labels == at_once.labels
     for (_, cell), (_, same) in zip(split, at_once, strict=True):
@@ -119,11 +119,11 @@ def test_batches_that_cut_through_cells_change_nothing(whole, rules, in_batches)
 
 
 def test_a_swept_population_is_a_computation_for_each_size():
-    study = gx.sweep(bowl, BOX, gx.GA, fr=FR, population=[6, N], sigma=SIGMA, **ASKED)
+    study = gx.sweep(bowl, BOX, gx.ThreeParentGA, fr=FR, population=[6, N], sigma=SIGMA, **ASKED)
     assert study.axes == {"fr": FR, "population": [6, N], "sigma": SIGMA}
     assert study.labels == [{"fr": f, "population": n, "sigma": s} for f in FR for n in (6, N) for s in SIGMA]
     for labels, cell in study:
-        assert_same(cell, alone(gx.GA(**labels)))
+        assert_same(cell, alone(gx.ThreeParentGA(**labels)))
         assert cell.population.shape == (labels["population"], 3)
     assert study.values("nfev").tolist() == [[[[n * GENERATIONS] * R] * 2 for n in (6, N)]] * 3
 
@@ -143,7 +143,7 @@ def test_a_black_box_is_swept_in_one_go():
         return bowl_in_numpy(x)
 
     study = gx.sweep(
-        recording, BOX, gx.GA(population=N), fr=FR, sigma=SIGMA[:1], blackbox=True, vectorized=True, **ASKED
+        recording, BOX, gx.ThreeParentGA(population=N), fr=FR, sigma=SIGMA[:1], blackbox=True, vectorized=True, **ASKED
     )  # fmt: skip
     assert seen == [(len(FR) * R * N, 3)] * GENERATIONS
     close = ROUNDING if devices.on_cpu() else 1e-5  # the last digit of a GPU kernel's normal numbers
@@ -155,7 +155,7 @@ def test_a_black_box_is_swept_in_one_go():
 
 
 def test_maximize_keeps_the_signs():
-    study = gx.sweep(bowl, BOX, gx.GA(population=N), fr=FR, sigma=SIGMA, maximize=True, target=90.0, **ASKED)
+    study = gx.sweep(bowl, BOX, gx.ThreeParentGA(population=N), fr=FR, sigma=SIGMA, maximize=True, target=90.0, **ASKED)
     assert 0 < np.mean(study.values() >= 90.0) < 1
     for (_, cell), row in zip(study, study.summary(), strict=True):
         values = cell.runs.fun
@@ -173,7 +173,7 @@ CONSTRAINED = {"ineq": to_the_right, "runs": 2, "generations": 5, "seed": SEED}
 
 def test_constraints_are_told_at_the_best_point_of_each_cell():
     study = gx.sweep(
-        bowl, BOX, gx.GA(population=N), sigma=np.linspace(0, 1, 9), keep=gx.Keep(history="x"), **CONSTRAINED
+        bowl, BOX, gx.ThreeParentGA(population=N), sigma=np.linspace(0, 1, 9), keep=gx.Keep(history="x"), **CONSTRAINED
     )
     for _, cell in study:
         assert cell.ineq.tolist() == [to_the_right(cell.x)] and cell.feasible == (cell.ineq[0] <= 0)
@@ -184,7 +184,7 @@ def test_constraints_are_told_at_the_best_point_of_each_cell():
 
 
 def test_constraints_of_a_black_box_are_told_for_every_cell():
-    study = gx.sweep(bowl_in_numpy, BOX, gx.GA(population=3), sigma=SIGMA, blackbox=True, **CONSTRAINED)
+    study = gx.sweep(bowl_in_numpy, BOX, gx.ThreeParentGA(population=3), sigma=SIGMA, blackbox=True, **CONSTRAINED)
     for _, cell in study:
         assert cell.ineq is not None and cell.ineq.tolist() == [to_the_right(cell.x)]
 
@@ -193,7 +193,7 @@ def test_snapshots_are_of_the_cell_that_they_belong_to(monkeypatch, in_batches):
     in_batches(5)  # one cell a batch
     monkeypatch.setattr(xla, "CHUNK_SECONDS", 0.0)  # one generation at a time
     asked = ASKED | STOPPING | {"runs": 5, "target": 5.0, "keep": gx.Keep(snapshots=(10,))}
-    study = gx.sweep(bowl, BOX, gx.GA(population=N), fr=[1.0, 0.0], sigma=[0.5, 0.0], **asked)
+    study = gx.sweep(bowl, BOX, gx.ThreeParentGA(population=N), fr=[1.0, 0.0], sigma=[0.5, 0.0], **asked)
     lengths = [cell.runs.nit.max() for _, cell in study]
     assert min(lengths) < 10 < max(lengths)  # some cells end before it
     for _, cell in study:
@@ -213,7 +213,7 @@ def test_a_failure_is_told_of_the_cell_that_had_it():
             raise RuntimeError("only now")
         return float(bowl_in_numpy(x))
 
-    study = gx.sweep(failing_at_first, BOX, gx.GA(population=3), sigma=SIGMA, blackbox=True, **CONSTRAINED)
+    study = gx.sweep(failing_at_first, BOX, gx.ThreeParentGA(population=3), sigma=SIGMA, blackbox=True, **CONSTRAINED)
     assert [cell.n_failed for _, cell in study] == [1, 0]
     assert ["only now" in cell.message for _, cell in study] == [True, False]
 
@@ -223,7 +223,7 @@ def test_a_run_of_a_cell_is_replayed(run):
     for fr, sigma in ((0.6, 0.8), (1.4, 0.2)):
         cell = grid().cell(fr=fr, sigma=sigma)
         replayed = cell.run(run)
-        assert_same(replayed, alone(gx.GA(population=N, fr=fr, sigma=sigma), runs=range(run, run + 1)))
+        assert_same(replayed, alone(gx.ThreeParentGA(population=N, fr=fr, sigma=sigma), runs=range(run, run + 1)))
         np.testing.assert_allclose(replayed.history.mean, cell.runs.history.mean[run], rtol=ROUNDING)
         assert replayed.settings["hyperparameters"] == {
             "population": N, "fr": fr, "sigma": sigma, "bounds_at_start_only": False
@@ -232,7 +232,7 @@ def test_a_run_of_a_cell_is_replayed(run):
 
 def test_starting_points_hold_for_every_cell():
     points = np.random.default_rng(0).uniform(LOWER, UPPER, (R, N, 3))  # each run's whole first population
-    study = gx.sweep(bowl, BOX, gx.GA(population=N), fr=FR, sigma=SIGMA, x0=points, **ASKED)
+    study = gx.sweep(bowl, BOX, gx.ThreeParentGA(population=N), fr=FR, sigma=SIGMA, x0=points, **ASKED)
     for _, cell in study:
         np.testing.assert_allclose(cell.runs.history.mean[:, 0], bowl_in_numpy(points).mean(axis=1), rtol=ROUNDING)
         assert cell.run(2).history.best[0] == pytest.approx(bowl_in_numpy(points[2]).min())
@@ -246,10 +246,10 @@ def test_a_grid_is_one_program_and_other_values_compile_nothing():
         return bowl(x) + 0.1234 * x[0]
 
     with compilations() as compiled:
-        gx.sweep(unlike_any_other, BOX, gx.GA(population=N), fr=FR, sigma=SIGMA, **ASKED)
+        gx.sweep(unlike_any_other, BOX, gx.ThreeParentGA(population=N), fr=FR, sigma=SIGMA, **ASKED)
     assert sum("_chunk" in name for name in compiled) == 1
     with compilations() as compiled:
-        gx.sweep(unlike_any_other, BOX, gx.GA(population=N), fr=[0.7, 0.9], sigma=[0.1, 0.3, 0.5], **ASKED)
+        gx.sweep(unlike_any_other, BOX, gx.ThreeParentGA(population=N), fr=[0.7, 0.9], sigma=[0.1, 0.3, 0.5], **ASKED)
     assert compiled == []
 
 
@@ -257,7 +257,7 @@ def test_a_grid_is_one_program_and_other_values_compile_nothing():
 
 
 def test_values_have_the_axes_first_in_the_order_given_and_the_runs_last():
-    study = gx.sweep(bowl, BOX, gx.GA(population=N), sigma=tuple(SIGMA), fr=np.array(FR), **ASKED)
+    study = gx.sweep(bowl, BOX, gx.ThreeParentGA(population=N), sigma=tuple(SIGMA), fr=np.array(FR), **ASKED)
     assert list(study.axes.items()) == [("sigma", SIGMA), ("fr", FR)]
     assert study.values().shape == (2, 3, R)
     for i, sigma in enumerate(SIGMA):
@@ -269,10 +269,10 @@ def test_values_have_the_axes_first_in_the_order_given_and_the_runs_last():
 
 
 def test_an_instance_with_lists_in_it_is_swept():
-    study = gx.sweep(gx.Problem(bowl, BOX), gx.GA(population=N, fr=FR, sigma=jnp.array(SIGMA)), **ASKED)
+    study = gx.sweep(gx.Problem(bowl, BOX), gx.ThreeParentGA(population=N, fr=FR, sigma=jnp.array(SIGMA)), **ASKED)
     assert list(study.axes) == ["fr", "sigma"]
     np.testing.assert_allclose(study.values(), grid().values(), rtol=1e-4)  # 0.2 in float32 is not 0.2
-    twice = gx.sweep(bowl, BOX, gx.GA(population=N, fr=FR), sigma=SIGMA, **ASKED)
+    twice = gx.sweep(bowl, BOX, gx.ThreeParentGA(population=N, fr=FR), sigma=SIGMA, **ASKED)
     assert list(twice.axes) == ["sigma", "fr"]  # what was named in the call comes first
     np.testing.assert_array_equal(twice.values().transpose(1, 0, 2), grid().values())
 
@@ -313,7 +313,7 @@ def test_rows_have_every_run_of_every_cell():
 
 def test_rows_keep_axes_and_variables_of_the_same_name_apart():
     problem = gx.Problem(bowl, BOX, variables=["sigma", "fun", "z"])
-    rows = gx.sweep(problem, gx.GA(population=N), fr=FR, sigma=SIGMA, **ASKED).rows()
+    rows = gx.sweep(problem, gx.ThreeParentGA(population=N), fr=FR, sigma=SIGMA, **ASKED).rows()
     assert [row["sigma"] for row in rows] == [labels["sigma"] for labels, _ in grid() for _ in range(R)]
     assert [row["fun"] for row in rows] == grid().values().ravel().tolist()
 
@@ -390,7 +390,13 @@ def test_a_callback_stops_the_sweep_between_cells(monkeypatch, tmp_path, in_batc
     at_once = grid()
     in_batches(5)
     study = gx.sweep(
-        bowl, BOX, gx.GA(population=N), fr=FR, sigma=SIGMA, callback=lambda state: state.runs_done >= 10, **ASKED
+        bowl,
+        BOX,
+        gx.ThreeParentGA(population=N),
+        fr=FR,
+        sigma=SIGMA,
+        callback=lambda state: state.runs_done >= 10,
+        **ASKED,
     )
     # two batches of five are done, the third, of the runs 10 to 14, is stopped: cells 0 to 2 and three runs of the 4th
     assert study.message == "Stopped by the callback: 4 of 6 settings were started; the last one may be incomplete."
@@ -434,11 +440,11 @@ def test_groups_share_the_seconds_and_what_stops_one_stops_the_rest(stopping, li
 
     def solve(task, observers, partial_result):
         given.append(task.options.max_seconds)
-        return [alone(gx.GA(population=N, fr=0.6, sigma=0.2))], stopping.get(task.population)
+        return [alone(gx.ThreeParentGA(population=N, fr=0.6, sigma=0.2))], stopping.get(task.population)
 
     monkeypatch.setattr(module, "solve", solve)
     monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
-    study = gx.sweep(bowl, BOX, gx.GA, population=[6, N, 9], max_seconds=10.0)
+    study = gx.sweep(bowl, BOX, gx.ThreeParentGA, population=[6, N, 9], max_seconds=10.0)
     assert given == limits and study.message.startswith(message)
 
 
@@ -452,7 +458,7 @@ def test_ctrl_c_counts_the_points_that_were_evaluated():
             signal.raise_signal(signal.SIGINT)
         return float(bowl_in_numpy(x))
 
-    study = gx.sweep(interrupted, BOX, gx.GA(population=3), sigma=SIGMA, blackbox=True, **CONSTRAINED)
+    study = gx.sweep(interrupted, BOX, gx.ThreeParentGA(population=3), sigma=SIGMA, blackbox=True, **CONSTRAINED)
     assert study.message.startswith("Stopped by Ctrl-C")
     assert sum(cell.nfev for _, cell in study) in (calls - 1, calls)
 
@@ -489,7 +495,7 @@ def test_ctrl_c_counts_the_points_that_were_evaluated():
 )
 def test_what_cannot_be_swept_is_refused(settings, message):
     with pytest.raises(gx.InputError, match=message):
-        gx.sweep(bowl, BOX, gx.GA, **settings)
+        gx.sweep(bowl, BOX, gx.ThreeParentGA, **settings)
 
 
 def test_algorithms_that_are_none_are_refused():
@@ -506,7 +512,9 @@ def test_a_class_that_is_no_algorithm_is_refused():
 
 def test_an_infinite_target_is_refused_or_summarised():
     try:
-        study = gx.sweep(bowl, BOX, gx.GA(population=N), fr=FR, sigma=SIGMA, **(ASKED | {"target": math.inf}))
+        study = gx.sweep(
+            bowl, BOX, gx.ThreeParentGA(population=N), fr=FR, sigma=SIGMA, **(ASKED | {"target": math.inf})
+        )
     except gx.InputError:
         return
     assert [row["success"] for row in study.summary()] == [1.0] * 6
@@ -530,7 +538,7 @@ def test_a_sweep_that_memory_cannot_hold_is_refused(monkeypatch):
     with pytest.raises(
         gx.InputError, match=r"one run with a population of 8 needs at least .* use a smaller population"
     ):
-        gx.sweep(bowl, BOX, gx.GA(population=N), **asked)
+        gx.sweep(bowl, BOX, gx.ThreeParentGA(population=N), **asked)
     monkeypatch.undo()
     needed = 24 * GENERATIONS * (3 + 3 + 3) * 8  # three counts, best, mean and worst, and x; in float64
     monkeypatch.setattr(devices, "free_memory", lambda: 2**30)
@@ -538,9 +546,9 @@ def test_a_sweep_that_memory_cannot_hold_is_refused(monkeypatch):
     with pytest.raises(
         gx.InputError, match=r"the history of 24 runs over 12 generations .* use keep=gx\.Keep\(history=False\)"
     ):
-        gx.sweep(bowl, BOX, gx.GA(population=N), keep=gx.Keep(history="x"), **asked)
+        gx.sweep(bowl, BOX, gx.ThreeParentGA(population=N), keep=gx.Keep(history="x"), **asked)
     monkeypatch.setattr(devices, "host_memory", lambda: needed)
-    gx.sweep(bowl, BOX, gx.GA(population=N), **asked)
+    gx.sweep(bowl, BOX, gx.ThreeParentGA(population=N), **asked)
 
 
 def test_a_population_that_memory_cannot_hold_is_refused_before_anything_is_run(monkeypatch):
@@ -549,7 +557,7 @@ def test_a_population_that_memory_cannot_hold_is_refused_before_anything_is_run(
     monkeypatch.setattr(module, "solve", lambda task, *rest: begun.append(task.population) or solve(task, *rest))
     monkeypatch.setattr(devices, "free_memory", lambda: 10**6)
     with pytest.raises(gx.InputError, match="population of 100000"):
-        gx.sweep(bowl, BOX, gx.GA, population=[N, 100_000], **ASKED)
+        gx.sweep(bowl, BOX, gx.ThreeParentGA, population=[N, 100_000], **ASKED)
     assert N not in begun
 
 
@@ -659,7 +667,7 @@ def test_a_study_with_too_few_labels_or_targets_is_damaged(name, copy):
 
 def test_saving_a_single_run_over_a_sweep_leaves_nothing_of_it(copy, monkeypatch):
     monkeypatch.setattr(saving, "can_draw", lambda: False)  # as without matplotlib
-    alone(gx.GA(population=N, fr=0.6, sigma=0.2)).save(copy)
+    alone(gx.ThreeParentGA(population=N, fr=0.6, sigma=0.2)).save(copy)
     assert isinstance(gx.load(copy), gx.Result)
     assert not {"study.json", "data.npz", "curves.csv", "summary.csv", "summary.md", "summary.tex", "report.html"} & {
         f.name for f in copy.iterdir()

@@ -17,7 +17,7 @@ VARIABLES = {
     "count": gx.integer(-2, 6),
     "metal": gx.choice("steel", "zinc", "brass"),
     "plate": gx.choice(0.5, 1.0, 2.5, unit="mm"),
-    "coated": gx.flag(),
+    "coated": gx.boolean(),
     "angle": (0, 2),
 }
 SPACE = as_space(VARIABLES)
@@ -385,7 +385,7 @@ def test_a_black_box_with_few_points_is_called_once_with_each():
         points.append((v["n"], v["metal"], v["on"]))
         return -float(v["n"]) + 2.0 * (v["metal"] == "zinc") + v["on"]
 
-    box = {"n": gx.integer(0, 3), "metal": gx.choice("steel", "zinc"), "on": gx.flag()}
+    box = {"n": gx.integer(0, 3), "metal": gx.choice("steel", "zinc"), "on": gx.boolean()}
     few = {"algorithm": "de", "population": 8, "blackbox": True}
     res = gx.minimize(fun, box, **few, generations=20)
     assert len(points) == len(set(points)) <= 16 and res.fun == -3.0 and res.n_cached > 0

@@ -4,14 +4,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import galapax.starting  # noqa: F401  (first: Ctrl-C while the rest is loading)
-from galapax import problems
-from galapax.algorithms import ALGORITHMS
-from galapax.algorithms.cde import CDE
+from galapax import algorithms, problems
+from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.algorithms.cmaes import CMAES
 from galapax.algorithms.de import DE
 from galapax.algorithms.ep import EP, FEP
 from galapax.algorithms.epsilon_de import EpsilonDE
-from galapax.algorithms.ga import GA
+from galapax.algorithms.ga import ThreeParentGA
 from galapax.algorithms.lshade import JSO, LSHADE
 from galapax.algorithms.lsrtde import LSRTDE
 from galapax.algorithms.moead import MOEAD
@@ -33,11 +32,10 @@ from galapax.core.island_model import Islands
 from galapax.core.mixture import mixture
 from galapax.core.options import Compute, Keep, Workers
 from galapax.core.problem import Bounds, MinMaxProblem, Problem, box
-from galapax.core.variables import choice, flag, integer, real
+from galapax.core.variables import boolean, choice, integer, real
 from galapax.metrics import indicators
 from galapax.numerics import disk_cache as cache
 from galapax.operators.differential import best_1, rand_1
-from galapax.problems import PROBLEMS
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
 from galapax.running.observers import Checkpoint, Live, Progress
@@ -48,13 +46,10 @@ if TYPE_CHECKING:
     from galapax.storage.folders import load
 
 __all__ = [
-    "ALGORITHMS",
-    "CDE",
     "CMAES",
     "DE",
     "EP",
     "FEP",
-    "GA",
     "JSO",
     "LSHADE",
     "LSRTDE",
@@ -62,11 +57,11 @@ __all__ = [
     "NPGA",
     "NSGA2",
     "NSGA3",
-    "PROBLEMS",
     "PSO",
     "SMSEMOA",
     "Bounds",
     "Checkpoint",
+    "CoevolutionaryDE",
     "Compute",
     "EpsilonDE",
     "EvaluationError",
@@ -84,15 +79,17 @@ __all__ = [
     "Runs",
     "SharingMOEA",
     "Study",
+    "ThreeParentGA",
     "Values",
     "Workers",
     "__version__",
+    "algorithms",
     "best_1",
+    "boolean",
     "box",
     "cache",
     "choice",
     "compare",
-    "flag",
     "gagpu",
     "indicators",
     "integer",
@@ -122,8 +119,10 @@ _ELSEWHERE = {
     "Categorical": "gx.choice",
     "Choice": "gx.choice",
     "categorical": "gx.choice",
-    "Binary": "gx.flag",
-    "boolean": "gx.flag",
+    "Binary": "gx.boolean",
+    "flag": "gx.boolean",
+    "GA": "gx.ThreeParentGA",
+    "CDE": "gx.CoevolutionaryDE",
     "NSGAII": "gx.NSGA2",
     "NSGAIII": "gx.NSGA3",
     "CMA": "gx.CMAES",

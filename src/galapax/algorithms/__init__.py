@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from galapax.algorithms.archive import unwrap
-from galapax.algorithms.cde import CDE
+from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.algorithms.cmaes import CMAES, StrategyParameters
 from galapax.algorithms.de import DE
 from galapax.algorithms.ep import EP, FEP
 from galapax.algorithms.epsilon_de import EpsilonDE
-from galapax.algorithms.ga import GA
+from galapax.algorithms.ga import ThreeParentGA
 from galapax.algorithms.lshade import JSO, LSHADE
 from galapax.algorithms.lsrtde import LSRTDE
 from galapax.algorithms.minmax_cde import GameCDE, Payoff
@@ -31,13 +31,13 @@ from galapax.core.errors import InputError, unknown_name_error
 from galapax.core.restarts import BIPOP, IPOP, Plain, Restarts
 
 ALGORITHMS: dict[str, Any] = {
-    "cde": CDE,
+    "cde": CoevolutionaryDE,
     "cmaes": CMAES,
     "de": DE,
     "ep": EP,
     "epsilon_de": EpsilonDE,
     "fep": FEP,
-    "ga": GA,
+    "ga": ThreeParentGA,
     "jso": JSO,
     "lshade": LSHADE,
     "lsrtde": LSRTDE,

@@ -67,7 +67,7 @@ class CDEState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class CDE(Algorithm[CDEState]):
+class CoevolutionaryDE(Algorithm[CDEState]):
     """Co-evolutionary differential evolution, for constraints (augmented Lagrangian) and for min-max problems.
 
     population: number of individuals of x and of y, at least 4.

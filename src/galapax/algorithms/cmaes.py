@@ -148,13 +148,13 @@ class CMAES(Algorithm[CMAESState]):
 
     population: samples a generation, lambda; by default 4 + 3 ln d.
     samples: so many of them, if not all; a run that restarts with more samples then needs no new program each time.
-    spread: standard deviation of the first samples, sigma, as a share of the box.
+    sigma0: standard deviation of the first samples, sigma, as a share of the box.
     diagonal: learn the variances alone, for many variables; by default from 300 on.
     """
 
     population: int = static(None)
     samples: int | None = None
-    spread: float = 0.2
+    sigma0: float = 0.2
     diagonal: bool = static(None)
     constants: StrategyParameters | None = None  # follow from the others
 
@@ -168,7 +168,7 @@ class CMAES(Algorithm[CMAESState]):
             check_integer(self.population, "population", 4, "the better half of the samples updates the distribution")
         if self.samples is not None:
             check_range(self.samples, "samples", 4, self.population or 4)
-        check_positive(self.spread, "spread")
+        check_positive(self.sigma0, "sigma0")
         check_bool(self.diagonal, "diagonal")
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
@@ -186,7 +186,7 @@ class CMAES(Algorithm[CMAESState]):
         return self.constants.count
 
     def with_smaller_spread(self, factor: float) -> Self:
-        return dataclasses.replace(self, spread=self.spread * factor)
+        return dataclasses.replace(self, sigma0=self.sigma0 * factor)
 
     def cost_hint(self, dim: int) -> int:
         return self.population * dim if self.diagonal else (self.population + dim) * dim
@@ -196,7 +196,7 @@ class CMAES(Algorithm[CMAESState]):
         dim, dtype = bounds.dim, bounds.lower.dtype
         mean = 0.5 + FIRST_MEAN_SHARE * (random.uniform(key_mean, (dim,), dtype) - 0.5)
         unit = jnp.ones(dim, dtype) if self.diagonal else jnp.eye(dim, dtype=dtype)
-        zeros, step = jnp.zeros(dim, dtype), jnp.asarray(self.spread, dtype)
+        zeros, step = jnp.zeros(dim, dtype), jnp.asarray(self.sigma0, dtype)
         now = Distribution(mean, step, unit, unit, zeros, zeros)
         walls = BoundaryPenalty(zeros, jnp.full((), jnp.nan, dtype))
         start, worst = jnp.zeros((), dtype), jnp.full((), jnp.inf, dtype)

@@ -36,7 +36,7 @@ class GAState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class GA(Algorithm[GAState]):
+class ThreeParentGA(Algorithm[GAState]):
     """The three-parent genetic algorithm of GAGPU, for one objective.
 
     population: number of individuals, at least 3.

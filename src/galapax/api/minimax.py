@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from galapax.algorithms.cde import CDE
+from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.algorithms.minmax_cde import Arena, GameCDE
 from galapax.api.keyword_hints import suggest_keywords
 from galapax.api.minimize import minimize
@@ -149,15 +149,17 @@ def check_taken(options: Options, verb: str) -> None:
             raise InputError(f"{verb} does not take {leaf.field}: remove it from {leaf.group or 'the call'}.")
 
 
-def usual(problem: MinMaxProblem) -> CDE:
+def usual(problem: MinMaxProblem) -> CoevolutionaryDE:
     """The algorithm that a min-max problem gets by default."""
-    return CDE(memory=MEMORY, mutation=rand_1 if problem.x_bounds.dim <= 10 else best_1)
+    return CoevolutionaryDE(memory=MEMORY, mutation=rand_1 if problem.x_bounds.dim <= 10 else best_1)
 
 
 def _solver(problem: MinMaxProblem, algorithm: Any, population: int | None, traced: TracedGame, kind: str) -> GameCDE:
     """The game that x and y play, with the settings of a CDE."""
-    if algorithm is not None and not isinstance(algorithm, CDE):
-        raise InputError(f"minimax needs a gx.CDE, which has populations of both x and y; got {abbreviate(algorithm)}.")
+    if algorithm is not None and not isinstance(algorithm, CoevolutionaryDE):
+        raise InputError(
+            f"minimax needs a gx.CoevolutionaryDE, which has populations of both x and y; got {abbreviate(algorithm)}."
+        )
     given = usual(problem) if algorithm is None else algorithm
     if population is not None:
         given = dataclasses.replace(given, population=population)

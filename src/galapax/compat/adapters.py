@@ -16,7 +16,7 @@ from galapax.core.box import Bounds
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Values, returned_by_fun
 from galapax.core.problem import Problem
-from galapax.core.variables import Variable, choice, flag, integer, real
+from galapax.core.variables import Variable, boolean, choice, integer, real
 from galapax.results.result import Result
 
 if TYPE_CHECKING:
@@ -71,8 +71,10 @@ def _pymoo_variable(variable: PymooVariable) -> Variable:
     if kind == "Choice":
         return choice(*variable.options)
     if kind == "Binary":
-        return flag()
-    raise InputError(f"a pymoo variable of the kind {kind} has no counterpart here: real, integer, choice and flag do.")
+        return boolean()
+    raise InputError(
+        f"a pymoo variable of the kind {kind} has no counterpart here: real, integer, choice and boolean do."
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -127,7 +127,7 @@ class Problem(ProblemDescription):
     """An objective of ONE solution, always minimised, on a box, with optional constraints.
 
     fun: maps x of shape (d,) to a scalar, or to (m,) for m objectives.
-    bounds: the box, anything `as_bounds` takes; or variables (gx.real, gx.integer, gx.choice, gx.flag) in a dict or a
+    bounds: the box, anything `as_bounds` takes; or variables (gx.real, gx.integer, gx.choice, gx.boolean) in a dict or
         list: the functions then get a mapping of named values, or a vector.
     ineq, eq: constraints; x is feasible when every ineq(x) <= 0 and every |eq(x)| <= eq_tolerance.
     name, title, source: a short name, a description, and where it was published.

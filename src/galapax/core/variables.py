@@ -35,12 +35,12 @@ MAX_INTEGER = 2**53  # whole numbers up to it are exact in float64
 
 @dataclass(frozen=True)
 class Variable:
-    """One variable; made by `real`, `integer`, `choice` and `flag`.
+    """One variable; made by `real`, `integer`, `choice` and `boolean`.
 
     lower, upper: of the number that stands for it in x: of labels their places, from 0 on.
     """
 
-    kind: str  # "real", "integer", "choice" or "flag"
+    kind: str  # "real", "integer", "choice" or "boolean"
     lower: float
     upper: float
     log: bool = False
@@ -70,7 +70,7 @@ class Variable:
             return float(number)
         if self.kind == "integer":
             return round(number)
-        if self.kind == "flag":
+        if self.kind == "boolean":
             return number > 0.5
         return self.labels[int(np.argmin(np.abs(self._numbers - number)))]
 
@@ -88,13 +88,13 @@ class Variable:
     def show(self, number: float) -> str:
         """The value as text."""
         value = self.value(number)
-        if self.kind == "flag":
+        if self.kind == "boolean":
             return "yes" if value else "no"
         return f"{value:.8g}" if isinstance(value, float) else str(value)
 
     def range(self) -> tuple[str, str]:
         """Its limits as text; of labels the first and the last."""
-        if self.kind in ("choice", "flag"):
+        if self.kind in ("choice", "boolean"):
             return self.show(self.lower), self.show(self.upper)
         return f"{self.lower:g}", f"{self.upper:g}"
 
@@ -164,9 +164,9 @@ def choice(*labels: Any, name: str | None = None, unit: str | None = None) -> Va
     return _with_name(variable, name, unit)
 
 
-def flag(*, name: str | None = None) -> Variable:
+def boolean(*, name: str | None = None) -> Variable:
     """True or False."""
-    return _with_name(Variable("flag", 0.0, 1.0), name, None)
+    return _with_name(Variable("boolean", 0.0, 1.0), name, None)
 
 
 def _limits(kind: str, lower: Any, upper: Any) -> tuple[float, float]:
@@ -398,13 +398,13 @@ class Space:
 
 def _last_code(variable: Variable) -> float:
     """The last code of a choice or switch."""
-    return {"real": 0.0, "flag": 1.0}.get(variable.kind, len(variable.labels) - 1.0)
+    return {"real": 0.0, "boolean": 1.0}.get(variable.kind, len(variable.labels) - 1.0)
 
 
 def _column_values(variable: Variable, numbers: Any) -> Any:
     """Values of one variable for a function that JAX traces, or for one that takes many points."""
     xp, kind = _array_module(numbers), variable.kind
-    if kind == "flag":
+    if kind == "boolean":
         return numbers > 0.5
     whole_labels = variable.numeric and all(isinstance(label, int) for label in variable.labels)
     if kind == "integer" or whole_labels or (kind == "choice" and not variable.numeric):
@@ -469,7 +469,7 @@ def as_space(bounds: Any, argument: str = "bounds") -> Space:
             if not isinstance(variable, list | tuple | np.ndarray) or len(variable) != 2:
                 raise InputError(
                     f"{argument} has {abbreviate(variable)} for variable {i if name is None else repr(name)}; give "
-                    "gx.real(lower, upper), gx.integer(lower, upper), gx.choice(...) or gx.flag()."
+                    "gx.real(lower, upper), gx.integer(lower, upper), gx.choice(...) or gx.boolean()."
                 )
             variable = real(*variable)
         if name is not None:

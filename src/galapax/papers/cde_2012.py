@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from galapax import problems
-from galapax.algorithms.cde import CDE
+from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.api.minimax import minimax
 from galapax.api.minimize import minimize
 from galapax.core.options import Keep
@@ -77,7 +77,7 @@ def measure(quick: bool, log: Log = lambda line: None) -> Measurement:
             if (variant, n) not in CDE_PAPER_TIMES or (quick and n > 50):
                 continue
             for name in CDE_PROBLEMS:
-                algorithm = CDE(population=n, mutation=mutation)
+                algorithm = CoevolutionaryDE(population=n, mutation=mutation)
                 result = _solve(name, algorithm, cycles, runs)
                 cell: Measurement = {"values": _summarize_runs(result), "batch": result.timings["run"]}
                 cell["feasible"] = float(all_runs(result).feasible.mean())
@@ -91,7 +91,7 @@ def measure(quick: bool, log: Log = lambda line: None) -> Measurement:
     return out
 
 
-def _solve(name: str, algorithm: CDE, cycles: int, runs: int) -> Result:
+def _solve(name: str, algorithm: CoevolutionaryDE, cycles: int, runs: int) -> Result:
     problem = problems.get(CDE_PROBLEMS[name])
     generations = cycles * algorithm.x_generations
     if isinstance(problem, MinMaxProblem):

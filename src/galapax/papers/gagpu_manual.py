@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from galapax import problems
-from galapax.algorithms.ga import GA
+from galapax.algorithms.ga import ThreeParentGA
 from galapax.core.options import Compute, Options
 from galapax.core.problem import Problem
 from galapax.papers.reproduction import Log, Measurement, Paper, describe_machine, main
@@ -49,7 +49,7 @@ def measure(quick: bool, log: Log = lambda line: None) -> Measurement:
         assert isinstance(problem, Problem)
         bounds = problem.bounds
         initial = bounds.lower + bounds.span * np.random.default_rng(0).random((N_CHILDREN, bounds.dim))
-        solvers = tuple(GA(N_CHILDREN, fr, sigma, bounds_at_start_only=True) for fr, sigma in FR_SIGMA_PAIRS)
+        solvers = tuple(ThreeParentGA(N_CHILDREN, fr, sigma, bounds_at_start_only=True) for fr, sigma in FR_SIGMA_PAIRS)
         # as many generations as the manual's
         options = Options(
             generations=GAGPU_GENERATIONS, tolerance=0, polish=False, x0=initial, runs=tests,
@@ -77,7 +77,7 @@ def measure(quick: bool, log: Log = lambda line: None) -> Measurement:
     return out
 
 
-def _time_one_test(problem: Problem, solver: GA, options: Options) -> tuple[float, float]:
+def _time_one_test(problem: Problem, solver: ThreeParentGA, options: Options) -> tuple[float, float]:
     """Measure seconds of one test, waiting for the device and in all; the best of ten after one that compiles."""
     task = prepare_task(problem, (solver,), replace(options, runs=1))
     timings = [solve(task)[0][0].timings for _ in range(11)][1:]

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from galapax.core.problem import Function, Problem
-from galapax.core.variables import choice, flag, integer, real
+from galapax.core.variables import boolean, choice, integer, real
 
 Values = Mapping[str, Any]
 
@@ -241,7 +241,7 @@ def petrol() -> Problem:
             "reformate": real(0, 1),
             "alkylate": real(0, 1),
             "doses": integer(0, 8),
-            "stabiliser": flag(),
+            "stabiliser": boolean(),
         },
         ineq=_petrol_ineq,
         name="petrol",
@@ -270,7 +270,7 @@ def knapsack() -> Problem:
     """Sixteen things to take or to leave: the most worth within a weight."""
     return _problem(
         _knapsack,
-        [flag() for _ in WEIGHTS],
+        [boolean() for _ in WEIGHTS],
         ineq=_knapsack_ineq,
         name="knapsack",
         title="The most worth within a weight",

@@ -64,7 +64,7 @@ def _gene_scale(variable: Variable) -> JsonObject | None:
         return {"kind": "log"} if variable.log else None
     if variable.kind == "integer":
         return {"kind": "integer", "first": int(variable.lower), "last": int(variable.upper)}
-    labels = ["no", "yes"] if variable.kind == "flag" else [str(label) for label in variable.labels]
+    labels = ["no", "yes"] if variable.kind == "boolean" else [str(label) for label in variable.labels]
     return {"kind": "labels", "first": 0, "last": len(labels) - 1, "labels": labels}
 
 

@@ -89,7 +89,7 @@ def _choice_labels(problem: ProblemDescription, before: int, columns: int) -> di
     return {
         before + i: [variable.show(code) for code in range(int(variable.upper) + 1)]
         for i, variable in enumerate(problem.space.variables[: columns - before])
-        if variable.kind in ("choice", "flag") and not variable.numeric
+        if variable.kind in ("choice", "boolean") and not variable.numeric
     }
 
 
