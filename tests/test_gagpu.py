@@ -69,7 +69,7 @@ def test_the_public_layout_is_read(write):
 
 def test_the_algorithm_is_the_one_that_the_file_asks_for(write):
     algorithm = gagpu.build_algorithm(gagpu.read_config(write()))
-    assert algorithm == gx.GA(population=12, fr=1.1, sigma=0.75, bounds_at_start_only=True)
+    assert algorithm == gx.ThreeParentGA(population=12, fr=1.1, sigma=0.75, bounds_at_start_only=True)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def run():
     """What the file asks for, by the library."""
     return gx.minimize(
         gx.problems.get("gagpu_ackley"),
-        gx.GA(population=12, fr=1.1, sigma=0.75, bounds_at_start_only=True),
+        gx.ThreeParentGA(population=12, fr=1.1, sigma=0.75, bounds_at_start_only=True),
         generations=10,
         runs=3,
         seed=SEED,
@@ -359,7 +359,8 @@ def test_sweep_does_what_the_library_does(tmp_path):
     assert code == 0
     told = json.loads(text)
     expected = gx.sweep(
-        gx.problems.get("gagpu_ackley"), gx.GA(population=12), fr=[1.0, 1.5], sigma=[0.5, 1.0], runs=3, generations=10,
+        gx.problems.get("gagpu_ackley"), gx.ThreeParentGA(population=12), fr=[1.0, 1.5], sigma=[0.5, 1.0],
+        runs=3, generations=10,
         seed=SEED, target=0.5,
     )  # fmt: skip
     assert told["message"] == expected.message == "All 4 settings completed."

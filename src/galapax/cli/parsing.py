@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from galapax import algorithms, problems
-from galapax.algorithms.cde import CDE
+from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.api.minimax import TAKEN, usual
 from galapax.cli.options import SOLVE, Arguments, run_options
 from galapax.core.algorithm import Algorithm
@@ -195,7 +195,9 @@ def parse_algorithm(text: str) -> Algorithm:
 
 def parse_game_algorithm(problem: MinMaxProblem, arguments: Arguments) -> Any:
     """Return the co-evolution that solves a min-max problem, with the values of `--set`."""
-    if arguments.algorithm is not None and not isinstance(algorithms.resolve_algorithm(arguments.algorithm), CDE):
+    if arguments.algorithm is not None and not isinstance(
+        algorithms.resolve_algorithm(arguments.algorithm), CoevolutionaryDE
+    ):
         raise InputError(f"{problem.name} is a min-max problem, which only cde solves; remove --algorithm.")
     if arguments.algorithm is None and not arguments.setting:
         return None

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from galapax.algorithms.ga import GA
+from galapax.algorithms.ga import ThreeParentGA
 from galapax.core.checks import abbreviate
 from galapax.core.errors import InputError
 from galapax.results.result import Result, all_runs
@@ -112,9 +112,11 @@ def _evaluate(text: str) -> int | float:
     return value(ast.parse(text.strip(), mode="eval").body)
 
 
-def build_algorithm(settings: dict[str, Any]) -> GA:
+def build_algorithm(settings: dict[str, Any]) -> ThreeParentGA:
     """Build the GA that a configuration describes."""
-    return GA(population=settings["NO_KIDS"], fr=settings["FR"], sigma=settings["SIG"], bounds_at_start_only=True)
+    return ThreeParentGA(
+        population=settings["NO_KIDS"], fr=settings["FR"], sigma=settings["SIG"], bounds_at_start_only=True
+    )
 
 
 def export(result: Result, folder: str | Path) -> list[Path]:

@@ -12,7 +12,7 @@ from galapax.core.checks import abbreviate
 from galapax.core.errors import InputError
 from galapax.core.problem import Bounds, MinMaxProblem, Problem, ProblemDescription, missing_function
 from galapax.core.stop import Stop
-from galapax.core.variables import Space, choice, flag, integer, real
+from galapax.core.variables import Space, choice, integer, real
 from galapax.evaluation.failures import Failed
 from galapax.results.result import Result
 from galapax.storage.files import FORMAT, to_json
@@ -140,8 +140,8 @@ def _parse_space(description: Any) -> Space | None:
         kind, metadata = entry["kind"], {name: entry[name] for name in ("name", "unit")}
         if kind == "choice":
             variables.append(choice(*entry["labels"], **metadata))
-        elif kind == "flag":
-            variables.append(flag(name=entry["name"]))
+        elif kind == "boolean":
+            variables.append(boolean(name=entry["name"]))
         elif kind == "integer":
             variables.append(integer(entry["lower"], entry["upper"], **metadata))
         else:
