@@ -12,7 +12,7 @@ from galapax.core.checks import abbreviate
 from galapax.core.errors import InputError
 from galapax.core.problem import Bounds, MinMaxProblem, Problem, ProblemDescription, missing_function
 from galapax.core.stop import Stop
-from galapax.core.variables import Space, choice, integer, real
+from galapax.core.variables import Space, boolean, choice, integer, real
 from galapax.evaluation.failures import Failed
 from galapax.results.result import Result
 from galapax.storage.files import FORMAT, to_json
