@@ -171,7 +171,7 @@ def minimize(
             box = discovered.box
             if problem.objectives is None and problem.reference_point is None and not options.vectorized:
                 warn_vector_objective(problem, box.shape.objectives)
-            problem = problem.with_(**box.found)
+            problem = problem.with_(**box.returned_constraints)
             n_discrete = discrete_dim(problem)
             solver = algorithms.resolve_algorithm(
                 algorithm, problem.constrained, box.shape.objectives, n_discrete, population

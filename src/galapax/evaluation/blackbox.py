@@ -80,17 +80,17 @@ class BlackBox:
         self.n_cached = 0  # points whose values were known
         self.calling = False  # inside the user's code, where Ctrl-C is raised at once
         self.interrupted = False  # whether it was, or the user's code raised it by itself
-        self.first: dict[bytes, Answer] = {}  # what came of the first points, or with `cache` of all
-        self.given: dict[bytes, Answer] = {}  # what an earlier attempt at the first points brought, each for one call
+        self.cache: dict[bytes, Answer] = {}  # answers of the first points, or with `memoize` of all
+        self.reusable_answers: dict[bytes, Answer] = {}  # of an earlier attempt at the first points, each for one call
         self.n_probed = 0  # candidates of the first run that were called to learn `widths`
         self.probed: set[bytes] = set()  # points called before the first generation, which has them among its own
-        self._opening = True  # the first points are still being asked for, and remembered
-        self._again: dict[bytes, Answer] = {}  # of the generation in which a run ended that goes on now
-        self._before: dict[bytes, Answer] = {}  # of this generation, from calls before the last
+        self._is_first_generation = True  # the first points are still being asked for, and remembered
+        self._resumed_answers: dict[bytes, Answer] = {}  # of the generation in which a run ended that goes on now
+        self._earlier_answers: dict[bytes, Answer] = {}  # of this generation, from calls before the last
         self._under_way: tuple[np.ndarray, list[int], list[Answer | None]] | None = None  # points, rows and answers
         self._tries: list[int] = []  # failed attempts of each row of the stream
         self._best: tuple[float, float] = (np.inf, np.inf)  # violation and value of the best so far
-        self._known: dict[bytes, dict[str, np.ndarray]] = {}  # raw values of points that may be asked for once more
+        self._best_values: dict[bytes, dict[str, np.ndarray]] = {}  # raw values of points that may become the result
 
     @property
     def shape(self) -> Shape:
@@ -99,7 +99,7 @@ class BlackBox:
         return Shape(width["fun"], width["ineq"], width["eq"])
 
     @property
-    def found(self) -> dict[str, Any]:
+    def returned_constraints(self) -> dict[str, Any]:
         """The constraints that its fun was found to return."""
         return {
             name: returned_by_fun for name in ("ineq", "eq") if name in self.widths and name not in self.functions.calls
@@ -120,7 +120,7 @@ class BlackBox:
 
     def memory(self) -> dict[str, Any]:
         """Return the state for a checkpoint: caches, failures, and the answers of the generation in progress."""
-        last: dict[bytes, Answer] = self._again | self._before
+        last: dict[bytes, Answer] = self._resumed_answers | self._earlier_answers
         if self._under_way is not None:
             points, rows, finished = self._under_way
             finished = finished if self.remote is None else self.remote.answers
@@ -132,11 +132,11 @@ class BlackBox:
             "failures": list(self.failures),
             "n_cached": self.n_cached,
             "best": self._best,
-            "opening": self._opening,
-            "first": serialize_answers(self.first),
+            "opening": self._is_first_generation,
+            "first": serialize_answers(self.cache),
             "n_probed": self.n_probed,
-            "probed": serialize_answers({point: self.first[point] for point in self.probed if point in self.first}),
-            "known": serialize_answers(dict(self._known)),
+            "probed": serialize_answers({point: self.cache[point] for point in self.probed if point in self.cache}),
+            "known": serialize_answers(dict(self._best_values)),
             "last": serialize_answers(last),
         }
 
@@ -145,12 +145,13 @@ class BlackBox:
         if saved is None:
             return
         self.widths, self.failures, self.n_cached = dict(saved["widths"]), list(saved["failures"]), saved["n_cached"]
-        self._best, self.first = saved["best"], self.first | deserialize_answers(saved["first"])
-        self.given |= self.first  # a run that ended among the first points begins with them
+        self._best, self.cache = saved["best"], self.cache | deserialize_answers(saved["first"])
+        self.reusable_answers |= self.cache  # a run that ended among the first points begins with them
         self.n_probed = saved.get("n_probed", 0)
         self.probed = set(deserialize_answers(saved["probed"])) if "probed" in saved else set()
-        self._known = {p: a for p, a in deserialize_answers(saved["known"]).items() if isinstance(a, dict)}
-        self._again, self._opening = deserialize_answers(saved["last"]), saved.get("opening", not self.widths)
+        self._best_values = {p: a for p, a in deserialize_answers(saved["known"]).items() if isinstance(a, dict)}
+        self._resumed_answers = deserialize_answers(saved["last"])
+        self._is_first_generation = saved.get("opening", not self.widths)
 
     def check_workers(self, rows: int) -> None:
         """Once it is known how many points a generation has: say so where workers have nothing to do."""
@@ -172,7 +173,7 @@ class BlackBox:
         if not any(isinstance(answer, dict) for answer in answers):
             self.widths = {}
         answered = {x.tobytes(): answer for x, answer in zip(candidates, answers, strict=True) if answer is not None}
-        self.given |= answered
+        self.reusable_answers |= answered
         self.probed |= set(answered)
 
     def __call__(self, candidates: np.ndarray, more: bool = False) -> dict[str, np.ndarray]:
@@ -187,10 +188,11 @@ class BlackBox:
         answers = self._answers(candidates)
         self.missed = np.array([answer is None for answer in answers])
         if more:
-            made = zip(candidates, answers, strict=True)
-            self._before = {x.tobytes(): answer for x, answer in made if answer is not None}
+            pairs = zip(candidates, answers, strict=True)
+            self._earlier_answers = {x.tobytes(): answer for x, answer in pairs if answer is not None}
         elif not self.missed.any():
-            self._again, self._before, self.given, self._under_way, self._opening = {}, {}, {}, None, False
+            self._resumed_answers, self._earlier_answers, self.reusable_answers = {}, {}, {}
+            self._under_way, self._is_first_generation = None, False
             self.n_probed, self.probed = 0, set()
         return self._raw(candidates, answers, may_win=not more)
 
@@ -255,7 +257,7 @@ class BlackBox:
         again.
         """
         point = self._canonical(np.asarray(x, np.float64))
-        remembered = self._known.get(point.tobytes())
+        remembered = self._best_values.get(point.tobytes())
         if remembered is not None:
             return remembered
         calls = self.functions.calls
@@ -277,15 +279,19 @@ class BlackBox:
 
     def _answers(self, points: np.ndarray) -> list[Answer | None]:
         """Return the answer of each point, from memory or by calling; None for those that were not reached."""
-        remembers = self.workers.memoize or self._opening
-        keys = [x.tobytes() for x in points] if remembers or self.given else []
+        remembers = self.workers.memoize or self._is_first_generation
+        keys = [x.tobytes() for x in points] if remembers or self.reusable_answers else []
         answers: list[Answer | None] = [None] * len(points)
         if keys:
-            answers = [self.first.get(key) if self.workers.memoize else self.given.pop(key, None) for key in keys]
+            answers = [
+                self.cache.get(key) if self.workers.memoize else self.reusable_answers.pop(key, None) for key in keys
+            ]
         # also those that an earlier process has called
-        fresh = len({key for key in keys if key not in self.first or key in self.probed})
-        if self._again:
-            answers = [self._again.get(x.tobytes(), known) for x, known in zip(points, answers, strict=True)]
+        fresh = len({key for key in keys if key not in self.cache or key in self.probed})
+        if self._resumed_answers:
+            answers = [
+                self._resumed_answers.get(x.tobytes(), answered) for x, answered in zip(points, answers, strict=True)
+            ]
         rows = [i for i, answer in enumerate(answers) if answer is None]
         if self.workers.memoize:  # a point that is there twice is called once
             rows = sorted({keys[i]: i for i in reversed(rows)}.values())
@@ -297,19 +303,21 @@ class BlackBox:
             failed = [i for i in rows if isinstance(answers[i], Failure)]
             if not failed or self.late() or self.halted:
                 break
-            before = [answers[i] for i in failed]
+            previous_failures = [answers[i] for i in failed]
             self._fill(answers, points, failed)
-            for i, failure in zip(failed, before, strict=True):  # not reached again: it failed as it did
+            for i, failure in zip(failed, previous_failures, strict=True):  # not reached again: it failed as it did
                 answers[i] = failure if answers[i] is None else answers[i]
         if remembers:
-            known = {key: answer for key, answer in zip(keys, answers, strict=True) if answer is not None}
-            whole = all(answers[i] is not None for i in rows)  # else it is asked for once more when the run goes on
-            if whole or not self.workers.memoize:
-                self.first |= known
-            if whole:
+            answered = {key: answer for key, answer in zip(keys, answers, strict=True) if answer is not None}
+            is_complete = all(
+                answers[i] is not None for i in rows
+            )  # else it is asked for once more when the run goes on
+            if is_complete or not self.workers.memoize:
+                self.cache |= answered
+            if is_complete:
                 self.n_cached += len(points) - fresh if self.workers.memoize else 0
             if self.workers.memoize:
-                answers = [known.get(key) for key in keys]
+                answers = [answered.get(key) for key in keys]
         return answers
 
     def _fill(self, answers: list[Answer | None], points: np.ndarray, rows: list[int]) -> None:
@@ -400,11 +408,11 @@ class BlackBox:
             merit = (float(violation[i]), 0.0 if is_multi_objective else float(evaluation.fitness[i]))
             if merit < self._best:
                 self._best = merit
-                self._known.clear()
+                self._best_values.clear()
             if merit == self._best:
-                if len(self._known) >= MAX_REMEMBERED_POINTS:  # on a plateau every point is as good
-                    del self._known[next(iter(self._known))]
-                self._known[candidates[i].tobytes()] = {name: values[i] for name, values in raw.items()}
+                if len(self._best_values) >= MAX_REMEMBERED_POINTS:  # on a plateau every point is as good
+                    del self._best_values[next(iter(self._best_values))]
+                self._best_values[candidates[i].tobytes()] = {name: values[i] for name, values in raw.items()}
 
 
 def serialize_answers(answers: dict[bytes, Answer]) -> dict[str, Any]:

@@ -268,9 +268,9 @@ def _has_normal_reciprocal(value: np.ndarray) -> bool:
 
 def _hashable(params: dict[str, Any]) -> Hashable:
     """The parameters of an equation, to be compared; where they cannot be, equal only to themselves."""
-    found = tuple(sorted(params.items(), key=lambda item: item[0]))
+    items = tuple(sorted(params.items(), key=lambda item: item[0]))
     try:
-        hash(found)
+        hash(items)
     except TypeError:
         return id(params)
-    return found
+    return items

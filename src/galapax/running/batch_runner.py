@@ -239,8 +239,12 @@ def open_black_box(task: Task, previous: BlackBox | None = None) -> Iterator[Bla
         remote=None if previous is None else previous.remote,
     )
     if previous is not None:
-        box.first, box.given, box.interrupted = dict(previous.first), dict(previous.first), previous.interrupted
-        box.probed = set(previous.first)
+        box.cache, box.reusable_answers, box.interrupted = (
+            dict(previous.cache),
+            dict(previous.cache),
+            previous.interrupted,
+        )
+        box.probed = set(previous.cache)
     try:
         yield box
     except ObjectiveShapeMismatch:  # its workers serve the next attempt
