@@ -28,12 +28,12 @@ class AsyncHostEngine(HostEngine):
 
     points: np.ndarray | None = None  # (n, d) candidates as they are or will be sent; changed in place
 
-    def advance(self, parts: list[Slice], first: int, count: int) -> list[list[Any]]:
+    def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Any]]:
         if self._waiting:
-            return super().advance(parts, first, count)
-        (part,) = parts
+            return super().advance(batches, first, count)
+        (batch,) = batches
         box, number = self.box, np.int32(first)
-        asked = self.clock.call(Search.ask, (), part.search, part.carry, number)
+        asked = self.clock.call(Search.ask, (), batch.search, batch.carry, number)
         if self.points is None:
             self.points = np.array(asked.state.candidates[0], np.float64)
             box.start_stream(self.points)
@@ -53,19 +53,28 @@ class AsyncHostEngine(HostEngine):
             tolerance = (box.problem.eq_tolerance,)
             dtype = asked.state.candidates.dtype
             typed_values = {name: values.astype(dtype) for name, values in raw.items()}
-            arguments = (part.search, part.keys, asked, number, np.int32(n_evaluated), typed_values, arrived, in_flight)
+            arguments = (
+                batch.search,
+                batch.keys,
+                asked,
+                number,
+                np.int32(n_evaluated),
+                typed_values,
+                arrived,
+                in_flight,
+            )
             asked, n_failed_now = self.clock.call(_tell_arrived, tolerance, *arguments)
             n_evaluated, n_failed = n_evaluated + len(arrivals), n_failed + int(n_failed_now)
             points[~in_flight] = np.asarray(asked.state.candidates[0], np.float64)[~in_flight]
             for row in arrivals:
                 box.send(row)
-        part.track.skipped = part.track.skipped + (n - n_evaluated)
+        batch.track.skipped = batch.track.skipped + (n - n_evaluated)
         n_failed_total = np.zeros((1, n), asked.state.candidates.dtype)
         n_failed_total[0, 0] = n_failed + n - n_evaluated
-        part.carry, row, packed_summary = self.clock.call(
-            _end_generation, (), part.search, part.keys, asked, number, n_failed_total
+        batch.carry, row, packed_summary = self.clock.call(
+            _end_generation, (), batch.search, batch.keys, asked, number, n_failed_total
         )
-        part.latest = [row]
+        batch.latest = [row]
         return [[packed_summary]]
 
 

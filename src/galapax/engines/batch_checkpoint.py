@@ -59,17 +59,19 @@ class CheckpointWriter(Protocol):
         """Record the outcome of the present batch, which ended by its own rules."""
 
 
-def arrays_of(carry: Any) -> list[np.ndarray]:
+def arrays_to_host(carry: Any) -> list[np.ndarray]:
     """The arrays of a carry, copied from the device."""
     return [np.array(leaf) for leaf in jax.device_get(jax.tree.leaves(carry))]
 
 
-def with_arrays(carry: Any, kept: list[np.ndarray], place: jax.Device | jax.sharding.Sharding | None = None) -> Any:
+def restore_arrays(
+    carry: Any, arrays: list[np.ndarray], device: jax.Device | jax.sharding.Sharding | None = None
+) -> Any:
     """A carry of the same structure, or of shapes alone, with the arrays that were kept. place: where it is."""
     leaves, structure = jax.tree.flatten(carry)
-    if [(leaf.shape, leaf.dtype) for leaf in leaves] != [(own.shape, own.dtype) for own in kept]:
+    if [(leaf.shape, leaf.dtype) for leaf in leaves] != [(array.shape, array.dtype) for array in arrays]:
         raise InputError(
             "the checkpoint does not match this run: its arrays have different sizes. It was written by another "
             "version or with other settings."
         )
-    return jax.tree.unflatten(structure, jax.device_put(kept, place))
+    return jax.tree.unflatten(structure, jax.device_put(arrays, device))

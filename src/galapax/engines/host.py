@@ -14,7 +14,7 @@ from galapax.core.algorithm import count_candidate_evaluations
 from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.stop import RUNNING
 from galapax.engines import search as searching
-from galapax.engines.batch_checkpoint import with_arrays
+from galapax.engines.batch_checkpoint import restore_arrays
 from galapax.engines.chunk_summary import summarize_chunk
 from galapax.engines.host_loop import Slice
 from galapax.engines.interrupts import Interrupts
@@ -47,23 +47,23 @@ class HostEngine:
         self.check = check  # is called with the shape, as soon as it is known
         self._waiting: list[Any] = []  # the first values of the slices, until they are told
 
-    def begin(self, parts: list[Slice]) -> None:
+    def begin(self, batches: list[Slice]) -> None:
         self.interrupts.at_once = lambda: self.box.calling
         # the first candidates do not depend on how many numbers the objective gives: evaluate them, then begin for real
-        first = [self.clock.call(Search.begin, (), part.search, part.keys, part.initial) for part in parts]
-        self.box.check_workers(sum(len(part.wanted) for part in parts) * first[0].state.candidates.shape[1])
+        first = [self.clock.call(Search.begin, (), batch.search, batch.keys, batch.initial) for batch in batches]
+        self.box.check_workers(sum(len(batch.wanted) for batch in batches) * first[0].state.candidates.shape[1])
         if self.n_probes:
-            self._probe(np.array(first[0].state.candidates[parts[0].wanted[0]], np.float64)[: self.n_probes])
-        first, lost = self._repair(parts, first, np.int32(1))
-        self._waiting = self._measure(parts, first, np.int32(1), lost)
+            self._probe(np.array(first[0].state.candidates[batches[0].wanted[0]], np.float64)[: self.n_probes])
+        first, lost = self._repair(batches, first, np.int32(1))
+        self._waiting = self._measure(batches, first, np.int32(1), lost)
         self.check(self.box.shape)
-        for part, measured, raw in zip(parts, first, self._waiting, strict=True):
-            part.search = replace(part.search, shape=self.box.shape)
-            carry = self.clock.call(Search.begin, (), part.search, part.keys, part.initial)
-            asked = self.clock.call(Search.ask, (), part.search, carry, np.int32(1))
-            if part.search.resamples or part.search.differences:
+        for batch, measured, raw in zip(batches, first, self._waiting, strict=True):
+            batch.search = replace(batch.search, shape=self.box.shape)
+            carry = self.clock.call(Search.begin, (), batch.search, batch.keys, batch.initial)
+            asked = self.clock.call(Search.ask, (), batch.search, carry, np.int32(1))
+            if batch.search.resamples or batch.search.differences:
                 asked = _with_candidates(asked, measured.state.candidates)
-            part.carry = self.clock.call(_start, (self.box.problem.eq_tolerance,), part.search, asked, raw)
+            batch.carry = self.clock.call(_start, (self.box.problem.eq_tolerance,), batch.search, asked, raw)
 
     def _probe(self, points: np.ndarray) -> None:
         """Call the first of the first run's candidates (k, d), until one has a value: where the functions turn out to
@@ -82,79 +82,80 @@ class HostEngine:
     def memory(self) -> Any:
         return self.box.memory()
 
-    def restore(self, parts: list[Slice], carries: list[list[np.ndarray]]) -> None:
+    def restore(self, batches: list[Slice], carries: list[list[np.ndarray]]) -> None:
         self.interrupts.at_once = lambda: self.box.calling
         self.check(self.box.shape)
-        for part, kept in zip(parts, carries, strict=True):
-            part.search = replace(part.search, shape=self.box.shape)
-            part.carry = with_arrays(jax.eval_shape(part.search.begin, part.keys, part.initial), kept)
+        for batch, kept in zip(batches, carries, strict=True):
+            batch.search = replace(batch.search, shape=self.box.shape)
+            batch.carry = restore_arrays(jax.eval_shape(batch.search.begin, batch.keys, batch.initial), kept)
 
-    def pace(self, parts: list[Slice]) -> tuple[int, float]:
+    def pace(self, batches: list[Slice]) -> tuple[int, float]:
         return 0, 0.0
 
     def plan(self, length: int, seconds: float) -> int:
         return 1
 
-    def advance(self, parts: list[Slice], first: int, count: int) -> list[list[Any]]:
+    def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Any]]:
         assert count == 1
         number = np.int32(first)
-        asked: list[Any] = [part.carry for part in parts]
+        asked: list[Any] = [batch.carry for batch in batches]
         waiting, self._waiting = self._waiting, []
         if not waiting:
-            asked = [self.clock.call(Search.ask, (), part.search, part.carry, number) for part in parts]
-            asked, lost = self._repair(parts, asked, number)
-            waiting = self._measure(parts, asked, number, lost)
+            asked = [self.clock.call(Search.ask, (), batch.search, batch.carry, number) for batch in batches]
+            asked, lost = self._repair(batches, asked, number)
+            waiting = self._measure(batches, asked, number, lost)
         tallies, tolerance = [], (self.box.problem.eq_tolerance,)
-        for part, own, raw in zip(parts, asked, waiting, strict=True):
-            arguments = (part.search, part.keys, own, number, raw)
-            part.carry, row, tally = self.clock.call(_tell, tolerance, *arguments)
-            part.latest = [row]
+        for batch, own, raw in zip(batches, asked, waiting, strict=True):
+            arguments = (batch.search, batch.keys, own, number, raw)
+            batch.carry, row, tally = self.clock.call(_tell, tolerance, *arguments)
+            batch.latest = [row]
             tallies.append([tally])
         return tallies
 
-    def finish(self, parts: list[Slice]) -> list[Finished]:
+    def finish(self, batches: list[Slice]) -> list[Finished]:
         return [
-            self.clock.call(searching.finish, (part.span,), part.search, part.carry, part.relative) for part in parts
+            self.clock.call(searching.finish, (batch.span,), batch.search, batch.carry, batch.relative)
+            for batch in batches
         ]
 
-    def survivors(self, part: Slice) -> Population:
-        return self.clock.call(searching.survivors, (), part.carry)
+    def survivors(self, batch: Slice) -> Population:
+        return self.clock.call(searching.survivors, (), batch.carry)
 
-    def precompile(self, part: Slice) -> Iterator[None]:
-        search, clock = part.search, CompileTimer(waits=False)
+    def precompile(self, batch: Slice) -> Iterator[None]:
+        search, clock = batch.search, CompileTimer(waits=False)
         if not self.box.widths or search.resamples or search.differences:
             return
         search, tolerance = replace(search, shape=self.box.shape), (self.box.problem.eq_tolerance,)
-        carry = clock.program(Search.begin, (), (search, part.keys, part.initial)).zeros_like_output()
+        carry = clock.program(Search.begin, (), (search, batch.keys, batch.initial)).zeros_like_output()
         yield
         asked = clock.program(Search.ask, (), (search, carry, np.int32(1))).zeros_like_output()
         runs, n = asked.state.candidates.shape[:2]
         raw = {name: np.zeros((runs, n, width), self.box.dtype) for name, width in self.box.widths.items()}
-        clock.program(_tell, tolerance, (search, part.keys, asked, np.int32(1), raw))
+        clock.program(_tell, tolerance, (search, batch.keys, asked, np.int32(1), raw))
         yield
         clock.program(_start, tolerance, (search, asked, raw))
         yield
-        clock.program(searching.finish, (part.span,), (search, asked, part.relative))
+        clock.program(searching.finish, (batch.span,), (search, asked, batch.relative))
 
-    def _repair(self, parts: list[Slice], asked: list[Carry], number: Any) -> tuple[list[Carry], list[Any]]:
+    def _repair(self, batches: list[Slice], asked: list[Carry], number: Any) -> tuple[list[Carry], list[Any]]:
         """The carries with some candidates moved onto the constraints, where the search does so; and of each slice how
         many of the points tried for it failed, (S, n).
         """
-        if not parts[0].search.differences:
+        if not batches[0].search.differences:
             return asked, []
         points = [
-            np.array(self.clock.call(probe_points, (), part.search, carry, number), np.float64)
-            for part, carry in zip(parts, asked, strict=True)
+            np.array(self.clock.call(probe_points, (), batch.search, carry, number), np.float64)
+            for batch, carry in zip(batches, asked, strict=True)
         ]
         chosen = [np.zeros(own.shape[:2], bool) for own in points]
-        for part, carry, rows in zip(parts, asked, chosen, strict=True):
-            rows[_going(part, carry)] = True
+        for batch, carry, rows in zip(batches, asked, chosen, strict=True):
+            rows[_going(batch, carry)] = True
         out, lost, tolerance = [], [], self.box.problem.eq_tolerance
-        tried = self._values(parts, points, chosen, more=True)
-        for part, carry, raw, rows in zip(parts, asked, tried, chosen, strict=True):
+        tried = self._values(batches, points, chosen, more=True)
+        for batch, carry, raw, rows in zip(batches, asked, tried, chosen, strict=True):
             known = [raw[name] for name in ("ineq", "eq") if name in raw]
             values = np.concatenate(known, axis=2).astype(carry.state.candidates.dtype)
-            search = replace(part.search, shape=self.box.shape)
+            search = replace(batch.search, shape=self.box.shape)
             out.append(self.clock.call(_repair_batch, (tolerance,), search, carry, number, values))
             failed = self._failed(raw, rows).astype(values.dtype)
             lost.append(
@@ -163,25 +164,25 @@ class HostEngine:
         return out, lost
 
     def _measure(
-        self, parts: list[Slice], asked: list[Carry], number: Any, lost: list[Any]
+        self, batches: list[Slice], asked: list[Carry], number: Any, lost: list[Any]
     ) -> list[dict[str, np.ndarray]]:
         """Raw values {name: (S, n, width)} of each slice's candidates; NaN for runs that are finished or not wanted and
         for candidates that are not to be evaluated, which cost no calls. Where fresh points took the place of failed
         ones, they do so in `asked`, too, and "again" (S, n) tells how often. lost: of `_mended`, kept as "lost".
         """
-        chosen = [self._chosen(part, carry, number) for part, carry in zip(parts, asked, strict=True)]
+        chosen = [self._chosen(batch, carry, number) for batch, carry in zip(batches, asked, strict=True)]
         points = [np.array(carry.state.candidates, np.float64) for carry in asked]
-        out = self._values(parts, points, chosen)
+        out = self._values(batches, points, chosen)
         each, rooms = (
-            count_candidate_evaluations(parts[0].search.algorithm),
+            count_candidate_evaluations(batches[0].search.algorithm),
             [np.full(len(rows), np.inf) for rows in chosen],
         )
-        if parts[0].search.resamples and parts[0].search.rules.evaluations is not None:
+        if batches[0].search.resamples and batches[0].search.rules.evaluations is not None:
             rooms = [
-                np.array(self.clock.call(Search.spare, (), part.search, carry, number), np.float64)
-                for part, carry in zip(parts, asked, strict=True)
+                np.array(self.clock.call(Search.spare, (), batch.search, carry, number), np.float64)
+                for batch, carry in zip(batches, asked, strict=True)
             ]
-        for attempt in range(parts[0].search.resamples):
+        for attempt in range(batches[0].search.resamples):
             failed = [self._failed(raw, rows) for raw, rows in zip(out, chosen, strict=True)]
             failed = [
                 rows & (each * np.cumsum(rows, axis=1) <= left[:, None])
@@ -189,12 +190,12 @@ class HostEngine:
             ]
             if self.box.missed.any() or not any(rows.any() for rows in failed):
                 break
-            for i, (part, rows) in enumerate(zip(parts, failed, strict=True)):
+            for i, (batch, rows) in enumerate(zip(batches, failed, strict=True)):
                 drawn = self.clock.call(
-                    _fresh, (points[i].shape[1],), part.search, part.keys, number, np.int32(attempt)
+                    _fresh, (points[i].shape[1],), batch.search, batch.keys, number, np.int32(attempt)
                 )
                 points[i][rows] = np.asarray(drawn, np.float64)[rows]
-            values = self._values(parts, points, failed)
+            values = self._values(batches, points, failed)
             for raw, now, rows, left in zip(out, values, failed, rooms, strict=True):
                 raw["again"] = raw.get("again", 0) + rows
                 left -= each * rows.sum(axis=1)
@@ -203,7 +204,7 @@ class HostEngine:
         for i, (carry, raw) in enumerate(zip(asked, out, strict=True)):
             kind = carry.state.candidates.dtype
             out[i] = {name: np.asarray(values, kind) for name, values in raw.items()}
-            if parts[0].search.resamples:
+            if batches[0].search.resamples:
                 out[i].setdefault("again", np.zeros(chosen[i].shape, kind))
                 asked[i] = _with_candidates(carry, points[i].astype(kind))
             if lost:
@@ -211,19 +212,19 @@ class HostEngine:
         return out
 
     def _values(
-        self, parts: list[Slice], points: list[np.ndarray], chosen: list[np.ndarray], more: bool = False
+        self, batches: list[Slice], points: list[np.ndarray], chosen: list[np.ndarray], more: bool = False
     ) -> list[dict[str, np.ndarray]]:
         """Raw values of the chosen candidates, {name: (S, n, width)} of each slice. more: see `BlackBox`."""
         raw = self.box(np.concatenate([own[rows] for own, rows in zip(points, chosen, strict=True)]), more)
         at, out = 0, []  # in order, one run after the other
-        for part, rows in zip(parts, chosen, strict=True):
+        for batch, rows in zip(batches, chosen, strict=True):
             here = slice(at, at + int(rows.sum()))
             own = {name: np.full((*rows.shape, values.shape[1]), np.nan) for name, values in raw.items()}
             for name, values in raw.items():
                 own[name][rows] = values[here]
             missed = np.zeros(rows.shape, np.int64)
             missed[rows] = self.box.missed[here]
-            part.track.skipped = part.track.skipped + missed.sum(axis=1)
+            batch.track.skipped = batch.track.skipped + missed.sum(axis=1)
             out.append(own)
             at = here.stop
         return out
@@ -235,22 +236,22 @@ class HostEngine:
         judged = summarise(flat["fun"], flat.get("ineq"), flat.get("eq"), tolerance, np)
         return chosen & np.asarray(judged.failed).reshape(chosen.shape)
 
-    def _chosen(self, part: Slice, asked: Carry, number: Any) -> np.ndarray:
+    def _chosen(self, batch: Slice, asked: Carry, number: Any) -> np.ndarray:
         """Which candidates are to be evaluated, (S, n)."""
         runs, n = asked.state.candidates.shape[:2]
         rows = np.zeros((runs, n), bool)
-        rows[_going(part, asked)] = True
-        if not part.search.algorithm.traits.fixed_evaluations:
-            counts = np.asarray(self.clock.call(Search.counts, (), part.search, asked, number))
+        rows[_going(batch, asked)] = True
+        if not batch.search.algorithm.traits.fixed_evaluations:
+            counts = np.asarray(self.clock.call(Search.counts, (), batch.search, asked, number))
             rows &= np.arange(n) < counts[:, None]
         return rows
 
 
-def _going(part: Slice, asked: Carry) -> np.ndarray:
+def _going(batch: Slice, asked: Carry) -> np.ndarray:
     """The places of the runs that are wanted and not finished."""
     assert asked.frozen is not None
     running = np.asarray(asked.frozen.marks)[:, REASON] == RUNNING
-    return part.wanted[running[part.wanted]]
+    return batch.wanted[running[batch.wanted]]
 
 
 def _evaluation(eq_tolerance: float, raw: Any) -> Evaluation:

@@ -1,7 +1,7 @@
-"""The host's loop, the same for every engine: chunks of generations, and between them a look at what goes on.
+"""The host loop, the same for every engine: runs chunks of generations and calls the observers between them.
 
-A chunk runs without the host. Between chunks the host looks: progress, callback, Ctrl-C, time, the live page. The runs
-of an ensemble are cut into slices (see slices.py), which take turns chunk by chunk.
+A chunk runs without the host. Between chunks come progress, callback, Ctrl-C, the deadline and the live page. The runs
+of an ensemble are cut into slices (see slices.py), which advance chunk by chunk.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.core.record import Columns
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
-from galapax.engines.batch_checkpoint import BatchCheckpoint, CheckpointWriter, FinishedBatch, arrays_of
+from galapax.engines.batch_checkpoint import BatchCheckpoint, CheckpointWriter, FinishedBatch, arrays_to_host
 from galapax.engines.histories import Chunk, DeviceChunk, concatenate_chunks, keep_on_device, to_host, truncate
 from galapax.engines.interrupts import Interrupts
 from galapax.engines.live_view import ChunkView
-from galapax.engines.outcome import Outcome, Track, outcome
+from galapax.engines.outcome import Outcome, Track, build_outcome
 from galapax.engines.programs import CompileTimer
 from galapax.engines.search import Carry, Finished, Search
 
@@ -62,9 +62,9 @@ class Slice:
         cells = (self.cells - self.cells[0]).astype(np.int32)
         if len(self.wanted) == len(cells):
             return cells
-        chosen = np.full(len(cells), -1, np.int32)
-        chosen[self.wanted] = cells[self.wanted]
-        return chosen
+        cell_ids = np.full(len(cells), -1, np.int32)
+        cell_ids[self.wanted] = cells[self.wanted]
+        return cell_ids
 
     @property
     def known(self) -> Track:
@@ -73,38 +73,38 @@ class Slice:
 
 
 class Engine(Protocol):
-    """How the generations of a slice are made."""
+    """Computes the generations of slices."""
 
     clock: CompileTimer  # how long it waited for the compiler
     most: int  # generations of a chunk
 
-    def begin(self, parts: list[Slice]) -> None:
+    def begin(self, batches: list[Slice]) -> None:
         """Set their carries before the first generation."""
 
     def memory(self) -> Any:
-        """What it remembers besides, as plain data; None if nothing."""
+        """Return the engine's own state for a checkpoint, as plain data; None if it has none."""
 
-    def restore(self, parts: list[Slice], carries: list[list[np.ndarray]]) -> None:
-        """Set their carries to those that were kept, see engines/batch_checkpoint.py."""
+    def restore(self, batches: list[Slice], carries: list[list[np.ndarray]]) -> None:
+        """Set their carries from a checkpoint, see engines/batch_checkpoint.py."""
 
-    def pace(self, parts: list[Slice]) -> tuple[int, float]:
-        """Generations of a chunk, and the seconds that it took, where the same program has run before; else (0, 0)."""
+    def pace(self, batches: list[Slice]) -> tuple[int, float]:
+        """Return generations and seconds of the fastest chunk of the same program; (0, 0) if it has not run yet."""
 
     def plan(self, length: int, seconds: float) -> int:
         """How many generations the next chunk has, from those of the last one and the seconds that it took."""
 
-    def advance(self, parts: list[Slice], first: int, count: int) -> list[list[Any]]:
+    def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Any]]:
         """Make `count` generations of each slice from number `first` on, and leave the rows of history (at least count,
         columns, S) in its `latest`: packed tallies of each, in order, which nobody has waited for yet.
         """
 
-    def finish(self, parts: list[Slice]) -> list[Finished]:
-        """What is left of their runs."""
+    def finish(self, batches: list[Slice]) -> list[Finished]:
+        """Return the results of their runs."""
 
-    def survivors(self, part: Slice) -> Population:
+    def survivors(self, batch: Slice) -> Population:
         """Of all its runs, (S, n, ...)."""
 
-    def precompile(self, part: Slice) -> Iterator[None]:
+    def precompile(self, batch: Slice) -> Iterator[None]:
         """Make programs that a slice which has not begun will need, one after the other, as far as that can be done;
         nothing is computed. Ends where another thread is making them.
         """
@@ -127,7 +127,7 @@ class Viewer(Protocol):
 
 @dataclass
 class Watch:
-    """What the host looks at between chunks."""
+    """Everything the host checks between chunks: Ctrl-C, deadline, callback, snapshots, live page and checkpoint."""
 
     interrupts: Interrupts
     deadline: float | None = None  # by time.perf_counter
@@ -159,35 +159,35 @@ class Watch:
 
 
 class ChunkHook(Protocol):
-    """What slices do between chunks besides being looked at; with others elsewhere they keep step, and stop together.
+    """An action between chunks, such as a migration; processes that share it keep step and stop together.
 
     See engines/islands.py.
     """
 
     lockstep: bool  # every process makes the same chunks
 
-    def generations_until(self, made: int) -> int:
+    def generations_until(self, generation: int) -> int:
         """The most generations of the next chunk."""
 
-    def is_due(self, made: int) -> bool:
+    def is_due(self, generation: int) -> bool:
         """Whether something is to be done after generation `made`."""
 
-    def migrate(self, clock: CompileTimer, parts: list[Slice], made: int) -> None:
+    def migrate(self, clock: CompileTimer, batches: list[Slice], generation: int) -> None:
         """Do it."""
 
-    def local_part(self, known: FinishedBatch | BatchCheckpoint | None) -> FinishedBatch | BatchCheckpoint | None:
-        """The part of what is known of a batch that is this process's."""
+    def local_part(self, checkpoint: FinishedBatch | BatchCheckpoint | None) -> FinishedBatch | BatchCheckpoint | None:
+        """Return this process's share of a batch's checkpoint."""
 
     def all_gather(self, track: Track) -> Track:
-        """What all processes know of the batch, from what this one does of its slices."""
+        """Gather the tracks of all processes' slices."""
 
-    def agree_on_stop(self, stopped: Stop | None) -> Stop | None:
-        """Why all of them stop, if so."""
+    def agree_on_stop(self, stop: Stop | None) -> Stop | None:
+        """Return why all processes stop, if one of them does."""
 
 
 def run_batch(
     engine: Engine,
-    parts: list[Slice],
+    batches: list[Slice],
     *,
     limit: int,
     watch: Watch,
@@ -195,58 +195,64 @@ def run_batch(
     between: ChunkHook | None = None,
 ) -> Outcome:
     """Run slices side by side until every run is finished or something asks to stop."""
-    known = watch.journal.begin_batch() if watch.journal is not None else None
+    checkpoint = watch.journal.begin_batch() if watch.journal is not None else None
     if between is not None:
-        known = between.local_part(known)
-    watch.restored = watch.restored or known is not None
-    if isinstance(known, FinishedBatch):
-        _check_whole(known.outcome.track, limit)
-        _merge(watch.taken, known.taken)
-        return known.outcome
-    watch.pending = lambda: _standing(engine, parts, 0, {})
-    made = _begin(engine, parts, known, watch)
-    taken: dict[int, list[Population]] = {} if known is None else dict(known.taken)
-    track = Track.join([part.known for part in parts])
+        checkpoint = between.local_part(checkpoint)
+    watch.restored = watch.restored or checkpoint is not None
+    if isinstance(checkpoint, FinishedBatch):
+        _check_not_extended(checkpoint.outcome.track, limit)
+        _merge_snapshots(watch.taken, checkpoint.taken)
+        return checkpoint.outcome
+    watch.pending = lambda: _checkpoint_now(engine, batches, 0, {})
+    generation = _begin_or_restore(engine, batches, checkpoint, watch)
+    snapshots: dict[int, list[Population]] = {} if checkpoint is None else dict(checkpoint.taken)
+    track = Track.join([batch.known for batch in batches])
     track = track if between is None else between.all_gather(track)
-    waited, (length, took) = 0.0, (0, 0.0) if watch.callback else engine.pace(parts)
-    if made >= limit or bool((track.reason != RUNNING).all()):  # it was over when it was kept
-        return _finished(engine, parts, watch, taken, made, None, waited, None)
+    device_seconds, (length, seconds) = 0.0, (0, 0.0) if watch.callback else engine.pace(batches)
+    if generation >= limit or bool((track.reason != RUNNING).all()):  # it was over when it was kept
+        return _finish_batch(engine, batches, watch, snapshots, generation, None, device_seconds, None)
     while True:
-        at = bisect_right(watch.snapshots, made)  # they are in order
-        until = watch.snapshots[at] if at < len(watch.snapshots) else limit
-        most = limit if watch.viewer is None else watch.viewer.max_generations
-        planned = engine.most if between is not None and between.lockstep else engine.plan(length, took)
-        length = min(planned, limit - made, until - made, most)
-        ahead = [] if watch.journal is None else [Ahead.of(part) for part in parts]
-        watch.pending = partial(_before, engine, parts, made, ahead, dict(taken))
+        next_snapshot = bisect_right(watch.snapshots, generation)  # they are in order
+        snapshot_generation = watch.snapshots[next_snapshot] if next_snapshot < len(watch.snapshots) else limit
+        max_length = limit if watch.viewer is None else watch.viewer.max_generations
+        planned_length = engine.most if between is not None and between.lockstep else engine.plan(length, seconds)
+        length = min(planned_length, limit - generation, snapshot_generation - generation, max_length)
+        before_chunk = [] if watch.journal is None else [StateBeforeChunk.of(batch) for batch in batches]
+        watch.pending = partial(_checkpoint_before_chunk, engine, batches, generation, before_chunk, dict(snapshots))
         if between is not None:
-            length = min(length, between.generations_until(made))
-            if between.is_due(made):
-                between.migrate(engine.clock, parts, made)
+            length = min(length, between.generations_until(generation))
+            if between.is_due(generation):
+                between.migrate(engine.clock, batches, generation)
         start = time.perf_counter()
-        going = [part for part in parts if (part.known.reason == RUNNING).any()]
-        compiled = engine.clock.compile_seconds
-        left = _advance(engine, parts, going, made + 1, length, keep_history, made + length >= limit)
-        before, track = track, Track.join([part.known for part in parts])
+        running = [batch for batch in batches if (batch.known.reason == RUNNING).any()]
+        compile_seconds_before = engine.clock.compile_seconds
+        finished = _advance(
+            engine, batches, running, generation + 1, length, keep_history, generation + length >= limit
+        )
+        before, track = track, Track.join([batch.known for batch in batches])
         if between is not None:
             track = between.all_gather(track)
-        took = time.perf_counter() - start - (engine.clock.compile_seconds - compiled)
-        waited += took
-        made += length
-        ended = made >= limit or bool((track.reason != RUNNING).all())
-        stopped = _look(watch, made, before, track, parts, ended)
+        seconds = time.perf_counter() - start - (engine.clock.compile_seconds - compile_seconds_before)
+        device_seconds += seconds
+        generation += length
+        is_over = generation >= limit or bool((track.reason != RUNNING).all())
+        stop = _notify_observers(watch, generation, before, track, batches, is_over)
         if between is not None:
-            stopped = between.agree_on_stop(stopped)
-        last = ended or stopped is not None
-        _take_snapshots(engine, parts, taken, {made} if made == until and at < len(watch.snapshots) else set())
-        if watch.journal is not None and (last or watch.journal.due(made)):
-            cut = any(part.track.skipped.any() for part in parts)  # by Ctrl-C or the clock, within the generation
-            watch.journal.save(watch.pending() if cut else _standing(engine, parts, made, taken))
-        if last:
-            return _finished(engine, parts, watch, taken, made, stopped, waited, left)
+            stop = between.agree_on_stop(stop)
+        is_last = is_over or stop is not None
+        is_snapshot = generation == snapshot_generation and next_snapshot < len(watch.snapshots)
+        _take_snapshots(engine, batches, snapshots, {generation} if is_snapshot else set())
+        if watch.journal is not None and (is_last or watch.journal.due(generation)):
+            # by Ctrl-C or the deadline, within the generation
+            was_cut_short = any(batch.track.skipped.any() for batch in batches)
+            watch.journal.save(
+                watch.pending() if was_cut_short else _checkpoint_now(engine, batches, generation, snapshots)
+            )
+        if is_last:
+            return _finish_batch(engine, batches, watch, snapshots, generation, stop, device_seconds, finished)
 
 
-def _check_whole(track: Track, limit: int) -> None:
+def _check_not_extended(track: Track, limit: int) -> None:
     """Refuse more generations for a batch that is over: its populations are gone, and others would get them alone."""
     open_ended = track.generations[track.reason == RUNNING]
     if len(open_ended) and int(open_ended.max()) < limit:
@@ -257,25 +263,25 @@ def _check_whole(track: Track, limit: int) -> None:
         )
 
 
-def _begin(engine: Engine, parts: list[Slice], known: BatchCheckpoint | None, watch: Watch) -> int:
-    """Begin a batch, or put it where it stood: how many generations it has made."""
-    if known is None or not known.made:
-        for part in parts:
-            part.track = Track.start(len(part.cells))
+def _begin_or_restore(engine: Engine, batches: list[Slice], checkpoint: BatchCheckpoint | None, watch: Watch) -> int:
+    """Begin a batch or restore it from its checkpoint; return how many generations it has made."""
+    if checkpoint is None or not checkpoint.made:
+        for batch in batches:
+            batch.track = Track.start(len(batch.cells))
         try:
-            engine.begin(parts)
+            engine.begin(batches)
         except Exception:
             if watch.journal is not None:
                 watch.journal.save(watch.pending())
             raise
         return 0
-    engine.restore(parts, known.carries)
-    for part, track, rows in zip(parts, known.tracks, known.history, strict=True):
-        part.track, part.history = track, [] if rows is None else [rows]
-    return known.made
+    engine.restore(batches, checkpoint.carries)
+    for batch, track, rows in zip(batches, checkpoint.tracks, checkpoint.history, strict=True):
+        batch.track, batch.history = track, [] if rows is None else [rows]
+    return checkpoint.made
 
 
-class Ahead(NamedTuple):
+class StateBeforeChunk(NamedTuple):
     """A slice before a chunk. The engine may take the memory of the carry, except where it only calls functions."""
 
     carry: Any
@@ -283,105 +289,129 @@ class Ahead(NamedTuple):
     chunks: int  # of history
 
     @staticmethod
-    def of(part: Slice) -> Ahead:
-        return Ahead(part.carry, replace(part.track), len(part.history))
+    def of(batch: Slice) -> StateBeforeChunk:
+        return StateBeforeChunk(batch.carry, replace(batch.track), len(batch.history))
 
 
-def _before(
-    engine: Engine, parts: list[Slice], made: int, ahead: list[Ahead], taken: dict[int, list[Population]]
-) -> BatchCheckpoint:
-    """Where a batch stood before the chunk that is under way, or was cut short."""
-    if not made:
-        return _standing(engine, parts, 0, {})
-    history = [concatenate_chunks(part.history[: was.chunks]) for part, was in zip(parts, ahead, strict=True)]
-    carries, tracks = [arrays_of(was.carry) for was in ahead], [was.track for was in ahead]
-    return BatchCheckpoint(made, carries, tracks, history, taken, engine.memory(), *_sizes(parts))
-
-
-def _standing(engine: Engine, parts: list[Slice], made: int, taken: dict[int, list[Population]]) -> BatchCheckpoint:
-    """Where a batch stands, in memory of the host; before its first generation nothing but its sizes is needed."""
-    if not made:
-        return BatchCheckpoint(0, [], [], [], {}, engine.memory(), *_sizes(parts))
-    history = [concatenate_chunks(part.history) for part in parts]
-    for part, rows in zip(parts, history, strict=True):
-        part.history = [] if rows is None else [rows]
-    carries, tracks = [arrays_of(part.carry) for part in parts], [replace(part.track) for part in parts]
-    return BatchCheckpoint(made, carries, tracks, history, dict(taken), engine.memory(), *_sizes(parts))
-
-
-def _sizes(parts: list[Slice]) -> tuple[int, int]:
-    """How many runs slices have together, and how many one has."""
-    return sum(len(part.wanted) for part in parts), len(parts[0].cells)
-
-
-def _finished(
+def _checkpoint_before_chunk(
     engine: Engine,
-    parts: list[Slice],
+    batches: list[Slice],
+    generation: int,
+    before_chunk: list[StateBeforeChunk],
+    snapshots: dict[int, list[Population]],
+) -> BatchCheckpoint:
+    """Return the state of a batch before the chunk that is running, or was cut short."""
+    if not generation:
+        return _checkpoint_now(engine, batches, 0, {})
+    history = [
+        concatenate_chunks(batch.history[: state.chunks]) for batch, state in zip(batches, before_chunk, strict=True)
+    ]
+    carries, tracks = [arrays_to_host(state.carry) for state in before_chunk], [state.track for state in before_chunk]
+    return BatchCheckpoint(generation, carries, tracks, history, snapshots, engine.memory(), *_batch_sizes(batches))
+
+
+def _checkpoint_now(
+    engine: Engine, batches: list[Slice], generation: int, snapshots: dict[int, list[Population]]
+) -> BatchCheckpoint:
+    """Return the state of a batch, copied to the host; before its first generation only its sizes are needed."""
+    if not generation:
+        return BatchCheckpoint(0, [], [], [], {}, engine.memory(), *_batch_sizes(batches))
+    history = [concatenate_chunks(batch.history) for batch in batches]
+    for batch, rows in zip(batches, history, strict=True):
+        batch.history = [] if rows is None else [rows]
+    carries, tracks = [arrays_to_host(batch.carry) for batch in batches], [replace(batch.track) for batch in batches]
+    return BatchCheckpoint(
+        generation, carries, tracks, history, dict(snapshots), engine.memory(), *_batch_sizes(batches)
+    )
+
+
+def _batch_sizes(batches: list[Slice]) -> tuple[int, int]:
+    """Return the runs of all slices together, and the width of one."""
+    return sum(len(batch.wanted) for batch in batches), len(batches[0].cells)
+
+
+def _finish_batch(
+    engine: Engine,
+    batches: list[Slice],
     watch: Watch,
-    taken: dict[int, list[Population]],
-    made: int,
-    stopped: Stop | None,
-    waited: float,
-    left: list[Finished] | None,
+    snapshots: dict[int, list[Population]],
+    generation: int,
+    stop: Stop | None,
+    device_seconds: float,
+    finished: list[Finished] | None,
 ) -> Outcome:
     """The outcome of a batch that is over. left: of its runs, if that has come with the last chunk."""
     # a batch that ends before a snapshot shows its last survivors there, beside others that go on
-    _take_snapshots(engine, parts, taken, {g for g in watch.snapshots if g > made})
-    left = jax.device_get(engine.finish(parts)) if left is None else left
-    done = [outcome(part, own) for part, own in zip(parts, left, strict=True)]
-    _merge(watch.taken, taken)
-    total = Outcome.join(done, stopped=stopped, device_seconds=waited)
-    if watch.journal is not None and stopped is None:
+    _take_snapshots(engine, batches, snapshots, {g for g in watch.snapshots if g > generation})
+    finished = jax.device_get(engine.finish(batches)) if finished is None else finished
+    outcomes = [build_outcome(batch, batch_finished) for batch, batch_finished in zip(batches, finished, strict=True)]
+    _merge_snapshots(watch.taken, snapshots)
+    total = Outcome.join(outcomes, stopped=stop, device_seconds=device_seconds)
+    if watch.journal is not None and stop is None:
         total = replace(total, history=to_host(total.history))
-        watch.journal.finish_batch(FinishedBatch(total, taken))
+        watch.journal.finish_batch(FinishedBatch(total, snapshots))
     return total
 
 
-def _merge(every: dict[int, list[Population]], own: dict[int, list[Population]]) -> None:
-    for g, kept in own.items():
-        every.setdefault(g, []).extend(kept)
+def _merge_snapshots(snapshots: dict[int, list[Population]], more: dict[int, list[Population]]) -> None:
+    for g, populations in more.items():
+        snapshots.setdefault(g, []).extend(populations)
 
 
 def _advance(
-    engine: Engine, parts: list[Slice], going: list[Slice], first: int, count: int, keep: bool, last: bool
+    engine: Engine,
+    batches: list[Slice],
+    running: list[Slice],
+    first: int,
+    count: int,
+    keep_history: bool,
+    is_last: bool,
 ) -> list[Finished] | None:
     """A chunk of every slice that goes on; all that the host needs of it comes in one transfer. keep: the history.
     last: no generation may follow, so that what is left of the runs comes with it.
     """
-    tallies: Any = engine.advance(going, first, count)
-    latest = [part.latest for part in going]
-    away = keep and not keep_on_device(latest, [part.history for part in parts])
-    left = engine.finish(parts) if last else None
-    tallies, rows, left = jax.device_get((tallies, latest if away else None, left))  # waits for the device
-    ends = np.cumsum([len(part.cells) for part in going])
-    for own in zip(*tallies, strict=True):  # of all slices at once, as each small operation takes its time
-        whole = Track.join([part.track for part in going]).add(own[0] if len(own) == 1 else np.concatenate(own, axis=1))
-        for part, end in zip(going, ends, strict=True):
-            part.track = whole.rows(slice(end - len(part.cells), end))
-    for i, part in enumerate(going if keep else []):
-        part.history.append(truncate(rows[i], count) if away else DeviceChunk(part.latest, count))
-    return left
+    summaries: Any = engine.advance(running, first, count)
+    last_rows = [batch.latest for batch in running]
+    fetch_history = keep_history and not keep_on_device(last_rows, [batch.history for batch in batches])
+    finished = engine.finish(batches) if is_last else None
+    summaries, rows, finished = jax.device_get(
+        (summaries, last_rows if fetch_history else None, finished)
+    )  # waits for the device
+    ends = np.cumsum([len(batch.cells) for batch in running])
+    for chunk_summaries in zip(
+        *summaries, strict=True
+    ):  # of all slices at once, as each small operation takes its time
+        track = Track.join([batch.track for batch in running]).add(
+            chunk_summaries[0] if len(chunk_summaries) == 1 else np.concatenate(chunk_summaries, axis=1)
+        )
+        for batch, end in zip(running, ends, strict=True):
+            batch.track = track.rows(slice(end - len(batch.cells), end))
+    for i, batch in enumerate(running if keep_history else []):
+        batch.history.append(truncate(rows[i], count) if fetch_history else DeviceChunk(batch.latest, count))
+    return finished
 
 
-def _look(watch: Watch, made: int, before: Track, now: Track, parts: list[Slice], ended: bool) -> Stop | None:
-    """Tell whoever watches what the last chunk brought; why to stop, if so."""
-    made = min(made, int(now.generations.max()))  # all runs may have ended within the chunk
-    stopped = Stop.INTERRUPT if watch.interrupts.seen else None
-    asked = watch.notify(made, now) if watch.notify is not None and stopped is None else None
-    if stopped is None and (not ended or _is_cut(now)):
-        stopped = asked or (Stop.TIME if watch.late else None)
+def _notify_observers(
+    watch: Watch, generation: int, before: Track, now: Track, batches: list[Slice], is_over: bool
+) -> Stop | None:
+    """Call the observers after a chunk; return why to stop, if so."""
+    generation = min(generation, int(now.generations.max()))  # all runs may have ended within the chunk
+    stop = Stop.INTERRUPT if watch.interrupts.seen else None
+    requested_stop = watch.notify(generation, now) if watch.notify is not None and stop is None else None
+    if stop is None and (not is_over or _is_cut(now)):
+        stop = requested_stop or (Stop.TIME if watch.late else None)
     if watch.viewer is None:
-        return stopped
-    glance = ChunkView(parts)
-    watch.viewer.on_chunk(made, before, now, glance, stopped is not None or ended)
-    if stopped is None and not ended:
+        return stop
+    chunk_view = ChunkView(batches)
+    watch.viewer.on_chunk(generation, before, now, chunk_view, stop is not None or is_over)
+    if stop is None and not is_over:
         start = time.perf_counter()
-        stopped = watch.viewer.wait_if_paused(lambda: watch.interrupts.seen)
-        stopped = stopped or (Stop.INTERRUPT if watch.interrupts.seen else None)
+        stop = watch.viewer.wait_if_paused(lambda: watch.interrupts.seen)
+        stop = stop or (Stop.INTERRUPT if watch.interrupts.seen else None)
         watch.held += time.perf_counter() - start
-        if stopped is not None:
-            watch.viewer.on_chunk(made, before, now, glance, True)
-    return stopped
+        if stop is not None:
+            watch.viewer.on_chunk(generation, before, now, chunk_view, True)
+    return stop
 
 
 def _is_cut(track: Track) -> bool:
@@ -390,10 +420,12 @@ def _is_cut(track: Track) -> bool:
     return bool((spent & (track.skipped > 0)).any())
 
 
-def _take_snapshots(engine: Engine, parts: list[Slice], taken: dict[int, list[Population]], due: set[int]) -> None:
+def _take_snapshots(
+    engine: Engine, batches: list[Slice], snapshots: dict[int, list[Population]], due: set[int]
+) -> None:
     if not due:
         return
-    for part in parts:
-        kept = jax.tree.map(lambda a: np.asarray(a)[part.wanted], engine.survivors(part))  # noqa: B023 (used at once)
+    for batch in batches:
+        survivors = jax.tree.map(lambda a: np.asarray(a)[batch.wanted], engine.survivors(batch))  # noqa: B023 (used at once)
         for g in due:
-            taken.setdefault(g, []).append(kept)
+            snapshots.setdefault(g, []).append(survivors)

@@ -44,23 +44,27 @@ class Migration:
     def is_due(self, made: int) -> bool:
         return made > 0 and made % self.islands.migrate_every == 0 and self.islands.count > 1
 
-    def migrate(self, clock: CompileTimer, parts: list[Slice], made: int) -> None:
+    def migrate(self, clock: CompileTimer, batches: list[Slice], made: int) -> None:
         """Send migrants between the islands, after generation `made`."""
         own, number = self.islands, np.int32(made + 1)
         fixed = (own.migrants, own.send == "best")
-        sent = jax.device_get([clock.call(_leave, fixed, part.search, part.keys, part.carry, number) for part in parts])
-        every = self.share.gather([rows[part.wanted] for rows, part in zip(sent, parts, strict=True)])
+        sent = jax.device_get(
+            [clock.call(_leave, fixed, batch.search, batch.keys, batch.carry, number) for batch in batches]
+        )
+        every = self.share.gather([rows[batch.wanted] for rows, batch in zip(sent, batches, strict=True)])
         leaving = every.reshape(own.count, -1, *every.shape[1:])  # (islands, runs, m, d)
         source, rank = own.routes(made // own.migrate_every, self.seed)
         runs = np.arange(leaving.shape[1])
         arriving = leaving[source[:, None, :], runs[None, :, None], rank[:, None, :]].reshape(every.shape)
-        over = self._over(parts)
+        over = self._over(batches)
         at = self.share.first
-        for part in parts:
-            here = np.minimum(at + np.arange(len(part.cells)), at + len(part.wanted) - 1)  # the last fills the slice up
-            arguments = (part.search, part.keys, part.carry, arriving[here], over[here], number)
-            part.carry = clock.call(_arrive, (own.replace == "worst",), *arguments)
-            at += len(part.wanted)
+        for batch in batches:
+            here = np.minimum(
+                at + np.arange(len(batch.cells)), at + len(batch.wanted) - 1
+            )  # the last fills the slice up
+            arguments = (batch.search, batch.keys, batch.carry, arriving[here], over[here], number)
+            batch.carry = clock.call(_arrive, (own.replace == "worst",), *arguments)
+            at += len(batch.wanted)
 
     def local_part(self, known: FinishedBatch | BatchCheckpoint | None) -> FinishedBatch | BatchCheckpoint | None:
         if known is None or not self.share.is_distributed:
@@ -82,9 +86,9 @@ class Migration:
         told = processes.all_gather_object(stopped) if self.share.is_distributed else [stopped]
         return next((why for why in told if why is not None), None)
 
-    def _over(self, parts: list[Slice]) -> np.ndarray:
+    def _over(self, batches: list[Slice]) -> np.ndarray:
         """Which rows belong to a run of which some island has reached the target."""
-        hit = [part.known.reason == STOP_CODES[Stop.TARGET] for part in parts]
+        hit = [batch.known.reason == STOP_CODES[Stop.TARGET] for batch in batches]
         if not math.isfinite(self.target):
             return np.zeros(self.share.total, bool)
         every = self.share.gather(hit).reshape(self.islands.count, -1)

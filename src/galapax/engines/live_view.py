@@ -46,36 +46,36 @@ class HistorySample(NamedTuple):
 class ChunkView:
     """A batch of runs after a chunk, to be looked at before the next chunk takes its memory."""
 
-    def __init__(self, parts: list[Slice]) -> None:
-        self._parts = parts
-        self._ends = np.cumsum([len(part.wanted) for part in parts])
+    def __init__(self, batches: list[Slice]) -> None:
+        self._batches = batches
+        self._ends = np.cumsum([len(batch.wanted) for batch in batches])
 
     @property
     def shape(self) -> Shape:
-        return self._parts[0].search.shape
+        return self._batches[0].search.shape
 
     def survivors(self, run: int) -> PopulationSample:
         """Some of this run's survivors."""
-        part, place = self._find(run)
-        assert part.carry is not None
-        return jax.device_get(_survivors(part.carry, np.int32(place)))
+        batch, place = self._find(run)
+        assert batch.carry is not None
+        return jax.device_get(_survivors(batch.carry, np.int32(place)))
 
     def rows(self, chosen: np.ndarray, run: int, before: Track, now: Track) -> HistorySample:
         """These rows (ROWS,) of the last chunk's history, which lies between the two tracks."""
-        part, place = self._find(run)
+        batch, place = self._find(run)
         made = (now.generations - before.generations).astype(np.int32)
         chosen = chosen.astype(np.int32)
-        assert part.carry is not None
+        assert batch.carry is not None
         own, median = jax.device_get(
-            _rows(part.carry, _whole(part), np.minimum(chosen, max(made[run] - 1, 0)), np.int32(place))
+            _rows(batch.carry, _whole(batch), np.minimum(chosen, max(made[run] - 1, 0)), np.int32(place))
         )
-        record = Record.unpack(own, part.columns, HISTORY_FIRST_COLUMN)
+        record = Record.unpack(own, batch.columns, HISTORY_FIRST_COLUMN)
         if len(made) == 1 or self.shape.objectives > 1:
             return HistorySample(record, median, None)
         ends = [0, *self._ends.tolist()]
         held = [
-            self._held(part, chosen, made[a:b], before.rows(slice(a, b)))
-            for part, a, b in zip(self._parts, ends[:-1], ends[1:], strict=True)
+            self._held(batch, chosen, made[a:b], before.rows(slice(a, b)))
+            for batch, a, b in zip(self._batches, ends[:-1], ends[1:], strict=True)
         ]
         some = np.linspace(0, len(made) - 1, min(len(made), RUNS)).astype(int)
         ordered = np.sort(np.concatenate(held, axis=1)[:, some], axis=1)
@@ -84,26 +84,26 @@ class ChunkView:
     def _find(self, run: int) -> tuple[Slice, int]:
         """The slice that has this run of the batch, and its place there."""
         i = int(np.searchsorted(self._ends, run, side="right"))
-        part = self._parts[i]
-        return part, int(part.wanted[run - int(self._ends[i - 1] if i else 0)])
+        batch = self._batches[i]
+        return batch, int(batch.wanted[run - int(self._ends[i - 1] if i else 0)])
 
-    def _held(self, part: Slice, chosen: np.ndarray, made: np.ndarray, before: Track) -> np.ndarray:
+    def _held(self, batch: Slice, chosen: np.ndarray, made: np.ndarray, before: Track) -> np.ndarray:
         """The best value of each run in these rows, (ROWS, R); a finished run's last one is repeated."""
         best, violation = before.best, before.violation
         if not made.any():
             best = np.where(violation > 0, np.inf, best)
             return np.broadcast_to(best, (len(chosen), len(best)))
-        every = np.zeros(len(part.cells), np.int32)
-        every[part.wanted] = made
-        taken = jax.device_get(_best(part.columns, _whole(part), chosen, every))
-        rows, broken = (a[:, part.wanted] for a in taken)
+        every = np.zeros(len(batch.cells), np.int32)
+        every[batch.wanted] = made
+        taken = jax.device_get(_best(batch.columns, _whole(batch), chosen, every))
+        rows, broken = (a[:, batch.wanted] for a in taken)
         rows, broken = np.where(made > 0, rows, best), np.where(made > 0, broken, violation)
         return np.where(broken > 0, np.inf, rows)
 
 
-def _whole(part: Slice) -> Any:
+def _whole(batch: Slice) -> Any:
     """The rows of the last chunk, (rows, columns, S)."""
-    return part.latest[0] if len(part.latest) == 1 else jnp.concatenate(part.latest)
+    return batch.latest[0] if len(batch.latest) == 1 else jnp.concatenate(batch.latest)
 
 
 @jax.jit

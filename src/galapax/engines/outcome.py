@@ -1,4 +1,4 @@
-"""What the host knows of runs while they go on, and what it has in the end; in NumPy, runs first."""
+"""Progress and outcome of a batch of runs as the host sees them; NumPy arrays with the runs first."""
 
 from __future__ import annotations
 
@@ -34,10 +34,9 @@ class Track:
 
     @staticmethod
     def start(runs: int) -> Track:
-        zeros, worst = _for_all(0, runs), _for_all(np.inf, runs)
-        return Track(
-            zeros, zeros, worst, worst, zeros, zeros, zeros, _for_all(1.0, runs), _for_all(np.nan, runs)
-        )  # fmt: skip
+        zeros, worst = _broadcast_scalar(0, runs), _broadcast_scalar(np.inf, runs)
+        share, hypervolume = _broadcast_scalar(1.0, runs), _broadcast_scalar(np.nan, runs)
+        return Track(zeros, zeros, worst, worst, zeros, zeros, zeros, share, hypervolume)
 
     @property
     def merit(self) -> np.ndarray:
@@ -57,7 +56,7 @@ class Track:
         every = bool(moved.all())
 
         def latest(new: np.ndarray, old: np.ndarray) -> np.ndarray:
-            return _compact(new) if every else np.where(moved, new, old)
+            return _widen(new) if every else np.where(moved, new, old)
 
         return Track(
             generations=self.generations + new.made,
@@ -65,7 +64,7 @@ class Track:
             best=latest(new.best, self.best),
             violation=latest(new.violation, self.violation),
             failed=self.failed + new.failed,
-            reason=_compact(new.reason),
+            reason=_widen(new.reason),
             skipped=self.skipped,
             feasible_share=latest(new.feasible_share, self.feasible_share),
             hypervolume=latest(new.hypervolume, self.hypervolume),
@@ -75,31 +74,31 @@ class Track:
         return Track(*(column[chosen] for column in vars(self).values()))
 
     @staticmethod
-    def join(parts: list[Track]) -> Track:
-        if len(parts) == 1:
-            return parts[0]
-        return Track(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Track)))
+    def join(tracks: list[Track]) -> Track:
+        if len(tracks) == 1:
+            return tracks[0]
+        return Track(*(np.concatenate([getattr(p, f.name) for p in tracks]) for f in fields(Track)))
 
 
-MANY = 1000  # runs from which memory counts
+MIN_RUNS_TO_BROADCAST = 1000  # runs from which memory counts
 
 
-def _for_all(value: float, runs: int) -> np.ndarray:
-    """One number for each of so many runs, in the memory of one: touching new memory is most of what a hundred thousand
-    runs cost between two chunks. Not to be written to.
+def _broadcast_scalar(value: float, runs: int) -> np.ndarray:
+    """Return a read-only broadcast of a scalar to shape (runs,): touching new memory is most of what a hundred thousand
+    runs cost between two chunks.
     """
     kind = np.int64 if isinstance(value, int) else np.float64
-    return np.full(runs, value, kind) if runs < MANY else np.broadcast_to(kind(value), runs)
+    return np.full(runs, value, kind) if runs < MIN_RUNS_TO_BROADCAST else np.broadcast_to(kind(value), runs)
 
 
-def _compact(values: np.ndarray) -> np.ndarray:
-    """Whole numbers or floats (R,) in 64 bits; those of runs that all agree as one."""
+def _widen(values: np.ndarray) -> np.ndarray:
+    """Return integers or floats (R,) in 64 bits; a broadcast scalar where all runs agree."""
     wide = np.int64 if values.dtype.kind == "i" else np.float64
-    if len(values) < MANY:
+    if len(values) < MIN_RUNS_TO_BROADCAST:
         return values.astype(wide)
     first = values[0]
-    alike = np.isnan(values) if np.isnan(first) else values == first
-    return np.broadcast_to(first.astype(wide), len(values)) if alike.all() else values.astype(wide)
+    all_equal = np.isnan(values) if np.isnan(first) else values == first
+    return np.broadcast_to(first.astype(wide), len(values)) if all_equal.all() else values.astype(wide)
 
 
 def first_best(violation: np.ndarray, merit: np.ndarray) -> int:
@@ -110,11 +109,11 @@ def first_best(violation: np.ndarray, merit: np.ndarray) -> int:
     return int(np.argmax(_least(merit, among)))
 
 
-def _least(values: np.ndarray, among: np.ndarray) -> np.ndarray:
+def _least(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Where the least of these values (R,) is, among some of them."""
-    least = np.fmin.reduce(values, where=among, initial=np.nan)
-    found: np.ndarray = among & (values == least)
-    return among if np.isnan(least) else found
+    least = np.fmin.reduce(values, where=mask, initial=np.nan)
+    is_least: np.ndarray = mask & (values == least)
+    return mask if np.isnan(least) else is_least
 
 
 class Survivors(NamedTuple):
@@ -133,13 +132,13 @@ class Polish(NamedTuple):
     converged: np.ndarray  # (R,) bool: it ended by itself and not for want of evaluations
 
     def rows(self, chosen: slice | np.ndarray) -> Polish:
-        return Polish(*(part[chosen] for part in self))
+        return Polish(*(column[chosen] for column in self))
 
     def __str__(self) -> str:
-        better, taken = int(self.better.sum()), int(self.evaluations.sum())
-        told = f"{better} of {len(self.better)} runs refined, in {taken} evaluations"
-        rough = int(((self.evaluations > 0) & ~self.smooth).sum())
-        return told + (f"; for {rough} of them the gradient does not agree with the function" if rough else "")
+        n_better, n_evaluations = int(self.better.sum()), int(self.evaluations.sum())
+        text = f"{n_better} of {len(self.better)} runs refined, in {n_evaluations} evaluations"
+        n_rough = int(((self.evaluations > 0) & ~self.smooth).sum())
+        return text + (f"; for {n_rough} of them the gradient does not agree with the function" if n_rough else "")
 
 
 @dataclass
@@ -165,14 +164,14 @@ class Outcome:
         polish, rows = self.polish, int(track.generations.max(initial=0))
         if isinstance(polish, Polish):
             polish, rows = polish.rows(chosen), rows + 1
-        every = to_host(self.history)
-        history = None if every is None else every[chosen, :rows]
+        whole_history = to_host(self.history)
+        history = None if whole_history is None else whole_history[chosen, :rows]
         opponents = None if self.opponents is None else self.opponents[chosen]
-        parts: dict[str, Any] = {"x": self.x[chosen], "fronts": fronts, "opponents": opponents, "polish": polish}
+        fields: dict[str, Any] = {"x": self.x[chosen], "fronts": fronts, "opponents": opponents, "polish": polish}
         for name in ("sizes", "searches"):
-            own = getattr(self, name)
-            parts[name] = [own[r] for r in np.arange(len(self.x))[chosen]] if own else []
-        return replace(self, track=track, history=history, **parts)
+            per_run = getattr(self, name)
+            fields[name] = [per_run[r] for r in np.arange(len(self.x))[chosen]] if per_run else []
+        return replace(self, track=track, history=history, **fields)
 
     @staticmethod
     def join(batches: list[Outcome], stopped: Stop | None = None, device_seconds: float = 0.0) -> Outcome:
@@ -183,24 +182,26 @@ class Outcome:
             return replace(batches[0], stopped=stopped, device_seconds=seconds)
         populations: dict[int, Survivors] = {}
         for batch in batches:
-            for cell, found in batch.populations.items():
-                populations[cell] = min(populations.get(cell, found), found, key=lambda survivors: survivors.rank)
+            for cell, survivors_of_cell in batch.populations.items():
+                populations[cell] = min(
+                    populations.get(cell, survivors_of_cell), survivors_of_cell, key=lambda survivors: survivors.rank
+                )
         opponents = [b.opponents for b in batches if b.opponents is not None]
         return Outcome(
             track=Track.join([b.track for b in batches]),
-            history=_side_by_side([own for b in batches if (own := to_host(b.history)) is not None]),
+            history=_merge_histories([history for b in batches if (history := to_host(b.history)) is not None]),
             x=np.concatenate([b.x for b in batches]),
             populations=populations,
             fronts=[front for b in batches for front in b.fronts],
             opponents=np.concatenate(opponents) if opponents else None,
             stopped=stopped,
             device_seconds=seconds,
-            sizes=[own for b in batches for own in b.sizes],
+            sizes=[widths for b in batches for widths in b.sizes],
         )
 
 
-def _side_by_side(histories: list[np.ndarray]) -> np.ndarray | None:
-    """Histories of several batches; shorter ones repeat their last rows."""
+def _merge_histories(histories: list[np.ndarray]) -> np.ndarray | None:
+    """Concatenate the histories of several batches; shorter ones repeat their last row."""
     longest = max((h.shape[1] for h in histories), default=0)
     padded = [
         h if h.shape[1] == longest else np.pad(h, ((0, 0), (0, longest - h.shape[1]), (0, 0)), "edge")
@@ -209,26 +210,26 @@ def _side_by_side(histories: list[np.ndarray]) -> np.ndarray | None:
     return np.concatenate(padded) if padded else None
 
 
-def outcome(part: Slice, finished: Finished) -> Outcome:
-    """The outcome of a slice's runs, from what `finish` left of it."""
-    track, cells = part.track, part.cells
-    best, fronts = {}, []
+def build_outcome(batch: Slice, finished: Finished) -> Outcome:
+    """Build the outcome of a slice's runs from what `Search.finish` returned."""
+    track, cells = batch.track, batch.cells
+    survivors_by_cell, fronts = {}, []
     for i, cell in enumerate(range(int(cells[0]), int(cells[-1]) + 1)):
-        own = part.wanted[cells[part.wanted] == cell]
-        if not len(own):
+        rows_of_cell = batch.wanted[cells[batch.wanted] == cell]
+        if not len(rows_of_cell):
             continue
-        row = track.best_run if len(own) == len(cells) else own[track.rows(own).best_run]
+        row = track.best_run if len(rows_of_cell) == len(cells) else rows_of_cell[track.rows(rows_of_cell).best_run]
         rank = (float(track.violation[row]), float(track.merit[row]))
-        where = i if finished.found is None else row
-        left = jax.tree.map(lambda a: a[where], finished.survivors)  # noqa: B023 (used at once)
-        if not part.search.algorithm.traits.fixed_evaluations:  # rows that are not in use were never evaluated
-            used = np.isfinite(left.objectives).all(axis=-1)
-            left = jax.tree.map(lambda a: np.asarray(a)[used], left) if used.any() else left  # noqa: B023
-        best[cell] = Survivors(rank, left)
+        index = i if finished.found is None else row
+        survivors = jax.tree.map(lambda a: a[index], finished.survivors)  # noqa: B023 (used at once)
+        if not batch.search.algorithm.traits.fixed_evaluations:  # rows that are not in use were never evaluated
+            in_use = np.isfinite(survivors.objectives).all(axis=-1)
+            survivors = jax.tree.map(lambda a: np.asarray(a)[in_use], survivors) if in_use.any() else survivors  # noqa: B023
+        survivors_by_cell[cell] = Survivors(rank, survivors)
     if finished.found is not None and finished.belongs is not None:
-        individuals, belongs = finished.found, finished.belongs
-        fronts = [jax.tree.map(lambda a: a[r][belongs[r]], individuals) for r in range(len(cells))]  # noqa: B023
-    history = build_history(part.history, track.generations) if part.history else None
+        individuals, on_front = finished.found, finished.belongs
+        fronts = [jax.tree.map(lambda a: a[r][on_front[r]], individuals) for r in range(len(cells))]  # noqa: B023
+    history = build_history(batch.history, track.generations) if batch.history else None
     x, opponents = np.asarray(finished.x), None if finished.opponents is None else np.asarray(finished.opponents)
-    every = Outcome(track, history, x, best, fronts, opponents, sizes=[[len(cells)]] * len(cells))
-    return every.of_runs(part.wanted) if len(part.wanted) < len(cells) else every
+    total = Outcome(track, history, x, survivors_by_cell, fronts, opponents, sizes=[[len(cells)]] * len(cells))
+    return total.of_runs(batch.wanted) if len(batch.wanted) < len(cells) else total

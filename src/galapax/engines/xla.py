@@ -21,7 +21,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from galapax.core.evaluation import Population
 from galapax.core.stop import RUNNING
 from galapax.engines import search as searching
-from galapax.engines.batch_checkpoint import with_arrays
+from galapax.engines.batch_checkpoint import restore_arrays
 from galapax.engines.chunk_summary import summarize_chunk
 from galapax.engines.host_loop import Slice
 from galapax.engines.programs import SMALL, CompileTimer, Program
@@ -58,34 +58,34 @@ class XlaEngine:
         self.longest = _longest(steps, width * population * dim)
         self.most = self.rows if self.on_cpu else LOOK if self.longest == LENGTHS[0] else self.longest
 
-    def begin(self, parts: list[Slice]) -> None:
+    def begin(self, batches: list[Slice]) -> None:
         places = devices.local_devices()
-        for i, part in enumerate(parts):
-            part.place = places[i * len(places) // len(parts)] if len(places) > 1 else None
-            if part.search.spread:
-                part.place = NamedSharding(devices.make_mesh(part.search.spread), PartitionSpec())
-        for together in _by_place(parts):
+        for i, batch in enumerate(batches):
+            batch.place = places[i * len(places) // len(batches)] if len(places) > 1 else None
+            if batch.search.spread:
+                batch.place = NamedSharding(devices.make_mesh(batch.search.spread), PartitionSpec())
+        for together in _by_place(batches):
             _put(together)
 
-        def begun(part: Slice) -> Program:
-            return self.clock.program(*_begun(part))
+        def begun(batch: Slice) -> Program:
+            return self.clock.program(*_begun(batch))
 
-        def begin(part: Slice, program: Any) -> None:
-            part.carry = program(part.search, part.keys, part.initial)
+        def begin(batch: Slice, program: Any) -> None:
+            batch.carry = program(batch.search, batch.keys, batch.initial)
 
-        self._each(parts, begun, begin)
+        self._each(batches, begun, begin)
 
     def memory(self) -> Any:
         return None
 
-    def restore(self, parts: list[Slice], carries: list[list[np.ndarray]]) -> None:
-        self.begin(parts)
-        for part, kept in zip(parts, carries, strict=True):
-            part.carry = with_arrays(part.carry, kept, part.place)
+    def restore(self, batches: list[Slice], carries: list[list[np.ndarray]]) -> None:
+        self.begin(batches)
+        for batch, kept in zip(batches, carries, strict=True):
+            batch.carry = restore_arrays(batch.carry, kept, batch.place)
 
-    def pace(self, parts: list[Slice]) -> tuple[int, float]:
-        search, self.slices = parts[0].search, len(parts)
-        shape = len(parts), self.threads, len(parts[0].cells), search.bounds.dim, search.bounds.lower.dtype
+    def pace(self, batches: list[Slice]) -> tuple[int, float]:
+        search, self.slices = batches[0].search, len(batches)
+        shape = len(batches), self.threads, len(batches[0].cells), search.bounds.dim, search.bounds.lower.dtype
         self.known = (jax.tree.structure(search), *shape)
         return _paces.get(self.known, (0, 0.0))
 
@@ -99,85 +99,85 @@ class XlaEngine:
         wanted = max(CHUNK_SECONDS, min(call, MOST_SECONDS))
         return max(1, min(self.rows, int(length * min(8.0, wanted / max(seconds, 1e-9)))))
 
-    def advance(self, parts: list[Slice], first: int, count: int) -> list[list[Any]]:
-        self.slices = len(parts)
+    def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Any]]:
+        self.slices = len(batches)
         if not self.on_cpu:
-            places = len(_by_place(parts))
-            return on_threads(places, lambda part: self._static_chunks(part, first, count), parts)
+            places = len(_by_place(batches))
+            return on_threads(places, lambda batch: self._static_chunks(batch, first, count), batches)
         span = np.array([first, count], np.int32)  # one transfer
 
-        def chunk(part: Slice) -> Program:
-            return self.clock.program(*self._chunk_of(part, span))
+        def chunk(batch: Slice) -> Program:
+            return self.clock.program(*self._chunk_of(batch, span))
 
-        def advance(part: Slice, program: Any) -> list[Any]:
-            part.carry, rows, tally = program(part.search, part.keys, part.carry, span)
-            part.latest = [rows]
+        def advance(batch: Slice, program: Any) -> list[Any]:
+            batch.carry, rows, tally = program(batch.search, batch.keys, batch.carry, span)
+            batch.latest = [rows]
             return [np.asarray(tally)]  # waits, so that a thread has one slice in its core's cache
 
-        return self._each(parts, chunk, advance)
+        return self._each(batches, chunk, advance)
 
     def _each(
-        self, parts: list[Slice], program: Callable[[Slice], Program], work: Callable[[Slice, Any], Any]
+        self, batches: list[Slice], program: Callable[[Slice], Program], work: Callable[[Slice, Any], Any]
     ) -> list[Any]:
         """work(part, program) of every slice, on the threads; slices on one device share their program."""
-        programs = {together[0].place: program(together[0]) for together in _by_place(parts)}
+        programs = {together[0].place: program(together[0]) for together in _by_place(batches)}
         threads = _that_fit(self.threads, max(own.needs for own in programs.values())) if self.on_cpu else self.threads
-        return on_threads(threads, lambda part: work(part, programs[part.place]), parts)
+        return on_threads(threads, lambda batch: work(batch, programs[batch.place]), batches)
 
-    def _chunk_of(self, part: Slice, span: np.ndarray) -> tuple[Any, ...]:
+    def _chunk_of(self, batch: Slice, span: np.ndarray) -> tuple[Any, ...]:
         """The program of a slice's chunks on a CPU, see `CompileTimer.program`."""
-        arguments = (part.search, part.keys, part.carry, span)
-        return _chunk, (self.rows,), arguments, (2,), part.search.algorithm.traits.fast_compile
+        arguments = (batch.search, batch.keys, batch.carry, span)
+        return _chunk, (self.rows,), arguments, (2,), batch.search.algorithm.traits.fast_compile
 
-    def precompile(self, part: Slice) -> Iterator[None]:
-        if not self.on_cpu or part.search.spread or len(devices.local_devices()) > 1:
+    def precompile(self, batch: Slice) -> Iterator[None]:
+        if not self.on_cpu or batch.search.spread or len(devices.local_devices()) > 1:
             return
         clock = CompileTimer(waits=False)
-        _put([part])
-        begun = clock.program(*_begun(part))
+        _put([batch])
+        begun = clock.program(*_begun(batch))
         yield
-        part.carry = begun.zeros_like_output()
-        clock.program(*self._chunk_of(part, np.zeros(2, np.int32)))
+        batch.carry = begun.zeros_like_output()
+        clock.program(*self._chunk_of(batch, np.zeros(2, np.int32)))
         yield
-        clock.program(*_finish(part, device_put_cached(part.relative)))
+        clock.program(*_finish(batch, device_put_cached(batch.relative)))
 
-    def _static_chunks(self, part: Slice, first: int, count: int) -> list[Any]:
+    def _static_chunks(self, batch: Slice, first: int, count: int) -> list[Any]:
         options = GPU_OPTIONS if devices.platform() == "gpu" else None
         pieces, tallies = [], []
-        for start, length in _cut(first, count, part.search.algorithm.period, part.search.round, self.longest):
-            arguments = (part.search, part.keys, part.carry, device_put_cached(np.int32(start), part.place))
-            part.carry, rows, tally = self.clock.call(
+        for start, length in _cut(first, count, batch.search.algorithm.period, batch.search.round, self.longest):
+            arguments = (batch.search, batch.keys, batch.carry, device_put_cached(np.int32(start), batch.place))
+            batch.carry, rows, tally = self.clock.call(
                 _static_chunk, (length,), *arguments, donate=(2,), options=options
             )
             pieces.append(rows)
             tallies.append(tally)
-        part.latest = pieces
+        batch.latest = pieces
         return tallies
 
-    def finish(self, parts: list[Slice]) -> list[Finished]:
-        cells = {id(part): device_put_cached(part.relative, part.place) for part in parts}
+    def finish(self, batches: list[Slice]) -> list[Finished]:
+        cells = {id(batch): device_put_cached(batch.relative, batch.place) for batch in batches}
         programs = {
-            key: self.clock.program(*_finish(part, cells[id(part)]))
-            for key, part in {(part.span, part.place): part for part in parts}.items()
+            key: self.clock.program(*_finish(batch, cells[id(batch)]))
+            for key, batch in {(batch.span, batch.place): batch for batch in batches}.items()
         }
 
-        def finish(part: Slice) -> Finished:
-            return programs[part.span, part.place](part.search, part.carry, cells[id(part)])
+        def finish(batch: Slice) -> Finished:
+            return programs[batch.span, batch.place](batch.search, batch.carry, cells[id(batch)])
 
-        return on_threads(self.threads, finish, parts)
+        return on_threads(self.threads, finish, batches)
 
-    def survivors(self, part: Slice) -> Population:
-        return self.clock.call(searching.survivors, (), part.carry)
+    def survivors(self, batch: Slice) -> Population:
+        return self.clock.call(searching.survivors, (), batch.carry)
 
 
-def _begun(part: Slice) -> tuple[Any, ...]:
+def _begun(batch: Slice) -> tuple[Any, ...]:
     """The program that begins a slice, see `CompileTimer.program`."""
-    return Search.begun, (), (part.search, part.keys, part.initial)
+    return Search.begun, (), (batch.search, batch.keys, batch.initial)
 
 
-def _finish(part: Slice, cells: Array) -> tuple[Any, ...]:
+def _finish(batch: Slice, cells: Array) -> tuple[Any, ...]:
     """The program that makes what is left of a slice, see `CompileTimer.program`."""
-    return searching.finish, (part.span,), (part.search, part.carry, cells)
+    return searching.finish, (batch.span,), (batch.search, batch.carry, cells)
 
 
 _paces: dict[Hashable, tuple[int, float]] = {}  # generations of a chunk and its seconds, of programs that have run
@@ -200,24 +200,24 @@ def _that_fit(threads: int, needs: int) -> int:
     return max(1, min(threads, int(0.8 * devices.free_memory() / needs)))
 
 
-def _by_place(parts: list[Slice]) -> list[list[Slice]]:
+def _by_place(batches: list[Slice]) -> list[list[Slice]]:
     """Slices that are on one device together."""
     places: dict[Any, list[Slice]] = {}
-    for part in parts:
-        places.setdefault(part.place, []).append(part)
+    for batch in batches:
+        places.setdefault(batch.place, []).append(batch)
     return list(places.values())
 
 
-def _put(parts: list[Slice]) -> None:
+def _put(batches: list[Slice]) -> None:
     """What slices share, and each one's own, onto their device in one transfer."""
-    first = parts[0].search
+    first = batches[0].search
     # the limit of evaluations differs from run to run where runs restart
-    own = [(part.search.algorithm, part.keys, part.initial, part.search.rules.evaluations) for part in parts]
-    (bounds, rules, consts), own = device_put_cached(((first.bounds, first.rules, first.consts), own), parts[0].place)
-    for part, (algorithm, keys, initial, evaluations) in zip(parts, own, strict=True):
-        part.keys, part.initial = keys, initial
+    own = [(batch.search.algorithm, batch.keys, batch.initial, batch.search.rules.evaluations) for batch in batches]
+    (bounds, rules, consts), own = device_put_cached(((first.bounds, first.rules, first.consts), own), batches[0].place)
+    for batch, (algorithm, keys, initial, evaluations) in zip(batches, own, strict=True):
+        batch.keys, batch.initial = keys, initial
         limits = rules._replace(evaluations=evaluations)
-        part.search = replace(part.search, algorithm=algorithm, bounds=bounds, rules=limits, consts=consts)
+        batch.search = replace(batch.search, algorithm=algorithm, bounds=bounds, rules=limits, consts=consts)
 
 
 def _chunk(rows: int, search: Search, keys: Array, carry: Carry, span: Array) -> tuple[Carry, Array, Array]:

@@ -24,7 +24,7 @@ from jax.experimental import buffer_callback
 from galapax.core.algorithm import estimate_cost
 from galapax.core.evaluation import Population
 from galapax.engines import search as searching
-from galapax.engines.batch_checkpoint import with_arrays
+from galapax.engines.batch_checkpoint import restore_arrays
 from galapax.engines.chunk_summary import summarize_chunk
 from galapax.engines.fused import kernel as kernels
 from galapax.engines.fused.cpu_kernel import CpuKernel
@@ -144,7 +144,7 @@ class FusedEngine:
     def restore(self, batches: list[Slice], carries: list[list[np.ndarray]]) -> None:
         self.begin(batches)
         for batch, arrays in zip(batches, carries, strict=True):
-            batch.carry = with_arrays(batch.carry, arrays)
+            batch.carry = restore_arrays(batch.carry, arrays)
 
     def pace(self, batches: list[Slice]) -> Pace:
         kernel, _ = self._kernels[id(batches[0])]
