@@ -73,10 +73,10 @@ def test_a_callback_hears_of_the_first_generation_whenever_it_is_asked():
 def test_the_quickest_chunk_of_a_program_is_its_pace(monkeypatch):
     monkeypatch.setattr(xla, "_paces", {})
     for length, seconds in ((1, 2.0), (8, 0.4), (4, 0.4)):
-        xla._remember("this", length, seconds)
+        xla._remember_pace("this", length, seconds)
     assert xla._paces == {"this": (8, 0.4)}
-    monkeypatch.setattr(xla, "PACES", 1)
-    xla._remember("that", 1, 1.0)
+    monkeypatch.setattr(xla, "MAX_PACES", 1)
+    xla._remember_pace("that", 1, 1.0)
     assert list(xla._paces) == ["that"]
 
 
@@ -90,7 +90,7 @@ def test_the_best_run_is_the_first_that_sorting_would_find():
 
 def test_tracks_of_runs_that_agree_and_of_those_that_do_not(monkeypatch):
     """Where all of many runs have the same number it is kept once; what is told is the same."""
-    monkeypatch.setattr(outcome, "MANY", 3)
+    monkeypatch.setattr(outcome, "MIN_RUNS_TO_BROADCAST", 3)
     tally = np.zeros((8, 3))
     tally[:4].view(np.int64)[:] = [[5, 5, 5], [0, 1, 0], [50, 50, 50], [0, 0, 0]]
     tally[4:] = [[3.0, 1.0, 2.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [np.nan] * 3]

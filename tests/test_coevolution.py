@@ -431,7 +431,7 @@ def test_the_result_does_not_depend_on_how_the_chunks_fall(generations, monkeypa
     long = solved("everything", generations=generations)
     monkeypatch.setattr(xla, "CHUNK_SECONDS", 0.0)  # one generation at a time
     same(solved.__wrapped__("everything", generations=generations), long, rtol=0)
-    monkeypatch.setattr(xla, "_cpu_rows", lambda runs, population: 7)  # neither the period nor a multiple of it
+    monkeypatch.setattr(xla, "_max_cpu_chunk", lambda runs, population: 7)  # neither the period nor a multiple of it
     monkeypatch.setattr(xla, "CHUNK_SECONDS", 1e9)
     same(solved.__wrapped__("everything", generations=generations), long)
 

@@ -656,7 +656,7 @@ def test_the_result_does_not_depend_on_how_the_chunks_fall(name, rules, monkeypa
     long = solve(name, **settings)
     monkeypatch.setattr(xla, "CHUNK_SECONDS", 0.0)  # one generation at a time
     assert_same_run(solve(name, **settings), long, rtol=0)
-    monkeypatch.setattr(xla, "_cpu_rows", lambda runs, population: 7)  # 100 is no multiple of it
+    monkeypatch.setattr(xla, "_max_cpu_chunk", lambda runs, population: 7)  # 100 is no multiple of it
     for seconds in (0.0, 1e9):
         monkeypatch.setattr(xla, "CHUNK_SECONDS", seconds)
         short = solve(name, **settings)

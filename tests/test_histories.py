@@ -74,7 +74,7 @@ def test_little_is_fetched_at_once_and_much_where_there_is_no_room(monkeypatch):
     monkeypatch.setattr(devices, "on_cpu", lambda: False)
     monkeypatch.setattr(devices, "free_memory", lambda: 10**9)
     assert not histories.keep_on_device(chunk, [])
-    monkeypatch.setattr(histories, "LARGE", 100)
+    monkeypatch.setattr(histories, "MAX_BYTES_FETCHED_AT_ONCE", 100)
     kept = histories.DeviceChunk(chunk[0], 3)
     assert histories.keep_on_device(chunk, [[kept]]) and kept.rows.shape == (3, 3, 10)
     assert not histories.keep_on_device(chunk, [[kept] * 10**6])  # with those before, too much

@@ -97,7 +97,7 @@ def roomy(x):
 def free(monkeypatch):
     """Sets how much memory is free on the device, as a share of what the most demanding program needs."""
     for module in (programs, xla):
-        monkeypatch.setattr(module, "SMALL", 2**16)
+        monkeypatch.setattr(module, "UNCHECKED_BYTES", 2**16)
     monkeypatch.setattr(slices, "MOST", 8)
     needs = []
 
@@ -125,7 +125,9 @@ def test_what_an_objective_needs_is_counted_before_it_runs(monkeypatch, free, tm
         init(engine, search, clock, width, *others)
 
     monkeypatch.setattr(XlaEngine, "__init__", noted)
-    monkeypatch.setattr(xla, "on_threads", lambda count, work, items: used.append(count) or [work(i) for i in items])
+    monkeypatch.setattr(
+        xla, "map_on_threads", lambda count, work, items: used.append(count) or [work(i) for i in items]
+    )
     free(1.5)
     again = gx.minimize(roomy, BOX, "de", runs=20, compute=gx.Compute(threads=2), **LITTLE)
     assert used[:2] == [2, 1] and widths == [8]  # threads for the first populations, and for the generations

@@ -19,7 +19,7 @@ from galapax.core.algorithm import Shared
 from galapax.core.evaluation import Evaluation, Shape
 from galapax.core.problem import Bounds
 from galapax.core.stop import Stop
-from galapax.engines.worst_case import GENERATIONS, POPULATION, SEARCHES
+from galapax.engines.worst_case import MAX_GENERATIONS, POPULATION_SIZE, SEARCHES_PER_X
 from galapax.evaluation.minmax_game import trace_game
 from galapax.numerics import random
 from galapax.problems import get
@@ -429,7 +429,7 @@ def test_evaluations_are_pairs_and_add_up():
 def test_a_search_for_the_worst_case_ends_when_it_has_converged():
     """Where every y is as bad as any other, half of the searches, those that follow no best y, go on until the end."""
     flat = play(lambda x, y: jnp.sum(x**2) + 0 * y[0])
-    every = SEARCHES * POPULATION * (1 + GENERATIONS)
+    every = SEARCHES_PER_X * POPULATION_SIZE * (1 + MAX_GENERATIONS)
     assert every / 2 < flat.worst_case_nfev < every
     smooth = play(lambda x, y: 1 + jnp.sum(x**2) - (y[0] - 0.3) ** 2)
     assert smooth.worst_case_nfev < every / 4 and smooth.worst_case_sure == 1

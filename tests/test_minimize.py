@@ -1109,7 +1109,7 @@ def test_a_folder_that_cannot_be_written_is_told_and_the_result_kept(single, tmp
 @pytest.mark.parametrize("period", [0, 3, 20])
 @pytest.mark.parametrize(("first", "count"), [(1, 1000), (1, 997), (4, 61), (41, 20), (500, 1)])
 def test_chunks_on_a_gpu_come_from_a_small_set_and_are_whole_periods_where_they_can_be(first, count, period):
-    chunks = xla._cut(first, count, period, period or 50, 500)
+    chunks = xla._split_into_chunks(first, count, period, period or 50, 500)
     numbers = [number for start, length in chunks for number in range(start, start + length)]
     assert numbers == list(range(first, first + count))
     unit = max(1, period)
@@ -1120,6 +1120,6 @@ def test_chunks_on_a_gpu_come_from_a_small_set_and_are_whole_periods_where_they_
 
 
 def test_a_slow_objective_has_short_chunks_on_a_gpu():
-    lengths = [xla._longest(steps, genes=500) for steps in (5, 1_000, 20_000, 10**6)]
+    lengths = [xla._max_gpu_chunk(steps, genes=500) for steps in (5, 1_000, 20_000, 10**6)]
     assert lengths[0] == 500 and lengths == sorted(lengths, reverse=True) and lengths[-1] == 1
-    assert xla._longest(5, genes=2**33) < 10
+    assert xla._max_gpu_chunk(5, genes=2**33) < 10

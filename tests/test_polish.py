@@ -104,7 +104,7 @@ def test_an_ill_conditioned_ellipsoid_takes_evaluations_as_scipy_does():
     weights = (turned * 10 ** (4 * np.arange(50) / 49)) @ turned.T
     x = np.random.default_rng(1).uniform(-2, 2, 50)
     out = refined(gx.Problem(lambda x: x @ weights @ x, [(-5, 5)] * 50), x[None], limit=200_000, target=1e-8)
-    taken, calls = out.evaluations[0] / (1 + refine.GRADIENT), []
+    taken, calls = out.evaluations[0] / (1 + refine.GRADIENT_COST), []
 
     def told(x):
         calls.append(x @ weights @ x)
@@ -169,7 +169,7 @@ def test_evaluations_are_what_was_evaluated():
         return rosenbrock(x)
 
     def forward(x):
-        jax.debug.callback(lambda: seen.append(1 + refine.GRADIENT))
+        jax.debug.callback(lambda: seen.append(1 + refine.GRADIENT_COST))
         return rosenbrock(x), x
 
     counted.defvjp(forward, lambda x, cotangent: (cotangent * jax.grad(rosenbrock)(x),))

@@ -154,7 +154,7 @@ def test_programs_of_every_algorithm_work_from_disk(tmp_path, algorithm):
 
 
 def named(call, *arguments, fixed=(), rest=()):
-    return program_files.name_of(call, fixed, arguments, rest)
+    return program_files.program_name(call, fixed, arguments, rest)
 
 
 class Enough(Exception):
@@ -170,14 +170,14 @@ def names(folder, monkeypatch):
 
         def note(function, *given):
             seen.append(named(function, *given))
-            if function is Search.begun:
+            if function is Search.init_and_start:
                 raise Enough
 
         given = {"algorithm": "de", "generations": 2, "population": 8, "compute": XLA} | call
-        named = program_files.name_of
+        named = program_files.program_name
         programs.clear()
         with monkeypatch.context() as patch:
-            patch.setattr(program_files, "name_of", note)
+            patch.setattr(program_files, "program_name", note)
             with pytest.raises(Enough):
                 gx.minimize(fun, box, **given)
         return seen[-1]
@@ -296,9 +296,9 @@ def test_fresh_functions_with_fresh_numbers_leave_no_more_files(folder):
 def test_with_several_devices_nothing_is_kept(monkeypatch):
     """JAX loads a program for all devices, whichever it was compiled for."""
     about = survivors, (), (np.ones(3),), ()
-    assert program_files.name_of(*about) is not None
+    assert program_files.program_name(*about) is not None
     monkeypatch.setattr(jax, "device_count", lambda: 2)
-    assert program_files.name_of(*about) is None
+    assert program_files.program_name(*about) is None
 
 
 LAPACK = """

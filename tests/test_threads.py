@@ -10,7 +10,7 @@ import pytest
 import galapax as gx
 from galapax.core.errors import InputError
 from galapax.engines import programs, slices, xla
-from galapax.engines.threads import on_threads
+from galapax.engines.threads import map_on_threads
 from galapax.numerics import devices
 
 BOX = [(-3.0, 4.0), (-2.0, 5.0)]
@@ -61,9 +61,9 @@ def test_work_is_shared_and_comes_back_in_order():
         names.add(threading.current_thread().name)
         return item * item
 
-    assert on_threads(3, work, range(10)) == [i * i for i in range(10)]
+    assert map_on_threads(3, work, range(10)) == [i * i for i in range(10)]
     assert len(names) == 3
-    assert on_threads(1, lambda item: threading.current_thread() is threading.main_thread(), [1, 2]) == [True, True]
+    assert map_on_threads(1, lambda item: threading.current_thread() is threading.main_thread(), [1, 2]) == [True, True]
 
 
 def test_the_first_error_ends_the_work():
@@ -76,7 +76,7 @@ def test_the_first_error_ends_the_work():
         return item
 
     with pytest.raises(RuntimeError, match="item 1"):
-        on_threads(2, work, range(10_000))
+        map_on_threads(2, work, range(10_000))
     assert len(begun) < 10_000
 
 
@@ -86,14 +86,16 @@ def test_threads_compute_as_their_caller_does():
 
     here = jax.devices()[0]
     with jax.enable_x64(True), jax.default_device(here):
-        assert on_threads(2, kind, range(4)) == [(np.dtype("float64"), here)] * 4
-    assert on_threads(2, kind, range(4)) == [(jnp.asarray(1.0).dtype, devices.CONFIG.jax_default_device)] * 4
+        assert map_on_threads(2, kind, range(4)) == [(np.dtype("float64"), here)] * 4
+    assert map_on_threads(2, kind, range(4)) == [(jnp.asarray(1.0).dtype, devices.CONFIG.jax_default_device)] * 4
 
 
 def test_how_many_is_asked_for_set_or_the_cores(monkeypatch):
     monkeypatch.delenv("GALAPAX_THREADS", raising=False)
     seen = []
-    monkeypatch.setattr(xla, "on_threads", lambda count, work, items: seen.append(count) or [work(i) for i in items])
+    monkeypatch.setattr(
+        xla, "map_on_threads", lambda count, work, items: seen.append(count) or [work(i) for i in items]
+    )
     monkeypatch.setattr(devices, "count_cores", lambda: 5)
     few = {"generations": 2, "runs": 2, "population": 4, "algorithm": "de", "compute": gx.Compute(engine="xla")}
     gx.minimize(bumpy, BOX, **few)

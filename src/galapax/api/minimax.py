@@ -24,7 +24,7 @@ from galapax.core.options import LEAVES, Compute, Keep, Options, read
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.core.stop import UNLIMITED, Rules, Stop
 from galapax.engines.interrupts import Interrupts, interrupts
-from galapax.engines.minmax_refinement import Answer, refine_minmax
+from galapax.engines.minmax_refinement import RefinedMinMax, refine_minmax
 from galapax.engines.worst_case import Check, worst_cases
 from galapax.evaluation.minmax_game import TracedGame, trace_game
 from galapax.numerics import random
@@ -237,7 +237,7 @@ def _checked(result: Result, task: Task, traced: TracedGame, noted: Interrupts, 
     return result
 
 
-def _refine(result: Result, answer: Answer | None, row: int) -> None:
+def _refine(result: Result, answer: RefinedMinMax | None, row: int) -> None:
     """Put the polished x of a run into a result, and say what came of it."""
     if answer is None:
         return

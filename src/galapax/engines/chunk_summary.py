@@ -11,7 +11,7 @@ from galapax.core.record import FAILED_COLUMN, HISTORY_FIRST_COLUMN, Record
 from galapax.core.stop import RUNNING
 from galapax.engines.search import REASON, Carry, Search
 
-COUNTS = 4  # parts of a Tally: whole numbers in the bits of a float, as one array is fetched faster than two
+N_INTEGER_COLUMNS = 4  # parts of a Tally: whole numbers in the bits of a float, as one array is fetched faster than two
 
 
 class ChunkSummary(NamedTuple):
@@ -28,41 +28,43 @@ class ChunkSummary(NamedTuple):
 
     def pack(self, dtype: Any) -> Array:
         whole = f"int{8 * dtype.itemsize}"
-        counts = [lax.bitcast_convert_type(c.astype(whole), dtype) for c in self[:COUNTS]]
-        return jnp.stack([*counts, *self[COUNTS:]])
+        counts = [lax.bitcast_convert_type(c.astype(whole), dtype) for c in self[:N_INTEGER_COLUMNS]]
+        return jnp.stack([*counts, *self[N_INTEGER_COLUMNS:]])
 
     @staticmethod
     def unpack(rows: Any) -> ChunkSummary:
         """In NumPy, from what was packed (8, R)."""
-        counts = rows[:COUNTS].view(f"int{8 * rows.itemsize}")
-        return ChunkSummary(*counts, *rows[COUNTS:])
+        counts = rows[:N_INTEGER_COLUMNS].view(f"int{8 * rows.itemsize}")
+        return ChunkSummary(*counts, *rows[N_INTEGER_COLUMNS:])
 
 
-def summarize_chunk(search: Search, history: Array, made: Any, carry: Carry) -> tuple[Array, Array]:
+def summarize_chunk(search: Search, history: Array, n_generations: Any, carry: Carry) -> tuple[Array, Array]:
     """The rows of a chunk's history (g, columns, R) that are for the user, and its packed Tally.
 
     made: how many of the rows were made by all runs that did not finish. Rows that a finished run did not make have
     `active` 0; those beyond `made` are zeros.
     """
     dtype, columns = history.dtype, search.columns
-    every = Record.unpack(history, columns, axis=1)
+    records = Record.unpack(history, columns, axis=1)
     if carry.frozen is None:  # the usual case in fewer kernels
         counts = jnp.sum(history[:, FAILED_COLUMN : FAILED_COLUMN + 2].astype(jnp.int32), axis=0, dtype=jnp.int32)
-        row = lax.dynamic_index_in_dim(history, made - 1, keepdims=False)
-        made, reason = jnp.broadcast_to(made, counts[0].shape), jnp.full_like(counts[0], RUNNING)
+        row = lax.dynamic_index_in_dim(history, n_generations - 1, keepdims=False)
+        n_generations, reason = jnp.broadcast_to(n_generations, counts[0].shape), jnp.full_like(counts[0], RUNNING)
     else:
-        active = every.active > 0
-        made = jnp.sum(active, axis=0, dtype=jnp.int32)
-        both = jnp.where(active[:, None], history[:, FAILED_COLUMN : FAILED_COLUMN + 2], 0)
-        counts = jnp.sum(both.astype(jnp.int32), axis=0, dtype=jnp.int32)
+        active = records.active > 0
+        n_generations = jnp.sum(active, axis=0, dtype=jnp.int32)
+        counts_active = jnp.where(active[:, None], history[:, FAILED_COLUMN : FAILED_COLUMN + 2], 0)
+        counts = jnp.sum(counts_active.astype(jnp.int32), axis=0, dtype=jnp.int32)
         reason = carry.frozen.marks[:, REASON].astype(jnp.int32)
-        at = jnp.broadcast_to(jnp.maximum(made - 1, 0), (1, *history.shape[1:]))
-        row = jnp.take_along_axis(history, at, axis=0)[0]
+        last_index = jnp.broadcast_to(jnp.maximum(n_generations - 1, 0), (1, *history.shape[1:]))
+        row = jnp.take_along_axis(history, last_index, axis=0)[0]
     last = Record.unpack(row, columns, axis=0)
     best = last.best[0]
-    violation, share = last.violation, last.feasible_share
+    violation, feasible_share = last.violation, last.feasible_share
     if not columns.shape.constrained:
-        violation, share = jnp.where(jnp.isfinite(best), 0.0, jnp.inf).astype(dtype), jnp.ones_like(best)
-    volume = jnp.full_like(best, jnp.nan) if last.hypervolume is None else last.hypervolume
-    packed = ChunkSummary(made, counts[0], counts[1], reason, best, violation, share, volume).pack(dtype)
+        violation, feasible_share = jnp.where(jnp.isfinite(best), 0.0, jnp.inf).astype(dtype), jnp.ones_like(best)
+    hypervolume = jnp.full_like(best, jnp.nan) if last.hypervolume is None else last.hypervolume
+    packed = ChunkSummary(
+        n_generations, counts[0], counts[1], reason, best, violation, feasible_share, hypervolume
+    ).pack(dtype)
     return history[:, HISTORY_FIRST_COLUMN:], packed

@@ -14,8 +14,8 @@ from jax import Array, lax
 from galapax.engines import programs
 from galapax.numerics import devices
 
-LARGE = 2**24  # bytes of a chunk that are not fetched at once
-SHARE = 1 / 16  # of the memory that is free, which all such chunks of a batch may take
+MAX_BYTES_FETCHED_AT_ONCE = 2**24  # bytes of a chunk that are not fetched at once
+MAX_MEMORY_SHARE = 1 / 16  # of the memory that is free, which all such chunks of a batch may take
 
 
 class DeviceChunk(NamedTuple):
@@ -39,10 +39,13 @@ Chunk = np.ndarray | DeviceChunk  # rows (g, columns, R)
 
 def keep_on_device(latest: list[list[Any]], earlier: list[list[Chunk]]) -> bool:
     """Whether the last chunks of slices, as pieces on the device, are to stay there. earlier: those before."""
-    if devices.on_cpu() or (size := sum(piece.nbytes for own in latest for piece in own)) <= LARGE:
+    if (
+        devices.on_cpu()
+        or (size := sum(piece.nbytes for batch_pieces in latest for piece in batch_pieces)) <= MAX_BYTES_FETCHED_AT_ONCE
+    ):
         return False
-    before = sum(chunk.size for own in earlier for chunk in own if isinstance(chunk, DeviceChunk))
-    return before + size < SHARE * devices.free_memory()
+    before = sum(chunk.size for batch_pieces in earlier for chunk in batch_pieces if isinstance(chunk, DeviceChunk))
+    return before + size < MAX_MEMORY_SHARE * devices.free_memory()
 
 
 def truncate(pieces: list[np.ndarray], length: int) -> np.ndarray:
@@ -69,7 +72,7 @@ class LazyHistory:
         rows = concatenate_chunks(self._chunks)
         assert rows is not None
         self._chunks = [rows]
-        return _by_run(rows, self._generations)
+        return _runs_first(rows, self._generations)
 
     def of_run(self, run: int) -> np.ndarray:
         """That of one run, (1, G, columns)."""
@@ -77,15 +80,15 @@ class LazyHistory:
         pieces = []
         for chunk in self._chunks:
             if isinstance(chunk, DeviceChunk):
-                own = [programs.call(_one_run, (), piece, number) for piece in chunk.pieces]
-                pieces.append(np.concatenate(jax.device_get(own))[: chunk.length])
+                run_pieces = [programs.call(_slice_run, (), piece, number) for piece in chunk.pieces]
+                pieces.append(np.concatenate(jax.device_get(run_pieces))[: chunk.length])
             else:
                 pieces.append(chunk[:, :, run : run + 1])
         rows = np.concatenate(pieces)[: int(self._generations.max())]
-        return _by_run(rows, self._generations[run : run + 1], len(rows))
+        return _runs_first(rows, self._generations[run : run + 1], len(rows))
 
 
-def _one_run(rows: Array, run: Array) -> Array:
+def _slice_run(rows: Array, run: Array) -> Array:
     return lax.dynamic_slice_in_dim(rows, run, 1, axis=2)
 
 
@@ -104,12 +107,12 @@ def build_history(chunks: list[Chunk], generations: np.ndarray) -> np.ndarray | 
         return LazyHistory(chunks, generations)
     rows = concatenate_chunks(chunks)
     assert rows is not None
-    return _by_run(rows, generations)
+    return _runs_first(rows, generations)
 
 
-def _by_run(rows: np.ndarray, generations: np.ndarray, most: int | None = None) -> np.ndarray:
+def _runs_first(rows: np.ndarray, generations: np.ndarray, n_generations: int | None = None) -> np.ndarray:
     """Rows (g, columns, R) as (R, G, columns). most: G, if not what the longest of these runs made."""
-    history = rows.transpose(2, 0, 1)[:, : int(generations.max()) if most is None else most]
+    history = rows.transpose(2, 0, 1)[:, : int(generations.max()) if n_generations is None else n_generations]
     if int(generations.min()) == history.shape[1]:
         return history
     last = np.minimum(np.arange(history.shape[1])[None, :], generations[:, None] - 1)

@@ -20,7 +20,7 @@ from galapax.engines.host_loop import Slice
 from galapax.engines.interrupts import Interrupts
 from galapax.engines.programs import CompileTimer
 from galapax.engines.repair_by_differences import count_failed_probes, probe_points, repair
-from galapax.engines.resample import fresh
+from galapax.engines.resample import sample_replacements
 from galapax.engines.search import REASON, Carry, Finished, Search
 from galapax.evaluation.blackbox import BlackBox
 from galapax.evaluation.failures import summarise
@@ -85,9 +85,9 @@ class HostEngine:
     def restore(self, batches: list[Slice], carries: list[list[np.ndarray]]) -> None:
         self.interrupts.at_once = lambda: self.box.calling
         self.check(self.box.shape)
-        for batch, kept in zip(batches, carries, strict=True):
+        for batch, arrays in zip(batches, carries, strict=True):
             batch.search = replace(batch.search, shape=self.box.shape)
-            batch.carry = restore_arrays(jax.eval_shape(batch.search.begin, batch.keys, batch.initial), kept)
+            batch.carry = restore_arrays(jax.eval_shape(batch.search.begin, batch.keys, batch.initial), arrays)
 
     def pace(self, batches: list[Slice]) -> tuple[int, float]:
         return 0, 0.0
@@ -99,18 +99,18 @@ class HostEngine:
         assert count == 1
         number = np.int32(first)
         asked: list[Any] = [batch.carry for batch in batches]
-        waiting, self._waiting = self._waiting, []
-        if not waiting:
+        raw_values, self._waiting = self._waiting, []
+        if not raw_values:
             asked = [self.clock.call(Search.ask, (), batch.search, batch.carry, number) for batch in batches]
             asked, lost = self._repair(batches, asked, number)
-            waiting = self._measure(batches, asked, number, lost)
-        tallies, tolerance = [], (self.box.problem.eq_tolerance,)
-        for batch, own, raw in zip(batches, asked, waiting, strict=True):
-            arguments = (batch.search, batch.keys, own, number, raw)
-            batch.carry, row, tally = self.clock.call(_tell, tolerance, *arguments)
+            raw_values = self._measure(batches, asked, number, lost)
+        summaries, tolerance = [], (self.box.problem.eq_tolerance,)
+        for batch, batch_asked, raw in zip(batches, asked, raw_values, strict=True):
+            arguments = (batch.search, batch.keys, batch_asked, number, raw)
+            batch.carry, row, summary = self.clock.call(_tell, tolerance, *arguments)
             batch.latest = [row]
-            tallies.append([tally])
-        return tallies
+            summaries.append([summary])
+        return summaries
 
     def finish(self, batches: list[Slice]) -> list[Finished]:
         return [
@@ -147,21 +147,21 @@ class HostEngine:
             np.array(self.clock.call(probe_points, (), batch.search, carry, number), np.float64)
             for batch, carry in zip(batches, asked, strict=True)
         ]
-        chosen = [np.zeros(own.shape[:2], bool) for own in points]
+        chosen = [np.zeros(batch_points.shape[:2], bool) for batch_points in points]
         for batch, carry, rows in zip(batches, asked, chosen, strict=True):
-            rows[_going(batch, carry)] = True
-        out, lost, tolerance = [], [], self.box.problem.eq_tolerance
-        tried = self._values(batches, points, chosen, more=True)
-        for batch, carry, raw, rows in zip(batches, asked, tried, chosen, strict=True):
-            known = [raw[name] for name in ("ineq", "eq") if name in raw]
-            values = np.concatenate(known, axis=2).astype(carry.state.candidates.dtype)
+            rows[_running_rows(batch, carry)] = True
+        out, failed_probes, tolerance = [], [], self.box.problem.eq_tolerance
+        probe_values = self._evaluate_rows(batches, points, chosen, more=True)
+        for batch, carry, raw, rows in zip(batches, asked, probe_values, chosen, strict=True):
+            constraints = [raw[name] for name in ("ineq", "eq") if name in raw]
+            values = np.concatenate(constraints, axis=2).astype(carry.state.candidates.dtype)
             search = replace(batch.search, shape=self.box.shape)
             out.append(self.clock.call(_repair_batch, (tolerance,), search, carry, number, values))
-            failed = self._failed(raw, rows).astype(values.dtype)
-            lost.append(
+            failed = self._find_failed(raw, rows).astype(values.dtype)
+            failed_probes.append(
                 self.clock.call(_count_failed_probes, (carry.state.candidates.shape[1],), search, number, failed)
             )
-        return out, lost
+        return out, failed_probes
 
     def _measure(
         self, batches: list[Slice], asked: list[Carry], number: Any, lost: list[Any]
@@ -170,84 +170,86 @@ class HostEngine:
         for candidates that are not to be evaluated, which cost no calls. Where fresh points took the place of failed
         ones, they do so in `asked`, too, and "again" (S, n) tells how often. lost: of `_mended`, kept as "lost".
         """
-        chosen = [self._chosen(batch, carry, number) for batch, carry in zip(batches, asked, strict=True)]
+        chosen = [self._rows_to_evaluate(batch, carry, number) for batch, carry in zip(batches, asked, strict=True)]
         points = [np.array(carry.state.candidates, np.float64) for carry in asked]
-        out = self._values(batches, points, chosen)
-        each, rooms = (
+        out = self._evaluate_rows(batches, points, chosen)
+        each, budgets = (
             count_candidate_evaluations(batches[0].search.algorithm),
             [np.full(len(rows), np.inf) for rows in chosen],
         )
         if batches[0].search.resamples and batches[0].search.rules.evaluations is not None:
-            rooms = [
+            budgets = [
                 np.array(self.clock.call(Search.spare, (), batch.search, carry, number), np.float64)
                 for batch, carry in zip(batches, asked, strict=True)
             ]
         for attempt in range(batches[0].search.resamples):
-            failed = [self._failed(raw, rows) for raw, rows in zip(out, chosen, strict=True)]
+            failed = [self._find_failed(raw, rows) for raw, rows in zip(out, chosen, strict=True)]
             failed = [
-                rows & (each * np.cumsum(rows, axis=1) <= left[:, None])
-                for rows, left in zip(failed, rooms, strict=True)
+                rows & (each * np.cumsum(rows, axis=1) <= budget[:, None])
+                for rows, budget in zip(failed, budgets, strict=True)
             ]
             if self.box.missed.any() or not any(rows.any() for rows in failed):
                 break
             for i, (batch, rows) in enumerate(zip(batches, failed, strict=True)):
-                drawn = self.clock.call(
-                    _fresh, (points[i].shape[1],), batch.search, batch.keys, number, np.int32(attempt)
+                fresh_points = self.clock.call(
+                    _sample_replacements, (points[i].shape[1],), batch.search, batch.keys, number, np.int32(attempt)
                 )
-                points[i][rows] = np.asarray(drawn, np.float64)[rows]
-            values = self._values(batches, points, failed)
-            for raw, now, rows, left in zip(out, values, failed, rooms, strict=True):
+                points[i][rows] = np.asarray(fresh_points, np.float64)[rows]
+            values = self._evaluate_rows(batches, points, failed)
+            for raw, now, rows, budget in zip(out, values, failed, budgets, strict=True):
                 raw["again"] = raw.get("again", 0) + rows
-                left -= each * rows.sum(axis=1)
+                budget -= each * rows.sum(axis=1)
                 for name in self.box.widths:
                     raw[name][rows] = now[name][rows]
         for i, (carry, raw) in enumerate(zip(asked, out, strict=True)):
-            kind = carry.state.candidates.dtype
-            out[i] = {name: np.asarray(values, kind) for name, values in raw.items()}
+            dtype = carry.state.candidates.dtype
+            out[i] = {name: np.asarray(values, dtype) for name, values in raw.items()}
             if batches[0].search.resamples:
-                out[i].setdefault("again", np.zeros(chosen[i].shape, kind))
-                asked[i] = _with_candidates(carry, points[i].astype(kind))
+                out[i].setdefault("again", np.zeros(chosen[i].shape, dtype))
+                asked[i] = _with_candidates(carry, points[i].astype(dtype))
             if lost:
                 out[i]["lost"] = np.asarray(lost[i])
         return out
 
-    def _values(
+    def _evaluate_rows(
         self, batches: list[Slice], points: list[np.ndarray], chosen: list[np.ndarray], more: bool = False
     ) -> list[dict[str, np.ndarray]]:
         """Raw values of the chosen candidates, {name: (S, n, width)} of each slice. more: see `BlackBox`."""
-        raw = self.box(np.concatenate([own[rows] for own, rows in zip(points, chosen, strict=True)]), more)
-        at, out = 0, []  # in order, one run after the other
+        raw = self.box(
+            np.concatenate([batch_values[rows] for batch_values, rows in zip(points, chosen, strict=True)]), more
+        )
+        start, out = 0, []  # in order, one run after the other
         for batch, rows in zip(batches, chosen, strict=True):
-            here = slice(at, at + int(rows.sum()))
-            own = {name: np.full((*rows.shape, values.shape[1]), np.nan) for name, values in raw.items()}
+            span = slice(start, start + int(rows.sum()))
+            batch_values = {name: np.full((*rows.shape, values.shape[1]), np.nan) for name, values in raw.items()}
             for name, values in raw.items():
-                own[name][rows] = values[here]
+                batch_values[name][rows] = values[span]
             missed = np.zeros(rows.shape, np.int64)
-            missed[rows] = self.box.missed[here]
+            missed[rows] = self.box.missed[span]
             batch.track.skipped = batch.track.skipped + missed.sum(axis=1)
-            out.append(own)
-            at = here.stop
+            out.append(batch_values)
+            start = span.stop
         return out
 
-    def _failed(self, raw: dict[str, np.ndarray], chosen: np.ndarray) -> np.ndarray:
+    def _find_failed(self, raw: dict[str, np.ndarray], chosen: np.ndarray) -> np.ndarray:
         """Which of the chosen candidates failed, (S, n)."""
         flat = {name: raw[name].reshape(-1, raw[name].shape[-1]).astype(self.box.dtype) for name in self.box.widths}
         tolerance = self.box.problem.eq_tolerance
         judged = summarise(flat["fun"], flat.get("ineq"), flat.get("eq"), tolerance, np)
         return chosen & np.asarray(judged.failed).reshape(chosen.shape)
 
-    def _chosen(self, batch: Slice, asked: Carry, number: Any) -> np.ndarray:
+    def _rows_to_evaluate(self, batch: Slice, asked: Carry, number: Any) -> np.ndarray:
         """Which candidates are to be evaluated, (S, n)."""
         runs, n = asked.state.candidates.shape[:2]
         rows = np.zeros((runs, n), bool)
-        rows[_going(batch, asked)] = True
+        rows[_running_rows(batch, asked)] = True
         if not batch.search.algorithm.traits.fixed_evaluations:
             counts = np.asarray(self.clock.call(Search.counts, (), batch.search, asked, number))
             rows &= np.arange(n) < counts[:, None]
         return rows
 
 
-def _going(batch: Slice, asked: Carry) -> np.ndarray:
+def _running_rows(batch: Slice, asked: Carry) -> np.ndarray:
     """The places of the runs that are wanted and not finished."""
     assert asked.frozen is not None
     running = np.asarray(asked.frozen.marks)[:, REASON] == RUNNING
@@ -265,8 +267,8 @@ def _with_candidates(asked: Carry, candidates: Any) -> Carry:
     return asked._replace(state=asked.state._replace(candidates=candidates))
 
 
-def _fresh(count: int, search: Search, keys: Array, number: Array, attempt: Array) -> Array:
-    return fresh(count, search, jax.vmap(random.fold_in, in_axes=(0, None))(keys, number), attempt)
+def _sample_replacements(count: int, search: Search, keys: Array, number: Array, attempt: Array) -> Array:
+    return sample_replacements(count, search, jax.vmap(random.fold_in, in_axes=(0, None))(keys, number), attempt)
 
 
 def _repair_batch(eq_tolerance: float, search: Search, asked: Carry, number: Array, values: Array) -> Carry:
@@ -284,6 +286,6 @@ def _start(eq_tolerance: float, search: Search, asked: Carry, raw: Any) -> Carry
 def _tell(
     eq_tolerance: float, search: Search, keys: Array, asked: Carry, number: Array, raw: Any
 ) -> tuple[Carry, Array, Array]:
-    own = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
-    carry, row = search.tell(asked, own, number, _evaluation(eq_tolerance, raw))
+    generation_keys = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
+    carry, row = search.tell(asked, generation_keys, number, _evaluation(eq_tolerance, raw))
     return carry, *summarize_chunk(search, row[None], np.int32(1), carry)

@@ -22,7 +22,7 @@ from galapax.engines.batch_checkpoint import BatchCheckpoint, FinishedBatch
 from galapax.engines.host_loop import Slice
 from galapax.engines.outcome import Track
 from galapax.engines.programs import CompileTimer
-from galapax.engines.search import REASON, Carry, Search, run_axes, settle
+from galapax.engines.search import REASON, Carry, Search, active_state, run_axes
 from galapax.numerics import processes, random
 from galapax.operators import migration
 
@@ -46,58 +46,58 @@ class Migration:
 
     def migrate(self, clock: CompileTimer, batches: list[Slice], made: int) -> None:
         """Send migrants between the islands, after generation `made`."""
-        own, number = self.islands, np.int32(made + 1)
-        fixed = (own.migrants, own.send == "best")
-        sent = jax.device_get(
-            [clock.call(_leave, fixed, batch.search, batch.keys, batch.carry, number) for batch in batches]
+        islands, number = self.islands, np.int32(made + 1)
+        fixed = (islands.migrants, islands.send == "best")
+        sent_by_batch = jax.device_get(
+            [clock.call(_select_emigrants, fixed, batch.search, batch.keys, batch.carry, number) for batch in batches]
         )
-        every = self.share.gather([rows[batch.wanted] for rows, batch in zip(sent, batches, strict=True)])
-        leaving = every.reshape(own.count, -1, *every.shape[1:])  # (islands, runs, m, d)
-        source, rank = own.routes(made // own.migrate_every, self.seed)
+        emigrants = self.share.gather([rows[batch.wanted] for rows, batch in zip(sent_by_batch, batches, strict=True)])
+        leaving = emigrants.reshape(islands.count, -1, *emigrants.shape[1:])  # (islands, runs, m, d)
+        source, rank = islands.routes(made // islands.migrate_every, self.seed)
         runs = np.arange(leaving.shape[1])
-        arriving = leaving[source[:, None, :], runs[None, :, None], rank[:, None, :]].reshape(every.shape)
-        over = self._over(batches)
-        at = self.share.first
+        arriving = leaving[source[:, None, :], runs[None, :, None], rank[:, None, :]].reshape(emigrants.shape)
+        is_over = self._rows_of_finished_runs(batches)
+        first_row = self.share.first
         for batch in batches:
-            here = np.minimum(
-                at + np.arange(len(batch.cells)), at + len(batch.wanted) - 1
+            rows_here = np.minimum(
+                first_row + np.arange(len(batch.cells)), first_row + len(batch.wanted) - 1
             )  # the last fills the slice up
-            arguments = (batch.search, batch.keys, batch.carry, arriving[here], over[here], number)
-            batch.carry = clock.call(_arrive, (own.replace == "worst",), *arguments)
-            at += len(batch.wanted)
+            arguments = (batch.search, batch.keys, batch.carry, arriving[rows_here], is_over[rows_here], number)
+            batch.carry = clock.call(_insert_immigrants, (islands.replace == "worst",), *arguments)
+            first_row += len(batch.wanted)
 
-    def local_part(self, known: FinishedBatch | BatchCheckpoint | None) -> FinishedBatch | BatchCheckpoint | None:
-        if known is None or not self.share.is_distributed:
-            return known
+    def local_part(self, checkpoint: FinishedBatch | BatchCheckpoint | None) -> FinishedBatch | BatchCheckpoint | None:
+        if checkpoint is None or not self.share.is_distributed:
+            return checkpoint
         pieces = self.share.batches
-        taken = {g: kept[pieces.start : pieces.stop] for g, kept in known.taken.items()}
-        if isinstance(known, FinishedBatch):
+        snapshots = {g: populations[pieces.start : pieces.stop] for g, populations in checkpoint.taken.items()}
+        if isinstance(checkpoint, FinishedBatch):
             rows = slice(self.share.first, self.share.first + self.share.local)
-            return FinishedBatch(known.outcome.of_runs(rows), taken)
+            return FinishedBatch(checkpoint.outcome.of_runs(rows), snapshots)
         carries, tracks, history = (
-            getattr(known, name)[pieces.start : pieces.stop] for name in ("carries", "tracks", "history")
+            getattr(checkpoint, name)[pieces.start : pieces.stop] for name in ("carries", "tracks", "history")
         )
-        return known._replace(carries=carries, tracks=tracks, history=history, taken=taken)
+        return checkpoint._replace(carries=carries, tracks=tracks, history=history, taken=snapshots)
 
     def all_gather(self, track: Track) -> Track:
         return Track.join(processes.all_gather_object(track)) if self.share.is_distributed else track
 
-    def agree_on_stop(self, stopped: Stop | None) -> Stop | None:
-        told = processes.all_gather_object(stopped) if self.share.is_distributed else [stopped]
-        return next((why for why in told if why is not None), None)
+    def agree_on_stop(self, stop: Stop | None) -> Stop | None:
+        reasons = processes.all_gather_object(stop) if self.share.is_distributed else [stop]
+        return next((reason for reason in reasons if reason is not None), None)
 
-    def _over(self, batches: list[Slice]) -> np.ndarray:
+    def _rows_of_finished_runs(self, batches: list[Slice]) -> np.ndarray:
         """Which rows belong to a run of which some island has reached the target."""
-        hit = [batch.known.reason == STOP_CODES[Stop.TARGET] for batch in batches]
+        hit_target = [batch.known.reason == STOP_CODES[Stop.TARGET] for batch in batches]
         if not math.isfinite(self.target):
             return np.zeros(self.share.total, bool)
-        every = self.share.gather(hit).reshape(self.islands.count, -1)
-        return np.broadcast_to(every.any(axis=0), every.shape).reshape(-1)
+        all_hit = self.share.gather(hit_target).reshape(self.islands.count, -1)
+        return np.broadcast_to(all_hit.any(axis=0), all_hit.shape).reshape(-1)
 
 
-def _leave(count: int, best: bool, search: Search, keys: Array, carry: Carry, number: Array) -> Array:
+def _select_emigrants(count: int, best: bool, search: Search, keys: Array, carry: Carry, number: Array) -> Array:
     """Those who leave each island, (S, m, d)."""
-    state = settle(carry)
+    state = active_state(carry)
 
     def one(key: Array, population: Any) -> Array:
         return migration.select_emigrants(
@@ -107,7 +107,7 @@ def _leave(count: int, best: bool, search: Search, keys: Array, carry: Carry, nu
     return jax.vmap(one)(keys, state.parents)
 
 
-def _arrive(
+def _insert_immigrants(
     worst: bool, search: Search, keys: Array, carry: Carry, arriving: Array, over: Array, number: Array
 ) -> Carry:
     """The carry with arrivals (S, m, d) among the next candidates; runs that are over are marked so."""
@@ -115,17 +115,17 @@ def _arrive(
     in_use = search.counts(carry, number)
     count = arriving.shape[1]
 
-    def one(algorithm: Algorithm, key: Array, state: Any, arrivals: Array, used: Array) -> Any:
+    def one(algorithm: Algorithm, key: Array, state: Any, arrivals: Array, n_used: Array) -> Any:
         key = random.fold_in(random.fold_in(key, number), random.Stream.IMMIGRATION)
-        rows = migration.select_replaced_rows(key, state.parents, state.candidates.shape[0], used, count, worst)
+        rows = migration.select_replaced_rows(key, state.parents, state.candidates.shape[0], n_used, count, worst)
         return insert_immigrants(algorithm, state, rows, arrivals)
 
     axes = run_axes(state)
-    every = jax.vmap(one, in_axes=(search.setting_axes, 0, axes, 0, 0), out_axes=axes)
-    joined = every(search.algorithm, keys, state, arriving, in_use)
+    insert = jax.vmap(one, in_axes=(search.setting_axes, 0, axes, 0, 0), out_axes=axes)
+    new_state = insert(search.algorithm, keys, state, arriving, in_use)
     frozen = carry.frozen
     if frozen is not None:
         running = frozen.marks[:, REASON] == RUNNING
         reason = jnp.where(over & running, STOP_CODES[Stop.TARGET], frozen.marks[:, REASON])
         frozen = frozen._replace(marks=frozen.marks.at[:, REASON].set(reason))
-    return Carry(joined, frozen)
+    return Carry(new_state, frozen)

@@ -12,17 +12,17 @@ from jax import Array
 
 from galapax.core.evaluation import Population, Shape
 from galapax.core.record import HISTORY_FIRST_COLUMN, Columns, Record
-from galapax.engines.search import Carry, settle
+from galapax.engines.search import Carry, active_state
 from galapax.operators.selection import best_index
 
 if TYPE_CHECKING:
     from galapax.engines.host_loop import Slice
     from galapax.engines.outcome import Track
 
-INDIVIDUALS = 4096  # of a population, at most
-VARIABLES = 64  # of an individual, at most
+MAX_INDIVIDUALS = 4096  # of a population, at most
+MAX_VARIABLES = 64  # of an individual, at most
 ROWS = 32  # generations of a chunk
-RUNS = 4096  # of an ensemble, at most
+MAX_RUNS = 4096  # of an ensemble, at most
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
@@ -63,23 +63,23 @@ class ChunkView:
     def rows(self, chosen: np.ndarray, run: int, before: Track, now: Track) -> HistorySample:
         """These rows (ROWS,) of the last chunk's history, which lies between the two tracks."""
         batch, place = self._find(run)
-        made = (now.generations - before.generations).astype(np.int32)
+        generations = (now.generations - before.generations).astype(np.int32)
         chosen = chosen.astype(np.int32)
         assert batch.carry is not None
-        own, median = jax.device_get(
-            _rows(batch.carry, _whole(batch), np.minimum(chosen, max(made[run] - 1, 0)), np.int32(place))
+        rows_of_run, median = jax.device_get(
+            _rows(batch.carry, _last_rows(batch), np.minimum(chosen, max(generations[run] - 1, 0)), np.int32(place))
         )
-        record = Record.unpack(own, batch.columns, HISTORY_FIRST_COLUMN)
-        if len(made) == 1 or self.shape.objectives > 1:
+        record = Record.unpack(rows_of_run, batch.columns, HISTORY_FIRST_COLUMN)
+        if len(generations) == 1 or self.shape.objectives > 1:
             return HistorySample(record, median, None)
         ends = [0, *self._ends.tolist()]
-        held = [
-            self._held(batch, chosen, made[a:b], before.rows(slice(a, b)))
+        best_of_runs = [
+            self._best_by_row(batch, chosen, generations[a:b], before.rows(slice(a, b)))
             for batch, a, b in zip(self._batches, ends[:-1], ends[1:], strict=True)
         ]
-        some = np.linspace(0, len(made) - 1, min(len(made), RUNS)).astype(int)
-        ordered = np.sort(np.concatenate(held, axis=1)[:, some], axis=1)
-        return HistorySample(record, median, ordered[:, np.rint(np.array(QUANTILES) * (len(some) - 1)).astype(int)])
+        sample = np.linspace(0, len(generations) - 1, min(len(generations), MAX_RUNS)).astype(int)
+        ordered = np.sort(np.concatenate(best_of_runs, axis=1)[:, sample], axis=1)
+        return HistorySample(record, median, ordered[:, np.rint(np.array(QUANTILES) * (len(sample) - 1)).astype(int)])
 
     def _find(self, run: int) -> tuple[Slice, int]:
         """The slice that has this run of the batch, and its place there."""
@@ -87,40 +87,42 @@ class ChunkView:
         batch = self._batches[i]
         return batch, int(batch.wanted[run - int(self._ends[i - 1] if i else 0)])
 
-    def _held(self, batch: Slice, chosen: np.ndarray, made: np.ndarray, before: Track) -> np.ndarray:
+    def _best_by_row(self, batch: Slice, chosen: np.ndarray, generations: np.ndarray, before: Track) -> np.ndarray:
         """The best value of each run in these rows, (ROWS, R); a finished run's last one is repeated."""
         best, violation = before.best, before.violation
-        if not made.any():
+        if not generations.any():
             best = np.where(violation > 0, np.inf, best)
             return np.broadcast_to(best, (len(chosen), len(best)))
-        every = np.zeros(len(batch.cells), np.int32)
-        every[batch.wanted] = made
-        taken = jax.device_get(_best(batch.columns, _whole(batch), chosen, every))
-        rows, broken = (a[:, batch.wanted] for a in taken)
-        rows, broken = np.where(made > 0, rows, best), np.where(made > 0, broken, violation)
+        generations_of_row = np.zeros(len(batch.cells), np.int32)
+        generations_of_row[batch.wanted] = generations
+        rows_and_violation = jax.device_get(_best(batch.columns, _last_rows(batch), chosen, generations_of_row))
+        rows, broken = (a[:, batch.wanted] for a in rows_and_violation)
+        rows, broken = np.where(generations > 0, rows, best), np.where(generations > 0, broken, violation)
         return np.where(broken > 0, np.inf, rows)
 
 
-def _whole(batch: Slice) -> Any:
+def _last_rows(batch: Slice) -> Any:
     """The rows of the last chunk, (rows, columns, S)."""
     return batch.latest[0] if len(batch.latest) == 1 else jnp.concatenate(batch.latest)
 
 
 @jax.jit
 def _survivors(carry: Carry, run: Array) -> PopulationSample:
-    parents = _of_run(carry, run)
+    parents = _population_of_run(carry, run)
     best = best_index(parents)
-    some, x = _some(parents, best), parents.x[:, :VARIABLES]
+    some, x = _sample_rows(parents, best), parents.x[:, :MAX_VARIABLES]
     if some is not None:
         parents = jax.tree.map(lambda a: a[some], parents)
         x = x[some]
-    return PopulationSample(x.astype(jnp.float32), parents.objectives, parents.violation, _of_run(carry, run).x[best])
+    return PopulationSample(
+        x.astype(jnp.float32), parents.objectives, parents.violation, _population_of_run(carry, run).x[best]
+    )
 
 
 @jax.jit
 def _rows(carry: Carry, history: Array, chosen: Array, run: Array) -> tuple[Array, Array]:
-    parents = _of_run(carry, run)
-    some = _some(parents, best_index(parents))
+    parents = _population_of_run(carry, run)
+    some = _sample_rows(parents, best_index(parents))
     values = parents.objectives if some is None else parents.objectives[some]
     return history[chosen, :, run], jnp.median(values, axis=0)
 
@@ -135,13 +137,13 @@ def _best(columns: Columns, history: Array, chosen: Array, made: Array) -> tuple
     return best, jnp.take_along_axis(record.violation, last, axis=0)
 
 
-def _of_run(carry: Carry, run: Array) -> Population:
-    return jax.tree.map(lambda a: a[run], settle(carry).parents)
+def _population_of_run(carry: Carry, run: Array) -> Population:
+    return jax.tree.map(lambda a: a[run], active_state(carry).parents)
 
 
-def _some(parents: Population, best: Any) -> Array | None:
+def _sample_rows(parents: Population, best: Any) -> Array | None:
     """Rows of some individuals, evenly spread, the best among them; None for all."""
     n = parents.x.shape[0]
-    if n <= INDIVIDUALS:
+    if n <= MAX_INDIVIDUALS:
         return None
-    return jnp.asarray(np.linspace(0, n - 1, INDIVIDUALS).astype(np.int32)).at[0].set(best.astype(jnp.int32))
+    return jnp.asarray(np.linspace(0, n - 1, MAX_INDIVIDUALS).astype(np.int32)).at[0].set(best.astype(jnp.int32))

@@ -16,59 +16,59 @@ from galapax.core.problem import Bounds
 from galapax.engines import programs
 from galapax.evaluation.formulas import Formulas, Traced
 
-PROBES = 8  # points at which an objective is tried before the run is compiled
+PROBE_ROWS = 8  # points at which an objective is tried before the run is compiled
 
 
 def evaluate_rows(formulas: Formulas, consts: Any, x: Array) -> Evaluation:
     return formulas(consts, x)
 
 
-def evaluate_points(traced: Traced, points: np.ndarray, dtype: Any, rows: int = PROBES) -> Evaluation:
+def evaluate_points(traced: Traced, points: np.ndarray, dtype: Any, rows: int = PROBE_ROWS) -> Evaluation:
     """The Evaluation of some points, in NumPy; always so many rows at once, so that it compiles once."""
     formulas, consts = traced
     rows = formulas.together or rows
-    parts = []
-    for some in (points[i : i + rows] for i in range(0, len(points), rows)):
-        padded = np.concatenate([some, np.repeat(some[:1], rows - len(some), axis=0)])
+    evaluations = []
+    for rows_now in (points[i : i + rows] for i in range(0, len(points), rows)):
+        padded = np.concatenate([rows_now, np.repeat(rows_now[:1], rows - len(rows_now), axis=0)])
         out = jax.device_get(programs.call(evaluate_rows, (formulas,), consts, padded.astype(dtype)))
-        parts.append(jax.tree.map(lambda a: a[: len(some)], out))  # noqa: B023 (used at once)
-    return jax.tree.map(lambda *a: np.concatenate(a), *parts)
+        evaluations.append(jax.tree.map(lambda a: a[: len(rows_now)], out))  # noqa: B023 (used at once)
+    return jax.tree.map(lambda *a: np.concatenate(a), *evaluations)
 
 
-REMEMBERED = 256
-LARGE = 2**16  # bytes of arrays that are too many to be compared
+MAX_REMEMBERED = 256
+MAX_COMPARED_BYTES = 2**16  # bytes of arrays that are too many to be compared
 # formulas with their numbers, arrays and points at which they gave a value; arrays on a device are known by identity
 _passed: dict[Any, list[weakref.ref[Any]]] = {}
 
 
-def _gone() -> None:
+def _dead_reference() -> None:
     """As a reference to what is no more."""
 
 
 @lru_cache(maxsize=16)
-def _spread(dim: int) -> np.ndarray:
+def _probe_shares(dim: int) -> np.ndarray:
     """The points tried, in shares of the box."""
-    share = np.random.default_rng(0).random((PROBES, dim))
+    share = np.random.default_rng(0).random((PROBE_ROWS, dim))
     share[0] = 0.5
     return share
 
 
 def probe(traced: Traced, bounds: Bounds, dtype: Any) -> None:
     """Refuse a problem that fails at each of a few points: the middle of the box and some spread over it."""
-    points = np.asarray(bounds.lower) + _spread(bounds.dim) * np.asarray(bounds.span)
+    points = np.asarray(bounds.lower) + _probe_shares(bounds.dim) * np.asarray(bounds.span)
     numbers = tuple(values.tobytes() for values in traced.consts.numbers.values())
     arrays = traced.consts.arrays
-    small = sum(array.nbytes for array in arrays) <= LARGE
-    known = tuple(a.tobytes() if isinstance(a, np.ndarray) else id(a) for a in arrays) if small else ()
-    tried = (traced.formulas.digest, numbers, known, points.tobytes(), str(dtype))
-    if small and all(own() is not None for own in _passed.get(tried, [_gone])):
+    is_small = sum(array.nbytes for array in arrays) <= MAX_COMPARED_BYTES
+    array_keys = tuple(a.tobytes() if isinstance(a, np.ndarray) else id(a) for a in arrays) if is_small else ()
+    key = (traced.formulas.digest, numbers, array_keys, points.tobytes(), str(dtype))
+    if is_small and all(reference() is not None for reference in _passed.get(key, [_dead_reference])):
         return
     out = evaluate_points(traced, points, dtype)
     if not out.failed.all():
-        if len(_passed) >= REMEMBERED:
+        if len(_passed) >= MAX_REMEMBERED:
             _passed.clear()
-        if small:
-            _passed[tried] = [weakref.ref(a) for a in arrays if not isinstance(a, np.ndarray)]
+        if is_small:
+            _passed[key] = [weakref.ref(a) for a in arrays if not isinstance(a, np.ndarray)]
         return
     raw = {name: getattr(out, name) for name in ("ineq", "eq") if getattr(out, name) is not None}
     broken = next((name for name, values in raw.items() if not np.isfinite(values).all(axis=1).any()), "fun")

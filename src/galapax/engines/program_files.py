@@ -31,44 +31,44 @@ from jax.experimental import serialize_executable
 
 from galapax.numerics import devices, disk_cache, lapack
 
-PLAIN = (bool, int, float, complex, str, bytes, type(None), np.dtype, np.generic, enum.Enum)
+PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None), np.dtype, np.generic, enum.Enum)
 
 
-class _Seen(threading.local):
-    hits = 0  # programs that JAX has found in its own cache, in this thread
+class _JaxCache(threading.local):
+    jax_cache_hits = 0  # programs that JAX has found in its own cache, in this thread
 
 
-_seen = _Seen()
+_jax_cache = _JaxCache()
 
 
-def _note(event: str, **facts: Any) -> None:
+def _count_cache_hits(event: str, **facts: Any) -> None:
     if event == "/jax/compilation_cache/cache_hits":
-        _seen.hits += 1
+        _jax_cache.hits += 1
 
 
-jax.monitoring.register_event_listener(_note)
+jax.monitoring.register_event_listener(_count_cache_hits)
 
 
-def hits() -> int:
+def jax_cache_hits() -> int:
     """How many programs JAX has taken from its own cache in this thread: such a program cannot be written again (on a
     CPU it would not find its own functions).
     """
-    return _seen.hits
+    return _jax_cache.hits
 
 
-class Unnamed(Exception):
+class NotCacheable(Exception):
     """Something that no name can be given which means the same in another process."""
 
 
 @runtime_checkable
-class Textual(Protocol):
+class HasSource(Protocol):
     """An objective that is known by its text."""
 
     @property
     def text(self) -> str: ...
 
 
-def name_of(function: Any, fixed: Any, arguments: Any, rest: Any) -> str | None:
+def program_name(function: Any, fixed: Any, arguments: Any, rest: Any) -> str | None:
     """The name of a program's file; None where it has none. rest: what else tells programs apart, as plain values.
 
     With several devices, of one process or of many, there is none: JAX would load a program for all of them.
@@ -76,12 +76,12 @@ def name_of(function: Any, fixed: Any, arguments: Any, rest: Any) -> str | None:
     if jax.device_count() > 1:
         return None
     try:
-        parts = [_surroundings(), _named(function), _named(fixed), _named(rest)]
+        descriptions = [_describe_environment(), _describe(function), _describe(fixed), _describe(rest)]
         leaves, tree = jax.tree.flatten(arguments)
-        parts += [_shape_of(tree), *map(_kind, leaves)]
-    except Unnamed:
+        descriptions += [_describe_structure(tree), *map(_describe_leaf, leaves)]
+    except NotCacheable:
         return None
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    return hashlib.sha256("\n".join(descriptions).encode()).hexdigest()
 
 
 def load(name: str, arguments: Any) -> tuple[jax.stages.Compiled, tuple[int, int]] | None:
@@ -92,7 +92,7 @@ def load(name: str, arguments: Any) -> tuple[jax.stages.Compiled, tuple[int, int
     try:
         payload, out_tree, sizes, calls_lapack = pickle.loads(content)
         if calls_lapack:
-            _ready_lapack()
+            _prepare_lapack()
         in_tree = jax.tree.structure((arguments, {}))
         compiled = serialize_executable.deserialize_and_load(payload, in_tree, out_tree)
     except Exception:  # whatever is wrong with it, it is compiled again
@@ -115,7 +115,7 @@ def save(name: str, compiled: jax.stages.Compiled, sizes: tuple[int, int]) -> No
 
 
 @lru_cache(maxsize=1)
-def _ready_lapack() -> None:
+def _prepare_lapack() -> None:
     """JAX tells its LAPACK calls where the routines are when it first lowers one; a program that was loaded would jump
     to nowhere.
     """
@@ -126,7 +126,7 @@ def _ready_lapack() -> None:
         jax.jit(jnp.linalg.cholesky).lower(jax.ShapeDtypeStruct((1, 1), jnp.float32))
 
 
-def _surroundings() -> str:
+def _describe_environment() -> str:
     """What every program depends on."""
     flags = {name: os.environ.get(name, "") for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")}
     config = {
@@ -136,7 +136,7 @@ def _surroundings() -> str:
     return repr((disk_cache.environment(), sorted(flags.items()), sorted(config.items(), key=str), where))
 
 
-def kind_of(leaf: Any) -> tuple[Hashable, ...]:
+def leaf_kind(leaf: Any) -> tuple[Hashable, ...]:
     """What a program depends on of an argument: shape, type and device.
 
     Not its abstract value as a whole, nor its layout: what a program from disk returns differs in them from what the
@@ -151,57 +151,57 @@ def kind_of(leaf: Any) -> tuple[Hashable, ...]:
     return (leaf.__class__.__name__,)
 
 
-def _kind(leaf: Any) -> str:
+def _describe_leaf(leaf: Any) -> str:
     if isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1:
-        raise Unnamed  # loading programs for several devices was not tried
-    return repr(kind_of(leaf))
+        raise NotCacheable  # loading programs for several devices was not tried
+    return repr(leaf_kind(leaf))
 
 
-def _shape_of(tree: Any) -> str:
+def _describe_structure(tree: Any) -> str:
     """The structure of arguments, and what is fixed in it."""
     node = tree.node_data()
     if node is None:
         return "*" if tree.num_leaves else "None"
     kind, fixed = node
-    children = ",".join(map(_shape_of, tree.children()))
-    return f"{_type_name(kind)}<{_named(fixed)}>({children})"
+    children = ",".join(map(_describe_structure, tree.children()))
+    return f"{_type_name(kind)}<{_describe(fixed)}>({children})"
 
 
-def _named(value: Any) -> str:
-    if isinstance(value, Textual):
+def _describe(value: Any) -> str:
+    if isinstance(value, HasSource):
         if not isinstance(value.text, str) or " at 0x" in value.text or "callback" in value.text:
-            raise Unnamed
+            raise NotCacheable
         return f"{_type_name(type(value))}: {value.text}"
-    if isinstance(value, PLAIN):
+    if isinstance(value, PLAIN_TYPES):
         return f"{type(value).__name__} {value!r}"
     if isinstance(value, type):
         return _type_name(value)
     if isinstance(value, types.FunctionType):
-        return _of_ours(value)
-    return f"{_type_name(type(value))}({','.join(_parts(value))})"
+        return _qualified_name(value)
+    return f"{_type_name(type(value))}({','.join(_describe_fields(value))})"
 
 
-def _parts(value: Any) -> Iterator[str]:
+def _describe_fields(value: Any) -> Iterator[str]:
     if isinstance(value, tuple | list):
-        yield from map(_named, value)
+        yield from map(_describe, value)
     elif isinstance(value, dict):
-        yield from (f"{_named(key)}={_named(each)}" for key, each in value.items())
+        yield from (f"{_describe(key)}={_describe(each)}" for key, each in value.items())
     elif dataclasses.is_dataclass(value):
-        yield from (f"{field.name}={_named(getattr(value, field.name))}" for field in dataclasses.fields(value))
+        yield from (f"{field.name}={_describe(getattr(value, field.name))}" for field in dataclasses.fields(value))
     elif isinstance(value, np.ndarray):
         yield f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
     else:
-        raise Unnamed
+        raise NotCacheable
 
 
 def _type_name(kind: type) -> str:
     if kind.__module__ in ("builtins", "numpy", "collections"):
         return f"{kind.__module__}.{kind.__qualname__}"
-    return _of_ours(kind)
+    return _qualified_name(kind)
 
 
-def _of_ours(thing: Any) -> str:
+def _qualified_name(thing: Any) -> str:
     """Where in the package a class or function is; others may change without anybody noticing."""
     if not thing.__module__.startswith("galapax.") or "<" in thing.__qualname__:
-        raise Unnamed
+        raise NotCacheable
     return f"{thing.__module__}.{thing.__qualname__}"

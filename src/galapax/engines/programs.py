@@ -26,10 +26,10 @@ from galapax.numerics import devices, lapack
 from galapax.numerics.devices import CONFIG, compile_settings, on_cpu
 
 LIMIT_MIB = 512.0
-BYTES_A_LETTER = 25
+BYTES_PER_CHARACTER = 25
 PRECOMPILE = True  # whether other threads make programs before they are asked for,
-HELPERS = 2  # so many of them at most
-SMALL = 2**24  # bytes of working memory that nobody asks about
+MAX_HELPERS = 2  # so many of them at most
+UNCHECKED_BYTES = 2**24  # bytes of working memory that nobody asks about
 Options = Mapping[str, str | bool]
 
 
@@ -130,7 +130,7 @@ class CompileCache:
             if coming is not None and self._with_another:
                 self._later.extend(self._with_another)
                 self._with_another.clear()
-                self._call_for_help()
+                self._start_helper()
         if coming is not None:
             start = time.perf_counter()
             if first:
@@ -139,7 +139,7 @@ class CompileCache:
             if clock is not None:
                 clock.compile_seconds += time.perf_counter() - start
         assert program is not None
-        if program.needs > SMALL and program.needs > (free := devices.free_memory()):
+        if program.needs > UNCHECKED_BYTES and program.needs > (free := devices.free_memory()):
             raise OutOfMemory(program.needs, free)
         return program
 
@@ -157,20 +157,20 @@ class CompileCache:
 
         def work() -> None:
             with settings(), contextlib.suppress(Exception):
-                mine = self._later
+                queue = self._later
                 for _ in steps():
-                    if mine is not self._later:
+                    if queue is not self._later:
                         break
 
         with self._lock:
             (self._with_another if with_another else self._later).append(work)
             if not with_another:
-                self._call_for_help()
+                self._start_helper()
 
-    def _call_for_help(self) -> None:
+    def _start_helper(self) -> None:
         """Have a helper at what is to be made ahead. The lock is held."""
-        if self._later and len(self._helpers) < min(HELPERS, devices.count_cores() - 1):
-            helper = threading.Thread(target=self._help, name="galapax ahead", daemon=False)
+        if self._later and len(self._helpers) < min(MAX_HELPERS, devices.count_cores() - 1):
+            helper = threading.Thread(target=self._run_queue, name="galapax ahead", daemon=False)
             self._helpers.add(helper)
             helper.start()
 
@@ -183,7 +183,7 @@ class CompileCache:
             with self._lock:
                 self._later, self._with_another = deque(), []
 
-    def _help(self) -> None:
+    def _run_queue(self) -> None:
         while True:
             with self._lock:
                 if not self._later:
@@ -270,20 +270,20 @@ def compiled_count() -> int:
 
 def _key(function: Any, fixed: Any, arguments: Any, donate: tuple[int, ...], options: Options | None) -> Hashable:
     leaves, tree = jax.tree.flatten(arguments)
-    kinds = tuple(map(program_files.kind_of, leaves))
+    kinds = tuple(map(program_files.leaf_kind, leaves))
     return function, fixed, tree, kinds, donate, tuple(sorted((options or {}).items())), compile_settings()
 
 
 def _compiled(
     function: Any, fixed: tuple[Any, ...], arguments: Any, donate: tuple[int, ...], options: Options | None, quick: bool
 ) -> Program:
-    told_apart = (donate, tuple(sorted((options or {}).items())), quick, bool(CONFIG.jax_enable_x64))
-    name = program_files.name_of(function, fixed, arguments, told_apart)
-    found = None if name is None else program_files.load(name, arguments)
-    if found is not None:
-        return Program(found[0], *found[1])
+    settings = (donate, tuple(sorted((options or {}).items())), quick, bool(CONFIG.jax_enable_x64))
+    name = program_files.program_name(function, fixed, arguments, settings)
+    loaded = None if name is None else program_files.load(name, arguments)
+    if loaded is not None:
+        return Program(loaded[0], *loaded[1])
 
-    hits = program_files.hits()
+    hits_before = program_files.jax_cache_hits()
     if on_cpu():
         lapack.preload()
 
@@ -294,34 +294,34 @@ def _compiled(
 
     program.__name__ = program.__qualname__ = getattr(function, "__name__", "program")
     lowered = jax.jit(program, donate_argnums=donate).lower(*arguments)
-    compiled = _quickly(lowered) if quick and options is None and on_cpu() else None
+    compiled = _compile_quickly(lowered) if quick and options is None and on_cpu() else None
     if compiled is None:
         compiled = lowered.compile(dict(options) if options else None)
-    sizes = _size(compiled), _needs(compiled)
-    if name is not None and hits == program_files.hits():
+    sizes = _program_bytes(compiled), _working_bytes(compiled)
+    if name is not None and hits_before == program_files.jax_cache_hits():
         program_files.save(name, compiled, sizes)
     return Program(compiled, *sizes)
 
 
 # XLA's newer way to make kernels on a CPU takes twice as long to compile; it pays in loops of small operations alone
-QUICK: dict[str, str | bool] = {"xla_cpu_use_fusion_emitters": False}
-_unknown: set[str] = set()  # options that this XLA does not have
+QUICK_COMPILE_OPTIONS: dict[str, str | bool] = {"xla_cpu_use_fusion_emitters": False}
+_unknown_options: set[str] = set()  # options that this XLA does not have
 
 
-def _quickly(lowered: jax.stages.Lowered) -> jax.stages.Compiled | None:
+def _compile_quickly(lowered: jax.stages.Lowered) -> jax.stages.Compiled | None:
     """The program, compiled in less time, where this XLA knows how."""
-    if _unknown:
+    if _unknown_options:
         return None
     try:
-        return lowered.compile(dict(QUICK))
+        return lowered.compile(dict(QUICK_COMPILE_OPTIONS))
     except Exception as error:
         if "xla_cpu_use_fusion_emitters" not in str(error):
             raise
-        _unknown.update(QUICK)
+        _unknown_options.update(QUICK_COMPILE_OPTIONS)
         return None
 
 
-def _size(compiled: jax.stages.Compiled) -> int:
+def _program_bytes(compiled: jax.stages.Compiled) -> int:
     """About how many bytes of memory a program takes.
 
     On a CPU XLA does not say. Resident memory grew by 23 to 28 bytes for each letter of the program's text, whatever
@@ -329,10 +329,10 @@ def _size(compiled: jax.stages.Compiled) -> int:
     """
     executable = compiled.runtime_executable()
     code = 0 if executable is None else executable.size_of_generated_code_in_bytes()
-    return BYTES_A_LETTER * len(compiled.as_text() or "") + max(0, code)
+    return BYTES_PER_CHARACTER * len(compiled.as_text() or "") + max(0, code)
 
 
-def _needs(compiled: jax.stages.Compiled) -> int:
+def _working_bytes(compiled: jax.stages.Compiled) -> int:
     """Bytes of working memory, as the compiler planned them; 0 where it does not say."""
     analysis = compiled.memory_analysis()
     return 0 if analysis is None else int(getattr(analysis, "temp_size_in_bytes", 0))

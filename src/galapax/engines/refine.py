@@ -23,15 +23,22 @@ from galapax.operators.constraint_handling import minimum_norm_step
 from galapax.operators.lagrangian import Interval
 from galapax.operators.quasi_newton import ENDED
 
-GRADIENT = 4  # evaluations that a gradient counts for, besides the one of the value
-ASIDE = {8: 1e-5, 4: 1e-3}  # of the box: how far the points lie that the gradient is checked at, by bytes of a number
-ONTO = 4  # Newton steps onto the constraints that bind, in the end
-MODELS = 100  # steps by quadratic models, at most
-FULL = 128  # variables and equalities, up to which there is such a model: it has matrices in full,
-FEW = 8  # and from which on: for fewer the rest suffices, and compiling takes half as long
+GRADIENT_COST = 4  # evaluations that a gradient counts for, besides the one of the value
+CHECK_DISTANCE = {
+    8: 1e-5,
+    4: 1e-3,
+}  # of the box: how far the points lie that the gradient is checked at, by bytes of a number
+BINDING_STEPS = 4  # Newton steps onto the constraints that bind, in the end
+MAX_MODEL_STEPS = 100  # steps by quadratic models, at most
+MAX_MODEL_VARIABLES = 128  # variables and equalities, up to which there is such a model: it has matrices in full,
+MIN_MODEL_VARIABLES = 8  # and from which on: for fewer the rest suffices, and compiling takes half as long
 CORRECTIONS = 2
-BENDS = np.array([1.0, 10.0])  # that models begin with, one after the other: where one gets stuck, another may not
-BINDING = 1e-4  # in units of the box: a constraint with a multiplier and this close to its limit is one of them
+INITIAL_CURVATURES = np.array(
+    [1.0, 10.0]
+)  # that models begin with, one after the other: where one gets stuck, another may not
+BINDING_DISTANCE = (
+    1e-4  # in units of the box: a constraint with a multiplier and this close to its limit is one of them
+)
 
 
 class Refined(NamedTuple):
@@ -46,15 +53,15 @@ class Refined(NamedTuple):
 
 def least_evaluations(shape: Shape) -> int:
     """Below so many evaluations nothing can be gained."""
-    return _overhead(shape) + 4 * (1 + GRADIENT)
+    return _overhead(shape) + 4 * (1 + GRADIENT_COST)
 
 
 def _overhead(shape: Shape) -> int:
     """Evaluations before the first step and after the last one."""
     count = shape.ineq + shape.eq
     if not count:
-        return 3 * (1 + GRADIENT) + 1
-    return 1 + GRADIENT * (1 + count) + 2 * (1 + GRADIENT) + ONTO * (1 + GRADIENT * count) + 3
+        return 3 * (1 + GRADIENT_COST) + 1
+    return 1 + GRADIENT_COST * (1 + count) + 2 * (1 + GRADIENT_COST) + BINDING_STEPS * (1 + GRADIENT_COST * count) + 3
 
 
 def refine(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limit: Array, target: Array) -> Refined:
@@ -69,19 +76,19 @@ def refine(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limit: Arr
 
 def _unconstrained(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limit: Array, target: Array) -> Refined:
     def look(points: Array) -> tuple[Array, Array]:
-        pulled = jax.value_and_grad(_summed(lambda p: formulas.facts(consts, p)[:, 0]), has_aux=True)
+        pulled = jax.value_and_grad(_sum_rows(lambda p: formulas.facts(consts, p)[:, 0]), has_aux=True)
         (_, values), gradients = pulled(points)
         return values, gradients
 
     _, gradients = look(x)
-    smooth, steps, turns = _checked(look, x, gradients * bounds.span, bounds)
+    smooth, steps, turns = _check_gradient(look, x, gradients * bounds.span, bounds)
     start = jax.vmap(quasi_newton.store_pair)(jax.vmap(quasi_newton.begin)(x), steps, turns)
 
     def step(state: Any) -> Any:
         return jax.vmap(lambda s, v, g: quasi_newton.tell(s, v, g, bounds, target, 0.0))(state, *look(state.trial))
 
     spent = jnp.where(limit > 0, _overhead(formulas.shape), 0).astype(jnp.int32)
-    state, spent = _until_done(step, lambda s: s.status != ENDED, start, spent, limit, smooth)
+    state, spent = _iterate_until_done(step, lambda s: s.status != ENDED, start, spent, limit, smooth)
     out = formulas(consts, state.x)
     return Refined(state.x, out.fitness, jnp.where(out.failed, jnp.inf, 0), spent, smooth)
 
@@ -90,16 +97,18 @@ def _constrained(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limi
     """First by quadratic models, which come far but hold equalities exactly; then by the augmented Lagrangian, which
     also makes use of what their tolerance allows.
     """
-    taken = jnp.zeros(x.shape[0], jnp.int32)
-    if FEW <= x.shape[1] + formulas.shape.eq <= FULL:
-        left = limit - _overhead(formulas.shape)
+    spent_by_models = jnp.zeros(x.shape[0], jnp.int32)
+    if MIN_MODEL_VARIABLES <= x.shape[1] + formulas.shape.eq <= MAX_MODEL_VARIABLES:
+        budget = limit - _overhead(formulas.shape)
 
         def again(i: Any, both: tuple[Array, Array]) -> tuple[Array, Array]:
-            x, taken = both
-            x, more = _by_models(formulas, consts, bounds, x, left - taken, jnp.asarray(BENDS, x.dtype)[i])
-            return x, taken + more
+            x, spent_by_models = both
+            x, more = _refine_by_models(
+                formulas, consts, bounds, x, budget - spent_by_models, jnp.asarray(INITIAL_CURVATURES, x.dtype)[i]
+            )
+            return x, spent_by_models + more
 
-        x, taken = lax.fori_loop(0, BENDS.size, again, (x, taken))
+        x, spent_by_models = lax.fori_loop(0, INITIAL_CURVATURES.size, again, (x, spent_by_models))
     raw, jacobian = _facts_and_slopes(formulas, consts, bounds, x)
     size = jnp.sqrt(jnp.sum(jacobian**2, axis=2))
     units = jnp.where((size > 0) & jnp.isfinite(size), size, 1)  # (R, 1 + m)
@@ -122,16 +131,16 @@ def _constrained(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limi
         return tell(state, *look(state.descent.trial, state), interval, bounds)
 
     start = jax.vmap(lagrangian.begin)(x, multipliers)
-    own = jax.vmap(jax.grad(lagrangian.value))(facts, multipliers, start.penalty, interval)
-    slope = jnp.sum(own[..., None] * slopes, axis=1)
-    smooth, steps, turns = _checked(lambda points: look(points, start)[:2], x, slope, bounds)
+    weights = jax.vmap(jax.grad(lagrangian.value))(facts, multipliers, start.penalty, interval)
+    slope = jnp.sum(weights[..., None] * slopes, axis=1)
+    smooth, steps, turns = _check_gradient(lambda points: look(points, start)[:2], x, slope, bounds)
     start = start._replace(descent=jax.vmap(quasi_newton.store_pair)(start.descent, steps, turns))
-    spent = taken + jnp.where(limit > 0, _overhead(formulas.shape), 0).astype(jnp.int32)
-    state, spent = _until_done(step, lambda s: ~s.ended, start, spent, limit, smooth)
+    spent = spent_by_models + jnp.where(limit > 0, _overhead(formulas.shape), 0).astype(jnp.int32)
+    state, spent = _iterate_until_done(step, lambda s: ~s.ended, start, spent, limit, smooth)
     end = state.descent.x
-    onto = _onto_binding(formulas, consts, bounds, end, state.multipliers != 0, units)
-    found, value, violation = _best_of(formulas, consts, jnp.stack([x, end, onto]))
-    return Refined(found, value, violation, spent, smooth)
+    onto = _project_onto_binding(formulas, consts, bounds, end, state.multipliers != 0, units)
+    best_x, value, violation = _best_of(formulas, consts, jnp.stack([x, end, onto]))
+    return Refined(best_x, value, violation, spent, smooth)
 
 
 def _best_of(formulas: Formulas, consts: Any, points: Array) -> tuple[Array, Array, Array]:
@@ -147,14 +156,14 @@ def _best_of(formulas: Formulas, consts: Any, points: Array) -> tuple[Array, Arr
     return x, value, violation
 
 
-def _by_models(
+def _refine_by_models(
     formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limit: Array, bend: Array
 ) -> tuple[Array, Array]:
     """x (R, d) after steps by quadratic models, where that is better than it was; and the evaluations (R,) of it."""
     shape = formulas.shape
     count = 1 + shape.ineq + shape.eq
     order = np.r_[0, 1 + shape.ineq : count, 1 : 1 + shape.ineq]  # equalities first
-    each = 1 + GRADIENT * count + (1 + CORRECTIONS) * len(sqp.STEP_SHARES)
+    each = 1 + GRADIENT_COST * count + (1 + CORRECTIONS) * len(sqp.STEP_SHARES)
 
     def look(x: Array) -> tuple[Array, Array]:
         facts, slopes = _facts_and_slopes(formulas, consts, bounds, x)
@@ -171,22 +180,22 @@ def _by_models(
         return jnp.swapaxes(facts, 0, 1)
 
     def body(both: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
-        was, spent, number = both
-        active = going(was, spent, number)
-        new, trials = jax.vmap(lambda model: sqp.ask(model, shape.eq))(was)
-        found = [(trials, facts_at(trials))]
+        old, spent, number = both
+        active = going(old, spent, number)
+        new, trials = jax.vmap(lambda model: sqp.ask(model, shape.eq))(old)
+        trial_groups = [(trials, facts_at(trials))]
         for _ in range(CORRECTIONS):
-            trials = jax.vmap(lambda m, t, f: sqp.correct(m, t, f, shape.eq))(new, *found[-1])
-            found.append((trials, facts_at(trials)))
-        trials, facts = (jnp.concatenate(parts, axis=1) for parts in zip(*found, strict=True))
+            trials = jax.vmap(lambda m, t, f: sqp.correct(m, t, f, shape.eq))(new, *trial_groups[-1])
+            trial_groups.append((trials, facts_at(trials)))
+        trials, facts = (jnp.concatenate(arrays, axis=1) for arrays in zip(*trial_groups, strict=True))
         there, gained = jax.vmap(lambda m, t, f: sqp.choose_trial(m, t, f, shape.eq))(new, trials, facts)
         facts, slopes = look(bounds.lower + bounds.span * there)
         new = jax.vmap(sqp.tell)(new, there, gained, facts / units, slopes / units[..., None])
-        kept = jax.tree.map(lambda a, b: jnp.where(active.reshape((-1,) + (1,) * (a.ndim - 1)), a, b), new, was)
-        return kept, spent + jnp.where(active, each, 0).astype(spent.dtype), number + 1
+        merged = jax.tree.map(lambda a, b: jnp.where(active.reshape((-1,) + (1,) * (a.ndim - 1)), a, b), new, old)
+        return merged, spent + jnp.where(active, each, 0).astype(spent.dtype), number + 1
 
     def going(model: Any, spent: Array, number: Array) -> Array:
-        return ~jax.vmap(sqp.is_done)(model) & (spent + each <= limit) & (number < MODELS)
+        return ~jax.vmap(sqp.is_done)(model) & (spent + each <= limit) & (number < MAX_MODEL_STEPS)
 
     begin = jax.vmap(sqp.begin, in_axes=(0, 0, 0, None))
     start = begin((x - bounds.lower) / bounds.span, raw / units, slopes / units[..., None], bend)
@@ -196,7 +205,7 @@ def _by_models(
     return _best_of(formulas, consts, jnp.stack([x, end]))[0], spent
 
 
-def _summed(function: Callable[[Array], Array]) -> Callable[[Array], tuple[Array, Array]]:
+def _sum_rows(function: Callable[[Array], Array]) -> Callable[[Array], tuple[Array, Array]]:
     """The sum over rows, whose gradient has every row's own: it serves functions of one solution and of many alike."""
 
     def total(points: Array) -> tuple[Array, Array]:
@@ -206,11 +215,11 @@ def _summed(function: Callable[[Array], Array]) -> Callable[[Array], tuple[Array
     return total
 
 
-def _until_done(
+def _iterate_until_done(
     step: Callable[[Any], Any], goes_on: Callable[[Any], Array], start: Any, spent: Array, limit: Array, smooth: Array
 ) -> tuple[Any, Array]:
     """Evaluate and tell until every run has ended, or spent its evaluations; and how many each has spent."""
-    each = 1 + GRADIENT
+    each = 1 + GRADIENT_COST
 
     def going(state: Any, spent: Array) -> Array:
         return goes_on(state) & (spent + each <= limit) & smooth
@@ -229,7 +238,7 @@ def _until_done(
     return state, spent
 
 
-def _checked(
+def _check_gradient(
     look: Callable[[Array], tuple[Array, Array]], x: Array, slopes: Array, bounds: Bounds
 ) -> tuple[Array, Array, Array]:
     """Whether the slopes at x (R, d) agree with the values on both sides of it, (R,); and the step from one side to the
@@ -238,21 +247,21 @@ def _checked(
     A gradient that is zero, wrong or not a number (of a rounded, counted or stopped quantity) is found out here.
     """
     dim, kind = x.shape[1], x.dtype
-    held = jax.vmap(lambda x, slope: quasi_newton.is_at_bound(x, slope, bounds))(x, slopes)
-    down = jnp.where(held, 0, slopes)
-    largest = jnp.max(jnp.abs(down), axis=1, keepdims=True)
+    at_bound = jax.vmap(lambda x, slope: quasi_newton.is_at_bound(x, slope, bounds))(x, slopes)
+    slopes_inside = jnp.where(at_bound, 0, slopes)
+    largest = jnp.max(jnp.abs(slopes_inside), axis=1, keepdims=True)
     zigzag = jnp.where(jnp.arange(dim) % 2 == 0, 1.0, -1.0).astype(kind)
-    way = jnp.where(largest > 0, down / jnp.where(largest > 0, largest, 1), zigzag)
-    aside = ASIDE[kind.itemsize] * bounds.span * way
-    sides = jnp.clip(jnp.stack([x + aside, x - aside]), bounds.lower, bounds.upper)
+    direction = jnp.where(largest > 0, slopes_inside / jnp.where(largest > 0, largest, 1), zigzag)
+    offset = CHECK_DISTANCE[kind.itemsize] * bounds.span * direction
+    sides = jnp.clip(jnp.stack([x + offset, x - offset]), bounds.lower, bounds.upper)
     values, gradients = lax.map(look, sides)  # a loop, as it is one copy of the functions to compile
-    step, turn = (sides[0] - sides[1]) / bounds.span, (gradients[0] - gradients[1]) * bounds.span
+    step, gradient_change = (sides[0] - sides[1]) / bounds.span, (gradients[0] - gradients[1]) * bounds.span
     along = jnp.sum(gradients * bounds.span * step, axis=2)
-    found, expected = values[0] - values[1], 0.5 * (along[0] + along[1])
+    measured, expected = values[0] - values[1], 0.5 * (along[0] + along[1])
     noise = 64 * jnp.finfo(kind).eps * jnp.sum(jnp.abs(values), axis=0)
-    allowed = 0.05 * jnp.sum(jnp.abs(along), axis=0) + noise
-    agrees = jnp.abs(found - expected) <= allowed  # never for NaN
-    return agrees & jnp.all(jnp.isfinite(slopes), axis=1) & jnp.any(slopes != 0, axis=1), step, turn
+    tolerance = 0.05 * jnp.sum(jnp.abs(along), axis=0) + noise
+    agrees = jnp.abs(measured - expected) <= tolerance  # never for NaN
+    return agrees & jnp.all(jnp.isfinite(slopes), axis=1) & jnp.any(slopes != 0, axis=1), step, gradient_change
 
 
 def _facts_and_slopes(formulas: Formulas, consts: Any, bounds: Bounds, x: Array) -> tuple[Array, Array]:
@@ -277,7 +286,9 @@ def _interval(formulas: Formulas, units: Array) -> Interval:
     return Interval(lower, upper)
 
 
-def _onto_binding(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, binding: Array, units: Array) -> Array:
+def _project_onto_binding(
+    formulas: Formulas, consts: Any, bounds: Bounds, x: Array, binding: Array, units: Array
+) -> Array:
     """x (R, d) moved onto the constraints that bind (R, m) or are violated, a hair inside, by Newton steps.
 
     A descent leaves them violated by rounding, and by more where it was cut short; feasible is what violates nothing.
@@ -291,18 +302,18 @@ def _onto_binding(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, bin
         lower, upper = interval.lower + hair, interval.upper - hair
         near_top = upper - raw <= raw - lower
         edge = jnp.where(near_top, upper, lower)
-        close = jnp.abs(raw - edge) <= BINDING * units
+        close = jnp.abs(raw - edge) <= BINDING_DISTANCE * units
         outside = (raw > upper) | (raw < lower)
-        kept = outside | (binding & close)
+        is_active = outside | (binding & close)
         free = (x > bounds.lower) & (x < bounds.upper)
-        rows = jnp.where(kept[:, None] & free, jacobian, 0)
-        step = minimum_norm_step(rows, jnp.where(kept, edge - raw, 0))
-        moved = jnp.clip(x + bounds.span * step, bounds.lower, bounds.upper)
-        return jnp.where(jnp.all(jnp.isfinite(step)), moved, x), binding | outside
+        rows = jnp.where(is_active[:, None] & free, jacobian, 0)
+        step = minimum_norm_step(rows, jnp.where(is_active, edge - raw, 0))
+        x_new = jnp.clip(x + bounds.span * step, bounds.lower, bounds.upper)
+        return jnp.where(jnp.all(jnp.isfinite(step)), x_new, x), binding | outside
 
     def body(_: Any, both: tuple[Array, Array]) -> tuple[Array, Array]:
         x, binding = both
         raw, jacobian = _facts_and_slopes(formulas, consts, bounds, x)
         return jax.vmap(one)(x, raw[:, 1:], jacobian[:, 1:], binding, units[:, 1:])
 
-    return lax.fori_loop(0, ONTO, body, (x, binding))[0]
+    return lax.fori_loop(0, BINDING_STEPS, body, (x, binding))[0]

@@ -39,14 +39,14 @@ def repair(search: Search, asked: Carry, number: Any, values: Array, eq_toleranc
     candidates = asked.state.candidates
     runs, count, dim = candidates.shape
     points = probe_points(search, asked, number).reshape(runs, search.repairs, 1 + dim, dim)
-    known = values.reshape(runs, search.repairs, 1 + dim, -1)
+    values_at = values.reshape(runs, search.repairs, 1 + dim, -1)
 
-    def one(points: Array, known: Array) -> Array:
-        jacobian = difference_jacobian(points, known)
-        return newton_repair(points[0], known[0], jacobian, search.shape.ineq, eq_tolerance, search.bounds)
+    def one(points: Array, values_at: Array) -> Array:
+        jacobian = difference_jacobian(points, values_at)
+        return newton_repair(points[0], values_at[0], jacobian, search.shape.ineq, eq_tolerance, search.bounds)
 
-    moved = candidates.at[:, rows_to_repair(search, count, number)].set(jax.vmap(jax.vmap(one))(points, known))
-    return asked._replace(state=asked.state._replace(candidates=moved))
+    repaired = candidates.at[:, rows_to_repair(search, count, number)].set(jax.vmap(jax.vmap(one))(points, values_at))
+    return asked._replace(state=asked.state._replace(candidates=repaired))
 
 
 def count_failed_probes(search: Search, count: int, number: Any, failed: Array) -> Array:

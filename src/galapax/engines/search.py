@@ -27,7 +27,7 @@ from galapax.core.problem import Bounds
 from galapax.core.record import Columns, Record
 from galapax.core.stop import RUNNING, STOP_CODES, Rules, Stop
 from galapax.engines.repair_by_differences import repair_traced, rows_to_repair
-from galapax.engines.resample import resampled
+from galapax.engines.resample import resample_failed
 from galapax.engines.sharded_evaluation import evaluate_sharded
 from galapax.metrics.hypervolume import hypervolume_by_generation
 from galapax.numerics import random
@@ -35,7 +35,7 @@ from galapax.operators.discrete import round_codes, snap_to_grid
 from galapax.operators.ranking import first_front, is_feasible
 from galapax.operators.selection import best_index
 
-BEST, VIOLATION, SINCE_BETTER, REASON, SPENT, ACCEPTED = range(6)  # the columns of `marks`
+BEST, VIOLATION, SINCE_BETTER, REASON, SPENT, STEP_ACCEPTED = range(6)  # the columns of `marks`
 
 
 class Traced(Protocol):
@@ -131,14 +131,14 @@ class Search:
             state = algorithm.init(random.fold_in(key, 0), self.bounds, self.shape)
             return state if points is None else insert_initial_points(algorithm, state, points)
 
-        one = jax.tree.map(
+        single = jax.tree.map(
             lambda a: a if is_shared(a) else jax.ShapeDtypeStruct(a.shape[1:], a.dtype),
             self.algorithm,
             is_leaf=is_shared,
         )
-        axes = run_axes(jax.eval_shape(lambda algorithm, key: init(algorithm, key, None), one, keys[0]))
-        own = 0 if initial is not None and initial.ndim == 3 else None
-        batched = jax.vmap(init, in_axes=(self.setting_axes, 0, own), out_axes=axes)
+        axes = run_axes(jax.eval_shape(lambda algorithm, key: init(algorithm, key, None), single, keys[0]))
+        points_axis = 0 if initial is not None and initial.ndim == 3 else None
+        batched = jax.vmap(init, in_axes=(self.setting_axes, 0, points_axis), out_axes=axes)
         state = batched(self.algorithm, keys, initial)
         if self._snaps:
             state = state._replace(candidates=round_codes(state.candidates, self.bounds))
@@ -148,7 +148,7 @@ class Search:
         before = jax.tree.map(jnp.copy, state) if self._keeps(keys) else None
         return Carry(state, Frozen(before, jnp.tile(first, (keys.shape[0], 1))))
 
-    def begun(self, keys: Array, initial: Array | None = None) -> Carry:
+    def init_and_start(self, keys: Array, initial: Array | None = None) -> Carry:
         """`begin` for a traced objective, and what the algorithm takes from its first evaluation, if it does.
 
         That is done here, once, and not in the loop, where it would be kernels of every generation. The first
@@ -166,9 +166,9 @@ class Search:
 
     def ask(self, carry: Carry, number: Any) -> Carry:
         """The carry with `state.candidates` (R, n, d) as they are to be evaluated for generation `number` (from 1)."""
-        state = settle(carry)
+        state = active_state(carry)
         if self.repairs and not self.differences:
-            state = state._replace(candidates=self._repaired(state.candidates, number))
+            state = state._replace(candidates=self._repair(state.candidates, number))
         return Carry(state, None if carry.frozen is None else Frozen(None, carry.frozen.marks))
 
     def evaluate(self, asked: Carry) -> Evaluation:
@@ -204,30 +204,32 @@ class Search:
             return algorithm.step(key, state, evaluation)
 
         step = jax.vmap(one, in_axes=(self.setting_axes, 0, axes, 0), out_axes=axes)
-        state = self._cycled(step(self.algorithm, keys, asked.state, evaluation), keys, number, ends)
+        state = self._apply_cycle(step(self.algorithm, keys, asked.state, evaluation), keys, number, ends)
         if self._snaps:
             state = state._replace(candidates=self._on_grid(keys, state))
         rests = None if marks is None else self._rests(state, number, ends)
         extra = self.repairs * (1 + self.bounds.dim)  # a repair takes the values and the partial derivatives at a point
 
         def describe(
-            algorithm: Algorithm, before: Any, state: Any, evaluation: Evaluation, marks: Any, rests: Any, most: Any
+            algorithm: Algorithm, before: Any, state: Any, evaluation: Evaluation, marks: Any, rests: Any, budget: Any
         ) -> Any:
-            made = count_evaluations(algorithm, before, number) + extra
+            n_evaluations = count_evaluations(algorithm, before, number) + extra
             if evaluation.again is not None:
-                made = made + jnp.sum(evaluation.again)
-            record = self._summary(state.parents, select_solutions(algorithm, state), evaluation, made)
+                n_evaluations = n_evaluations + jnp.sum(evaluation.again)
+            record = self._summarize(state.parents, select_solutions(algorithm, state), evaluation, n_evaluations)
             if marks is None:
                 return None, record.pack(state.candidates.dtype)
             following = count_evaluations(algorithm, state, number + 1) + extra
-            marks = self._mark(marks, record, rests, None if most is None else following > most - record.evaluations)
-            return marks, record._replace(active=marks[ACCEPTED]).pack(state.candidates.dtype)
+            marks = self._update_marks(
+                marks, record, rests, None if budget is None else following > budget - record.evaluations
+            )
+            return marks, record._replace(active=marks[STEP_ACCEPTED]).pack(state.candidates.dtype)
 
         marked = None if marks is None else 0
-        most = None if marks is None or self.rules.evaluations is None else self.rules.evaluations - marks[:, SPENT]
-        own = (self.setting_axes, axes, axes, 0, marked, marked, 0)
-        marks, row = jax.vmap(describe, in_axes=own, out_axes=(0, 1))(
-            self.algorithm, asked.state, state, evaluation, marks, rests, most
+        budget = None if marks is None or self.rules.evaluations is None else self.rules.evaluations - marks[:, SPENT]
+        in_axes = (self.setting_axes, axes, axes, 0, marked, marked, 0)
+        marks, row = jax.vmap(describe, in_axes=in_axes, out_axes=(0, 1))(
+            self.algorithm, asked.state, state, evaluation, marks, rests, budget
         )
         before = asked.state if self._keeps(keys) else None
         return Carry(state, None if marks is None else Frozen(before, marks)), row
@@ -239,27 +241,27 @@ class Search:
             asked, lost = repair_traced(self, asked, number)
         evaluation = self.evaluate(asked)
         if self.resamples:
-            asked, evaluation = resampled(self, asked, keys, number, evaluation)
+            asked, evaluation = resample_failed(self, asked, keys, number, evaluation)
         if lost is not None:
             evaluation = evaluation._replace(lost=lost if evaluation.lost is None else lost + evaluation.lost)
         return self.tell(asked, keys, number, evaluation, ends)
 
     def finish(self, carry: Carry, cells: Array, count: int) -> Finished:
         """What is left of the runs, which belong to cells (R,), numbers from 0 to count - 1; -1 for none."""
-        state = settle(carry)
-        found = select_solutions(self.algorithm, state)
-        rows = jax.vmap(best_index)(found)
-        best = jax.tree.map(lambda a: jax.vmap(lambda own, row: own[row])(a, rows), found)
+        state = active_state(carry)
+        solutions = select_solutions(self.algorithm, state)
+        rows = jax.vmap(best_index)(solutions)
+        best = jax.tree.map(lambda a: jax.vmap(lambda in_cell, row: in_cell[row])(a, rows), solutions)
         opponents = select_opponents(self.algorithm, state)
         if self.shape.objectives > 1:
-            belongs = jax.vmap(first_front)(found.objectives, found.violation)
-            return Finished(best.x, state.parents, found, belongs, opponents)
+            belongs = jax.vmap(first_front)(solutions.objectives, solutions.violation)
+            return Finished(best.x, state.parents, solutions, belongs, opponents)
 
         def best_of(cell: Array) -> Array:
-            own = cells == cell
+            in_cell = cells == cell
             violation = jnp.zeros_like(best.fitness) if best.violation is None else best.violation
-            least = jnp.min(jnp.where(own, violation, jnp.inf))
-            return jnp.argmin(jnp.where(own & (violation == least), best.fitness, jnp.inf))
+            least = jnp.min(jnp.where(in_cell, violation, jnp.inf))
+            return jnp.argmin(jnp.where(in_cell & (violation == least), best.fitness, jnp.inf))
 
         chosen = jax.vmap(best_of)(jnp.arange(count))
         return Finished(best.x, jax.tree.map(lambda a: a[chosen], state.parents), None, None, opponents)
@@ -277,12 +279,12 @@ class Search:
         return self.bounds.grid is not None and self.algorithm.traits.rounds_discrete
 
     def _on_grid(self, keys: Array, state: Any) -> Array:
-        def one(key: Array, x: Array, known: Array) -> Array:
-            return snap_to_grid(random.fold_in(key, random.Stream.GRID), x, known, self.bounds, self.only_codes)
+        def one(key: Array, x: Array, parent: Array) -> Array:
+            return snap_to_grid(random.fold_in(key, random.Stream.GRID), x, parent, self.bounds, self.only_codes)
 
         return jax.vmap(one)(keys, state.candidates, state.parents.x)
 
-    def _repaired(self, candidates: Array, number: Any) -> Array:
+    def _repair(self, candidates: Array, number: Any) -> Array:
         objective = self.objective
         assert objective is not None
 
@@ -313,11 +315,11 @@ class Search:
         if self.algorithm.traits.fixed_evaluations:
             return evaluation
         rows = jnp.arange(asked.state.candidates.shape[1], dtype=jnp.int32)
-        made = rows < self.counts(asked, number)[:, None]
+        is_evaluated = rows < self.counts(asked, number)[:, None]
         return evaluation._replace(
-            objectives=jnp.where(made[..., None], evaluation.objectives, jnp.inf),
-            violation=None if evaluation.violation is None else jnp.where(made, evaluation.violation, jnp.inf),
-            failed=jnp.where(made, evaluation.failed, jnp.zeros_like(evaluation.failed)),
+            objectives=jnp.where(is_evaluated[..., None], evaluation.objectives, jnp.inf),
+            violation=None if evaluation.violation is None else jnp.where(is_evaluated, evaluation.violation, jnp.inf),
+            failed=jnp.where(is_evaluated, evaluation.failed, jnp.zeros_like(evaluation.failed)),
         )
 
     @property
@@ -349,7 +351,7 @@ class Search:
             return self.termination_codes(state)
         return lax.cond(number % self.round == 0, self.termination_codes, silence, state)
 
-    def _cycled(self, state: Any, keys: Array, number: Any, ends: bool | None) -> Any:
+    def _apply_cycle(self, state: Any, keys: Array, number: Any, ends: bool | None) -> Any:
         """The state after what follows a period of generations, where this one ends it."""
         period = self.algorithm.period
         if not period or ends is False:
@@ -364,7 +366,9 @@ class Search:
             return every(self.algorithm, keys, state)
         return lax.cond(number % period == 0, lambda s: every(self.algorithm, keys, s), lambda s: s, state)
 
-    def _summary(self, population: Population, front: Population, evaluation: Evaluation, made: Any) -> Record:
+    def _summarize(
+        self, population: Population, front: Population, evaluation: Evaluation, n_evaluations: Any
+    ) -> Record:
         """One run's record of a generation.
 
         Per objective the best, mean and worst of the survivors; with constraints also the best one's violation and the
@@ -381,23 +385,25 @@ class Search:
         worst = jnp.where(count > 0, jnp.max(jnp.where(finite, values, -jnp.inf), axis=0), jnp.inf)
         volume = error = None
         if self.rules.reference is not None:
-            among = is_feasible(front.objectives, front.violation)
-            volume, error = hypervolume_by_generation(front.objectives, self.rules.reference, among)
+            feasible = is_feasible(front.objectives, front.violation)
+            volume, error = hypervolume_by_generation(front.objectives, self.rules.reference, feasible)
         x = front.x[best_index(front)] if self.with_x else None
         failed = jnp.sum(evaluation.failed.astype(dtype))
         if evaluation.lost is not None:
             failed = failed + jnp.sum(evaluation.lost.astype(dtype))
         if population.violation is None or front.violation is None:
             best = jnp.min(front.objectives, axis=0)
-            return Record(1.0, failed, made, best, mean, worst, hypervolume=volume, hypervolume_error=error, x=x)
+            return Record(
+                1.0, failed, n_evaluations, best, mean, worst, hypervolume=volume, hypervolume_error=error, x=x
+            )
         least = jnp.min(front.violation)
         best = jnp.min(jnp.where((front.violation == least)[:, None], front.objectives, jnp.inf), axis=0)
         share = jnp.mean((population.violation <= 0).astype(dtype))
         if not self.algorithm.traits.fixed_evaluations:  # of the rows in use
             share = share * values.shape[0] / jnp.maximum(count[0], 1)
-        return Record(1.0, failed, made, best, mean, worst, least, share, volume, error, x)
+        return Record(1.0, failed, n_evaluations, best, mean, worst, least, share, volume, error, x)
 
-    def _mark(self, marks: Array, record: Record, rests: Array, over: Array | None) -> Array:
+    def _update_marks(self, marks: Array, record: Record, rests: Array, over: Array | None) -> Array:
         """One run's marks (6,) after a generation with this record; a finished run keeps its own.
 
         rests: what the algorithm says of itself. over: whether another generation would take too many evaluations.
@@ -416,15 +422,15 @@ class Search:
         reason = jnp.where(hit, STOP_CODES[Stop.TARGET], reason).astype(best.dtype)
         if record.hypervolume is not None:  # a front may lose points, so the best so far is not always the last
             best, violation = (jnp.where(better, new, marks[i]) for new, i in ((best, BEST), (violation, VIOLATION)))
-        kept = [jnp.where(active, new, marks[i]) for i, new in enumerate((best, violation, since, reason, spent))]
-        return jnp.stack([*kept, active.astype(best.dtype)])
+        columns = [jnp.where(active, new, marks[i]) for i, new in enumerate((best, violation, since, reason, spent))]
+        return jnp.stack([*columns, active.astype(best.dtype)])
 
 
-def settle(carry: Carry) -> Any:
+def active_state(carry: Carry) -> Any:
     """The state that holds, for each run."""
     if carry.frozen is None or carry.frozen.state is None:
         return carry.state
-    accepted = carry.frozen.marks[:, ACCEPTED] > 0
+    accepted = carry.frozen.marks[:, STEP_ACCEPTED] > 0
 
     def pick(new: Any, old: Any) -> Any:
         return new if is_shared(new) else jnp.where(accepted.reshape((-1,) + (1,) * (new.ndim - 1)), new, old)
@@ -444,4 +450,4 @@ def finish(count: int, search: Search, carry: Carry, cells: Array) -> Finished:
 
 def survivors(carry: Carry) -> Population:
     """The survivors of all runs, (R, n, ...)."""
-    return settle(carry).parents
+    return active_state(carry).parents

@@ -25,15 +25,15 @@ class CandidatesOnly(NamedTuple):
 def evaluate_sharded(objective: Traced, consts: Any, candidates: Array, count: int) -> Evaluation:
     """What the objective says of candidates (R, n, d), by so many devices."""
     mesh, n = devices.make_mesh(count), candidates.shape[1]
-    more = jnp.repeat(candidates[:, :1], -n % count, axis=1)  # so that the parts are equal
+    padding = jnp.repeat(candidates[:, :1], -n % count, axis=1)  # so that the parts are equal
 
-    def part(consts: Any, own: Array) -> Evaluation:
-        return objective.evaluate(consts, CandidatesOnly(own))
+    def evaluate_shard(consts: Any, shard: Array) -> Evaluation:
+        return objective.evaluate(consts, CandidatesOnly(shard))
 
-    among = PartitionSpec(None, devices.MESH_AXIS)
-    given = (PartitionSpec(), among)
+    shard_spec = PartitionSpec(None, devices.MESH_AXIS)
+    in_specs = (PartitionSpec(), shard_spec)
     # unchecked: formulas were traced before, without axes that differ from device to device
-    shared = jax.shard_map(part, mesh=mesh, in_specs=given, out_specs=among, check_vma=False)
-    every = shared(consts, jnp.concatenate([candidates, more], axis=1))
-    known = lax.with_sharding_constraint(every, NamedSharding(mesh, PartitionSpec()))
-    return jax.tree.map(lambda a: a[:, :n], known)
+    sharded = jax.shard_map(evaluate_shard, mesh=mesh, in_specs=in_specs, out_specs=shard_spec, check_vma=False)
+    padded = sharded(consts, jnp.concatenate([candidates, padding], axis=1))
+    replicated = lax.with_sharding_constraint(padded, NamedSharding(mesh, PartitionSpec()))
+    return jax.tree.map(lambda a: a[:, :n], replicated)

@@ -14,45 +14,47 @@ from typing import TypeVar
 from galapax.numerics import devices
 
 Item = TypeVar("Item")
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 _lock = threading.Lock()
 _pools: dict[tuple[str, int], ThreadPoolExecutor] = {}
 
 
-def on_threads(count: int, work: Callable[[Item], Made], items: Iterable[Item], name: str = "galapax") -> list[Made]:
+def map_on_threads(
+    count: int, work: Callable[[Item], Result], items: Iterable[Item], name: str = "galapax"
+) -> list[Result]:
     """[work(item) for item in items], by at most `count` threads; the first error ends it. name: of the threads; work
     that calls this function, too, needs threads of another name, or all could wait for one that is free.
     """
-    every = list(items)
-    if count == 1 or len(every) < 2:
-        return [work(item) for item in every]
+    all_items = list(items)
+    if count == 1 or len(all_items) < 2:
+        return [work(item) for item in all_items]
     settings = devices.capture_jax_config()
-    queue = iter(enumerate(every))
-    made: dict[int, Made] = {}
-    taking, failed = threading.Lock(), threading.Event()
+    queue = iter(enumerate(all_items))
+    results: dict[int, Result] = {}
+    queue_lock, failed = threading.Lock(), threading.Event()
 
-    def take_turns() -> None:
+    def run_worker() -> None:
         with settings():
             while not failed.is_set():
-                with taking:
-                    found = next(queue, None)
-                if found is None:
+                with queue_lock:
+                    entry = next(queue, None)
+                if entry is None:
                     return
                 try:
-                    made[found[0]] = work(found[1])
+                    results[entry[0]] = work(entry[1])
                 except BaseException:
                     failed.set()
                     raise
 
     pool = _pool(name, count)
-    turns = [pool.submit(take_turns) for _ in range(min(count, len(every)))]
+    futures = [pool.submit(run_worker) for _ in range(min(count, len(all_items)))]
     try:
-        wait(turns)
+        wait(futures)
     finally:
         failed.set()  # if Ctrl-C ended the wait
-    for turn in turns:
-        turn.result()
-    return [made[at] for at in range(len(every))]
+    for future in futures:
+        future.result()
+    return [results[i] for i in range(len(all_items))]
 
 
 def _pool(name: str, count: int) -> ThreadPoolExecutor:

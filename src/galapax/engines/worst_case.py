@@ -18,14 +18,14 @@ from galapax.numerics import random
 from galapax.operators.differential import best_1, evolve_generation, rand_1
 from galapax.operators.sampling import sample_uniform
 
-SEARCHES = 8  # for each x
-POPULATION = 100
-GENERATIONS = 500  # at most, and more where there are more than ten variables
+SEARCHES_PER_X = 8  # for each x
+POPULATION_SIZE = 100
+MAX_GENERATIONS = 500  # at most, and more where there are more than ten variables
 # a search has ended whose y are this close to each other, as a share of the box; by the bytes of a number
-SAME = {8: 1e-11, 4: 1e-6}
-CLOSE = 1e-5  # or this close and their values the same but for rounding, as around a smooth maximum
-TOGETHER = 4  # x that are checked at once; always as many, so that each comes out the same alone
-NEAR = 1e-3  # searches agree that end so close to the worst, relative to how far they spread over y
+CONVERGED_SPREAD = {8: 1e-11, 4: 1e-6}
+FLAT_SPREAD = 1e-5  # or this close and their values the same but for rounding, as around a smooth maximum
+BATCH_SIZE = 4  # x that are checked at once; always as many, so that each comes out the same alone
+AGREEMENT_TOLERANCE = 1e-3  # searches agree that end so close to the worst, relative to how far they spread over y
 
 
 class Check(NamedTuple):
@@ -43,11 +43,11 @@ class Check(NamedTuple):
         unknown = np.full(runs, np.nan), np.full((runs, dim), np.nan)
         return Check(*unknown, np.zeros(runs), np.zeros(runs, bool), np.zeros(runs, np.int64))
 
-    def put(self, rows: np.ndarray, found: Check) -> None:
+    def put(self, rows: np.ndarray, new_check: Check) -> None:
         """What was found for these runs."""
-        spent = self.pairs[rows] + found.pairs
-        for part, new in zip(self, found, strict=True):
-            part[rows] = new
+        spent = self.pairs[rows] + new_check.pairs
+        for column, new_column in zip(self, new_check, strict=True):
+            column[rows] = new_column
         self.pairs[rows] = spent
 
 
@@ -58,33 +58,33 @@ def worst_cases(
     box: Bounds,
     seed: int,
     numbers: np.ndarray,
-    noted: Interrupts,
+    interrupts: Interrupts,
 ) -> Check:
     """The worst y for each x (R, dx), by searches from scratch; or the worst of the opponents (R, dy, k), should one of
     them be worse. numbers: of the runs, (R,). Ctrl-C ends it; runs not reached have the worst opponent.
     """
     runs = len(x)
     keys = np.concatenate([random.run_keys(seed, 2**31 + int(n), 1) for n in numbers])
-    found = Check.none(runs, box.dim)
-    for start in range(0, runs, TOGETHER):
-        rows = np.minimum(np.arange(start, start + TOGETHER), runs - 1)
-        some = (traced.consts, x[rows], opponents[rows], box, keys[rows])
-        work = 0 if noted.seen else GENERATIONS * max(1, box.dim // 10)
-        values, y, pairs = jax.device_get(programs.call(_search, (traced.game, work), *some))
-        for i, row in enumerate(rows[: min(TOGETHER, runs - start)]):
+    check = Check.none(runs, box.dim)
+    for start in range(0, runs, BATCH_SIZE):
+        rows = np.minimum(np.arange(start, start + BATCH_SIZE), runs - 1)
+        batch_arguments = (traced.consts, x[rows], opponents[rows], box, keys[rows])
+        n_generations = 0 if interrupts.seen else MAX_GENERATIONS * max(1, box.dim // 10)
+        values, y, pairs = jax.device_get(programs.call(_search, (traced.game, n_generations), *batch_arguments))
+        for i, row in enumerate(rows[: min(BATCH_SIZE, runs - start)]):
             best = int(np.argmax(values[i]))
-            found.value[row], found.y[row], found.pairs[row] = values[i, best], y[i, best], int(pairs[i])
-            close = values[i, 1:] >= _nearly(values[i])
-            found.agreeing[row], found.settled[row] = close.mean(), close.sum() > 1
-    return found
+            check.value[row], check.y[row], check.pairs[row] = values[i, best], y[i, best], int(pairs[i])
+            agrees = values[i, 1:] >= _agreement_threshold(values[i])
+            check.agreeing[row], check.settled[row] = agrees.mean(), agrees.sum() > 1
+    return check
 
 
-def _nearly(values: np.ndarray) -> float:
+def _agreement_threshold(values: np.ndarray) -> float:
     """What counts as the largest of some values: as close to it as NEAR says, of its size or of their spread."""
     largest, finite = float(values.max()), values[np.isfinite(values)]
     if not np.isfinite(largest) or not finite.size:
         return largest
-    return largest - NEAR * max(abs(largest), float(np.ptp(finite)), 1e-6)
+    return largest - AGREEMENT_TOLERANCE * max(abs(largest), float(np.ptp(finite)), 1e-6)
 
 
 def _search(
@@ -98,11 +98,11 @@ def _search(
         values = game(consts, x[None], opponents.T)[0]
         values = jnp.where(jnp.isnan(values), -jnp.inf, values)
         y, worst, made = jax.vmap(lambda i: _one_search(game, generations, consts, x, box, random.fold_in(key, i), i))(
-            jnp.arange(SEARCHES)
+            jnp.arange(SEARCHES_PER_X)
         )
         met = jnp.argmax(values)
         every = jnp.append(values[met][None], worst), jnp.concatenate([opponents[:, met][None], y])
-        return *every, opponents.shape[1] + POPULATION * jnp.sum(made)
+        return *every, opponents.shape[1] + POPULATION_SIZE * jnp.sum(made)
 
     return jax.vmap(one)(x, opponents, keys)
 
@@ -123,25 +123,27 @@ def _one_search(
     def mutation(key: Array, parents: Any, weight: Any) -> Array:
         return jnp.where(number % 2 == 0, rand_1(key, parents, weight), best_1(key, parents, weight))
 
-    first = sample_uniform(random.fold_in(key, generations), box, POPULATION)
-    if 2**box.dim <= POPULATION // 2:  # the worst case is often a corner
-        first = jnp.concatenate([box.lower + box.span * corners(box.dim), first])[:POPULATION]
+    first = sample_uniform(random.fold_in(key, generations), box, POPULATION_SIZE)
+    if 2**box.dim <= POPULATION_SIZE // 2:  # the worst case is often a corner
+        first = jnp.concatenate([box.lower + box.span * corners(box.dim), first])[:POPULATION_SIZE]
     rows = jnp.concatenate([first, worth(first)[:, None]], axis=1)
-    kind = jnp.finfo(box.lower.dtype)
+    float_info = jnp.finfo(box.lower.dtype)
 
-    def going(both: tuple[Array, Array]) -> Array:
-        made, rows = both
+    def is_running(both: tuple[Array, Array]) -> Array:
+        generation, rows = both
         wide = jnp.max(jnp.ptp(rows[:, :-1], axis=0) / box.span)
-        level = jnp.ptp(rows[:, -1]) <= 8 * kind.eps * jnp.max(jnp.abs(rows[:, -1]))
-        return (made < generations) & (wide > jnp.where(level, CLOSE, SAME[kind.bits // 8]))
+        level = jnp.ptp(rows[:, -1]) <= 8 * float_info.eps * jnp.max(jnp.abs(rows[:, -1]))
+        return (generation < generations) & (
+            wide > jnp.where(level, FLAT_SPREAD, CONVERGED_SPREAD[float_info.bits // 8])
+        )
 
-    def again(both: tuple[Array, Array]) -> tuple[Array, Array]:
+    def evolve(both: tuple[Array, Array]) -> tuple[Array, Array]:
         i, rows = both
         return i + 1, evolve_generation(random.fold_in(key, i), rows, worth, box, mutation, 0.5, 0.9)
 
-    made, rows = lax.while_loop(going, again, (jnp.int32(0), rows))
+    generation, rows = lax.while_loop(is_running, evolve, (jnp.int32(0), rows))
     best = jnp.argmin(rows[:, -1])
-    return rows[best, :-1], -rows[best, -1], made + 1
+    return rows[best, :-1], -rows[best, -1], generation + 1
 
 
 def corners(dim: int) -> np.ndarray:

@@ -22,7 +22,7 @@ from galapax.core.record import HISTORY_FIRST_COLUMN, Record
 from galapax.core.stop import STOP_CODES, UNLIMITED, Stop, stop_from_code
 from galapax.engines.histories import of_run, to_host
 from galapax.engines.outcome import Outcome, Polish, Track, first_best
-from galapax.engines.probe import PROBES, evaluate_points
+from galapax.engines.probe import PROBE_ROWS, evaluate_points
 from galapax.evaluation.blackbox import BlackBox
 from galapax.evaluation.failures import Failed, summarise
 from galapax.evaluation.formulas import Traced, trace
@@ -68,7 +68,7 @@ class SolutionEvaluator:
                 n_vectorized = self.task.population if self.task.options.vectorized else 0
                 self._exact = trace(problem, "float64", maximize=self.task.options.maximize, vectorized=n_vectorized)
         with jax.enable_x64(True):
-            rows = PROBES if len(x) <= PROBES else 256  # few sizes, as each is a program
+            rows = PROBE_ROWS if len(x) <= PROBE_ROWS else 256  # few sizes, as each is a program
             return evaluate_points(self._exact, np.asarray(x, np.float64), "float64", rows)
 
     def violation(self, x: np.ndarray, track: Track) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 
 from galapax.engines.fused.graph import NotFusible
 from galapax.engines.fused.kernel_source import KernelSource
-from galapax.engines.threads import on_threads
+from galapax.engines.threads import map_on_threads
 from galapax.numerics import disk_cache
 
 _BASE_FLAGS = ("-std=gnu99", "-shared", "-fPIC", "-fwrapv", "-ffp-contract=off", "-w")
@@ -103,7 +103,7 @@ class CpuKernel:
             self._run(pointers, first, end, runs, shared, scratch)
 
         pieces = np.array_split(np.arange(runs), min(runs, PIECES_PER_THREAD * self.threads))
-        on_threads(self.threads, run_piece, pieces)
+        map_on_threads(self.threads, run_piece, pieces)
 
     def call(self, context: Any, outputs: list[Any], *inputs: Any) -> None:
         """Run the kernel; called by `buffer_callback`. The constants are among the inputs."""

@@ -36,7 +36,7 @@ from galapax.engines.fused.kernel_source import KernelSource, LaunchShape
 from galapax.engines.host_loop import Slice
 from galapax.engines.programs import CompileTimer
 from galapax.engines.search import Carry, Finished, Search
-from galapax.engines.threads import on_threads
+from galapax.engines.threads import map_on_threads
 from galapax.numerics import devices
 from galapax.numerics.transfers import device_put_cached
 
@@ -164,7 +164,7 @@ class FusedEngine:
     def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Any]]:
         calls = [self._chunk_program(batch, first, count) for batch in batches]
         # on a CPU a second batch keeps the threads busy while the history of the first is summarised
-        results = on_threads(min(2, self.threads), self._call, calls, "slices")
+        results = map_on_threads(min(2, self.threads), self._call, calls, "slices")
         for batch, (carry, history, _) in zip(batches, results, strict=True):
             batch.carry, batch.latest = carry, [history]
         return [[tally] for _, _, tally in results]
@@ -229,7 +229,7 @@ def _finish_program(batch: Slice) -> Call:
 
 
 def _init_carry(search: Search, keys: Array, initial: Array | None) -> Carry:
-    return drop_previous_state(search.begun(keys, initial))
+    return drop_previous_state(search.init_and_start(keys, initial))
 
 
 def _run_chunk(

@@ -49,7 +49,7 @@ def generate_source(search: Search, runs: int, shape: LaunchShape = LaunchShape(
     """
     leaves, tree = jax.tree.flatten(search)
     structure = jax.tree.unflatten(tree, [0] * len(leaves))
-    name = program_files.name_of(_trace_and_lower, shape, structure, _leaf_types(search, leaves))
+    name = program_files.program_name(_trace_and_lower, shape, structure, _leaf_types(search, leaves))
     text = None if name is None else disk_cache.load_value(name, "kernel")
     if not isinstance(text, KernelSource | str):
         try:
@@ -73,7 +73,9 @@ def generate_source(search: Search, runs: int, shape: LaunchShape = LaunchShape(
 
 def _carry_shapes(search: Search, runs: int) -> Carry:
     """Return the shapes of the carry of so many runs."""
-    return drop_previous_state(jax.eval_shape(Search.begun, search, jax.ShapeDtypeStruct((runs, 2), np.uint32)))
+    return drop_previous_state(
+        jax.eval_shape(Search.init_and_start, search, jax.ShapeDtypeStruct((runs, 2), np.uint32))
+    )
 
 
 def _trace_and_lower(search: Search, carry: Carry, shape: LaunchShape) -> KernelSource:

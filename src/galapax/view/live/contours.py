@@ -51,7 +51,7 @@ class ContourGrids:
         the box if there is none yet. recompute: do not take the cached one.
         """
         problem, (first, second, objective) = self.facts.problem, key
-        n_shown = min(problem.dim, live_view.VARIABLES)
+        n_shown = min(problem.dim, live_view.MAX_VARIABLES)
         if not (0 <= first < n_shown and 0 <= second < n_shown and first != second and objective >= 0):
             return {"why": "Choose two different variables."}
         if not self.facts.contours:

@@ -32,7 +32,7 @@ def describe_run(facts: Facts) -> JsonObject:
             front = [
                 [to_json_number(v) for v in point] for point in np.asarray(problem.front(N_TRUE_FRONT_POINTS), float)
             ]
-    n_shown, bounds = min(problem.dim, live_view.VARIABLES), gene_bounds(problem)
+    n_shown, bounds = min(problem.dim, live_view.MAX_VARIABLES), gene_bounds(problem)
     return {
         "name": problem.name,
         "title": problem.title or problem.name,
@@ -46,7 +46,7 @@ def describe_run(facts: Facts) -> JsonObject:
         "optimum": problem.optimum if is_minimised else None,
         "front": front,
         "population": facts.population,
-        "shown": min(facts.population, live_view.INDIVIDUALS),
+        "shown": min(facts.population, live_view.MAX_INDIVIDUALS),
         "generations": facts.generations,
         "contours": facts.contours,
         "settings": _to_json(settings),

@@ -191,10 +191,10 @@ def _stored_frames(result: Result) -> dict[int, live_view.PopulationSample]:
 def _sample_population(
     result: Result, x: np.ndarray, values: np.ndarray, violation: ArrayLike | None
 ) -> live_view.PopulationSample:
-    rows = maps.thin_indices(len(x), live_view.INDIVIDUALS)
+    rows = maps.thin_indices(len(x), live_view.MAX_INDIVIDUALS)
     objectives = values.reshape(len(x), -1)[rows]
     violations = None if violation is None else np.asarray(violation)[rows]
-    genes = _encode_genes(result, x[rows])[:, : live_view.VARIABLES].astype(np.float32)
+    genes = _encode_genes(result, x[rows])[:, : live_view.MAX_VARIABLES].astype(np.float32)
     return live_view.PopulationSample(genes, objectives, violations, _encode_genes(result, np.asarray(result.x)))
 
 
