@@ -35,7 +35,7 @@ PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None), np.dtype, np.g
 
 
 class _JaxCache(threading.local):
-    jax_cache_hits = 0  # programs that JAX has found in its own cache, in this thread
+    hits = 0  # programs that JAX has found in its own cache, in this thread
 
 
 _jax_cache = _JaxCache()
