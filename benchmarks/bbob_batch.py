@@ -18,10 +18,11 @@ from bbob_runs import FINAL, record
 import galapax as gx
 from galapax import algorithms
 from galapax.core.evaluation import Evaluation
+from galapax.core.options import Options
 from galapax.engines.slices import width
 from galapax.evaluation.formulas import Formulas
 from galapax.running.solve import solve
-from galapax.running.task import Task, check_memory, fitting, prepare
+from galapax.running.task import Task, check_memory, default_algorithm, prepare_task, resolve_options
 
 
 @dataclass(frozen=True)
@@ -55,16 +56,21 @@ def solve_together(function: int, dim: int, instances: list[int], plan: dict[str
 
 def _tasks(function: int, dim: int, instances: list[int], plan: dict[str, Any]) -> Iterator[tuple[Task, list[int]]]:
     """Ensembles of as many instances as one slice has runs: on a GPU all of them, on a CPU what its cache holds."""
-    options = {"max_evaluations": plan["budget"] * dim, "target": FINAL, "compute": gx.Compute(dtype=plan["dtype"])}
+    options = Options(
+        max_evaluations=plan["budget"] * dim, target=FINAL, runs=len(instances), seed=plan["seed"], polish=False,
+        compute=gx.Compute(dtype=plan["dtype"]),
+    )  # fmt: skip
     problems = [gx.problems.bbob(function, dim, instance) for instance in instances]
     name = plan["algorithm"]
-    solver = algorithms.get(name, **plan["settings"]) if name != "default" else fitting(problems[0], False, False, None)
-    tasks = [prepare(problem, (solver,), runs=len(instances), seed=plan["seed"], **options) for problem in problems]
+    resolved = resolve_options(problems[0], options)
+    solver = default_algorithm(problems[0], resolved) if name == "default" else algorithms.get(name, **plan["settings"])
+    tasks = [prepare_task(problem, (solver,), resolved) for problem in problems]
     count = width(tasks[0].bound[0], dim, len(instances), check_memory(tasks[0]))
     for start in range(0, len(instances), count):
         some = tasks[start : start + count]
         padded = some + some[-1:] * (count - len(some))  # a slice on a CPU is never smaller
         stacked = jax.tree.map(lambda *arrays: np.stack(arrays), *(task.consts for task in padded))
         objective: Any = Each(some[0].objective)  # type: ignore[arg-type]
-        first = replace(some[0], objective=objective, consts=stacked, runs=len(some), first_run=start)
+        first = replace(some[0], objective=objective, consts=stacked)
+        first = first.with_options(runs=range(start, start + len(some)))
         yield first, instances[start : start + count]
