@@ -453,7 +453,7 @@ def test_comparison_sets_have_the_size_asked_for_in_either_form(drawn, monkeypat
     chance = 1 - (299 / 300) ** drawn
     for cpu in (True, False):
         monkeypatch.setattr(devices, "on_cpu", lambda cpu=cpu: cpu)
-        draw = jax.jit(partial(ranking.dominated_by_sample, violation=None, drawn=drawn))
+        draw = jax.jit(partial(ranking.dominated_by_sample, violation=None, sample_size=drawn))
         hit = np.mean(draw(random.run_keys(0, 0, 1)[0], objectives, rows=rows))
         assert abs(hit - chance) < 5 * np.sqrt(chance * (1 - chance) / 20_000)
 

@@ -471,7 +471,7 @@ def test_ctrl_c_counts_the_points_that_were_evaluated():
     [
         (
             {"fr": [1.0], "sgima": [0.1]},
-            r"'sgima', which is neither a hyper-parameter of GA \(population, fr, sigma, .*\)",
+            r"'sgima', which is neither a hyper-parameter of ThreeParentGA \(population, fr, sigma, .*\)",
         ),
         ({"fr": [1.0], "genrations": 5}, "'genrations', which is neither .* nor an option of minimize"),
         ({"fr": [1.0], "label": "a"}, "'label', which is neither"),
@@ -479,7 +479,7 @@ def test_ctrl_c_counts_the_points_that_were_evaluated():
         ({"fr": np.zeros(0)}, "fr is an empty list"),
         ({"fr": [1.0, 2.0, 1]}, "fr contains 1 twice"),
         ({"population": [5, 6, 5]}, "population contains 5 twice"),
-        ({}, "nothing to sweep: give at least one hyper-parameter of GA"),
+        ({}, "nothing to sweep: give at least one hyper-parameter of ThreeParentGA"),
         ({"fr": 1.5, "generations": 5}, "nothing to sweep"),
         ({"fr": np.ones((2, 2))}, r"fr must be a list of values, got an array of shape \(2, 2\)"),
         ({"fr": [1.0, "a"]}, "fr must be a number, got 'a'"),
