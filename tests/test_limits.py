@@ -132,7 +132,7 @@ def test_a_black_box_is_called_as_often_as_nfev_says(kind, which):
     several = kind.startswith(("two", "three"))
     if "algorithm" in options and several:
         options["algorithm"], options["restarts"] = "nsga2", None
-    if "archive" in options and not several:
+    if "keep" in options and not several:
         return
     fun = Counted(kind, options.get("vectorized", False), options.pop("fails", False))
     bounds = [(-1.0, 2.0)] * 3
