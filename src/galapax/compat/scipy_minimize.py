@@ -31,7 +31,7 @@ OPTIONS = {
     "popsize": "population",
     "disp": "progress",
 }
-METHODS = {"nelder-mead": "nelder_mead", "differential_evolution": "de", "cma": "cmaes", "cma-es": "cmaes"}
+METHODS = {"differential_evolution": "de", "cma": "cmaes", "cma-es": "cmaes"}
 
 
 def minimize(
