@@ -19,10 +19,10 @@ import galapax as gx
 from galapax import algorithms
 from galapax.core.evaluation import Evaluation
 from galapax.core.options import Options
-from galapax.engines.slices import width
-from galapax.evaluation.formulas import Formulas
-from galapax.running.solve import solve
-from galapax.running.task import Task, check_memory, default_algorithm, prepare_task, resolve_options
+from galapax.execution.slices import width
+from galapax.execution.solve import solve
+from galapax.execution.task import Task, check_memory, default_algorithm, prepare_task, resolve_options
+from galapax.objective.traced import Formulas
 
 
 @dataclass(frozen=True)

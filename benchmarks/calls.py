@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 import galapax as gx
-from galapax.engines import programs
+from galapax.numerics import compile_cache
 
 Event = tuple[float, float, str, int]  # begin and end in seconds, what, bytes that came back
 EVENTS: list[Event] = []
@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--timeline", action="store_true")
     options = parser.parse_args()
-    note(programs.Program, "__call__", "program")
+    note(compile_cache.Program, "__call__", "program")
     note(jax, "device_put", "put")
     note(jax, "device_get", "get")
     print("engine                 runs    least   median   device  programs  puts  gets  bytes back")

@@ -157,7 +157,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, nargs="+", default=[1000, 16_000])
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True)
     options = parser.parse_args()
-    from galapax.engines.fused.cpu_kernel import find_compiler
+    from galapax.fused.cpu_kernel import find_compiler
     from galapax.numerics import devices
 
     cores = devices.count_cores()

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import galapax as gx
-from galapax.engines.fused.cuda import CudaKernel
+from galapax.fused.cuda import CudaKernel
 
 FEP_SIZES = {400: 10_000, 6_400: 10_000, 65_536: 1_000, 1_000_000: 200}
 GA_SIZES = (

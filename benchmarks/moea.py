@@ -27,8 +27,8 @@ from galapax.algorithms.nsga3 import NSGA3
 from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.algorithms.sms_emoa import SMSEMOA
 from galapax.core.algorithm import Budget
-from galapax.evaluation.formulas import trace
 from galapax.numerics import random
+from galapax.objective.traced import trace
 from galapax.operators import ranking
 from galapax.operators.niching import fill_directions
 

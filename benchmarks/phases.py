@@ -16,9 +16,9 @@ import gpu
 import jax
 
 import galapax as gx
-from galapax.engines.fused import engine
-from galapax.engines.fused.cuda import CudaKernel
-from galapax.engines.fused.kernel_source import KernelSource
+from galapax.fused import engine
+from galapax.fused.cuda import CudaKernel
+from galapax.fused.kernel_source import KernelSource
 
 STAMPS = 256
 HEAD = f"""

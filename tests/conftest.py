@@ -22,9 +22,8 @@ import jax
 import pytest
 
 import galapax as gx
-from galapax.engines import programs, slices
-from galapax.numerics import devices, disk_cache
-from galapax.running import memory
+from galapax.execution import memory, slices
+from galapax.numerics import compile_cache, devices, disk_cache
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -43,7 +42,7 @@ if not FULL:
         quickly = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {quickly}".strip()
 
-programs.PRECOMPILE = False  # tests count what is compiled
+compile_cache.PRECOMPILE = False  # tests count what is compiled
 
 if os.environ.get("GALAPAX_TESTS_PRETEND") == "accelerator":  # its defaults and programs, on a CPU
     devices.platform = lambda: "accelerator"
@@ -115,7 +114,7 @@ def with_test_modules():
 
 def forget_programs():
     """Drop every compiled program, JAX's and galapax's own."""
-    programs.clear()
+    compile_cache.clear()
     jax.clear_caches()
     give_back()
 
@@ -163,7 +162,7 @@ def _little_memory():
     """
     yield
     if resident() > MEMORY:
-        programs.clear()
+        compile_cache.clear()
         give_back()
     if resident() > MEMORY:
         forget_programs()

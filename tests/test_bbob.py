@@ -10,7 +10,7 @@ import pytest
 from compilations import ON_CPU, compilations
 
 import galapax as gx
-from galapax.evaluation.formulas import trace
+from galapax.objective.traced import trace
 from galapax.problems.bbob import BBOB_FUNCTIONS, optimal_value
 
 EVERY_FUNCTION = pytest.mark.parametrize("function", BBOB_FUNCTIONS)

@@ -7,9 +7,9 @@ import pytest
 from compilations import ON_CPU
 
 import galapax as gx
-from galapax.engines import outcome, programs, xla
-from galapax.engines.outcome import Track, first_best
-from galapax.numerics import devices, transfers
+from galapax.execution import compiled, state
+from galapax.execution.state import Track, first_best
+from galapax.numerics import compile_cache, devices
 
 BOX = [(-1.0, 2.0)] * 2
 SHORT = {"algorithm": gx.DE(population=20), "generations": 10, "polish": False, "tolerance": 0}
@@ -33,7 +33,7 @@ def counted(monkeypatch):
 
         monkeypatch.setattr(owner, name, noted)
 
-    note(programs.Program, "__call__", "programs")
+    note(compile_cache.Program, "__call__", "programs")
     note(jax, "device_put", "put")
     note(jax, "device_get", "get")
     return counts
@@ -71,13 +71,13 @@ def test_a_callback_hears_of_the_first_generation_whenever_it_is_asked():
 
 
 def test_the_quickest_chunk_of_a_program_is_its_pace(monkeypatch):
-    monkeypatch.setattr(xla, "_paces", {})
+    monkeypatch.setattr(compiled, "_paces", {})
     for length, seconds in ((1, 2.0), (8, 0.4), (4, 0.4)):
-        xla._remember_pace("this", length, seconds)
-    assert xla._paces == {"this": (8, 0.4)}
-    monkeypatch.setattr(xla, "MAX_PACES", 1)
-    xla._remember_pace("that", 1, 1.0)
-    assert list(xla._paces) == ["that"]
+        compiled._remember_pace("this", length, seconds)
+    assert compiled._paces == {"this": (8, 0.4)}
+    monkeypatch.setattr(compiled, "MAX_PACES", 1)
+    compiled._remember_pace("that", 1, 1.0)
+    assert list(compiled._paces) == ["that"]
 
 
 def test_the_best_run_is_the_first_that_sorting_would_find():
@@ -90,7 +90,7 @@ def test_the_best_run_is_the_first_that_sorting_would_find():
 
 def test_tracks_of_runs_that_agree_and_of_those_that_do_not(monkeypatch):
     """Where all of many runs have the same number it is kept once; what is told is the same."""
-    monkeypatch.setattr(outcome, "MIN_RUNS_TO_BROADCAST", 3)
+    monkeypatch.setattr(state, "MIN_RUNS_TO_BROADCAST", 3)
     tally = np.zeros((8, 3))
     tally[:4].view(np.int64)[:] = [[5, 5, 5], [0, 1, 0], [50, 50, 50], [0, 0, 0]]
     tally[4:] = [[3.0, 1.0, 2.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [np.nan] * 3]
@@ -105,19 +105,19 @@ def test_tracks_of_runs_that_agree_and_of_those_that_do_not(monkeypatch):
 
 
 def test_small_arrays_are_sent_once_and_told_apart(counted):
-    large = np.arange(transfers.MAX_CACHED_BYTES)
+    large = np.arange(devices.MAX_CACHED_BYTES)
     sent = [np.float32(7.25), np.array([7.25], np.float32), 7.25, 0.0, -0.0, float("nan"), large, None]
-    first, again = transfers.device_put_cached(sent), transfers.device_put_cached(sent)
+    first, again = devices.device_put_cached(sent), devices.device_put_cached(sent)
     assert [one is other for one, other in zip(first, again, strict=True)] == [True] * 6 + [False, True]
     assert [np.asarray(a).tobytes() for a in first[3:5]] == [np.asarray(a, first[3].dtype).tobytes() for a in sent[3:5]]
     assert first[0].shape == () and first[1].shape == (1,) and jnp.isnan(first[5])
     changed = sent[1]
     changed[0] = 8
-    assert float(transfers.device_put_cached(changed)[0]) == 8 and float(first[1][0]) == 7.25
+    assert float(devices.device_put_cached(changed)[0]) == 8 and float(first[1][0]) == 7.25
     with jax.enable_x64(True):
-        assert transfers.device_put_cached(np.float64(1)).dtype == "float64"
+        assert devices.device_put_cached(np.float64(1)).dtype == "float64"
     with jax.enable_x64(False):
-        assert transfers.device_put_cached(np.float64(1)).dtype == "float32"
+        assert devices.device_put_cached(np.float64(1)).dtype == "float32"
 
 
 def test_whether_jax_is_tracing_is_known():

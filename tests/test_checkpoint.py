@@ -29,10 +29,10 @@ from typer.testing import CliRunner
 import galapax as gx
 from galapax.cli.app import app
 from galapax.core.stop import Stop
-from galapax.engines import xla
-from galapax.engines.fused import engine as fused
+from galapax.execution import compiled
+from galapax.fused import engine as fused
 from galapax.numerics import devices
-from galapax.storage import checkpoint, checkpoint_format
+from galapax.storage import checkpoint
 
 
 def same(one, other):
@@ -59,7 +59,7 @@ def interrupted(file, stops, call, **options):
     """The result of a call that its callback stops at these generations, each time to go on from the file."""
     for number, stop in enumerate(stops):
         with pytest.MonkeyPatch.context() as patch:
-            for engine in (xla.XlaEngine, fused.FusedEngine):  # a GPU would look a thousand generations later
+            for engine in (compiled.XlaEngine, fused.FusedEngine):  # a GPU would look a thousand generations later
                 patch.setattr(engine, "plan", lambda engine, length, seconds: 4)
             how = {"checkpoint": file} if not number else {"resume": file}
             result = call(**options, **how, callback=lambda p: p.generation >= stop)  # noqa: B023 (used at once)
@@ -225,11 +225,11 @@ def test_a_folder_that_cannot_be_written_to_is_found_out_at_once(tmp_path, monke
 FULL_DISK = """
 import resource, signal, sys, warnings
 import galapax as gx
-from galapax.engines import xla
+from galapax.execution import compiled as xla
 from test_checkpoint import waves, BOX
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
-xla.XlaEngine.plan = lambda engine, length, seconds: 4
+compiled.XlaEngine.plan = lambda engine, length, seconds: 4
 
 def fill(progress):
     if progress.generation >= 20:
@@ -274,11 +274,11 @@ def test_damaged_bytes_give_a_sentence_and_never_another_run(tmp_path):
             data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         else:  # a stranger's file: the checksum is right
             for _ in range(rng.randrange(1, 4)):
-                data[rng.randrange(len(checkpoint_format.MAGIC) + checkpoint_format.DIGEST_BYTES, len(data) // 3)] = (
-                    rng.randrange(256)
+                data[rng.randrange(len(checkpoint.MAGIC) + checkpoint.DIGEST_BYTES, len(data) // 3)] = rng.randrange(
+                    256
                 )
-            body = bytes(data[len(checkpoint_format.MAGIC) + checkpoint_format.DIGEST_BYTES :])
-            data = checkpoint_format.MAGIC + checkpoint_format.hashlib.sha256(body).digest() + body
+            body = bytes(data[len(checkpoint.MAGIC) + checkpoint.DIGEST_BYTES :])
+            data = checkpoint.MAGIC + checkpoint.hashlib.sha256(body).digest() + body
         if bytes(data) == good:
             continue
         (tmp_path / "b").write_bytes(data)
@@ -293,14 +293,14 @@ def test_damaged_bytes_give_a_sentence_and_never_another_run(tmp_path):
 
 def test_a_checkpoint_holds_plain_data_alone():
     with pytest.raises(TypeError, match="cannot hold a"):
-        checkpoint_format.pack({"a": object()})
-    raw = b"".join(checkpoint_format.pack({"a": [1, (2.5, None)], 3: np.arange(4, dtype=np.int32), "s": Stop.TIME}))
-    back = checkpoint_format.unpack(raw)
+        checkpoint.pack({"a": object()})
+    raw = b"".join(checkpoint.pack({"a": [1, (2.5, None)], 3: np.arange(4, dtype=np.int32), "s": Stop.TIME}))
+    back = checkpoint.unpack(raw)
     assert back["a"] == [1, (2.5, None)] and back["s"] is Stop.TIME and back[3].dtype == np.int32
-    with pytest.raises(checkpoint_format.CorruptFileError, match="not a checkpoint"):
-        checkpoint_format.unpack(b"PK\x03\x04")
-    with pytest.raises(checkpoint_format.CorruptFileError, match="another version"):
-        checkpoint_format.unpack(raw.replace(b"checkpoint 1", b"checkpoint 9"))
+    with pytest.raises(checkpoint.CorruptFileError, match="not a checkpoint"):
+        checkpoint.unpack(b"PK\x03\x04")
+    with pytest.raises(checkpoint.CorruptFileError, match="another version"):
+        checkpoint.unpack(raw.replace(b"checkpoint 1", b"checkpoint 9"))
 
 
 # --- callbacks and the command line ---

@@ -25,9 +25,9 @@ from galapax.cli import output
 from galapax.cli.app import app
 from galapax.core.options import GROUPS, LEAVES, Options
 from galapax.core.stop import Stop
+from galapax.execution.observers import observers
+from galapax.execution.task import prepare_task, resolve_options
 from galapax.numerics import disk_cache
-from galapax.running.observers import observers
-from galapax.running.task import prepare_task, resolve_options
 
 ROOT = Path(__file__).parent.parent
 

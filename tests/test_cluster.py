@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.evaluation import liveness
+from galapax.objective import remote
 
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
@@ -200,7 +200,7 @@ def test_a_run_whose_workers_are_all_killed_ends_after_the_limit_and_resumes(des
 
 
 def test_a_run_goes_on_when_workers_come_back_before_the_limit(deserted, monkeypatch):
-    monkeypatch.setattr(liveness, "QUIET_SECONDS", 0.5)
+    monkeypatch.setattr(remote, "QUIET_SECONDS", 0.5)
     alone = solve(by_value(0.0), blackbox=True, generations=5)
 
     def replace_workers():

@@ -15,9 +15,9 @@ from galapax.algorithms import cde
 from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.core.evaluation import Shape
 from galapax.core.problem import Bounds, Problem
-from galapax.engines import xla
-from galapax.evaluation.failures import summarise
+from galapax.execution import compiled
 from galapax.numerics import devices, random
+from galapax.objective.failures import summarise
 from galapax.operators import pairwise
 from galapax.operators.constraint_handling import augmented_lagrangian
 from galapax.operators.pairwise import all_pairs, map_in_tiles
@@ -429,10 +429,10 @@ def test_asking_and_telling_makes_the_same_run():
 @pytest.mark.parametrize("generations", [GENERATIONS, 28])
 def test_the_result_does_not_depend_on_how_the_chunks_fall(generations, monkeypatch):
     long = solved("everything", generations=generations)
-    monkeypatch.setattr(xla, "CHUNK_SECONDS", 0.0)  # one generation at a time
+    monkeypatch.setattr(compiled, "CHUNK_SECONDS", 0.0)  # one generation at a time
     same(solved.__wrapped__("everything", generations=generations), long, rtol=0)
-    monkeypatch.setattr(xla, "_max_cpu_chunk", lambda runs, population: 7)  # neither the period nor a multiple of it
-    monkeypatch.setattr(xla, "CHUNK_SECONDS", 1e9)
+    monkeypatch.setattr(compiled, "_max_cpu_chunk", lambda runs, population: 7)  # not a multiple of the period
+    monkeypatch.setattr(compiled, "CHUNK_SECONDS", 1e9)
     same(solved.__wrapped__("everything", generations=generations), long)
 
 
@@ -460,8 +460,8 @@ def test_chunks_of_known_length_make_the_same_run(kind, settings, monkeypatch):
     settings = {"algorithm": algorithm, "generations": GENERATIONS, "seed": SEED, **settings}
     within = gx.minimize(CASES["equality"], **settings)
     made = []
-    static = xla._static_chunk
-    monkeypatch.setattr(xla, "_static_chunk", lambda length, *rest: made.append(length) or static(length, *rest))
+    static = compiled._static_chunk
+    monkeypatch.setattr(compiled, "_static_chunk", lambda length, *rest: made.append(length) or static(length, *rest))
     monkeypatch.setattr(devices, "on_cpu", lambda: False)
     before = gx.minimize(CASES["equality"], **settings)
     assert made and set(made) <= {1, PERIOD}

@@ -267,7 +267,7 @@ def test_a_problem_of_several_objectives_is_refused_before_anything_is_run(monke
 
     def solve(job):
         begun.append(job.problem.name)
-        return importlib.import_module("galapax.running.solve").solve(job)
+        return importlib.import_module("galapax.execution.solve").solve(job)
 
     monkeypatch.setattr(module, "solve", solve)
     with pytest.raises(gx.InputError, match="minimises one objective"):

@@ -14,9 +14,9 @@ import galapax as gx
 from galapax.algorithms.epsilon_de import count_agreements
 from galapax.core.evaluation import Population, Shape
 from galapax.core.stop import Stop
-from galapax.evaluation.failures import summarise
-from galapax.evaluation.formulas import trace
 from galapax.numerics import random
+from galapax.objective.failures import summarise
+from galapax.objective.traced import trace
 from galapax.operators.adaptation import update_memory
 from galapax.operators.constraint_handling import (
     difference_jacobian,

@@ -22,7 +22,7 @@ import galapax as gx
 from galapax.core import algorithm as contract
 from galapax.core.algorithm import Budget
 from galapax.core.evaluation import Evaluation, Shape
-from galapax.engines import xla
+from galapax.execution import compiled
 from galapax.numerics import devices, random
 
 ALIKE = {"ep"}  # fep in all but one draw, and every program takes seconds to compile
@@ -654,11 +654,11 @@ def test_the_population_of_an_ensemble_in_batches_is_that_of_its_best_run(in_bat
 def test_the_result_does_not_depend_on_how_the_chunks_fall(name, rules, monkeypatch):
     settings = {"fun": half_failing if rules else bowl, "generations": 100, "runs": 10, **rules}
     long = solve(name, **settings)
-    monkeypatch.setattr(xla, "CHUNK_SECONDS", 0.0)  # one generation at a time
+    monkeypatch.setattr(compiled, "CHUNK_SECONDS", 0.0)  # one generation at a time
     assert_same_run(solve(name, **settings), long, rtol=0)
-    monkeypatch.setattr(xla, "_max_cpu_chunk", lambda runs, population: 7)  # 100 is no multiple of it
+    monkeypatch.setattr(compiled, "_max_cpu_chunk", lambda runs, population: 7)  # 100 is no multiple of it
     for seconds in (0.0, 1e9):
-        monkeypatch.setattr(xla, "CHUNK_SECONDS", seconds)
+        monkeypatch.setattr(compiled, "CHUNK_SECONDS", seconds)
         short = solve(name, **settings)
         assert_same_run(short, long)
         assert short.runs.nit.tolist() == long.runs.nit.tolist()

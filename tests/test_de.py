@@ -12,9 +12,9 @@ from galapax import DE, InputError, Optimizer, Problem, best_1, minimize, rand_1
 from galapax.core.evaluation import Shape
 from galapax.core.options import Compute
 from galapax.core.problem import Bounds
-from galapax.engines import programs as kept
-from galapax.evaluation.failures import summarise
+from galapax.numerics import compile_cache as kept
 from galapax.numerics import random
+from galapax.objective.failures import summarise
 from galapax.problems import get
 
 SEED, N, GENERATIONS = 5, 14, 60

@@ -18,11 +18,10 @@ import pytest
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 import galapax as gx
-from galapax.engines import program_files
-from galapax.engines.fused import cpu_kernel, cuda, engine, graph, kernel, kernel_source
-from galapax.engines.programs import CompileCache
-from galapax.numerics import disk_cache
-from galapax.running import engine_selection
+from galapax.execution import engine_selection
+from galapax.fused import cpu_kernel, cuda, engine, graph, kernel, kernel_source
+from galapax.numerics import disk_cache, program_files
+from galapax.numerics.compile_cache import CompileCache
 
 needs_owners = pytest.mark.skipif(not hasattr(os, "getuid"), reason="this system tells no owners")
 KINDS = [pytest.param("library", marks=pytest.mark.skipif(cpu_kernel.find_compiler() is None, reason="no C compiler")),
@@ -33,7 +32,7 @@ def sorted_example(factor, x):
     return factor * jnp.sort(x)[::-1]
 
 
-sorted_example.__module__ = "galapax.engines.search"  # counts as ours
+sorted_example.__module__ = "galapax.execution.search"  # counts as ours
 
 
 class Compiler:

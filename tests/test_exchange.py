@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import galapax as gx
+from galapax.core.interrupts import interrupts
 from galapax.core.problem import MinMaxProblem
 from galapax.core.stop import Stop
-from galapax.engines import minmax_refinement
-from galapax.engines.interrupts import interrupts
-from galapax.evaluation.minmax_game import trace_game
+from galapax.local import minmax_refinement
+from galapax.objective.game import trace_game
 
 
 def cubic_for_exp(x, y):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from galapax.engines.fused import cpu_kernel, kernel_source
+from galapax.fused import cpu_kernel, kernel_source
 from galapax.numerics import devices, random
 from galapax.operators import selection
 

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import galapax as gx
-from galapax.engines.fused import cpu_kernel, cuda, engine, kernel, kernel_source
-from galapax.engines.fused.graph import NotFusible
+from galapax.fused import cpu_kernel, cuda, engine, kernel, kernel_source
+from galapax.fused.graph import NotFusible
 from galapax.numerics import devices, disk_cache, random
 
 needs_cc = pytest.mark.skipif(

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.engines.fused import cuda, graph
-from galapax.engines.fused import engine as kernels
-from galapax.engines.fused.graph import NotFusible
+from galapax.fused import cuda, graph
+from galapax.fused import engine as kernels
+from galapax.fused.graph import NotFusible
 
 
 @pytest.fixture(scope="module", autouse=True)

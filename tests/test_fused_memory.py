@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.engines.fused import cpu_kernel, engine, kernel, kernel_source, shared_memory
-from galapax.engines.fused.element_codegen import Buffer
+from galapax.fused import cpu_kernel, engine, kernel, kernel_source, shared_memory
+from galapax.fused.element_codegen import Buffer
 from galapax.numerics import devices
 
 needs_cc = pytest.mark.skipif(

@@ -16,10 +16,10 @@ import pytest
 
 import galapax as gx
 from galapax.core.options import Options
-from galapax.engines.fused import cpu_kernel, cuda
-from galapax.engines.fused.kernel_source import KernelSource
+from galapax.execution import engine_selection
+from galapax.fused import cpu_kernel, cuda
+from galapax.fused.kernel_source import KernelSource
 from galapax.numerics import devices
-from galapax.running import engine_selection
 
 CENTRE = np.array([0.3, -0.2])
 
@@ -167,7 +167,7 @@ def test_on_a_cpu_the_compiler_of_kernels_is_not_even_imported():
     text = (
         "import sys, galapax as gx;"
         "r = gx.minimize(lambda x: (x**2).sum(), [(-1, 1)], 'de', generations=2, polish=False);"
-        "print(r.engine, 'galapax.engines.fused' in sys.modules)"
+        "print(r.engine, 'galapax.fused' in sys.modules)"
     )
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     out = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True, env=environment)

@@ -25,7 +25,7 @@ from hypothesis.extra import numpy as arrays
 
 import galapax as gx
 from galapax.core.errors import EvaluationError, OutOfMemory
-from galapax.engines import programs
+from galapax.numerics import compile_cache
 
 BOX = [(-1.0, 2.0)] * 2
 SOURCES = str(Path(gx.__file__).parent)
@@ -117,7 +117,7 @@ def nothing_runs(monkeypatch, tmp_path):
     """Every argument is checked before anything is compiled, so nothing needs to be."""
     for verb in ("minimize", "minimax", "sweep", "compare"):
         monkeypatch.setattr(sys.modules[f"galapax.api.{verb}"], "solve", reached)
-    monkeypatch.setattr(programs, "call", reached)
+    monkeypatch.setattr(compile_cache, "call", reached)
     monkeypatch.chdir(tmp_path)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.engines import histories, host_loop
+from galapax.execution import host_loop, state
 from galapax.numerics import devices
 
 BOX = [(-2.0, 3.0)] * 2
@@ -25,13 +25,13 @@ def solve(**options):
 def left(monkeypatch):
     """Every chunk stays where it is; what was fetched is counted."""
     fetched = []
-    rows = histories.DeviceChunk.rows.fget
+    rows = state.DeviceChunk.rows.fget
 
     def noted(kept):
         fetched.append(kept.length)
         return rows(kept)
 
-    monkeypatch.setattr(histories.DeviceChunk, "rows", property(noted))
+    monkeypatch.setattr(state.DeviceChunk, "rows", property(noted))
     monkeypatch.setattr(host_loop, "keep_on_device", lambda latest, earlier: True)
     return fetched
 
@@ -73,13 +73,13 @@ def test_little_is_fetched_at_once_and_much_where_there_is_no_room(monkeypatch):
     chunk = [[jnp.zeros((4, 3, 10))]]
     monkeypatch.setattr(devices, "on_cpu", lambda: False)
     monkeypatch.setattr(devices, "free_memory", lambda: 10**9)
-    assert not histories.keep_on_device(chunk, [])
-    monkeypatch.setattr(histories, "MAX_BYTES_FETCHED_AT_ONCE", 100)
-    kept = histories.DeviceChunk(chunk[0], 3)
-    assert histories.keep_on_device(chunk, [[kept]]) and kept.rows.shape == (3, 3, 10)
-    assert not histories.keep_on_device(chunk, [[kept] * 10**6])  # with those before, too much
+    assert not state.keep_on_device(chunk, [])
+    monkeypatch.setattr(state, "MAX_BYTES_FETCHED_AT_ONCE", 100)
+    kept = state.DeviceChunk(chunk[0], 3)
+    assert state.keep_on_device(chunk, [[kept]]) and kept.rows.shape == (3, 3, 10)
+    assert not state.keep_on_device(chunk, [[kept] * 10**6])  # with those before, too much
     monkeypatch.setattr(devices, "free_memory", lambda: 10**3)
-    assert not histories.keep_on_device(chunk, [])
+    assert not state.keep_on_device(chunk, [])
 
 
 def test_a_history_belongs_to_the_user():

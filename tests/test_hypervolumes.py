@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.core.evaluation import Shape
-from galapax.core.record import Columns, Record
+from galapax.core.evaluation import Columns, Record, Shape
 from galapax.metrics import hypervolume, indicators
 from galapax.numerics import devices
 from galapax.storage import tables

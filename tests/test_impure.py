@@ -18,7 +18,7 @@ import pytest
 from numpy.random import normal
 
 import galapax as gx
-from galapax.evaluation.formulas import trace
+from galapax.objective.traced import trace
 
 BOX = [(-1.0, 2.0)] * 2
 SETTINGS = types.SimpleNamespace(random=0.5, time=2.0, now=3.0)

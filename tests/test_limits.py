@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.engines import slices
+from galapax.execution import slices
 
 slow = pytest.mark.slow
 

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.engines import programs, slices, xla
-from galapax.engines.host import HostEngine
-from galapax.engines.xla import XlaEngine
-from galapax.numerics import devices
-from galapax.running import batch_runner, memory
-from galapax.running import task as tasks
+from galapax.execution import batch_runner, compiled, memory, slices
+from galapax.execution import task as tasks
+from galapax.execution.compiled import XlaEngine
+from galapax.execution.host import HostEngine
+from galapax.numerics import compile_cache, devices
 
 BOX = [(-1.0, 1.0)] * 2
 
@@ -96,17 +95,17 @@ def roomy(x):
 @pytest.fixture
 def free(monkeypatch):
     """Sets how much memory is free on the device, as a share of what the most demanding program needs."""
-    for module in (programs, xla):
+    for module in (compile_cache, compiled):
         monkeypatch.setattr(module, "UNCHECKED_BYTES", 2**16)
     monkeypatch.setattr(slices, "MOST", 8)
     needs = []
 
     def so_much(share):
         if not needs:
-            needs.append(max(program.needs for program in programs.PROGRAMS._kept.values()))
+            needs.append(max(program.needs for program in compile_cache.PROGRAMS._kept.values()))
         monkeypatch.setattr(devices, "free_memory", lambda: int(share * needs[0]))
 
-    programs.clear()
+    compile_cache.clear()
     return so_much
 
 
@@ -126,7 +125,7 @@ def test_what_an_objective_needs_is_counted_before_it_runs(monkeypatch, free, tm
 
     monkeypatch.setattr(XlaEngine, "__init__", noted)
     monkeypatch.setattr(
-        xla, "map_on_threads", lambda count, work, items: used.append(count) or [work(i) for i in items]
+        compiled, "map_on_threads", lambda count, work, items: used.append(count) or [work(i) for i in items]
     )
     free(1.5)
     again = gx.minimize(roomy, BOX, "de", runs=20, compute=gx.Compute(threads=2), **LITTLE)

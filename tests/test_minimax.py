@@ -19,9 +19,9 @@ from galapax.core.algorithm import Shared
 from galapax.core.evaluation import Evaluation, Shape
 from galapax.core.problem import Bounds
 from galapax.core.stop import Stop
-from galapax.engines.worst_case import MAX_GENERATIONS, POPULATION_SIZE, SEARCHES_PER_X
-from galapax.evaluation.minmax_game import trace_game
+from galapax.local.worst_case import MAX_GENERATIONS, POPULATION_SIZE, SEARCHES_PER_X
 from galapax.numerics import random
+from galapax.objective.game import trace_game
 from galapax.problems import get
 
 SADDLE = np.array([-29 / 60, -19 / 60, 1 / 12, -1 / 12])

@@ -15,9 +15,9 @@ from galapax.algorithms.sharing_moea import SharingMOEA, survivors
 from galapax.core.algorithm import Budget
 from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.problem import Bounds
-from galapax.evaluation.formulas import trace
 from galapax.metrics.indicators import hypervolume_2d
 from galapax.numerics import devices, random
+from galapax.objective.traced import trace
 from galapax.operators.ranking import first_front
 from galapax.operators.selection import domination_tournament, find_duplicates
 from galapax.operators.variation import (

@@ -13,7 +13,7 @@ from scipy import stats
 from galapax.core.evaluation import Population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.numerics.materialise import apply_flattened
+from galapax.numerics.jaxpr import apply_flattened
 from galapax.operators.differential import best_1, binomial_crossover, draw_partners, rand_1
 from galapax.operators.sampling import bounce_back, sample_uniform
 from galapax.operators.selection import best_index, no_worse, tree_where

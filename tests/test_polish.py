@@ -13,14 +13,13 @@ import scipy.optimize
 import galapax as gx
 from galapax.core.options import Options
 from galapax.core.problem import Bounds
-from galapax.engines import programs, refine
-from galapax.evaluation.formulas import trace
-from galapax.numerics import devices
-from galapax.operators import quasi_newton
+from galapax.execution import polish
+from galapax.execution.polish import why_not_polishable
+from galapax.execution.task import prepare_task, resolve_options
+from galapax.local import lbfgs, refine
+from galapax.numerics import compile_cache, devices
+from galapax.objective.traced import trace
 from galapax.results.result import all_runs
-from galapax.running import polish
-from galapax.running.polish import why_not_polishable
-from galapax.running.task import prepare_task, resolve_options
 
 BOX = [(-2.0, 5.0)] * 4  # neither begins at 0 nor centres on the optimum
 FEW = {"generations": 15, "population": 20, "progress": False}
@@ -47,7 +46,7 @@ def refined(problem, x, limit=20_000, dtype="float64", target=-np.inf):
             count,
             np.array(target, dtype),
         )
-        out = programs.call(refine.refine, (traced.formulas,), *arguments)
+        out = compile_cache.call(refine.refine, (traced.formulas,), *arguments)
         jax.effects_barrier()
         return jax.tree.map(np.asarray, out)
 
@@ -268,10 +267,10 @@ def test_what_cannot_be_is_refused():
 
 def test_a_descent_keeps_to_the_box_at_every_trial():
     bounds = Bounds(jnp.full(4, -2.0), jnp.full(4, 0.5))
-    descent = quasi_newton.begin(jnp.array([-1.5, 0.4, 0.1, -0.7]))
-    tell = jax.jit(lambda d, v, g: quasi_newton.tell(d, v, g, bounds, -jnp.inf, 0.0))
+    descent = lbfgs.begin(jnp.array([-1.5, 0.4, 0.1, -0.7]))
+    tell = jax.jit(lambda d, v, g: lbfgs.tell(d, v, g, bounds, -jnp.inf, 0.0))
     values = []
-    while descent.status != quasi_newton.ENDED and len(values) < 200:
+    while descent.status != lbfgs.ENDED and len(values) < 200:
         assert jnp.all((descent.trial >= bounds.lower) & (descent.trial <= bounds.upper))
         descent = tell(descent, *jax.value_and_grad(rosenbrock)(descent.trial))
         values.append(float(descent.value))
@@ -299,7 +298,7 @@ def test_formulas_of_smooth_operations_are_differentiable_indeed():
 def test_its_program_is_made_while_the_generations_are(monkeypatch):
     """By another thread, once: the polish finds it there."""
     made, finished = [], threading.Event()
-    compiled = programs._compiled
+    compiled = compile_cache._compiled
 
     def noted(function, *rest):
         made.append((function.__name__, threading.current_thread().name))
@@ -309,8 +308,8 @@ def test_its_program_is_made_while_the_generations_are(monkeypatch):
             if function.__name__ == "refine":
                 finished.set()
 
-    monkeypatch.setattr(programs, "PRECOMPILE", True)
-    monkeypatch.setattr(programs, "_compiled", noted)
+    monkeypatch.setattr(compile_cache, "PRECOMPILE", True)
+    monkeypatch.setattr(compile_cache, "_compiled", noted)
     monkeypatch.setattr(devices, "count_cores", lambda: 2)
     result = gx.minimize(lambda x: jnp.sum((x - 0.7531) ** 4), BOX, "de", generations=5, tolerance=0)
     assert "1 of 1 runs refined" in result.polish and finished.is_set()

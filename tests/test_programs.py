@@ -15,11 +15,10 @@ import pytest
 from compilations import compilations
 
 import galapax as gx
-from galapax.engines import programs
-from galapax.engines.programs import CompileCache, CompileTimer
-from galapax.evaluation.formulas import trace
-from galapax.evaluation.hoist_constants import HoistedPrograms, call
-from galapax.numerics import devices
+from galapax.numerics import compile_cache, devices
+from galapax.numerics.compile_cache import CompileCache, CompileTimer
+from galapax.objective.hoist_constants import HoistedPrograms, call
+from galapax.objective.traced import trace
 
 BOX = [(-3.0, 4.0)] * 3
 SHORT = {"algorithm": gx.RandomSearch(population=12), "generations": 4}  # what compiles soonest
@@ -342,7 +341,7 @@ def test_two_threads_compile_a_program_once():
 
 
 def test_other_threads_make_programs_step_by_step_while_they_are_of_use(monkeypatch):
-    monkeypatch.setattr(programs, "PRECOMPILE", True)
+    monkeypatch.setattr(compile_cache, "PRECOMPILE", True)
     monkeypatch.setattr(devices, "count_cores", lambda: 2)
     own, made, begun, may = CompileCache(), [], threading.Event(), threading.Event()
 
@@ -378,7 +377,7 @@ def test_other_threads_make_programs_step_by_step_while_they_are_of_use(monkeypa
 
 
 def test_a_call_whose_programs_are_there_starts_no_other_thread(monkeypatch):
-    monkeypatch.setattr(programs, "PRECOMPILE", True)
+    monkeypatch.setattr(compile_cache, "PRECOMPILE", True)
     monkeypatch.setattr(devices, "count_cores", lambda: 2)
     own, made = CompileCache(), []
 
@@ -411,10 +410,10 @@ def test_a_thread_that_does_not_wait_leaves_programs_to_others(monkeypatch):
         may.wait()
         return x + 1.0
 
-    thread = threading.Thread(target=programs.call, args=(slow, (), 1.0))
+    thread = threading.Thread(target=compile_cache.call, args=(slow, (), 1.0))
     thread.start()
     assert begun.wait(60)
-    with pytest.raises(programs.BeingCompiled):
+    with pytest.raises(compile_cache.BeingCompiled):
         CompileTimer(waits=False).program(slow, (), (1.0,))
     may.set()
     thread.join()
@@ -434,12 +433,12 @@ def test_a_function_that_cannot_be_compiled_raises_each_time():
 
 def test_a_run_counts_the_seconds_of_its_own_programs():
     fun = lambda x: jnp.sum((x - 0.3) ** 4) + jnp.max(x)  # noqa: E731
-    before = programs.compiled_count()
+    before = compile_cache.compiled_count()
     assert gx.minimize(fun, BOX, **SHORT).timings["compile"] > 0
-    made = programs.compiled_count()
+    made = compile_cache.compiled_count()
     assert made > before
     assert gx.minimize(fun, BOX, **SHORT).timings["compile"] == 0
-    assert programs.compiled_count() == made
+    assert compile_cache.compiled_count() == made
 
 
 # --- the device -------------------------------------------------------------------------------------------------------

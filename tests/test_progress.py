@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import galapax as gx
-from galapax.running import observers
+from galapax.execution import observers
 from galapax.view import progress
 
 FIRST = gx.Progress(generation=10, generations=200, nfev=64_000, fun=30.0, violation=0.0, runs_done=0, runs=100,

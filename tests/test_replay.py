@@ -12,9 +12,8 @@ from compilations import ON_CPU
 
 import galapax as gx
 from galapax.core.stop import Stop
-from galapax.engines import slices
+from galapax.execution import batch_runner, memory, slices
 from galapax.numerics import devices
-from galapax.running import batch_runner, memory
 
 pytestmark = pytest.mark.usefixtures("well_compiled")
 

@@ -19,10 +19,9 @@ from galapax.core.restarts import (
     count_agreeing_searches,
 )
 from galapax.core.stop import Stop
-from galapax.engines import programs
-from galapax.engines.fused import cpu_kernel
-from galapax.numerics import devices
-from galapax.running import restart_runs
+from galapax.execution import restart_runs
+from galapax.fused import cpu_kernel
+from galapax.numerics import compile_cache, devices
 
 BOX = [(-5.0, 5.0)] * 3
 
@@ -216,9 +215,9 @@ def test_once_searches_disagree_evolution_and_the_next_size_are_expected():
 )
 def test_programs_that_are_made_ahead_are_those_that_searches_need(library, generations, engine, monkeypatch):
     """Made from shapes alone: nobody compiles them again."""
-    programs.clear()  # of another engine the same test has made some
+    compile_cache.clear()  # of another engine the same test has made some
     made, expected, every = [], [], []
-    compiled = programs._compiled
+    compiled = compile_cache._compiled
 
     def noted(function, fixed, arguments, *rest):
         kind = getattr(arguments[0], "algorithm", None)
@@ -234,8 +233,8 @@ def test_programs_that_are_made_ahead_are_those_that_searches_need(library, gene
     def waves(x):
         return library.sum(x * x - 9.7 * library.cos(6.1 * x))
 
-    monkeypatch.setattr(programs, "_compiled", noted)
-    monkeypatch.setattr(programs.PROGRAMS, "precompile", at_once)
+    monkeypatch.setattr(compile_cache, "_compiled", noted)
+    monkeypatch.setattr(compile_cache.PROGRAMS, "precompile", at_once)
     monkeypatch.setattr(restart_runs, "MIN_COMPILE_SECONDS", -1.0)
     most = 30_000 if library is jnp else 12_000
     if engine == "native" and (cpu_kernel.find_compiler() is None or not devices.on_cpu()):

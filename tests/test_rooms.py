@@ -10,8 +10,8 @@ import galapax as gx
 
 HOUSE = Path(gx.__file__).parent
 # a room imports only from rooms above it; "root" are the verbs, one file each
-ROOMS = ["version", "core", "numerics", "metrics", "operators", "problems", "algorithms", "evaluation", "engines",
-         "results", "running", "api", "root", "storage", "view", "papers", "compat", "cli", "__init__",
+ROOMS = ["version", "core", "numerics", "metrics", "operators", "local", "problems", "algorithms", "objective",
+         "results", "execution", "fused", "api", "root", "storage", "view", "papers", "compat", "cli", "__init__",
          "__main__"]  # fmt: skip
 # scipy.stats takes half a second to import, which most sessions never need
 EXTRAS = {
@@ -32,7 +32,7 @@ EXTRAS = {
 
 
 # Result.plot, .save and .to_dataframe, the progress line and the live page import what they need when called
-USERS_OF_VIEWS = ("core", "results", "running")
+USERS_OF_VIEWS = ("core", "results", "execution")
 
 
 def room_of(file):
@@ -96,7 +96,7 @@ def test_only_optional_extras_are_imported_inside_functions():
             if not inside or room_of(file) in ("cli", "papers", "__main__"):
                 continue
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-            few = ("galapax.view", "galapax.storage", "galapax.engines.fused")
+            few = ("galapax.view", "galapax.storage", "galapax.fused")
             if not any(name.split(".")[0] in EXTRAS or name.startswith(few) for name in names):
                 wrong.append(f"{file.relative_to(HOUSE)}:{node.lineno}")
     assert wrong == []

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.evaluation import formulas, tracing
-from galapax.evaluation.function_identity import NotHashable, closure_fingerprint
+from galapax.objective import traced
+from galapax.objective.function_identity import NotHashable, closure_fingerprint
 
 BOX = [(-1.0, 2.0)] * 2
 CALL = {"algorithm": "de", "population": 8, "generations": 3, "polish": False}
@@ -98,8 +98,8 @@ def test_a_changed_global_is_seen_also_through_other_functions(monkeypatch):
 def traces(monkeypatch):
     """The functions that were traced."""
     seen = []
-    own = tracing.trace_one
-    monkeypatch.setattr(formulas, "trace_one", lambda name, *given: seen.append(name) or own(name, *given))
+    own = traced.trace_one
+    monkeypatch.setattr(traced, "trace_one", lambda name, *given: seen.append(name) or own(name, *given))
     return seen
 
 

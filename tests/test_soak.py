@@ -16,8 +16,8 @@ import pytest
 from conftest import resident
 
 import galapax as gx
-from galapax.engines.programs import PROGRAMS, clear
 from galapax.numerics import disk_cache
+from galapax.numerics.compile_cache import PROGRAMS, clear
 
 BOX = [(-1.0, 1.0)] * 3
 OPTIONS = {"generations": 15, "tolerance": 0, "polish": False}

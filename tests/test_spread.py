@@ -13,7 +13,7 @@ import galapax as gx
 SCRIPT = """
 import json, re
 import jax, jax.numpy as jnp, numpy as np, galapax as gx
-from galapax.engines import programs
+from galapax.numerics import compile_cache as programs
 
 def bumpy(x):
     return jnp.sum(x**2 - 10 * jnp.cos(2 * jnp.pi * x))

@@ -11,9 +11,9 @@ import pytest
 
 import galapax as gx
 from galapax.api.sweep import message
+from galapax.core.interrupts import interrupts
 from galapax.core.stop import UNLIMITED, Rules, Stop
-from galapax.engines.interrupts import interrupts
-from galapax.running import solve as solving
+from galapax.execution import solve as solving
 
 BOX = [(1.5, 4.0), (-7.0, -2.0)]
 SMALL = {"population": 8, "generations": 12}

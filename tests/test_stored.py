@@ -13,26 +13,26 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.engines import program_files, programs
-from galapax.engines.programs import CompileCache
-from galapax.engines.search import Search, survivors
-from galapax.numerics import devices, disk_cache
+from galapax.execution.search import Search, survivors
+from galapax.numerics import compile_cache, devices, disk_cache, program_files
+from galapax.numerics.compile_cache import CompileCache
 
 BOX = [(-2.0, 3.0)] * 3
 XLA = gx.Compute(engine="xla")
 SCRIPT = """
 import jax.numpy as jnp, numpy as np, galapax as gx
 from galapax import Compute
-from galapax.engines import programs, program_files
+from galapax.numerics import compile_cache as programs
+from galapax.numerics import program_files
 lowered = []
 kept = program_files.load
 program_files.load = lambda *given: kept(*given) or lowered.append(given[0])
 for problem in (PROBLEMS,):
-    programs.clear()
-    before, missed = programs.compiled_count(), len(lowered)
+    compile_cache.clear()
+    before, missed = compile_cache.compiled_count(), len(lowered)
     res = gx.minimize(*problem, **CALL)
     answer = np.asarray(res.fun).tobytes().hex(), res.x.tobytes().hex(), res.nfev
-    print(programs.compiled_count() - before, len(lowered) - missed, *answer)
+    print(compile_cache.compiled_count() - before, len(lowered) - missed, *answer)
 """
 
 
@@ -73,7 +73,8 @@ PATHS = """
 import warnings
 from collections import Counter
 import jax.numpy as jnp, numpy as np, galapax as gx
-from galapax.engines import programs, program_files
+from galapax.numerics import compile_cache as programs
+from galapax.numerics import program_files
 
 def bowl(x):
     return float(np.sum((x - 0.3) ** 2))
@@ -116,10 +117,10 @@ def counted(name, arguments):
 
 program_files.load = counted
 for path, call in paths.items():
-    programs.clear()
+    compile_cache.clear()
     loads.clear(), missed.clear()
     call()
-    print(path, len(loads), loads.total(), len(missed), programs.statistics().kept, sep="|")
+    print(path, len(loads), loads.total(), len(missed), compile_cache.statistics().kept, sep="|")
 """
 
 
@@ -175,7 +176,7 @@ def names(folder, monkeypatch):
 
         given = {"algorithm": "de", "generations": 2, "population": 8, "compute": XLA} | call
         named = program_files.program_name
-        programs.clear()
+        compile_cache.clear()
         with monkeypatch.context() as patch:
             patch.setattr(program_files, "program_name", note)
             with pytest.raises(Enough):
@@ -223,18 +224,25 @@ def test_what_may_change_unseen_has_no_name(names):
 
 def test_the_surroundings_are_part_of_the_name(monkeypatch):
     a = np.zeros(3)
-    first = named(programs.call, a)
-    assert first == named(programs.call, np.ones(3)) and first != named(programs.call, np.zeros(4))
+    first = named(compile_cache.call, a)
+    assert first == named(compile_cache.call, np.ones(3)) and first != named(compile_cache.call, np.zeros(4))
     assert (
-        len({first, named(programs.call, a, fixed=(1,)), named(programs.call, a, rest=(2,)), named(programs.clear, a)})
+        len(
+            {
+                first,
+                named(compile_cache.call, a, fixed=(1,)),
+                named(compile_cache.call, a, rest=(2,)),
+                named(compile_cache.clear, a),
+            }
+        )
         == 4
     )
     for change in (("__version__", "9.9.9"), ("code_version", lambda: "edited"), ("processor", lambda: "another")):
         with monkeypatch.context() as patch:
             patch.setattr(disk_cache, *change)
-            assert named(programs.call, a) != first
+            assert named(compile_cache.call, a) != first
     monkeypatch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", "") + " ")
-    assert named(programs.call, a) != first
+    assert named(compile_cache.call, a) != first
 
 
 def kept(folder):
@@ -256,7 +264,7 @@ def stored_example(factor, x):
     return factor * jnp.sort(x)[::-1]
 
 
-stored_example.__module__ = "galapax.engines.search"  # counts as ours
+stored_example.__module__ = "galapax.execution.search"  # counts as ours
 
 
 def test_damaged_files_are_made_again(folder):
@@ -283,13 +291,13 @@ def test_fresh_functions_with_fresh_numbers_leave_no_more_files(folder):
         where = jnp.full(3, shift)
         return gx.minimize(lambda x: shift * jnp.sum((x - where) ** 2), BOX, "de", generations=2, polish=False)
 
-    programs.clear()
+    compile_cache.clear()
     call(0.25), call(0.5)
     files = kept(folder)
     assert files
     for shift in (0.75, 1.5, 1.25):  # a factor of 1 would be another formula
         call(shift)
-        programs.clear()
+        compile_cache.clear()
     assert kept(folder) == files
 
 

@@ -17,7 +17,7 @@ from compilations import ON_CPU, compilations
 
 import galapax as gx
 from galapax.core.stop import Stop
-from galapax.engines import xla
+from galapax.execution import compiled
 from galapax.numerics import devices
 from galapax.results.study import curve_rows
 from galapax.view import saving, summary_tables
@@ -191,7 +191,7 @@ def test_constraints_of_a_black_box_are_told_for_every_cell():
 
 def test_snapshots_are_of_the_cell_that_they_belong_to(monkeypatch, in_batches):
     in_batches(5)  # one cell a batch
-    monkeypatch.setattr(xla, "CHUNK_SECONDS", 0.0)  # one generation at a time
+    monkeypatch.setattr(compiled, "CHUNK_SECONDS", 0.0)  # one generation at a time
     asked = ASKED | STOPPING | {"runs": 5, "target": 5.0, "keep": gx.Keep(snapshots=(10,))}
     study = gx.sweep(bowl, BOX, gx.ThreeParentGA(population=N), fr=[1.0, 0.0], sigma=[0.5, 0.0], **asked)
     lengths = [cell.runs.nit.max() for _, cell in study]

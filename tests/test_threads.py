@@ -9,9 +9,9 @@ import pytest
 
 import galapax as gx
 from galapax.core.errors import InputError
-from galapax.engines import programs, slices, xla
-from galapax.engines.threads import map_on_threads
-from galapax.numerics import devices
+from galapax.execution import compiled, slices
+from galapax.execution.slices import map_on_threads
+from galapax.numerics import compile_cache, devices
 
 BOX = [(-3.0, 4.0), (-2.0, 5.0)]
 
@@ -34,9 +34,9 @@ def ensemble(threads, dtype=None, **options):
 def test_any_number_of_threads_gives_the_same_result_to_the_bit(narrow):
     """Six slices, in which runs end at generations of their own."""
     target = float(np.median(ensemble(1).runs.fun)) + 1e-3
-    before = programs.compiled_count()
+    before = compile_cache.compiled_count()
     one, *others = [ensemble(count, target=target) for count in (1, 2, 3, 16)]
-    assert programs.compiled_count() - before <= 3  # begin, chunk, finish
+    assert compile_cache.compiled_count() - before <= 3  # begin, chunk, finish
     assert len(set(one.runs.nfev)) > 1
     for other in others:
         for name in ("x", "fun", "nfev", "nit"):
@@ -94,7 +94,7 @@ def test_how_many_is_asked_for_set_or_the_cores(monkeypatch):
     monkeypatch.delenv("GALAPAX_THREADS", raising=False)
     seen = []
     monkeypatch.setattr(
-        xla, "map_on_threads", lambda count, work, items: seen.append(count) or [work(i) for i in items]
+        compiled, "map_on_threads", lambda count, work, items: seen.append(count) or [work(i) for i in items]
     )
     monkeypatch.setattr(devices, "count_cores", lambda: 5)
     few = {"generations": 2, "runs": 2, "population": 4, "algorithm": "de", "compute": gx.Compute(engine="xla")}
@@ -144,7 +144,7 @@ def test_cores_are_those_that_control_groups_allow(tmp_path, files, groups, expe
 
 def test_many_slices_make_long_calls():
     """What calling a slice takes must not weigh: with few generations in a chunk it would."""
-    engine = xla.XlaEngine.__new__(xla.XlaEngine)
+    engine = compiled.XlaEngine.__new__(compiled.XlaEngine)
     engine.on_cpu, engine.rows, engine.slices, engine.threads, engine.known = True, 1000, 250, 1, None
     assert engine.plan(0, 0.0) == 1
     assert engine.plan(10, 0.1) == 50  # half a second, although 250 calls of 8 ms would take two

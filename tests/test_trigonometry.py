@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.evaluation import formulas as evaluate
 from galapax.numerics import trigonometry
+from galapax.objective import traced as evaluate
 
 FUNCTIONS = {"sin": trigonometry.sine, "cos": trigonometry.cosine, "tan": trigonometry.tangent}
 REACH = {"float32": 8192.0, "float64": 1e6}

@@ -20,9 +20,9 @@ from simulators import LOWER, UPPER, Counted, Loaded, bowl, dies, dies_or_hangs,
 
 import galapax as gx
 from galapax.core.options import Workers
-from galapax.evaluation import pool
-from galapax.evaluation.remote import RemoteEvaluator
-from galapax.evaluation.worker import Functions
+from galapax.objective import pool
+from galapax.objective.remote import RemoteEvaluator
+from galapax.objective.worker import Functions
 
 BOX = [(LOWER, UPPER)] * 3
 N = 12

@@ -11,8 +11,7 @@ import pytest
 from processes import run
 
 import galapax as gx
-from galapax.engines import programs
-from galapax.numerics import disk_cache
+from galapax.numerics import compile_cache, disk_cache
 from galapax.version import TESTED_JAX
 
 ALLOWED = {"GALAPAX_CACHE", "GALAPAX_BROWSER_TESTS", "JAX_PLATFORMS"}  # places, and what the machine is
@@ -20,7 +19,7 @@ ALLOWED = {"GALAPAX_CACHE", "GALAPAX_BROWSER_TESTS", "JAX_PLATFORMS"}  # places,
 
 def test_nothing_is_patched():
     assert jax.config.values["jax_disable_most_optimizations"] is False
-    assert programs.PRECOMPILE is True
+    assert compile_cache.PRECOMPILE is True
     assert disk_cache.folder() == Path(os.environ["GALAPAX_CACHE"])
     for verb in (gx.minimize, gx.minimax):
         assert inspect.signature(verb).parameters["polish"].default == "auto"

@@ -11,7 +11,7 @@ from collections import Counter
 
 import jax.numpy as jnp
 import galapax as gx
-from galapax.engines import program_files
+from galapax.numerics import program_files
 
 loads, misses = Counter(), Counter()
 load = program_files.load

@@ -33,12 +33,12 @@ from galapax.core.mixture import mixture
 from galapax.core.options import Compute, Keep, Workers
 from galapax.core.problem import Bounds, MinMaxProblem, Problem, box
 from galapax.core.variables import boolean, choice, integer, real
+from galapax.execution.observers import Checkpoint, Live, Progress
 from galapax.metrics import indicators
 from galapax.numerics import disk_cache as cache
 from galapax.operators.differential import best_1, rand_1
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
-from galapax.running.observers import Checkpoint, Live, Progress
 from galapax.version import __version__, warn_of_untested_jax
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from galapax.core.algorithm import (
 from galapax.core.checks import check_integer
 from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
-from galapax.numerics.materialise import materialise
+from galapax.numerics.jaxpr import materialise
 from galapax.operators.pairwise import MAX, MIN, Columns, reduce_over_others, split_columns
 from galapax.operators.ranking import (
     crowding_distance,

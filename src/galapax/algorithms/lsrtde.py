@@ -24,7 +24,7 @@ from galapax.core.checks import check_positive, check_range, check_size
 from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.numerics.materialise import materialise
+from galapax.numerics.jaxpr import materialise
 from galapax.operators.adaptation import (
     Horizon,
     argsort_by_quality,

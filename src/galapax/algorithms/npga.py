@@ -28,7 +28,7 @@ from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.numerics.materialise import materialise
+from galapax.numerics.jaxpr import materialise
 from galapax.operators.ranking import dominated_by_sample, is_feasible, mean_distance, niche_counts, scale_to_range
 from galapax.operators.sampling import sample_uniform
 from galapax.operators.selection import take

@@ -40,7 +40,7 @@ from galapax.core.checks import check_bool, check_integer, check_range
 from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.numerics.materialise import materialise
+from galapax.numerics.jaxpr import materialise
 from galapax.operators.ranking import ranks_and_crowding, select_best_rows
 from galapax.operators.sampling import sample_uniform
 from galapax.operators.selection import (

@@ -22,7 +22,7 @@ from galapax.core.checks import check_integer, check_positive, check_range
 from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.numerics.materialise import materialise
+from galapax.numerics.jaxpr import materialise
 from galapax.operators.sampling import sample_uniform
 from galapax.operators.selection import best_index, no_worse, take, take_row, tree_where
 

@@ -40,7 +40,7 @@ from galapax.core.checks import check_integer, check_positive, check_range
 from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.numerics.materialise import materialise
+from galapax.numerics.jaxpr import materialise
 from galapax.operators.ranking import dominance_counts, is_feasible, mean_distance, niche_counts, scale_to_range
 from galapax.operators.sampling import sample_uniform
 from galapax.operators.selection import binary_tournament, concatenate_optional, take, take_from_union

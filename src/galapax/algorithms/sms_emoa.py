@@ -34,7 +34,7 @@ from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.numerics.materialise import materialise
+from galapax.numerics.jaxpr import materialise
 from galapax.operators.contributions import MAX_EXACT_OBJECTIVES, select_by_hypervolume
 from galapax.operators.ranking import crowding_distance, ranks
 from galapax.operators.sampling import sample_uniform

@@ -12,16 +12,16 @@ from galapax.api.sweep import message
 from galapax.core.algorithm import Algorithm
 from galapax.core.checks import check_bool, check_finite, check_integer, clean_name, items
 from galapax.core.errors import InputError
+from galapax.core.interrupts import interrupts
 from galapax.core.options import Compute, Options
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.core.stop import Stop
-from galapax.engines.interrupts import interrupts
+from galapax.execution.observers import observers
+from galapax.execution.solve import solve
+from galapax.execution.task import Task, check_comparable, prepare_task, resolve_options
 from galapax.numerics import random
 from galapax.results.result import Result
 from galapax.results.study import Study, measure_hypervolumes
-from galapax.running.observers import observers
-from galapax.running.solve import solve
-from galapax.running.task import Task, check_comparable, prepare_task, resolve_options
 
 
 @suggest_keywords

@@ -20,19 +20,19 @@ from galapax.core.algorithm import Shared
 from galapax.core.checks import abbreviate, as_float_array
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Shape
+from galapax.core.interrupts import Interrupts, interrupts
 from galapax.core.options import LEAVES, Compute, Keep, Options, read
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.core.stop import UNLIMITED, Rules, Stop
-from galapax.engines.interrupts import Interrupts, interrupts
-from galapax.engines.minmax_refinement import RefinedMinMax, refine_minmax
-from galapax.engines.worst_case import Check, worst_cases
-from galapax.evaluation.minmax_game import TracedGame, trace_game
+from galapax.execution.observers import Progress, observers
+from galapax.execution.solve import solve
+from galapax.execution.task import Task, build_task, check_not_tracing
+from galapax.local.minmax_refinement import RefinedMinMax, refine_minmax
+from galapax.local.worst_case import Check, worst_cases
 from galapax.numerics import random
+from galapax.objective.game import TracedGame, trace_game
 from galapax.operators.differential import best_1, rand_1
 from galapax.results.result import Result, all_runs
-from galapax.running.observers import Progress, observers
-from galapax.running.solve import solve
-from galapax.running.task import Task, build_task, check_not_tracing
 
 SHORT, LONG = 200, 4000  # generations, with the polish and without
 SCENARIO_GENERATIONS = 4000

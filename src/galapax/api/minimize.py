@@ -12,16 +12,14 @@ from galapax.api.constraints import stack_constraints
 from galapax.api.keyword_hints import suggest_keywords
 from galapax.core.algorithm import Algorithm
 from galapax.core.errors import InputError
+from galapax.core.interrupts import interrupts
 from galapax.core.island_model import Islands
 from galapax.core.options import Compute, Keep, Options, Workers
 from galapax.core.problem import Problem
 from galapax.core.restarts import Restarts
-from galapax.engines.interrupts import interrupts
-from galapax.evaluation.blackbox import ObjectiveShapeMismatch
-from galapax.results.result import Result
-from galapax.running.observers import Progress, observers
-from galapax.running.solve import solve
-from galapax.running.task import (
+from galapax.execution.observers import Progress, observers
+from galapax.execution.solve import solve
+from galapax.execution.task import (
     begin_with,
     default_algorithm,
     discrete_dim,
@@ -31,6 +29,8 @@ from galapax.running.task import (
     warn_vector_objective,
     with_archive,
 )
+from galapax.objective.blackbox import ObjectiveShapeMismatch
+from galapax.results.result import Result
 
 
 @suggest_keywords

@@ -17,24 +17,22 @@ from galapax import algorithms
 from galapax.core.algorithm import Algorithm, Budget, count_repairs
 from galapax.core.checks import abbreviate, as_float_array, check_bool, check_integer, pluralize
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Evaluation, Population, Shape
+from galapax.core.evaluation import Evaluation, Population, Record, Shape
 from galapax.core.options import Compute
 from galapax.core.problem import EQ_TOLERANCE, Problem, as_bounds, check_tolerance
-from galapax.core.record import Record
 from galapax.core.restarts import MIN_AGREEING_SEARCHES, NextSearch, Restarts, SearchSummary, count_agreeing_searches
 from galapax.core.stop import RUNNING, UNLIMITED, Rules, Stop, stop_from_code
 from galapax.core.variables import Space, as_space, is_variables
-from galapax.engines import programs
-from galapax.engines.search import Carry, Finished, Search
-from galapax.evaluation.compatibility import is_differentiable
-from galapax.evaluation.failures import summarise
-from galapax.evaluation.formulas import trace
-from galapax.numerics import random
+from galapax.execution.arguments import DEFAULT_TOLERANCE, parse_initial_points
+from galapax.execution.memory import check_population
+from galapax.execution.restart_runs import RestartState
+from galapax.execution.search import Carry, Finished, Search
+from galapax.numerics import compile_cache, random
+from galapax.objective.compatibility import is_differentiable
+from galapax.objective.failures import summarise
+from galapax.objective.traced import trace
 from galapax.results.front import build_front, knee
 from galapax.results.result import Result
-from galapax.running.arguments import DEFAULT_TOLERANCE, parse_initial_points
-from galapax.running.memory import check_population
-from galapax.running.restart_runs import RestartState
 
 
 class Optimizer:
@@ -125,8 +123,8 @@ class Optimizer:
             size = self._search.algorithm.population
             points = parse_initial_points(x0, described, size, 1)
             self._initial = None if points is None else points.reshape(-1, points.shape[-1]).astype(dtype)
-            carry = programs.call(Search.begin, (), self._search, self._keys, self._initial)
-            self._asked: Carry = programs.call(Search.ask, (), self._search, carry, np.int32(1))
+            carry = compile_cache.call(Search.begin, (), self._search, self._keys, self._initial)
+            self._asked: Carry = compile_cache.call(Search.ask, (), self._search, carry, np.int32(1))
         self._wait()
 
     def _repairing(self, problem: Problem) -> Any:
@@ -166,7 +164,7 @@ class Optimizer:
         if self._search.algorithm.traits.fixed_evaluations:
             return int(self._asked.state.candidates.shape[1])
         with self._precision():
-            counts = programs.call(Search.counts, (), self._search, self._asked, np.int32(self._number + 1))
+            counts = compile_cache.call(Search.counts, (), self._search, self._asked, np.int32(self._number + 1))
         return int(counts[0])
 
     def ask(self, k: int | None = None) -> np.ndarray:
@@ -249,12 +247,12 @@ class Optimizer:
             if self.generation == 0:  # the same candidates again, now with room for this many objectives
                 assert self._shape is not None
                 self._search = self._new(self._shape)
-                carry = programs.call(Search.begin, (), self._search, self._keys, self._initial)
-                self._asked = programs.call(
+                carry = compile_cache.call(Search.begin, (), self._search, self._keys, self._initial)
+                self._asked = compile_cache.call(
                     _start, (self._eq_tolerance,), self._search, carry, self._asked.state.candidates, rows
                 )
             self.generation, self._number = self.generation + 1, self._number + 1
-            self._asked, failed, made, rests = programs.call(
+            self._asked, failed, made, rests = compile_cache.call(
                 _tell, (self._eq_tolerance,), self._search, self._keys, self._asked, np.int32(self._number), rows
             )
         self.nfev += int(made)
@@ -296,8 +294,8 @@ class Optimizer:
         self._keys = self._restart_state.next_key()[None]
         with self._precision():
             self._search = self._new(self._shape)
-            carry = programs.call(Search.begin, (), self._search, self._keys, None)
-            self._asked = programs.call(Search.ask, (), self._search, carry, np.int32(1))
+            carry = compile_cache.call(Search.begin, (), self._search, self._keys, None)
+            self._asked = compile_cache.call(Search.ask, (), self._search, carry, np.int32(1))
 
     def _check(self, shape: Shape) -> None:
         """Refuse values that the algorithm is not for, and say what it cannot do with them."""
@@ -376,7 +374,7 @@ class Optimizer:
         """The best point of the present search, and its genes."""
         sign = -1.0 if self.maximize else 1.0
         with self._precision():
-            left = jax.device_get(programs.call(_finish, (), self._search, self._asked))
+            left = jax.device_get(compile_cache.call(_finish, (), self._search, self._asked))
         parents, x = self.population, self._decoded(np.asarray(left.x[0], np.float64))
         row = int(np.flatnonzero((self._parents().x == left.x[0]).all(axis=1))[0])
         sound = bool(np.isfinite(parents.fitness[row]))

@@ -20,15 +20,13 @@ from galapax.api.minimize import minimize
 from galapax.core.algorithm import Algorithm
 from galapax.core.checks import check_finite
 from galapax.core.errors import InputError
+from galapax.core.interrupts import interrupts
 from galapax.core.options import Options
 from galapax.core.problem import Problem
 from galapax.core.stop import Stop
-from galapax.engines.interrupts import interrupts
-from galapax.results.result import Result
-from galapax.results.study import Study, measure_hypervolumes
-from galapax.running.observers import observers
-from galapax.running.solve import solve
-from galapax.running.task import (
+from galapax.execution.observers import observers
+from galapax.execution.solve import solve
+from galapax.execution.task import (
     check_comparable,
     default_algorithm,
     prepare_task,
@@ -36,6 +34,8 @@ from galapax.running.task import (
     resolve_options,
     with_archive,
 )
+from galapax.results.result import Result
+from galapax.results.study import Study, measure_hypervolumes
 
 
 def sweep(

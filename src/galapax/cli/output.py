@@ -22,10 +22,10 @@ from rich.console import Console, RenderableType
 
 from galapax.core.errors import EvaluationError, InputError, LostProcess
 from galapax.core.stop import Stop
+from galapax.execution.observers import LOOPBACK, Live
 from galapax.results.front import ASK_USER
 from galapax.results.result import Result
 from galapax.results.study import Study
-from galapax.running.observers import LOOPBACK, Live
 from galapax.starting import INTERRUPTED
 from galapax.storage import atomic, manifest
 from galapax.storage.files import to_json

@@ -24,12 +24,12 @@ from galapax.core.errors import InputError, unknown_name_error
 from galapax.core.island_model import Islands
 from galapax.core.options import Options, group_arguments
 from galapax.core.problem import MinMaxProblem, Problem
-from galapax.evaluation.compatibility import count_objectives
+from galapax.execution.observers import Checkpoint
+from galapax.execution.task import MIN_DEFAULT_GENERATIONS, default_algorithm, resolve_options
+from galapax.objective.compatibility import count_objectives
 from galapax.operators import differential
 from galapax.results.front import ASK_USER, CHOICE_RULES
 from galapax.results.front import choose as choose_point
-from galapax.running.observers import Checkpoint
-from galapax.running.task import MIN_DEFAULT_GENERATIONS, default_algorithm, resolve_options
 from galapax.storage import checkpoint, gagpu
 
 # options of `solve` that `resume` does not repeat: where a run is computed, watched and shown

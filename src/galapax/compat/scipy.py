@@ -43,9 +43,9 @@ from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.core.problem import EQ_TOLERANCE
 from galapax.core.variables import Variable, real, variables_from_integrality
-from galapax.evaluation.remote import pickle_functions
-from galapax.evaluation.worker import Functions
 from galapax.numerics import devices, random
+from galapax.objective.remote import pickle_functions
+from galapax.objective.worker import Functions
 from galapax.operators.differential import best_1, rand_1
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from galapax.algorithms import ALGORITHMS
 from galapax.api.minimize import minimize as minimize_global
 from galapax.compat.scipy_problem import convert_problem
 from galapax.core.errors import InputError, unknown_name_error
-from galapax.running.observers import Progress
+from galapax.execution.observers import Progress
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult

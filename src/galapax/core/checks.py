@@ -170,3 +170,12 @@ def escape_mathtext(text: str) -> str:
 def pluralize(count: int, singular: str, plural: str | None = None) -> str:
     """ "1 generation", "2 generations"."""
     return f"{count} {singular if count == 1 else plural or singular + 's'}"
+
+
+class HTMLRepr:
+    """A base class whose instances notebooks show as a small table with a picture."""
+
+    def _repr_html_(self) -> str:
+        from galapax.view.notebook import to_html  # only notebooks need it
+
+        return to_html(self)

@@ -11,8 +11,7 @@ import numpy as np
 from galapax.core.box import Bounds as Bounds
 from galapax.core.box import as_bounds as as_bounds
 from galapax.core.box import box as box
-from galapax.core.checks import RESERVED_COLUMNS, abbreviate, check_number, clean_name
-from galapax.core.display import HTMLRepr
+from galapax.core.checks import RESERVED_COLUMNS, HTMLRepr, abbreviate, check_number, clean_name
 from galapax.core.errors import InputError
 from galapax.core.evaluation import returned_by_fun
 from galapax.core.variables import GeneFunction, Space, VectorFunction, as_space, is_variables

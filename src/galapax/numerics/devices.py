@@ -8,12 +8,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import Any
 
 import jax
 import numpy as np
 from jax._src import core, xla_bridge  # JAX has no public way to ask whether it has begun, or is tracing
 from jax.core import Tracer
+
+from galapax.numerics import devices
 
 CONFIG: Any = jax.config  # its settings have no types
 GPU_PLATFORMS = {"cuda", "rocm", "gpu"}
@@ -239,3 +242,37 @@ def is_forked() -> bool:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_remember_fork)
+
+
+MAX_CACHED_BYTES = 1024  # of one array; larger ones are sent each time
+MAX_CACHED_ARRAYS = 1024  # least recently used ones are dropped
+
+
+def device_put_cached(tree: Any, device: Any = None) -> Any:
+    """Put a tree of arrays onto a device, like `jax.device_put`; the arrays must not be donated, as they are shared."""
+    leaves, structure = jax.tree.flatten(tree)
+    settings = devices.compile_settings()
+    out: list[Any] = [None] * len(leaves)
+    uncached = []
+    for i, leaf in enumerate(leaves):
+        if isinstance(leaf, np.ndarray | np.generic) and leaf.nbytes <= MAX_CACHED_BYTES:
+            out[i] = _put_array(leaf.tobytes(), leaf.dtype, leaf.shape, device, settings)
+        elif type(leaf) in (bool, int, float):
+            out[i] = _put_number(type(leaf).__name__, leaf.hex() if isinstance(leaf, float) else leaf, device, settings)
+        else:
+            uncached.append(i)
+    if uncached:
+        moved = jax.device_put([leaves[i] for i in uncached], device)
+        for i, leaf in zip(uncached, moved, strict=True):
+            out[i] = leaf
+    return jax.tree.unflatten(structure, out)
+
+
+@lru_cache(maxsize=MAX_CACHED_ARRAYS)
+def _put_array(content: bytes, dtype: np.dtype, shape: tuple[int, ...], device: Any, settings: Any) -> jax.Array:
+    return jax.device_put(np.frombuffer(content, dtype).reshape(shape), device)
+
+
+@lru_cache(maxsize=MAX_CACHED_ARRAYS)
+def _put_number(kind: str, value: Any, device: Any, settings: Any) -> jax.Array:
+    return jax.device_put(float.fromhex(value) if kind == "float" else value, device)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from galapax.numerics import devices, random
-from galapax.numerics.materialise import materialise
+from galapax.numerics.jaxpr import materialise
 from galapax.operators import cells
 from galapax.operators.pairwise import argsort_rows
 

@@ -16,7 +16,7 @@ from jax import Array, lax
 
 from galapax.core.evaluation import Population
 from galapax.numerics import random
-from galapax.numerics.materialise import materialise
+from galapax.numerics.jaxpr import materialise
 from galapax.operators.pairwise import argsort_rows
 from galapax.operators.ranking import dominates
 

@@ -11,7 +11,7 @@ from galapax.core.checks import check_range
 from galapax.core.evaluation import Population
 from galapax.core.problem import Bounds
 from galapax.numerics import random
-from galapax.numerics.materialise import apply_flattened, materialise
+from galapax.numerics.jaxpr import apply_flattened, materialise
 from galapax.operators.differential import add_difference, draw_partners
 from galapax.operators.selection import best_index
 

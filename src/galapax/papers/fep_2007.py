@@ -21,11 +21,11 @@ from galapax.algorithms.ep import FEP, EPState
 from galapax.api.minimize import minimize
 from galapax.core.evaluation import Population
 from galapax.core.options import Compute
-from galapax.evaluation.formulas import trace
+from galapax.execution.observers import Progress
 from galapax.numerics import devices, random
+from galapax.objective.traced import trace
 from galapax.papers import numpy_fep
 from galapax.papers.reproduction import Log, Measurement, Paper, describe_machine, main
-from galapax.running.observers import Progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

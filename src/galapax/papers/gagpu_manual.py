@@ -18,10 +18,10 @@ from galapax import problems
 from galapax.algorithms.ga import ThreeParentGA
 from galapax.core.options import Compute, Options
 from galapax.core.problem import Problem
+from galapax.execution.solve import solve
+from galapax.execution.task import prepare_task, resolve_options
 from galapax.papers.reproduction import Log, Measurement, Paper, describe_machine, main
 from galapax.results.study import curves
-from galapax.running.solve import solve
-from galapax.running.task import prepare_task, resolve_options
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,8 +16,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from galapax.execution.assemble import versions
 from galapax.numerics import devices
-from galapax.running.assemble import versions
 from galapax.storage import atomic
 
 if TYPE_CHECKING:

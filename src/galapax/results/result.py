@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from galapax.core.checks import abbreviate
-from galapax.core.display import HTMLRepr
+from galapax.core.checks import HTMLRepr, abbreviate
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.core.problem import ProblemDescription

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from galapax.core.display import HTMLRepr
+from galapax.core.checks import HTMLRepr
 from galapax.core.errors import InputError
 from galapax.core.stop import Stop
 from galapax.metrics import indicators, statistics

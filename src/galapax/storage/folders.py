@@ -13,7 +13,7 @@ from galapax.core.errors import InputError
 from galapax.core.stop import Stop
 from galapax.results.result import Result, Runs, all_runs
 from galapax.results.study import Study, curve_rows
-from galapax.storage.atomic_folder import Drawings, replace_run
+from galapax.storage.atomic import Drawings, replace_run
 from galapax.storage.files import (
     FORMAT,
     label_columns,

@@ -13,7 +13,7 @@ from galapax.core.errors import InputError
 from galapax.core.problem import Bounds, MinMaxProblem, Problem, ProblemDescription, missing_function
 from galapax.core.stop import Stop
 from galapax.core.variables import Space, boolean, choice, integer, real
-from galapax.evaluation.failures import Failed
+from galapax.objective.failures import Failed
 from galapax.results.result import Result
 from galapax.storage.files import FORMAT, to_json
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from galapax.core.algorithm import Population
-from galapax.core.record import MAX_EXACT_HYPERVOLUME_OBJECTIVES
+from galapax.core.evaluation import MAX_EXACT_HYPERVOLUME_OBJECTIVES
 from galapax.results.front import Front
 from galapax.results.result import History, Result, Runs, constraint_names
 from galapax.storage.files import Labels, label_columns, naming_file_errors, parse_counts, read_csv

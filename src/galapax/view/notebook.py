@@ -10,7 +10,7 @@ from textwrap import wrap
 
 import numpy as np
 
-from galapax.core.display import HTMLRepr
+from galapax.core.checks import HTMLRepr
 from galapax.core.problem import MinMaxProblem, Problem, ProblemDescription
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study

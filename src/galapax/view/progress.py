@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Protocol
 
-from galapax.running.observers import Progress, Waiting, time_left
+from galapax.execution.observers import Progress, Waiting, time_left
 
 SHOW_AFTER_SECONDS = 1.0  # a shorter run shows no line unless asked to
 BAR_WIDTH = 20  # characters

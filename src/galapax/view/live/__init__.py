@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from galapax.execution.observers import Facts, Live
 from galapax.results.result import Result
-from galapax.running.observers import Facts, Live
 
 if TYPE_CHECKING:
     from galapax.view.live.session import LiveSession

@@ -11,11 +11,11 @@ import jax
 import numpy as np
 
 from galapax.core.problem import Problem
-from galapax.engines import live_view
-from galapax.engines.probe import evaluate_points
-from galapax.evaluation.formulas import Traced, trace
+from galapax.execution import live_view
+from galapax.execution.observers import Facts
+from galapax.objective.probe import evaluate_points
+from galapax.objective.traced import Traced, trace
 from galapax.results.result import objective_sign
-from galapax.running.observers import Facts
 from galapax.view.live.messages import JsonObject, gene_bounds, to_json_number
 
 CONTOUR_SIDE = 72  # points of a grid along each variable

@@ -13,7 +13,7 @@ import numpy as np
 from galapax.core.box import Bounds
 from galapax.core.problem import ProblemDescription
 from galapax.core.variables import Variable
-from galapax.engines import live_view
+from galapax.execution import live_view
 from galapax.results.result import objective_sign
 from galapax.view.live import Facts
 

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from galapax.core.problem import Problem, missing_function
-from galapax.engines import live_view
+from galapax.execution import live_view
+from galapax.execution.observers import Facts
 from galapax.results.result import Result
-from galapax.running.observers import Facts
 from galapax.view import figure_data, maps
 from galapax.view.live.contours import ContourGrids
 from galapax.view.live.messages import JsonObject, describe_run, pack_frame, to_json_number

@@ -21,12 +21,12 @@ import jax
 import numpy as np
 
 from galapax.core.stop import RUNNING, UNLIMITED, Stop
-from galapax.engines import live_view
-from galapax.engines.live_view import ChunkView
-from galapax.engines.outcome import Track
+from galapax.execution import live_view
+from galapax.execution.live_view import ChunkView
+from galapax.execution.observers import Facts, Progress, time_left
+from galapax.execution.state import Track
 from galapax.numerics import devices
 from galapax.results.result import objective_sign
-from galapax.running.observers import Facts, Progress, time_left
 from galapax.view.live.contours import ContourGrids
 from galapax.view.live.messages import JsonObject, describe_run, pack_frame, to_json_number
 
@@ -68,7 +68,7 @@ class PageServer(Protocol):
 
 
 class LiveSession:
-    """The Viewer (see engines/host_loop.py) of a run that is shown on the live page."""
+    """The Viewer (see execution/host_loop.py) of a run that is shown on the live page."""
 
     def __init__(self, facts: Facts, page: PageServer, paused: bool = False, slow_start: bool = False) -> None:
         self.facts, self.page = facts, page

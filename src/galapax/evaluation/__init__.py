@@ -1,1 +1,0 @@
-"""From a user's functions to an Evaluation."""

@@ -1,0 +1,1 @@
+"""From a validated task to a result: search, schedules, engines and the host loop."""

@@ -1,0 +1,193 @@
+"""Derive limits, populations and starting points from the options; refuse what does not fit the problem."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from galapax.algorithms.archive import Archived
+from galapax.core.algorithm import Algorithm, Budget, count_repairs
+from galapax.core.checks import abbreviate, as_float_array, check_number
+from galapax.core.errors import InputError
+from galapax.core.evaluation import Shape
+from galapax.core.island_model import Islands
+from galapax.core.options import Options, Workers
+from galapax.core.problem import Problem, ProblemDescription
+from galapax.core.restarts import Restarts
+from galapax.core.stop import UNLIMITED
+from galapax.numerics import devices
+from galapax.objective.compatibility import is_differentiable
+
+DEFAULT_TOLERANCE = {"float64": 1e-11, "float32": 1e-6}  # as a share of the box
+MIN_SHRUNK_POPULATION = 8  # individuals that a population has at least where few evaluations make it smaller
+CONSTRAINED_POLISH_RESERVE_PER_VARIABLE = (
+    600  # evaluations a variable that are left for a polish under constraints, if that is not much
+)
+MIN_REPAIRED_GENERATIONS = 20  # generations that a budget must allow for repairs by differences
+
+
+def default_dtype(dtype: Any, constrained: bool, blackbox: bool) -> str:
+    """Return the precision of a run: the requested one, or the default for the problem and the device."""
+    if dtype is not None:
+        return str(dtype)
+    # a penalty or a tolerance of 1e-4 on large numbers has no meaning in float32
+    return "float64" if constrained or blackbox or devices.on_cpu() else "float32"
+
+
+def generation_limit(solver: Algorithm, options: Options) -> int:
+    """Return the limit of generations of a run."""
+    if options.generations is None:
+        is_open_ended = options.max_evaluations is not None or options.max_seconds is not None
+        return UNLIMITED if is_open_ended else solver.traits.default_generations
+    return min(options.generations, UNLIMITED)
+
+
+def parse_goals(problem: Problem, options: Options) -> tuple[float, int, np.ndarray | None]:
+    """Return target, patience and reference point of the stopping rules, for minimisation."""
+    reference = None
+    if problem.reference_point is not None:
+        try:
+            corner = as_float_array(problem.reference_point)
+        except ValueError:
+            corner = np.zeros(0)
+        if corner.ndim != 1 or not corner.size or not np.isfinite(corner).all():
+            raise InputError(
+                f"reference_point must be finite numbers, one per objective; got {abbreviate(problem.reference_point)}."
+            )
+        if corner.size > 1:
+            reference = -corner if options.maximize else corner
+    goal = -math.inf
+    if options.target is not None:
+        larger_is_better = options.maximize or reference is not None  # a hypervolume always is
+        goal = check_number(options.target, "target")
+        goal = -goal if larger_is_better else goal
+    return goal, UNLIMITED if options.patience is None else min(options.patience, UNLIMITED), reference
+
+
+def default_tolerance(tolerance: float | None, dtype: str) -> float:
+    return DEFAULT_TOLERANCE[dtype] if tolerance is None else tolerance
+
+
+def reserve_for_polish(max_evaluations: int, problem: ProblemDescription, solver: Algorithm, dtype: str) -> int:
+    """Return the evaluations that a constrained search reserves for the polish, which may make its best feasible."""
+    if (
+        not isinstance(problem, Problem)
+        or not problem.constrained
+        or solver.traits.multi_objective
+        or dtype != "float64"
+    ):
+        return 0
+    return int(min(CONSTRAINED_POLISH_RESERVE_PER_VARIABLE * problem.dim, 0.05 * max_evaluations))
+
+
+def shrink_population_to_budget(solver: Algorithm, dim: int, shape: Shape, budget: Budget) -> Algorithm:
+    """Return the algorithm with a population small enough for some generations within the budget.
+
+    For those whose size the user has left to us. Where not even the smallest population can be paid, the budget is
+    refused.
+    """
+    if isinstance(solver, Archived):
+        return replace(solver, inner=shrink_population_to_budget(solver.inner, dim, shape, budget))
+    if budget.evaluations is None:
+        return solver
+    default_size = solver.bind(dim, shape, budget).population
+    size = min(
+        default_size,
+        max(MIN_SHRUNK_POPULATION, budget.evaluations // solver.traits.min_generations),
+        budget.evaluations,
+    )
+    if size == default_size:
+        return solver
+    for population in range(size, default_size):  # the smallest that it can have: a refusal names that one
+        try:
+            smaller = replace(solver, population=population)  # type: ignore[type-var]
+            smaller.validate()
+            smaller.bind(dim, shape, budget)
+        except InputError:
+            continue
+        return smaller
+    return solver
+
+
+def plan_repairs(
+    problem: ProblemDescription, solver: Algorithm, is_called: bool, asynchronous: bool, max_evaluations: int | None
+) -> tuple[int, bool]:
+    """Return how many candidates a generation repairs, and whether by finite differences.
+
+    Differences are for functions that are called, or that JAX cannot differentiate for one solution. A run with few
+    max_evaluations repairs nothing.
+    """
+    if asynchronous or not isinstance(problem, Problem) or problem.eq is None or not count_repairs(solver):
+        return 0, False
+    if not is_called and is_differentiable(problem):
+        return count_repairs(solver), False
+    evaluations_per_generation = solver.population + count_repairs(solver) * (1 + problem.dim)
+    is_affordable = max_evaluations is None or max_evaluations >= MIN_REPAIRED_GENERATIONS * evaluations_per_generation
+    return (count_repairs(solver), True) if is_affordable else (0, False)
+
+
+def check_islands(islands: Islands, population: int, restarts: Restarts | None, workers: Workers) -> None:
+    islands.check(population)
+    if restarts is not None:
+        raise InputError("a run on islands does not restart: leave restarts out, or islands.")
+    if workers.asynchronous:
+        raise InputError("asynchronous=True has one population: leave islands out.")
+
+
+def count_devices(options: Options) -> int:
+    """Return how many devices share the evaluation of a generation; 0 where one computes all of it."""
+    if options.compute.devices is None:
+        return 0
+    engine = options.compute.engine
+    for is_given, instead in (
+        (options.blackbox, "a black box is called in processes by workers="),
+        (options.vectorized, "a function with vectorized=True takes the whole population at once"),
+        (options.n_runs > 1, "the runs of an ensemble are spread over the devices anyway"),
+        (options.islands is not None, "islands are spread over the devices anyway"),
+        (engine not in ("auto", "xla"), f"engine={engine!r} uses one device"),
+    ):
+        if is_given:
+            raise InputError(
+                f'devices="all" lets all devices evaluate one population, and {instead}: leave devices out.'
+            )
+    return len(devices.local_devices())
+
+
+def parse_initial_points(initial: Any, problem: ProblemDescription, population: int, runs: int) -> np.ndarray | None:
+    """Return the genes of starting points as (k, d), or (runs, k, d) when every run has its own."""
+    if initial is None:
+        return None
+    bounds, space = problem.bounds, problem.space
+    try:
+        points = as_float_array(initial) if space is None else space.parse_points(initial)
+    except InputError:
+        raise
+    except ValueError:
+        raise InputError(f"x0 must be real numbers, one point per row; got {abbreviate(initial)}.") from None
+    d = bounds.dim
+    if points.ndim == 1 and points.shape == (d,):
+        points = points[None]
+    if points.ndim not in (2, 3) or points.shape[-1] != d or (points.ndim == 3 and points.shape[0] != runs):
+        raise InputError(
+            f"x0 must be one point of {d} numbers, or points of shape (k, {d}), the same for every run, "
+            f"or ({runs}, k, {d}), separate for each run; got shape {points.shape}."
+        )
+    if not 1 <= points.shape[-2] <= population:
+        raise InputError(
+            f"x0 may have 1 to {population} points, a whole population; got {points.shape[-2]}. "
+            "Give fewer, or a larger population."
+        )
+    outside = ~((points >= bounds.lower) & (points <= bounds.upper))  # NaN is outside, too
+    if outside.any():
+        first = tuple(int(i) for i in np.argwhere(outside)[0])
+        rows = points.reshape(-1, d)
+        which = "" if len(rows) == 1 else f" of point {first[:-1] if points.ndim == 3 else first[0]}"
+        count = "" if len(rows) == 1 else f" ({int(outside.any(axis=-1).sum())} of {len(rows)} points do not)"
+        raise InputError(
+            f"x0 must lie inside the bounds{count}: variable {first[-1]}{which} is {points[first]:g}, "
+            f"and its bounds are {bounds.lower[first[-1]]:g} and {bounds.upper[first[-1]]:g}."
+        )
+    return points if space is None else space.encode(points)

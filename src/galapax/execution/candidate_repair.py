@@ -1,0 +1,123 @@
+"""Candidates that are replaced or moved: fresh points for failed ones, and steps onto violated constraints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from galapax.core.algorithm import count_candidate_evaluations
+from galapax.core.evaluation import Evaluation
+from galapax.numerics import random
+from galapax.operators.constraint_handling import difference_jacobian, difference_points, newton_repair
+from galapax.operators.discrete import round_codes
+from galapax.operators.sampling import sample_uniform
+
+if TYPE_CHECKING:
+    from galapax.execution.search import Carry, Search
+
+
+def sample_replacements(count: int, search: Search, keys: Array, attempt: Any) -> Array:
+    """Points (R, count, d) spread over the box. keys: (R, 2), of the generation."""
+
+    def one(key: Array) -> Array:
+        points = sample_uniform(
+            random.fold_in(random.fold_in(key, random.Stream.RESAMPLE), attempt), search.bounds, count
+        )
+        return round_codes(points, search.bounds)
+
+    return jax.vmap(one)(keys)
+
+
+def resample_failed(
+    search: Search, asked: Carry, keys: Array, number: Any, evaluation: Evaluation
+) -> tuple[Carry, Evaluation]:
+    """For a traced objective: the candidates with others in place of those that failed, and what it says of them.
+
+    All are evaluated again, as often as the one that fails most asks for: it is one program. What counts as an
+    evaluation is the fresh points alone; where the run has no evaluations left for one, its candidate stays failed.
+    """
+    dtype = asked.state.candidates.dtype
+    zeros = jnp.zeros(evaluation.failed.shape, dtype)
+    evaluation = evaluation._replace(failed=evaluation.failed.astype(dtype), again=zeros, lost=zeros)
+
+    spare = search.spare(asked, number)
+
+    def rows_to_retry(evaluation: Evaluation) -> Array:
+        failed = search.masked(asked, number, evaluation).failed > 0
+        if spare is None or evaluation.again is None:
+            return failed
+        budget = spare - jnp.sum(evaluation.again, axis=1)
+        return failed & (count_candidate_evaluations(search.algorithm) * jnp.cumsum(failed, axis=1) <= budget[:, None])
+
+    def should_retry(loop_state: Any) -> Array:
+        attempt, _, evaluation = loop_state
+        return (attempt < search.resamples) & jnp.any(rows_to_retry(evaluation))
+
+    def retry(loop_state: Any) -> Any:
+        attempt, candidates, before = loop_state
+        rows = rows_to_retry(before)
+        candidates = jnp.where(rows[..., None], sample_replacements(rows.shape[1], search, keys, attempt), candidates)
+        now = search.evaluate(asked._replace(state=asked.state._replace(candidates=candidates)))
+        again, lost = before.again + count_candidate_evaluations(search.algorithm) * rows, before.lost + before.failed
+        now = now._replace(failed=now.failed.astype(dtype), again=again, lost=lost)
+
+        def pick(new: Array, old: Array) -> Array:
+            return jnp.where(rows.reshape(rows.shape + (1,) * (new.ndim - 2)), new, old)
+
+        return attempt + 1, candidates, jax.tree.map(pick, now, before)
+
+    start = (jnp.int32(0), asked.state.candidates, evaluation)
+    _, candidates, evaluation = lax.while_loop(should_retry, retry, start)
+    return asked._replace(state=asked.state._replace(candidates=candidates)), evaluation
+
+
+def rows_to_repair(search: Search, count: int, number: Any) -> Array:
+    """Which of `count` candidates are repaired in generation `number`: they take turns, as many each time, so that the
+    work is the same in every generation.
+    """
+    return (number * search.repairs + jnp.arange(search.repairs, dtype=jnp.int32)) % count
+
+
+def probe_points(search: Search, asked: Carry, number: Any) -> Array:
+    """The points (R, repairs * (1 + d), d) whose constraints `mended` needs."""
+    candidates = asked.state.candidates
+    chosen = candidates[:, rows_to_repair(search, candidates.shape[1], number)]
+    points = jax.vmap(jax.vmap(lambda x: difference_points(x, search.bounds)))(chosen)
+    return points.reshape(candidates.shape[0], -1, candidates.shape[2])
+
+
+def repair(search: Search, asked: Carry, number: Any, values: Array, eq_tolerance: float) -> Carry:
+    """The candidates with those whose turn it is moved towards the constraints that they violate.
+
+    values: (R, repairs * (1 + d), p + q), the constraints at `probes`.
+    """
+    candidates = asked.state.candidates
+    runs, count, dim = candidates.shape
+    points = probe_points(search, asked, number).reshape(runs, search.repairs, 1 + dim, dim)
+    values_at = values.reshape(runs, search.repairs, 1 + dim, -1)
+
+    def one(points: Array, values_at: Array) -> Array:
+        jacobian = difference_jacobian(points, values_at)
+        return newton_repair(points[0], values_at[0], jacobian, search.shape.ineq, eq_tolerance, search.bounds)
+
+    repaired = candidates.at[:, rows_to_repair(search, count, number)].set(jax.vmap(jax.vmap(one))(points, values_at))
+    return asked._replace(state=asked.state._replace(candidates=repaired))
+
+
+def count_failed_probes(search: Search, count: int, number: Any, failed: Array) -> Array:
+    """How many of the probes of each of `count` candidates failed, (R, count), from `failed` (R, repairs * (1 + d))."""
+    each = jnp.sum(failed.reshape(failed.shape[0], search.repairs, -1), axis=2)
+    return jnp.zeros((failed.shape[0], count), each.dtype).at[:, rows_to_repair(search, count, number)].add(each)
+
+
+def repair_traced(search: Search, asked: Carry, number: Any) -> tuple[Carry, Array]:
+    """`mended` for a traced objective, which says by itself what the constraints are; and `losses`."""
+    objective: Any = search.objective  # formulas: a game has no constraints
+    values = jax.vmap(lambda x: objective.constraints(search.consts, x))(probe_points(search, asked, number))
+    failed = ~jnp.all(jnp.isfinite(values), axis=2)
+    candidates = asked.state.candidates
+    lost = count_failed_probes(search, candidates.shape[1], number, failed.astype(candidates.dtype))
+    return repair(search, asked, number, values, objective.eq_tolerance), lost

@@ -1,0 +1,388 @@
+"""The host engine: the same generations around a plain Python or NumPy objective, called in this process or others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from galapax.core.algorithm import count_candidate_evaluations
+from galapax.core.evaluation import Evaluation, Population, Shape
+from galapax.core.interrupts import Interrupts
+from galapax.core.stop import RUNNING
+from galapax.execution import search as searching
+from galapax.execution.candidate_repair import count_failed_probes, probe_points, repair, sample_replacements
+from galapax.execution.host_loop import Slice
+from galapax.execution.search import REASON, Carry, Finished, Search
+from galapax.execution.state import restore_arrays, summarize_chunk
+from galapax.numerics import random
+from galapax.numerics.compile_cache import CompileTimer
+from galapax.objective.blackbox import BlackBox
+from galapax.objective.failures import summarise
+
+PROBE_POINTS = 4  # that are called at a time to learn the shape, as many as the smallest population has
+
+
+class HostEngine:
+    """An Engine for objectives that are called. How many numbers they give is known once they were."""
+
+    most = 1
+
+    def __init__(
+        self,
+        box: BlackBox,
+        clock: CompileTimer,
+        interrupts: Interrupts,
+        check: Callable[[Shape], None],
+        n_probes: int = 0,
+    ) -> None:
+        self.box, self.clock, self.interrupts = box, clock, interrupts
+        self.n_probes = n_probes  # candidates that may be called to learn the shape before the others are
+        self.check = check  # is called with the shape, as soon as it is known
+        self._waiting: list[Any] = []  # the first values of the slices, until they are told
+
+    def begin(self, batches: list[Slice]) -> None:
+        self.interrupts.at_once = lambda: self.box.calling
+        # the first candidates do not depend on how many numbers the objective gives: evaluate them, then begin for real
+        first = [self.clock.call(Search.begin, (), batch.search, batch.keys, batch.initial) for batch in batches]
+        self.box.check_workers(sum(len(batch.wanted) for batch in batches) * first[0].state.candidates.shape[1])
+        if self.n_probes:
+            self._probe(np.array(first[0].state.candidates[batches[0].wanted[0]], np.float64)[: self.n_probes])
+        first, lost = self._repair(batches, first, np.int32(1))
+        self._waiting = self._measure(batches, first, np.int32(1), lost)
+        self.check(self.box.shape)
+        for batch, measured, raw in zip(batches, first, self._waiting, strict=True):
+            batch.search = replace(batch.search, shape=self.box.shape)
+            carry = self.clock.call(Search.begin, (), batch.search, batch.keys, batch.initial)
+            asked = self.clock.call(Search.ask, (), batch.search, carry, np.int32(1))
+            if batch.search.resamples or batch.search.differences:
+                asked = _with_candidates(asked, measured.state.candidates)
+            batch.carry = self.clock.call(_start, (self.box.problem.eq_tolerance,), batch.search, asked, raw)
+
+    def _probe(self, points: np.ndarray) -> None:
+        """Call the first of the first run's candidates (k, d), until one has a value: where the functions turn out to
+        give other numbers than was assumed, another algorithm begins with these points, and no call is lost.
+        """
+        if self.box.widths:  # a run that ended among its first points begins again
+            self.check(self.box.shape)
+            return
+        each = PROBE_POINTS if self.box.remote is None else len(points)  # workers are kept busy
+        for start in range(0, len(points), each):
+            self.box.probe(points[start : start + each])
+            if self.box.widths:
+                self.check(self.box.shape)
+                return
+
+    def memory(self) -> Any:
+        return self.box.memory()
+
+    def restore(self, batches: list[Slice], carries: list[list[np.ndarray]]) -> None:
+        self.interrupts.at_once = lambda: self.box.calling
+        self.check(self.box.shape)
+        for batch, arrays in zip(batches, carries, strict=True):
+            batch.search = replace(batch.search, shape=self.box.shape)
+            batch.carry = restore_arrays(jax.eval_shape(batch.search.begin, batch.keys, batch.initial), arrays)
+
+    def pace(self, batches: list[Slice]) -> tuple[int, float]:
+        return 0, 0.0
+
+    def plan(self, length: int, seconds: float) -> int:
+        return 1
+
+    def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Any]]:
+        assert count == 1
+        number = np.int32(first)
+        asked: list[Any] = [batch.carry for batch in batches]
+        raw_values, self._waiting = self._waiting, []
+        if not raw_values:
+            asked = [self.clock.call(Search.ask, (), batch.search, batch.carry, number) for batch in batches]
+            asked, lost = self._repair(batches, asked, number)
+            raw_values = self._measure(batches, asked, number, lost)
+        summaries, tolerance = [], (self.box.problem.eq_tolerance,)
+        for batch, batch_asked, raw in zip(batches, asked, raw_values, strict=True):
+            arguments = (batch.search, batch.keys, batch_asked, number, raw)
+            batch.carry, row, summary = self.clock.call(_tell, tolerance, *arguments)
+            batch.latest = [row]
+            summaries.append([summary])
+        return summaries
+
+    def finish(self, batches: list[Slice]) -> list[Finished]:
+        return [
+            self.clock.call(searching.finish, (batch.span,), batch.search, batch.carry, batch.relative)
+            for batch in batches
+        ]
+
+    def survivors(self, batch: Slice) -> Population:
+        return self.clock.call(searching.survivors, (), batch.carry)
+
+    def precompile(self, batch: Slice) -> Iterator[None]:
+        search, clock = batch.search, CompileTimer(waits=False)
+        if not self.box.widths or search.resamples or search.differences:
+            return
+        search, tolerance = replace(search, shape=self.box.shape), (self.box.problem.eq_tolerance,)
+        carry = clock.program(Search.begin, (), (search, batch.keys, batch.initial)).zeros_like_output()
+        yield
+        asked = clock.program(Search.ask, (), (search, carry, np.int32(1))).zeros_like_output()
+        runs, n = asked.state.candidates.shape[:2]
+        raw = {name: np.zeros((runs, n, width), self.box.dtype) for name, width in self.box.widths.items()}
+        clock.program(_tell, tolerance, (search, batch.keys, asked, np.int32(1), raw))
+        yield
+        clock.program(_start, tolerance, (search, asked, raw))
+        yield
+        clock.program(searching.finish, (batch.span,), (search, asked, batch.relative))
+
+    def _repair(self, batches: list[Slice], asked: list[Carry], number: Any) -> tuple[list[Carry], list[Any]]:
+        """The carries with some candidates moved onto the constraints, where the search does so; and of each slice how
+        many of the points tried for it failed, (S, n).
+        """
+        if not batches[0].search.differences:
+            return asked, []
+        points = [
+            np.array(self.clock.call(probe_points, (), batch.search, carry, number), np.float64)
+            for batch, carry in zip(batches, asked, strict=True)
+        ]
+        chosen = [np.zeros(batch_points.shape[:2], bool) for batch_points in points]
+        for batch, carry, rows in zip(batches, asked, chosen, strict=True):
+            rows[_running_rows(batch, carry)] = True
+        out, failed_probes, tolerance = [], [], self.box.problem.eq_tolerance
+        probe_values = self._evaluate_rows(batches, points, chosen, more=True)
+        for batch, carry, raw, rows in zip(batches, asked, probe_values, chosen, strict=True):
+            constraints = [raw[name] for name in ("ineq", "eq") if name in raw]
+            values = np.concatenate(constraints, axis=2).astype(carry.state.candidates.dtype)
+            search = replace(batch.search, shape=self.box.shape)
+            out.append(self.clock.call(_repair_batch, (tolerance,), search, carry, number, values))
+            failed = self._find_failed(raw, rows).astype(values.dtype)
+            failed_probes.append(
+                self.clock.call(_count_failed_probes, (carry.state.candidates.shape[1],), search, number, failed)
+            )
+        return out, failed_probes
+
+    def _measure(
+        self, batches: list[Slice], asked: list[Carry], number: Any, lost: list[Any]
+    ) -> list[dict[str, np.ndarray]]:
+        """Raw values {name: (S, n, width)} of each slice's candidates; NaN for runs that are finished or not wanted and
+        for candidates that are not to be evaluated, which cost no calls. Where fresh points took the place of failed
+        ones, they do so in `asked`, too, and "again" (S, n) tells how often. lost: of `_mended`, kept as "lost".
+        """
+        chosen = [self._rows_to_evaluate(batch, carry, number) for batch, carry in zip(batches, asked, strict=True)]
+        points = [np.array(carry.state.candidates, np.float64) for carry in asked]
+        out = self._evaluate_rows(batches, points, chosen)
+        each, budgets = (
+            count_candidate_evaluations(batches[0].search.algorithm),
+            [np.full(len(rows), np.inf) for rows in chosen],
+        )
+        if batches[0].search.resamples and batches[0].search.rules.evaluations is not None:
+            budgets = [
+                np.array(self.clock.call(Search.spare, (), batch.search, carry, number), np.float64)
+                for batch, carry in zip(batches, asked, strict=True)
+            ]
+        for attempt in range(batches[0].search.resamples):
+            failed = [self._find_failed(raw, rows) for raw, rows in zip(out, chosen, strict=True)]
+            failed = [
+                rows & (each * np.cumsum(rows, axis=1) <= budget[:, None])
+                for rows, budget in zip(failed, budgets, strict=True)
+            ]
+            if self.box.missed.any() or not any(rows.any() for rows in failed):
+                break
+            for i, (batch, rows) in enumerate(zip(batches, failed, strict=True)):
+                fresh_points = self.clock.call(
+                    _sample_replacements, (points[i].shape[1],), batch.search, batch.keys, number, np.int32(attempt)
+                )
+                points[i][rows] = np.asarray(fresh_points, np.float64)[rows]
+            values = self._evaluate_rows(batches, points, failed)
+            for raw, now, rows, budget in zip(out, values, failed, budgets, strict=True):
+                raw["again"] = raw.get("again", 0) + rows
+                budget -= each * rows.sum(axis=1)
+                for name in self.box.widths:
+                    raw[name][rows] = now[name][rows]
+        for i, (carry, raw) in enumerate(zip(asked, out, strict=True)):
+            dtype = carry.state.candidates.dtype
+            out[i] = {name: np.asarray(values, dtype) for name, values in raw.items()}
+            if batches[0].search.resamples:
+                out[i].setdefault("again", np.zeros(chosen[i].shape, dtype))
+                asked[i] = _with_candidates(carry, points[i].astype(dtype))
+            if lost:
+                out[i]["lost"] = np.asarray(lost[i])
+        return out
+
+    def _evaluate_rows(
+        self, batches: list[Slice], points: list[np.ndarray], chosen: list[np.ndarray], more: bool = False
+    ) -> list[dict[str, np.ndarray]]:
+        """Raw values of the chosen candidates, {name: (S, n, width)} of each slice. more: see `BlackBox`."""
+        raw = self.box(
+            np.concatenate([batch_values[rows] for batch_values, rows in zip(points, chosen, strict=True)]), more
+        )
+        start, out = 0, []  # in order, one run after the other
+        for batch, rows in zip(batches, chosen, strict=True):
+            span = slice(start, start + int(rows.sum()))
+            batch_values = {name: np.full((*rows.shape, values.shape[1]), np.nan) for name, values in raw.items()}
+            for name, values in raw.items():
+                batch_values[name][rows] = values[span]
+            missed = np.zeros(rows.shape, np.int64)
+            missed[rows] = self.box.missed[span]
+            batch.track.skipped = batch.track.skipped + missed.sum(axis=1)
+            out.append(batch_values)
+            start = span.stop
+        return out
+
+    def _find_failed(self, raw: dict[str, np.ndarray], chosen: np.ndarray) -> np.ndarray:
+        """Which of the chosen candidates failed, (S, n)."""
+        flat = {name: raw[name].reshape(-1, raw[name].shape[-1]).astype(self.box.dtype) for name in self.box.widths}
+        tolerance = self.box.problem.eq_tolerance
+        judged = summarise(flat["fun"], flat.get("ineq"), flat.get("eq"), tolerance, np)
+        return chosen & np.asarray(judged.failed).reshape(chosen.shape)
+
+    def _rows_to_evaluate(self, batch: Slice, asked: Carry, number: Any) -> np.ndarray:
+        """Which candidates are to be evaluated, (S, n)."""
+        runs, n = asked.state.candidates.shape[:2]
+        rows = np.zeros((runs, n), bool)
+        rows[_running_rows(batch, asked)] = True
+        if not batch.search.algorithm.traits.fixed_evaluations:
+            counts = np.asarray(self.clock.call(Search.counts, (), batch.search, asked, number))
+            rows &= np.arange(n) < counts[:, None]
+        return rows
+
+
+def _running_rows(batch: Slice, asked: Carry) -> np.ndarray:
+    """The places of the runs that are wanted and not finished."""
+    assert asked.frozen is not None
+    running = np.asarray(asked.frozen.marks)[:, REASON] == RUNNING
+    return batch.wanted[running[batch.wanted]]
+
+
+def _evaluation(eq_tolerance: float, raw: Any) -> Evaluation:
+    evaluation = jax.vmap(lambda v: summarise(v["fun"], v.get("ineq"), v.get("eq"), eq_tolerance))(raw)
+    again, lost = raw.get("again"), raw.get("lost")
+    failed = [each for each in (again, lost) if each is not None]  # whatever was tried again had failed
+    return evaluation._replace(again=again, lost=sum(failed) if failed else None)
+
+
+def _with_candidates(asked: Carry, candidates: Any) -> Carry:
+    return asked._replace(state=asked.state._replace(candidates=candidates))
+
+
+def _sample_replacements(count: int, search: Search, keys: Array, number: Array, attempt: Array) -> Array:
+    return sample_replacements(count, search, jax.vmap(random.fold_in, in_axes=(0, None))(keys, number), attempt)
+
+
+def _repair_batch(eq_tolerance: float, search: Search, asked: Carry, number: Array, values: Array) -> Carry:
+    return repair(search, asked, number, values, eq_tolerance)
+
+
+def _count_failed_probes(count: int, search: Search, number: Array, failed: Array) -> Array:
+    return count_failed_probes(search, count, number, failed)
+
+
+def _start(eq_tolerance: float, search: Search, asked: Carry, raw: Any) -> Carry:
+    return search.start(asked, _evaluation(eq_tolerance, raw))
+
+
+def _tell(
+    eq_tolerance: float, search: Search, keys: Array, asked: Carry, number: Array, raw: Any
+) -> tuple[Carry, Array, Array]:
+    generation_keys = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
+    carry, row = search.tell(asked, generation_keys, number, _evaluation(eq_tolerance, raw))
+    return carry, *summarize_chunk(search, row[None], np.int32(1), carry)
+
+
+class AsyncHostEngine(HostEngine):
+    """An Engine for one run. The first generation is evaluated as a whole."""
+
+    points: np.ndarray | None = None  # (n, d) candidates as they are or will be sent; changed in place
+
+    def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Any]]:
+        if self._waiting:
+            return super().advance(batches, first, count)
+        (batch,) = batches
+        box, number = self.box, np.int32(first)
+        asked = self.clock.call(Search.ask, (), batch.search, batch.carry, number)
+        if self.points is None:
+            self.points = np.array(asked.state.candidates[0], np.float64)
+            box.start_stream(self.points)
+        points, n, n_evaluated, n_failed = self.points, len(self.points), 0, 0
+        while n_evaluated < n:
+            arrivals = box.poll(points, n - n_evaluated)
+            if not arrivals:  # out of time, Ctrl-C, or no worker left
+                break
+            raw = {name: np.full((1, n, width), np.nan) for name, width in box.widths.items()}
+            arrived = np.zeros((1, n), bool)
+            for row, values in arrivals.items():
+                arrived[0, row] = True
+                for name, value in values.items():
+                    raw[name][0, row] = value
+            in_flight = np.zeros(n, bool)
+            in_flight[box.under_way] = True
+            tolerance = (box.problem.eq_tolerance,)
+            dtype = asked.state.candidates.dtype
+            typed_values = {name: values.astype(dtype) for name, values in raw.items()}
+            arguments = (
+                batch.search,
+                batch.keys,
+                asked,
+                number,
+                np.int32(n_evaluated),
+                typed_values,
+                arrived,
+                in_flight,
+            )
+            asked, n_failed_now = self.clock.call(_tell_arrived, tolerance, *arguments)
+            n_evaluated, n_failed = n_evaluated + len(arrivals), n_failed + int(n_failed_now)
+            points[~in_flight] = np.asarray(asked.state.candidates[0], np.float64)[~in_flight]
+            for row in arrivals:
+                box.send(row)
+        batch.track.skipped = batch.track.skipped + (n - n_evaluated)
+        n_failed_total = np.zeros((1, n), asked.state.candidates.dtype)
+        n_failed_total[0, 0] = n_failed + n - n_evaluated
+        batch.carry, row, packed_summary = self.clock.call(
+            _end_generation, (), batch.search, batch.keys, asked, number, n_failed_total
+        )
+        batch.latest = [row]
+        return [[packed_summary]]
+
+
+def _placeholder_evaluation(asked: Carry, search: Search, failed: Array) -> Evaluation:
+    """Return a placeholder evaluation (+inf) for candidates still in flight."""
+    shape, n = search.shape, asked.state.candidates.shape[1]
+    worst = jnp.full((1, n, shape.objectives), jnp.inf, asked.state.candidates.dtype)
+    return Evaluation(worst, worst[..., 0] if shape.constrained else None, failed)
+
+
+def _replace_free_candidates(asked: Carry, carry: Carry, in_flight: Array) -> Carry:
+    """Return the carry after a step, with the candidates that workers have unchanged and the stop state of before."""
+    candidates = jnp.where(in_flight[None, :, None], asked.state.candidates, carry.state.candidates)
+    return Carry(carry.state._replace(candidates=candidates), asked.frozen)
+
+
+def _tell_arrived(
+    eq_tolerance: float,
+    search: Search,
+    keys: Array,
+    asked: Carry,
+    number: Array,
+    n_evaluated: Array,
+    raw: Any,
+    arrived: Array,
+    in_flight: Array,
+) -> tuple[Carry, Array]:
+    """Tell the candidates that arrived, (1, n), and breed others; also return how many of them failed."""
+    generation_keys = jax.vmap(lambda key: random.fold_in(random.fold_in(key, number), n_evaluated))(keys)
+    evaluation = jax.vmap(lambda v: summarise(v["fun"], v.get("ineq"), v.get("eq"), eq_tolerance))(raw)
+    failed = jnp.sum((evaluation.failed & arrived).astype(jnp.int32))
+    evaluation = evaluation._replace(failed=jnp.zeros_like(evaluation.objectives[..., 0]), ineq=None, eq=None)
+    carry, _ = search.tell(asked, generation_keys, number, evaluation)
+    return _replace_free_candidates(asked, carry, in_flight), failed
+
+
+def _end_generation(
+    search: Search, keys: Array, asked: Carry, number: Array, failed: Array
+) -> tuple[Carry, Array, Array]:
+    """End a generation whose candidates were told: the carry, its history row and the packed summary."""
+    generation_keys = jax.vmap(lambda key: random.fold_in(key, number))(keys)
+    carry, row = search.tell(asked, generation_keys, number, _placeholder_evaluation(asked, search, failed))
+    carry = _replace_free_candidates(asked, carry, jnp.ones(failed.shape[1], bool))._replace(frozen=carry.frozen)
+    return carry, *summarize_chunk(search, row[None], np.int32(1), carry)

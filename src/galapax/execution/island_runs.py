@@ -1,0 +1,346 @@
+"""Migration between the islands of a run, which are rows of an ensemble like any others.
+
+An island's best survivors come to another island as candidates and are evaluated there, so no algorithm knows of it.
+Between two chunks the host carries them from slice to slice, wherever those are: on another thread, device or machine.
+That takes a few numbers an island, and each island is computed as it would be without the others.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from galapax.core.algorithm import Algorithm, insert_immigrants, is_shared
+from galapax.core.errors import InputError, format_bytes
+from galapax.core.evaluation import HISTORY_FIRST_COLUMN, Population, Record
+from galapax.core.interrupts import Interrupts
+from galapax.core.island_model import Islands
+from galapax.core.stop import RUNNING, STOP_CODES, Stop
+from galapax.execution.batch_runner import BatchRunner
+from galapax.execution.host_loop import Slice, Watch
+from galapax.execution.search import REASON, Carry, Search, active_state, run_axes
+from galapax.execution.state import BatchCheckpoint, FinishedBatch, Outcome, Track, to_host
+from galapax.execution.task import Task
+from galapax.metrics.indicators import non_dominated
+from galapax.numerics import devices, processes, random
+from galapax.numerics.compile_cache import CompileTimer
+from galapax.objective.blackbox import BlackBox
+from galapax.operators import migration
+
+
+class Migration:
+    """The migrations of a batch of runs, whose rows are in order of islands, then runs.
+
+    share: which of the processes' slices these are, see numerics/processes.py.
+    """
+
+    def __init__(self, islands: Islands, seed: int, target: float, share: processes.ProcessShard) -> None:
+        self.islands, self.seed, self.target, self.share = islands, seed, target, share
+        self.lockstep = share.is_distributed
+
+    def generations_until(self, made: int) -> int:
+        """Generations until the next migration."""
+        return self.islands.migrate_every - made % self.islands.migrate_every
+
+    def is_due(self, made: int) -> bool:
+        return made > 0 and made % self.islands.migrate_every == 0 and self.islands.count > 1
+
+    def migrate(self, clock: CompileTimer, batches: list[Slice], made: int) -> None:
+        """Send migrants between the islands, after generation `made`."""
+        islands, number = self.islands, np.int32(made + 1)
+        fixed = (islands.migrants, islands.send == "best")
+        sent_by_batch = jax.device_get(
+            [clock.call(_select_emigrants, fixed, batch.search, batch.keys, batch.carry, number) for batch in batches]
+        )
+        emigrants = self.share.gather([rows[batch.wanted] for rows, batch in zip(sent_by_batch, batches, strict=True)])
+        leaving = emigrants.reshape(islands.count, -1, *emigrants.shape[1:])  # (islands, runs, m, d)
+        source, rank = islands.routes(made // islands.migrate_every, self.seed)
+        runs = np.arange(leaving.shape[1])
+        arriving = leaving[source[:, None, :], runs[None, :, None], rank[:, None, :]].reshape(emigrants.shape)
+        is_over = self._rows_of_finished_runs(batches)
+        first_row = self.share.first
+        for batch in batches:
+            rows_here = np.minimum(
+                first_row + np.arange(len(batch.cells)), first_row + len(batch.wanted) - 1
+            )  # the last fills the slice up
+            arguments = (batch.search, batch.keys, batch.carry, arriving[rows_here], is_over[rows_here], number)
+            batch.carry = clock.call(_insert_immigrants, (islands.replace == "worst",), *arguments)
+            first_row += len(batch.wanted)
+
+    def local_part(self, checkpoint: FinishedBatch | BatchCheckpoint | None) -> FinishedBatch | BatchCheckpoint | None:
+        if checkpoint is None or not self.share.is_distributed:
+            return checkpoint
+        pieces = self.share.batches
+        snapshots = {g: populations[pieces.start : pieces.stop] for g, populations in checkpoint.taken.items()}
+        if isinstance(checkpoint, FinishedBatch):
+            rows = slice(self.share.first, self.share.first + self.share.local)
+            return FinishedBatch(checkpoint.outcome.of_runs(rows), snapshots)
+        carries, tracks, history = (
+            getattr(checkpoint, name)[pieces.start : pieces.stop] for name in ("carries", "tracks", "history")
+        )
+        return checkpoint._replace(carries=carries, tracks=tracks, history=history, taken=snapshots)
+
+    def all_gather(self, track: Track) -> Track:
+        return Track.join(processes.all_gather_object(track)) if self.share.is_distributed else track
+
+    def agree_on_stop(self, stop: Stop | None) -> Stop | None:
+        reasons = processes.all_gather_object(stop) if self.share.is_distributed else [stop]
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def _rows_of_finished_runs(self, batches: list[Slice]) -> np.ndarray:
+        """Which rows belong to a run of which some island has reached the target."""
+        hit_target = [batch.known.reason == STOP_CODES[Stop.TARGET] for batch in batches]
+        if not math.isfinite(self.target):
+            return np.zeros(self.share.total, bool)
+        all_hit = self.share.gather(hit_target).reshape(self.islands.count, -1)
+        return np.broadcast_to(all_hit.any(axis=0), all_hit.shape).reshape(-1)
+
+
+def _select_emigrants(count: int, best: bool, search: Search, keys: Array, carry: Carry, number: Array) -> Array:
+    """Those who leave each island, (S, m, d)."""
+    state = active_state(carry)
+
+    def one(key: Array, population: Any) -> Array:
+        return migration.select_emigrants(
+            random.fold_in(random.fold_in(key, number), random.Stream.EMIGRATION), population, count, best
+        )
+
+    return jax.vmap(one)(keys, state.parents)
+
+
+def _insert_immigrants(
+    worst: bool, search: Search, keys: Array, carry: Carry, arriving: Array, over: Array, number: Array
+) -> Carry:
+    """The carry with arrivals (S, m, d) among the next candidates; runs that are over are marked so."""
+    state = carry.state
+    in_use = search.counts(carry, number)
+    count = arriving.shape[1]
+
+    def one(algorithm: Algorithm, key: Array, state: Any, arrivals: Array, n_used: Array) -> Any:
+        key = random.fold_in(random.fold_in(key, number), random.Stream.IMMIGRATION)
+        rows = migration.select_replaced_rows(key, state.parents, state.candidates.shape[0], n_used, count, worst)
+        return insert_immigrants(algorithm, state, rows, arrivals)
+
+    axes = run_axes(state)
+    insert = jax.vmap(one, in_axes=(search.setting_axes, 0, axes, 0, 0), out_axes=axes)
+    new_state = insert(search.algorithm, keys, state, arriving, in_use)
+    frozen = carry.frozen
+    if frozen is not None:
+        running = frozen.marks[:, REASON] == RUNNING
+        reason = jnp.where(over & running, STOP_CODES[Stop.TARGET], frozen.marks[:, REASON])
+        frozen = frozen._replace(marks=frozen.marks.at[:, REASON].set(reason))
+    return Carry(new_state, frozen)
+
+
+def run_islands(
+    task: Task,
+    interrupts: Interrupts,
+    clock: CompileTimer,
+    box: BlackBox | None,
+    watch: Watch,
+    only: int | None = None,
+    sizes: list[int] | None = None,
+) -> Outcome:
+    """Compute every run of a task with its islands, in batches of whole runs.
+
+    only, sizes: compute just this run, by this process alone, in slices of this size.
+    """
+    assert task.options.islands is not None
+    n_islands = task.options.islands.count
+    rows = np.arange(task.total) if only is None else np.array([only])
+    runner = _build_runner(task, rows, interrupts, clock, box, None if sizes is None else sizes[0])
+    if runner.max_concurrent_runs < n_islands and len(rows) * n_islands > runner.max_concurrent_runs:
+        raise InputError(
+            f"{n_islands} islands with a population of {task.population} each do not fit into the "
+            f"{format_bytes(devices.free_memory())} that are free: take fewer islands or a smaller population."
+        )
+    outcomes: list[Outcome] = []
+
+    def compute(batch_rows: np.ndarray) -> Outcome:
+        inner = _watch_islands(watch, task, outcomes, len(rows), n_islands)
+        watch.starts(task.first_run + int(rows[batch_rows[0]]) % task.runs)
+        island_rows = np.concatenate([island * len(rows) + batch_rows for island in range(n_islands)])
+        islands = runner.compute_batch(island_rows, inner, exchange=_exchange_factory(task), is_local=only is not None)
+        _merge_snapshots(watch, inner, len(batch_rows), n_islands)
+        watch.held = inner.held
+        return _merge_outcome(task, islands, n_islands)
+
+    for _, outcome in runner.iterate_batches(watch.journal, compute, rows_each=n_islands):
+        outcomes.append(outcome)
+        if outcome.stopped is not None:
+            break
+    return Outcome.join(outcomes)
+
+
+def _build_runner(
+    task: Task, rows: np.ndarray, interrupts: Interrupts, clock: CompileTimer, box: BlackBox | None, size: int | None
+) -> BatchRunner:
+    """Build the runner of all islands; its rows are ordered by island, then by run."""
+    assert task.options.islands is not None
+    n_islands, dtype = task.options.islands.count, np.dtype(task.dtype)
+    keys = random.run_keys(task.seed, task.first_run, task.runs)[rows % task.runs]
+    initial = task.initial
+    if initial is not None and initial.ndim == 3:
+        initial = np.tile(initial[rows % task.runs], (n_islands, 1, 1))
+    search = task.search()
+
+    def tile_islands(leaf: Any) -> Any:
+        return leaf if is_shared(leaf) or not leaf.ndim else np.tile(leaf[rows].astype(dtype), n_islands)
+
+    search = replace(search, algorithm=jax.tree.map(tile_islands, search.algorithm, is_leaf=is_shared))
+    # on an accelerator the islands of a single run fill the device only together
+    is_single_run = task.is_single_run and devices.on_cpu()
+    island_task = replace(
+        task, solvers=task.solvers[:1], bound=task.bound[:1], is_single_run=is_single_run, initial=initial
+    ).with_options(runs=range(task.first_run, task.first_run + n_islands * len(rows)))
+    return BatchRunner(
+        island_task, interrupts, clock, box, search=search,
+        keys=np.concatenate([random.island_keys(keys, island) for island in range(n_islands)]),
+        cells=np.tile(rows // task.runs, n_islands), size=size,
+    )  # fmt: skip
+
+
+def _exchange_factory(task: Task) -> Any:
+    assert task.options.islands is not None
+    islands, seed, target = task.options.islands, task.seed, float(task.rules.target)
+    return lambda share: Migration(islands, seed, target, share)
+
+
+def _watch_islands(watch: Watch, task: Task, outcomes: list[Outcome], total: int, n_islands: int) -> Watch:
+    """Return the Watch of the islands, which reports to `watch` about whole runs."""
+    inner = Watch(watch.interrupts, watch.deadline, snapshots=watch.snapshots, viewer=watch.viewer, held=watch.held)
+    inner.callback = watch.callback
+    inner.journal = watch.journal
+    earlier = [outcome.track for outcome in outcomes]
+
+    def notify(generation: int, now: Track) -> Stop | None:
+        assert watch.notify is not None
+        started = Track.join([*earlier, _merge_tracks(now, n_islands)])
+        n_missing = total - len(started.best)
+        return watch.notify(generation, Track.join([started, Track.start(n_missing)]) if n_missing else started)
+
+    inner.notify = notify if watch.notify is not None else None
+    return inner
+
+
+def _merge_snapshots(watch: Watch, inner: Watch, runs: int, n_islands: int) -> None:
+    """Merge the snapshots of islands into those of runs: the populations of a run's islands concatenated."""
+
+    def concatenate_islands(*populations: Any) -> Any:
+        rows = np.concatenate(populations)
+        rows = rows.reshape(n_islands, runs, *rows.shape[1:])
+        return np.concatenate(list(rows), axis=1)
+
+    for g, populations in inner.taken.items():
+        watch.taken.setdefault(g, []).append(jax.tree.map(concatenate_islands, *populations))
+
+
+def _merge_tracks(rows: Track, n_islands: int) -> Track:
+    """Merge the tracks of islands into those of runs."""
+
+    def by_run(values: np.ndarray) -> np.ndarray:
+        return values.reshape(n_islands, -1)
+
+    best = _best_islands(rows, n_islands)
+    runs = np.arange(best.shape[0])
+    reasons = by_run(rows.reason)
+    reached_target, is_running = (reasons == STOP_CODES[Stop.TARGET]).any(axis=0), (reasons == RUNNING).any(axis=0)
+    is_exhausted = (reasons == STOP_CODES[Stop.BUDGET]).any(axis=0)
+    final_reason = np.where(
+        is_exhausted, STOP_CODES[Stop.BUDGET], reasons[best, runs]
+    )  # the island that has the answer says how
+    reason = np.where(reached_target, STOP_CODES[Stop.TARGET], np.where(is_running, RUNNING, final_reason))
+    volumes = by_run(rows.hypervolume)
+    return Track(
+        generations=by_run(rows.generations).max(axis=0),
+        evaluations=by_run(rows.evaluations).sum(axis=0),
+        best=by_run(rows.best)[best, runs],
+        violation=by_run(rows.violation)[best, runs],
+        failed=by_run(rows.failed).sum(axis=0),
+        reason=reason,
+        skipped=by_run(rows.skipped).sum(axis=0),
+        feasible_share=by_run(rows.feasible_share).mean(axis=0),
+        hypervolume=volumes.max(axis=0),
+    )
+
+
+def _best_islands(rows: Track, n_islands: int) -> np.ndarray:
+    """Return the number of each run's best island, (runs,)."""
+    violation, merit = (values.reshape(n_islands, -1) for values in (rows.violation, rows.merit))
+    return np.lexsort((merit, violation), axis=0)[0]
+
+
+def _merge_outcome(task: Task, islands: Outcome, n_islands: int) -> Outcome:
+    """Merge the outcome of islands into that of runs."""
+    best = _best_islands(islands.track, n_islands)
+    runs = np.arange(len(best))
+    track, rows = _merge_tracks(islands.track, n_islands), to_host(islands.history)
+    fronts = []
+    if islands.fronts:
+        fronts = [
+            _merge_fronts([islands.fronts[island * len(runs) + run] for island in range(n_islands)]) for run in runs
+        ]
+    return Outcome(
+        track=track,
+        history=None if rows is None else _merge_histories(task, rows, islands.track.generations, n_islands),
+        x=islands.x.reshape(n_islands, len(runs), -1)[best, runs],
+        populations=islands.populations,
+        fronts=fronts,
+        opponents=None,
+        stopped=islands.stopped,
+        device_seconds=islands.device_seconds,
+        sizes=islands.sizes[: len(runs)],
+    )
+
+
+def _merge_fronts(fronts: list[Population]) -> Population:
+    """Merge the fronts of a run's islands: what is not dominated among all of them."""
+    merged: Population = jax.tree.map(lambda *a: np.concatenate(a), *fronts)
+    if merged.violation is not None and len(merged.violation):  # an island may not have found a feasible point
+        least = merged.violation == merged.violation.min()
+        merged = jax.tree.map(lambda a: a[least], merged)
+    is_on_front = non_dominated(np.asarray(merged.objectives))
+    return jax.tree.map(lambda a: a[is_on_front], merged)
+
+
+def _merge_histories(task: Task, rows: np.ndarray, n_generations: np.ndarray, n_islands: int) -> np.ndarray:
+    """Merge the histories of islands to (runs, G, columns): the best of all, the mean of means, the sum of evaluations.
+
+    n_generations: of each island; those that ended before others repeat their last row, with no evaluations.
+    """
+    columns = task.columns
+    rows = rows.copy()
+    is_finished = np.arange(rows.shape[1]) >= n_generations[:, None]
+    Record.unpack(rows, columns, HISTORY_FIRST_COLUMN).evaluations[is_finished] = 0
+    by_island = rows.reshape(n_islands, -1, *rows.shape[1:])
+    merged = by_island[0].copy()
+    islands, record = (Record.unpack(r, columns, HISTORY_FIRST_COLUMN) for r in (by_island, merged))
+    record.evaluations[...] = islands.evaluations.sum(axis=0)
+    record.mean[...] = islands.mean.mean(axis=0)
+    record.worst[...] = islands.worst.max(axis=0)
+    if columns.shape.objectives > 1:
+        record.best[...] = islands.best.min(axis=0)
+        if islands.violation is not None:
+            record.violation[...] = islands.violation.min(axis=0)
+    else:
+        violation = np.zeros_like(islands.best[..., 0]) if islands.violation is None else islands.violation
+        best_island = np.lexsort((islands.best[..., 0], violation), axis=0)[0]
+        for name in ("best", "violation", "x"):
+            values = getattr(islands, name)
+            if values is not None:
+                index = best_island.reshape(1, *best_island.shape, *(1,) * (values.ndim - 1 - best_island.ndim))
+                getattr(record, name)[...] = np.take_along_axis(values, index, axis=0)[0]
+    if islands.feasible_share is not None:
+        record.feasible_share[...] = islands.feasible_share.mean(axis=0)
+    if islands.hypervolume is not None:
+        record.hypervolume[...] = islands.hypervolume.max(axis=0)
+    if islands.hypervolume_error is not None:
+        best_island = islands.hypervolume.argmax(axis=0)[None]
+        record.hypervolume_error[...] = np.take_along_axis(islands.hypervolume_error, best_island, axis=0)[0]
+    return merged

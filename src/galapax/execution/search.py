@@ -1,0 +1,471 @@
+"""One population evaluated by several devices, an equal part each; all of them know the outcome."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from galapax.core.algorithm import (
+    Algorithm,
+    count_evaluations,
+    insert_initial_points,
+    is_shared,
+    select_opponents,
+    select_solutions,
+    static,
+)
+from galapax.core.evaluation import Columns, Evaluation, Population, Record, Shape
+from galapax.core.problem import Bounds
+from galapax.core.stop import RUNNING, STOP_CODES, Rules, Stop
+from galapax.execution.candidate_repair import repair_traced, resample_failed, rows_to_repair
+from galapax.metrics.hypervolume import hypervolume_by_generation
+from galapax.numerics import devices, random
+from galapax.operators.discrete import round_codes, snap_to_grid
+from galapax.operators.ranking import first_front, is_feasible
+from galapax.operators.selection import best_index
+
+
+class CandidatesOnly(NamedTuple):
+    """Candidates without the rest of a state, which formulas do not read."""
+
+    candidates: Array
+
+
+def evaluate_sharded(objective: Traced, consts: Any, candidates: Array, count: int) -> Evaluation:
+    """What the objective says of candidates (R, n, d), by so many devices."""
+    mesh, n = devices.make_mesh(count), candidates.shape[1]
+    padding = jnp.repeat(candidates[:, :1], -n % count, axis=1)  # so that the parts are equal
+
+    def evaluate_shard(consts: Any, shard: Array) -> Evaluation:
+        return objective.evaluate(consts, CandidatesOnly(shard))
+
+    shard_spec = PartitionSpec(None, devices.MESH_AXIS)
+    in_specs = (PartitionSpec(), shard_spec)
+    # unchecked: formulas were traced before, without axes that differ from device to device
+    sharded = jax.shard_map(evaluate_shard, mesh=mesh, in_specs=in_specs, out_specs=shard_spec, check_vma=False)
+    padded = sharded(consts, jnp.concatenate([candidates, padding], axis=1))
+    replicated = lax.with_sharding_constraint(padded, NamedSharding(mesh, PartitionSpec()))
+    return jax.tree.map(lambda a: a[:, :n], replicated)
+
+
+BEST, VIOLATION, SINCE_BETTER, REASON, SPENT, STEP_ACCEPTED = range(6)  # the columns of `marks`
+
+
+class Traced(Protocol):
+    """An objective as part of the program: hashable, its arrays come as data."""
+
+    @property
+    def text(self) -> str:
+        """Tells it apart from others."""
+
+    def evaluate(self, consts: Any, state: Any) -> Evaluation:
+        """What it says of `state.candidates` (R, n, d), all parts with the runs in front."""
+
+    def repair(self, consts: Any, x: Array, bounds: Bounds) -> Array:
+        """x (d,) moved towards the constraints that it violates."""
+
+
+class Frozen(NamedTuple):
+    """What it takes to stop each run of a batch at its own generation."""
+
+    state: Any  # as it was before the last step; None once that is settled, or where nobody goes on after a finish
+    marks: Array  # (R, 6): see the columns above. One array, since every small one is a kernel of its own on a GPU
+
+
+class Carry(NamedTuple):
+    """A batch of runs between two generations; every leaf but shared ones has the runs as its first axis.
+
+    `state` is as the last step left it. Where runs can finish before others, the state before that step is kept too,
+    and ACCEPTED tells which of the two holds. Choosing at the start of the next generation and not at the end of this
+    one lets XLA write the step's results once and read them; a mask at the end made it compute the survivors again for
+    each partner drawn (half the time of small ensembles on a CPU).
+    """
+
+    state: Any
+    frozen: Frozen | None
+
+
+class Finished(NamedTuple):
+    """What is left of a batch of R runs."""
+
+    x: Array  # (R, d), the best of each
+    survivors: Population  # of the best run of each cell, (cells, n, ...); with several objectives of every run
+    found: Population | None  # with several objectives: the individuals among whom each run's front is, (R, k, ...)
+    belongs: Array | None  # and whether they are on it, (R, k)
+    opponents: Array | None  # (R, ...), what they were judged by besides the problem
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Search:
+    """R runs of an algorithm on a problem.
+
+    algorithm: hyper-parameters that differ between the runs are (R,), all others single numbers.
+    objective, consts: of a traced problem; None where somebody else evaluates.
+    repairs: so many candidates a generation are moved onto the constraints, by the objective's `repair`.
+    differences: whether they are repaired by finite differences instead, which the engine evaluates, see
+        repair_by_differences.py.
+    freeze: whether runs can finish before others.
+    leaves: whether the engine's loop ends with the last run that goes on; a run by itself then needs no copy of its
+        state from before.
+    with_x: whether the best x of each generation is recorded.
+    resamples: so many fresh points may take the place of a candidate that failed.
+    only_codes: whether all variables are codes of integers or choices.
+    spread: devices that share the evaluation of a generation; 0 where one makes all of it.
+    """
+
+    algorithm: Algorithm
+    bounds: Bounds
+    rules: Rules
+    consts: Any = None
+    shape: Shape = static(Shape())  # noqa: RUF009 (a field)
+    objective: Traced | None = static(None)  # noqa: RUF009
+    repairs: int = static(0)
+    differences: bool = static(False)
+    freeze: bool = static(True)
+    leaves: bool = static(False)
+    with_x: bool = static(False)
+    resamples: int = static(0)
+    only_codes: bool = static(False)
+    spread: int = static(0)
+
+    @property
+    def columns(self) -> Columns:
+        """Of the rows of history."""
+        return Columns(self.shape, self.rules.reference is not None, self.bounds.dim if self.with_x else 0)
+
+    def begin(self, keys: Array, initial: Array | None = None) -> Carry:
+        """Before the first generation, for the runs with these keys (R, 2).
+
+        initial: points (k, d) that take the place of the first candidates in every run, or (R, k, d), each run's own.
+        """
+
+        def init(algorithm: Algorithm, key: Array, points: Array | None) -> Any:
+            state = algorithm.init(random.fold_in(key, 0), self.bounds, self.shape)
+            return state if points is None else insert_initial_points(algorithm, state, points)
+
+        single = jax.tree.map(
+            lambda a: a if is_shared(a) else jax.ShapeDtypeStruct(a.shape[1:], a.dtype),
+            self.algorithm,
+            is_leaf=is_shared,
+        )
+        axes = run_axes(jax.eval_shape(lambda algorithm, key: init(algorithm, key, None), single, keys[0]))
+        points_axis = 0 if initial is not None and initial.ndim == 3 else None
+        batched = jax.vmap(init, in_axes=(self.setting_axes, 0, points_axis), out_axes=axes)
+        state = batched(self.algorithm, keys, initial)
+        if self._snaps:
+            state = state._replace(candidates=round_codes(state.candidates, self.bounds))
+        if not self.freeze:
+            return Carry(state, None)
+        first = jnp.array([jnp.inf, jnp.inf, 0, RUNNING, 0, 1], state.candidates.dtype)
+        before = jax.tree.map(jnp.copy, state) if self._keeps(keys) else None
+        return Carry(state, Frozen(before, jnp.tile(first, (keys.shape[0], 1))))
+
+    def init_and_start(self, keys: Array, initial: Array | None = None) -> Carry:
+        """`begin` for a traced objective, and what the algorithm takes from its first evaluation, if it does.
+
+        That is done here, once, and not in the loop, where it would be kernels of every generation. The first
+        generation evaluates its candidates again.
+        """
+        carry = self.begin(keys, initial)
+        if type(self.algorithm).start is Algorithm.start:
+            return carry
+        asked = self.ask(carry, 1)
+        started = self.start(asked, self.evaluate(asked))
+        state = started.state._replace(candidates=carry.state.candidates)  # not repaired yet
+        if carry.frozen is None or carry.frozen.state is None:
+            return carry._replace(state=state)
+        return Carry(state, carry.frozen._replace(state=jax.tree.map(jnp.copy, state)))
+
+    def ask(self, carry: Carry, number: Any) -> Carry:
+        """The carry with `state.candidates` (R, n, d) as they are to be evaluated for generation `number` (from 1)."""
+        state = active_state(carry)
+        if self.repairs and not self.differences:
+            state = state._replace(candidates=self._repair(state.candidates, number))
+        return Carry(state, None if carry.frozen is None else Frozen(None, carry.frozen.marks))
+
+    def evaluate(self, asked: Carry) -> Evaluation:
+        """What a traced objective says of the candidates asked for."""
+        assert self.objective is not None
+        if self.spread:
+            return evaluate_sharded(self.objective, self.consts, asked.state.candidates, self.spread)
+        return self.objective.evaluate(self.consts, asked.state)
+
+    def start(self, asked: Carry, evaluation: Evaluation) -> Carry:
+        """Once, with the evaluation of the first candidates, before they are told."""
+
+        def one(algorithm: Algorithm, state: Any, evaluation: Evaluation) -> Any:
+            return algorithm.start(state, evaluation, self.shape)
+
+        axes = run_axes(asked.state)
+        every = jax.vmap(one, in_axes=(self.setting_axes, axes, 0), out_axes=axes)
+        return asked._replace(state=every(self.algorithm, asked.state, evaluation))
+
+    def tell(
+        self, asked: Carry, keys: Array, number: Any, evaluation: Evaluation, ends: bool | None = None
+    ) -> tuple[Carry, Array]:
+        """Generation `number` of every run with what came of `ask`: the new carry, and a packed Record (columns, R).
+
+        keys: (R, 2), of the runs for this generation. ends: whether it is the last of a round (see `round`), if that is
+        known when the program is made.
+        """
+        axes = run_axes(asked.state)
+        marks = None if asked.frozen is None else asked.frozen.marks
+        evaluation = self.masked(asked, number, evaluation)
+
+        def one(algorithm: Algorithm, key: Array, state: Any, evaluation: Evaluation) -> Any:
+            return algorithm.step(key, state, evaluation)
+
+        step = jax.vmap(one, in_axes=(self.setting_axes, 0, axes, 0), out_axes=axes)
+        state = self._apply_cycle(step(self.algorithm, keys, asked.state, evaluation), keys, number, ends)
+        if self._snaps:
+            state = state._replace(candidates=self._on_grid(keys, state))
+        rests = None if marks is None else self._rests(state, number, ends)
+        extra = self.repairs * (1 + self.bounds.dim)  # a repair takes the values and the partial derivatives at a point
+
+        def describe(
+            algorithm: Algorithm, before: Any, state: Any, evaluation: Evaluation, marks: Any, rests: Any, budget: Any
+        ) -> Any:
+            n_evaluations = count_evaluations(algorithm, before, number) + extra
+            if evaluation.again is not None:
+                n_evaluations = n_evaluations + jnp.sum(evaluation.again)
+            record = self._summarize(state.parents, select_solutions(algorithm, state), evaluation, n_evaluations)
+            if marks is None:
+                return None, record.pack(state.candidates.dtype)
+            following = count_evaluations(algorithm, state, number + 1) + extra
+            marks = self._update_marks(
+                marks, record, rests, None if budget is None else following > budget - record.evaluations
+            )
+            return marks, record._replace(active=marks[STEP_ACCEPTED]).pack(state.candidates.dtype)
+
+        marked = None if marks is None else 0
+        budget = None if marks is None or self.rules.evaluations is None else self.rules.evaluations - marks[:, SPENT]
+        in_axes = (self.setting_axes, axes, axes, 0, marked, marked, 0)
+        marks, row = jax.vmap(describe, in_axes=in_axes, out_axes=(0, 1))(
+            self.algorithm, asked.state, state, evaluation, marks, rests, budget
+        )
+        before = asked.state if self._keeps(keys) else None
+        return Carry(state, None if marks is None else Frozen(before, marks)), row
+
+    def generation(self, carry: Carry, keys: Array, number: Any, ends: bool | None = None) -> tuple[Carry, Array]:
+        """Ask, evaluate and tell at once, for a traced objective. keys: of the generation."""
+        asked, lost = self.ask(carry, number), None
+        if self.differences:
+            asked, lost = repair_traced(self, asked, number)
+        evaluation = self.evaluate(asked)
+        if self.resamples:
+            asked, evaluation = resample_failed(self, asked, keys, number, evaluation)
+        if lost is not None:
+            evaluation = evaluation._replace(lost=lost if evaluation.lost is None else lost + evaluation.lost)
+        return self.tell(asked, keys, number, evaluation, ends)
+
+    def finish(self, carry: Carry, cells: Array, count: int) -> Finished:
+        """What is left of the runs, which belong to cells (R,), numbers from 0 to count - 1; -1 for none."""
+        state = active_state(carry)
+        solutions = select_solutions(self.algorithm, state)
+        rows = jax.vmap(best_index)(solutions)
+        best = jax.tree.map(lambda a: jax.vmap(lambda in_cell, row: in_cell[row])(a, rows), solutions)
+        opponents = select_opponents(self.algorithm, state)
+        if self.shape.objectives > 1:
+            belongs = jax.vmap(first_front)(solutions.objectives, solutions.violation)
+            return Finished(best.x, state.parents, solutions, belongs, opponents)
+
+        def best_of(cell: Array) -> Array:
+            in_cell = cells == cell
+            violation = jnp.zeros_like(best.fitness) if best.violation is None else best.violation
+            least = jnp.min(jnp.where(in_cell, violation, jnp.inf))
+            return jnp.argmin(jnp.where(in_cell & (violation == least), best.fitness, jnp.inf))
+
+        chosen = jax.vmap(best_of)(jnp.arange(count))
+        return Finished(best.x, jax.tree.map(lambda a: a[chosen], state.parents), None, None, opponents)
+
+    @property
+    def setting_axes(self) -> Any:
+        """Which hyper-parameters differ from run to run."""
+        return jax.tree.map(
+            lambda leaf: 0 if not is_shared(leaf) and leaf.ndim else None, self.algorithm, is_leaf=is_shared
+        )
+
+    @property
+    def _snaps(self) -> bool:
+        """Whether candidates are put onto a grid."""
+        return self.bounds.grid is not None and self.algorithm.traits.rounds_discrete
+
+    def _on_grid(self, keys: Array, state: Any) -> Array:
+        def one(key: Array, x: Array, parent: Array) -> Array:
+            return snap_to_grid(random.fold_in(key, random.Stream.GRID), x, parent, self.bounds, self.only_codes)
+
+        return jax.vmap(one)(keys, state.candidates, state.parents.x)
+
+    def _repair(self, candidates: Array, number: Any) -> Array:
+        objective = self.objective
+        assert objective is not None
+
+        def repair(x: Array) -> Array:
+            return objective.repair(self.consts, x, self.bounds)
+
+        turn = rows_to_repair(self, candidates.shape[1], number)
+        return candidates.at[:, turn].set(jax.vmap(jax.vmap(repair))(candidates[:, turn]))  # codes have no slope
+
+    def counts(self, asked: Carry, number: Any) -> Array:
+        """How many of the candidates of each run are to be evaluated, (R,): the first ones."""
+
+        def one(algorithm: Algorithm, state: Any) -> Array:
+            return jnp.asarray(count_evaluations(algorithm, state, number), jnp.int32)
+
+        axes = (self.setting_axes, run_axes(asked.state))
+        return jax.vmap(one, in_axes=axes)(self.algorithm, asked.state)
+
+    def spare(self, asked: Carry, number: Any) -> Array | None:
+        """How many evaluations each run has left besides those of generation `number`, (R,); None without a limit."""
+        if asked.frozen is None or self.rules.evaluations is None:
+            return None
+        cost = self.counts(asked, number) + self.repairs * (1 + self.bounds.dim)
+        return self.rules.evaluations - asked.frozen.marks[:, SPENT] - cost
+
+    def masked(self, asked: Carry, number: Any, evaluation: Evaluation) -> Evaluation:
+        """Candidates that are not to be evaluated lose to any other, whatever somebody said of them."""
+        if self.algorithm.traits.fixed_evaluations:
+            return evaluation
+        rows = jnp.arange(asked.state.candidates.shape[1], dtype=jnp.int32)
+        is_evaluated = rows < self.counts(asked, number)[:, None]
+        return evaluation._replace(
+            objectives=jnp.where(is_evaluated[..., None], evaluation.objectives, jnp.inf),
+            violation=None if evaluation.violation is None else jnp.where(is_evaluated, evaluation.violation, jnp.inf),
+            failed=jnp.where(is_evaluated, evaluation.failed, jnp.zeros_like(evaluation.failed)),
+        )
+
+    @property
+    def round(self) -> int:
+        """After every so many generations the algorithm's cycle comes, and it is asked whether it rests."""
+        return self.algorithm.period or self.algorithm.traits.termination_every
+
+    def _keeps(self, keys: Array) -> bool:
+        """Whether the state before the last step is kept, for runs that were finished by then."""
+        return not (self.leaves and keys.shape[0] == 1)
+
+    def termination_codes(self, state: Any) -> Array:
+        """Return the termination code of each run as reported by the algorithm, (R,)."""
+
+        def one(algorithm: Algorithm, state: Any) -> Array:
+            return algorithm.termination(state, self.bounds, self.rules.tolerance).astype(state.candidates.dtype)
+
+        return jax.vmap(one, in_axes=(self.setting_axes, run_axes(state)))(self.algorithm, state)
+
+    def _rests(self, state: Any, number: Any, ends: bool | None) -> Array:
+        """The same at the end of a round; before it, they go on."""
+
+        def silence(state: Any) -> Array:
+            return jnp.full(state.candidates.shape[0], RUNNING, state.candidates.dtype)
+
+        if ends is False:
+            return silence(state)
+        if ends or self.round == 1:
+            return self.termination_codes(state)
+        return lax.cond(number % self.round == 0, self.termination_codes, silence, state)
+
+    def _apply_cycle(self, state: Any, keys: Array, number: Any, ends: bool | None) -> Any:
+        """The state after what follows a period of generations, where this one ends it."""
+        period = self.algorithm.period
+        if not period or ends is False:
+            return state
+
+        def between(algorithm: Algorithm, key: Array, state: Any) -> Any:
+            return algorithm.cycle(random.fold_in(key, random.Stream.CYCLE), state, self.shape)
+
+        axes = run_axes(state)
+        every = jax.vmap(between, in_axes=(self.setting_axes, 0, axes), out_axes=axes)
+        if ends:
+            return every(self.algorithm, keys, state)
+        return lax.cond(number % period == 0, lambda s: every(self.algorithm, keys, s), lambda s: s, state)
+
+    def _summarize(
+        self, population: Population, front: Population, evaluation: Evaluation, n_evaluations: Any
+    ) -> Record:
+        """One run's record of a generation.
+
+        Per objective the best, mean and worst of the survivors; with constraints also the best one's violation and the
+        share of feasible survivors; with a reference point the hypervolume of the front. front: where the answer is
+        taken from; what is best is looked for there. For one objective the best is the best individual's, feasible ones
+        first; for several it is the least of each among the least infeasible. Mean and worst are over the survivors
+        that did not fail.
+        """
+        values = population.objectives
+        dtype = values.dtype
+        finite = jnp.isfinite(values)
+        count = jnp.sum(finite.astype(dtype), axis=0)
+        mean = jnp.where(count > 0, jnp.sum(jnp.where(finite, values, 0), axis=0) / jnp.maximum(count, 1), jnp.inf)
+        worst = jnp.where(count > 0, jnp.max(jnp.where(finite, values, -jnp.inf), axis=0), jnp.inf)
+        volume = error = None
+        if self.rules.reference is not None:
+            feasible = is_feasible(front.objectives, front.violation)
+            volume, error = hypervolume_by_generation(front.objectives, self.rules.reference, feasible)
+        x = front.x[best_index(front)] if self.with_x else None
+        failed = jnp.sum(evaluation.failed.astype(dtype))
+        if evaluation.lost is not None:
+            failed = failed + jnp.sum(evaluation.lost.astype(dtype))
+        if population.violation is None or front.violation is None:
+            best = jnp.min(front.objectives, axis=0)
+            return Record(
+                1.0, failed, n_evaluations, best, mean, worst, hypervolume=volume, hypervolume_error=error, x=x
+            )
+        least = jnp.min(front.violation)
+        best = jnp.min(jnp.where((front.violation == least)[:, None], front.objectives, jnp.inf), axis=0)
+        share = jnp.mean((population.violation <= 0).astype(dtype))
+        if not self.algorithm.traits.fixed_evaluations:  # of the rows in use
+            share = share * values.shape[0] / jnp.maximum(count[0], 1)
+        return Record(1.0, failed, n_evaluations, best, mean, worst, least, share, volume, error, x)
+
+    def _update_marks(self, marks: Array, record: Record, rests: Array, over: Array | None) -> Array:
+        """One run's marks (6,) after a generation with this record; a finished run keeps its own.
+
+        rests: what the algorithm says of itself. over: whether another generation would take too many evaluations.
+        """
+        rules, active = self.rules, marks[REASON] == RUNNING
+        best = record.best[0] if record.hypervolume is None else -record.hypervolume
+        violation = jnp.zeros_like(best) if record.violation is None else record.violation
+        better = (violation < marks[VIOLATION]) | ((violation == marks[VIOLATION]) & (best < marks[BEST]))
+        since = jnp.where(better, 0, marks[SINCE_BETTER] + 1)
+        hit = (best <= rules.target) & jnp.isfinite(best) & (violation <= 0)
+        spent = marks[SPENT] + record.evaluations
+        reason = jnp.where(since >= rules.stall, STOP_CODES[Stop.STALL], RUNNING)
+        reason = jnp.where((rules.tolerance > 0) & (rests != RUNNING), rests, reason)
+        if over is not None:
+            reason = jnp.where(over & (reason == RUNNING), STOP_CODES[Stop.BUDGET], reason)
+        reason = jnp.where(hit, STOP_CODES[Stop.TARGET], reason).astype(best.dtype)
+        if record.hypervolume is not None:  # a front may lose points, so the best so far is not always the last
+            best, violation = (jnp.where(better, new, marks[i]) for new, i in ((best, BEST), (violation, VIOLATION)))
+        columns = [jnp.where(active, new, marks[i]) for i, new in enumerate((best, violation, since, reason, spent))]
+        return jnp.stack([*columns, active.astype(best.dtype)])
+
+
+def active_state(carry: Carry) -> Any:
+    """The state that holds, for each run."""
+    if carry.frozen is None or carry.frozen.state is None:
+        return carry.state
+    accepted = carry.frozen.marks[:, STEP_ACCEPTED] > 0
+
+    def pick(new: Any, old: Any) -> Any:
+        return new if is_shared(new) else jnp.where(accepted.reshape((-1,) + (1,) * (new.ndim - 1)), new, old)
+
+    return jax.tree.map(pick, carry.state, carry.frozen.state, is_leaf=is_shared)
+
+
+def run_axes(state: Any) -> Any:
+    """Which leaves of a batch's state have the runs as their first axis: all but those that the runs share."""
+    return jax.tree.map(lambda leaf: None if is_shared(leaf) else 0, state, is_leaf=is_shared)
+
+
+def finish(count: int, search: Search, carry: Carry, cells: Array) -> Finished:
+    """`Search.finish` with what is fixed in a program first."""
+    return search.finish(carry, cells, count)
+
+
+def survivors(carry: Carry) -> Population:
+    """The survivors of all runs, (R, n, ...)."""
+    return active_state(carry).parents

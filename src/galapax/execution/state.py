@@ -1,0 +1,462 @@
+"""What the host knows of a batch: chunk summaries, histories, tracks, outcomes and checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from galapax.core.errors import InputError
+from galapax.core.evaluation import FAILED_COLUMN, HISTORY_FIRST_COLUMN, Population, Record
+from galapax.core.stop import RUNNING, Stop
+from galapax.execution.search import REASON, Carry, Finished, Search
+from galapax.numerics import compile_cache, devices
+
+if TYPE_CHECKING:
+    from galapax.execution.host_loop import Slice
+
+
+N_INTEGER_COLUMNS = 4  # parts of a Tally: whole numbers in the bits of a float, as one array is fetched faster than two
+
+
+class ChunkSummary(NamedTuple):
+    """What the host must know of each run after a chunk, (R,), so that the history itself need not leave the device."""
+
+    made: Any  # generations
+    failed: Any
+    evaluations: Any
+    reason: Any  # see core/stop.py
+    best: Any
+    violation: Any
+    feasible_share: Any  # of the survivors; 1 without constraints
+    hypervolume: Any  # NaN without a reference point
+
+    def pack(self, dtype: Any) -> Array:
+        whole = f"int{8 * dtype.itemsize}"
+        counts = [lax.bitcast_convert_type(c.astype(whole), dtype) for c in self[:N_INTEGER_COLUMNS]]
+        return jnp.stack([*counts, *self[N_INTEGER_COLUMNS:]])
+
+    @staticmethod
+    def unpack(rows: Any) -> ChunkSummary:
+        """In NumPy, from what was packed (8, R)."""
+        counts = rows[:N_INTEGER_COLUMNS].view(f"int{8 * rows.itemsize}")
+        return ChunkSummary(*counts, *rows[N_INTEGER_COLUMNS:])
+
+
+def summarize_chunk(search: Search, history: Array, n_generations: Any, carry: Carry) -> tuple[Array, Array]:
+    """The rows of a chunk's history (g, columns, R) that are for the user, and its packed Tally.
+
+    made: how many of the rows were made by all runs that did not finish. Rows that a finished run did not make have
+    `active` 0; those beyond `made` are zeros.
+    """
+    dtype, columns = history.dtype, search.columns
+    records = Record.unpack(history, columns, axis=1)
+    if carry.frozen is None:  # the usual case in fewer kernels
+        counts = jnp.sum(history[:, FAILED_COLUMN : FAILED_COLUMN + 2].astype(jnp.int32), axis=0, dtype=jnp.int32)
+        row = lax.dynamic_index_in_dim(history, n_generations - 1, keepdims=False)
+        n_generations, reason = jnp.broadcast_to(n_generations, counts[0].shape), jnp.full_like(counts[0], RUNNING)
+    else:
+        active = records.active > 0
+        n_generations = jnp.sum(active, axis=0, dtype=jnp.int32)
+        counts_active = jnp.where(active[:, None], history[:, FAILED_COLUMN : FAILED_COLUMN + 2], 0)
+        counts = jnp.sum(counts_active.astype(jnp.int32), axis=0, dtype=jnp.int32)
+        reason = carry.frozen.marks[:, REASON].astype(jnp.int32)
+        last_index = jnp.broadcast_to(jnp.maximum(n_generations - 1, 0), (1, *history.shape[1:]))
+        row = jnp.take_along_axis(history, last_index, axis=0)[0]
+    last = Record.unpack(row, columns, axis=0)
+    best = last.best[0]
+    violation, feasible_share = last.violation, last.feasible_share
+    if not columns.shape.constrained:
+        violation, feasible_share = jnp.where(jnp.isfinite(best), 0.0, jnp.inf).astype(dtype), jnp.ones_like(best)
+    hypervolume = jnp.full_like(best, jnp.nan) if last.hypervolume is None else last.hypervolume
+    packed = ChunkSummary(
+        n_generations, counts[0], counts[1], reason, best, violation, feasible_share, hypervolume
+    ).pack(dtype)
+    return history[:, HISTORY_FIRST_COLUMN:], packed
+
+
+MAX_BYTES_FETCHED_AT_ONCE = 2**24  # bytes of a chunk that are not fetched at once
+MAX_MEMORY_SHARE = 1 / 16  # of the memory that is free, which all such chunks of a batch may take
+
+
+class DeviceChunk(NamedTuple):
+    """A chunk that is still on the device."""
+
+    pieces: list[Any]  # rows (g, columns, R), one piece after another
+    length: int  # so many rows of them count
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(piece.nbytes for piece in self.pieces)
+
+    @property
+    def rows(self) -> np.ndarray:
+        return np.concatenate(jax.device_get(self.pieces))[: self.length]
+
+
+Chunk = np.ndarray | DeviceChunk  # rows (g, columns, R)
+
+
+def keep_on_device(latest: list[list[Any]], earlier: list[list[Chunk]]) -> bool:
+    """Whether the last chunks of slices, as pieces on the device, are to stay there. earlier: those before."""
+    if (
+        devices.on_cpu()
+        or (size := sum(piece.nbytes for batch_pieces in latest for piece in batch_pieces)) <= MAX_BYTES_FETCHED_AT_ONCE
+    ):
+        return False
+    before = sum(chunk.size for batch_pieces in earlier for chunk in batch_pieces if isinstance(chunk, DeviceChunk))
+    return before + size < MAX_MEMORY_SHARE * devices.free_memory()
+
+
+def truncate(pieces: list[np.ndarray], length: int) -> np.ndarray:
+    """A chunk that was fetched, of which so many rows count."""
+    rows = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+    # no view of a larger array, which would keep all of it
+    return rows if len(rows) == length else rows[:length].copy()
+
+
+def concatenate_chunks(chunks: list[Chunk]) -> np.ndarray | None:
+    """All rows, fetched."""
+    rows = [chunk.rows if isinstance(chunk, DeviceChunk) else chunk for chunk in chunks]
+    return np.concatenate(rows) if len(rows) > 1 else rows[0] if rows else None
+
+
+class LazyHistory:
+    """A history (R, G, columns) that was left on the device."""
+
+    def __init__(self, chunks: list[Chunk], generations: np.ndarray) -> None:
+        self._chunks, self._generations = chunks, generations
+
+    @cached_property
+    def whole(self) -> np.ndarray:
+        rows = concatenate_chunks(self._chunks)
+        assert rows is not None
+        self._chunks = [rows]
+        return _runs_first(rows, self._generations)
+
+    def of_run(self, run: int) -> np.ndarray:
+        """That of one run, (1, G, columns)."""
+        number = np.int32(run)
+        pieces = []
+        for chunk in self._chunks:
+            if isinstance(chunk, DeviceChunk):
+                run_pieces = [compile_cache.call(_slice_run, (), piece, number) for piece in chunk.pieces]
+                pieces.append(np.concatenate(jax.device_get(run_pieces))[: chunk.length])
+            else:
+                pieces.append(chunk[:, :, run : run + 1])
+        rows = np.concatenate(pieces)[: int(self._generations.max())]
+        return _runs_first(rows, self._generations[run : run + 1], len(rows))
+
+
+def _slice_run(rows: Array, run: Array) -> Array:
+    return lax.dynamic_slice_in_dim(rows, run, 1, axis=2)
+
+
+def of_run(history: np.ndarray | LazyHistory, run: int) -> np.ndarray:
+    """That of one run, (1, G, columns)."""
+    return history.of_run(run) if isinstance(history, LazyHistory) else history[run : run + 1]
+
+
+def to_host(history: np.ndarray | LazyHistory | None) -> np.ndarray | None:
+    return history.whole if isinstance(history, LazyHistory) else history
+
+
+def build_history(chunks: list[Chunk], generations: np.ndarray) -> np.ndarray | LazyHistory:
+    """The history (R, G, columns) of runs that made so many generations; a finished run's last row is repeated."""
+    if any(isinstance(chunk, DeviceChunk) for chunk in chunks):
+        return LazyHistory(chunks, generations)
+    rows = concatenate_chunks(chunks)
+    assert rows is not None
+    return _runs_first(rows, generations)
+
+
+def _runs_first(rows: np.ndarray, generations: np.ndarray, n_generations: int | None = None) -> np.ndarray:
+    """Rows (g, columns, R) as (R, G, columns). most: G, if not what the longest of these runs made."""
+    history = rows.transpose(2, 0, 1)[:, : int(generations.max()) if n_generations is None else n_generations]
+    if int(generations.min()) == history.shape[1]:
+        return history
+    last = np.minimum(np.arange(history.shape[1])[None, :], generations[:, None] - 1)
+    return np.take_along_axis(history, last[:, :, None], axis=1)
+
+
+@dataclass
+class Track:
+    """What the host knows of each run, all (R,), added up from tallies."""
+
+    generations: np.ndarray
+    evaluations: np.ndarray
+    best: np.ndarray
+    violation: np.ndarray
+    failed: np.ndarray
+    reason: np.ndarray  # why it is finished, see core/stop.py
+    skipped: np.ndarray  # points of the last generation that Ctrl-C left unevaluated
+    feasible_share: np.ndarray  # of the survivors; 1 without constraints
+    hypervolume: np.ndarray  # NaN without a reference point
+
+    @staticmethod
+    def start(runs: int) -> Track:
+        zeros, worst = _broadcast_scalar(0, runs), _broadcast_scalar(np.inf, runs)
+        share, hypervolume = _broadcast_scalar(1.0, runs), _broadcast_scalar(np.nan, runs)
+        return Track(zeros, zeros, worst, worst, zeros, zeros, zeros, share, hypervolume)
+
+    @property
+    def merit(self) -> np.ndarray:
+        """What the runs of a batch are compared by at equal violation, the less the better."""
+        without = np.isnan(self.hypervolume)
+        return self.best if without.all() else np.where(without, self.best, -self.hypervolume)
+
+    @property
+    def best_run(self) -> int:
+        """Which run has the best value, feasible ones first."""
+        return first_best(self.violation, self.merit)
+
+    def add(self, tally: np.ndarray) -> Track:
+        """After a chunk with this packed Tally."""
+        new = ChunkSummary.unpack(tally)
+        moved = new.made > 0
+        every = bool(moved.all())
+
+        def latest(new: np.ndarray, old: np.ndarray) -> np.ndarray:
+            return _widen(new) if every else np.where(moved, new, old)
+
+        return Track(
+            generations=self.generations + new.made,
+            evaluations=self.evaluations + new.evaluations,
+            best=latest(new.best, self.best),
+            violation=latest(new.violation, self.violation),
+            failed=self.failed + new.failed,
+            reason=_widen(new.reason),
+            skipped=self.skipped,
+            feasible_share=latest(new.feasible_share, self.feasible_share),
+            hypervolume=latest(new.hypervolume, self.hypervolume),
+        )
+
+    def rows(self, chosen: slice | np.ndarray) -> Track:
+        return Track(*(column[chosen] for column in vars(self).values()))
+
+    @staticmethod
+    def join(tracks: list[Track]) -> Track:
+        if len(tracks) == 1:
+            return tracks[0]
+        return Track(*(np.concatenate([getattr(p, f.name) for p in tracks]) for f in fields(Track)))
+
+
+MIN_RUNS_TO_BROADCAST = 1000  # runs from which memory counts
+
+
+def _broadcast_scalar(value: float, runs: int) -> np.ndarray:
+    """Return a read-only broadcast of a scalar to shape (runs,): touching new memory is most of what a hundred thousand
+    runs cost between two chunks.
+    """
+    kind = np.int64 if isinstance(value, int) else np.float64
+    return np.full(runs, value, kind) if runs < MIN_RUNS_TO_BROADCAST else np.broadcast_to(kind(value), runs)
+
+
+def _widen(values: np.ndarray) -> np.ndarray:
+    """Return integers or floats (R,) in 64 bits; a broadcast scalar where all runs agree."""
+    wide = np.int64 if values.dtype.kind == "i" else np.float64
+    if len(values) < MIN_RUNS_TO_BROADCAST:
+        return values.astype(wide)
+    first = values[0]
+    all_equal = np.isnan(values) if np.isnan(first) else values == first
+    return np.broadcast_to(first.astype(wide), len(values)) if all_equal.all() else values.astype(wide)
+
+
+def first_best(violation: np.ndarray, merit: np.ndarray) -> int:
+    """Which of R runs has the least violation and, among those, the least merit; the first of several. What is not a
+    number comes last. A hundred thousand of them take long to sort.
+    """
+    among = _least(violation, np.ones(len(violation), bool))
+    return int(np.argmax(_least(merit, among)))
+
+
+def _least(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Where the least of these values (R,) is, among some of them."""
+    least = np.fmin.reduce(values, where=mask, initial=np.nan)
+    is_least: np.ndarray = mask & (values == least)
+    return mask if np.isnan(least) else is_least
+
+
+class Survivors(NamedTuple):
+    """The last population of a cell's best run."""
+
+    rank: tuple[float, float]  # violation and merit of that run
+    population: Population  # (n, ...)
+
+
+class Polish(NamedTuple):
+    """What came of refining the best of R runs by its gradient, see execution/polish.py. It adds a row to history."""
+
+    evaluations: np.ndarray  # (R,) that it took; 0 for runs that were not tried
+    better: np.ndarray  # (R,) bool
+    smooth: np.ndarray  # (R,) bool: the gradient agreed with the function
+    converged: np.ndarray  # (R,) bool: it ended by itself and not for want of evaluations
+
+    def rows(self, chosen: slice | np.ndarray) -> Polish:
+        return Polish(*(column[chosen] for column in self))
+
+    def __str__(self) -> str:
+        n_better, n_evaluations = int(self.better.sum()), int(self.evaluations.sum())
+        text = f"{n_better} of {len(self.better)} runs refined, in {n_evaluations} evaluations"
+        n_rough = int(((self.evaluations > 0) & ~self.smooth).sum())
+        return text + (f"; for {n_rough} of them the gradient does not agree with the function" if n_rough else "")
+
+
+@dataclass
+class Outcome:
+    """What a batch of runs gives."""
+
+    track: Track
+    history: np.ndarray | LazyHistory | None  # (R, G, columns), from the column KEPT of a Record on
+    x: np.ndarray  # (R, d), best of each run
+    populations: dict[int, Survivors]  # of each cell's best run
+    fronts: list[Population]  # of several objectives: of each run the feasible non-dominated individuals, (k, ...)
+    opponents: np.ndarray | None  # (R, ...), what an algorithm played against in the end, if it does
+    stopped: Stop | None = None  # what ended it before the runs' own rules did
+    device_seconds: float = 0.0  # spent waiting for chunks of generations
+    sizes: list[list[int]] = field(default_factory=list)  # of each run: how many runs the slices of its searches had
+    searches: list[tuple[int, int]] = field(default_factory=list)  # and how many agreed on the best, of how many
+    polish: Polish | str | None = None  # what it came to, or why it was not tried; None if it was not asked for
+
+    def of_runs(self, chosen: slice | np.ndarray) -> Outcome:
+        """These runs alone. The history ends with the longest of them."""
+        track = self.track.rows(chosen)
+        fronts = [self.fronts[r] for r in np.arange(len(self.x))[chosen]] if self.fronts else []
+        polish, rows = self.polish, int(track.generations.max(initial=0))
+        if isinstance(polish, Polish):
+            polish, rows = polish.rows(chosen), rows + 1
+        whole_history = to_host(self.history)
+        history = None if whole_history is None else whole_history[chosen, :rows]
+        opponents = None if self.opponents is None else self.opponents[chosen]
+        fields: dict[str, Any] = {"x": self.x[chosen], "fronts": fronts, "opponents": opponents, "polish": polish}
+        for name in ("sizes", "searches"):
+            per_run = getattr(self, name)
+            fields[name] = [per_run[r] for r in np.arange(len(self.x))[chosen]] if per_run else []
+        return replace(self, track=track, history=history, **fields)
+
+    @staticmethod
+    def join(batches: list[Outcome], stopped: Stop | None = None, device_seconds: float = 0.0) -> Outcome:
+        """One outcome of several; what stopped it and the time are added to theirs."""
+        stopped = stopped or next((b.stopped for b in batches if b.stopped is not None), None)
+        seconds = device_seconds + sum(b.device_seconds for b in batches)
+        if len(batches) == 1:
+            return replace(batches[0], stopped=stopped, device_seconds=seconds)
+        populations: dict[int, Survivors] = {}
+        for batch in batches:
+            for cell, survivors_of_cell in batch.populations.items():
+                populations[cell] = min(
+                    populations.get(cell, survivors_of_cell), survivors_of_cell, key=lambda survivors: survivors.rank
+                )
+        opponents = [b.opponents for b in batches if b.opponents is not None]
+        return Outcome(
+            track=Track.join([b.track for b in batches]),
+            history=_merge_histories([history for b in batches if (history := to_host(b.history)) is not None]),
+            x=np.concatenate([b.x for b in batches]),
+            populations=populations,
+            fronts=[front for b in batches for front in b.fronts],
+            opponents=np.concatenate(opponents) if opponents else None,
+            stopped=stopped,
+            device_seconds=seconds,
+            sizes=[widths for b in batches for widths in b.sizes],
+        )
+
+
+def _merge_histories(histories: list[np.ndarray]) -> np.ndarray | None:
+    """Concatenate the histories of several batches; shorter ones repeat their last row."""
+    longest = max((h.shape[1] for h in histories), default=0)
+    padded = [
+        h if h.shape[1] == longest else np.pad(h, ((0, 0), (0, longest - h.shape[1]), (0, 0)), "edge")
+        for h in histories
+    ]
+    return np.concatenate(padded) if padded else None
+
+
+def build_outcome(batch: Slice, finished: Finished) -> Outcome:
+    """Build the outcome of a slice's runs from what `Search.finish` returned."""
+    track, cells = batch.track, batch.cells
+    survivors_by_cell, fronts = {}, []
+    for i, cell in enumerate(range(int(cells[0]), int(cells[-1]) + 1)):
+        rows_of_cell = batch.wanted[cells[batch.wanted] == cell]
+        if not len(rows_of_cell):
+            continue
+        row = track.best_run if len(rows_of_cell) == len(cells) else rows_of_cell[track.rows(rows_of_cell).best_run]
+        rank = (float(track.violation[row]), float(track.merit[row]))
+        index = i if finished.found is None else row
+        survivors = jax.tree.map(lambda a: a[index], finished.survivors)  # noqa: B023 (used at once)
+        if not batch.search.algorithm.traits.fixed_evaluations:  # rows that are not in use were never evaluated
+            in_use = np.isfinite(survivors.objectives).all(axis=-1)
+            survivors = jax.tree.map(lambda a: np.asarray(a)[in_use], survivors) if in_use.any() else survivors  # noqa: B023
+        survivors_by_cell[cell] = Survivors(rank, survivors)
+    if finished.found is not None and finished.belongs is not None:
+        individuals, on_front = finished.found, finished.belongs
+        fronts = [jax.tree.map(lambda a: a[r][on_front[r]], individuals) for r in range(len(cells))]  # noqa: B023
+    history = build_history(batch.history, track.generations) if batch.history else None
+    x, opponents = np.asarray(finished.x), None if finished.opponents is None else np.asarray(finished.opponents)
+    total = Outcome(track, history, x, survivors_by_cell, fronts, opponents, sizes=[[len(cells)]] * len(cells))
+    return total.of_runs(batch.wanted) if len(batch.wanted) < len(cells) else total
+
+
+class FinishedBatch(NamedTuple):
+    """The outcome of a batch whose runs have all ended."""
+
+    outcome: Outcome
+    taken: dict[int, list[Population]]  # its snapshots
+
+
+class BatchCheckpoint(NamedTuple):
+    """The state of a batch between two generations; a list has an entry for each of its slices."""
+
+    made: int  # generations
+    carries: list[list[np.ndarray]]  # the arrays of each carry, in order
+    tracks: list[Track]
+    history: list[np.ndarray | None]  # rows (made, columns, S)
+    taken: dict[int, list[Population]]
+    box: Any = None  # what a black box remembers
+    runs: int = 0  # of the batch
+    width: int = 0  # runs of a slice: on an accelerator it depends on the memory that was free, and so do the last bits
+
+
+class CheckpointWriter(Protocol):
+    """Saves the state of a task's batches so that a killed run can resume bit for bit."""
+
+    def begin_batch(self) -> FinishedBatch | BatchCheckpoint | None:
+        """Return what the checkpoint knows of the batch that begins now."""
+
+    def sizes(self) -> tuple[int, int] | None:
+        """Return the runs of the batch that begins next and the width of its slices, if the checkpoint has it."""
+
+    def restart_batch(self) -> None:
+        """Begin the present batch once more, with fewer runs."""
+
+    def due(self, made: int) -> bool:
+        """Return whether to save after `made` generations."""
+
+    def save(self, standing: BatchCheckpoint) -> None:
+        """Save the state of the present batch."""
+
+    def finish_batch(self, done: FinishedBatch) -> None:
+        """Record the outcome of the present batch, which ended by its own rules."""
+
+
+def arrays_to_host(carry: Any) -> list[np.ndarray]:
+    """The arrays of a carry, copied from the device."""
+    return [np.array(leaf) for leaf in jax.device_get(jax.tree.leaves(carry))]
+
+
+def restore_arrays(
+    carry: Any, arrays: list[np.ndarray], device: jax.Device | jax.sharding.Sharding | None = None
+) -> Any:
+    """A carry of the same structure, or of shapes alone, with the arrays that were kept. place: where it is."""
+    leaves, structure = jax.tree.flatten(carry)
+    if [(leaf.shape, leaf.dtype) for leaf in leaves] != [(array.shape, array.dtype) for array in arrays]:
+        raise InputError(
+            "the checkpoint does not match this run: its arrays have different sizes. It was written by another "
+            "version or with other settings."
+        )
+    return jax.tree.unflatten(structure, jax.device_put(arrays, device))

@@ -1,0 +1,480 @@
+"""A validated request: problem, algorithms, limits and options of a call, as plain data."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from galapax import algorithms
+from galapax.algorithms.archive import Archived
+from galapax.algorithms.de import DE
+from galapax.core.algorithm import Algorithm, Budget, Shared
+from galapax.core.checks import check_integer
+from galapax.core.errors import InputError
+from galapax.core.evaluation import Columns, Shape
+from galapax.core.options import Options, threads_from_environment
+from galapax.core.problem import EQ_TOLERANCE, MinMaxProblem, Problem, ProblemDescription, check_tolerance
+from galapax.core.restarts import Restarts
+from galapax.core.stop import UNLIMITED, Rules
+from galapax.execution.arguments import (
+    check_islands,
+    count_devices,
+    default_dtype,
+    default_tolerance,
+    generation_limit,
+    parse_goals,
+    parse_initial_points,
+    plan_repairs,
+    reserve_for_polish,
+    shrink_population_to_budget,
+)
+from galapax.execution.memory import check_memory, check_population
+from galapax.execution.search import Search, Traced
+from galapax.metrics import indicators
+from galapax.numerics import devices, random
+from galapax.objective.compatibility import check_compatibility, count_objectives
+from galapax.objective.failures import RESAMPLES
+from galapax.objective.probe import probe
+from galapax.objective.traced import trace
+
+MAX_MEMOIZED_POINTS = 100_000  # a black box on a grid of no more points is not called twice with one
+MAX_DEFAULT_EVALUATIONS = 1_000_000  # of a run that nothing limits, unless that is fewer generations than these
+MIN_DEFAULT_GENERATIONS = 1000
+
+
+@dataclass(frozen=True)
+class Task:
+    """A validated request: every one of its solvers makes `runs` runs."""
+
+    problem: ProblemDescription  # as one of genes, see core/variables.py
+    declared: ProblemDescription  # as the user wrote it: what a Result shows
+    options: Options  # with defaults resolved
+    objective: Traced | None  # None for a black box
+    consts: Any  # the arrays of the objective
+    steps: int  # see `Formulas.steps`
+    shape: Shape  # of a black box a guess, until it was called
+    solvers: tuple[Algorithm, ...]  # as the user wrote them, alike in all that shapes the program
+    bound: tuple[Algorithm, ...]  # the same, for this problem
+    repairs: int  # candidates repaired a generation
+    differences: bool  # whether by differences of values
+    rules: Rules
+    budget: Budget  # of one population
+    evaluation_limit: int | None  # of a run, with all its islands
+    initial: np.ndarray | None  # genes of starting points
+    restarts: Restarts | None
+    n_devices: int  # that share the evaluation of a generation; 0 where one makes all of it
+    is_single_run: bool  # a run by itself, not one of an ensemble
+    objectives_unknown: bool  # a black box of which only calling it tells how many objectives it has
+    n_probes: int  # points of a black box that may be called before it is known whether the algorithm fits
+    engine: str  # as asked; later the one that was selected
+
+    @property
+    def population(self) -> int:
+        return self.bound[0].population
+
+    @property
+    def runs(self) -> int:
+        """Runs of each solver."""
+        return self.options.n_runs
+
+    @property
+    def first_run(self) -> int:
+        return self.options.first_run
+
+    @property
+    def seed(self) -> int:
+        assert self.options.seed is not None
+        return self.options.seed
+
+    @property
+    def dtype(self) -> str:
+        """The precision of the run."""
+        return str(self.options.compute.dtype)
+
+    @property
+    def total(self) -> int:
+        """Runs of all solvers together, one solver's after the other's."""
+        return self.runs * len(self.solvers)
+
+    @property
+    def sign(self) -> float:
+        """The factor from minimised values to the user's: -1 where they are maximised."""
+        return -1.0 if self.options.maximize else 1.0
+
+    @property
+    def columns(self) -> Columns:
+        """The columns of the history."""
+        dim = self.problem.dim if self.options.keep.history == "x" else 0
+        return Columns(self.shape, self.rules.reference is not None, dim)
+
+    def with_options(self, **changes: Any) -> Task:
+        """Return the task with other values of some options."""
+        return replace(self, options=replace(self.options, **changes))
+
+    def decoded(self, genes: np.ndarray) -> np.ndarray:
+        """Return x (..., d) of genes (..., d)."""
+        return genes if self.problem.space is None else self.problem.space.decode(genes)
+
+    def of_cell(self, i: int) -> Task:
+        """Return the task of one solver alone."""
+        return replace(self, solvers=self.solvers[i : i + 1], bound=self.bound[i : i + 1])
+
+    def search(self) -> Search:
+        """Build the Search of all runs; a hyper-parameter that differs between solvers has one value for each run."""
+        dtype, options = np.dtype(self.dtype), self.options
+
+        def stack(*values: Any) -> Any:
+            if isinstance(values[0], Shared):
+                return values[0]
+            column = np.array(values, dtype)
+            return column[0] if (column == column[0]).all() else np.repeat(column, self.runs)
+
+        return Search(
+            algorithm=jax.tree.map(stack, *self.bound, is_leaf=lambda leaf: isinstance(leaf, Shared)),
+            bounds=self.problem.bounds.round_inwards(dtype),
+            rules=self.rules.as_arrays(dtype),
+            consts=self.consts,
+            shape=self.shape,
+            objective=self.objective,
+            repairs=self.repairs,
+            differences=self.differences,
+            freeze=options.blackbox or self.rules.by_run,
+            leaves=options.blackbox or devices.on_cpu(),
+            with_x=options.keep.history == "x",
+            resamples=RESAMPLES if options.on_failure == "resample" else 0,
+            only_codes=self.problem.space is not None and bool(self.problem.space.discrete.all()),
+            spread=self.n_devices if self.n_devices > 1 else 0,
+        )
+
+
+def problem_of(
+    fun: Any, bounds: Any, algorithm: Any, ineq: Any = None, eq: Any = None, eq_tolerance: float | None = None
+) -> tuple[Problem, Any]:
+    """Return problem and algorithm from the first arguments of `minimize` and its like."""
+    if isinstance(fun, Problem) and algorithm is None and isinstance(bounds, str | Algorithm | type):
+        bounds, algorithm = None, bounds  # a Problem has its bounds, so what follows it is the algorithm
+    if isinstance(fun, MinMaxProblem):
+        raise InputError(f"{fun.name} is a min-max problem: use gx.minimax.")
+    if eq_tolerance is not None:
+        check_tolerance(eq_tolerance)
+        eq_tolerance = float(eq_tolerance)
+    if not isinstance(fun, Problem):
+        tolerance = EQ_TOLERANCE if eq_tolerance is None else eq_tolerance
+        return Problem(fun, bounds, ineq=ineq, eq=eq, eq_tolerance=tolerance), algorithm
+    if bounds is not None or ineq is not None or eq is not None:
+        raise InputError(
+            "a Problem has its own bounds, ineq and eq: remove them, or change the problem with problem.with_."
+        )
+    return (fun if eq_tolerance is None else fun.with_(eq_tolerance=eq_tolerance)), algorithm
+
+
+def resolve_options(problem: Problem, options: Options) -> Options:
+    """Fill in what the problem decides: whether its functions are called, and which take whole populations."""
+    workers = options.workers
+    blackbox = options.blackbox or problem.blackbox or workers.pool is not None
+    if (workers.retries or workers.memoize) and not blackbox:
+        raise InputError("retries and memoize apply to black boxes only: give blackbox=True or workers.")
+    if blackbox and workers.memoize is None:
+        is_small = problem.space is not None and problem.space.combinations <= MAX_MEMOIZED_POINTS
+        workers = replace(workers, memoize=is_small and not workers.asynchronous)
+    if options.compute.threads is not None and blackbox:
+        raise InputError("threads is for functions that JAX traces; a black box is called in processes by workers=.")
+    return replace(
+        options,
+        seed=random.resolve_seed(options.seed),
+        blackbox=blackbox,
+        vectorized=options.vectorized or problem.vectorized,
+        workers=workers,
+        compute=replace(options.compute, dtype=default_dtype(options.compute.dtype, problem.constrained, blackbox)),
+    )
+
+
+def default_algorithm(problem: Problem, options: Options) -> Algorithm:
+    """Choose an algorithm that fits a problem. A black box is called by the run alone: until then it has one objective,
+    or two where an archive is asked for, unless they are named. options: resolved.
+    """
+    objectives = 1 + (options.keep.archive is not None) if problem.objectives is None else len(problem.objectives)
+    if not options.blackbox:
+        n_vectorized = (options.population or 1) if options.vectorized else 0
+        objectives = count_objectives(problem, str(options.compute.dtype), n_vectorized)
+        is_named = problem.objectives is not None or problem.reference_point is not None
+        if not is_named and not options.vectorized:
+            warn_vector_objective(problem, objectives)
+    return algorithms.resolve_algorithm(
+        None, problem.constrained, objectives, discrete_dim(problem), options.population
+    )
+
+
+def warn_vector_objective(problem: Problem, objectives: int) -> None:
+    """Warn where fun returns as many objectives as there are variables: a sum may be missing."""
+    if objectives == problem.dim >= 3:
+        warnings.warn(
+            f"fun of {problem.name!r} returns {objectives} numbers, as many as there are variables, and they are "
+            "taken as objectives. Was a sum forgotten? If so return one number, such as jnp.sum(...); if not, name "
+            "them by Problem(..., objectives=[...]).",
+            stacklevel=4,
+        )
+
+
+def begin_with(task: Task, points: np.ndarray) -> Task:
+    """The task with first candidates (runs, k, d) that were drawn, and partly called, before it was known what the
+    problem is; unless the user gave as many, which are the same then.
+    """
+    if task.initial is not None and task.initial.shape[-2] >= points.shape[1]:
+        return task
+    return replace(task, initial=points[:, : task.population])
+
+
+def discrete_dim(problem: Problem) -> int:
+    """Return the number of variables, if some of them are integers or choices; else 0."""
+    return problem.dim if problem.space is not None and problem.space.discrete.any() else 0
+
+
+def with_archive(solver: Algorithm, size: int, problem: Problem | None = None) -> Algorithm:
+    """The algorithm with an archive of that size. problem: the one that it is the default for, if nobody chose it."""
+    if not solver.traits.multi_objective and problem is not None:
+        raise InputError(_one_objective_message(problem))
+    if not solver.traits.multi_objective:
+        raise InputError(
+            f"archive applies to several objectives, and {algorithms.algorithm_name(solver)} minimises one: remove it."
+        )
+    return Archived(solver, size)
+
+
+def prepare_task(
+    problem: Problem,
+    solvers: tuple[Algorithm, ...],
+    options: Options,
+    restarts: Restarts | None = None,
+    *,
+    population_given: bool = True,
+    objectives_unknown: bool = False,
+    probes: bool = False,
+) -> Task:
+    """Check options that must fit together and trace the problem's functions: what cannot be done is refused here,
+    before anything is compiled. options: resolved. The others: see `build_task`.
+    """
+    check_not_tracing()
+    for solver in solvers:
+        solver.validate()
+    if options.workers.asynchronous:
+        _check_asynchronous(solvers, options, restarts)
+    tolerance = default_tolerance(options.tolerance, str(options.compute.dtype))
+    if solvers[0].traits.multi_objective:
+        tolerance = 0.0  # no front converges to a point, and a program in which no run ends before others is quicker
+    rules = Rules(UNLIMITED, *parse_goals(problem, options), tolerance=tolerance)
+    shape = Shape(len(problem.objectives or "1"), int(problem.ineq is not None), int(problem.eq is not None))
+    task = build_task(
+        problem,
+        solvers,
+        options,
+        shape,
+        rules,
+        restarts,
+        population_given=population_given,
+        objectives_unknown=objectives_unknown,
+        probes=probes,
+    )
+    if not options.blackbox:
+        return trace_task(task)
+    with jax.enable_x64(task.dtype == "float64"):
+        check_memory(task)
+    return task
+
+
+def build_task(
+    problem: ProblemDescription,
+    solvers: tuple[Algorithm, ...],
+    options: Options,
+    shape: Shape,
+    rules: Rules,
+    restarts: Restarts | None = None,
+    *,
+    population_given: bool = True,
+    objectives_unknown: bool = False,
+    probes: bool = False,
+) -> Task:
+    """Build a Task whose functions are not traced yet.
+
+    population_given: whether the user has chosen the population; else a small budget makes it smaller.
+    objectives_unknown, probes: of a black box, see `Task`.
+    """
+    declared, dtype, blackbox, islands = problem, str(options.compute.dtype), options.blackbox, options.islands
+    if isinstance(problem, Problem) and problem.space is not None:
+        problem.space.check(dtype)
+        problem = problem.coded()
+    random.root_key(options.seed)  # type: ignore[arg-type]  # refuses what is no seed
+    problem.bounds.round_inwards(dtype)  # refuses a box that this precision does not hold, before anything is compiled
+    limit = generation_limit(solvers[0], options)
+    evaluation_limit = budget_evaluations = options.max_evaluations
+    is_unlimited = options.generations is None and options.max_seconds is None
+    if islands is not None and budget_evaluations is not None:  # each island has its share
+        budget_evaluations = check_integer(budget_evaluations // islands.count, "max_evaluations of each island", 1)
+    if restarts is not None:
+        if is_unlimited and budget_evaluations is None:
+            limit, budget_evaluations = UNLIMITED, default_evaluations(problem.dim)
+            evaluation_limit = budget_evaluations
+        if len(options.keep.snapshots) and (options.n_runs > 1 or len(solvers) > 1):
+            raise InputError(
+                "snapshots of several restarting runs would have populations of different sizes: remove snapshots, "
+                "or make a single run."
+            )
+    budget = Budget(None if limit == UNLIMITED else limit, budget_evaluations)
+    for solver in solvers:
+        check_population(solver.population, problem.dim)
+    if not population_given:
+        solvers = tuple(shrink_population_to_budget(solver, problem.dim, shape, budget) for solver in solvers)
+    bound = tuple(solver.bind(problem.dim, shape, budget) for solver in solvers)
+    check_population(bound[0].population, problem.dim)
+    population = bound[0].population
+    is_called = blackbox or options.vectorized
+    repairs, differences = plan_repairs(problem, bound[0], is_called, options.workers.asynchronous, budget_evaluations)
+    if islands is not None:
+        check_islands(islands, population, restarts, options.workers)
+    evaluations = population + repairs * (1 + problem.dim)
+    if (
+        restarts is not None or not bound[0].traits.fixed_evaluations
+    ):  # without a limit, too, so that the same program serves
+        rules = rules._replace(evaluations=math.inf if budget_evaluations is None else budget_evaluations)
+    if budget_evaluations is not None and rules.evaluations is not None:
+        fewer = "; a smaller population needs fewer" if population_given else ""
+        least = f"the first generation needs {evaluations} evaluations{fewer}"
+        check_integer(budget_evaluations, "max_evaluations", evaluations, least)
+    elif budget_evaluations is not None:
+        least = f"one generation evaluates the population of {population}; a smaller population needs fewer"
+        if repairs:
+            least = f"one generation needs {evaluations} evaluations for the population of {population}"
+        check_integer(budget_evaluations, "max_evaluations", evaluations, least)
+        reserve = 0
+        if not blackbox and options.polish is not False:
+            reserve = reserve_for_polish(budget_evaluations, problem, solvers[0], dtype)
+        n_evaluations = max(evaluations, budget_evaluations - reserve)
+        limit = min(limit, n_evaluations // evaluations)
+        if options.on_failure == "resample":  # a generation takes as many more as fail in it
+            rules = rules._replace(evaluations=n_evaluations)
+    elif is_unlimited:
+        limit = min(limit, max(MIN_DEFAULT_GENERATIONS, MAX_DEFAULT_EVALUATIONS // evaluations))
+    if not blackbox and options.compute.threads is None:
+        threads = threads_from_environment() or devices.count_cores()
+        options = replace(options, compute=replace(options.compute, threads=threads))
+    return Task(
+        problem=problem,
+        declared=declared,
+        options=options,
+        objective=None,
+        consts=None,
+        steps=0,
+        shape=shape,
+        solvers=solvers,
+        bound=bound,
+        repairs=repairs,
+        differences=differences,
+        rules=rules._replace(generations=limit),
+        budget=budget,
+        evaluation_limit=evaluation_limit,
+        initial=parse_initial_points(options.x0, declared, population, options.n_runs),
+        restarts=restarts,
+        n_devices=count_devices(options),
+        is_single_run=options.runs == 1 and len(solvers) == 1,
+        objectives_unknown=objectives_unknown,
+        n_probes=population if probes else 0,
+        engine=options.compute.engine,
+    )
+
+
+def default_evaluations(dim: int) -> int:
+    """Return the default budget of a run that restarts."""
+    return max(20_000, min(10_000 * dim, MAX_DEFAULT_EVALUATIONS))
+
+
+def trace_task(task: Task) -> Task:
+    """Return the task with its functions traced by JAX."""
+    assert isinstance(task.problem, Problem)
+    with jax.enable_x64(task.dtype == "float64"):
+        n_vectorized = task.population if task.options.vectorized else 0
+        traced = trace(task.problem, task.dtype, maximize=task.options.maximize, vectorized=n_vectorized)
+        bound = tuple(solver.bind(task.problem.dim, traced.formulas.shape, task.budget) for solver in task.solvers)
+        task = replace(
+            task,
+            objective=traced.formulas,
+            consts=traced.consts,
+            steps=traced.formulas.steps,
+            shape=traced.formulas.shape,
+            bound=bound,
+        )
+        check_shape(task, task.shape)
+        check_memory(task)
+        if task.options.on_failure is None:
+            probe(traced, task.problem.bounds, task.dtype)
+    return task
+
+
+def check_not_tracing() -> None:
+    """Refuse to run inside a function that JAX is tracing, or with compilation switched off."""
+    if devices.is_forked():
+        raise InputError(
+            "this process was forked after JAX had started and would hang: start processes with "
+            'multiprocessing.get_context("spawn").'
+        )
+    if devices.CONFIG.jax_disable_jit:
+        raise InputError("jax_disable_jit is on, but galapax needs to compile: switch it off for this call.")
+    if devices.is_tracing():
+        raise InputError(
+            "galapax was called inside jax.jit or another transformation of JAX: it compiles its runs itself; call it "
+            "from plain Python."
+        )
+
+
+def _check_asynchronous(solvers: tuple[Algorithm, ...], options: Options, restarts: Restarts | None) -> None:
+    """Refuse what cannot go on while some candidates are still being evaluated."""
+    if len(solvers) > 1 or not isinstance(solvers[0], DE) or restarts is not None:
+        raise InputError(
+            "asynchronous=True is for DE, whose candidates each compete with their own parent, and without restarts; "
+            f'got {algorithms.algorithm_name(solvers[0])}: give algorithm="de".'
+        )
+    refused = {
+        "runs": options.runs != 1,
+        "vectorized": options.vectorized,
+        "memoize": bool(options.workers.memoize),
+        "on_failure": options.on_failure == "resample",
+    }
+    for name, is_given in refused.items():
+        if is_given:
+            raise InputError(f"asynchronous=True makes a single run, one point at a time: remove {name}.")
+
+
+def _one_objective_message(problem: Problem) -> str:
+    return f"archive applies to several objectives, and fun of {problem.name!r} returns one number: remove it."
+
+
+def check_shape(task: Task, shape: Shape) -> None:
+    """Refuse an algorithm or a stopping rule that does not fit the number of objectives."""
+    assert isinstance(task.problem, Problem)
+    if shape.objectives == 1 and isinstance(task.solvers[0], Archived):
+        raise InputError(_one_objective_message(task.problem))
+    check_compatibility(task.solvers[0], task.problem, shape)
+    if shape.objectives > 1 and task.restarts is not None:
+        raise InputError(f"restarts apply to one objective, and {task.problem.name!r} has {shape.objectives}.")
+    needs_reference = math.isfinite(task.rules.target) or task.rules.stall != UNLIMITED
+    if shape.objectives > 1 and task.rules.reference is None and needs_reference:
+        raise InputError(
+            f"target and patience judge a front by its hypervolume up to a reference_point, and {task.problem.name!r} "
+            "has none: add one with problem.with_(reference_point=...), or remove target and patience."
+        )
+
+
+def check_comparable(task: Task) -> None:
+    """Refuse fronts without a reference point, when their hypervolumes are to be compared."""
+    if task.solvers[0].traits.multi_objective and task.problem.reference_point is None:
+        raise InputError(
+            f"runs with several objectives are compared by hypervolume, and {task.problem.name!r} has no "
+            "reference_point to measure it from: give it one by problem.with_(reference_point=...), a point that is "
+            "worse in every objective than those of interest."
+        )
+    if task.problem.reference_point is not None and len(task.problem.reference_point) > 3:
+        indicators.moocore()  # it measures more than three objectives, and would be missed only after the runs

@@ -1,0 +1,209 @@
+"""Hierarchical reductions (thread, warp, block, cluster or grid) and how the result is broadcast.
+
+Within a block each warp leaves a partial result in shared memory. Several blocks combine theirs in one of four ways.
+In a cluster each block writes its partial result into the shared memory of the others. In a grid blocks combine
+them by atomics on one number in global memory if the order does not matter; else they write them side by side, and
+each block gathers all of them. What only the history needs is gathered by a single warp, while the others continue.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from galapax.fused.c_expressions import REDUCTION_OPS, TYPE_SUFFIXES, c_type, identity_element
+from galapax.fused.expr import Expr, Index
+from galapax.fused.graph import Node
+from galapax.fused.iteration_domains import axis_lengths, is_cooperative_reduction, parallel_axes, thread_axes
+
+if TYPE_CHECKING:
+    from galapax.fused.loop_codegen import KernelBuilder
+
+Accumulators = list[tuple[str, str]]  # C variables of each output: the value, and the position of an argmin or argmax
+Slots = dict[int, list[int]]  # by node id, where warps leave their partial results of each output
+
+
+class Broadcast(Enum):
+    """How all threads of a run get the result of a reduction."""
+
+    PER_BLOCK = auto()  # every block has reduced all elements
+    CLUSTER = auto()  # each block writes its partial result into the shared memory of the others
+    ATOMIC = auto()  # blocks combine their partial results by atomics in global memory
+    GATHER = auto()  # each block gathers the partial results of all blocks from global memory
+    HISTORY_WARP = auto()  # a single warp gathers them, for the history alone
+
+
+_TAKE_PREFIXES = {Broadcast.PER_BLOCK: "OWN_", Broadcast.HISTORY_WARP: "LATE_"}  # of the macros TAKE and TAKE_BEST
+
+
+def is_order_independent(root: Node) -> bool:
+    """True if partial results may be combined in any order with bitwise the same result."""
+    is_integer = not root.inputs[0].dtype.startswith("float") and root.dtype != "bool"
+    return root.op in ("reduce_max", "reduce_min") or (root.op == "reduce_sum" and is_integer)
+
+
+def _strip_reshapes(root: Node) -> Node:
+    """Return the operand of a reduction without the reshapes around it."""
+    node = root.inputs[0]
+    while node.op in ("reshape", "squeeze", "expand_dims", "broadcast_in_dim") and node.inputs[0].size == node.size:
+        node = node.inputs[0]
+    return node
+
+
+def pair_extremes_with_positions(stage: Sequence[Node]) -> dict[int, tuple[Node, Node]]:
+    """Find minima and maxima whose position is computed too: the argmin or argmax yields both.
+
+    Returns {id of the extreme: (extreme, position)}.
+    """
+    matching_ops = {("reduce_min", "argmin"), ("reduce_max", "argmax")}
+    scalars = [r for r in stage if r.size == 1 and is_cooperative_reduction(r)]
+    pairs = [(a, b) for a, b in itertools.product(scalars, scalars) if (a.op, b.op) in matching_ops]
+    return {a.id: (a, b) for a, b in pairs if _strip_reshapes(a) is _strip_reshapes(b)}
+
+
+def declare_accumulators(e: KernelBuilder, root: Node) -> Accumulators:
+    """Declare each thread's accumulators: the value and, for argmin and argmax, its position."""
+    dtype = root.inputs[0].dtype
+    accumulators = []
+    for _ in range(root.size):
+        value, position = e.new_name("s"), e.new_name("s")
+        if root.op in REDUCTION_OPS:
+            e.emit_line(f"TOTAL({c_type(dtype)}, {value}, {identity_element(REDUCTION_OPS[root.op], dtype)});")
+        else:
+            identity = identity_element("min" if root.op == "argmin" else "max", dtype)
+            e.emit_line(f"TOTAL_BEST({c_type(dtype)}, {value}, {position}, {identity});")
+        accumulators.append((value, position))
+    return accumulators
+
+
+def list_cpu_folds(root: Node, accumulators: Accumulators, loop_variable: str) -> list[str]:
+    """Return the folds with which a CPU adds each tile of a loop to the accumulators, see prelude.py."""
+    operation, i = _c_operation(root), loop_variable
+    if root.op in REDUCTION_OPS:
+        return [f"FOLD({operation}, {value}, {i})" for value, _ in accumulators]
+    return [f"FOLD_BEST({operation}, {value}, {position}, {i})" for value, position in accumulators]
+
+
+def accumulate(
+    e: KernelBuilder, root: Node, index: Sequence[Index], accumulators: Accumulators, guard: str, is_repeated: bool
+) -> None:
+    """Emit the accumulation of the elements at one point of a loop. is_repeated: the turn has accumulated others."""
+    operand, axes = root.inputs[0], [int(a) for a in root.params["axes"]]
+    if root.size == 1:
+        for step, element in enumerate(e.thread_elements(operand.shape, thread_axes(root), index)):
+            _accumulate_element(e, root, element, axes, guard, is_repeated or step > 0, *accumulators[0])
+        return
+    free = [a for a in range(len(operand.shape)) if a not in axes]
+    reduced = axis_lengths(operand.shape, tuple(axes))
+    for step, inner in enumerate(e.thread_elements(reduced, parallel_axes(reduced), index)):
+        for position, accumulator in enumerate(accumulators):
+            element = [0] * len(operand.shape)
+            for a, i in zip([*axes, *free], [*inner, *e.unflatten_index(position, root.shape)], strict=True):
+                element[a] = i
+            _accumulate_element(e, root, element, axes, guard, is_repeated or step > 0, *accumulator)
+
+
+def _accumulate_element(
+    e: KernelBuilder,
+    root: Node,
+    element: list[Index],
+    axes: list[int],
+    guard: str,
+    is_repeated: bool,
+    best: str,
+    best_position: str,
+) -> None:
+    term, suffix = e.emit_element(root.inputs[0], element), "_TOO" if is_repeated else ""
+    operation, i = _c_operation(root), e.loop_variable
+    if root.op in REDUCTION_OPS:
+        e.emit_line(f"{guard}SEEN{suffix}({operation}, {best}, {i}, {term.text});")
+        return
+    position = element[axes[0]]
+    assert isinstance(position, Expr)
+    # a thread visits positions in ascending order
+    arguments = f"{operation}, {best}, {best_position}, {i}, {term.text}, {position.text}"
+    e.emit_line(f"{guard}SEEN_BEST{suffix}({arguments});")
+
+
+def _c_operation(root: Node) -> str:
+    """Return the name under which the prelude defines the operation for the operand's type."""
+    suffix = TYPE_SUFFIXES[root.inputs[0].dtype]
+    if root.op in REDUCTION_OPS:
+        return f"{REDUCTION_OPS[root.op]}_{suffix}"
+    return f"{'least' if root.op == 'argmin' else 'most'}_{suffix}"
+
+
+def _identity(root: Node) -> str:
+    return identity_element(REDUCTION_OPS[root.op], root.inputs[0].dtype)
+
+
+def emit_warp_partials(
+    e: KernelBuilder, reductions: list[Node], slots: Slots, accumulators: dict[int, Accumulators]
+) -> None:
+    """Emit the reduction within each warp, and the store of its partial result."""
+    for root in reductions:
+        for (value, position), slot in zip(accumulators[root.id], slots[root.id], strict=True):
+            if root.op in REDUCTION_OPS:
+                e.emit_line(f"GIVE({_c_operation(root)}, {value}, {slot});")
+            else:
+                e.emit_line(f"GIVE_BEST({_c_operation(root)}, {value}, {position}, {slot});")
+
+
+def emit_block_partials(
+    e: KernelBuilder, reductions: list[Node], slots: Slots, strategies: dict[int, Broadcast]
+) -> None:
+    """Emit the reduction within each block and its publication to the others, each reduction by another warp."""
+    shared_slots = [(r, slot) for r in reductions if strategies[r.id] != Broadcast.PER_BLOCK for slot in slots[r.id]]
+    if shared_slots:
+        e.emit_line("BLOCK_BARRIER")
+    for number, (root, slot) in enumerate(shared_slots):
+        if root.op not in REDUCTION_OPS:
+            e.emit_line(f"PASS_BEST({_c_operation(root)}, {slot}, {number});")
+        else:
+            macro = "MEET" if strategies[root.id] == Broadcast.ATOMIC else "PASS"
+            e.emit_line(f"{macro}({_c_operation(root)}, {_identity(root)}, {slot}, {number});")
+        if strategies[root.id] == Broadcast.ATOMIC:
+            e.n_atomic_slots = max(e.n_atomic_slots, slot + 1)
+
+
+def bind_extreme_value(
+    e: KernelBuilder, extreme: Node, position: Node, slots: Slots, accumulators: dict[int, Accumulators]
+) -> None:
+    """Bind the extreme that a block has found together with its position."""
+    name = e.new_name("r")
+    text = f"OWN_VALUE({_c_operation(position)}, {slots[position.id][0]}, {accumulators[position.id][0][0]})"
+    e.emit_line(f"const {c_type(extreme.dtype)} {name} = {text};")
+    e.bind(extreme, [name])
+
+
+def bind_results(
+    e: KernelBuilder,
+    reductions: list[Node],
+    slots: Slots,
+    accumulators: dict[int, Accumulators],
+    strategies: dict[int, Broadcast],
+) -> None:
+    """After the barrier, combine the partial results and bind the reductions to registers of every thread."""
+    gathered = [(r, slot) for r in reductions if strategies[r.id] == Broadcast.GATHER for slot in slots[r.id]]
+    for number, (root, slot) in enumerate(gathered):
+        if root.op in REDUCTION_OPS:
+            e.emit_line(f"FETCH({_c_operation(root)}, {_identity(root)}, {slot}, {number});")
+        else:
+            e.emit_line(f"FETCH_BEST({_c_operation(root)}, {slot}, {number});")
+    if gathered:
+        e.emit_line("BLOCK_BARRIER")
+    for root in reductions:
+        names, prefix = [], _TAKE_PREFIXES.get(strategies[root.id], "")
+        for slot, (value, position) in zip(slots[root.id], accumulators[root.id], strict=True):
+            names.append(e.new_name("r"))
+            if strategies[root.id] == Broadcast.ATOMIC:
+                text = f"MET({_c_operation(root)}, {slot})"
+            elif root.op in REDUCTION_OPS:
+                text = f"{prefix}TAKE({_c_operation(root)}, {_identity(root)}, {slot}, {value})"
+            else:
+                text = f"{prefix}TAKE_BEST({_c_operation(root)}, {slot}, {position})"
+            e.emit_line(f"const {c_type(root.dtype)} {names[-1]} = {text};")
+        e.bind(root, names)
+    e.pending_resets += [slot for r in reductions if strategies[r.id] == Broadcast.ATOMIC for slot in slots[r.id]]

@@ -1,0 +1,402 @@
+"""Index maps: operations that only rearrange elements, as the operand's index for an index of the result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from galapax.fused.c_expressions import c_literal, c_type, combine
+from galapax.fused.expr import Expr, Index, Storage, index_text
+from galapax.fused.graph import Node, NotFusible
+from galapax.fused.iteration_domains import is_single_window_scatter, squeeze_shape
+from galapax.fused.value_ranges import value_range
+
+if TYPE_CHECKING:
+    from galapax.fused.element_codegen import ElementEmitter
+
+IndexMap = Callable[["ElementEmitter", Node, tuple[Index, ...]], Expr]
+Case = tuple[str | None, Callable[[int], Expr]]  # a condition, and what emits the element at a scope's depth
+
+
+def broadcast_in_dim(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
+    operand = node.inputs[0]
+    return e.emit_element(operand, [index[int(a)] for a in node.params["broadcast_dimensions"]])
+
+
+def reshape(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
+    operand = node.inputs[0]
+    if node.params.get("dimensions") is not None:
+        raise NotFusible("a reshape in another order")
+    if squeeze_shape(node.shape) == squeeze_shape(operand.shape):
+        indices = iter(i for i, n in zip(index, node.shape, strict=True) if n != 1)
+        return e.emit_element(operand, [0 if n == 1 else next(indices) for n in operand.shape])
+    flat_index = e.flatten_index(index, node.shape)
+    if not isinstance(flat_index, int):
+        flat_index = e.declare("int32", flat_index.text, flat_index.depth)
+    return e.emit_element(operand, e.unflatten_index(flat_index, operand.shape))
+
+
+def squeeze(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
+    operand, indices = node.inputs[0], iter(index)
+    removed = {int(a) % len(operand.shape) for a in node.params["dimensions"]}
+    return e.emit_element(operand, [0 if a in removed else next(indices) for a in range(len(operand.shape))])
+
+
+def expand_dims(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
+    inserted = {int(a) for a in node.params["dimensions"]}
+    return e.emit_element(node.inputs[0], [i for a, i in enumerate(index) if a not in inserted])
+
+
+def transpose(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
+    operand_index: list[Index] = [0] * len(index)
+    for i, axis in zip(index, node.params["permutation"], strict=True):
+        operand_index[int(axis)] = i
+    return e.emit_element(node.inputs[0], operand_index)
+
+
+def slice_elements(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
+    steps = node.params["strides"] or [1] * len(index)
+    starts = node.params["start_indices"]
+    return e.emit_element(
+        node.inputs[0],
+        [e.add_index(e.scale_index(i, int(s)), int(a)) for i, s, a in zip(index, steps, starts, strict=True)],
+    )
+
+
+def reverse(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
+    flipped = {int(a) for a in node.params["dimensions"]}
+    return e.emit_element(
+        node.inputs[0], [_mirror_index(i, node.shape[a]) if a in flipped else i for a, i in enumerate(index)]
+    )
+
+
+def _mirror_index(i: Index, n: int) -> Index:
+    return n - 1 - i if isinstance(i, int) else Expr(f"({n - 1} - {i.text})", i.depth)
+
+
+def iota(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
+    i = index[node.params["dimension"]]
+    if isinstance(i, int):
+        return Expr(c_literal(i, node.dtype), 0)
+    return e.declare(node.dtype, f"({c_type(node.dtype)}){i.text}", i.depth)
+
+
+def _emit_cases(e: ElementEmitter, node: Node, cases: Sequence[Case], depth: int) -> Expr:
+    """Emit an element that one of several cases gives: (condition, emit) each, the last one without a condition."""
+    result = e.new_name()
+    with e.hoist_to(depth):
+        branches, texts, negated = [], [], list[str]()
+        for number, (test, emit) in enumerate(cases):
+            head = "else" if test is None else f"{'else ' if number else ''}if ({test})"
+            guard = " && ".join([*negated, *([f"({test})"] if test else [])])
+            with e.detached_scope() as scope, e.guarded_loads(guard):
+                texts.append(emit(len(e.scopes) - 1).text)
+            negated.append(f"!({test})")
+            branches.append((head, scope))
+        e.emit_line(f"{c_type(node.dtype)} {result};")
+        if e.for_cpu and all(line.startswith("const ") for _, scope in branches for line in scope.lines):
+            tests, lines = [test for test, _ in cases], [scope.lines for _, scope in branches]
+            _emit_branchless_cases(e, result, tests, texts, lines)
+        else:
+            for (_, scope), text in zip(branches, texts, strict=True):
+                scope.lines.append(f"{result} = {text};")
+            e.emit_branches(branches)
+    return Expr(result, depth)
+
+
+def _emit_branchless_cases(
+    e: ElementEmitter, result: str, tests: list[str | None], texts: list[str], lines: list[list[str]]
+) -> None:
+    """Emit all cases and select among them without a branch, which would keep the C compiler from vectorising."""
+    for block in lines:
+        for line in block:
+            e.emit_line(line)
+    value = texts[-1]
+    for test, text in zip(reversed(tests[:-1]), reversed(texts[:-1]), strict=True):
+        value = f"({test}) ? {text} : {value}"
+    e.emit_line(f"{result} = {value};")
+
+
+def concatenate(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
+    axis = int(node.params["dimension"])
+    ends, total = [], 0
+    for operand in node.inputs:
+        total += operand.shape[axis]
+        ends.append(total)
+    i = index[axis]
+    if isinstance(i, int):
+        position = next(k for k, end in enumerate(ends) if i < end)
+        start = ends[position] - node.inputs[position].shape[axis]
+        return e.emit_element(node.inputs[position], (*index[:axis], i - start, *index[axis + 1 :]))
+    cases: list[Case] = []
+    for k, operand in enumerate(node.inputs):
+        start = ends[k] - operand.shape[axis]
+        if not operand.shape[axis]:
+            continue
+
+        def emit(depth: int, operand: Node = operand, start: int = start) -> Expr:
+            offset: Index = e.declare("int32", f"{i.text} - {start}", depth) if operand.shape[axis] > 1 else 0
+            return e.emit_element(operand, (*index[:axis], offset, *index[axis + 1 :]))
+
+        cases.append((f"{i.text} < {ends[k]}" if ends[k] < total else None, emit))
+    depth = e.index_depth(index)
+    if len(cases) == 1:
+        return cases[0][1](depth)
+    if not e.for_cpu and math.prod(node.shape[:axis]) == 1 and (load := _emit_concatenated_load(e, node, axis, index)):
+        return load
+    return _emit_cases(e, node, cases, depth)
+
+
+def _emit_concatenated_load(e: ElementEmitter, node: Node, axis: int, index: tuple[Index, ...]) -> Expr | None:
+    """Emit an element of two concatenated arrays that both lie in memory as one load, without a branch.
+
+    So loads of several elements overlap.
+    """
+    bases = [_find_array(e, operand) for operand in node.inputs]
+    if len(bases) != 2 or not all(isinstance(base, str) for base in bases):
+        return None
+    i, flat, first = index[axis], e.flatten_index(index, node.shape), node.inputs[0]
+    assert isinstance(i, Expr) and isinstance(flat, Expr)
+    e.read_since_barrier = True
+    text = f"({i.text} < {first.shape[axis]} ? {bases[0]} : {bases[1]} - {first.size})[{flat.text}]"
+    return e.declare(node.dtype, text, max(flat.depth, e.region_depth))
+
+
+def _find_array(e: ElementEmitter, node: Node) -> Storage | None:
+    """Return the array in memory whose elements are this node's, in the same order."""
+    while node.id not in e.storage and node.inputs and node.inputs[0].size == node.size:
+        if node.op not in ("reshape", "squeeze", "expand_dims", "broadcast_in_dim"):
+            break
+        node = node.inputs[0]
+    return e.storage.get(node.id)
+
+
+def stack(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
+    axis = int(node.params["axis"]) % len(node.shape)
+    i, operand_index = index[axis], (*index[:axis], *index[axis + 1 :])
+    if isinstance(i, int):
+        return e.emit_element(node.inputs[i], operand_index)
+    last = len(node.inputs) - 1
+
+    def emit(depth: int, operand: Node) -> Expr:
+        return e.emit_element(operand, operand_index)
+
+    cases: list[Case] = [
+        (f"{i.text} == {k}" if k < last else None, partial(emit, operand=operand))
+        for k, operand in enumerate(node.inputs)
+    ]
+    return _emit_cases(e, node, cases, e.index_depth(index))
+
+
+def pad(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
+    operand, value = node.inputs
+    tests: list[str] = []
+    operand_index: list[Index] = []
+    for i, n, (low, _, inner) in zip(index, operand.shape, node.params["padding_config"], strict=True):
+        if inner:
+            raise NotFusible("padding between elements")
+        operand_index.append(e.add_index(i, -int(low)))
+        text = index_text(operand_index[-1])
+        tests.append(f"{text} >= 0 && {text} < {n}")
+    depth = e.index_depth(index)
+
+    def emit(depth: int) -> Expr:
+        indices = [i if isinstance(i, int) else e.declare("int32", i.text, depth) for i in operand_index]
+        return e.emit_element(operand, indices)
+
+    return _emit_cases(e, node, [(" && ".join(tests), emit), (None, lambda depth: e.emit_element(value, ()))], depth)
+
+
+def tile(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
+    operand = node.inputs[0]
+    operand_index: list[Index] = []
+    for i, n, m in zip(index, operand.shape, node.shape, strict=True):
+        if isinstance(i, int):
+            operand_index.append(i % n)
+        else:
+            operand_index.append(i if n == m else e.declare("int32", f"{i.text} % {n}", i.depth))
+    return e.emit_element(operand, operand_index)
+
+
+def index_row(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
+    operand, position = node.inputs
+    return e.emit_element(operand, (e.emit_element(position, ()), *index))
+
+
+def clamp_index(e: ElementEmitter, start: Expr, limit: int, node: Node) -> Index:
+    """Clamp an index to [0, limit]; node: the array that it is an element of."""
+    if limit == 0:
+        return 0
+    index_range = value_range(node)
+    if index_range is not None and 0 <= index_range[0] <= index_range[1] <= limit:
+        return start if node.dtype == "int32" else e.declare("int32", f"(int){start.text}", start.depth)
+    if start.text.isdigit():
+        return min(int(start.text), limit)
+    text = f"(int)({start.text} < 0 ? 0 : {start.text} > {limit} ? {limit} : {start.text})"
+    return e.declare("int32", text, start.depth)
+
+
+def dynamic_slice(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
+    operand, starts = node.inputs[0], node.inputs[1:]
+    operand_index = [
+        e.add_index(clamp_index(e, e.emit_element(s, ()), n - m, s), i)
+        for s, n, m, i in zip(starts, operand.shape, node.shape, index, strict=True)
+    ]
+    return e.emit_element(operand, operand_index)
+
+
+def dynamic_update_slice(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
+    operand, update = node.inputs[0], node.inputs[1]
+    starts = [
+        clamp_index(e, e.emit_element(s, ()), n - m, s)
+        for s, n, m in zip(node.inputs[2:], operand.shape, update.shape, strict=True)
+    ]
+    return _emit_window(
+        e, node, index, starts, list(update.shape), lambda offsets: e.emit_element(update, offsets), None
+    )
+
+
+def _emit_window(
+    e: ElementEmitter,
+    node: Node,
+    index: tuple[Index, ...],
+    starts: Sequence[Index],
+    sizes: Sequence[int],
+    read: Callable[[list[Index]], Expr],
+    bounds_test: str | None,
+) -> Expr:
+    """Emit an element of the first input or, within a window, of the update."""
+    tests = [bounds_test] if bounds_test else []
+    depth = e.index_depth([*index, *starts])
+    offsets: list[Index] = []
+    for i, start, n, size in zip(index, starts, node.shape, sizes, strict=True):
+        if isinstance(i, int) and isinstance(start, int):
+            offsets.append(i - start)
+            if not 0 <= i - start < size:
+                return e.emit_element(node.inputs[0], index)
+            continue
+        if size == n and start == 0:
+            offsets.append(i)
+            continue
+        offset = e.declare("int32", f"{index_text(i)} - {index_text(start)}", depth)
+        offsets.append(offset)
+        tests.append(f"{offset.text} >= 0 && {offset.text} < {size}")
+    if not tests:
+        return read(offsets)
+
+    def emit(depth: int) -> Expr:
+        indices = [d if isinstance(d, int) else e.declare("int32", d.text, depth) for d in offsets]
+        value = read(indices)
+        if node.op != "scatter" and node.op.startswith("scatter"):
+            current, operation = e.emit_element(node.inputs[0], index), node.op.removeprefix("scatter-")
+            return e.declare(node.dtype, combine(operation, node.dtype, current.text, value.text), depth)
+        return value
+
+    outside: Case = (None, lambda depth: e.emit_element(node.inputs[0], index))
+    return _emit_cases(e, node, [(" && ".join(tests), emit), outside], depth)
+
+
+def gather(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
+    operand, indices = node.inputs
+    numbers = node.params["dimension_numbers"]
+    sizes, mode = node.params["slice_sizes"], str(node.params["mode"]).upper()
+    offset_dims = list(numbers.offset_dims)
+    batch = [index[a] for a in range(len(index)) if a not in offset_dims]
+    removed = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    offsets = iter(index[a] for a in offset_dims)
+    operand_index: list[Index] = [0 if a in removed else next(offsets) for a in range(len(operand.shape))]
+    for a, b in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True):
+        operand_index[a] = batch[b]
+    out_of_bounds = []
+    for k, axis in enumerate(numbers.start_index_map):
+        limit = operand.shape[axis] - int(sizes[axis])
+        start = e.emit_element(indices, (*batch, k))
+        # even promised indices are clamped, as XLA does: here one out of bounds would end the process
+        operand_index[axis] = e.add_index(operand_index[axis], clamp_index(e, start, limit, indices))
+        if "FILL" in mode:
+            out_of_bounds.append(f"{start.text} < 0 || {start.text} > {limit}")
+    if not out_of_bounds:
+        return e.emit_element(operand, operand_index)
+    value = e.emit_element(operand, operand_index)
+    depth = e.index_depth([*operand_index, *index])
+    fill = node.params.get("fill_value")
+    if fill is None:
+        fill = math.nan if node.dtype.startswith("float") else _out_of_bounds_fill(node.dtype)
+    text = f"({' || '.join(out_of_bounds)} ? {c_literal(fill, node.dtype)} : {value.text})"
+    return e.declare(node.dtype, text, max(depth, value.depth))
+
+
+def _trust_index(e: ElementEmitter, start: Expr) -> Index:
+    if start.text.isdigit():
+        return int(start.text)
+    return e.declare("int32", f"(int){start.text}", start.depth)
+
+
+def _out_of_bounds_fill(dtype: str) -> int:
+    if dtype == "bool":
+        return 1
+    return -(2 ** (int(dtype[3:]) - 1)) if dtype.startswith("i") else 2 ** int(dtype[4:]) - 1
+
+
+def scatter(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
+    """Emit an element of a scatter of a single window."""
+    if not is_single_window_scatter(node):
+        raise NotFusible("a scatter where none was planned")  # unreachable: collective.py emits those
+    operand, indices, updates = node.inputs
+    numbers = node.params["dimension_numbers"]
+    batch_axes = [a for a in range(len(updates.shape)) if a not in numbers.update_window_dims]
+    inserted = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+    sizes, window = [], iter(numbers.update_window_dims)
+    for axis in range(len(operand.shape)):
+        sizes.append(1 if axis in inserted else updates.shape[next(window)])
+    starts: list[Index] = [0] * len(operand.shape)
+    bounds_tests = []
+    for k, axis in enumerate(numbers.scatter_dims_to_operand_dims):
+        start = e.emit_element(indices, (*[0] * (len(indices.shape) - 1), k))
+        limit = operand.shape[axis] - sizes[axis]
+        mode = str(node.params["mode"]).upper()
+        if "CLIP" in mode:
+            starts[axis] = clamp_index(e, start, limit, indices)
+        else:
+            starts[axis] = _trust_index(e, start)
+            if isinstance(starts[axis], int):
+                if not 0 <= starts[axis] <= limit:
+                    return e.emit_element(operand, index)
+            elif "PROMISE" not in mode:
+                bounds_tests.append(f"{start.text} >= 0 && {start.text} <= {limit}")
+
+    def read(offsets: list[Index]) -> Expr:
+        update_index: list[Index] = [0] * len(updates.shape)
+        window_offsets = [i for axis, i in enumerate(offsets) if axis not in inserted]
+        for axis, i in zip(numbers.update_window_dims, window_offsets, strict=True):
+            update_index[axis] = i
+        assert all(updates.shape[a] == 1 for a in batch_axes)
+        return e.emit_element(updates, update_index)
+
+    return _emit_window(e, node, index, starts, sizes, read, " && ".join(bounds_tests) or None)
+
+
+INDEX_MAPS: dict[str, IndexMap] = {
+    "broadcast_in_dim": broadcast_in_dim,
+    "reshape": reshape,
+    "squeeze": squeeze,
+    "expand_dims": expand_dims,
+    "transpose": transpose,
+    "slice": slice_elements,
+    "rev": reverse,
+    "iota": iota,
+    "concatenate": concatenate,
+    "stack": stack,
+    "pad": pad,
+    "tile": tile,
+    "scan_row": index_row,
+    "dynamic_slice": dynamic_slice,
+    "dynamic_update_slice": dynamic_update_slice,
+    "gather": gather,
+    "scatter": scatter,
+    "scatter-add": scatter,
+    "scatter-max": scatter,
+    "scatter-min": scatter,
+}

@@ -1,0 +1,341 @@
+"""Kernel source: arguments, memory, and the loop over generations around the body of one."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, cast
+
+import numpy as np
+from jax.core import ShapedArray
+
+from galapax.fused.c_expressions import STORAGE_TYPES
+from galapax.fused.control_flow import LoopCarry, RegionBindings
+from galapax.fused.generation_table import TABLE_GENERATIONS, GenerationTable
+from galapax.fused.graph import Graph, Node, postorder
+from galapax.fused.history_buffer import MAX_SERIAL_ROW, HistoryBuffer
+from galapax.fused.iteration_domains import dependencies
+from galapax.fused.loop_codegen import MAX_BLOCK_THREADS, MAX_CLUSTER_BLOCKS, KernelBuilder
+from galapax.fused.prelude import PRELUDE
+from galapax.fused.shared_memory import allocate_shared_memory, padded_bytes
+from galapax.numerics.jaxpr import ClosedJaxpr
+
+MAX_SHARED_BYTES = 200 * 1024  # per block; arrays that do not fit are placed in global scratch memory
+COUNTER_BYTES = 256  # for the barrier of a grid, at the start of its scratch memory
+ATOMIC_SLOT_BYTES = 256  # from one atomic slot to the next: on cache lines and in memory partitions of their own
+
+
+class LaunchShape(NamedTuple):
+    """How runs are distributed over a device.
+
+    blocks_per_run: thread blocks that share a run: one, a cluster, or a grid. runs_per_sm: runs that share a streaming
+    multiprocessor. for_cpu: code for one CPU thread, written to be vectorised.
+    """
+
+    blocks_per_run: int = 1
+    runs_per_sm: int = 1
+    for_cpu: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class KernelSource:
+    """The C source of a kernel, and what it takes to launch it.
+
+    constants: arrays that it reads besides its arguments, passed after the inputs. shared_bytes, scratch_bytes: shared
+    memory per block, and global memory per run.
+    """
+
+    body: str
+    constants: tuple[np.ndarray, ...]
+    shared_bytes: int
+    scratch_bytes: int
+    block_threads: int
+    blocks_per_run: int
+    n_inputs: int
+    n_outputs: int
+    for_cpu: bool
+    cleared_bytes: int  # scratch memory to be zeroed before the launch, where blocks synchronise through it
+
+    @cached_property
+    def source(self) -> str:
+        sizes = {
+            "BLOCK": self.block_threads,
+            "TEAM": self.blocks_per_run,
+            "COUNTER": COUNTER_BYTES,
+            "MEETING": ATOMIC_SLOT_BYTES,
+        }
+        return "".join(f"#define {name} {size}\n" for name, size in sizes.items()) + PRELUDE + self.body
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(self.source.encode()).hexdigest()
+
+    @property
+    def n_pointers(self) -> int:
+        return self.n_inputs + len(self.constants) + self.n_outputs
+
+
+@contextmanager
+def _deep_recursion() -> Iterator[None]:
+    """Raise Python's recursion limit: nested expressions recurse deeper than ordinary functions."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, 50_000))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def lower_function(closed: ClosedJaxpr, shape: LaunchShape = LaunchShape()) -> KernelSource:
+    """Generate a kernel that computes a traced function, for tests and evaluations."""
+    with _deep_recursion():
+        graph, builder = Graph(shape.for_cpu), KernelBuilder(*shape)
+        inputs = _add_inputs(graph, [(cast(ShapedArray, v.aval), False) for v in closed.jaxpr.invars])
+        outputs = graph.inline(closed.jaxpr, closed.consts, inputs)
+        _declare_inputs(builder, inputs)
+        first = len(inputs) + len(graph.constants)
+        targets: dict[int, list[str]] = {}
+        for i, out in enumerate(outputs):
+            builder.emit_line(f"{STORAGE_TYPES[out.dtype]} *o{i} = ({STORAGE_TYPES[out.dtype]} *)p[{first + i}];")
+            targets.setdefault(out.id, []).append(f"o{i}")
+        with builder.scope(""), RegionBindings(builder):
+            builder.emit_region(graph.top, outputs, targets)
+        return _assemble(builder, graph, len(inputs), len(outputs))
+
+
+def lower_generation(
+    closed: ClosedJaxpr,
+    settings: Sequence[bool],
+    carried: Sequence[bool],
+    stop_part: int | None,
+    reason_column: int,
+    shape: LaunchShape,
+) -> KernelSource:
+    """Generate a kernel that computes generations of independent runs.
+
+    closed: maps settings, carry, keys and the number of a generation to the new carry and a history row (columns, 1),
+    for one run. settings, carried: which of these arrays have a row per run; all runs share the others. stop_part: the
+    position in the carry of the array whose column `reason_column` is 0 while a run goes on, None if runs cannot end.
+    Arguments of the kernel: settings, carry, keys (R, 2), span (first generation, count, history rows, number of runs
+    to compute: those after them are left unchanged), constants; then the new carry and the history (rows, columns, R),
+    whose rows for generations that a run did not compute are zeros.
+    """
+    with _deep_recursion():
+        graph, builder = Graph(shape.for_cpu), KernelBuilder(*shape)
+        avals = [cast(ShapedArray, v.aval) for v in closed.jaxpr.invars]
+        is_per_run = [*settings, *carried, True]
+        inputs = _add_inputs(graph, list(zip(avals[:-1], is_per_run, strict=True)))
+        generation = graph.add_node("loop_index", (), (), "int32")
+        carry_slice = slice(len(settings), len(settings) + len(carried))
+        state = [
+            graph.add_node("loop_carry", (), n.shape, n.dtype) if varies else n
+            for n, varies in zip(inputs[carry_slice], carried, strict=True)
+        ]
+        arguments = [*inputs[: carry_slice.start], *state, inputs[-1], generation]
+        *updated, row = graph.inline(closed.jaxpr, closed.consts, arguments)
+        for value, new, varies in zip(state, updated, carried, strict=True):
+            if not varies and new is not value:
+                raise ValueError("a part of the state that all runs share was changed")
+        _declare_inputs(builder, inputs)
+        initial = inputs[carry_slice]
+        _emit_generation_loop(
+            builder, graph, initial, state, updated, row, generation, carried, stop_part, reason_column, len(inputs)
+        )
+        return _assemble(builder, graph, len(inputs) + 1, sum(carried) + 1)
+
+
+def _emit_generation_loop(
+    builder: KernelBuilder,
+    graph: Graph,
+    initial: Sequence[Node],
+    state: Sequence[Node],
+    updated: Sequence[Node],
+    row: Node,
+    generation: Node,
+    is_carried: Sequence[bool],
+    stop_part: int | None,
+    reason_column: int,
+    n_inputs: int,
+) -> None:
+    """Emit the loop over generations, its initialisation and its results."""
+    builder.emit_line(f"const int *span = (const int *)p[{n_inputs}];")
+    builder.emit_line("const int start = span[0], count = RUN < span[3] ? span[1] : 0, rows = span[2];")
+    first_output = n_inputs + 1 + len(graph.constants)
+    carried_parts = [i for i, varies in enumerate(is_carried) if varies]
+    loop_carry = LoopCarry(builder, [state[i] for i in carried_parts])
+    loop_carry.emit_initial_values([initial[i] for i in carried_parts])
+    c_type = STORAGE_TYPES[row.dtype]
+    builder.emit_line(f"{c_type} *history = ({c_type} *)p[{first_output + len(carried_parts)}] + RUN;")
+    builder.emit_line(f"const long long row = {row.size}LL * RUNS;")
+    builder.emit_line("int g = 0;")
+    with builder.scope("for (; g < count; g++)") as scope, RegionBindings(builder):
+        loop_carry.bind_current()
+        builder.generation_table = GenerationTable(generation, len(builder.scopes) - 1)
+        builder.bind(generation, ["number"])
+        builder.emit_line("const int number = start + g;")
+        if stop_part is not None:
+            stop_registers = loop_carry.storage[carried_parts.index(stop_part)]
+            builder.emit_line(f"if ({stop_registers[reason_column]} != 0) break;")
+        outputs = [updated[i] for i in carried_parts]
+        builder.generation_region = graph.top
+        if row.size <= MAX_SERIAL_ROW:
+            row_ids, output_ids = ({n.id for n in postorder(of, dependencies)} for of in ([row], outputs))
+            builder.history_only = row_ids - output_ids
+        targets, candidates = loop_carry.find_store_targets(outputs), loop_carry.find_in_place_candidates(outputs)
+        builder.emit_region(graph.top, [*outputs, row], targets, candidates)
+        history = HistoryBuffer(builder, row, generation)
+        history.emit_row()
+        loop_carry.emit_update(outputs)
+        builder.generation_region = None
+        scope.lines[:0] = builder.generation_table.emit_fill(builder)
+        builder.definitions.append(f"#define AHEAD_ROW {builder.generation_table.row_bytes}")
+        builder.table_bytes, builder.generation_table = TABLE_GENERATIONS * builder.generation_table.row_bytes, None
+    history.emit_end()
+    for k, (i, storage) in enumerate(zip(carried_parts, loop_carry.storage, strict=True)):
+        node = state[i]
+        address = f"(({STORAGE_TYPES[node.dtype]} *)p[{first_output + k}] + (long long)RUN * {node.size})"
+        if isinstance(storage, list):
+            stores = " ".join(f"{address}[{j}] = {name};" for j, name in enumerate(storage))
+            builder.emit_line(f"FIRST {{ {stores} }}")
+        else:
+            c = builder.new_name("i")
+            builder.emit_line(f"LOOP({c}, {node.size}) {address}[{c}] = {storage}[{c}];")
+
+
+def _add_inputs(graph: Graph, arguments: Sequence[tuple[ShapedArray, bool]]) -> list[Node]:
+    """Add the kernel's inputs to the graph."""
+    return [
+        graph.add_node("input", (), aval.shape, aval.dtype, name=f"a{i}", is_per_run=is_per_run)
+        for i, (aval, is_per_run) in enumerate(arguments)
+    ]
+
+
+def _declare_inputs(builder: KernelBuilder, inputs: Sequence[Node]) -> None:
+    """Declare the input arrays, and bind their nodes."""
+    for i, node in enumerate(inputs):
+        c_type = STORAGE_TYPES[node.dtype]
+        offset = f" + (long long)RUN * {node.size}" if node.params["is_per_run"] else ""
+        builder.emit_line(f"const {c_type} *a{i} = (const {c_type} *)p[{i}]{offset};")
+        builder.bind(node, f"a{i}")
+
+
+def _choose_block_size(builder: KernelBuilder) -> tuple[int, int]:
+    """Return the threads of a block, and how many blocks share a streaming multiprocessor."""
+    has_float64 = any(b.dtype == "float64" for b in builder.buffers)  # which take twice the registers
+    max_threads = MAX_BLOCK_THREADS // 2 if has_float64 and builder.runs_per_sm > 1 else MAX_BLOCK_THREADS
+    # Many runs get fewer threads each, so that work which every thread repeats is repeated less often.
+    useful_threads = -(-builder.widest_loop // (32 * builder.blocks_per_run)) * 32
+    threads = max(32, min(useful_threads, max_threads // builder.runs_per_sm))
+    return threads, min(builder.runs_per_sm, max_threads // threads)
+
+
+def _eliminate_dead_stores(builder: KernelBuilder) -> list[str]:
+    """Remove stores into arrays that nothing reads: a loop often has their elements in registers."""
+    lines = builder.scopes[0].lines
+    mentions = Counter(re.findall(r"\bb\d+\b", "\n".join(lines)))
+    stores: dict[str, list[int]] = {}
+    for number, line in enumerate(lines):
+        store = re.match(r"\s*(?:if \(lane == 0\) )?(b\d+)\[[^;]*\] = \(", line)
+        if store and line.count(store[1]) == 1:
+            stores.setdefault(store[1], []).append(number)
+    unread_arrays = {name for name, numbers in stores.items() if mentions[name] == len(numbers)}
+    unread_arrays |= {b.name for b in builder.buffers if not mentions[b.name]}
+    dead = {number for name in unread_arrays for number in stores.get(name, ())}
+    builder.buffers = [b for b in builder.buffers if b.name not in unread_arrays]
+    return [line for number, line in enumerate(lines) if number not in dead]
+
+
+def _assemble(builder: KernelBuilder, graph: Graph, n_inputs: int, n_outputs: int) -> KernelSource:
+    """Lay out shared and scratch memory, and assemble the source."""
+    code = _eliminate_dead_stores(builder)
+    block_threads, blocks_per_sm = _choose_block_size(builder)
+    lines = []
+    for i, array in enumerate(graph.constants):
+        c_type = STORAGE_TYPES[array.dtype.name]
+        lines.append(f"const {c_type} *k{i} = (const {c_type} *)p[{n_inputs + i}];")
+    slot_bytes = 16 * (block_threads // 32) * builder.n_reduction_slots  # prelude.py: PART and TEAM_PART
+    shared_bytes, scratch_bytes = slot_bytes + builder.table_bytes, 0
+    partial_bytes = 16 * builder.blocks_per_run * builder.n_reduction_slots  # that blocks publish
+    cleared_bytes = COUNTER_BYTES + 2 * ATOMIC_SLOT_BYTES * builder.n_atomic_slots
+    if 1 < builder.blocks_per_run <= MAX_CLUSTER_BLOCKS:
+        address, shared_bytes = f"shared + {shared_bytes}", shared_bytes + partial_bytes
+    else:
+        address = f"scratch + {cleared_bytes}"
+        scratch_bytes = cleared_bytes + partial_bytes if builder.blocks_per_run > 1 else 0
+    lines.append(f"char *parts = shared, *ahead = shared + {slot_bytes}, *team_parts = {address};")
+    lines.append("(void)parts; (void)ahead; (void)team_parts;")
+    block_buffers = [b for b in builder.buffers if b.per_block]
+    # with several blocks not every block's threads meet at every barrier, so that no arrays share an address
+    live_code = code if builder.blocks_per_run == 1 else ()
+    offsets = allocate_shared_memory(live_code, block_buffers, shared_bytes, MAX_SHARED_BYTES // blocks_per_sm)
+    ends = [offsets[b.name] + padded_bytes(b) for b in block_buffers if b.name in offsets]
+    shared_bytes = max(ends, default=shared_bytes)
+    for buffer in sorted(builder.buffers, key=padded_bytes):
+        c_type = STORAGE_TYPES[buffer.dtype]
+        if buffer.name in offsets:
+            address = f"shared + {offsets[buffer.name]}"
+        else:  # a per-block array that does not fit: all blocks write the same values there
+            address, scratch_bytes = f"scratch + {scratch_bytes}", scratch_bytes + padded_bytes(buffer)
+        lines.append(f"{c_type} *{buffer.name} = ({c_type} *)({address});")
+    scratch_bytes = -(-scratch_bytes // 256) * 256
+    body = _KERNEL_TEMPLATE
+    for placeholder, text in (
+        ("POINTERS", str(n_inputs + len(graph.constants) + n_outputs)),
+        ("CODE", "\n".join("  " + line for line in (*lines, *code))),
+        ("SCRATCH", str(scratch_bytes)),
+        ("RESIDENT", str(blocks_per_sm)),
+        ("DEFINITIONS", "\n".join(builder.definitions)),
+    ):
+        body = body.replace(placeholder, text)
+    return KernelSource(
+        body,
+        tuple(graph.constants),
+        shared_bytes,
+        scratch_bytes,
+        block_threads,
+        builder.blocks_per_run,
+        n_inputs,
+        n_outputs,
+        builder.for_cpu,
+        cleared_bytes,
+    )
+
+
+_KERNEL_TEMPLATE = """
+struct Arguments { void *p[POINTERS]; };
+DEFINITIONS
+
+FN void one(void *const *p, int RUN, int RUNS, char *shared, char *scratch) {
+  (void)RUN; (void)RUNS; (void)scratch;
+CODE
+}
+
+#ifdef __CUDACC__
+#if TEAM > 1 && TEAM <= 16
+#define AS_CLUSTER __cluster_dims__(TEAM, 1, 1)
+#else
+#define AS_CLUSTER
+#endif
+extern "C" __global__ void AS_CLUSTER __launch_bounds__(BLOCK, RESIDENT)
+galapax_run(const __grid_constant__ struct Arguments a, int runs, char *scratch) {
+  extern __shared__ __align__(16) char shared[];
+  int run = blockIdx.x / TEAM;
+  char *own = scratch + (long long)run * SCRATCH;
+#if TEAM > 16
+  if (threadIdx.x == 0) { team_phase = 0; team_counter = (u32 *)own; }
+  __syncthreads();
+#endif
+  one(a.p, run, runs, shared, own);
+}
+#else
+void galapax_run(const struct Arguments *a, int first, int end, int runs, char *shared, char *scratch) {
+  for (int run = first; run < end; run++) one(a->p, run, runs, shared, scratch);
+}
+#endif
+"""

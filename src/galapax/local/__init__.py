@@ -1,0 +1,1 @@
+"""Local optimisers: quasi-Newton, augmented Lagrangian, SQP, and the refinement of min-max solutions."""

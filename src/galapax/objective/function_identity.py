@@ -1,0 +1,322 @@
+"""Which functions need no second tracing, and which look impure: what a function reads, by value where possible."""
+
+from __future__ import annotations
+
+import builtins
+import datetime
+import dis
+import functools
+import os
+import random
+import sys
+import time
+import types
+import uuid
+import warnings
+import weakref
+from collections.abc import Callable, Hashable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+LIBRARIES = ("jax", "numpy", "math", "galapax")
+# names that suggest hidden state or randomness; such functions are always retraced
+IMPURE_NAMES = {"random", "default_rng", "rand", "randn", "open", "input", "globals", "eval", "exec", "getattr", "vars"}
+IMMUTABLE = (bool, int, float, complex, str, bytes, type(None), np.generic)
+MAX_DEPTH = 8
+
+
+class NotHashable(Exception):
+    """Raised for a function that may read something mutable."""
+
+
+def closure_fingerprint(function: Any) -> Hashable:
+    """Return a key that is equal only for functions with equal code that read equal values; else raise NotHashable."""
+    return _fingerprint_function(function, 0)
+
+
+def _fingerprint_value(value: Any, depth: int) -> Hashable:
+    if depth > MAX_DEPTH:
+        raise NotHashable
+    if isinstance(value, IMMUTABLE):
+        return type(value), repr(value)  # 0.0 and -0.0, 1 and True differ
+    if isinstance(value, tuple):
+        return "tuple", tuple(_fingerprint_value(item, depth + 1) for item in value)
+    if isinstance(value, types.ModuleType):
+        return "module", _require_library(value.__name__)
+    if isinstance(value, types.FunctionType) and value.__module__.partition(".")[0] not in LIBRARIES:
+        return _fingerprint_function(value, depth + 1)
+    module, name = _require_library(getattr(value, "__module__", None)), getattr(value, "__name__", "")
+    if getattr(sys.modules.get(module), name, None) is value:  # and nothing that somebody made with the library
+        return module, name
+    raise NotHashable
+
+
+def _fingerprint_function(function: Any, depth: int) -> Hashable:
+    if type(function) is not types.FunctionType:
+        raise NotHashable
+    code, keyword_defaults = function.__code__, function.__kwdefaults__ or {}
+    try:
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    except ValueError:  # not assigned yet
+        raise NotHashable from None
+    names = sorted(set(_code_names(code)))
+    if IMPURE_NAMES.intersection(names):
+        raise NotHashable
+    globals_read = {name: function.__globals__[name] for name in names if name in function.__globals__}
+    values = [*(function.__defaults__ or ()), *keyword_defaults.values(), *cells, *globals_read.values()]
+    return (
+        code,
+        tuple(keyword_defaults),
+        tuple(globals_read),
+        tuple(_fingerprint_value(value, depth) for value in values),
+    )
+
+
+def _code_names(code: types.CodeType) -> Iterator[str]:
+    """Yield the global and attribute names in a code object and those nested in it."""
+    yield from code.co_names
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            yield from _code_names(const)
+
+
+def _require_library(module: str | None) -> str:
+    if module is None or module.partition(".")[0] not in (*LIBRARIES, builtins.__name__):
+        raise NotHashable
+    if module.startswith("numpy.random"):
+        raise NotHashable
+    return module
+
+
+GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
+CLOCKS = {
+    f: f"{module.__name__}.{f.__name__}()"
+    for module, names in (
+        (time, ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time")),
+        (os, ("urandom",)),
+        (uuid, ("uuid1", "uuid4")),
+    )
+    for f in (getattr(module, name) for name in names)
+}
+DATES = {"now": datetime.datetime, "utcnow": datetime.datetime, "today": datetime.date}
+MAX_FUNCTIONS = 100  # that are looked into
+MAX_ATTRIBUTES = 50  # of an object
+PACKAGE = str(Path(__file__).parents[1])
+INSTALLED = ("site-packages", "dist-packages")  # folders of code that is not the user's
+
+_warned: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+class Reach:
+    """What a function can reach through globals, closures, defaults and attributes, as far as that is the user's code.
+
+    generators: by a name for the user. clocks: names of the clocks that it calls. makes_generators: whether it makes
+    generators itself, with a seed or without.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self.generators: list[tuple[str, Any]] = []
+        self.clocks: list[str] = []
+        self.makes_generators = False
+        self._seen: dict[int, Any] = {}  # holds them, so that no other object gets the same id
+        self._visit(function, getattr(function, "__name__", "it"))
+
+    def _visit(self, value: Any, name: str) -> None:
+        if id(value) in self._seen or len(self._seen) > MAX_FUNCTIONS * MAX_ATTRIBUTES:
+            return
+        self._seen[id(value)] = value
+        if value is np.random.default_rng:
+            self.makes_generators = True
+        elif isinstance(value, GENERATORS):
+            self.generators.append((f"the random generator {name}", value))
+        elif isinstance(value, types.FunctionType):
+            self._visit_function(value)
+        elif isinstance(value, types.MethodType):
+            self._visit(value.__func__, name)
+            self._visit(value.__self__, name)
+        elif isinstance(value, types.BuiltinFunctionType):
+            self._visit_builtin(value, name)
+        elif isinstance(value, functools.partial):
+            for item in (value.func, *value.args, *value.keywords.values()):
+                self._visit(item, "of a partial")
+        elif isinstance(value, tuple | list) and len(value) <= MAX_ATTRIBUTES:
+            for item in value:
+                self._visit(item, name)
+        elif isinstance(value, type):
+            self.makes_generators |= issubclass(value, GENERATORS)
+        elif not isinstance(value, types.ModuleType) and (_is_users(type(value)) or _is_ours(type(value))):
+            if callable(value):
+                self._visit(type(value).__call__, name)
+            for key, item in list(_attributes(value).items())[:MAX_ATTRIBUTES]:
+                self._visit(item, f"{name}.{key}")
+        elif "__wrapped__" in _attributes(value):  # a jitted or decorated function
+            self._visit(value.__wrapped__, name)
+
+    def _visit_builtin(self, value: Any, name: str) -> None:
+        if value in CLOCKS:
+            self.clocks.append(CLOCKS[value])
+        elif value.__name__ in DATES and isinstance(value.__self__, type):
+            kind = DATES[value.__name__]
+            if issubclass(value.__self__, kind):
+                self.clocks.append(f"{value.__self__.__name__}.{value.__name__}()")
+        elif isinstance(value.__self__, GENERATORS):  # rng.normal, by itself
+            self._visit(value.__self__, name)
+
+    def _visit_function(self, function: types.FunctionType) -> None:
+        if function in CLOCKS:
+            self.clocks.append(CLOCKS[function])
+        if not (_is_users(function) or _is_ours(function)):
+            return
+        try:
+            cells = [cell.cell_contents for cell in function.__closure__ or ()]
+        except ValueError:  # not assigned yet
+            return
+        closure = dict(zip(function.__code__.co_freevars, cells, strict=True))
+        for name, value in closure.items():
+            self._visit(value, name)
+        parameters = function.__code__.co_varnames[: function.__code__.co_argcount][::-1]
+        defaults = dict(zip(parameters, (function.__defaults__ or ())[::-1], strict=False))
+        for name, value in (defaults | (function.__kwdefaults__ or {})).items():
+            self._visit(value, name)
+        if _is_ours(function):  # it may hold functions of the user, and names none of its own that change
+            return
+        for name, value in _names_in(function.__code__, function.__globals__ | closure):
+            self._visit(value, name)
+
+
+def _is_users(thing: Any) -> bool:
+    """Whether a function or class was written by the user, and is not part of Python, of galapax or installed."""
+    name = getattr(thing, "__module__", None) or ""
+    top, file = name.partition(".")[0], str(getattr(sys.modules.get(name), "__file__", None) or "")
+    is_stdlib = top in sys.stdlib_module_names and top != "__main__"
+    return not (is_stdlib or _is_ours(thing) or any(folder in file for folder in INSTALLED))
+
+
+def _is_ours(thing: Any) -> bool:
+    return (getattr(thing, "__module__", None) or "").partition(".")[0] == "galapax"
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    attributes = getattr(value, "__dict__", None)
+    return attributes if isinstance(attributes, dict) else {}
+
+
+_NOTHING = object()
+
+
+def _names_in(code: types.CodeType, scope: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What the names and dotted names in bytecode stand for, those of functions within it too."""
+    local: dict[str, Any] = {}
+    value: Any = _NOTHING
+    path = ""
+    for step in dis.get_instructions(code):
+        name = step.argval
+        if step.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF")):
+            path, value = name, scope.get(name, _NOTHING)
+        elif step.opname.startswith("LOAD_FAST"):
+            path = name[-1] if isinstance(name, tuple) else name
+            value = local.get(path, _NOTHING)
+        elif step.opname == "IMPORT_NAME":
+            path, value = name, sys.modules.get(name, _NOTHING)
+        elif step.opname in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"):
+            path, value = f"{path}.{name}", _attribute(value, name)
+        elif step.opname.startswith("STORE_FAST") and isinstance(name, str) and value is not _NOTHING:
+            local[name] = value
+            continue
+        else:
+            value = _NOTHING
+            continue
+        if value is not _NOTHING and not isinstance(value, types.ModuleType):
+            yield path, value
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            yield from _names_in(const, scope | local)
+
+
+def _attribute(value: Any, name: str) -> Any:
+    """That of a module or class, which runs no code of the user; of an object only what it has by itself."""
+    if value is _NOTHING:
+        return value
+    if isinstance(value, types.ModuleType | type):
+        return getattr(value, name, _NOTHING)
+    return _attributes(value).get(name, _NOTHING)
+
+
+def _state(generator: Any) -> Any:
+    """The state of a generator, to be compared."""
+    if isinstance(generator, random.SystemRandom):
+        return None
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if isinstance(generator, np.random.RandomState):
+        kind, words, *others = generator.get_state()
+        return kind, np.asarray(words).tobytes(), *others
+    bits = generator.bit_generator if isinstance(generator, np.random.Generator) else generator
+    return repr(bits.state)
+
+
+class Draws:
+    """Notices what a function draws or reads while it is traced.
+
+    Make it before the trace, and call `warn` after it.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        self._reach = Reach(function)
+        shared = [("np.random", np.random.mtrand._rand), ("random", random._inst)]
+        captured = [(name, g) for name, g in self._reach.generators if all(g is not other for _, other in shared)]
+        self._generators = shared + captured
+        self._before = self._states()
+
+    def _states(self) -> list[Any]:
+        return [_state(generator) for _, generator in self._generators]
+
+    def warn(self, name: str, differs: Callable[[], bool]) -> None:
+        """Warn if the trace used a draw or a clock. differs: traces again, and says whether the program is another. It
+        tells a generator with a fixed seed, whose numbers are the same each time, from one without.
+        """
+        if _is_warned(self._function):
+            return
+        after = self._states()
+        changed = [i for i, state in enumerate(after) if state != self._before[i]]
+        sources = list(dict.fromkeys(self._reach.clocks))
+        if changed or self._reach.makes_generators:
+            is_different = differs()
+            states = self._states()
+            sources += [self._generators[i][0] for i in changed if states[i] != after[i]]
+            if not sources and is_different:
+                sources.append("a random generator without a seed")
+        if not sources:
+            return
+        _remember(self._function)
+        warnings.warn(
+            f"{name} uses {' and '.join(sources)}: JAX traces it once, so that the value of that moment stays the same "
+            "in all evaluations. Pass blackbox=True to have the function called for each point, or compute such "
+            "values outside of it.",
+            stacklevel=_level_of_user(),
+        )
+
+
+def _is_warned(function: Any) -> bool:
+    try:
+        return function in _warned
+    except TypeError:  # it has no hash
+        return False
+
+
+def _remember(function: Any) -> None:
+    try:
+        _warned.add(function)
+    except TypeError:
+        return
+
+
+def _level_of_user() -> int:
+    """The stacklevel, for who calls this, of the first frame outside of galapax."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        level, frame = level + 1, frame.f_back
+    return level
