@@ -25,7 +25,7 @@ from galapax.core.stop import RUNNING, UNLIMITED, Rules, Stop, stop_from_code
 from galapax.core.variables import Space, as_space, is_variables
 from galapax.execution.arguments import DEFAULT_TOLERANCE, parse_initial_points
 from galapax.execution.memory import check_population
-from galapax.execution.restart_runs import RestartState
+from galapax.execution.restart_schedule import RestartState
 from galapax.execution.search import Carry, Finished, Search
 from galapax.numerics import compile_cache, random
 from galapax.objective.compatibility import is_differentiable

@@ -135,7 +135,6 @@ def result_of(
     task: Task,
     total: Outcome,
     population: Population,
-    snapshots: dict[int, Population],
     evaluator: SolutionEvaluator,
     replay: Callable[[int], Result],
 ) -> Result:
@@ -204,7 +203,7 @@ def result_of(
         runs=runs if task.runs > 1 else None,
         timings={},
         settings=settings_of(task),
-        snapshots={g: _decode_population(task, snapshot) for g, snapshot in snapshots.items() if g <= last_generation},
+        snapshots={g: _snapshot(task, total.snapshots[g]) for g in sorted(total.snapshots) if g <= last_generation},
         **solution.extra,
     )
     if total.polish is not None:
@@ -220,6 +219,14 @@ def result_of(
 def _decode_population(task: Task, population: Population) -> Population:
     """Return the population with x in place of genes."""
     return population._replace(x=task.decoded(np.asarray(population.x)))  # type: ignore[arg-type]
+
+
+def _snapshot(task: Task, population: Population) -> Population:
+    """Return the user's view of a snapshot (R, n, ...): with their sign; (n, ...) for a single run."""
+    population = population._replace(objectives=task.sign * population.objectives)
+    if task.runs == 1:
+        population = jax.tree.map(lambda a: a[0], population)
+    return _decode_population(task, population)
 
 
 def _round_discrete(task: Task, total: Outcome) -> Outcome:

@@ -50,14 +50,16 @@ class XlaEngine:
         population, dim = search.algorithm.population, search.bounds.dim
         self.rows = _max_cpu_chunk(width, population)
         self.longest = _max_gpu_chunk(steps, width * population * dim)
-        self.most = self.rows if self.on_cpu else MAX_GPU_GENERATIONS if self.longest == LENGTHS[0] else self.longest
+        self.max_generations = (
+            self.rows if self.on_cpu else MAX_GPU_GENERATIONS if self.longest == LENGTHS[0] else self.longest
+        )
 
     def begin(self, batches: list[Slice]) -> None:
         places = devices.local_devices()
         for i, batch in enumerate(batches):
-            batch.place = places[i * len(places) // len(batches)] if len(places) > 1 else None
+            batch.device = places[i * len(places) // len(batches)] if len(places) > 1 else None
             if batch.search.spread:
-                batch.place = NamedSharding(devices.make_mesh(batch.search.spread), PartitionSpec())
+                batch.device = NamedSharding(devices.make_mesh(batch.search.spread), PartitionSpec())
         for group in _group_by_device(batches):
             _put_on_device(group)
 
@@ -75,7 +77,7 @@ class XlaEngine:
     def restore(self, batches: list[Slice], carries: list[list[np.ndarray]]) -> None:
         self.begin(batches)
         for batch, arrays in zip(batches, carries, strict=True):
-            batch.carry = restore_arrays(batch.carry, arrays, batch.place)
+            batch.carry = restore_arrays(batch.carry, arrays, batch.device)
 
     def pace(self, batches: list[Slice]) -> tuple[int, float]:
         search, self.slices = batches[0].search, len(batches)
@@ -85,7 +87,7 @@ class XlaEngine:
 
     def plan(self, length: int, seconds: float) -> int:
         if not self.on_cpu:
-            return self.most
+            return self.max_generations
         if length == 0:
             return 1  # a generation may take long: time the first before asking for more
         _remember_pace(self.known, length, seconds)
@@ -105,7 +107,7 @@ class XlaEngine:
 
         def advance(batch: Slice, program: Any) -> list[Any]:
             batch.carry, rows, summary = program(batch.search, batch.keys, batch.carry, span)
-            batch.latest = [rows]
+            batch.last_rows = [rows]
             return [np.asarray(summary)]  # waits, so that a thread has one slice in its core's cache
 
         return self._each(batches, chunk, advance)
@@ -114,13 +116,13 @@ class XlaEngine:
         self, batches: list[Slice], program: Callable[[Slice], Program], work: Callable[[Slice, Any], Any]
     ) -> list[Any]:
         """work(part, program) of every slice, on the threads; slices on one device share their program."""
-        programs = {group[0].place: program(group[0]) for group in _group_by_device(batches)}
+        programs = {group[0].device: program(group[0]) for group in _group_by_device(batches)}
         threads = (
             _threads_that_fit(self.threads, max(each.needs for each in programs.values()))
             if self.on_cpu
             else self.threads
         )
-        return map_on_threads(threads, lambda batch: work(batch, programs[batch.place]), batches)
+        return map_on_threads(threads, lambda batch: work(batch, programs[batch.device]), batches)
 
     def _chunk_of(self, batch: Slice, span: np.ndarray) -> tuple[Any, ...]:
         """The program of a slice's chunks on a CPU, see `CompileTimer.program`."""
@@ -137,7 +139,7 @@ class XlaEngine:
         batch.carry = begin_program.zeros_like_output()
         clock.program(*self._chunk_of(batch, np.zeros(2, np.int32)))
         yield
-        clock.program(*_finish_program(batch, device_put_cached(batch.relative)))
+        clock.program(*_finish_program(batch, device_put_cached(batch.cell_ids)))
 
     def _static_chunks(self, batch: Slice, first: int, count: int) -> list[Any]:
         options = GPU_OPTIONS if devices.platform() == "gpu" else None
@@ -145,24 +147,24 @@ class XlaEngine:
         for start, length in _split_into_chunks(
             first, count, batch.search.algorithm.period, batch.search.round, self.longest
         ):
-            arguments = (batch.search, batch.keys, batch.carry, device_put_cached(np.int32(start), batch.place))
+            arguments = (batch.search, batch.keys, batch.carry, device_put_cached(np.int32(start), batch.device))
             batch.carry, rows, summary = self.clock.call(
                 _static_chunk, (length,), *arguments, donate=(2,), options=options
             )
             pieces.append(rows)
             summaries.append(summary)
-        batch.latest = pieces
+        batch.last_rows = pieces
         return summaries
 
     def finish(self, batches: list[Slice]) -> list[Finished]:
-        cells = {id(batch): device_put_cached(batch.relative, batch.place) for batch in batches}
+        cells = {id(batch): device_put_cached(batch.cell_ids, batch.device) for batch in batches}
         programs = {
             key: self.clock.program(*_finish_program(batch, cells[id(batch)]))
-            for key, batch in {(batch.span, batch.place): batch for batch in batches}.items()
+            for key, batch in {(batch.n_cells, batch.device): batch for batch in batches}.items()
         }
 
         def finish(batch: Slice) -> Finished:
-            return programs[batch.span, batch.place](batch.search, batch.carry, cells[id(batch)])
+            return programs[batch.n_cells, batch.device](batch.search, batch.carry, cells[id(batch)])
 
         return map_on_threads(self.threads, finish, batches)
 
@@ -177,7 +179,7 @@ def _begin_program(batch: Slice) -> tuple[Any, ...]:
 
 def _finish_program(batch: Slice, cells: Array) -> tuple[Any, ...]:
     """The program that makes what is left of a slice, see `CompileTimer.program`."""
-    return searching.finish, (batch.span,), (batch.search, batch.carry, cells)
+    return searching.finish, (batch.n_cells,), (batch.search, batch.carry, cells)
 
 
 _paces: dict[Hashable, tuple[int, float]] = {}  # generations of a chunk and its seconds, of programs that have run
@@ -204,7 +206,7 @@ def _group_by_device(batches: list[Slice]) -> list[list[Slice]]:
     """Slices that are on one device together."""
     places: dict[Any, list[Slice]] = {}
     for batch in batches:
-        places.setdefault(batch.place, []).append(batch)
+        places.setdefault(batch.device, []).append(batch)
     return list(places.values())
 
 
@@ -216,7 +218,7 @@ def _put_on_device(batches: list[Slice]) -> None:
         (batch.search.algorithm, batch.keys, batch.initial, batch.search.rules.evaluations) for batch in batches
     ]
     (bounds, rules, consts), per_batch = device_put_cached(
-        ((search.bounds, search.rules, search.consts), per_batch), batches[0].place
+        ((search.bounds, search.rules, search.consts), per_batch), batches[0].device
     )
     for batch, (algorithm, keys, initial, evaluations) in zip(batches, per_batch, strict=True):
         batch.keys, batch.initial = keys, initial

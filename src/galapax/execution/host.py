@@ -31,7 +31,7 @@ PROBE_POINTS = 4  # that are called at a time to learn the shape, as many as the
 class HostEngine:
     """An Engine for objectives that are called. How many numbers they give is known once they were."""
 
-    most = 1
+    max_generations = 1
 
     def __init__(
         self,
@@ -50,9 +50,9 @@ class HostEngine:
         self.interrupts.at_once = lambda: self.box.calling
         # the first candidates do not depend on how many numbers the objective gives: evaluate them, then begin for real
         first = [self.clock.call(Search.begin, (), batch.search, batch.keys, batch.initial) for batch in batches]
-        self.box.check_workers(sum(len(batch.wanted) for batch in batches) * first[0].state.candidates.shape[1])
+        self.box.check_workers(sum(len(batch.active_rows) for batch in batches) * first[0].state.candidates.shape[1])
         if self.n_probes:
-            self._probe(np.array(first[0].state.candidates[batches[0].wanted[0]], np.float64)[: self.n_probes])
+            self._probe(np.array(first[0].state.candidates[batches[0].active_rows[0]], np.float64)[: self.n_probes])
         first, lost = self._repair(batches, first, np.int32(1))
         self._waiting = self._measure(batches, first, np.int32(1), lost)
         self.check(self.box.shape)
@@ -107,13 +107,13 @@ class HostEngine:
         for batch, batch_asked, raw in zip(batches, asked, raw_values, strict=True):
             arguments = (batch.search, batch.keys, batch_asked, number, raw)
             batch.carry, row, summary = self.clock.call(_tell, tolerance, *arguments)
-            batch.latest = [row]
+            batch.last_rows = [row]
             summaries.append([summary])
         return summaries
 
     def finish(self, batches: list[Slice]) -> list[Finished]:
         return [
-            self.clock.call(searching.finish, (batch.span,), batch.search, batch.carry, batch.relative)
+            self.clock.call(searching.finish, (batch.n_cells,), batch.search, batch.carry, batch.cell_ids)
             for batch in batches
         ]
 
@@ -134,7 +134,7 @@ class HostEngine:
         yield
         clock.program(_start, tolerance, (search, asked, raw))
         yield
-        clock.program(searching.finish, (batch.span,), (search, asked, batch.relative))
+        clock.program(searching.finish, (batch.n_cells,), (search, asked, batch.cell_ids))
 
     def _repair(self, batches: list[Slice], asked: list[Carry], number: Any) -> tuple[list[Carry], list[Any]]:
         """The carries with some candidates moved onto the constraints, where the search does so; and of each slice how
@@ -252,7 +252,7 @@ def _running_rows(batch: Slice, asked: Carry) -> np.ndarray:
     """The places of the runs that are wanted and not finished."""
     assert asked.frozen is not None
     running = np.asarray(asked.frozen.marks)[:, REASON] == RUNNING
-    return batch.wanted[running[batch.wanted]]
+    return batch.active_rows[running[batch.active_rows]]
 
 
 def _evaluation(eq_tolerance: float, raw: Any) -> Evaluation:
@@ -341,7 +341,7 @@ class AsyncHostEngine(HostEngine):
         batch.carry, row, packed_summary = self.clock.call(
             _end_generation, (), batch.search, batch.keys, asked, number, n_failed_total
         )
-        batch.latest = [row]
+        batch.last_rows = [row]
         return [[packed_summary]]
 
 

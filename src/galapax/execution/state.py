@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -323,6 +324,7 @@ class Outcome:
     sizes: list[list[int]] = field(default_factory=list)  # of each run: how many runs the slices of its searches had
     searches: list[tuple[int, int]] = field(default_factory=list)  # and how many agreed on the best, of how many
     polish: Polish | str | None = None  # what it came to, or why it was not tried; None if it was not asked for
+    snapshots: dict[int, Population] = field(default_factory=dict)  # whole populations (R, n, ...) by generation
 
     def of_runs(self, chosen: slice | np.ndarray) -> Outcome:
         """These runs alone. The history ends with the longest of them."""
@@ -334,7 +336,10 @@ class Outcome:
         whole_history = to_host(self.history)
         history = None if whole_history is None else whole_history[chosen, :rows]
         opponents = None if self.opponents is None else self.opponents[chosen]
-        fields: dict[str, Any] = {"x": self.x[chosen], "fronts": fronts, "opponents": opponents, "polish": polish}
+        snapshots = {g: jax.tree.map(lambda a: a[chosen], population) for g, population in self.snapshots.items()}
+        fields: dict[str, Any] = {
+            "x": self.x[chosen], "fronts": fronts, "opponents": opponents, "polish": polish, "snapshots": snapshots,
+        }  # fmt: skip
         for name in ("sizes", "searches"):
             per_run = getattr(self, name)
             fields[name] = [per_run[r] for r in np.arange(len(self.x))[chosen]] if per_run else []
@@ -364,7 +369,15 @@ class Outcome:
             stopped=stopped,
             device_seconds=seconds,
             sizes=[widths for b in batches for widths in b.sizes],
+            snapshots=merge_snapshots([{g: [population] for g, population in b.snapshots.items()} for b in batches]),
         )
+
+
+def merge_snapshots(snapshots: Sequence[dict[int, list[Population]]]) -> dict[int, Population]:
+    """Concatenate the populations (R, n, ...) of each generation, over batches or slices."""
+    generations = sorted({g for by_generation in snapshots for g in by_generation})
+    merged = {g: [p for by_generation in snapshots for p in by_generation.get(g, [])] for g in generations}
+    return {g: jax.tree.map(lambda *a: np.concatenate(a), *populations) for g, populations in merged.items()}
 
 
 def _merge_histories(histories: list[np.ndarray]) -> np.ndarray | None:
@@ -382,7 +395,7 @@ def build_outcome(batch: Slice, finished: Finished) -> Outcome:
     track, cells = batch.track, batch.cells
     survivors_by_cell, fronts = {}, []
     for i, cell in enumerate(range(int(cells[0]), int(cells[-1]) + 1)):
-        rows_of_cell = batch.wanted[cells[batch.wanted] == cell]
+        rows_of_cell = batch.active_rows[cells[batch.active_rows] == cell]
         if not len(rows_of_cell):
             continue
         row = track.best_run if len(rows_of_cell) == len(cells) else rows_of_cell[track.rows(rows_of_cell).best_run]
@@ -399,24 +412,17 @@ def build_outcome(batch: Slice, finished: Finished) -> Outcome:
     history = build_history(batch.history, track.generations) if batch.history else None
     x, opponents = np.asarray(finished.x), None if finished.opponents is None else np.asarray(finished.opponents)
     total = Outcome(track, history, x, survivors_by_cell, fronts, opponents, sizes=[[len(cells)]] * len(cells))
-    return total.of_runs(batch.wanted) if len(batch.wanted) < len(cells) else total
-
-
-class FinishedBatch(NamedTuple):
-    """The outcome of a batch whose runs have all ended."""
-
-    outcome: Outcome
-    taken: dict[int, list[Population]]  # its snapshots
+    return total.of_runs(batch.active_rows) if len(batch.active_rows) < len(cells) else total
 
 
 class BatchCheckpoint(NamedTuple):
     """The state of a batch between two generations; a list has an entry for each of its slices."""
 
-    made: int  # generations
+    generation: int  # how many were computed
     carries: list[list[np.ndarray]]  # the arrays of each carry, in order
     tracks: list[Track]
     history: list[np.ndarray | None]  # rows (made, columns, S)
-    taken: dict[int, list[Population]]
+    snapshots: dict[int, list[Population]]  # by generation
     box: Any = None  # what a black box remembers
     runs: int = 0  # of the batch
     width: int = 0  # runs of a slice: on an accelerator it depends on the memory that was free, and so do the last bits
@@ -425,7 +431,7 @@ class BatchCheckpoint(NamedTuple):
 class CheckpointWriter(Protocol):
     """Saves the state of a task's batches so that a killed run can resume bit for bit."""
 
-    def begin_batch(self) -> FinishedBatch | BatchCheckpoint | None:
+    def begin_batch(self) -> Outcome | BatchCheckpoint | None:
         """Return what the checkpoint knows of the batch that begins now."""
 
     def sizes(self) -> tuple[int, int] | None:
@@ -434,13 +440,13 @@ class CheckpointWriter(Protocol):
     def restart_batch(self) -> None:
         """Begin the present batch once more, with fewer runs."""
 
-    def due(self, made: int) -> bool:
-        """Return whether to save after `made` generations."""
+    def due(self, generation: int) -> bool:
+        """Return whether to save after this generation."""
 
-    def save(self, standing: BatchCheckpoint) -> None:
+    def save(self, checkpoint: BatchCheckpoint) -> None:
         """Save the state of the present batch."""
 
-    def finish_batch(self, done: FinishedBatch) -> None:
+    def finish_batch(self, outcome: Outcome) -> None:
         """Record the outcome of the present batch, which ended by its own rules."""
 
 

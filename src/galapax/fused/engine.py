@@ -116,7 +116,7 @@ class FusedEngine:
         # on a CPU compiling another program takes longer than clearing some rows
         has_room = HISTORY_ROWS[1] * row_bytes <= history_bytes
         self.rows = HISTORY_ROWS[1:] if for_cpu and has_room else HISTORY_ROWS
-        self.most = next((r for r in reversed(self.rows) if r * row_bytes <= history_bytes), HISTORY_ROWS[0])
+        self.max_generations = next((r for r in reversed(self.rows) if r * row_bytes <= history_bytes), HISTORY_ROWS[0])
         # estimated seconds of a generation, for the first chunk: barriers, latency of one run, throughput of all runs
         work = _work_per_generation(search)
         latency = work * (1e-8 if for_cpu else 1e-9 if width > 1 else 1e-10)
@@ -152,20 +152,22 @@ class FusedEngine:
 
     def plan(self, length: int, seconds: float) -> int:
         if length == 0:
-            return max(1, min(self.most, MAX_FIRST_CHUNK, int(KERNEL_CHUNK_SECONDS / 4 / self.generation_seconds)))
+            return max(
+                1, min(self.max_generations, MAX_FIRST_CHUNK, int(KERNEL_CHUNK_SECONDS / 4 / self.generation_seconds))
+            )
         self.paces[self.runs] = length, seconds
         generation_seconds = max(seconds, 1e-9) / length
         target = KERNEL_CHUNK_SECONDS / generation_seconds
         if self.for_cpu:
             target = max(target, min(TABLE_GENERATIONS, MAX_KERNEL_CHUNK_SECONDS / generation_seconds))
-        return max(1, min(self.most, 8 * length, int(target)))
+        return max(1, min(self.max_generations, 8 * length, int(target)))
 
     def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Any]]:
         calls = [self._chunk_program(batch, first, count) for batch in batches]
         # on a CPU a second batch keeps the threads busy while the history of the first is summarised
         results = map_on_threads(min(2, self.threads), self._call, calls, "slices")
         for batch, (carry, history, _) in zip(batches, results, strict=True):
-            batch.carry, batch.latest = carry, [history]
+            batch.carry, batch.last_rows = carry, [history]
         return [[tally] for _, _, tally in results]
 
     def _chunk_program(self, batch: Slice, first: int, count: int) -> Call:
@@ -174,7 +176,7 @@ class FusedEngine:
         kernel, layout = self._kernels[id(batch)]
         if isinstance(kernel, CpuKernel):
             kernel.threads = self.threads
-        span = np.array([first, count, rows, batch.wanted.max() + 1], np.int32)
+        span = np.array([first, count, rows, batch.active_rows.max() + 1], np.int32)
         span, constants = device_put_cached((span, list(kernel.text.constants)))
         return _run_chunk, (kernel, layout, rows), (batch.search, batch.keys, batch.carry, span, constants)
 
@@ -224,7 +226,7 @@ def _begin_program(batch: Slice) -> Call:
 
 def _finish_program(batch: Slice) -> Call:
     """Return the call that extracts the results of a batch, see `CompileTimer.program`."""
-    return searching.finish, (batch.span,), (batch.search, batch.carry, device_put_cached(batch.relative))
+    return searching.finish, (batch.n_cells,), (batch.search, batch.carry, device_put_cached(batch.cell_ids))
 
 
 def _init_carry(search: Search, keys: Array, initial: Array | None) -> Carry:
