@@ -154,8 +154,8 @@ class Optimizer:
             shape=shape,
             objective=None if traced is None else traced.formulas,
             repairs=0 if traced is None else count_repairs(self.algorithm),
-            freeze=False,
-            only_codes=self._space is not None and bool(self._space.discrete.all()),
+            per_run_stopping=False,
+            all_discrete=self._space is not None and bool(self._space.discrete.all()),
         )
 
     @property

@@ -154,11 +154,11 @@ class XlaBackend:
         available = devices.local_devices()
         for i, batch in enumerate(batches):
             batch.device = available[i * len(available) // len(batches)] if len(available) > 1 else None
-            if batch.search.spread:
-                batch.device = NamedSharding(devices.make_mesh(batch.search.spread), PartitionSpec())
+            if batch.search.n_devices:
+                batch.device = NamedSharding(devices.make_mesh(batch.search.n_devices), PartitionSpec())
 
     def can_precompile(self, batch: Slice) -> bool:
-        return self.on_cpu and not batch.search.spread and len(devices.local_devices()) == 1
+        return self.on_cpu and not batch.search.n_devices and len(devices.local_devices()) == 1
 
     def init_program(self, batch: Slice) -> Call:
         return Search.init_and_start, (), (batch.search, batch.keys, batch.initial)
@@ -293,14 +293,14 @@ def _chunk(rows: int, search: Search, keys: Array, carry: Carry, span: Array) ->
         return carry, lax.dynamic_update_index_in_dim(history, row, i, axis=0)
 
     start = (carry, _zero_history(search, rows, keys, carry))
-    if carry.frozen is None:
+    if carry.stop_state is None:
         carry, history = lax.fori_loop(0, span[1], body, start)
     else:  # until the last run is finished
 
         def goes_on(at: tuple[Array, tuple[Carry, Array]]) -> Array:
             i, (carry, _) = at
-            assert carry.frozen is not None
-            return (i < span[1]) & jnp.any(carry.frozen.marks[:, searching.REASON] == RUNNING)
+            assert carry.stop_state is not None
+            return (i < span[1]) & jnp.any(carry.stop_state.stop_columns[:, searching.REASON] == RUNNING)
 
         _, (carry, history) = lax.while_loop(goes_on, lambda at: (at[0] + 1, body(*at)), (jnp.int32(0), start))
     return carry, *summarize_chunk(search, history, span[1], carry)
@@ -335,7 +335,7 @@ def _static_chunk(length: int, search: Search, keys: Array, carry: Carry, first:
 
 
 def _fold_all(keys: Array, number: Any) -> Array:
-    """The keys (R, 2) of a generation."""
+    """Return the keys (R, 2) of a generation."""
     return jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
 
 
@@ -344,10 +344,10 @@ def _zero_history(search: Search, rows: int, keys: Array, carry: Carry) -> Array
 
 
 def _split_into_chunks(first: int, count: int, period: int, size: int, longest: int) -> list[tuple[int, int]]:
-    """Chunks (first number, length) of the lengths there are programs for.
+    """Split generations into chunks (first number, length) of the lengths that programs are compiled for.
 
-    Whole rounds of `size` generations go together, so that the program knows where they end. What begins within one
-    goes on to its end: generation by generation where an algorithm has a period, else by any of the lengths.
+    Whole rounds of `size` generations stay together, so that the program knows where they end. A chunk that begins
+    within a round ends with it: generation by generation where an algorithm has a period, else by any of the lengths.
     """
     chunks, start, end = [], first, first + count
     unit = max(1, period)
@@ -362,16 +362,14 @@ def _split_into_chunks(first: int, count: int, period: int, size: int, longest: 
 
 
 def _max_cpu_chunk(runs: int, population: int) -> int:
-    """The longest chunk on a CPU: history for so many generations is kept on the device, and failures are counted in
-    32 bits.
-    """
+    """Return the maximum length of a chunk on a CPU; its history is allocated, and failures are counted in 32 bits."""
     return min(max(64, min(1024, 2**13 // runs)), max(1, 2**31 // population))
 
 
 def _max_gpu_chunk(steps: int, genes: int) -> int:
-    """The most generations in a chunk on a GPU, from what one takes at least: launches, and numbers to move.
+    """Return the maximum length of a chunk on a GPU, from the least time of a generation: launches and memory traffic.
 
-    From sizes and never from a clock, so that a run is the same program every time.
+    It follows from sizes and never from a clock, so that a run is the same program every time.
     """
     seconds = 3e-6 * (10 + steps) + genes * 1e-11
     return max(1, min(LENGTHS[0], int(MAX_GPU_CHUNK_SECONDS / seconds)))

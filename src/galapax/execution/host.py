@@ -250,8 +250,8 @@ class HostEngine:
 
 def _running_rows(batch: Slice, asked: Carry) -> np.ndarray:
     """The places of the runs that are wanted and not finished."""
-    assert asked.frozen is not None
-    running = np.asarray(asked.frozen.marks)[:, REASON] == RUNNING
+    assert asked.stop_state is not None
+    running = np.asarray(asked.stop_state.stop_columns)[:, REASON] == RUNNING
     return batch.active_rows[running[batch.active_rows]]
 
 
@@ -355,7 +355,7 @@ def _placeholder_evaluation(asked: Carry, search: Search, failed: Array) -> Eval
 def _replace_free_candidates(asked: Carry, carry: Carry, in_flight: Array) -> Carry:
     """Return the carry after a step, with the candidates that workers have unchanged and the stop state of before."""
     candidates = jnp.where(in_flight[None, :, None], asked.state.candidates, carry.state.candidates)
-    return Carry(carry.state._replace(candidates=candidates), asked.frozen)
+    return Carry(carry.state._replace(candidates=candidates), asked.stop_state)
 
 
 def _tell_arrived(
@@ -384,5 +384,7 @@ def _end_generation(
     """End a generation whose candidates were told: the carry, its history row and the packed summary."""
     generation_keys = jax.vmap(lambda key: random.fold_in(key, number))(keys)
     carry, row = search.tell(asked, generation_keys, number, _placeholder_evaluation(asked, search, failed))
-    carry = _replace_free_candidates(asked, carry, jnp.ones(failed.shape[1], bool))._replace(frozen=carry.frozen)
+    carry = _replace_free_candidates(asked, carry, jnp.ones(failed.shape[1], bool))._replace(
+        stop_state=carry.stop_state
+    )
     return carry, *summarize_chunk(search, row[None], np.int32(1), carry)

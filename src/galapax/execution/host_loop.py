@@ -42,9 +42,9 @@ from galapax.numerics.compile_cache import CompileTimer
 
 @dataclass
 class Slice:
-    """Some runs of an ensemble, computed together, and where they stand.
+    """Runs of a batch that one program computes, with their state.
 
-    Every slice of an ensemble has the same number of runs; the last is filled up with copies of its last run.
+    Every slice of an ensemble has the same number of rows; the last is filled up with copies of its last run.
     """
 
     search: Search
@@ -90,34 +90,37 @@ class Engine(Protocol):
     max_generations: int  # of a chunk
 
     def begin(self, batches: list[Slice]) -> None:
-        """Set their carries before the first generation."""
+        """Initialise the carries of slices."""
 
     def memory(self) -> Any:
         """Return the engine's own state for a checkpoint, as plain data; None if it has none."""
 
     def restore(self, batches: list[Slice], carries: list[list[np.ndarray]]) -> None:
-        """Set their carries from a checkpoint, see execution/state.py."""
+        """Restore the carries of slices from a checkpoint."""
 
     def pace(self, batches: list[Slice]) -> tuple[int, float]:
         """Return generations and seconds of the fastest chunk of the same program; (0, 0) if it has not run yet."""
 
     def plan(self, length: int, seconds: float) -> int:
-        """How many generations the next chunk has, from those of the last one and the seconds that it took."""
+        """Return how many generations the next chunk has, given the length and the seconds of the previous one."""
 
     def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Any]]:
-        """Make `count` generations of each slice from number `first` on, and leave the rows of history (at least count,
-        columns, S) in its `latest`: packed tallies of each, in order, which nobody has waited for yet.
+        """Compute `count` generations of each slice from number `first` on.
+
+        Sets `last_rows`, the rows of history (at least count, columns, S), and returns packed chunk summaries of each
+        slice, in order, without waiting for the device.
         """
 
     def finish(self, batches: list[Slice]) -> list[Finished]:
-        """Return the results of their runs."""
+        """Return the results of the slices' runs."""
 
     def survivors(self, batch: Slice) -> Population:
-        """Of all its runs, (S, n, ...)."""
+        """Return the survivors of a slice's runs, (S, n, ...)."""
 
     def precompile(self, batch: Slice) -> Iterator[None]:
-        """Make programs that a slice which has not begun will need, one after the other, as far as that can be done;
-        nothing is computed. Ends where another thread is making them.
+        """Compile the programs that a slice will need, one at each step of the iterator; nothing is computed.
+
+        Ends where another thread is compiling them.
         """
 
 
@@ -127,13 +130,13 @@ class Viewer(Protocol):
     max_generations: int  # generations that the next chunk may have
 
     def on_chunk(self, made: int, before: Track, now: Track, glance: ChunkView, last: bool) -> None:
-        """After generation `made`. before, now: ahead of the chunk and after it. last: no chunk follows.
+        """Called after generation `made`. before, now: tracks before and after the chunk. last: no chunk follows.
 
-        What glance looks at is on the device, and the next chunk takes its memory.
+        The arrays of `glance` are on the device, and the next chunk overwrites them.
         """
 
     def wait_if_paused(self, interrupted: Callable[[], bool]) -> Stop | None:
-        """Return once the run may go on, or Ctrl-C came; an answer stops the run."""
+        """Return when the run may continue or Ctrl-C was pressed; a Stop ends the run."""
 
 
 def _identity(track: Track) -> Track:
@@ -200,13 +203,13 @@ class ChunkHook(Protocol):
     lockstep: bool  # every process makes the same chunks
 
     def generations_until(self, generation: int) -> int:
-        """The most generations of the next chunk."""
+        """Return the maximum length of the next chunk, so that it ends where the action is due."""
 
     def is_due(self, generation: int) -> bool:
-        """Whether something is to be done after generation `made`."""
+        """Return whether the action is due after generation `made`."""
 
     def migrate(self, clock: CompileTimer, batches: list[Slice], generation: int) -> None:
-        """Do it."""
+        """Exchange individuals between the slices."""
 
     def local_part(self, checkpoint: Outcome | BatchCheckpoint | None) -> Outcome | BatchCheckpoint | None:
         """Return this process's share of a batch's checkpoint."""
@@ -243,7 +246,7 @@ def run_batch(
     track = Track.join([batch.active_track for batch in batches])
     track = track if between is None else between.all_gather(track)
     device_seconds, (length, seconds) = 0.0, (0, 0.0) if watch.callback else engine.pace(batches)
-    if generation >= limit or bool((track.reason != RUNNING).all()):  # it was over when it was kept
+    if generation >= limit or bool((track.reason != RUNNING).all()):  # the checkpoint was written at its end
         unreached = [g for g in watched_generations if g > generation]
         return _finish_batch(engine, batches, watch, snapshots, unreached, None, device_seconds, None)
     while True:
@@ -292,7 +295,7 @@ def run_batch(
 
 
 def _check_not_extended(track: Track, limit: int) -> None:
-    """Refuse more generations for a batch that is over: its populations are gone, and others would get them alone."""
+    """Refuse more generations for a finished batch, whose populations are gone: only other batches would get them."""
     open_ended = track.generations[track.reason == RUNNING]
     if len(open_ended) and int(open_ended.max()) < limit:
         raise InputError(
@@ -321,7 +324,7 @@ def _begin_or_restore(engine: Engine, batches: list[Slice], checkpoint: BatchChe
 
 
 class StateBeforeChunk(NamedTuple):
-    """A slice before a chunk. The engine may take the memory of the carry, except where it only calls functions."""
+    """A slice before a chunk. Compiled engines overwrite its carry; the host engine does not."""
 
     carry: Any
     track: Track
@@ -404,8 +407,9 @@ def _advance(
     keep_history: bool,
     is_last: bool,
 ) -> list[Finished] | None:
-    """A chunk of every slice that goes on; all that the host needs of it comes in one transfer. keep: the history.
-    last: no generation may follow, so that what is left of the runs comes with it.
+    """Compute a chunk of every running slice, and fetch what the host needs of it in one transfer.
+
+    is_last: no generation can follow, so that the results of the runs are fetched with it.
     """
     summaries: Any = engine.advance(running, first, count)
     last_rows = [batch.last_rows for batch in running]
@@ -456,7 +460,7 @@ def _notify_observers(
 
 
 def _is_cut(track: Track) -> bool:
-    """Whether a run has spent its budget on paper only, as some points of its last generation were not evaluated."""
+    """Return whether some points of a run's last generation were counted but not evaluated."""
     spent = (track.reason == RUNNING) | (track.reason == STOP_CODES[Stop.BUDGET])
     return bool((spent & (track.skipped > 0)).any())
 

@@ -102,7 +102,7 @@ class Migration:
 
 
 def _select_emigrants(count: int, best: bool, search: Search, keys: Array, carry: Carry, number: Array) -> Array:
-    """Those who leave each island, (S, m, d)."""
+    """Return the individuals that leave each island, (S, m, d)."""
     state = active_state(carry)
 
     def one(key: Array, population: Any) -> Array:
@@ -116,7 +116,7 @@ def _select_emigrants(count: int, best: bool, search: Search, keys: Array, carry
 def _insert_immigrants(
     worst: bool, search: Search, keys: Array, carry: Carry, arriving: Array, over: Array, number: Array
 ) -> Carry:
-    """The carry with arrivals (S, m, d) among the next candidates; runs that are over are marked so."""
+    """Return the carry with arrivals (S, m, d) among the next candidates. over: (S,), runs that end by their target."""
     state = carry.state
     in_use = search.counts(carry, number)
     count = arriving.shape[1]
@@ -129,12 +129,12 @@ def _insert_immigrants(
     axes = run_axes(state)
     insert = jax.vmap(one, in_axes=(search.setting_axes, 0, axes, 0, 0), out_axes=axes)
     new_state = insert(search.algorithm, keys, state, arriving, in_use)
-    frozen = carry.frozen
-    if frozen is not None:
-        running = frozen.marks[:, REASON] == RUNNING
-        reason = jnp.where(over & running, STOP_CODES[Stop.TARGET], frozen.marks[:, REASON])
-        frozen = frozen._replace(marks=frozen.marks.at[:, REASON].set(reason))
-    return Carry(new_state, frozen)
+    stop_state = carry.stop_state
+    if stop_state is not None:
+        running = stop_state.stop_columns[:, REASON] == RUNNING
+        reason = jnp.where(over & running, STOP_CODES[Stop.TARGET], stop_state.stop_columns[:, REASON])
+        stop_state = stop_state._replace(stop_columns=stop_state.stop_columns.at[:, REASON].set(reason))
+    return Carry(new_state, stop_state)
 
 
 class IslandSchedule:

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from galapax.execution.host_loop import Slice
 
 
-N_INTEGER_COLUMNS = 4  # parts of a Tally: whole numbers in the bits of a float, as one array is fetched faster than two
+N_INTEGER_COLUMNS = (
+    4  # of a packed ChunkSummary: integers in the bits of floats, since one array is fetched faster than two
+)
 
 
 class ChunkSummary(NamedTuple):
-    """What the host must know of each run after a chunk, (R,), so that the history itself need not leave the device."""
+    """What the host needs of each run after a chunk, (R,), so that the history can stay on the device."""
 
     made: Any  # generations
     failed: Any
@@ -44,20 +46,20 @@ class ChunkSummary(NamedTuple):
 
     @staticmethod
     def unpack(rows: Any) -> ChunkSummary:
-        """In NumPy, from what was packed (8, R)."""
+        """Unpack a summary (8, R), in NumPy."""
         counts = rows[:N_INTEGER_COLUMNS].view(f"int{8 * rows.itemsize}")
         return ChunkSummary(*counts, *rows[N_INTEGER_COLUMNS:])
 
 
 def summarize_chunk(search: Search, history: Array, n_generations: Any, carry: Carry) -> tuple[Array, Array]:
-    """The rows of a chunk's history (g, columns, R) that are for the user, and its packed Tally.
+    """Return the columns of a chunk's history that users see, (g, columns, R), and its packed ChunkSummary.
 
-    made: how many of the rows were made by all runs that did not finish. Rows that a finished run did not make have
-    `active` 0; those beyond `made` are zeros.
+    n_generations: rows that the running runs computed; those beyond are zeros. Rows that a finished run did not
+    compute have `active` 0.
     """
     dtype, columns = history.dtype, search.columns
     records = Record.unpack(history, columns, axis=1)
-    if carry.frozen is None:  # the usual case in fewer kernels
+    if carry.stop_state is None:  # the usual case in fewer kernels
         counts = jnp.sum(history[:, FAILED_COLUMN : FAILED_COLUMN + 2].astype(jnp.int32), axis=0, dtype=jnp.int32)
         row = lax.dynamic_index_in_dim(history, n_generations - 1, keepdims=False)
         n_generations, reason = jnp.broadcast_to(n_generations, counts[0].shape), jnp.full_like(counts[0], RUNNING)
@@ -66,7 +68,7 @@ def summarize_chunk(search: Search, history: Array, n_generations: Any, carry: C
         n_generations = jnp.sum(active, axis=0, dtype=jnp.int32)
         counts_active = jnp.where(active[:, None], history[:, FAILED_COLUMN : FAILED_COLUMN + 2], 0)
         counts = jnp.sum(counts_active.astype(jnp.int32), axis=0, dtype=jnp.int32)
-        reason = carry.frozen.marks[:, REASON].astype(jnp.int32)
+        reason = carry.stop_state.stop_columns[:, REASON].astype(jnp.int32)
         last_index = jnp.broadcast_to(jnp.maximum(n_generations - 1, 0), (1, *history.shape[1:]))
         row = jnp.take_along_axis(history, last_index, axis=0)[0]
     last = Record.unpack(row, columns, axis=0)
@@ -86,14 +88,14 @@ MAX_MEMORY_SHARE = 1 / 16  # of the memory that is free, which all such chunks o
 
 
 class DeviceChunk(NamedTuple):
-    """A chunk that is still on the device."""
+    """The history of a chunk that is still on the device."""
 
     pieces: list[Any]  # rows (g, columns, R), one piece after another
     length: int  # so many rows of them count
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Bytes on the device."""
         return sum(piece.nbytes for piece in self.pieces)
 
     @property
@@ -105,7 +107,7 @@ Chunk = np.ndarray | DeviceChunk  # rows (g, columns, R)
 
 
 def keep_on_device(latest: list[list[Any]], earlier: list[list[Chunk]]) -> bool:
-    """Whether the last chunks of slices, as pieces on the device, are to stay there. earlier: those before."""
+    """Return whether the history of the last chunk stays on the device. earlier: the chunks of each slice so far."""
     if (
         devices.on_cpu()
         or (size := sum(piece.nbytes for batch_pieces in latest for piece in batch_pieces)) <= MAX_BYTES_FETCHED_AT_ONCE
@@ -116,14 +118,14 @@ def keep_on_device(latest: list[list[Any]], earlier: list[list[Chunk]]) -> bool:
 
 
 def truncate(pieces: list[np.ndarray], length: int) -> np.ndarray:
-    """A chunk that was fetched, of which so many rows count."""
+    """Return the first `length` rows of a fetched chunk."""
     rows = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
     # no view of a larger array, which would keep all of it
     return rows if len(rows) == length else rows[:length].copy()
 
 
 def concatenate_chunks(chunks: list[Chunk]) -> np.ndarray | None:
-    """All rows, fetched."""
+    """Return all rows, on the host."""
     rows = [chunk.rows if isinstance(chunk, DeviceChunk) else chunk for chunk in chunks]
     return np.concatenate(rows) if len(rows) > 1 else rows[0] if rows else None
 
@@ -142,7 +144,7 @@ class LazyHistory:
         return _runs_first(rows, self._generations)
 
     def of_run(self, run: int) -> np.ndarray:
-        """That of one run, (1, G, columns)."""
+        """Return the history of one run, (1, G, columns)."""
         number = np.int32(run)
         pieces = []
         for chunk in self._chunks:
@@ -160,7 +162,7 @@ def _slice_run(rows: Array, run: Array) -> Array:
 
 
 def of_run(history: np.ndarray | LazyHistory, run: int) -> np.ndarray:
-    """That of one run, (1, G, columns)."""
+    """Return the history of one run, (1, G, columns)."""
     return history.of_run(run) if isinstance(history, LazyHistory) else history[run : run + 1]
 
 
@@ -169,7 +171,7 @@ def to_host(history: np.ndarray | LazyHistory | None) -> np.ndarray | None:
 
 
 def build_history(chunks: list[Chunk], generations: np.ndarray) -> np.ndarray | LazyHistory:
-    """The history (R, G, columns) of runs that made so many generations; a finished run's last row is repeated."""
+    """Build the history (R, G, columns) of runs; the last row of a finished run is repeated. generations: (R,)."""
     if any(isinstance(chunk, DeviceChunk) for chunk in chunks):
         return LazyHistory(chunks, generations)
     rows = concatenate_chunks(chunks)
@@ -178,7 +180,7 @@ def build_history(chunks: list[Chunk], generations: np.ndarray) -> np.ndarray | 
 
 
 def _runs_first(rows: np.ndarray, generations: np.ndarray, n_generations: int | None = None) -> np.ndarray:
-    """Rows (g, columns, R) as (R, G, columns). most: G, if not what the longest of these runs made."""
+    """Transpose rows (g, columns, R) to (R, G, columns). most: G; by default the length of the longest run."""
     history = rows.transpose(2, 0, 1)[:, : int(generations.max()) if n_generations is None else n_generations]
     if int(generations.min()) == history.shape[1]:
         return history
@@ -188,7 +190,7 @@ def _runs_first(rows: np.ndarray, generations: np.ndarray, n_generations: int | 
 
 @dataclass
 class Track:
-    """What the host knows of each run, all (R,), added up from tallies."""
+    """What the host knows of each run, all (R,), accumulated from chunk summaries."""
 
     generations: np.ndarray
     evaluations: np.ndarray
@@ -208,17 +210,17 @@ class Track:
 
     @property
     def merit(self) -> np.ndarray:
-        """What the runs of a batch are compared by at equal violation, the less the better."""
+        """The value by which runs of equal violation are compared; less is better."""
         without = np.isnan(self.hypervolume)
         return self.best if without.all() else np.where(without, self.best, -self.hypervolume)
 
     @property
     def best_run(self) -> int:
-        """Which run has the best value, feasible ones first."""
+        """The run with the best value, feasible ones first."""
         return first_best(self.violation, self.merit)
 
     def add(self, tally: np.ndarray) -> Track:
-        """After a chunk with this packed Tally."""
+        """Return the track after a chunk with this packed summary."""
         new = ChunkSummary.unpack(tally)
         moved = new.made > 0
         every = bool(moved.all())
@@ -270,15 +272,16 @@ def _widen(values: np.ndarray) -> np.ndarray:
 
 
 def first_best(violation: np.ndarray, merit: np.ndarray) -> int:
-    """Which of R runs has the least violation and, among those, the least merit; the first of several. What is not a
-    number comes last. A hundred thousand of them take long to sort.
+    """Return the run with the least violation and, among those, the least merit; the first of several, NaN last.
+
+    Sorting a hundred thousand runs would take long.
     """
     among = _least(violation, np.ones(len(violation), bool))
     return int(np.argmax(_least(merit, among)))
 
 
 def _least(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Where the least of these values (R,) is, among some of them."""
+    """Return where values (R,) are least among the rows of a mask."""
     least = np.fmin.reduce(values, where=mask, initial=np.nan)
     is_least: np.ndarray = mask & (values == least)
     return mask if np.isnan(least) else is_least
@@ -292,7 +295,7 @@ class Survivors(NamedTuple):
 
 
 class Polish(NamedTuple):
-    """What came of refining the best of R runs by its gradient, see execution/polish.py. It adds a row to history."""
+    """The outcome of refining the best point of each run by its gradient; it adds a row to the history."""
 
     evaluations: np.ndarray  # (R,) that it took; 0 for runs that were not tried
     better: np.ndarray  # (R,) bool
@@ -311,7 +314,7 @@ class Polish(NamedTuple):
 
 @dataclass
 class Outcome:
-    """What a batch of runs gives."""
+    """What a batch of R runs left: tracks, histories, best points, populations."""
 
     track: Track
     history: np.ndarray | LazyHistory | None  # (R, G, columns), from the column KEPT of a Record on
@@ -327,7 +330,7 @@ class Outcome:
     snapshots: dict[int, Population] = field(default_factory=dict)  # whole populations (R, n, ...) by generation
 
     def of_runs(self, chosen: slice | np.ndarray) -> Outcome:
-        """These runs alone. The history ends with the longest of them."""
+        """Return the outcome of these runs. The history ends with the longest of them."""
         track = self.track.rows(chosen)
         fronts = [self.fronts[r] for r in np.arange(len(self.x))[chosen]] if self.fronts else []
         polish, rows = self.polish, int(track.generations.max(initial=0))
@@ -347,7 +350,7 @@ class Outcome:
 
     @staticmethod
     def join(batches: list[Outcome], stopped: Stop | None = None, device_seconds: float = 0.0) -> Outcome:
-        """One outcome of several; what stopped it and the time are added to theirs."""
+        """Concatenate the outcomes of batches. stopped, device_seconds: of the whole, besides theirs."""
         stopped = stopped or next((b.stopped for b in batches if b.stopped is not None), None)
         seconds = device_seconds + sum(b.device_seconds for b in batches)
         if len(batches) == 1:
@@ -451,14 +454,14 @@ class CheckpointWriter(Protocol):
 
 
 def arrays_to_host(carry: Any) -> list[np.ndarray]:
-    """The arrays of a carry, copied from the device."""
+    """Copy the arrays of a carry to the host."""
     return [np.array(leaf) for leaf in jax.device_get(jax.tree.leaves(carry))]
 
 
 def restore_arrays(
     carry: Any, arrays: list[np.ndarray], device: jax.Device | jax.sharding.Sharding | None = None
 ) -> Any:
-    """A carry of the same structure, or of shapes alone, with the arrays that were kept. place: where it is."""
+    """Return a carry of the same structure with the arrays of a checkpoint, on this device."""
     leaves, structure = jax.tree.flatten(carry)
     if [(leaf.shape, leaf.dtype) for leaf in leaves] != [(array.shape, array.dtype) for array in arrays]:
         raise InputError(

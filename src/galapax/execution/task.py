@@ -143,12 +143,12 @@ class Task:
             objective=self.objective,
             repairs=self.repairs,
             differences=self.differences,
-            freeze=options.blackbox or self.rules.by_run,
-            leaves=options.blackbox or devices.on_cpu(),
-            with_x=options.keep.history == "x",
+            per_run_stopping=options.blackbox or self.rules.by_run,
+            stop_when_all_done=options.blackbox or devices.on_cpu(),
+            record_best_x=options.keep.history == "x",
             resamples=RESAMPLES if options.on_failure == "resample" else 0,
-            only_codes=self.problem.space is not None and bool(self.problem.space.discrete.all()),
-            spread=self.n_devices if self.n_devices > 1 else 0,
+            all_discrete=self.problem.space is not None and bool(self.problem.space.discrete.all()),
+            n_devices=self.n_devices if self.n_devices > 1 else 0,
         )
 
 
@@ -222,8 +222,9 @@ def warn_vector_objective(problem: Problem, objectives: int) -> None:
 
 
 def begin_with(task: Task, points: np.ndarray) -> Task:
-    """The task with first candidates (runs, k, d) that were drawn, and partly called, before it was known what the
-    problem is; unless the user gave as many, which are the same then.
+    """Return the task with the first candidates (runs, k, d) that were drawn before the problem was known.
+
+    Some of them were called already. Starting points of the user, if as many, are the same.
     """
     if task.initial is not None and task.initial.shape[-2] >= points.shape[1]:
         return task
@@ -236,7 +237,7 @@ def discrete_dim(problem: Problem) -> int:
 
 
 def with_archive(solver: Algorithm, size: int, problem: Problem | None = None) -> Algorithm:
-    """The algorithm with an archive of that size. problem: the one that it is the default for, if nobody chose it."""
+    """Return the algorithm with an archive of this size. problem: if the algorithm is the default for it."""
     if not solver.traits.multi_objective and problem is not None:
         raise InputError(_one_objective_message(problem))
     if not solver.traits.multi_objective:
@@ -256,8 +257,9 @@ def prepare_task(
     objectives_unknown: bool = False,
     probes: bool = False,
 ) -> Task:
-    """Check options that must fit together and trace the problem's functions: what cannot be done is refused here,
-    before anything is compiled. options: resolved. The others: see `build_task`.
+    """Check options that must fit together and trace the problem's functions.
+
+    What cannot be done is refused here, before anything is compiled. options: resolved. The others: see `build_task`.
     """
     check_not_tracing()
     for solver in solvers:
