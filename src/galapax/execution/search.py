@@ -336,7 +336,7 @@ class Search:
         return jax.vmap(one, in_axes=axes)(self.algorithm, asked.state)
 
     def spare(self, asked: Carry, number: Any) -> Array | None:
-        """Return the evaluations that each run has left after those of generation `number`, (R,); None without a limit."""
+        """Return the evaluations left to each run after generation `number`, (R,); None without a limit."""
         if asked.stop_state is None or self.rules.evaluations is None:
             return None
         cost = self.counts(asked, number) + self.repairs * (1 + self.bounds.dim)
