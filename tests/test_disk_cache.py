@@ -440,7 +440,7 @@ def test_xla_makes_the_run_after_an_error_of_the_compiler(monkeypatch, no_kernel
     monkeypatch.setattr(
         engine_selection, "devices", SimpleNamespace(platform=lambda: "gpu", local_devices=lambda: [device])
     )
-    for module in (cuda, engine):
+    for module in (cuda, backend):
         fake = SimpleNamespace(choose_shape=lambda work, runs: kernel_source.LaunchShape())
         monkeypatch.setattr(module, "current_device", lambda fake=fake: fake)
     with pytest.warns(UserWarning, match="please report it"):

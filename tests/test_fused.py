@@ -257,9 +257,9 @@ def test_a_run_is_the_one_that_xla_makes():
 @needs_cc
 def test_an_objective_of_few_candidates_is_written_once(monkeypatch):
     """Short sums over candidates, such as how many failed, are every thread's own; what they add up is not."""
-    texts, generate_source = [], engine.kernels.generate_source
+    texts, generate_source = [], backend.kernels.generate_source
     monkeypatch.setattr(
-        engine.kernels, "generate_source", lambda *given: texts.append(generate_source(*given)) or texts[-1]
+        backend.kernels, "generate_source", lambda *given: texts.append(generate_source(*given)) or texts[-1]
     )
     run("native", "cmaes", lambda x: jnp.sum(jnp.cbrt(jnp.array([[1.0, 2.0], [3.0, 4.0]] * 9) @ x)), population=8)
     assert texts[0].body.count("cbrt(") == 1
