@@ -41,7 +41,7 @@ from galapax.compat.scipy_minimize import minimize
 from galapax.core.checks import abbreviate, as_float_array, check_finite, check_integer, check_positive
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
-from galapax.core.problem import EQ_TOLERANCE
+from galapax.core.problem import FALLBACK_EQ_TOLERANCE
 from galapax.core.variables import Variable, real, variables_from_integrality
 from galapax.numerics import devices, random
 from galapax.objective.remote import pickle_functions
@@ -199,7 +199,7 @@ class _Objective:
             lower, upper = (
                 np.broadcast_to(np.asarray(side, np.float64), value.shape) for side in (constraint.lb, constraint.ub)
             )
-            tolerance = np.where(lower == upper, EQ_TOLERANCE, 0.0)
+            tolerance = np.where(lower == upper, FALLBACK_EQ_TOLERANCE, 0.0)
             gap = np.maximum(np.maximum(lower - value, value - upper) - tolerance, 0)
             gaps.append(np.where(np.isnan(value), np.inf, gap))
         return np.concatenate(gaps)

@@ -17,7 +17,7 @@ from galapax.core.checks import abbreviate
 from galapax.core.errors import InputError
 from galapax.core.evaluation import HISTORY_FIRST_COLUMN, Evaluation, Population, Record
 from galapax.core.options import LEAVES, read
-from galapax.core.problem import Problem
+from galapax.core.problem import Problem, ProblemDescription
 from galapax.core.stop import STOP_CODES, UNLIMITED, Stop, stop_from_code
 from galapax.execution.state import Outcome, Polish, Track, first_best, of_run, to_host
 from galapax.execution.task import Task
@@ -57,7 +57,7 @@ class SolutionEvaluator:
             answers = [self.box.at(point) for point in x]
             raw = {name: np.stack([values[name] for values in answers]) for name in answers[0] if name != "fun"}
             objectives = np.zeros((len(x), 1))
-            return summarise(objectives, raw.get("ineq"), raw.get("eq"), problem.eq_tolerance, np)
+            return summarise(objectives, raw.get("ineq"), raw.get("eq"), self.box.eq_tolerance, np)
         if self._exact is None and self.task.dtype == "float64":
             self._exact = Traced(self.task.objective, self.task.consts)  # type: ignore[arg-type]
         if self._exact is None:
@@ -183,7 +183,7 @@ def result_of(
     if constant_note and task.rules.target == -math.inf:
         success[:] = False  # nothing was chosen, whatever converged
     result = Result(
-        problem=task.declared,
+        problem=_with_eq_tolerance(task.declared, evaluator.box),
         x=task.decoded(solution.x),
         fun=solution.fun,
         success=bool(success[best] and len(x) == task.runs),
@@ -227,6 +227,13 @@ def _snapshot(task: Task, population: Population) -> Population:
     if task.runs == 1:
         population = jax.tree.map(lambda a: a[0], population)
     return _decode_population(task, population)
+
+
+def _with_eq_tolerance(problem: ProblemDescription, box: BlackBox | None) -> ProblemDescription:
+    """Return the problem with the equality tolerance that a black box derived from its first values."""
+    if box is None or box.eq_tolerance is None or not isinstance(problem, Problem):
+        return problem
+    return problem.with_(eq_tolerance=box.eq_tolerance)
 
 
 def _round_discrete(task: Task, total: Outcome) -> Outcome:

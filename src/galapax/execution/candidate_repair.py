@@ -10,6 +10,7 @@ from jax import Array, lax
 
 from galapax.core.algorithm import count_candidate_evaluations
 from galapax.core.evaluation import Evaluation
+from galapax.core.problem import EqTolerance
 from galapax.numerics import random
 from galapax.operators.constraint_handling import difference_jacobian, difference_points, newton_repair
 from galapax.operators.discrete import round_codes
@@ -87,7 +88,7 @@ def probe_points(search: Search, asked: Carry, number: Any) -> Array:
     return points.reshape(candidates.shape[0], -1, candidates.shape[2])
 
 
-def repair(search: Search, asked: Carry, number: Any, values: Array, eq_tolerance: float) -> Carry:
+def repair(search: Search, asked: Carry, number: Any, values: Array, eq_tolerance: EqTolerance | None) -> Carry:
     """Move the candidates whose turn it is towards the constraints that they violate.
 
     values: (R, repairs * (1 + d), p + q), the constraints at `probes`.
@@ -99,7 +100,7 @@ def repair(search: Search, asked: Carry, number: Any, values: Array, eq_toleranc
 
     def one(points: Array, values_at: Array) -> Array:
         jacobian = difference_jacobian(points, values_at)
-        return newton_repair(points[0], values_at[0], jacobian, search.shape.ineq, eq_tolerance, search.bounds)
+        return newton_repair(points[0], values_at[0], jacobian, search.shape.ineq, eq_tolerance or 0.0, search.bounds)
 
     repaired = candidates.at[:, rows_to_repair(search, count, number)].set(jax.vmap(jax.vmap(one))(points, values_at))
     return asked._replace(state=asked.state._replace(candidates=repaired))

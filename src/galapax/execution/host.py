@@ -14,6 +14,7 @@ from jax import Array
 from galapax.core.algorithm import count_candidate_evaluations
 from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.interrupts import Interrupts
+from galapax.core.problem import EqTolerance
 from galapax.core.stop import RUNNING
 from galapax.execution import search as searching
 from galapax.execution.candidate_repair import count_failed_probes, probe_points, repair, sample_replacements
@@ -56,13 +57,17 @@ class HostEngine:
         first, lost = self._repair(batches, first, np.int32(1))
         self._waiting = self._measure(batches, first, np.int32(1), lost)
         self.check(self.box.shape)
+        if self.box.shape.eq:
+            self.box.settle_eq_tolerance(
+                np.concatenate([raw["eq"].reshape(-1, self.box.shape.eq) for raw in self._waiting])
+            )
         for batch, measured, raw in zip(batches, first, self._waiting, strict=True):
             batch.search = replace(batch.search, shape=self.box.shape)
             carry = self.clock.call(Search.begin, (), batch.search, batch.keys, batch.initial)
             asked = self.clock.call(Search.ask, (), batch.search, carry, np.int32(1))
             if batch.search.resamples or batch.search.differences:
                 asked = _with_candidates(asked, measured.state.candidates)
-            batch.carry = self.clock.call(_start, (self.box.problem.eq_tolerance,), batch.search, asked, raw)
+            batch.carry = self.clock.call(_start, (self.box.eq_tolerance,), batch.search, asked, raw)
 
     def _probe(self, points: np.ndarray) -> None:
         """Call the first of the first run's candidates (k, d), until one has a value: where the functions turn out to
@@ -103,7 +108,7 @@ class HostEngine:
             asked = [self.clock.call(Search.ask, (), batch.search, batch.carry, number) for batch in batches]
             asked, lost = self._repair(batches, asked, number)
             raw_values = self._measure(batches, asked, number, lost)
-        summaries, tolerance = [], (self.box.problem.eq_tolerance,)
+        summaries, tolerance = [], (self.box.eq_tolerance,)
         for batch, batch_asked, raw in zip(batches, asked, raw_values, strict=True):
             arguments = (batch.search, batch.keys, batch_asked, number, raw)
             batch.carry, row, summary = self.clock.call(_tell, tolerance, *arguments)
@@ -124,7 +129,7 @@ class HostEngine:
         search, clock = batch.search, CompileTimer(waits=False)
         if not self.box.widths or search.resamples or search.differences:
             return
-        search, tolerance = replace(search, shape=self.box.shape), (self.box.problem.eq_tolerance,)
+        search, tolerance = replace(search, shape=self.box.shape), (self.box.eq_tolerance,)
         carry = clock.program(Search.begin, (), (search, batch.keys, batch.initial)).zeros_like_output()
         yield
         asked = clock.program(Search.ask, (), (search, carry, np.int32(1))).zeros_like_output()
@@ -149,7 +154,7 @@ class HostEngine:
         chosen = [np.zeros(batch_points.shape[:2], bool) for batch_points in points]
         for batch, carry, rows in zip(batches, asked, chosen, strict=True):
             rows[_running_rows(batch, carry)] = True
-        out, failed_probes, tolerance = [], [], self.box.problem.eq_tolerance
+        out, failed_probes, tolerance = [], [], (self.box.eq_tolerance or 0.0)
         probe_values = self._evaluate_rows(batches, points, chosen, more=True)
         for batch, carry, raw, rows in zip(batches, asked, probe_values, chosen, strict=True):
             constraints = [raw[name] for name in ("ineq", "eq") if name in raw]
@@ -233,7 +238,7 @@ class HostEngine:
     def _find_failed(self, raw: dict[str, np.ndarray], chosen: np.ndarray) -> np.ndarray:
         """Which of the chosen candidates failed, (S, n)."""
         flat = {name: raw[name].reshape(-1, raw[name].shape[-1]).astype(self.box.dtype) for name in self.box.widths}
-        tolerance = self.box.problem.eq_tolerance
+        tolerance = self.box.eq_tolerance or 0.0
         judged = summarise(flat["fun"], flat.get("ineq"), flat.get("eq"), tolerance, np)
         return chosen & np.asarray(judged.failed).reshape(chosen.shape)
 
@@ -255,7 +260,7 @@ def _running_rows(batch: Slice, asked: Carry) -> np.ndarray:
     return batch.active_rows[running[batch.active_rows]]
 
 
-def _evaluation(eq_tolerance: float, raw: Any) -> Evaluation:
+def _evaluation(eq_tolerance: EqTolerance, raw: Any) -> Evaluation:
     evaluation = jax.vmap(lambda v: summarise(v["fun"], v.get("ineq"), v.get("eq"), eq_tolerance))(raw)
     again, lost = raw.get("again"), raw.get("lost")
     failed = [each for each in (again, lost) if each is not None]  # whatever was tried again had failed
@@ -270,7 +275,7 @@ def _sample_replacements(count: int, search: Search, keys: Array, number: Array,
     return sample_replacements(count, search, jax.vmap(random.fold_in, in_axes=(0, None))(keys, number), attempt)
 
 
-def _repair_batch(eq_tolerance: float, search: Search, asked: Carry, number: Array, values: Array) -> Carry:
+def _repair_batch(eq_tolerance: EqTolerance, search: Search, asked: Carry, number: Array, values: Array) -> Carry:
     return repair(search, asked, number, values, eq_tolerance)
 
 
@@ -278,12 +283,12 @@ def _count_failed_probes(count: int, search: Search, number: Array, failed: Arra
     return count_failed_probes(search, count, number, failed)
 
 
-def _start(eq_tolerance: float, search: Search, asked: Carry, raw: Any) -> Carry:
+def _start(eq_tolerance: EqTolerance, search: Search, asked: Carry, raw: Any) -> Carry:
     return search.start(asked, _evaluation(eq_tolerance, raw))
 
 
 def _tell(
-    eq_tolerance: float, search: Search, keys: Array, asked: Carry, number: Array, raw: Any
+    eq_tolerance: EqTolerance, search: Search, keys: Array, asked: Carry, number: Array, raw: Any
 ) -> tuple[Carry, Array, Array]:
     generation_keys = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
     carry, row = search.tell(asked, generation_keys, number, _evaluation(eq_tolerance, raw))
@@ -317,7 +322,7 @@ class AsyncHostEngine(HostEngine):
                     raw[name][0, row] = value
             in_flight = np.zeros(n, bool)
             in_flight[box.under_way] = True
-            tolerance = (box.problem.eq_tolerance,)
+            tolerance = (box.eq_tolerance,)
             dtype = asked.state.candidates.dtype
             typed_values = {name: values.astype(dtype) for name, values in raw.items()}
             arguments = (
@@ -359,7 +364,7 @@ def _replace_free_candidates(asked: Carry, carry: Carry, in_flight: Array) -> Ca
 
 
 def _tell_arrived(
-    eq_tolerance: float,
+    eq_tolerance: EqTolerance,
     search: Search,
     keys: Array,
     asked: Carry,

@@ -157,7 +157,7 @@ def read_front(result: Result, saved: Saved, values: list[str]) -> None:
         result["X"], derived_columns, result["F"], ineq, eq = np.split(table, np.cumsum(widths)[:-1], axis=1)
         result["G"], result["H"] = (None if columns.shape[1] == 0 else columns for columns in (ineq, eq))
         result["CV"] = np.maximum(ineq, 0).sum(axis=1)
-        result["CV"] += np.maximum(np.abs(eq) - result.problem.eq_tolerance, 0).sum(axis=1)
+        result["CV"] += np.maximum(np.abs(eq) - (result.problem.eq_tolerance or 0.0), 0).sum(axis=1)
         if derived:
             result["derived"] = dict(zip(derived, derived_columns.T, strict=True))
 
