@@ -54,11 +54,6 @@ LONGEST = ["contract", "minimize", "several", "examples", "dominance", "problems
            "islands", "lshade", "optimizer", "de", "memory", "errors", "sweep", "plots", "stopping",
            "storage"]  # fmt: skip
 
-# more of the same at greater cost: they run with the slow tests
-LATER = tuple(
-    line for line in Path(__file__).with_name("slow.txt").read_text("utf-8").splitlines() if not line.startswith("#")
-)
-
 # tracing makes millions of objects that live; looking through them all again and again for garbage took a tenth of it
 gc.collect()
 gc.freeze()
@@ -94,9 +89,6 @@ def pytest_collection_modifyitems(items):
         return LONGEST.index(name) if name in LONGEST else len(LONGEST)
 
     items.sort(key=rank)  # stable
-    for item in items:
-        if f"{item.path.stem.removeprefix('test_')}::{item.name}".startswith(LATER):
-            item.add_marker(pytest.mark.slow)
 
 
 def resident():

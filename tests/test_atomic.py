@@ -30,6 +30,7 @@ def test_a_failure_leaves_the_file_that_was_there_and_no_temporary(tmp_path):
     assert os.listdir(tmp_path) == ["state"]
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_leaves_the_file_that_was_there(tmp_path):
     pytest.importorskip("resource")
     file = tmp_path / "state"

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from compilations import ON_CPU, compilations
+from support.cases import params
 
 import galapax as gx
 from galapax.evaluation.formulas import trace
@@ -70,6 +71,7 @@ def test_one_program_serves_all_instances(function):
     assert not all(np.array_equal(a, b) for a, b in zip(first.consts.arrays, other.consts.arrays, strict=True))
 
 
+@pytest.mark.slow
 @ON_CPU
 def test_the_second_instance_compiles_nothing():
     gx.minimize(gx.problems.bbob(21, 3, 1), gx.DE(population=10), generations=5)
@@ -78,7 +80,9 @@ def test_the_second_instance_compiles_nothing():
     assert not programs
 
 
-@EVERY_FUNCTION
+@pytest.mark.parametrize(
+    "function", params(BBOB_FUNCTIONS, quick={"1", "2", "5", "8", "9", "12", "13", "14", "18", "19", "24"})
+)
 def test_nothing_cancels_near_the_optimum(function):
     """float32 and float64 agree 1e-4 away from x_opt, where f - f_opt is down to 1e-8, on the same arrays."""
     arrays = [array.astype(np.float32) for array in arrays_of(gx.problems.bbob(function, 3, 1))]
@@ -90,6 +94,7 @@ def test_nothing_cancels_near_the_optimum(function):
     assert np.asarray(single) == pytest.approx(np.asarray(double), rel=2e-3)
 
 
+@pytest.mark.slow
 def test_float32_is_close_to_float64_anywhere():
     """But for f16, f19 and f23, whose finest ripples lie below the digits of float32."""
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from simulators import LOWER, UPPER, bowl, raises, simulate
+from support.cases import params
 
 import galapax as gx
 
@@ -164,6 +165,7 @@ def apart():
     return {"fun": bowl, "ineq": lambda x: simulate(x)["ineq"], "eq": lambda x: simulate(x)["eq"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [None, "epsilon_de", "de"])
 def test_constraints_may_come_with_the_objective(algorithm):
     calls = []
@@ -180,6 +182,7 @@ def test_constraints_may_come_with_the_objective(algorithm):
         assert len(calls) == together.nfev  # not even the first generation is called twice
 
 
+@pytest.mark.slow
 def test_several_objectives_may_come_with_constraints():
     def fun(x):
         return gx.Values(fun=[x[0], 1.0 - x[0] + x[1] ** 2], ineq=0.5 - x[0])
@@ -254,19 +257,19 @@ PATHS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", params(PATHS, quick={"called"}))
 def test_worst_counts_failures_and_never_chooses_them(path):
     result = PATHS[path](on_failure="worst")
     assert 0 < result.n_failed < result.nfev and np.isfinite(result.fun).all() and result.x[0] <= 1.0
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", params(PATHS, slow={"several objectives", "min-max", "a population that shrinks"}))
 def test_raise_ends_the_run(path):
     with pytest.raises(gx.EvaluationError, match=r"NaN or inf|fun returned .*nan.*, at x = "):
         PATHS[path](on_failure="raise")
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", params(PATHS, quick={"scenarios"}))
 def test_resample_puts_other_points_in_place_of_failed_ones_and_counts_them(path):
     worst, again = PATHS[path](on_failure="worst"), PATHS[path](on_failure="resample")
     assert again.nfev > worst.nfev and again.n_failed > 0 and again.x[0] <= 1.0
@@ -276,6 +279,7 @@ def test_resample_puts_other_points_in_place_of_failed_ones_and_counts_them(path
         assert 0 <= final < again.n_failed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", [("compiled", "called"), ("several objectives", "several, called")])
 def test_the_fresh_points_are_the_same_compiled_and_called(pair):
     compiled, called = (PATHS[path](on_failure="resample", compute=gx.Compute(dtype="float64")) for path in pair)

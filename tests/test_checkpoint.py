@@ -24,6 +24,7 @@ from killed_runs import (
     wait_for,
     waves,
 )
+from support.cases import params
 from typer.testing import CliRunner
 
 import galapax as gx
@@ -72,7 +73,7 @@ SINGLE = sorted(name for name, kind in gx.algorithms.ALGORITHMS.items()
                 if not kind.traits.multi_objective and name not in ("random", "jso", "lsrtde"))  # fmt: skip
 
 
-@pytest.mark.parametrize("algorithm", SINGLE)
+@pytest.mark.parametrize("algorithm", params(SINGLE, quick={"ga"}))
 def test_every_algorithm_goes_on_as_if_it_had_never_stopped(tmp_path, algorithm):
     def call(**options):
         return gx.minimize(waves, BOX, algorithm, generations=60, seed=4, tolerance=0, restarts=None, **options)
@@ -81,12 +82,13 @@ def test_every_algorithm_goes_on_as_if_it_had_never_stopped(tmp_path, algorithm)
     assert same(interrupted(tmp_path / "a", (7, 31), call, keep=gx.Keep(snapshots=[3, 50])), whole)
 
 
-@pytest.mark.parametrize("name", sorted(set(CALLS) - {"sweep"}))
+@pytest.mark.parametrize("name", params(sorted(set(CALLS) - {"sweep"}), quick={"ensemble", "front"}))
 def test_whatever_is_run_goes_on(tmp_path, name):
     whole = CALLS[name](seed=2)
     assert same(interrupted(tmp_path / "a", (5, 17), CALLS[name], seed=2), whole)
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_with_the_cell_that_it_was_in(tmp_path):
     whole = CALLS["sweep"](runs=2)
     study = interrupted(tmp_path / "a", (5,), CALLS["sweep"], runs=2)
@@ -94,6 +96,7 @@ def test_a_sweep_goes_on_with_the_cell_that_it_was_in(tmp_path):
     assert all(map(same, study.results, whole.results))
 
 
+@pytest.mark.slow
 def test_a_comparison_and_a_game_go_on(tmp_path):
     problem = gx.problems.get("minmax_saddle")
 
@@ -118,6 +121,7 @@ def test_a_run_that_is_over_can_be_given_more_generations(tmp_path):
     assert same(call(50, resume=tmp_path / "a"), call(50))
 
 
+@pytest.mark.slow
 def test_an_ensemble_of_several_slices_goes_on(tmp_path):
     def call(**options):
         return gx.minimize(waves, BOX, "ga", runs=130, generations=25, **options)
@@ -137,6 +141,7 @@ def test_a_process_killed_again_and_again_comes_to_the_same_end(tmp_path):
     assert_identical(collect_arrays(CALLS["ensemble"](seed=2, polish=False)), dict(np.load(f"{file}.npz")))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="needs SIGTERM")
 def test_sigterm_leaves_the_last_state_and_ends_the_process(tmp_path):
     file = tmp_path / "b"
@@ -244,6 +249,7 @@ print(sum("could not be written" in str(w.message) for w in said))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs limits on files")
 @pytest.mark.skipif(not devices.on_cpu(), reason="a GPU's compiler writes files, too")
 def test_a_full_disk_costs_no_run_and_no_checkpoint(tmp_path):
@@ -333,6 +339,7 @@ def test_what_a_callback_raises_in_a_sweep_comes_with_the_whole_study_so_far():
     assert [study.results[i].nit for i in (0, 2)] == [40, 40]
 
 
+@pytest.mark.slow
 def test_the_command_line_goes_on(tmp_path):
     run, file = CliRunner(), tmp_path / "run.ckpt"
     options = ["solve", "branin", "-a", "de", "-g", "40", "--seed", "3", "--json"]
@@ -424,6 +431,7 @@ def test_a_generation_is_kept_while_it_is_under_way(tmp_path, monkeypatch):
         assert len(again.calls) <= len(whole.calls) - number, "at most calls since the last write are lost"
 
 
+@pytest.mark.slow
 def test_constraints_and_restarts_of_a_black_box_go_on(tmp_path):
     def call(**options):
         return gx.minimize(

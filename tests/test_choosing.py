@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from rich.console import Console
+from support.cases import params
 from typer.testing import CliRunner
 
 import galapax as gx
@@ -82,7 +83,7 @@ def taste(front, weights):
     return (weights * (front - front.min(axis=0)) / span).max(axis=1)
 
 
-@pytest.mark.parametrize("name", FRONTS)
+@pytest.mark.parametrize("name", params(FRONTS, quick={"sphere"}))
 def test_honest_answers_lead_close_to_the_favourite(name):
     """Of 4 people each, the loss of what was chosen is within 0.03 of the least, on a scale from 0 to 1."""
     front = FRONTS[name]
@@ -166,6 +167,7 @@ def test_a_point_that_is_best_in_several_objectives_is_marked_once():
     ]
 
 
+@pytest.mark.slow
 def test_the_command_line_asks_and_keeps_what_was_chosen(tmp_path):
     options = ["solve", "zdt1", "-g", "15", "-n", "20", "--dtype", "float64", "-o", str(tmp_path)]
     with pytest.MonkeyPatch.context() as patch:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.cases import params
 from typer.testing import CliRunner
 
 import galapax as gx
@@ -56,6 +57,7 @@ def test_solve_prints_the_answer_and_saves_the_run(tmp_path):
     assert gx.load(tmp_path / "run").fun == pytest.approx(0.0126652327883, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_solve_equals_minimize():
     settings = ("--json", "-g", "40", "-n", "12", "-s", "weight=0.7", "--seed", "5")
     code, text = call("solve", "branin", "-a", "de", *settings)
@@ -80,6 +82,7 @@ def test_set_chooses_the_mutation_by_name():
     assert json.loads(text)["settings"]["hyperparameters"]["mutation"] == "best_1"
 
 
+@pytest.mark.slow
 def test_ensembles_show_how_the_runs_spread():
     code, text = call("solve", "branin", "--runs", "20", "-g", "60", "-n", "20", "--target", "0.3979")
     assert code == 0
@@ -98,6 +101,7 @@ def test_only_what_was_found_gets_a_tick():
     assert code == 0 and "✓ Stopped: search converged" in text
 
 
+@pytest.mark.slow
 def test_runs_that_nothing_judges_are_not_called_successful():
     shown = ("solve", "branin", "-a", "de", "-n", "20", "--runs", "3")
     code, text = call(*shown, "-g", "5")
@@ -106,6 +110,7 @@ def test_runs_that_nothing_judges_are_not_called_successful():
     assert code == 0 and "converged" in text and "100.0%" in text and "per success" not in text
 
 
+@pytest.mark.slow
 def test_file_with_fun_and_bounds(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("bounds = [(-1, 2)] * 2\ndef fun(x):\n    return ((x - 0.5) ** 2).sum()\n")
@@ -113,6 +118,7 @@ def test_file_with_fun_and_bounds(tmp_path):
     assert code == 0 and json.loads(text)["fun"] < 1e-8
 
 
+@pytest.mark.slow
 def test_quiet_prints_nothing():
     assert call("solve", "branin", "-g", "5", "-q") == (0, "")
 
@@ -373,6 +379,7 @@ def test_a_folder_that_is_not_empty_is_refused_before_the_run(command, name, tmp
     assert ("saved run" in said) == name.endswith(".json")
 
 
+@pytest.mark.slow
 def test_force_replaces_a_saved_run_and_leaves_other_files(tmp_path):
     folder = tmp_path / "new" / "run"
     solve = ("solve", "branin", "-n", "6", "-q", "-o", str(folder))
@@ -435,6 +442,7 @@ def test_runs_end_with_the_code_of_how_they_ended(tmp_path):
     assert code == 1 and "galapax: fun returned nan, at x = [" in said and "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_a_file_is_solved_by_workers(tmp_path):
     file = tmp_path / "simulator.py"
     file.write_text(
@@ -452,6 +460,7 @@ def test_a_file_is_solved_by_workers(tmp_path):
     assert call(*asked, "--timeout", "1")[0] == 2  # nobody could end it
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_is_shown_and_saved(tmp_path, monkeypatch):
     def interrupted(problem, **options):
         result = gx.minimize(gx.problems.get("branin"), population=6, generations=3)
@@ -512,12 +521,14 @@ def test_help_tells_the_exit_codes():
 ODD = ("", " ", "-1", "0", "nan", "inf", "1e400", "[/]", "[red]", "é☃", "a\0b", "9" * 30, "{}", "%s", ",", ":", "=")
 
 
-@pytest.mark.parametrize(
-    "option",
-    ["--algorithm", "--set", "--dim", "--generations", "--population", "--runs", "--seed", "--first-run", "--target",
+OPTIONS = [
+    "--algorithm", "--set", "--dim", "--generations", "--population", "--runs", "--seed", "--first-run", "--target",
      "--max-evaluations", "--max-seconds", "--patience", "--dtype", "--on-failure", "--snapshots", "--x0",
-     "--archive", "--choose", "--gagpu-config", "--port", "--host"],
-)  # fmt: skip
+     "--archive", "--choose", "--gagpu-config", "--port", "--host",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("option", params(OPTIONS, quick={"--dim", "--first-run", "--patience", "--x0"}))
 def test_odd_values_show_no_traceback(option, monkeypatch):
     monkeypatch.setattr(cli, "minimize", prepared)
     for value in ODD:
@@ -538,7 +549,7 @@ def prepared(problem, *, algorithm, progress, live, checkpoint, resume, **argume
     return tiny(x=np.zeros(2), fun=0.0)
 
 
-@pytest.mark.parametrize("value", [v for v in ODD if v.strip()])
+@pytest.mark.parametrize("value", params([v for v in ODD if v.strip()], quick={"nan", "é☃", "a\0b", ":", "="}))
 def test_odd_names_show_no_traceback(value):
     for arguments in (("solve", value), ("sweep", value, "-s", "fr=1"), ("compare", "-p", value, "-a", value),
                       ("view", value), ("list", value), ("reproduce", value)):  # fmt: skip
@@ -550,6 +561,7 @@ def test_brackets_of_the_user_are_shown_as_they_are(not_run):
     assert "not found: [/]." in call("solve", "[/]")[1] and "'[red]'" in call("list", "[red]")[1]
 
 
+@pytest.mark.slow
 def test_module_and_cache_on_disk(tmp_path):
     """`python -m galapax`, twice in fresh processes: the second finds what the first compiled."""
     environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
@@ -575,6 +587,7 @@ def test_cache_can_be_switched_off_and_moved(tmp_path, monkeypatch):
     assert disk_cache.enable(tmp_path / "file" / "below") is None
 
 
+@pytest.mark.slow
 def test_importing_galapax_imports_nothing_heavy():
     """The core needs jax, numpy and scipy alone, and switches nothing in JAX."""
     code = (
@@ -622,6 +635,7 @@ def test_within_is_a_distance_from_the_best_known_value(monkeypatch):
         assert code == 2 and message in " ".join(said.split())
 
 
+@pytest.mark.slow
 def test_a_run_says_how_to_repeat_it_and_exports_its_answer(tmp_path):
     folder = tmp_path / "run"
     arguments = ["machines", "-a", "de", "--set", "weight=0.6", "-n", "10", "-g", "4", "-r", "2", "--no-polish"]

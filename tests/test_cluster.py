@@ -90,6 +90,7 @@ def test_a_cluster_of_threads_makes_the_run_that_this_process_makes():
             assert np.array_equal(there.population, alone.population) and there.n_failed == 0
 
 
+@pytest.mark.slow
 def test_a_cluster_makes_the_run_that_this_process_makes(cluster):
     alone = solve(by_value(0.0), blackbox=True)
     for executor in (cluster.client, cluster.client.get_executor(), cluster.client.get_executor):
@@ -97,6 +98,7 @@ def test_a_cluster_makes_the_run_that_this_process_makes(cluster):
         assert np.array_equal(there.population, alone.population) and there.n_failed == 0
 
 
+@pytest.mark.slow
 def test_a_function_that_workers_cannot_import_is_named(cluster):
     with pytest.raises(
         gx.InputError, match=r"a worker cannot load fun \(slow_bowl\).*module that the workers can import"
@@ -104,6 +106,7 @@ def test_a_function_that_workers_cannot_import_is_named(cluster):
         solve(slow_bowl, workers=cluster.client)
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_mid_generation_and_one_added_late(cluster):
     """What it was doing is done by the others; the newcomer takes part."""
     victim = cluster.add(1)[0]
@@ -137,6 +140,7 @@ def test_a_worker_killed_in_mid_generation_and_one_added_late(cluster):
     assert len(newcomer) == 1 and done[newcomer.pop()] >= 1
 
 
+@pytest.mark.slow
 def test_a_point_that_kills_every_worker_it_meets_costs_itself_alone(cluster):
     """Workers under a nanny, which starts them again."""
     code = {}

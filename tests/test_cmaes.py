@@ -63,6 +63,7 @@ def in_numpy(k, now, normals, fitness, age, dim):
     return new_mean, step, matrix, np.linalg.cholesky(matrix), path, step_path
 
 
+@pytest.mark.slow
 def test_each_generation_is_that_of_the_numpy_reference():
     dim = 4
     with jax.enable_x64(True):
@@ -118,6 +119,7 @@ def test_a_rotation_and_a_growing_function_of_the_values_cost_nothing():
     assert spent(lambda x: ellipsoid(x) ** 0.25 * 1e-6, 5) < 1.35 * plain  # 1e-8 is then reached a little earlier
 
 
+@pytest.mark.slow
 def test_the_distribution_learns_the_scales():
     solver = bound(3)
     result = gx.Optimizer([(-5, 5)] * 3, solver, seed=1)
@@ -129,7 +131,7 @@ def test_the_distribution_learns_the_scales():
     assert float(result._asked.state.now.step[0]) < 1e-3  # it began with 0.2
 
 
-@pytest.mark.parametrize("corner", [-5.0, 5.0])
+@pytest.mark.parametrize("corner", [pytest.param(-5.0, marks=pytest.mark.slow), 5.0])
 def test_an_optimum_in_a_corner_is_reached_and_nothing_outside_is_evaluated(corner):
     seen = []
 
@@ -142,6 +144,7 @@ def test_an_optimum_in_a_corner_is_reached_and_nothing_outside_is_evaluated(corn
     assert np.all(np.abs(seen) <= 5.0)
 
 
+@pytest.mark.slow
 def test_many_variables_have_a_diagonal_matrix():
     assert bound(300).diagonal and not bound(299).diagonal
     solver = bound(40, diagonal=True)
@@ -158,6 +161,7 @@ def test_many_variables_have_a_diagonal_matrix():
     assert result.success
 
 
+@pytest.mark.slow
 def test_a_search_that_has_converged_or_cannot_get_on_says_so():
     box = gx.Bounds(np.zeros(2, np.float32), np.ones(2, np.float32))
     solver = bound(2)
@@ -173,11 +177,13 @@ def test_a_search_that_has_converged_or_cannot_get_on_says_so():
     assert said(stuck._replace(now=state.now._replace(step=jnp.asarray(1e-4)))) == STOP_CODES[Stop.TOLERANCE]
 
 
+@pytest.mark.slow
 def test_a_plateau_ends_the_search_and_is_no_success():
     result = gx.minimize(lambda x: 0.0 * x[0] + 3.0, [(-5, 5)] * 2, "cmaes", generations=500)
     assert result.stop is Stop.STALL and not result.success and result.nit < 100
 
 
+@pytest.mark.slow
 def test_points_to_start_from_are_evaluated_and_the_first_is_the_mean():
     points = np.array([[3.0, -2.0], [2.5, -2.0]])
     opt_seen = []

@@ -33,6 +33,7 @@ def test_first_samples_spread_around_a_mean_that_each_run_draws_in_the_middle_of
         assert filled.sum() >= 38 and filled.min() >= 2
 
 
+@pytest.mark.slow
 def test_the_first_point_given_is_the_mean_and_the_others_are_evaluated_as_they_are():
     seen = []
 
@@ -48,6 +49,7 @@ def test_the_first_point_given_is_the_mean_and_the_others_are_evaluated_as_they_
     assert len(points) == 12 and np.abs((points[2:] - given[0]) / (UPPER - LOWER)).max() < 6e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [1.0, -1.0], ids=["lower corner", "upper corner"])
 def test_an_optimum_in_a_corner_is_one_to_which_a_search_converges(sign):
     """Many samples are moved onto the corner there and have the same value, which is no plateau."""

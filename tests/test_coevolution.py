@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from compilations import ON_CPU
+from support.cases import params
 
 import galapax as gx
 from galapax.algorithms import cde
@@ -115,7 +116,9 @@ def test_the_worst_multiplier_of_an_equality_has_the_sign_of_its_value():
     assert above.argmax() == 100 and below.argmax() == 0
 
 
-@pytest.mark.parametrize(("n", "m", "p", "q"), [(7, 5, 3, 2), (4, 6, 0, 3), (3, 2, 0, 0)])
+@pytest.mark.parametrize(
+    ("n", "m", "p", "q"), [pytest.param(7, 5, 3, 2, marks=pytest.mark.slow), (4, 6, 0, 3), (3, 2, 0, 0)]
+)
 def test_the_table_is_that_of_a_double_loop(n, m, p, q):
     rng = np.random.default_rng(n)
     facts, y = rng.normal(size=(n, 1 + p + q)), rng.normal(size=(m, p + q)) * 3
@@ -238,7 +241,7 @@ def table_of(case, state, facts=None):
     return lagrangian_by_loops(facts, state.rivals.T, penalty_of(state), shape_of(CASES[case]).ineq)
 
 
-@EVERY_CASE
+@pytest.mark.parametrize("case", params(["inequalities", "everything"], slow={"everything"}))
 def test_scores_are_the_worst_values_over_all_rivals(case):
     for _, kind, before, after in trace(case):
         facts = facts_of(CASES[case], after.x)
@@ -250,7 +253,7 @@ def test_scores_are_the_worst_values_over_all_rivals(case):
             assert np.array_equal(after.x, np.where(wins[:, None], before.candidates, before.x))
 
 
-@EVERY_CASE
+@pytest.mark.parametrize("case", params(["inequalities", "everything"], slow={"everything"}))
 def test_units_are_the_spread_over_the_first_population_and_stay(case):
     told = trace(case)
     first = facts_of(CASES[case], told[0][2].candidates)
@@ -408,6 +411,7 @@ def same(a, b, rtol=1e-9):
         np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol)
 
 
+@pytest.mark.slow
 @EVERY_CASE
 def test_minimize_makes_the_run_that_is_made_by_hand(case):
     result, last = solved(case), trace(case)[-1][3].parents
@@ -417,6 +421,7 @@ def test_minimize_makes_the_run_that_is_made_by_hand(case):
     np.testing.assert_allclose((result.violation, result.fun), (last.violation[best], last.fitness[best]))
 
 
+@pytest.mark.slow
 def test_asking_and_telling_makes_the_same_run():
     optimizer = gx.Optimizer(BOX, SMALL, seed=SEED)
     for _ in range(GENERATIONS):
@@ -425,6 +430,7 @@ def test_asking_and_telling_makes_the_same_run():
     np.testing.assert_allclose(optimizer.population.x, solved("inequalities").population, rtol=1e-9)
 
 
+@pytest.mark.slow
 @ON_CPU
 @pytest.mark.parametrize("generations", [GENERATIONS, 28])
 def test_the_result_does_not_depend_on_how_the_chunks_fall(generations, monkeypatch):
@@ -444,14 +450,15 @@ class Repaired(CoevolutionaryDE):
     repairs: ClassVar[int] = 3
 
 
+@pytest.mark.slow
 @ON_CPU
 @pytest.mark.parametrize(
     ("kind", "settings"),
     [
         (CoevolutionaryDE, {}),
-        pytest.param(Repaired, {"runs": 3, "target": 3.0}, marks=pytest.mark.slow),
-        pytest.param(Repaired, {}, marks=pytest.mark.slow),
-        pytest.param(CoevolutionaryDE, {"runs": 3, "target": 3.0}, marks=pytest.mark.slow),
+        (Repaired, {"runs": 3, "target": 3.0}),
+        (Repaired, {}),
+        (CoevolutionaryDE, {"runs": 3, "target": 3.0}),
     ],
 )
 def test_chunks_of_known_length_make_the_same_run(kind, settings, monkeypatch):
@@ -470,6 +477,7 @@ def test_chunks_of_known_length_make_the_same_run(kind, settings, monkeypatch):
         assert before.runs.nit.tolist() == within.runs.nit.tolist() and len(set(within.runs.nit)) > 1
 
 
+@pytest.mark.slow
 def test_each_run_of_an_ensemble_is_that_run_alone():
     together = solved("everything", runs=4)
     for number in range(4):
@@ -491,6 +499,7 @@ def test_a_run_that_stops_early_is_the_start_of_the_longer_one():
     np.testing.assert_allclose(stopped.history.best, best[: stopped.nit], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_tiny_tiles_make_the_same_run(monkeypatch):
     whole, mapped = solved("inequalities"), []
     lax_map = jax.lax.map
@@ -511,11 +520,12 @@ def test_tiny_tiles_make_the_same_run(monkeypatch):
 @pytest.mark.parametrize(
     ("objective", "constraints", "offset"),
     [
-        (1e6, 1e6, 0.0),
-        (1e-6, 1e-6, 0.0),
-        (1e6, 1e-6, 0.0),
-        (2.0**-60, 2.0**50, 0.0),
-        (1.0, 1.0, -1e6),  # ten digits are left: with seven, rounding decides some comparisons
+        pytest.param(1e6, 1e6, 0.0, marks=pytest.mark.slow),
+        pytest.param(1e-6, 1e-6, 0.0, marks=pytest.mark.slow),
+        pytest.param(1e6, 1e-6, 0.0, marks=pytest.mark.slow),
+        pytest.param(2.0**-60, 2.0**50, 0.0, marks=pytest.mark.slow),
+        # ten digits are left: with seven, rounding decides some comparisons
+        pytest.param(1.0, 1.0, -1e6, marks=pytest.mark.slow),
         (1e-6, 1.0, 1.0),
     ],
 )
@@ -572,7 +582,7 @@ RECORDED = {
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("name", RECORDED)
+@pytest.mark.parametrize("name", params(RECORDED, slow={"inequalities", "equality", "objective fails"}))
 def test_the_best_point_ever_evaluated_is_returned(name, seed):
     result, x, violation, value = recorded(**RECORDED[name], seed=seed)
     best = np.lexsort((value, violation))[0]
@@ -604,6 +614,7 @@ def test_where_nothing_is_feasible_it_says_so():
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [1.0, -1.0], ids=["negative multiplier", "positive multiplier"])
 def test_an_equality_is_met_whatever_the_sign_of_its_multiplier(sign):
     """The bowl with x0 = 2.6 asked for by an equality of either sign: its multiplier is -1.2 / sign."""

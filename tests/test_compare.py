@@ -58,6 +58,7 @@ study = cache(solved)
 # --- what is run ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_pair_is_run_and_named():
     assert study().axes == {"problem": ["bowl", "edge_case"], "algorithm": list(SOLVERS)}
     assert study().labels == [{"problem": p.name, "algorithm": a} for p in PROBLEMS for a in SOLVERS]
@@ -65,6 +66,7 @@ def test_every_pair_is_run_and_named():
     assert study().values().shape == (2, 2, RUNS)
 
 
+@pytest.mark.slow
 def test_the_budget_holds_whatever_the_population():
     spent = {"ga": 100, "random": 91}  # a last generation that does not fit is left out
     for labels, result in study():
@@ -73,6 +75,7 @@ def test_the_budget_holds_whatever_the_population():
     assert [row["evaluations"] for row in study().summary()] == list(spent.values()) * 2
 
 
+@pytest.mark.slow
 def test_each_pair_is_a_call_of_minimize():
     for i, problem in enumerate(PROBLEMS):
         for j, (name, solver) in enumerate(SOLVERS.items()):

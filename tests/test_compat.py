@@ -67,6 +67,7 @@ def test_the_result_has_scipys_entries_and_counts_every_call():
     np.testing.assert_array_equal(again.x, ours.x)
 
 
+@pytest.mark.slow
 def test_fixed_and_whole_variables_callbacks_and_vectors():
     seen = []
 
@@ -153,6 +154,7 @@ def test_scipys_constrained_problems_are_solved(name):
         assert found.fun == pytest.approx(problem.optimum, rel=1e-3, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_linear_constraints_and_bounds_among_scipys():
     found = differential_evolution(
         sphere, [(-2, 2)] * 2, constraints=[LinearConstraint([[1, 1]], 1, np.inf), Bounds([0.6, -1], [1, 1])],
@@ -193,6 +195,7 @@ def test_pygmos_user_defined_problems_need_no_pygmo():
     assert value.fun.tolist() == [2.0, 1.5] and value.eq.tolist() == [-2.0] and value.ineq.tolist() == [-2.0]
 
 
+@pytest.mark.slow
 def test_pygmos_problems_are_solved():
     result = gx.minimize(from_pygmo(Beam()), generations=15, population=16)
     assert result.F.shape[1] == 2 and (result.X[:, 2] == np.round(result.X[:, 2])).all()
@@ -204,6 +207,7 @@ def test_pygmo():
     assert problem.dim == 3 and problem.fun(np.zeros(3)).fun == 0
 
 
+@pytest.mark.slow
 def test_pymoo_there_and_back():
     problems = pytest.importorskip("pymoo.problems")
     theirs = problems.get_problem("bnh")
@@ -217,6 +221,7 @@ def test_pymoo_there_and_back():
     assert back.F.shape == result.F.shape and len(back.pop) == 12 and back.opt.get("X").shape == result.X.shape
 
 
+@pytest.mark.slow
 def test_pymoos_mixed_variables():
     variable = pytest.importorskip("pymoo.core.variable")
     from pymoo.core.problem import ElementwiseProblem
@@ -235,6 +240,7 @@ def test_pymoos_mixed_variables():
     assert to_pymoo(result).X.shape == (4,)
 
 
+@pytest.mark.slow
 def test_coco():
     cocoex = pytest.importorskip("cocoex")
     for suite, whole in (("bbob", 0), ("bbob-mixint", 4)):
@@ -254,6 +260,7 @@ def test_ioh():
     assert ones.optimum == -8 and ones.fun(np.ones(8)) == -8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["scipy", "pymoo", "pygmo", "Optuna", "DEAP"])
 def test_snippets_of_the_page_run_where_the_library_is_installed(library):
     """Theirs, and ours beside it."""

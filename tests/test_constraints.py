@@ -184,7 +184,9 @@ next_state = jax.jit(gx.EpsilonDE.step)
 row_of_best = jax.jit(best_index)
 
 
-@pytest.mark.parametrize("patience", [500.0, 3.0], ids=["one search", "many searches"])
+@pytest.mark.parametrize(
+    "patience", [pytest.param(500.0, marks=pytest.mark.slow), 3.0], ids=["one search", "many searches"]
+)
 def test_the_best_ever_seen_feasible_first_is_always_among_the_parents(patience):
     algorithm = gx.EpsilonDE(population=20, relaxed=30.0, patience=patience)
     key, seen = random.run_keys(3, 0, 1)[0], (np.inf, np.inf)
@@ -201,6 +203,7 @@ def test_the_best_ever_seen_feasible_first_is_always_among_the_parents(patience)
             assert (float(parents.violation[row]), float(parents.fitness[row])) == seen
 
 
+@pytest.mark.slow
 def test_while_relaxed_infeasible_points_are_kept_and_afterwards_feasible_ones_win():
     problem = gx.Problem(lambda x: (x[0] - 3.0) ** 2 + x[1], [(-2.0, 3.0)] * 2, eq=circle)
     res = gx.minimize(
@@ -210,6 +213,7 @@ def test_while_relaxed_infeasible_points_are_kept_and_afterwards_feasible_ones_w
     assert np.mean(res.snapshots[300].violation > 0) < 0.1
 
 
+@pytest.mark.slow
 def test_a_search_at_rest_starts_afresh_and_the_best_stays():
     algorithm = gx.EpsilonDE(population=20, relaxed=10.0, patience=40.0)
     solve = partial(gx.minimize, lambda x: jnp.sum((x - 0.7) ** 4), [(-3.0, 2.0)] * 2, algorithm, generations=2000)
@@ -257,6 +261,7 @@ def on_the_circle(fun=lambda x: x[0], **settings):
     return gx.minimize(fun, [(-2.0, 3.0)] * 2, REPAIRING, **{"eq": circle, "generations": 10, **settings})
 
 
+@pytest.mark.slow
 def test_evaluations_of_repaired_candidates_are_counted():
     res = on_the_circle()
     assert res.nfev == res.history.nfev[-1] == 10 * (20 + 5 * (1 + 2))
@@ -289,7 +294,8 @@ UNDERIVED = {
 }
 
 
-@pytest.mark.parametrize("kind", ["called", *(pytest.param(k, marks=pytest.mark.slow) for k in list(UNDERIVED)[1:])])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", UNDERIVED)
 def test_what_jax_cannot_derive_is_repaired_by_differences_of_as_many_values(kind):
     """Black boxes, functions of many solutions, and functions that JAX differentiates backwards only: the same points
     to the digits that differences leave.
@@ -370,6 +376,7 @@ def test_differences_are_derivatives_and_stay_in_the_box():
         )
 
 
+@pytest.mark.slow
 def test_runs_of_an_ensemble_repair_as_they_do_alone():
     together = on_the_circle(runs=3, generations=60)
     for run in range(3):
@@ -382,18 +389,21 @@ def five_runs(name):
     return gx.minimize(gx.problems.get(name), runs=5, max_evaluations=50_000)
 
 
+@pytest.mark.slow
 def test_it_is_the_default_with_constraints():
     assert five_runs("g11").settings["algorithm"] == "epsilon_de"
     assert gx.minimize(lambda x: x[0], [(0.0, 1.0)], generations=2).settings["algorithm"] == "cmaes"
 
 
+@pytest.mark.slow
 def test_float32_finds_a_feasible_point_near_the_optimum():
     problem = gx.problems.get("g11")
     res = gx.minimize(problem, generations=200, compute=gx.Compute(dtype="float32"))
     assert res.feasible and res.fun == pytest.approx(problem.optimum, abs=1e-3)
 
 
-@pytest.mark.parametrize("name", ["g11", *(pytest.param(n, marks=pytest.mark.slow) for n in ("g06", "g15", "g24"))])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["g11", "g06", "g15", "g24"])
 def test_small_problems_of_cec_2006_are_solved_every_time(name):
     res = five_runs(name)
     assert np.all(res.runs.violation <= 0) and np.all(res.runs.fun - res.problem.optimum <= 1e-4)
@@ -415,7 +425,7 @@ def large_scale(x):
     return x[0] * 1e6 - 123456.789  # float32 holds seven digits of it
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "float64"])
 def test_feasibility_is_what_float64_says_whatever_the_run_computed_in(dtype):
     problem = gx.Problem(lambda x: x[1] - x[0], [(0.0, 1.0), (0.0, 1.0)], ineq=large_scale)
     res = gx.minimize(problem, algorithm="de", population=16, generations=60, runs=4, compute=gx.Compute(dtype=dtype))
@@ -428,6 +438,7 @@ def test_feasibility_is_what_float64_says_whatever_the_run_computed_in(dtype):
         assert "in float64 its total" in res.message and not res.success
 
 
+@pytest.mark.slow
 def test_the_front_of_a_float32_run_tells_its_violation_in_float64():
     problem = gx.Problem(lambda x: jnp.stack([-x[0], x[0] + x[1]]), [(0.0, 1.0), (0.0, 1.0)], ineq=large_scale)
     res = gx.minimize(problem, algorithm="nsga2", population=16, generations=40, compute=gx.Compute(dtype="float32"))

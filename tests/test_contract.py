@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from compilations import ON_CPU, compilations
+from support.cases import params, product
 
 import galapax as gx
 from galapax.core import algorithm as contract
@@ -27,25 +28,14 @@ from galapax.numerics import devices, random
 
 ALIKE = {"ep"}  # fep in all but one draw, and every program takes seconds to compile
 SINGLE = [n for n, a in gx.algorithms.ALGORITHMS.items() if not a.traits.multi_objective and n not in ALIKE]
-LATER = (
-    "jso",
-    "lsrtde",
-    "ga",
-    "fep",
-    "ep",
-    "pso",
-    "epsilon_de",
-    "lshade",
-)  # relatives of what is tested at once, or tested by a file of their own as well
-EVERY_ALGORITHM = pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow if n in LATER else ()) for n in SINGLE]
-)
+# relatives of what is tested at once, or tested by a file of their own as well
+RELATIVES = {"jso", "lsrtde", "ga", "fep", "pso", "epsilon_de", "lshade"}
+EVERY = params(SINGLE, slow=RELATIVES)
+EVERY_ALGORITHM = pytest.mark.parametrize("name", EVERY)
 
 # of what the engine does, whatever it runs, two examples are enough, one of them with periods; the rest are slow tests
-EXAMPLES = pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=() if n in ("de", "cde") else pytest.mark.slow) for n in SINGLE],
-)
+TWO = params(SINGLE, quick={"de", "cde"})
+EXAMPLES = pytest.mark.parametrize("name", TWO)
 
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
 LOWER, UPPER = np.array(BOX).T
@@ -118,7 +108,7 @@ def test_same_seed_gives_the_same_run_bit_by_bit(name):
     assert_same_run(solve(name, seed=7), solve(name, seed=7), rtol=0)
 
 
-@EVERY_ALGORITHM
+@pytest.mark.parametrize("name", params(SINGLE, quick={"de"}))
 def test_another_seed_or_run_number_gives_another_run(name):
     runs = [
         solve(name, seed=7),
@@ -165,8 +155,13 @@ def test_init_and_step_survive_vmap_over_keys_and_numeric_settings(name):
 # --- the box ----------------------------------------------------------------------------------------------------------
 
 
-@EVERY_ALGORITHM
-@pytest.mark.parametrize("sign", [1.0, -1.0], ids=["to the lower corner", "to the upper corner"])
+@pytest.mark.parametrize(
+    ("sign", "name"),
+    params(
+        product([pytest.param(1.0, id="to the lower corner"), pytest.param(-1.0, id="to the upper corner")], EVERY),
+        slow={"to the lower corner-de"},
+    ),
+)
 def test_every_point_evaluated_and_every_survivor_lies_in_the_box(name, sign):
     res, points = record(name, lambda x: sign * x.sum(axis=1), generations=40, tolerance=0)
     assert len(points) == 40 * N
@@ -174,7 +169,7 @@ def test_every_point_evaluated_and_every_survivor_lies_in_the_box(name, sign):
         assert np.all((x >= LOWER) & (x <= UPPER))
 
 
-@EVERY_ALGORITHM
+@pytest.mark.parametrize("name", params(SINGLE, quick={"random"}))
 def test_points_in_float32_lie_in_the_box_as_it_was_given(name):
     # neither limit is a float32 number, and the nearest ones lie outside
     lower, upper = 0.7, 1.1
@@ -192,7 +187,9 @@ def test_points_in_float32_lie_in_the_box_as_it_was_given(name):
 SAMPLES = {"cmaes"}
 
 
-@pytest.mark.parametrize("name", [n for n in SINGLE if n not in SAMPLES])
+@pytest.mark.parametrize(
+    "name", params([n for n in SINGLE if n not in SAMPLES], quick={"ga", "lshade", "lsrtde", "random"})
+)
 def test_first_points_spread_over_the_whole_box(name):
     points = gx.Optimizer(BOX, gx.algorithms.ALGORITHMS[name](population=400)).ask()
     for column, low, high in zip(points.T, LOWER, UPPER, strict=True):
@@ -200,7 +197,7 @@ def test_first_points_spread_over_the_whole_box(name):
         assert filled.sum() == 400 and filled.min() > 60
 
 
-@EXAMPLES
+@pytest.mark.parametrize("name", params(SINGLE, quick={"de"}))
 def test_the_smallest_population_and_a_single_variable_are_enough(name):
     def accepted(population):
         try:
@@ -220,8 +217,10 @@ def test_the_smallest_population_and_a_single_variable_are_enough(name):
 # --- precision --------------------------------------------------------------------------------------------------------
 
 
-@EXAMPLES
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    params(product(["float32", "float64"], TWO), slow={"float32-cde"}),
+)
 def test_dtype_is_what_the_run_computes_in(name, dtype):
     seen = set()
 
@@ -236,7 +235,9 @@ def test_dtype_is_what_the_run_computes_in(name, dtype):
     assert res.settings["dtype"] == dtype
 
 
-@pytest.mark.parametrize("order", [("float32", "float64"), ("float64", "float32")], ids=" then ".join)
+@pytest.mark.parametrize(
+    "order", [pytest.param(("float32", "float64"), marks=pytest.mark.slow), ("float64", "float32")], ids=" then ".join
+)
 def test_one_objective_with_a_numpy_array_runs_in_both_precisions(order):
     place = OPTIMUM + 0.1  # no float32 numbers
 
@@ -277,6 +278,7 @@ def test_a_run_leaves_the_precision_of_jax_as_it_was(name, dtype, x64):
         assert jax.config.jax_enable_x64 == x64
 
 
+@pytest.mark.slow
 def test_importing_changes_no_setting_of_jax():
     script = (
         "import jax; before = dict(jax.config.values); import galapax; "
@@ -335,7 +337,7 @@ def test_another_box_compiles_nothing_and_is_another_search(name):
     assert np.all((res.population >= [1.0, -3.0, 7.5]) & (res.population <= [3.0, -2.0, 8.5]))
 
 
-@EXAMPLES
+@pytest.mark.parametrize("name", params(SINGLE, quick={"de"}))
 def test_other_targets_and_stalls_compile_nothing(name):
     solve(name, half_failing, target=1.0)
     with compilations() as compiled:
@@ -365,7 +367,7 @@ def test_a_second_ensemble_compiles_nothing(name):
     assert compiled == []
 
 
-@EVERY_ALGORITHM
+@pytest.mark.parametrize("name", params(SINGLE, quick={"de", "random"}))
 def test_a_second_black_box_or_optimizer_compiles_nothing(name):
     def both(scale, seed):
         record(name, lambda x: scale * x.sum(axis=1), seed=seed)
@@ -413,7 +415,15 @@ def inside_branch(array):
     return lambda x: jax.lax.cond(x[0] > 99.0, lambda: 0.0 * x[0], lambda: jnp.sum((x - array) ** 2))
 
 
-@pytest.mark.parametrize("closes_over", [directly, inside_jit, inside_loop, inside_branch])
+@pytest.mark.parametrize(
+    "closes_over",
+    [
+        pytest.param(directly, marks=pytest.mark.slow),
+        inside_jit,
+        pytest.param(inside_loop, marks=pytest.mark.slow),
+        pytest.param(inside_branch, marks=pytest.mark.slow),
+    ],
+)
 def test_other_data_in_a_closed_over_array_gives_its_own_answer(closes_over):
     for place in (OPTIMUM.copy(), OPTIMUM + np.array([1.0, -1.0, -3.0])):
         res = solve("de", closes_over(place), **WELL)
@@ -442,7 +452,7 @@ def test_other_data_in_a_closed_over_array_compiles_nothing(kind):
     np.testing.assert_allclose(res.x, OPTIMUM - 0.25, atol=0.1)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "float64"])
 def test_an_array_changed_in_place_is_seen(dtype):
     place = OPTIMUM.copy()
     fun = directly(place)
@@ -494,8 +504,15 @@ def test_failures_of_a_compiled_objective_are_those_of_the_same_points_in_numpy(
     np.testing.assert_allclose(res.x, recorded.x, rtol=ROUNDING)
 
 
-@EVERY_ALGORITHM
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf], ids=["NaN", "+inf", "-inf"])
+@pytest.mark.parametrize(
+    ("bad", "name"),
+    params(
+        product(
+            [pytest.param(np.nan, id="NaN"), pytest.param(np.inf, id="+inf"), pytest.param(-np.inf, id="-inf")], EVERY
+        ),
+        slow={"NaN-cde", "NaN-cmaes", "+inf-cmaes"},
+    ),
+)
 def test_a_failed_point_never_displaces_one_that_did_not_fail(name, bad):
     opt = gx.Optimizer(BOX, solver(name), seed=2)
     fine_so_far, best_so_far = 0, np.inf
@@ -588,7 +605,7 @@ def until(name, rule, **settings):
 
 
 @EXAMPLES
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", params(RULES, slow={"target"}))
 def test_each_run_of_an_ensemble_stops_at_its_own_generation(name, rule):
     ensemble = until(name, rule, runs=10)
     assert len(set(ensemble.runs.nit)) > 2 and np.sum(ensemble.runs.nit < 200) > 2
@@ -610,7 +627,7 @@ def test_each_run_of_an_ensemble_stops_at_its_own_generation(name, rule):
     assert len(ensemble.runs.history) == ensemble.runs.nit.max()
 
 
-@EXAMPLES
+@pytest.mark.parametrize("name", params(SINGLE, quick={"de"}))
 def test_the_black_box_engine_stops_each_run_at_its_own_generation_too(name):
     ensemble, points = record(name, half_bad(np.nan), runs=10, target=NEAR, generations=200)
     traced = until(name, "target", runs=10)
@@ -621,8 +638,19 @@ def test_the_black_box_engine_stops_each_run_at_its_own_generation_too(name):
     assert ensemble.n_failed == np.sum(points[:, 0] > EDGE)
 
 
-@EXAMPLES
-@pytest.mark.parametrize("rules", [{}, {"target": NEAR, "generations": 200}], ids=["fixed length", "own generation"])
+@pytest.mark.parametrize(
+    ("rules", "name"),
+    params(
+        product(
+            [
+                pytest.param({}, id="fixed length"),
+                pytest.param({"target": NEAR, "generations": 200}, id="own generation"),
+            ],
+            TWO,
+        ),
+        slow={"own generation-cde"},
+    ),
+)
 def test_an_ensemble_computed_in_batches_is_the_same(name, rules, in_batches):
     fun = half_failing if rules else bowl
     whole = solve(name, fun, runs=10, **rules)
@@ -649,8 +677,12 @@ def test_the_population_of_an_ensemble_in_batches_is_that_of_its_best_run(in_bat
 
 
 @ON_CPU
-@EXAMPLES
-@pytest.mark.parametrize("rules", [{}, {"target": 0.3, "patience": 25}], ids=["fixed length", "own generation"])
+@pytest.mark.parametrize("name", params(SINGLE, quick={"de"}))
+@pytest.mark.parametrize(
+    "rules",
+    [pytest.param({}, marks=pytest.mark.slow), {"target": 0.3, "patience": 25}],
+    ids=["fixed length", "own generation"],
+)
 def test_the_result_does_not_depend_on_how_the_chunks_fall(name, rules, monkeypatch):
     settings = {"fun": half_failing if rules else bowl, "generations": 100, "runs": 10, **rules}
     long = solve(name, **settings)

@@ -56,10 +56,7 @@ LONG = {
     "g01": Case("g01", None, DE(), 1200, 1e-6, 1.00, 0.80),
     "g07": Case("g07", None, DE(), 3000, 1e-4, 1.00, 0.80),
 }
-QUICK = ("sphere", "rastrigin", "g06")  # one valley, many, and constraints; the rest are slow tests
-EVERY_FAST_CASE = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in FAST]
-)
+EVERY_FAST_CASE = pytest.mark.parametrize("name", FAST)
 
 
 def problem_of(case):
@@ -100,6 +97,7 @@ def assert_reaches_the_optimum(name):
     assert np.all((runs.x >= lower) & (runs.x <= upper))
 
 
+@pytest.mark.slow
 @EVERY_FAST_CASE
 def test_de_reaches_the_optimum(name):
     assert_reaches_the_optimum(name)
@@ -119,6 +117,7 @@ def test_de_reaches_the_optimum_in_hundreds_of_runs(name):
     assert lower_bound(runs.success) > case.measured - 0.04
 
 
+@pytest.mark.slow
 @EVERY_FAST_CASE
 def test_de_beats_random_search_with_nearly_every_seed(name):
     de, chance = solved(name), solve(FAST[name], RandomSearch())
@@ -129,7 +128,8 @@ def test_de_beats_random_search_with_nearly_every_seed(name):
     assert not chance.success.any()
 
 
-@pytest.mark.parametrize("name", ["sphere", pytest.param("ackley", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sphere", "ackley"])
 def test_starting_from_the_best_is_faster_where_there_is_one_valley(name):
     case = FAST[name]
     greedy = solve(case, replace(case.algorithm, mutation=best_1, weight=0.7))
@@ -155,7 +155,9 @@ def distance(x):
     return jnp.sqrt((x[0] - 3.5) ** 2 + (x[1] + 4.5) ** 2)
 
 
-@pytest.mark.parametrize("generation", [1, 2, 8, 32])
+@pytest.mark.parametrize(
+    "generation", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 8, 32]
+)
 def test_the_least_of_n_uniform_draws_is_one_over_n_plus_one(generation):
     history = random_searches(first_variable, 1)
     n = int(history.nfev[generation - 1])
@@ -166,6 +168,7 @@ def test_the_least_of_n_uniform_draws_is_one_over_n_plus_one(generation):
     assert stats.kstest(least, stats.beta(1, n).cdf).pvalue > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("generation", [4, 32])
 def test_the_nearest_of_n_points_in_the_plane_is_as_near_as_theory_says(generation):
     history = random_searches(distance, 2)
@@ -181,10 +184,10 @@ def test_the_nearest_of_n_points_in_the_plane_is_as_near_as_theory_says(generati
 # Off-centre boxes, walls, precision
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "maximize"),
-    [("float64", False), ("float32", True)]
-    + [pytest.param(*case, marks=pytest.mark.slow) for case in (("float64", True), ("float32", False))],
+    [("float64", False), ("float32", True), ("float64", True), ("float32", False)],
 )
 def test_an_optimum_in_a_corner_is_reached(dtype, maximize):
     runs = minimize(
@@ -231,6 +234,7 @@ def test_a_box_and_its_problem_scaled_by_a_power_of_two_give_the_same_run_scaled
     assert np.array_equal(1024 * once.x, scaled.x) and once.fun == scaled.fun
 
 
+@pytest.mark.slow
 def test_one_function_is_minimised_in_either_precision_after_the_other():
     data = np.array([2.3, -4.1, 10.9])  # float64, as the measurements that an objective closes over are
 

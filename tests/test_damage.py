@@ -13,6 +13,7 @@ import pytest
 import zip_bombs
 from conftest import with_test_modules
 from saved_runs import as_before_manifests, made, same, study
+from support.cases import params, product
 from typer.testing import CliRunner
 
 import galapax as gx
@@ -39,15 +40,24 @@ def cut_at_a_line(data):
     return b"".join(data.splitlines(keepends=True)[:-1])
 
 
+FILES = ["result.json", "history.csv", "population.csv", "runs.csv", "histories.npz"]
+DAMAGES = [
+    pytest.param(cut, r"it is truncated: \d+ of \d+ bytes are present", id="cut"),
+    pytest.param(cut_at_a_line, "it is truncated", id="cut at a line"),
+    pytest.param(lambda data: data + b"1", r"it has \d+ bytes instead of \d+", id="longer"),
+    pytest.param(one_bit, "its content .*: the checksum in manifest.json differs", id="one bit"),
+    pytest.param(lambda data: None, "it is missing", id="missing"),
+    pytest.param(lambda data: b"", "it is truncated: 0 of", id="empty"),
+]
+
+
 @pytest.mark.parametrize(
-    ("damage", "sentence"),
-    [(cut, r"it is truncated: \d+ of \d+ bytes are present"), (cut_at_a_line, "it is truncated"),
-     (lambda data: data + b"1", r"it has \d+ bytes instead of \d+"),
-     (one_bit, "its content .*: the checksum in manifest.json differs"),
-     (lambda data: None, "it is missing"), (lambda data: b"", "it is truncated: 0 of")],
-    ids=["cut", "cut at a line", "longer", "one bit", "missing", "empty"],
-)  # fmt: skip
-@pytest.mark.parametrize("name", ["result.json", "history.csv", "population.csv", "runs.csv", "histories.npz"])
+    ("name", "damage", "sentence"),
+    params(
+        product(FILES, DAMAGES),
+        quick={"result.json-cut at a line", "result.json-longer", "runs.csv-cut at a line"},
+    ),
+)
 def test_each_kind_of_damage_has_its_sentence(damage, sentence, name, tmp_path):
     file = NEW.save(tmp_path) / name
     left = damage(file.read_bytes())
@@ -56,16 +66,33 @@ def test_each_kind_of_damage_has_its_sentence(damage, sentence, name, tmp_path):
         gx.load(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"message": 5}, {"success": "yes"}, {"feasible": None}, {"nit": "6"}, {"nfev": 1.5}, {"seed": []},
+CHANGES = [
+    {"message": 5}, {"success": "yes"}, {"feasible": None}, {"nit": "6"}, {"nfev": 1.5}, {"seed": []},
      {"settings": []}, {"settings": {}}, {"settings": {"maximize": True}}, {"timings": {"run": "long"}},
      {"timings": 3}, {"timings": {}},
      {"x": [1.0]}, {"x": ["1", "2", "3"]}, {"x": None}, {"fun": "low"}, {"fun": True}, {"violation": "none"},
      {"problem": None}, {"problem": {"name": 5}}, {"ineq": {}}, {"fun": 10**400}, {"format": -1}, {"format": 1e999},
-     {"stop": "somehow"}],
-    ids=lambda change: str(change)[:40],
-)  # fmt: skip
+     {"stop": "somehow"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change",
+    params(
+        CHANGES,
+        quick={
+            "{'nit': '6'}",
+            "{'nfev': 1.5}",
+            "{'settings': []}",
+            "{'timings': {'run': 'long'}}",
+            "{'timings': 3}",
+            "{'timings': {}}",
+            "{'x': [1.0]}",
+            "{'stop': 'somehow'}",
+        },
+        ids=lambda change: str(change)[:40],
+    ),
+)
 def test_values_of_another_type_are_damage_and_not_the_reports_trouble(change, tmp_path):
     file = as_before_manifests(OLD.save(tmp_path)) / "result.json"
     data = json.loads(file.read_text())

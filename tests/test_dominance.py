@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.cases import params, product
 
 from galapax.numerics import devices, random
 from galapax.numerics.devices import on_cpu
@@ -107,13 +108,13 @@ def point_sets(m):
 
 
 SETS = [(m, name) for m in (1, 2, 3, 10) for name in point_sets(m)]
-EVERY_SET = pytest.mark.parametrize(
-    ("m", "name"),
-    [  # one objective takes the way of two, ten that of three, and every number has programs of its own to compile
-        pytest.param(m, name, id=f"{m} objectives, {name}", marks=pytest.mark.slow if m in (1, 10) else ())
-        for m, name in SETS
-    ],
-)
+NAMED_SETS = [
+    # one objective takes the way of two,
+    # ten that of three, and every number has programs of its own to compile
+    pytest.param(m, name, id=f"{m} objectives, {name}", marks=pytest.mark.slow if m in (1, 10) else ())
+    for m, name in SETS
+]
+EVERY_SET = pytest.mark.parametrize(("m", "name"), NAMED_SETS)
 
 
 def in_float32(m, name):
@@ -126,7 +127,29 @@ def all_or_nothing(objectives, violation):
     return objectives if violation is None else np.where(np.isfinite(violation)[:, None], objectives, np.float32(INF))
 
 
-@EVERY_SET
+@pytest.mark.parametrize(
+    ("m", "name"),
+    params(
+        NAMED_SETS,
+        quick={
+            "2 objectives, collinear, falling",
+            "2 objectives, some failed",
+            "2 objectives, all failed",
+            "2 objectives, large and small",
+            "2 objectives, signed zeros",
+            "2 objectives, different violations",
+            "2 objectives, negative violation is none",
+            "3 objectives, a lattice with many equals",
+            "3 objectives, all equal",
+            "3 objectives, one objective tied",
+            "3 objectives, collinear, falling",
+            "3 objectives, some failed",
+            "3 objectives, all failed",
+            "3 objectives, large and small",
+            "3 objectives, signed zeros",
+        },
+    ),
+)
 def test_counts_and_ranks_agree_with_the_definition(m, name):
     objectives, violation = in_float32(m, name)
     dominates = table(objectives, violation)
@@ -139,7 +162,13 @@ def test_counts_and_ranks_agree_with_the_definition(m, name):
     assert np.array_equal(both(objectives, violation)[0], rank)
 
 
-@EVERY_SET
+@pytest.mark.parametrize(
+    ("m", "name"),
+    params(
+        NAMED_SETS,
+        slow={"2 objectives, random", "2 objectives, one front", "3 objectives, random"},
+    ),
+)
 def test_crowding_agrees_with_the_definition(m, name):
     objectives, violation = in_float32(m, name)
     objectives = all_or_nothing(objectives, violation)
@@ -202,8 +231,8 @@ def test_infeasible_points_come_after_all_feasible_ones_by_violation_and_failed_
         assert rank[infeasible & (violation == level)].max() < rank[infeasible & (violation > level)].min()
 
 
-@pytest.mark.parametrize("n", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("m", [2, 3])
+@pytest.mark.parametrize("n", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("m", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_a_few_points_are_enough(n, m):
     objectives = np.arange(n * m, dtype=np.float32).reshape(n, m)
     for path, ranks in RANKS.items():
@@ -236,6 +265,7 @@ def nine_points_are_ranked_as_defined(rows, violation):
         np.testing.assert_allclose(crowding, expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(**NINE)
 def test_any_nine_points_are_ranked_as_defined(rows, violation):
@@ -252,7 +282,7 @@ def test_very_many_sets_of_nine_points_are_ranked_as_defined(rows, violation):
 LARGE = [pytest.param(path, marks=pytest.mark.slow if "blocks" in path else ()) for path in RANKS]
 
 
-@pytest.mark.parametrize("path", LARGE)
+@pytest.mark.parametrize("path", params(LARGE, quick={"chosen for this device", "pushing"}))
 def test_a_rank_is_one_more_than_the_highest_among_its_dominators(path):
     objectives = np.random.default_rng(0).random((1500, 2)).astype(np.float32)
     le = (objectives[:, None] <= objectives[None]).all(axis=2) & (objectives[:, None] != objectives[None]).any(axis=2)
@@ -264,7 +294,7 @@ def test_a_rank_is_one_more_than_the_highest_among_its_dominators(path):
     ("m", "constrained"),
     [
         (2, False),
-        (3, True),
+        pytest.param(3, True, marks=pytest.mark.slow),
         pytest.param(2, True, marks=pytest.mark.slow),
         pytest.param(3, False, marks=pytest.mark.slow),
     ],
@@ -300,8 +330,10 @@ def pair_terms(row, other):
 REDUCTIONS = (pairwise.MIN, pairwise.SUM, pairwise.MAX)
 
 
-@pytest.mark.parametrize("longest", [5, 10_000])
-@pytest.mark.parametrize("tile", [1, 7, 40, N, 2 * N])
+@pytest.mark.parametrize(
+    ("tile", "longest"),
+    params(product([1, 7, 40, N, 2 * N], [5, 10_000]), quick={"7-10000", "41-10000", "82-5", "82-10000"}),
+)
 def test_tiles_and_turns_give_what_the_whole_gives(tile, longest, monkeypatch):
     monkeypatch.setattr(pairwise, "MAX_REDUCTION_LENGTH", longest)
     rng = np.random.default_rng(2)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.cases import params
 
 import galapax as gx
 from galapax.core.algorithm import Budget
@@ -49,41 +50,11 @@ SEVERAL = {
     "several, inequalities": {"fun": two, "ineq": ineq},
     "several, equalities": {"fun": two, "ineq": ineq, "eq": eq},
 }
-FREE = {"de", "fep"}  # quick without constraints too; the values of EP by hand are only compared there
-# with these the other two ways are quick: what asking, or stepping by hand, adds is the same for every method
-ENOUGH = {"de", "cde", "nsga2"}
-LATER = {
-    "ep",
-    "fep",
-    "ga",
-    "jso",
-    "lsrtde",
-    "moead",
-    "npga",
-    "pso",
-    "random",
-    "sharing_moea",
-    "sms_emoa",
-}  # relatives of others, and the simplest
-
-
-def marks(name, case, way):
-    if case in ("equalities", "several, equalities"):
-        quick = name not in LATER and (way == "black box" or name in ENOUGH)
-    else:
-        quick = case == "free" and name in FREE
-    return () if quick else pytest.mark.slow
-
-
-def cases(way):
-    return pytest.mark.parametrize(
-        ("name", "case"),
-        [
-            pytest.param(name, case, id=f"{name}-{case}", marks=marks(name, case, way))
-            for name, kind in gx.algorithms.ALGORITHMS.items()
-            for case in (SEVERAL if kind.traits.multi_objective else ONE)
-        ],
-    )
+EVERY_CASE = [
+    (name, case)
+    for name, kind in gx.algorithms.ALGORITHMS.items()
+    for case in (SEVERAL if kind.traits.multi_objective else ONE)
+]
 
 
 def solver(name):
@@ -128,7 +99,7 @@ def assert_same(res, x, fitness, nfev):
     assert res.nfev == nfev == N * GENERATIONS
 
 
-@cases("black box")
+@pytest.mark.parametrize(("name", "case"), params(EVERY_CASE, quick={"de-equalities"}))
 def test_a_black_box_is_searched_at_the_same_points(name, case):
     res = compiled(name, case)
     problem = gx.Problem(**in_numpy(case), bounds=BOX)
@@ -143,7 +114,7 @@ def test_a_black_box_is_searched_at_the_same_points(name, case):
     assert (other.nit, other.n_failed, other.feasible) == (res.nit, res.n_failed, res.feasible)
 
 
-@cases("ask and tell")
+@pytest.mark.parametrize(("name", "case"), params(EVERY_CASE, quick={"de-free", "de-equalities"}))
 def test_ask_and_tell_asks_for_the_same_points(name, case):
     res = compiled(name, case)
     opt = gx.Optimizer(BOX, solver(name), seed=SEED, run=RUN, generations=GENERATIONS)
@@ -158,7 +129,7 @@ def test_ask_and_tell_asks_for_the_same_points(name, case):
     assert opt.generation == res.nit
 
 
-@cases("by hand")
+@pytest.mark.parametrize(("name", "case"), params(EVERY_CASE, quick={"de-free", "de-equalities"}))
 def test_stepping_by_hand_gives_the_same_points(name, case):
     res = compiled(name, case)
     with jax.enable_x64(True):

@@ -20,6 +20,7 @@ def bowl(x):
     return ((x - PLACE) ** 2).sum(axis=-1)
 
 
+@pytest.mark.slow
 @BOTH
 def test_each_generation_is_that_of_the_numpy_reference(kind):
     """The same draws in a plain NumPy version that was written for the speed tables.
@@ -101,7 +102,9 @@ def test_feasible_ones_win_over_infeasible_ones():
         assert scores[1] == 6  # feasible and best, whatever the others' values
 
 
-@pytest.mark.parametrize("n", [1, 2, 7, 400])
+@pytest.mark.parametrize(
+    "n", [1, 2, pytest.param(7, marks=pytest.mark.slow), pytest.param(400, marks=pytest.mark.slow)]
+)
 def test_the_highest_scores_stay_as_a_stable_sort_says(n):
     rng = np.random.default_rng(n)
     for most in (1, 5, 13):
@@ -126,6 +129,7 @@ def test_step_lengths_change_as_the_formula_says_and_move_during_a_run():
     assert abs(log.mean()) < 0.02
 
 
+@pytest.mark.slow
 def test_the_floor_holds():
     algorithm = gx.FEP(population=50, least_step=0.25)
     state = gx.Optimizer([(-5, 5)] * 3, algorithm, seed=1)
@@ -199,6 +203,7 @@ def test_the_published_means_are_repeated_where_they_can_be(name, side, generati
         assert fun[gx.FEP].mean() < -11000 and fun[gx.EP].mean() == pytest.approx(ep_mean, rel=0.1)
 
 
+@pytest.mark.slow
 def test_snapshots_hold_the_populations_of_those_generations():
     problem = gx.problems.get("fep_f5", dim=6)
     run = {"seed": 4, "generations": 40, "compute": gx.Compute(dtype="float64")}

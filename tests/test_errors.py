@@ -125,6 +125,7 @@ def test_a_black_box_that_cannot_work_is_refused(argument, case):
         solve(**{"fun": lambda x: x[0], argument: function}, blackbox=True)
 
 
+@pytest.mark.slow
 def test_a_black_box_that_changes_how_many_numbers_it_returns_has_failed_there():
     result = solve(lambda x: x[0], ineq=lambda x: [x[0]] * (1 + (x[2] > 5.0)), blackbox=True)
     assert 0 < result.n_failed < result.nfev and all(x[2] > 5.0 for x, _ in result.failures)
@@ -312,6 +313,7 @@ anything = st.recursive(
 )
 
 
+@pytest.mark.slow
 @FUZZ
 @given(anything)
 def test_whatever_is_given_as_bounds_becomes_a_box_or_an_input_error(given_bounds):
@@ -421,7 +423,17 @@ ODDITIES = st.one_of(
 )
 
 
-@pytest.mark.parametrize("argument", ["generations", "population", "runs", "seed", "max_evaluations", "patience"])
+@pytest.mark.parametrize(
+    "argument",
+    [
+        pytest.param("generations", marks=pytest.mark.slow),
+        pytest.param("population", marks=pytest.mark.slow),
+        "runs",
+        "seed",
+        "max_evaluations",
+        "patience",
+    ],
+)
 @settings(FUZZ, max_examples=60)
 @given(odd=ODDITIES)
 def test_what_is_no_whole_number_is_an_input_error(argument, odd):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import jax
 import pytest
+from support.cases import params
 
 import galapax as gx
 
@@ -37,10 +38,10 @@ FEWER = ("runs=1000", "runs=40")
 
 
 def both_ways(files: list[Path]) -> list:
-    """Each file as it stands, which is a slow test, and the examples and README smaller."""
+    """The examples and the README smaller than they are, and each file as it stands."""
     smaller = [file for file in files if file.suffix == ".py" or file.name == "README.md"]
     return [pytest.param(file, True, id=file.name) for file in smaller] + [
-        pytest.param(file, False, id=f"{file.name} as it stands", marks=pytest.mark.slow) for file in files
+        pytest.param(file, False, id=f"{file.name} as it stands") for file in files
     ]
 
 
@@ -59,13 +60,13 @@ def _leave_the_cache_as_it_was():
     jax.config.update("jax_compilation_cache_dir", before)
 
 
-@pytest.mark.parametrize(("example", "smaller"), both_ways(EXAMPLES))
+@pytest.mark.parametrize(("example", "smaller"), params(both_ways(EXAMPLES), quick={"blackbox.py"}))
 def test_example_runs_and_says_what_it_should(example, smaller, capsys):
     execute(example.read_text(encoding="utf-8"), example, {"__name__": "__main__", "__file__": str(example)}, smaller)
     assert SAYS[example.name] in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("page", "smaller"), both_ways(PAGES))
+@pytest.mark.parametrize(("page", "smaller"), params(both_ways(PAGES), quick={"README.md"}))
 def test_code_on_a_page_runs_from_top_to_bottom(page, smaller, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("webbrowser.open", lambda url: True)  # on a desktop the live page would open one

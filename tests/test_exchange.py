@@ -55,6 +55,7 @@ def remez():
     return abs(error)
 
 
+@pytest.mark.slow
 def test_a_best_approximation_is_that_of_remez(solved):
     result, least = solved["cubic"], remez() ** 2
     assert least == pytest.approx(2.968e-7, rel=1e-3)
@@ -62,12 +63,14 @@ def test_a_best_approximation_is_that_of_remez(solved):
     assert least * (1 - 1e-6) < np.median(result.worst_cases) < 1.2 * least  # one run of four is checked to the end
 
 
+@pytest.mark.slow
 def test_several_runs_come_to_the_same_worst_case(solved):
     result = solved["waves"]
     assert np.ptp(result.worst_cases) < 1e-9
     assert result.stop is Stop.TOLERANCE and result.success and result.runs.success.all()
 
 
+@pytest.mark.slow
 def test_it_spends_a_tenth_of_what_the_search_alone_would(solved):
     for problem in (CUBIC, WAVES):
         each = solved[problem.name].runs.nfev
@@ -75,6 +78,7 @@ def test_it_spends_a_tenth_of_what_the_search_alone_would(solved):
         assert each.max() < 0.25 * plain and np.median(each) < 0.2 * plain
 
 
+@pytest.mark.slow
 def test_a_run_is_made_again_with_its_polish(solved):
     result = solved["waves"]
     again = result.run(2)
@@ -84,6 +88,7 @@ def test_a_run_is_made_again_with_its_polish(solved):
     assert result.nfev == result.runs.nfev.sum() and "4 of 4 runs refined" in result.polish
 
 
+@pytest.mark.slow
 def test_never_worse_than_before():
     """From poor x, smooth or not: what comes out has no worse case than what went in, by a fine grid of y."""
 

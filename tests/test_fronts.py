@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from rich.console import Console
+from support.cases import params, product
 from typer.testing import CliRunner
 
 import galapax as gx
@@ -112,9 +113,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=pytest.mark.slow if "feasible, ens" in case else ()) for case in CASES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
 def test_a_saved_run_is_loaded_as_it_was(case, tmp_path, monkeypatch):
     monkeypatch.setattr(saving, "can_draw", lambda: case == "nothing feasible")
     result = black_box(*CASES[case])
@@ -135,8 +135,13 @@ def test_a_saved_run_is_loaded_as_it_was(case, tmp_path, monkeypatch):
         )
 
 
-@pytest.mark.parametrize("damage", ["cut", "text", "column", "missing", "empty"])
-@pytest.mark.parametrize("name", ["front.csv", "fronts.csv"])
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    params(
+        product(["front.csv", "fronts.csv"], ["cut", "text", "column", "missing", "empty"]),
+        slow={"front.csv-cut", "front.csv-text", "front.csv-column"},
+    ),
+)
 def test_a_damaged_front_is_named(damage, name, tmp_path, monkeypatch):
     monkeypatch.setattr(saving, "can_draw", lambda: False)
     file = black_box(False, 2).save(tmp_path) / name
@@ -164,6 +169,7 @@ def call(*arguments):
     return outcome.exit_code, outcome.output
 
 
+@pytest.mark.slow
 def test_solving_the_blend_shows_ends_knee_choice_and_recipe_and_can_be_viewed_again(tmp_path):
     options = ("solve", "blending", "-a", "nsga2", "-g", "60", "-n", "40", "-s", "mutation_rate=0.2")
     code, text = call(*options, "--choose", "0.7,0.3", "--archive", "50", "-o", str(tmp_path))
@@ -218,6 +224,7 @@ def study():
     )
 
 
+@pytest.mark.slow
 def test_float32_is_what_the_runs_computed_in_and_their_box_holds():
     for result in study().results:
         assert result.population.dtype == result.population_fitness.dtype == np.float32
@@ -226,6 +233,7 @@ def test_float32_is_what_the_runs_computed_in_and_their_box_holds():
             assert np.all((x >= np.array(BOX)[:, 0]) & (x <= np.array(BOX)[:, 1]))
 
 
+@pytest.mark.slow
 def test_runs_with_several_objectives_are_compared_by_hypervolume():
     assert study().axes["algorithm"] == ["sharing_moea", "npga"] and study().value == "hypervolume"
     values = study().values()
@@ -253,6 +261,7 @@ def test_runs_with_several_objectives_are_compared_by_hypervolume():
     assert (pair.effect > 0.5) == (better == "sharing_moea")
 
 
+@pytest.mark.slow
 def test_success_is_counted_by_the_first_generation_that_reached_the_hypervolume():
     for i, (labels, result) in enumerate(study()):
         if labels["problem"] == "two":
@@ -261,6 +270,7 @@ def test_success_is_counted_by_the_first_generation_that_reached_the_hypervolume
     assert sum(study().success(i)["success"] for i in range(2)) > 0
 
 
+@pytest.mark.slow
 def test_a_saved_comparison_of_fronts_is_loaded_as_it_was(tmp_path):
     files = {f.name for f in study().save(tmp_path).iterdir()}
     assert {"convergence.png", "ecdf.png", "report.html", "summary.md"} <= files
@@ -280,6 +290,7 @@ def test_a_saved_comparison_of_fronts_is_loaded_as_it_was(tmp_path):
     assert float(rows[-1]["best"]) >= float(rows[-1]["worst"])
 
 
+@pytest.mark.slow
 def test_pictures_of_a_comparison_say_what_is_measured():
     labels = [axes.get_ylabel() for axes in plots.study_convergence(study()).axes]
     assert labels[0] == "hypervolume below the best found"  # the twin has no known one

@@ -111,7 +111,7 @@ def looping(x, i):
 
 
 @needs_cc
-@pytest.mark.parametrize("functions", [elementwise, moving, crossing, looping])
+@pytest.mark.parametrize("functions", [elementwise, moving, pytest.param(crossing, marks=pytest.mark.slow), looping])
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_the_generated_c_computes_what_jax_does(functions, dtype):
     with jax.enable_x64(dtype == "float64"):
@@ -341,13 +341,13 @@ WHOLE_RUNS = [
     ("jso", "g07", "float64"),
     *((name, problem, "float64") for name in ("epsilon_de", "ga") for problem in ("gear_train", "pressure_vessel")),
 ]
-QUICK = {("fep", "rastrigin", "float32")}
 
 
+@pytest.mark.slow
 @needs_cc
 @pytest.mark.parametrize(
     ("name", "problem", "dtype"),
-    [pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow, id="-".join(case)) for case in WHOLE_RUNS],
+    WHOLE_RUNS,
 )
 def test_every_algorithm_makes_the_run_that_xla_makes(name, problem, dtype):
     """A few generations, over which rounding does not grow into another run."""
@@ -473,6 +473,7 @@ def test_a_large_population_of_fep_waits_three_times_in_a_generation(monkeypatch
     assert re.findall(r"^ *(BARRIER)$", loop, re.M) == ["BARRIER"] * 3
 
 
+@pytest.mark.slow
 @needs_cc
 @pytest.mark.parametrize(
     ("form", "population"),

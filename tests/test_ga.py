@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
+from support.cases import params
 
 import galapax as gx
 from galapax.core.evaluation import Evaluation, Population, Shape
@@ -83,7 +84,9 @@ def children_of(x, best, key, fr, sigma):
 breed = jax.jit(lambda key, parents, fr, sigma: three_parent_crossover(random.split(key)[0], parents, fr, sigma))
 
 
-@pytest.mark.parametrize(("fr", "sigma"), [(1.0, 1.0), (1.7, 0.0), (0.0, 0.4), (2.0, 3.0), (-0.5, 0.2)])
+@pytest.mark.parametrize(
+    ("fr", "sigma"), [pytest.param(1.0, 1.0, marks=pytest.mark.slow), (1.7, 0.0), (0.0, 0.4), (2.0, 3.0), (-0.5, 0.2)]
+)
 @WELL
 def test_children_are_those_of_the_published_formula(fr, sigma):
     rng = np.random.default_rng(1)
@@ -194,7 +197,7 @@ def reference(case):
 step = jax.jit(lambda algorithm, key, state, evaluation: algorithm.step(key, state, evaluation))
 
 
-@EVERY_CASE
+@pytest.mark.parametrize("case", params(CASES, quick={"fails on one side"}))
 @WELL
 def test_each_generation_equals_the_reference(case):
     problem, algorithm = CASES[case]
@@ -232,6 +235,7 @@ def constrained_run():
     )
 
 
+@pytest.mark.slow
 @WELL
 def test_minimize_makes_the_run_of_the_reference():
     result, told = constrained_run(), reference("inequality")
@@ -296,7 +300,9 @@ def record(algorithm, fun=valley, bounds=BOX, runs=1, **settings):
     )
 
 
-@pytest.mark.parametrize("start_only", [False, True], ids=["always", "at the start only"])
+@pytest.mark.parametrize(
+    "start_only", [pytest.param(False, marks=pytest.mark.slow), True], ids=["always", "at the start only"]
+)
 def test_the_box_holds_always_or_at_the_start_only(start_only):
     algorithm = gx.ThreeParentGA(population=N, fr=1.5, bounds_at_start_only=start_only)
     result, points = record(algorithm, lambda x: x.sum(axis=1), generations=25)
@@ -331,7 +337,7 @@ def test_infinite_settings_are_refused(settings):
         gx.ThreeParentGA(**settings).validate()
 
 
-@pytest.mark.parametrize("name", ["gagpu_ackley", "gagpu_goldstein_price"])
+@pytest.mark.parametrize("name", [pytest.param("gagpu_ackley", marks=pytest.mark.slow), "gagpu_goldstein_price"])
 def test_gagpus_own_tests_are_solved_by_thirty_runs_out_of_thirty(name):
     """FR 1, SIG 1 and no walls, as in its config.h, with 64 children in place of its thousands and 60 generations.
 
@@ -349,15 +355,7 @@ def test_gagpus_own_tests_are_solved_by_thirty_runs_out_of_thirty(name):
 
 # --- starting points --------------------------------------------------------------------------------------------------
 
-LATER = ("ep", "jso", "lsrtde", "random")  # relatives of what is tested at once
-EVERY_ALGORITHM = pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(n, marks=pytest.mark.slow if n in LATER else ())
-        for n, kind in gx.algorithms.ALGORITHMS.items()
-        if not kind.traits.multi_objective
-    ],
-)
+SINGLE = [name for name, kind in gx.algorithms.ALGORITHMS.items() if not kind.traits.multi_objective]
 K = 4
 POINTS = np.random.default_rng(8).uniform(LOWER, UPPER, (2, K, D))  # each of two runs has its own
 
@@ -380,7 +378,7 @@ def with_own(name):
     return record(small(name), runs=2, x0=POINTS)
 
 
-@EVERY_ALGORITHM
+@pytest.mark.parametrize("name", params(SINGLE, quick={"ga"}))
 def test_the_first_generation_is_the_given_points_and_the_rest_as_without_them(name):
     _, points = with_own(name)
     np.testing.assert_array_equal(points[0, :, :K], POINTS)
@@ -390,7 +388,7 @@ def test_the_first_generation_is_the_given_points_and_the_rest_as_without_them(n
     assert not np.any(without(name)[:, :K] == POINTS)
 
 
-@pytest.mark.parametrize("name", ["ep", "ga"])
+@pytest.mark.parametrize("name", [pytest.param("ep", marks=pytest.mark.slow), "ga"])
 def test_a_run_with_its_own_points_is_the_single_run_with_them_and_is_replayed(name):
     result, points = with_own(name)
     alone, own = record(small(name), x0=POINTS[1:], runs=range(1, 2))
@@ -403,7 +401,7 @@ def test_a_run_with_its_own_points_is_the_single_run_with_them_and_is_replayed(n
         np.testing.assert_allclose(result.runs.history.x[1], other.history.x, rtol=1e-12)
 
 
-@EVERY_ALGORITHM
+@pytest.mark.parametrize("name", params(SINGLE, quick={"de", "ga"}))
 def test_history_x_is_the_best_point_evaluated_so_far(name):
     result, points = with_own(name)
     values = valley(points)

@@ -231,7 +231,7 @@ def assert_exported(folder, result):
     np.testing.assert_allclose(tests, every, rtol=5e-6)
 
 
-@pytest.mark.parametrize("several", [True, False], ids=["three runs", "one run"])
+@pytest.mark.parametrize("several", [pytest.param(True, marks=pytest.mark.slow), False], ids=["three runs", "one run"])
 def test_the_exported_files_hold_the_history(several, tmp_path):
     result = run() if several else gx.Result(run() | {"runs": None})
     files = gagpu.export(result, tmp_path / "below" / "here")
@@ -353,6 +353,7 @@ SWEEP = ("sweep", "gagpu_ackley", "-a", "ga", "--set", "fr=1,1.5", "--set", "sig
 SIZE = ("-g", 10, "-r", 3, "--seed", SEED)
 
 
+@pytest.mark.slow
 def test_sweep_does_what_the_library_does(tmp_path):
     out = tmp_path / "sweep"
     code, text = call(*SWEEP, *SIZE, "--target", 0.5, "--json", "--out", out)
@@ -380,6 +381,7 @@ def test_sweep_does_what_the_library_does(tmp_path):
 COMPARE = ("compare", "-p", "branin", "-a", "random:population=5,random:population=7", "--seed", SEED)
 
 
+@pytest.mark.slow
 def test_compare_does_what_the_library_does(tmp_path):
     out = tmp_path / "comparison"
     size = ("-r", 3, "--max-evaluations", 40)

@@ -128,6 +128,7 @@ def test_scipys_constraints_become_ours():
         values(LinearConstraint([[1, 1]], 0, 1), x, {"a": (0, 1), "b": (0, 1)})
 
 
+@pytest.mark.slow
 def test_constraints_are_met_in_a_run_whichever_way_they_came():
     limits = [NonlinearConstraint(lambda x: x[0] + x[1], 1, np.inf)]
     few = {"maxiter": 40, "popsize": 20}
@@ -176,6 +177,7 @@ def test_names_of_other_libraries_are_answered():
             assert hasattr(gx, name)
 
 
+@pytest.mark.slow
 def test_a_forgotten_sum_is_asked_about():
     box = [(-1, 1)] * 3
     with pytest.warns(UserWarning, match="returns 3 numbers, as many as there are variables.*Was a sum forgotten"):

@@ -77,6 +77,7 @@ def population(values, violation=None):
     return Population(jnp.arange(len(objectives), dtype=float)[:, None], objectives, violation)
 
 
+@pytest.mark.slow
 def test_the_best_leave_feasible_ones_first():
     key = random.root_key(0)
     leave = migration.select_emigrants(key, population([3.0, 1.0, jnp.inf, 2.0]), 3, True)
@@ -106,6 +107,7 @@ def test_the_worst_in_use_make_room():
     assert len(set(other.tolist())) == 3
 
 
+@pytest.mark.slow
 def test_a_point_joins_a_distribution_where_it_is_and_pulls_no_more_than_a_sample():
     algorithm = gx.CMAES().bind(3, gx.core.evaluation.Shape(), gx.core.algorithm.Budget(None, None))
     bounds = gx.box(-1.0, 3.0, 3).round_inwards("float32")
@@ -125,6 +127,7 @@ def test_a_point_joins_a_distribution_where_it_is_and_pulls_no_more_than_a_sampl
 # --- runs ---
 
 
+@pytest.mark.slow
 def test_a_run_adds_up_and_is_made_again():
     result = archipelago(runs=3, keep=gx.Keep(snapshots=[10]))
     assert result.runs.nfev.tolist() == [4 * 10 * 22] * 3
@@ -167,16 +170,17 @@ def test_evaluations_are_those_of_all_islands():
         archipelago(generations=None, max_evaluations=20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("problem", "options"),
     [
         ("zdt1", {"population": 8}),
-        pytest.param("g06", {"population": 8}, marks=pytest.mark.slow),
-        pytest.param("sphere", {"algorithm": "lshade", "population": 12}, marks=pytest.mark.slow),
-        pytest.param("sphere", {"algorithm": "cmaes"}, marks=pytest.mark.slow),
-        pytest.param("sphere", {"algorithm": "pso", "population": 8}, marks=pytest.mark.slow),
-        pytest.param("zdt1", {"population": 8, "keep": gx.Keep(archive=20)}, marks=pytest.mark.slow),
-        pytest.param("dtlz2", {}, marks=pytest.mark.slow),
+        ("g06", {"population": 8}),
+        ("sphere", {"algorithm": "lshade", "population": 12}),
+        ("sphere", {"algorithm": "cmaes"}),
+        ("sphere", {"algorithm": "pso", "population": 8}),
+        ("zdt1", {"population": 8, "keep": gx.Keep(archive=20)}),
+        ("dtlz2", {}),
     ],
     ids=["two objectives", "constraints", "lshade", "cmaes", "pso", "archive", "three objectives"],
 )

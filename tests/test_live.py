@@ -188,6 +188,7 @@ def test_on_paper_the_page_is_light_and_has_no_controls(visit):
         assert page.is_hidden(".bar") and painted(page, "curve") > 5
 
 
+@pytest.mark.slow
 def test_late_and_second_viewers_get_everything_so_far(visit):
     run = Run(gx.problems.get("sphere", dim=3), DE, generations=120, seed=5)
     run.thread.join(60)
@@ -206,6 +207,7 @@ def test_late_and_second_viewers_get_everything_so_far(visit):
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
+@pytest.mark.slow
 def test_an_ensemble_with_constraints_shows_spread_and_feasible_share(visit):
     run = Run(gx.problems.get("spring"), gx.DE(population=16), generations=60, runs=12)
     run.thread.join(60)
@@ -220,6 +222,7 @@ def test_an_ensemble_with_constraints_shows_spread_and_feasible_share(visit):
     assert f"best {values[0]:.3g}"[:9] in page.inner_text("#spread-note")
 
 
+@pytest.mark.slow
 def test_a_front_moves_beside_the_true_one(visit):
     with running(gx.problems.get("zdt1", dim=5), NSGA2(population=40), generations=ALL, paused=True) as run:
         page = visit(run.url)
@@ -234,6 +237,7 @@ def test_a_front_moves_beside_the_true_one(visit):
         until(lambda: float(page.inner_text("#best")) > 0)
 
 
+@pytest.mark.slow
 def test_the_page_works_with_its_token_and_not_without(visit):
     with running(gx.problems.get("sphere", dim=2), DE, generations=ALL, paused=True, live={"host": "0.0.0.0"}) as run:
         place = urlsplit(run.url)
@@ -249,6 +253,7 @@ def test_the_page_works_with_its_token_and_not_without(visit):
         assert run.thread.is_alive()
 
 
+@pytest.mark.slow
 def test_the_axis_says_the_best_known_value_to_its_digits(visit):
     run = Run(gx.problems.get("g06"), gx.DE(population=10), generations=3)
     run.thread.join(60)
@@ -270,6 +275,7 @@ def test_the_platform_is_that_of_the_default_device():
     assert not [file for file in folder.rglob("*.py") if "default_backend" in file.read_text(encoding="utf-8")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runs", [1, 3])
 def test_the_same_seed_gives_the_same_result_with_and_without_the_page(runs):
     problem = gx.problems.get("spring")
@@ -413,6 +419,7 @@ def test_other_sites_and_wrong_commands_are_refused():
         assert run.thread.is_alive()
 
 
+@pytest.mark.slow
 def test_what_holds_a_run_up_does_not_count_against_its_time_limit():
     gx.minimize(gx.problems.get("sphere", dim=2), DE, max_seconds=60.0, generations=2)  # compiles, which counts
     run = Run(gx.problems.get("sphere", dim=2), DE, max_seconds=1.0, paused=True)
@@ -532,6 +539,7 @@ def test_wrong_hosts_are_refused():
     assert not gx.Live(host="0.0.0.0").private and not gx.Live(host="example.org").private
 
 
+@pytest.mark.slow
 def test_solve_live_says_where_and_stays_up_until_interrupted(monkeypatch):
     monkeypatch.setenv("GALAPAX_CACHE", "off")
     arguments = ["solve", "branin", "-g", "5", "-n", "10", "--live", "--no-open"]
@@ -549,6 +557,7 @@ def test_solve_live_says_where_and_stays_up_until_interrupted(monkeypatch):
     assert outcome.exit_code == 2 and "add --live" in outcome.output
 
 
+@pytest.mark.slow
 def test_importing_galapax_loads_no_server():
     import subprocess
 
@@ -588,6 +597,7 @@ def test_the_progress_line_fits_the_terminal(width):
         assert line.startswith("g06 · de") and "best 1.25" in line
 
 
+@pytest.mark.slow
 def test_the_pointer_shows_values_and_dragging_zooms(visit):
     with running(gx.problems.get("branin"), DE, generations=ALL, paused=True) as run:
         page = visit(run.url)
@@ -618,6 +628,7 @@ def test_the_pointer_shows_values_and_dragging_zooms(visit):
         until(lambda: page.inner_text("#tip").startswith("individual"))
 
 
+@pytest.mark.slow
 def test_the_best_designs_are_in_a_table(visit):
     with running(gx.problems.get("g06"), DE, generations=ALL, paused=True) as run:
         page = visit(run.url)
@@ -660,6 +671,7 @@ def test_a_slow_start_is_slow_only_while_somebody_watches_and_until_they_choose(
     assert not shown._is_slow_start and shown._pace() is None  # a while has passed
 
 
+@pytest.mark.slow
 def test_evaluations_per_second_are_those_that_are_made(visit):
     """Slowed down to ten generations a second, 20 individuals are 200 evaluations a second."""
     with running(gx.problems.get("sphere", dim=3), DE, generations=ALL, paused=True) as run:
@@ -741,6 +753,7 @@ def test_the_time_of_the_whole_run_is_told_from_its_first_generations():
     assert shown._estimate_times(((0.0, 20, first),), "paused") == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["single", "ensemble", "front"])
 def test_a_saved_run_is_replayed_on_the_same_page_with_its_report_and_its_neighbours(kind, visit, tmp_path):
     options = {"single": {"keep": gx.Keep(snapshots=True)}, "ensemble": {"runs": 4}, "front": {"m": 2}}[kind]
@@ -768,6 +781,7 @@ def test_a_saved_run_is_replayed_on_the_same_page_with_its_report_and_its_neighb
     until(lambda: page.inner_text("#state") == "running" and generation(page) < 6)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_over_is_played_again_on_its_page(visit):
     live_asked = gx.Live(open_browser=False, slow_start=False, say=lambda _: None)
     result = gx.minimize(gx.problems.get("branin"), DE, generations=30, live=live_asked, tolerance=0, polish=False)

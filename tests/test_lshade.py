@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from compilations import ON_CPU, compilations
 from scipy import stats
+from support.cases import params
 
 import galapax as gx
 from galapax.core.algorithm import Budget
@@ -123,8 +124,8 @@ def test_progress_follows_the_nearer_limit_and_is_zero_without_one():
     assert float(share_of_run(None, jnp.int32(3), jnp.int32(5), jnp.float32)) == 0.0
 
 
-@EVERY
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", params(NAMES, quick={"jso"}))
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_the_population_shrinks_exactly_with_the_evaluations_spent(name, dtype):
     run = ByHand(gx.algorithms.ALGORITHMS[name](population=40), Budget(None, 1500), dtype=dtype)
     spent, sizes = 0, []
@@ -138,7 +139,7 @@ def test_the_population_shrinks_exactly_with_the_evaluations_spent(name, dtype):
     assert sizes[0] == 40 and run.size == 4 and np.all(np.diff(sizes) <= 0)
 
 
-@EVERY
+@pytest.mark.parametrize("name", params(NAMES, quick={"jso"}))
 def test_without_a_limit_the_population_keeps_its_size(name):
     run = ByHand(gx.algorithms.ALGORITHMS[name](population=20), Budget())
     for _ in range(30):
@@ -146,6 +147,7 @@ def test_without_a_limit_the_population_keeps_its_size(name):
     assert run.size == 20 and np.isfinite(run.state.parents.fitness).all()
 
 
+@pytest.mark.slow
 @EVERY
 def test_nfev_and_history_count_what_was_in_use(name):
     res = gx.minimize(
@@ -165,6 +167,7 @@ def test_nfev_and_history_count_what_was_in_use(name):
     assert np.all(np.diff(res.history.best) <= 0)
 
 
+@pytest.mark.slow
 @EVERY
 def test_an_ensemble_is_its_single_runs_while_the_population_shrinks(name):
     settings = {"generations": 30, "population": 20, "seed": 6, "compute": gx.Compute(dtype="float64")}
@@ -176,6 +179,7 @@ def test_an_ensemble_is_its_single_runs_while_the_population_shrinks(name):
     assert ensemble.runs.nfev[3] == alone.nfev
 
 
+@pytest.mark.slow
 @ON_CPU
 @EVERY
 def test_other_budgets_compile_nothing(name):
@@ -193,6 +197,7 @@ def test_other_budgets_compile_nothing(name):
     assert compiled == []
 
 
+@pytest.mark.slow
 @EVERY
 def test_ask_and_tell_shrinks_too_when_it_knows_what_will_be_spent(name):
     opt = gx.Optimizer(BOX, name, population=20, max_evaluations=400)
@@ -210,8 +215,12 @@ def test_ask_and_tell_shrinks_too_when_it_knows_what_will_be_spent(name):
 # --- rows that are not in use -----------------------------------------------------------------------------------------
 
 
-@EVERY
-@pytest.mark.parametrize("meddle", [np.nan, -1e9, np.inf], ids=["NaN", "better than all", "inf"])
+@pytest.mark.parametrize("name", params(NAMES, quick={"lsrtde"}))
+@pytest.mark.parametrize(
+    "meddle",
+    [pytest.param(np.nan, marks=pytest.mark.slow), pytest.param(-1e9, marks=pytest.mark.slow), np.inf],
+    ids=["NaN", "better than all", "inf"],
+)
 def test_nothing_that_is_said_of_rows_not_in_use_matters(name, meddle):
     kind = gx.algorithms.ALGORITHMS[name]
     plain, meddled = (ByHand(kind(population=16), Budget(40), meddle=m) for m in (None, meddle))
@@ -225,7 +234,7 @@ def test_nothing_that_is_said_of_rows_not_in_use_matters(name, meddle):
         np.testing.assert_array_equal(state.candidates[size:], np.tile(state.parents.x[0], (16 - size, 1)))
 
 
-@EVERY
+@pytest.mark.parametrize("name", params(NAMES, slow={"lshade"}))
 def test_points_of_rows_not_in_use_are_never_partners(name):
     run = ByHand(gx.algorithms.ALGORITHMS[name](population=16), Budget(40))
     for _ in range(25):
@@ -252,7 +261,7 @@ def test_points_of_rows_not_in_use_are_never_partners(name):
     np.testing.assert_array_equal(bred(LOWER), bred(UPPER))
 
 
-@EVERY
+@pytest.mark.parametrize("name", params(NAMES, quick={"jso"}))
 def test_the_best_is_never_lost_and_survivors_come_best_first(name):
     run, best = ByHand(gx.algorithms.ALGORITHMS[name](population=20), Budget(60), seed=3), np.inf
     for _ in range(60):
@@ -328,6 +337,7 @@ def test_ranks_by_several_keys_are_the_same_by_sorting_and_by_counting(monkeypat
 # --- archive and memory -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_archive_fills_and_then_replaces_at_random():
     losers = jnp.arange(8.0)[:, None] + 100
     lost = jnp.asarray([True, False, True, True, False, False, True, False])
@@ -393,6 +403,7 @@ def test_the_memory_moves_one_place_at_a_time_and_only_with_success(name):
     assert int(worse.turn) == int(before.turn)
 
 
+@pytest.mark.slow
 def test_a_rate_that_only_worked_at_zero_is_zero_for_good():
     algorithm = gx.LSHADE(population=4).bind(D, Shape(), Budget())
     with jax.enable_x64(True):
@@ -528,6 +539,7 @@ class Reference:
             self.tried.append((weight, rate))
 
 
+@pytest.mark.slow
 def test_each_generation_equals_the_reference():
     n, budget = 16, 500
     run = ByHand(gx.LSHADE(population=n), Budget(None, budget), seed=5)
@@ -554,6 +566,7 @@ def test_each_generation_equals_the_reference():
 # --- constraints ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @EVERY
 def test_with_equalities_the_best_ever_seen_feasible_first_stays(name):
     @jax.jit
@@ -612,6 +625,7 @@ def test_rastrigin_in_ten_variables_is_solved_where_de_fails(name, solved):
     assert np.sum(de.fun < 1e-2) == 0
 
 
+@pytest.mark.slow
 @EVERY
 def test_a_bowl_is_searched_to_the_last_digits(name):
     res = gx.minimize(

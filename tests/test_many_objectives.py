@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
+from support.cases import params
 
 import galapax as gx
 from galapax import algorithms
@@ -51,6 +52,7 @@ def test_directions_that_are_none_are_refused(kind, given):
         kind(directions=given).validate()
 
 
+@pytest.mark.slow
 @BOTH
 def test_given_directions_are_followed_and_must_fit_the_objectives(kind):
     problem = gx.problems.get("dtlz2", dim=5)
@@ -86,7 +88,7 @@ def paper_loop(rng, rank, niche, distance, niches, count):
     return kept
 
 
-@pytest.mark.parametrize("case", range(3))
+@pytest.mark.parametrize("case", params(range(3), quick={"0"}))
 def test_survivors_are_distributed_as_by_the_papers_loop(case):
     rng = np.random.default_rng(case)
     n, niches, count = 12, 4, 7
@@ -115,6 +117,7 @@ def test_the_nearest_line_is_that_of_least_perpendicular_distance(monkeypatch):
         np.testing.assert_allclose(apart[np.arange(50), niche], apart.min(axis=1), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_plane_through_the_extreme_points_gives_the_intercepts():
     with jax.enable_x64(True):
         t = niching.lattice(3, 8) * np.array([2.0, 50.0, 1e-3]) + np.array([1.0, -7.0, 0.5])
@@ -162,8 +165,14 @@ def test_the_frame_follows_the_populations_as_one_computed_point_by_point(seed):
     assert planes > 3, "these populations say too little about intercepts"
 
 
-@pytest.mark.parametrize("points", [[[1.0, 1.0, 1.0]] * 4, [[0.0, 1.0, 2.0], [1.0, 0.0, 2.0], [0.5, 0.5, 2.0]],
-                                    [[np.inf] * 3] * 3])  # fmt: skip
+@pytest.mark.parametrize(
+    "points",
+    [
+        pytest.param([[1.0, 1.0, 1.0]] * 4, marks=pytest.mark.slow),
+        pytest.param([[0.0, 1.0, 2.0], [1.0, 0.0, 2.0], [0.5, 0.5, 2.0]], marks=pytest.mark.slow),
+        [[np.inf] * 3] * 3,
+    ],
+)
 def test_fronts_that_span_no_plane_leave_finite_numbers(points):
     objectives = jnp.asarray(points)
     sound = jnp.all(jnp.isfinite(objectives), axis=1)
@@ -185,6 +194,7 @@ def test_what_subproblems_minimise():
     assert float(boundary_intersection(f, w, 5.0)) == pytest.approx(4 / np.sqrt(2) + 5 * np.sqrt(2))
 
 
+@pytest.mark.slow
 def test_a_child_goes_to_no_more_subproblems_than_allowed():
     n = 12
     for allowed in (1, 2, 5):
@@ -210,6 +220,7 @@ def igd(result, name, m):
     return np.array([gx.indicators.igd(front.F, true) for front in fronts])
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_spherical_front_of_three_objectives_is_covered(kind, well_compiled):
     found = gx.minimize(gx.problems.get("dtlz2"), kind(), generations=120, seed=2)
@@ -240,6 +251,7 @@ def test_half_of_the_runs_find_the_part_of_wfg2_that_lies_apart():
     assert sum(front.F[:, 2].min() < 0.8 for front in found.runs.fronts) >= 16
 
 
+@pytest.mark.slow
 @BOTH
 def test_constraints_come_first(kind):
     problem = gx.problems.get("dtlz2", dim=5)
@@ -269,6 +281,7 @@ def test_shares_of_random_directions_are_even():
     assert stats.kstest(extra, "uniform").pvalue > 1e-4
 
 
+@pytest.mark.slow
 @BOTH
 def test_the_forms_for_a_cpu_and_for_a_gpu_make_the_same_run(kind, monkeypatch):
     fun = gx.problems.get("dtlz2", dim=5).fun
@@ -289,6 +302,7 @@ def test_the_forms_for_a_cpu_and_for_a_gpu_make_the_same_run(kind, monkeypatch):
     np.testing.assert_allclose(one, other, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_three_objectives_take_sms_emoa_whether_traced_or_called():
     problem = gx.problems.get("dtlz2", dim=5)
     traced = gx.minimize(problem, generations=3)

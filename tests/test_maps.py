@@ -190,6 +190,7 @@ def test_maps_are_written_one_by_one(ensemble, tmp_path):
     assert np.array_equal(read[::zoom, ::zoom], expected)
 
 
+@pytest.mark.slow
 def test_a_million_individuals_are_thinned():
     x = np.random.default_rng(0).random((1_000_000, 5))
     result = gx.minimize(gx.problems.get("sphere", dim=5), gx.DE(population=8), generations=2)

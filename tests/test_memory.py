@@ -251,7 +251,7 @@ def test_a_forked_process_is_told_not_to_hang(monkeypatch):
         gx.minimize(bowl, BOX)
 
 
-@pytest.mark.parametrize("name", ["cmaes", "pso", "lshade", "nsga2"])
+@pytest.mark.parametrize("name", [pytest.param("cmaes", marks=pytest.mark.slow), "pso", "lshade", "nsga2"])
 def test_what_a_state_is_said_to_take_at_most_is_more_than_it_takes(name, monkeypatch):
     """So that the exact size is asked for only where it matters; these four have the largest states for their sizes."""
     seen = []

@@ -55,6 +55,7 @@ def highest(fun, x, low=0.0, high=10.0):
 # --- known answers ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_saddle_off_the_centre_is_found():
     for seed in (0, 1):
         result = solved("minmax_saddle", seed=seed)
@@ -64,6 +65,7 @@ def test_the_saddle_off_the_centre_is_found():
         assert result.fun == pytest.approx(-101 / 60, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_worst_case_at_a_saddle_is_that_of_a_grid():
     result = solved("minmax_saddle", generations=20)  # x is not there yet
     grid = np.stack(np.meshgrid(*[np.linspace(-5, 5, 2001)] * 2))
@@ -102,6 +104,7 @@ def test_the_damped_cosine_is_solved_by_the_default_and_not_by_the_paper_s_rule(
 # --- the worst case ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["default", "paper"])
 def test_the_worst_case_is_that_of_a_grid_whatever_the_search_believes(kind):
     result = cosines(kind)
@@ -112,16 +115,19 @@ def test_the_worst_case_is_that_of_a_grid_whatever_the_search_believes(kind):
     assert deluded.mean() > 0.5 if kind == "paper" else not deluded.any()
 
 
+@pytest.mark.slow
 def test_no_worst_case_is_below_the_min_max_value():
     assert np.all(cosines("default").worst_cases >= 0.0424881123 - 1e-9)
 
 
+@pytest.mark.slow
 def test_a_deluded_answer_says_so():
     result = cosines("paper")
     assert f"An independent search found a worse case ({result.worst_case:.6g}) than" in result.message
     assert "independent" not in solved("minmax_saddle").message
 
 
+@pytest.mark.slow
 def test_of_several_runs_the_one_with_the_least_worst_case_is_returned():
     result = cosines("paper")
     best = int(np.argmin(result.worst_cases))
@@ -144,10 +150,12 @@ def with_needle():
     return result
 
 
+@pytest.mark.slow
 def test_a_worse_y_that_only_the_search_met_counts():
     assert with_needle().worst_case == pytest.approx(with_needle().fun, rel=1e-12)  # of two programs
 
 
+@pytest.mark.slow
 def test_y_attains_a_worst_case_that_only_the_search_met():
     result = with_needle()
     assert float(needle(result.x, result.y)) == pytest.approx(result.worst_case, rel=1e-3)
@@ -173,11 +181,13 @@ def play(game, **settings):
     return gx.minimax(game, UNIT, UNIT, **{"population": 8, "generations": 40, "runs": range(1), **settings})
 
 
+@pytest.mark.slow
 def test_an_infinite_value_is_a_worst_case():
     result = play(broken(0.5, 1.0, np.inf, near=0.1), generations=1000)
     assert result.x[0] >= 0.5 or np.isinf(result.worst_case)
 
 
+@pytest.mark.slow
 def test_an_x_that_fails_against_every_y_is_never_chosen():
     result = play(broken(0.4, -1.0, np.nan, 0.6, 0.0), generations=300)
     # against y = 1: x^2 - 0.2 x + 0.36, least at 0.1
@@ -188,6 +198,7 @@ def test_an_x_that_fails_against_every_y_is_never_chosen():
 # --- a cycle of a game ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", [0, 3])
 def test_a_cycle_is_that_of_a_reference_in_numpy(memory):
     """Without memory y is judged by its least value over all x, with memory by that of the best x alone."""
@@ -244,6 +255,7 @@ def over_scenarios(**settings):
     )
 
 
+@pytest.mark.slow
 def test_scenarios_are_those_of_brute_force():
     result = over_scenarios()
     grid = np.stack(np.meshgrid(*(np.linspace(low, high, 1501) for low, high in X_BOX)))
@@ -257,6 +269,7 @@ def test_scenarios_are_those_of_brute_force():
     assert distance(result.x, result.y) == pytest.approx(result.worst_case, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_scenario_named_is_the_worst_one_in_double_precision():
     def far_from_zero(x, y):
         return 1e9 + abs(x[0] - 0.3) * (1 + y[0])
@@ -265,6 +278,7 @@ def test_the_scenario_named_is_the_worst_one_in_double_precision():
     assert result.y == 1.0
 
 
+@pytest.mark.slow
 def test_several_runs_over_scenarios_have_their_worst_cases():
     result = over_scenarios()
     assert result.worst_cases.shape == (2,) and result.worst_case == result.worst_cases.min()
@@ -278,6 +292,7 @@ def test_an_algorithm_given_with_scenarios_is_refused_or_used():
 # --- the run ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_seeds_reproduce_and_differ():
     once, again, other = solved("minmax_saddle"), solved.__wrapped__("minmax_saddle"), solved("minmax_saddle", seed=1)
     for name in ("x", "y", "population"):
@@ -285,6 +300,7 @@ def test_seeds_reproduce_and_differ():
     assert (once.fun, once.worst_case, once.nfev) == (again.fun, again.worst_case, again.nfev)
 
 
+@pytest.mark.slow
 def test_single_precision():
     result = around(np.array([0.25, 1.5]), "float32")
     assert result.population.dtype == np.float32 and result.settings["dtype"] == "float32"
@@ -292,6 +308,7 @@ def test_single_precision():
     assert result.worst_case == pytest.approx(0.0, abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["one run", "several runs"])
 def test_what_is_saved_is_read_back(kind, tmp_path):
     result = solved("minmax_saddle") if kind == "one run" else cosines("paper")
@@ -317,6 +334,7 @@ def around(place, dtype="float64"):
     )
 
 
+@pytest.mark.slow
 def test_other_data_in_a_closed_over_array_compiles_nothing():
     first = around(np.array([0.25, 1.5]))
     with compilations() as compiled:
@@ -332,6 +350,7 @@ def test_compilations_are_noticed():
     assert compiled
 
 
+@pytest.mark.slow
 def test_an_array_changed_in_place_is_seen():
     place = np.array([0.25, 1.5])
     first = around(place, "float32")  # kept, as an array lives as long as a result that can replay
@@ -340,6 +359,7 @@ def test_an_array_changed_in_place_is_seen():
     assert first.x == pytest.approx(0.25, abs=1e-2)
 
 
+@pytest.mark.slow
 def test_an_array_used_in_single_precision_is_exact_in_double():
     place = np.array([0.75, 1 / 3])
     first = around(place, "float32")
@@ -347,6 +367,7 @@ def test_an_array_used_in_single_precision_is_exact_in_double():
     assert first.y == pytest.approx(1 / 3, abs=1e-2)
 
 
+@pytest.mark.slow
 def test_the_command_line_solves_a_min_max_problem(monkeypatch):
     monkeypatch.setenv("GALAPAX_CACHE", "off")
     outcome = CliRunner().invoke(app, ["solve", "minmax_saddle", "--generations", "200", "--json"])
@@ -418,6 +439,7 @@ def three_runs(**settings):
     return play(valley, runs=3, **settings)
 
 
+@pytest.mark.slow
 def test_evaluations_are_pairs_and_add_up():
     res = three_runs()
     assert res.nfev == res.runs.nfev.sum() == 3 * res.history.nfev[-1] + res.worst_case_nfev
@@ -436,6 +458,7 @@ def test_a_search_for_the_worst_case_ends_when_it_has_converged():
     assert smooth.worst_case == pytest.approx(1 + smooth.x[0] ** 2, rel=1e-15)
 
 
+@pytest.mark.slow
 def test_a_run_made_again_has_its_worst_case():
     res = three_runs()
     for number in range(3):

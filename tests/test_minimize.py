@@ -92,6 +92,7 @@ def test_a_tolerance_is_a_share_of_the_box(bad):
         solve(tolerance=bad)
 
 
+@pytest.mark.slow
 def test_a_run_that_cannot_get_on_says_so_and_is_no_success():
     res = solve(lambda x: jnp.floor(x[0]), algorithm="cmaes", generations=300)  # flat around the least value
     assert res.stop == "stall" and not res.success and res.nit < 300
@@ -323,7 +324,9 @@ print(json.dumps([type(res).__name__, res.success, res.fun, res.message, res.nit
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGINT cannot be sent to a process on Windows")
-@pytest.mark.parametrize("script", [COMPILED, BLACKBOX], ids=["compiled", "black box"])
+@pytest.mark.parametrize(
+    "script", [COMPILED, pytest.param(BLACKBOX, marks=pytest.mark.slow)], ids=["compiled", "black box"]
+)
 def test_ctrl_c_ends_a_run_with_the_best_so_far(script):
     with subprocess.Popen([sys.executable, "-c", script + REPORT], stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -448,6 +451,7 @@ def test_vectorized_is_the_same_as_one_at_a_time(runs):
     np.testing.assert_allclose(many.history.best, single.history.best, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_vectorized_with_constraints_is_the_same_as_one_at_a_time():
     # DE, since EpsilonDE repairs by differences where it takes many solutions, which differ in the last digits
     single = solve(algorithm="de", ineq=lambda x: 3.0 - x[0], eq=lambda x: x[0] + x[1], generations=40)
@@ -533,7 +537,9 @@ def test_failures_raise_when_asked_for():
     assert isinstance(caught.value.__cause__, ValueError)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(
+    "bad", [np.nan, pytest.param(np.inf, marks=pytest.mark.slow), pytest.param(-np.inf, marks=pytest.mark.slow)]
+)
 def test_bad_values_raise_when_asked_for(bad):
     with pytest.raises(gx.EvaluationError, match=r"NaN or inf at \d+ of (the )?\d+ points"):
         solve(lambda x: jnp.where(x[0] > 3.0, bad, bowl(x)), on_failure="raise")
@@ -616,9 +622,8 @@ def g06_in_numpy(x):
     return (x[0] - 10) ** 3 + (x[1] - 20) ** 3, np.array(limits)
 
 
-@pytest.mark.parametrize(
-    ("name", "formula"), [pytest.param("spring", spring_in_numpy, marks=pytest.mark.slow), ("g06", g06_in_numpy)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "formula"), [("spring", spring_in_numpy), ("g06", g06_in_numpy)])
 def test_inequalities_hold_at_the_solution(name, formula):
     problem = gx.problems.get(name)
     res = gx.minimize(problem, population=100, generations=600)
@@ -631,6 +636,7 @@ def test_inequalities_hold_at_the_solution(name, formula):
     assert problem.optimum - 1e-9 <= res.fun <= problem.optimum + 0.05 * abs(problem.optimum)
 
 
+@pytest.mark.slow
 def test_equalities_hold_to_the_tolerance():
     # the nearest point of the line x1 = -x0 - 0.2 to (2, -2.5) is (2.15, -2.35)
     res = solve(eq=lambda x: x[0] + x[1] + 0.2, algorithm=None, population=40, generations=300)
@@ -641,6 +647,7 @@ def test_equalities_hold_to_the_tolerance():
     assert res.fun == pytest.approx(0.045, rel=1e-2)
 
 
+@pytest.mark.slow
 def test_the_tolerance_of_equalities_is_the_problems():
     problem = gx.Problem(bowl, BOX, eq=lambda x: x[0] + x[1] + 0.2, eq_tolerance=0.1)
     res = gx.minimize(problem, population=40, generations=300)
@@ -677,7 +684,14 @@ def test_feasible_comes_before_the_better_value():
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"runs": 3}, {"compute": gx.Compute(dtype="float32")}, {"maximize": True}], ids=str
+    "settings",
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({"runs": 3}, marks=pytest.mark.slow),
+        {"compute": gx.Compute(dtype="float32")},
+        {"maximize": True},
+    ],
+    ids=str,
 )
 def test_a_black_box_tells_its_constraints_at_the_solution_too(settings):
     res = solve(bowl_in_numpy, ineq=lambda x: [3.0 - x[0], x[1]], blackbox=True, generations=150, **settings)
@@ -986,7 +1000,11 @@ def test_a_saved_run_is_loaded_as_it_was(which, request, tmp_path):
         loaded.run(0)
 
 
-@pytest.mark.parametrize("settings", [{}, {"runs": 3}, {"maximize": True}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, pytest.param({"runs": 3}, marks=pytest.mark.slow), pytest.param({"maximize": True}, marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_a_run_without_any_finite_value_is_loaded_as_it_was(settings, tmp_path):
     res = solve(lambda x: x[0] * jnp.nan, on_failure="worst", generations=3, **settings)
     loaded = gx.load(res.save(tmp_path))

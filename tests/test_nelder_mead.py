@@ -35,7 +35,9 @@ def points_of(fun, most, **options):
     return np.stack(seen), result
 
 
-@pytest.mark.parametrize("fun", [valley, corner, ripples], ids=["a valley", "a corner", "steps"])
+@pytest.mark.parametrize(
+    "fun", [pytest.param(valley, marks=pytest.mark.slow), corner, ripples], ids=["a valley", "a corner", "steps"]
+)
 def test_it_makes_the_moves_that_scipy_makes(fun):
     """Reflections, expansions, both contractions and shrinks, also where points are clipped to the box."""
     seen, result = points_of(fun, 120, seed=5)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
+from support.cases import params, product
 
 import galapax as gx
 from galapax.algorithms.npga import NPGA
@@ -31,9 +32,9 @@ SIGNIFICANCE = 1e-4
 MOEAS = pytest.mark.parametrize("kind", [NSGA2, SharingMOEA, NPGA])
 ELITISTS = pytest.mark.parametrize("kind", [NSGA2, SharingMOEA])
 # what test_several.py asks of every algorithm too is quick for one of them here
-LATER = [pytest.param(kind, marks=pytest.mark.slow) for kind in (SharingMOEA, NPGA)]
-NSGA2_FIRST = pytest.mark.parametrize("kind", [NSGA2, *LATER])
-ELITISTS_NSGA2_FIRST = pytest.mark.parametrize("kind", [NSGA2, LATER[0]])
+KINDS = [NSGA2, SharingMOEA, NPGA]
+NSGA2_FIRST = pytest.mark.parametrize("kind", params(KINDS, quick={"NSGA2"}))
+ELITISTS_NSGA2_FIRST = pytest.mark.parametrize("kind", params([NSGA2, SharingMOEA], quick={"NSGA2"}))
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
 
 
@@ -83,7 +84,8 @@ BLENDING = gx.problems.get("blending")
 # What they find
 
 
-@pytest.mark.parametrize("name", ["zdt1", *(pytest.param(n, marks=pytest.mark.slow) for n in ("zdt2", "zdt3", "zdt6"))])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["zdt1", "zdt2", "zdt3", "zdt6"])
 def test_nsga2_reaches_the_front(name):
     problem = gx.problems.get(name)
     shares = [volume(evolve(NSGA2(), problem, 250, seed).parents, problem) / problem.hypervolume for seed in range(3)]
@@ -144,12 +146,14 @@ def test_the_sharing_moea_covers_the_fronts_of_its_paper(name):
     assert np.median(found) > 0.99 * problem.hypervolume
 
 
+@pytest.mark.slow
 def test_the_sharing_moea_reaches_the_front():
     problem = gx.problems.get("moea_zdt1")
     parents = evolve(SharingMOEA(population=256), problem, 120).parents
     assert volume(parents, problem) > 0.99 * problem.hypervolume
 
 
+@pytest.mark.slow
 def test_npga_moves_towards_the_front_and_stays_spread():
     problem = gx.problems.get("moea_zdt1")
     start, end = (evolve(NPGA(population=200), problem, g).parents for g in (1, 300))
@@ -159,14 +163,16 @@ def test_npga_moves_towards_the_front_and_stays_spread():
     assert np.ptp(front[:, 0]) > 0.5
 
 
-@ELITISTS_NSGA2_FIRST
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [NSGA2, SharingMOEA])
 def test_constraints_are_met_and_the_front_approached(kind):
     parents = evolve(kind(population=200), BLENDING, 200, dtype="float64").parents
     assert np.all(parents.violation == 0)
     assert volume(parents, BLENDING) > 0.3 * BLENDING.hypervolume
 
 
-@NSGA2_FIRST
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
 def test_three_objectives(kind):
     problem = gx.problems.get("dtlz2")
     start, end = (evolve(kind(), problem, g, dtype="float64").parents for g in (1, 150))
@@ -179,6 +185,7 @@ def test_three_objectives(kind):
 # What they promise
 
 
+@pytest.mark.slow
 @ELITISTS
 def test_no_survivor_on_the_front_is_dominated_by_a_parent_that_went(kind):
     run, algorithm = stepper(ZDT1, "float32"), kind(population=30)
@@ -194,13 +201,13 @@ def test_no_survivor_on_the_front_is_dominated_by_a_parent_that_went(kind):
 
 
 FORMS = [
-    pytest.param(kind, problem, id=f"{kind.__name__}-{problem.name}", marks=() if common else pytest.mark.slow)
+    pytest.param(kind, problem, id=f"{kind.__name__}-{problem.name}")
     for kind in (NSGA2, NPGA, SharingMOEA)
     for problem in (ZDT1, BLENDING, gx.problems.get("dtlz2"))
-    for common in [(kind, problem) in ((NSGA2, BLENDING), (SharingMOEA, ZDT1))]
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "problem"), FORMS)
 def test_the_forms_for_a_cpu_and_for_a_gpu_make_the_same_run(kind, problem, monkeypatch):
     algorithm = kind(population=40)
@@ -216,11 +223,10 @@ def test_the_forms_for_a_cpu_and_for_a_gpu_make_the_same_run(kind, problem, monk
 
 @pytest.mark.parametrize(
     ("kind", "n"),
-    [
-        pytest.param(kind, n, marks=() if n == 7 or (kind, n) == (NSGA2, 2) else pytest.mark.slow)
-        for kind in (NSGA2, SharingMOEA, NPGA)
-        for n in (2, 3, 7, 31)
-    ],
+    params(
+        product([NSGA2, SharingMOEA, NPGA], [2, 3, 7, 31]),
+        quick={"NPGA-7"},
+    ),
 )
 def test_odd_and_tiny_populations_are_handled(kind, n):
     algorithm = kind(population=n)
@@ -242,7 +248,8 @@ def test_what_failed_does_not_survive_what_did_not(kind):
     assert np.isfinite(parents.objectives).all() and parents.x[:, 0].max() <= 0.5
 
 
-@NSGA2_FIRST
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
 def test_all_failing_is_survived(kind):
     problem = gx.Problem(lambda x: jnp.stack([x[0], x[1]]) * jnp.nan, gx.box(0.0, 1.0, 3))
     state = evolve(kind(population=10), problem, 5)
@@ -303,6 +310,7 @@ def test_rows_that_repeat_an_earlier_one_are_found(dtype, on_cpu, monkeypatch):
     assert np.array_equal(found, repeated_in_numpy(x, counted)) and 50 < found.sum() < 240
 
 
+@pytest.mark.slow
 def test_copies_lose_unless_the_published_form_is_asked_for():
     # two variables, of which crossover often moves neither; TNK of Tanaka et al. (1995)
     def ineq(x):
@@ -330,6 +338,7 @@ def test_who_dominates_wins_a_tournament_then_who_is_less_crowded():
     np.testing.assert_allclose(share, expected, atol=0.04)
 
 
+@pytest.mark.slow
 def test_the_published_form_makes_the_run_it_always_made():
     # of this library before copies lost: what `galapax reproduce moea` prints must not change
     found = gx.minimize(gx.problems.get("moea_zdt1"), NSGA2(population=64, published=True), generations=30,
@@ -363,6 +372,7 @@ def test_pareto_tournaments_choose_the_non_dominated_then_the_lonely():
     assert share[9] > 1.2 * share[1:9].mean()
 
 
+@pytest.mark.slow
 def test_niches_are_counted_among_those_chosen_so_far():
     # two equally good clusters, one of nine tenths: choices in one go follow the drawing, in portions the niches
     spot = np.where(np.arange(100)[:, None] < 90, [[0.0, 1.0]], [[1.0, 0.0]]).astype(np.float32)
@@ -489,7 +499,7 @@ def test_genes_mutate_at_their_rate():
     assert np.array_equal(jax.jit(polynomial_mutation)(key(), x, bounds, 20.0, 0.0), x)
 
 
-@DTYPES
+@pytest.mark.parametrize("dtype", params(["float32", "float64"], slow={"float64"}))
 def test_arithmetic_children_lie_evenly_along_the_line_through_their_parents(dtype):
     n = 100_000
     with jax.enable_x64(dtype == "float64"):

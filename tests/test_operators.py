@@ -276,6 +276,7 @@ def points(draw, bounds, n):
     return normal(out)
 
 
+@pytest.mark.slow
 @DTYPES
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(data=st.data())

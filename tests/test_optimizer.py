@@ -38,7 +38,7 @@ def test_the_example_in_its_docstring_runs():
     assert runner.tries > 0 and runner.failures == 0
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", [pytest.param("float64", marks=pytest.mark.slow), "float32"])
 def test_asking_and_telling_finds_the_optimum(dtype):
     opt, asked = optimize(generations=100, population=40, dtype=dtype)
     np.testing.assert_allclose(opt.best.x, OPTIMUM, atol=0.05)
@@ -48,7 +48,7 @@ def test_asking_and_telling_finds_the_optimum(dtype):
     assert np.all((asked >= LOWER) & (asked <= UPPER))
 
 
-@pytest.mark.parametrize("kind", [np.float64, np.float32, list])
+@pytest.mark.parametrize("kind", [pytest.param(np.float64, marks=pytest.mark.slow), np.float32, list])
 def test_values_may_be_any_numbers(kind):
     opt = gx.Optimizer(BOX, "de", population=N)
     for _ in range(3):
@@ -216,6 +216,7 @@ def test_precision_of_jax_is_left_alone(x64):
 # --- repairs ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_with_a_problem_candidates_are_moved_onto_the_equalities_as_in_minimize():
     problem = gx.problems.get("g11")
     solver = gx.EpsilonDE(population=8)
@@ -229,6 +230,7 @@ def test_with_a_problem_candidates_are_moved_onto_the_equalities_as_in_minimize(
     np.testing.assert_allclose(opt.population.x, res.population, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_without_formulas_the_optimizer_says_that_it_cannot_repair():
     opt = gx.Optimizer([(-1.0, 1.0)] * 2, gx.EpsilonDE(population=8))
     x = opt.ask()
@@ -281,9 +283,10 @@ def bumps(x):
     return 10 * moved.shape[1] + np.sum(moved**2 - 10 * np.cos(2 * np.pi * moved), axis=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "restarts", "most"),
-    [("cmaes", "ipop", 1500), pytest.param(None, "auto", 8000, marks=pytest.mark.slow)],
+    [("cmaes", "ipop", 1500), (None, "auto", 8000)],
 )
 def test_it_restarts_as_minimize_does(algorithm, restarts, most):
     """The same points in the same order, over several searches."""

@@ -56,6 +56,7 @@ def test_the_moea_figures_are_drawn():
     assert set(moea_2015.figures({"CPU": made_up(10.0)})) == {"fronts.png", "times.png"}
 
 
+@pytest.mark.slow
 def test_a_trial_of_the_moea_paper_is_measured(monkeypatch):
     monkeypatch.setattr(moea_2015, "MOEA_PROBLEMS", {"ZDT1": "moea_zdt1"})
     monkeypatch.setattr(moea_2015, "MOEA_ALGORITHMS", {"MOEA": moea_2015.MOEA_ALGORITHMS["MOEA"]})

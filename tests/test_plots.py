@@ -77,6 +77,7 @@ def words(figure) -> str:
     return "\n".join(parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["convergence", "maps", "parallel", "landscape"])
 def test_figures_name_problem_algorithm_and_axes(single, ensemble, name):
     for result in (single, ensemble):
@@ -173,6 +174,7 @@ def test_landscape_takes_names_and_a_window_and_marks_the_best(single):
     assert shades > 150
 
 
+@pytest.mark.slow
 def test_landscape_of_one_variable_of_a_black_box_and_of_an_equality():
     curve = gx.minimize(
         lambda x: jnp.sum(x**2), [(-1, 2)], gx.DE(population=8), generations=5, keep=gx.Keep(snapshots=[1])
@@ -228,7 +230,7 @@ def test_without_matplotlib_a_sentence_says_what_to_install(single, monkeypatch)
         single.plot.convergence()
 
 
-@pytest.mark.parametrize("form", ["genome", "variables"])
+@pytest.mark.parametrize("form", ["genome", pytest.param("variables", marks=pytest.mark.slow)])
 def test_a_film_has_a_frame_for_each_population(single, tmp_path, form):
     film = Image.open(single.plot.gif(tmp_path / "deep" / "run.gif", form=form))
     assert film.n_frames == 4 and film.format == "GIF"
@@ -239,6 +241,7 @@ def test_a_film_has_a_frame_for_each_population(single, tmp_path, form):
     assert all(np.abs(a - b).mean() > 0.5 for a, b in pairwise(frames))
 
 
+@pytest.mark.slow
 def test_snapshots_are_saved_and_loaded(single, ensemble, tmp_path):
     for name, result in (("one", single), ("many", ensemble)):
         again = gx.load(result.save(tmp_path / name))
@@ -258,6 +261,7 @@ def test_snapshots_are_saved_and_loaded(single, ensemble, tmp_path):
     assert gx.load(tmp_path / "one").snapshots == {}  # what the earlier run left there is gone
 
 
+@pytest.mark.slow
 def test_a_loaded_run_has_a_landscape_if_its_problem_is_built_in(single, ensemble, tmp_path):
     assert np.array_equal(
         drawn(gx.load(ensemble.save(tmp_path / "a")).plot.landscape()), drawn(ensemble.plot.landscape())
@@ -286,6 +290,7 @@ def saved(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_solve_keeps_the_populations_that_it_is_asked_for(saved):
     assert list(gx.load(saved).snapshots) == [1, 10, 20, 30]
     for text, why in (("soon", "1,10,100"), ("every:0", "every:10"), ("0,5", "at least 1")):
@@ -295,6 +300,7 @@ def test_solve_keeps_the_populations_that_it_is_asked_for(saved):
     assert code == 2 and "--generations" in said
 
 
+@pytest.mark.slow
 def test_view_draws_all_pictures(saved, tmp_path):
     code, text = call("view", saved, "--png", "-o", tmp_path)
     assert code == 0 and "12 files" in text
@@ -308,6 +314,7 @@ def test_view_draws_all_pictures(saved, tmp_path):
     assert not list((tmp_path / "maps").iterdir())
 
 
+@pytest.mark.slow
 def test_view_makes_a_film(saved, tmp_path):
     code, _ = call("view", saved, "--gif", "--form", "variables", "-o", tmp_path / "film.gif")
     assert code == 0 and Image.open(tmp_path / "film.gif").n_frames == 4
@@ -333,6 +340,7 @@ def test_view_exports_everything_as_one_json(saved, tmp_path):
     assert data["snapshots"]["fun"][:12] == result.snapshots[1].fitness.tolist()
 
 
+@pytest.mark.slow
 def test_view_of_a_study(tmp_path):
     problem = gx.problems.get("sphere", dim=2)
     study = gx.compare([problem], [gx.DE(population=8), gx.RandomSearch()], runs=3, max_evaluations=160, progress=False)
@@ -349,6 +357,7 @@ def test_view_of_a_study(tmp_path):
     assert code == 2 and "holds a comparison" in said
 
 
+@pytest.mark.slow
 def test_view_opens_the_report_or_says_where_it_is(saved, monkeypatch, tmp_path):
     opened = []
     monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or True)

@@ -65,6 +65,7 @@ FUNCTIONS = {
 ROUGH = ("floor", "largest", "stopped")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_it_is_never_worse_and_stays_in_the_box(name):
     """And where the gradient tells nothing, that is found out at little cost."""
@@ -85,6 +86,7 @@ def test_it_is_never_worse_and_stays_in_the_box(name):
         assert np.all(result.runs.nfev - plain.runs.nfev == 16)  # the point, one on each side, and a last look
 
 
+@pytest.mark.slow
 def test_rosenbrock_in_many_variables_is_solved_after_a_short_evolution():
     for dim in (100, 500):
         result = gx.minimize(
@@ -99,6 +101,7 @@ def test_rosenbrock_in_many_variables_is_solved_after_a_short_evolution():
         assert result.nfev - 1000 < 60 * dim
 
 
+@pytest.mark.slow
 def test_an_ill_conditioned_ellipsoid_takes_evaluations_as_scipy_does():
     turned, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(50, 50)))
     weights = (turned * 10 ** (4 * np.arange(50) / 49)) @ turned.T
@@ -115,6 +118,7 @@ def test_an_ill_conditioned_ellipsoid_takes_evaluations_as_scipy_does():
     assert out.value[0] <= 1e-8 and taken < 1.5 * np.argmax(np.array(calls) <= 1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["g07", "g10", "g05"])
 def test_near_answers_of_constrained_problems_come_to_nine_digits(name):
     problem = gx.problems.get(name)
@@ -148,6 +152,7 @@ def test_a_search_under_constraints_leaves_evaluations_for_the_polish():
     assert plain.nit == 100 and result.nit == 95 and result.nfev <= 2000 and result.fun < plain.fun
 
 
+@pytest.mark.slow
 def test_constraints_bind_in_the_end_and_feasible_stays_feasible():
     problem = gx.problems.get("g06")
     plain = gx.minimize(problem, generations=60, runs=3, polish=False)
@@ -177,6 +182,7 @@ def test_evaluations_are_what_was_evaluated():
     assert sum(seen) == out.evaluations[0] and out.value[0] < 1e-12
 
 
+@pytest.mark.slow
 def test_what_max_evaluations_leaves_is_never_exceeded():
     for most in (300, 310, 340, 400, 1000):
         result = gx.minimize(rosenbrock, BOX, gx.DE(population=20), generations=15, max_evaluations=most)
@@ -186,6 +192,7 @@ def test_what_max_evaluations_leaves_is_never_exceeded():
     )
 
 
+@pytest.mark.slow
 def test_the_history_ends_with_the_polish():
     for runs in (1, 3):
         result = gx.minimize(rosenbrock, BOX, "de", runs=runs, keep=gx.Keep(history="x"), **FEW)
@@ -266,6 +273,7 @@ def test_what_cannot_be_is_refused():
         gx.minimize(lambda x: float(x @ x), BOX, "de", blackbox=True, polish=True)
 
 
+@pytest.mark.slow
 def test_a_descent_keeps_to_the_box_at_every_trial():
     bounds = Bounds(jnp.full(4, -2.0), jnp.full(4, 0.5))
     descent = quasi_newton.begin(jnp.array([-1.5, 0.4, 0.1, -0.7]))

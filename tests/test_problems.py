@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.cases import params
 
 from galapax.core.errors import InputError
 from galapax.core.problem import MinMaxProblem, Problem
@@ -202,7 +203,7 @@ def test_problems_without_an_optimum_are_g20_and_those_with_a_front():
     assert "empty" in get("g20").title
 
 
-@pytest.mark.parametrize("name", WITH_FRONT)
+@pytest.mark.parametrize("name", params(WITH_FRONT, slow={"mw13"}))
 @pytest.mark.parametrize("n", [7, 200])
 def test_front_points_do_not_dominate_each_other(name, n):
     points = get(name).front(n)
@@ -214,7 +215,7 @@ def test_front_points_do_not_dominate_each_other(name, n):
     assert len(np.unique(points, axis=0)) == len(points)
 
 
-@pytest.mark.parametrize("name", WITH_FRONT)
+@pytest.mark.parametrize("name", params(WITH_FRONT, slow={"mw13"}))
 def test_front_has_the_exact_hypervolume(name):
     problem, entry = get(name), DATA[name]
     assert tuple(problem.reference_point) == tuple(entry["reference_point"])

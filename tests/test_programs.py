@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from compilations import compilations
+from support.cases import params, product
 
 import galapax as gx
 from galapax.engines import programs
@@ -55,7 +56,7 @@ WITH_A_NUMBER = {
 }
 
 
-@pytest.mark.parametrize("name", WITH_A_NUMBER)
+@pytest.mark.parametrize("name", params(WITH_A_NUMBER, quick={"with an array"}))
 def test_a_formula_with_other_numbers_compiles_once(name):
     make = WITH_A_NUMBER[name]
     first = gx.minimize(make(FLOATS[0]), BOX, **SHORT)
@@ -69,7 +70,7 @@ def test_a_formula_with_other_numbers_compiles_once(name):
             np.testing.assert_allclose(run.fun, float(make(c)(jnp.asarray(run.x))), rtol=rtol)
 
 
-@pytest.mark.parametrize("kind", [np.array, jnp.array])
+@pytest.mark.parametrize("kind", [np.array, pytest.param(jnp.array, marks=pytest.mark.slow)])
 def test_arrays_and_numbers_together_compile_once(kind):
     def run(c):
         data = kind([c, 2 * c, -c])
@@ -82,6 +83,7 @@ def test_arrays_and_numbers_together_compile_once(kind):
     assert len(values) == 3
 
 
+@pytest.mark.slow
 def test_a_game_with_other_numbers_compiles_once():
     def run(c):
         return gx.minimax(lambda x, y: (x[0] - c * y[0]) ** 2 + c * x[0], [(-1, 2)], [(-1, 1)], generations=20)
@@ -140,7 +142,13 @@ TRICKY = {
 }
 
 
-@pytest.mark.parametrize("name", TRICKY)
+@pytest.mark.parametrize(
+    "name",
+    params(
+        TRICKY,
+        quick={"comparisons", "powers", "rounding", "while", "cond", "single precision", "a tuple", "nothing of x"},
+    ),
+)
 def test_a_lifted_program_gives_what_the_function_does(name):
     with jax.enable_x64(True):
         closed = jax.make_jaxpr(lambda x: TRICKY[name](x))(jax.ShapeDtypeStruct((3,), "float64"))
@@ -192,9 +200,8 @@ def test_failures_are_seen_as_before():
 # --- several objectives as a list -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "join", [list, *(pytest.param(join, marks=pytest.mark.slow, id=join.__name__) for join in (tuple, jnp.stack))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("join", [list, tuple, jnp.stack], ids=lambda join: join.__name__)
 @pytest.mark.parametrize("vectorized", [False, True])
 def test_objectives_in_a_list_are_several(join, vectorized):
     def fun(x):
@@ -229,17 +236,20 @@ def array_in_a_game(data):
     gx.minimax(lambda x, y: jnp.sum(data) * (x[0] - y[0]) ** 2, [(-1, 2)], [(-1, 1)], generations=20)
 
 
-USES = [plain_array, partial(plain_array, vectorized=True), array_under_jit]
+USES = [
+    plain_array,
+    pytest.param(partial(plain_array, vectorized=True), id="plain_array, vectorized"),
+    array_under_jit,
+]
 LONG = [array_in_a_repaired_constraint, array_in_a_game]
 
 
 @pytest.mark.parametrize(
     ("use", "library"),
-    [  # of the programs that take long to compile, those with an array of JAX are slow tests
-        pytest.param(use, library, marks=pytest.mark.slow if library is jnp and use in LONG else ())
-        for use in (*USES, *LONG)
-        for library in (np, jnp)
-    ],
+    params(
+        product([*USES, *LONG], [np, jnp]),
+        quick={"array_under_jit-numpy", "array_under_jit-jax.numpy"},
+    ),
 )
 def test_a_closed_over_array_is_freed(use, library):
     data = library.linspace(-0.5, 1.0, 3)

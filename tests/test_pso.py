@@ -82,6 +82,7 @@ def test_others_inform_only_after_a_generation_without_a_better_best():
         assert not np.array_equal(same.informs, state.informs)
 
 
+@pytest.mark.slow
 def test_particles_move_in_a_ball_with_uniform_radius_and_direction():
     n = 4000
     algorithm = gx.PSO(population=4, inertia=0.0)
@@ -101,6 +102,7 @@ def test_particles_move_in_a_ball_with_uniform_radius_and_direction():
         assert stats.kstest(np.arctan2(*off.T), "uniform", (-math.pi, 2 * math.pi)).pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_a_wall_stops_a_particle_and_sends_it_back_at_half_speed():
     algorithm = gx.PSO(population=4, inertia=1.0, acceleration=0.0)
     with jax.enable_x64(True):
@@ -112,6 +114,7 @@ def test_a_wall_stops_a_particle_and_sends_it_back_at_half_speed():
     np.testing.assert_allclose(velocity, np.tile([-5.0, 5.0, 1.0], (4, 1)))
 
 
+@pytest.mark.slow
 def test_each_generation_equals_a_second_implementation():
     algorithm = gx.PSO(population=N)
     key = random.run_keys(5, 0, 1)[0]
@@ -158,6 +161,7 @@ def test_each_generation_equals_a_second_implementation():
     assert redrawn > 3 and walls > 3
 
 
+@pytest.mark.slow
 def test_constraints_put_feasibility_first():
     res = gx.minimize(
         lambda x: jnp.sum(x**2), [(-4.0, 7.0)] * 2, "pso", ineq=lambda x: 2.0 - x[0] - x[1], generations=300, seed=2

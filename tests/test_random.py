@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
+from support.cases import params
 
 from galapax import minimize
 from galapax.core.errors import InputError
@@ -248,7 +249,7 @@ def unrelated_in_the_plane(a, b, low=False):
     return evenly(np.bincount((a * 128 + b).astype(np.int64), minlength=128**2))
 
 
-@EVERY_STREAM
+@pytest.mark.parametrize("name", params(STREAMS, slow={"positions", "siblings", "seeds"}))
 def test_each_of_the_32_bits_is_balanced(name):
     words = stream(name)
     z = signs(words).sum(axis=0, dtype=np.float64) / np.sqrt(len(words))
@@ -278,7 +279,7 @@ def test_neighbouring_words_are_uncorrelated(name, lag):
     assert abs(r) * np.sqrt(len(words)) < stats.norm.isf(SIGNIFICANCE / 2)
 
 
-@EVERY_STREAM
+@pytest.mark.parametrize("name", params(STREAMS, quick={"seeds"}))
 def test_no_bit_goes_with_a_bit_of_the_next_word(name):
     words = stream(name)[: 2**18]
     assert unrelated_bits(words[:-1], words[1:])
@@ -298,6 +299,7 @@ def test_one_draw_is_a_permutation_and_repeats_no_word():
     assert len(np.unique(stream("positions"))) == 2**20
 
 
+@pytest.mark.slow
 def test_several_draws_together_repeat_words_as_chance_does():
     repeats = 2**20 - len(np.unique(stream("populations")))
     assert SIGNIFICANCE < stats.poisson.cdf(repeats, 2**40 / 2**33) < 1 - SIGNIFICANCE
@@ -367,7 +369,9 @@ RELATIVES = {
 }
 
 
-@pytest.mark.parametrize("name", RELATIVES)
+@pytest.mark.parametrize(
+    "name", params(RELATIVES, quick={"neighbouring_generations", "keys_that_share_their_second_word"})
+)
 def test_relatives_draw_unrelated_words(name):
     first, second = (np.asarray(draw_each(keys, (1024,))).ravel() for keys in RELATIVES[name]())
     assert not np.array_equal(first, second)
@@ -380,6 +384,7 @@ def test_relatives_draw_unrelated_words(name):
     assert is_chance(((counts - chance) ** 2 / chance).sum(), counts.size)
 
 
+@pytest.mark.slow
 def test_no_two_of_a_million_runs_and_generations_have_the_same_key():
     keys = np.asarray(folded(random.run_keys(0, 0, 1000), np.arange(1000)), np.uint64).reshape(-1, 2)
     assert len(np.unique(keys[:, 0] << np.uint64(32) | keys[:, 1])) == 10**6
@@ -390,6 +395,7 @@ def test_no_two_runs_of_a_thousand_seeds_have_the_same_key():
     assert len(np.unique(keys[:, 0] << np.uint64(32) | keys[:, 1])) == 10**6
 
 
+@pytest.mark.slow
 def test_no_stream_is_a_shifted_copy_of_another():
     # two words in a row are found once in all of 32 runs x 32 generations, at whatever position
     keys = folded(random.run_keys(0, 0, 32), np.arange(1, 33)).reshape(-1, 2)
@@ -425,6 +431,7 @@ def test_avalanche_of_the_second_key_word():
     assert_avalanche(lambda second: draw_each(np.stack([other, second], axis=1), (1,))[:, 0], random_words(0))
 
 
+@pytest.mark.slow
 def test_avalanche_of_the_position():
     words = np.asarray(draw(run_key(), (2**20,)))
     assert_avalanche(lambda position: words[position], np.arange(2**20, dtype=np.uint32), range(20))

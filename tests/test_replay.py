@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from compilations import ON_CPU
+from support.cases import params, product
 
 import galapax as gx
 from galapax.core.stop import Stop
@@ -35,12 +36,6 @@ def two(x):
 ONE = gx.Problem(rotated_rastrigin, [(-4.0, 5.5)] * 20)
 SEVERAL = gx.Problem(two, [(-4.0, 5.5)] * 20, reference_point=[400.0, 2000.0])
 CONSTRAINED = ONE.with_(ineq=lambda x: jnp.sum(x) - 3.0)
-QUICK = {("de", "float32"), ("cde", "float64"), ("nsga2", "float32")}  # the others are slow tests
-CASES = [
-    pytest.param(name, kind, marks=[] if (name, kind) in QUICK else pytest.mark.slow, id=f"{name}-{kind}")
-    for name in gx.algorithms.ALGORITHMS
-    for kind in ("float32", "float64")
-]
 
 
 @cache
@@ -69,7 +64,9 @@ def assert_same_bits(alone, whole, row):
         assert np.array_equal(alone.X, runs.fronts[row].X) and np.array_equal(alone.F, runs.fronts[row].F)
 
 
-@pytest.mark.parametrize(("name", "dtype"), CASES)
+@pytest.mark.parametrize(
+    ("name", "dtype"), params(product(gx.algorithms.ALGORITHMS, ["float32", "float64"]), quick={"de-float32"})
+)
 def test_a_run_of_an_ensemble_is_made_again_to_the_bit(name, dtype):
     whole = ensemble(name, dtype)
     for row in SOME:
@@ -77,7 +74,12 @@ def test_a_run_of_an_ensemble_is_made_again_to_the_bit(name, dtype):
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"), [("de", "float32"), pytest.param("ga", "float64", marks=pytest.mark.slow), ("cde", "float64")]
+    ("name", "dtype"),
+    [
+        ("de", "float32"),
+        pytest.param("ga", "float64", marks=pytest.mark.slow),
+        pytest.param("cde", "float64", marks=pytest.mark.slow),
+    ],
 )
 def test_a_run_is_the_same_in_ensembles_of_other_sizes(name, dtype, monkeypatch):
     """On a CPU: slices are of one size whatever was asked for."""
@@ -112,6 +114,7 @@ def test_a_run_that_a_callback_stopped_is_made_again_up_to_there():
     assert_same_bits(whole.run(24), whole, 24)
 
 
+@pytest.mark.slow
 def test_a_sweep_s_runs_are_made_again_to_the_bit():
     study = gx.sweep(
         ONE, None, gx.ThreeParentGA(population=12), fr=[1.0, 1.5], sigma=[0.1, 0.5], runs=25, generations=10, seed=3
@@ -120,6 +123,7 @@ def test_a_sweep_s_runs_are_made_again_to_the_bit():
         assert_same_bits(cell.run(24), cell, 24)
 
 
+@pytest.mark.slow
 def test_a_black_box_is_made_again_without_calls_for_the_others():
     calls = []
 

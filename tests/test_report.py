@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
+from support.cases import params
 
 import galapax as gx
 from galapax.core.evaluation import Population
@@ -236,7 +237,7 @@ def test_a_page_tells_what_was_found_from_what_ended_and_what_failed(fields, tar
     assert ("0 of 9" in report.render_result(result)) == (target is not None)  # without a target nothing judged them
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", params(KINDS, quick={"bare", "game"}))
 def test_every_kind_of_page_draws_its_figures_on_a_screen_and_on_a_phone(kind, browser, pages):
     with opened(browser, pages[kind]) as page:
         figures = page.locator("figure[data-chart]")
@@ -260,6 +261,7 @@ def test_every_kind_of_page_draws_its_figures_on_a_screen_and_on_a_phone(kind, b
         assert overflow(page) <= 0
 
 
+@pytest.mark.slow
 def test_the_page_says_what_was_solved_and_what_came_out(browser, pages):
     with opened(browser, pages["real"]) as page:
         text = page.locator("main").inner_text()
@@ -284,6 +286,7 @@ def test_the_page_says_what_was_solved_and_what_came_out(browser, pages):
         assert "Violation of the best point" in page.locator("main").inner_text()
 
 
+@pytest.mark.slow
 def test_the_logarithmic_scale_is_switched(browser, pages):
     with opened(browser, pages["runs"]) as page:
         figure = page.locator("figure[data-chart]").first
@@ -371,7 +374,7 @@ def asked_of(page, answers):
 
 @pytest.mark.parametrize(
     ("kind", "answers"),
-    [("front", "abba=babaab"), ("space", "=b=a=b=a=b"), ("maximised", "bbq")],
+    [("front", "abba=babaab"), pytest.param("space", "=b=a=b=a=b", marks=pytest.mark.slow), ("maximised", "bbq")],
     ids=["front", "space", "maximised"],
 )
 def test_the_page_asks_what_python_asks_and_chooses_alike(kind, answers, browser, pages, tmp_path):
@@ -398,6 +401,7 @@ def test_the_page_asks_what_python_asks_and_chooses_alike(kind, answers, browser
         assert f"result.X[{chosen}]" in page.locator("[data-ask]").inner_text()
 
 
+@pytest.mark.slow
 def test_a_front_in_space_is_turned(browser, pages):
     with opened(browser, pages["space"]) as page:
         path = "document.querySelector('.plot > svg path.dots').getAttribute('d')"
@@ -415,6 +419,7 @@ def test_a_front_in_space_is_turned(browser, pages):
         assert page.evaluate(path) == turned
 
 
+@pytest.mark.slow
 def test_brushing_an_axis_keeps_the_same_points_everywhere(browser, pages):
     result = made(gx.problems.get("dtlz2"), m=3)
     with opened(browser, pages["space"], scheme="dark") as page:
@@ -444,6 +449,7 @@ def test_brushing_an_axis_keeps_the_same_points_everywhere(browser, pages):
         assert pairs.locator("path.dots").count() == 3 and off.count() == 0
 
 
+@pytest.mark.slow
 def test_recipes_are_sorted_filtered_and_downloaded(browser, pages):
     result = two_objectives()
     with opened(browser, pages["front"]) as page:
@@ -470,6 +476,7 @@ def test_recipes_are_sorted_filtered_and_downloaded(browser, pages):
         assert {"knee", "least cost", "least time"} <= {row[0] for row in rows}
 
 
+@pytest.mark.slow
 def test_dark_and_print(browser, pages):
     paper = "getComputedStyle(document.body).backgroundColor"
     curve = "getComputedStyle(document.querySelector('path.curve')).stroke"
@@ -773,6 +780,7 @@ def test_saved_loaded_and_saved_again(tmp_path):
     assert links and all((tmp_path / "first" / link).is_file() for link in links)
 
 
+@pytest.mark.slow
 def test_a_page_needs_neither_rich_nor_plotly():
     code = (
         "import sys; sys.modules |= dict.fromkeys(('rich', 'typer', 'plotly')); from galapax.view import report; "

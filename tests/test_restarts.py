@@ -98,6 +98,7 @@ def several():
     )
 
 
+@pytest.mark.slow
 def test_a_run_of_several_searches_adds_up(several):
     runs = several.runs
     assert np.all(runs.nfev <= SPENT) and np.all(runs.nfev > 5 / 6 * SPENT)
@@ -126,6 +127,7 @@ def test_restarts_find_what_one_search_misses():
     assert again.sum() >= 4 > once.sum() + 1
 
 
+@pytest.mark.slow
 def test_a_run_ends_when_the_same_point_was_found_again_and_again():
     result = gx.minimize(bowl, BOX)
     assert result.stop is Stop.TOLERANCE and result.success and result.nfev < 20_000
@@ -136,6 +138,7 @@ def test_a_run_ends_when_the_same_point_was_found_again_and_again():
     assert wanted.stop is Stop.BUDGET and not wanted.success and wanted.nfev > 5500  # a target is looked for to the end
 
 
+@pytest.mark.slow
 def test_a_black_box_restarts_too():
     calls = []
 
@@ -147,6 +150,7 @@ def test_a_black_box_restarts_too():
     assert len(calls) == result.nfev <= 1500 and result.nfev > 1300
 
 
+@pytest.mark.slow
 def test_generations_and_callbacks_hold_for_the_whole_run():
     seen = []
     options = {"restarts": "plain", "generations": 250}
@@ -157,6 +161,7 @@ def test_generations_and_callbacks_hold_for_the_whole_run():
     assert stopped.stop is Stop.CALLBACK and not stopped.success
 
 
+@pytest.mark.slow
 def test_an_algorithm_without_a_spread_restarts():
     result = gx.minimize(bowl, BOX, gx.DE(population=30), restarts="plain", max_evaluations=30_000)
     assert result.success and result.nfev <= 30_000

@@ -30,7 +30,9 @@ def test_what_fails_or_raises_is_told_and_the_rest_goes_on(monkeypatch):
     assert run.exit_code == 0 and "all checks passed" in run.stdout
 
 
-@pytest.mark.parametrize("name", ["random numbers", "operators", "CPU and device"])
+@pytest.mark.parametrize(
+    "name", ["random numbers", "operators", pytest.param("CPU and device", marks=pytest.mark.slow)]
+)
 def test_quick_checks_pass(name):
     passed, found = selftest.CHECKS[name]()
     assert passed, found

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from compilations import compilations
+from support.cases import params
 
 import galapax as gx
 from galapax.core.algorithm import Budget
@@ -23,10 +24,8 @@ from galapax.numerics import random
 
 NAMES = [name for name, kind in gx.algorithms.ALGORITHMS.items() if kind.traits.multi_objective]
 # a generation of each is traced at once, and each is tested by itself too, in a file for a few methods
-LATER = ("npga", "moead", "sharing_moea", "sms_emoa")
-EVERY_ALGORITHM = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in LATER else ()) for name in NAMES]
-)
+RELATIVES = {"npga", "moead", "sharing_moea", "sms_emoa"}
+EVERY_ALGORITHM = pytest.mark.parametrize("name", params(NAMES, slow=RELATIVES))
 ELITISTS = pytest.mark.parametrize("name", [name for name in NAMES if name != "npga"])
 
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
@@ -110,7 +109,8 @@ def rows_of(x):
 # --- draws and engines ------------------------------------------------------------------------------------------------
 
 
-@EVERY_ALGORITHM
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
 def test_the_same_seed_gives_the_same_run_and_compiles_nothing_again(name):
     first = usual(name)
     with compilations() as compiled:
@@ -131,14 +131,16 @@ def test_the_same_seed_gives_the_same_run_and_compiles_nothing_again(name):
         assert not np.any(one.population == first.population)
 
 
-@EVERY_ALGORITHM
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
 def test_a_black_box_makes_the_same_run(name):
     result, points = recorded(name)
     assert_same_run(result, usual(name))
     assert result.nfev == len(points) == N * GENERATIONS
 
 
-@EVERY_ALGORITHM
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
 def test_ask_and_tell_is_the_same_run_with_the_same_front(name):
     opt = gx.Optimizer(BOX, solver(name), seed=5)
     with pytest.raises(gx.InputError, match="no values have been told"):
@@ -174,7 +176,7 @@ def test_ask_and_tell_with_objectives_that_do_not_fit_or_that_fail():
     assert opt.best.X.shape == (0, 3) and np.isnan(opt.best.fun).all() and not opt.best.success
 
 
-@pytest.mark.parametrize("name", LATER)
+@pytest.mark.parametrize("name", sorted(RELATIVES))
 def test_a_generation_has_the_shapes_of_the_one_before(name):
     """Traced and not compiled."""
     algorithm, bounds, shape = solver(name).bind(3, Shape(2), Budget()), gx.Bounds(LOWER, UPPER), Shape(2)
@@ -195,7 +197,7 @@ def test_a_generation_has_the_shapes_of_the_one_before(name):
     assert all(jax.tree.leaves(alike))
 
 
-@EVERY_ALGORITHM
+@pytest.mark.parametrize("name", params(NAMES, slow=RELATIVES | {"nsga3"}))
 def test_every_point_lies_in_the_box(name):
     result, points = record(name, lambda x: np.stack([x.sum(axis=1), -x[:, 0]], axis=1), generations=25)
     for x in (points, result.population, result.X, result.x):
@@ -205,7 +207,7 @@ def test_every_point_lies_in_the_box(name):
 # --- failures and infeasible problems ---------------------------------------------------------------------------------
 
 
-@EVERY_ALGORITHM
+@pytest.mark.parametrize("name", params(NAMES, slow=RELATIVES | {"nsga3"}))
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf], ids=["NaN", "+inf", "-inf"])
 def test_what_failed_in_one_objective_is_never_on_a_front(name, bad):
     def half_bad(x):
@@ -247,7 +249,8 @@ def impossible(x):
     return 1.0 + x[..., 0]
 
 
-@EVERY_ALGORITHM
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
 def test_constraints_hold_on_the_front_and_are_not_called_again_for_it(name):
     asked = []
 
@@ -265,7 +268,7 @@ def test_constraints_hold_on_the_front_and_are_not_called_again_for_it(name):
     assert result.history.feasible_share[-1] == feasible.mean() and result.history.violation[-1] == 0
 
 
-@EVERY_ALGORITHM
+@pytest.mark.parametrize("name", params(NAMES, slow=RELATIVES | {"nsga3"}))
 def test_an_infeasible_problem_is_told_in_words(name):
     result, points = record(name, problem={"ineq": impossible}, seed=1)
     assert result.X.shape == (0, 3) and result.F.shape == (0, 2) and result.G.shape == (0, 1)
@@ -296,6 +299,7 @@ def test_target_and_stall_are_hypervolumes(name):
     assert np.all(best[-4:] == best[-1]) and (len(best) == 4 or best[-5] < best[-1])
 
 
+@pytest.mark.slow
 def test_compiled_runs_of_an_ensemble_reach_their_target_each_in_its_own_generation():
     goal = float(np.median(usual("nsga2").history.hypervolume[4:]))
     ensemble = usual("nsga2", runs=4, target=goal)
@@ -409,7 +413,7 @@ def test_a_run_starts_from_the_points_given(name):
 # --- ensembles --------------------------------------------------------------------------------------------------------
 
 
-@EVERY_ALGORITHM
+@pytest.mark.parametrize("name", params(NAMES, slow=RELATIVES | {"nsga3"}))
 def test_runs_of_an_ensemble_in_batches_are_the_single_runs(name, in_batches):
     in_batches(2)
     ensemble = usual(name, runs=range(1, 4))
@@ -453,7 +457,13 @@ def builtin(name):
 ALSO = [pytest.param(name, marks=pytest.mark.slow) for name in ("dtlz1", "blending")]
 
 
-@pytest.mark.parametrize("name", [*ZDT, *MOEA, "dtlz2", "blending7", "steps", *ALSO])
+@pytest.mark.parametrize(
+    "name",
+    params(
+        [*ZDT, *MOEA, "dtlz2", "blending7", "steps", *ALSO],
+        quick={"moea_zdt1", "moea_zdt2", "moea_zdt3", "moea_zdt6", "moea_zdt6_6pi", "steps"},
+    ),
+)
 def test_every_front_is_sound(name):
     if name == "steps":
         problem = gx.Problem(duplicated, [(0.0, 1.0)] * 6, name="steps", reference_point=(9.0, 9.0))
@@ -500,6 +510,7 @@ def test_every_front_is_sound(name):
 # --- archives ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_archive_holds_at_most_its_size_and_leaves_the_run_alone():
     result, points = record("nsga2", seed=5, keep=gx.Keep(archive=5))
     plain, _ = recorded("nsga2")
@@ -552,9 +563,8 @@ def each_at_most(x):
     return x[..., :2] - 0.6
 
 
-@pytest.mark.parametrize(
-    "ineq", [first_two, pytest.param(each_at_most, marks=pytest.mark.slow)], ids=["scalar", "vector"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("ineq", [first_two, each_at_most], ids=["scalar", "vector"])
 @pytest.mark.parametrize("how", [{"vectorized": True}, {}], ids=["all rows at once", "one by one"])
 def test_a_mixture_adds_up_within_bounds_at_every_point(how, ineq):
     problem = gx.mixture(
@@ -691,6 +701,7 @@ def test_a_reference_point_inside_the_front_is_warned_of():
     assert result.hypervolume == 0 and result.feasible
 
 
+@pytest.mark.slow
 def test_indicators_by_generation_of_three_objectives_and_of_an_ensemble():
     problem = builtin("dtlz2").with_(reference_point=(2.0, 2.0, 2.0))
     with jax.enable_x64(True):

@@ -93,6 +93,7 @@ def test_earlier_fronts_stay_whole_and_units_do_not_matter():
     assert set(range(12)) <= set(rows) and sorted(rows) == sorted(scaled)
 
 
+@pytest.mark.slow
 @TWO_AND_THREE
 def test_the_forms_for_a_cpu_and_for_a_gpu_make_the_same_run(m, monkeypatch):
     fun = gx.problems.get("dtlz2", dim=5, objectives=m).fun
@@ -123,6 +124,7 @@ def test_it_finds_more_than_other_methods_do(m):
     assert found[0] > max(found[1:])
 
 
+@pytest.mark.slow
 def test_constraints_come_first():
     problem = gx.problems.get("dtlz2", dim=5)
     limited = gx.Problem(problem.fun, problem.bounds, ineq=lambda x: 0.5 - problem.fun(x)[0])

@@ -42,6 +42,7 @@ def many_rounds(count):
     return optimizer
 
 
+@pytest.mark.slow
 def test_fresh_functions_with_fresh_numbers_compile_once():
     many_calls(2)
     before = PROGRAMS.statistics().compiled
@@ -68,6 +69,7 @@ def test_two_hundred_calls_and_a_thousand_rounds_do_not_grow(tmp_path, monkeypat
     assert sorted(tmp_path.rglob("*")) == files
 
 
+@pytest.mark.slow
 def test_threads_with_different_precisions_do_not_mix():
     def run(dtype):
         return gx.minimize(moved(0.25), BOX, "de", population=20, compute=gx.Compute(dtype=dtype), **OPTIONS)

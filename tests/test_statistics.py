@@ -296,6 +296,7 @@ def test_nothing_found_ranks_behind_every_number(nothing):
     assert_array_equal(friedman([[nothing, 1e300, -3.0]]).average_ranks, [3, 2, 1])
 
 
+@pytest.mark.slow
 @CHECK
 @given(TIED, TIED)
 def test_tests_never_give_nan_and_do_not_mind_the_order(a, b):
@@ -507,6 +508,7 @@ def test_bad_input_is_refused_with_what_was_needed_and_what_came(call, match):
         call()
 
 
+@pytest.mark.slow
 def test_importing_the_statistics_does_not_load_scipys():
     code = "import sys, galapax.metrics.statistics; sys.exit('scipy.stats' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,6 +8,7 @@ import signal
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.cases import params
 
 import galapax as gx
 from galapax.api.sweep import message
@@ -36,6 +37,7 @@ def test_every_reason_has_its_words(stop):
     assert stop == Stop(str(stop))  # files have the word
 
 
+@pytest.mark.slow
 def test_a_result_says_which_rule_ended_it():
     run = {"algorithm": "de", **SMALL}
     assert gx.minimize(bowl, BOX, **run).stop is Stop.BUDGET
@@ -61,6 +63,7 @@ def test_ctrl_c_while_the_result_is_put_together_keeps_it(monkeypatch):
     assert res.nit == 12 and res.stop is Stop.INTERRUPT and "Ctrl-C was pressed while" in res.message
 
 
+@pytest.mark.slow
 def test_ctrl_c_between_cells_ends_a_comparison_with_what_there_is(monkeypatch):
     """It comes when a cell is done and the next has not begun."""
     done = []
@@ -78,6 +81,7 @@ def test_ctrl_c_between_cells_ends_a_comparison_with_what_there_is(monkeypatch):
     assert len(study) == 2 and study.stop is Stop.INTERRUPT and "Stopped by Ctrl-C: 2 of 3" in study.message
 
 
+@pytest.mark.slow
 def test_ctrl_c_during_the_check_of_a_worst_case_keeps_the_answer(monkeypatch):
     module = importlib.import_module("galapax.api.minimax")  # the name is the function's
     check = module.worst_cases
@@ -106,6 +110,7 @@ def test_the_handler_of_the_user_is_back_afterwards():
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.slow
 def test_a_comparison_s_rows_say_who_reached_the_target():
     study = gx.compare(
         [gx.problems.get("rastrigin", dim=5)], ["de", "random"], runs=6, max_evaluations=2000, within=1.0
@@ -121,7 +126,9 @@ def test_a_comparison_s_rows_say_who_reached_the_target():
 BUDGETS = [("de", 1, 60, 8), ("de", 1, 2000, 100), ("nsga2", 2, 60, 8), (None, 1, 5, 5), (None, 1, 6, 6)]
 
 
-@pytest.mark.parametrize(("algorithm", "objectives", "budget", "population"), BUDGETS)
+@pytest.mark.parametrize(
+    ("algorithm", "objectives", "budget", "population"), params(BUDGETS, quick={"de-1-60-8", "None-1-5-5"})
+)
 def test_a_population_left_to_us_fits_a_small_budget(algorithm, objectives, budget, population):
     one = lambda x: ((x - 0.3) ** 2).sum()  # noqa: E731
     fun = (lambda x: (x[0] ** 2, (x[0] - 1) ** 2)) if objectives == 2 else one
@@ -135,7 +142,15 @@ def test_a_population_that_was_chosen_stays_as_it_is():
             gx.minimize(lambda x: (x**2).sum(), [(-1, 2)] * 2, **choice, max_evaluations=60)
 
 
-@pytest.mark.parametrize("options", [{}, {"runs": 2}, {"blackbox": True}, {"maximize": True}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        pytest.param({"runs": 2}, marks=pytest.mark.slow),
+        {"blackbox": True},
+        pytest.param({"maximize": True}, marks=pytest.mark.slow),
+    ],
+)
 def test_a_constant_objective_is_told_apart(options):
     result = gx.minimize(lambda x: 3.0 + 0 * x[0], [(-1, 2)] * 2, gx.DE(population=8), generations=3, **options)
     assert not result.success and result.message.endswith(

@@ -17,6 +17,7 @@ from conftest import with_test_modules
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from saved_runs import as_before_manifests, made, same, study, with_labels
+from support.cases import params
 from typer.testing import CliRunner
 
 import galapax as gx
@@ -128,7 +129,16 @@ def test_links_in_a_folder_are_refused_and_not_followed(tmp_path):
 # --- folders from before there were manifests -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("run", [OLD, NEW, made(3, runs=3, m=2, snapshots=True), study()], ids=range(4))
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(OLD, marks=pytest.mark.slow),
+        NEW,
+        pytest.param(made(3, runs=3, m=2, snapshots=True), marks=pytest.mark.slow),
+        study(),
+    ],
+    ids=range(4),
+)
 def test_a_folder_without_a_manifest_still_loads(run, tmp_path):
     assert same(gx.load(as_before_manifests(run.save(tmp_path))), run)
 
@@ -250,6 +260,7 @@ def killed(folder, how, times=0, seed=0):
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 
+@pytest.mark.slow
 @needs_fork
 def test_a_process_killed_at_any_step_of_a_save_leaves_the_old_run_or_the_new(tmp_path):
     outcome = killed(tmp_path / "run", "steps")
@@ -284,6 +295,7 @@ except OSError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [0, 700, 20_000, 60_000])
 def test_a_full_disk_costs_the_new_run_and_not_the_old(limit, tmp_path):
     pytest.importorskip("resource")
@@ -297,6 +309,7 @@ def test_a_full_disk_costs_the_new_run_and_not_the_old(limit, tmp_path):
     assert contents(tmp_path) == before and same(gx.load(tmp_path), OLD)
 
 
+@pytest.mark.slow
 def test_a_full_disk_for_pictures_costs_the_pictures(tmp_path):
     pytest.importorskip("resource")
     program = FULL.replace("made(2, runs=40, generations=80, snapshots=True)", "made(2)")
@@ -580,6 +593,7 @@ def test_a_reader_that_meets_a_save_reads_the_new_run(tmp_path, monkeypatch):
     assert same(gx.load(tmp_path), NEW)
 
 
+@pytest.mark.slow
 def test_the_command_line_says_what_could_not_be_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(saving, "_draw", lambda *about: 1 / 0)
     code, said = call("solve", "branin", "-n", 6, "-g", 3, "--out", tmp_path / "run", "--no-cache", "--quiet")
@@ -596,7 +610,9 @@ NAMES = ["US$ {net vs AU$", "$\\frac{1}$", "a\rb", "a\nb", "\ud800", "=cmd|' /C 
          "generation", "x" * 300, "_hidden", "%.17g", "{}", "\\", "#"]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES, ids=lambda name: ascii(name)[:30])
+@pytest.mark.parametrize(
+    "name", params(NAMES, quick={"\"=cmd|' /C calc'!A0\"", "'\\u202egnp.exe'"}, ids=lambda name: ascii(name)[:30])
+)
 def test_any_text_is_a_name(name, tmp_path):
     about = {"name": name or "nameless", "title": name, "source": name, "variables": [name, name + "2", "c"],
              "objectives": [name, "other"], "constraint_names": [name, "c2"], "derived": None,

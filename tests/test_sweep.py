@@ -89,6 +89,7 @@ def assert_same(cell, single):
 # --- every cell is a call of minimize ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_cell_is_minimize_with_its_settings():
     assert len(grid()) == 6 and grid().message == "All 6 settings completed."
     for labels, cell in grid():
@@ -96,6 +97,7 @@ def test_every_cell_is_minimize_with_its_settings():
     assert len(set(grid().values().ravel().tolist())) == 24  # and no two runs are alike
 
 
+@pytest.mark.slow
 def test_runs_stop_at_a_target_each_at_its_own_generation():
     lengths = [cell.runs.nit for _, cell in grid_to_a_target()]
     assert len(np.unique(lengths)) > 3 and np.max(lengths) == 30
@@ -103,6 +105,7 @@ def test_runs_stop_at_a_target_each_at_its_own_generation():
         assert_same(cell, alone(gx.ThreeParentGA(population=N, **labels), **STOPPING))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("whole", "rules"), [(grid, {}), (grid_to_a_target, STOPPING)], ids=["all", "to a target"])
 def test_batches_that_cut_through_cells_change_nothing(whole, rules, in_batches):
     at_once = whole()
@@ -118,6 +121,7 @@ def test_batches_that_cut_through_cells_change_nothing(whole, rules, in_batches)
     assert told[-1].nfev == sum(cell.nfev for _, cell in at_once)
 
 
+@pytest.mark.slow
 def test_a_swept_population_is_a_computation_for_each_size():
     study = gx.sweep(bowl, BOX, gx.ThreeParentGA, fr=FR, population=[6, N], sigma=SIGMA, **ASKED)
     assert study.axes == {"fr": FR, "population": [6, N], "sigma": SIGMA}
@@ -128,6 +132,7 @@ def test_a_swept_population_is_a_computation_for_each_size():
     assert study.values("nfev").tolist() == [[[[n * GENERATIONS] * R] * 2 for n in (6, N)]] * 3
 
 
+@pytest.mark.slow
 def test_a_swept_function_is_a_computation_for_each():
     study = gx.sweep(bowl, BOX, gx.DE(population=N), mutation=[gx.rand_1, gx.best_1], **ASKED)
     assert study.axes == {"mutation": ["rand_1", "best_1"]}
@@ -183,6 +188,7 @@ def test_constraints_are_told_at_the_best_point_of_each_cell():
     assert [row["feasible"] for row in study.summary()] == [np.mean(cell.runs.violation == 0) for _, cell in study]
 
 
+@pytest.mark.slow
 def test_constraints_of_a_black_box_are_told_for_every_cell():
     study = gx.sweep(bowl_in_numpy, BOX, gx.ThreeParentGA(population=3), sigma=SIGMA, blackbox=True, **CONSTRAINED)
     for _, cell in study:
@@ -218,7 +224,7 @@ def test_a_failure_is_told_of_the_cell_that_had_it():
     assert ["only now" in cell.message for _, cell in study] == [True, False]
 
 
-@pytest.mark.parametrize("run", [0, 2])
+@pytest.mark.parametrize("run", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_a_run_of_a_cell_is_replayed(run):
     for fr, sigma in ((0.6, 0.8), (1.4, 0.2)):
         cell = grid().cell(fr=fr, sigma=sigma)

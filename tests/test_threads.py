@@ -30,6 +30,7 @@ def ensemble(threads, dtype=None, **options):
     return gx.minimize(bumpy, BOX, gx.DE(population=8), generations=30, runs=22, compute=compute, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not devices.on_cpu(), reason="threads are for a CPU")
 def test_any_number_of_threads_gives_the_same_result_to_the_bit(narrow):
     """Six slices, in which runs end at generations of their own."""

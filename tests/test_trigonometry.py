@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.cases import params
 
 import galapax as gx
 from galapax.evaluation import formulas as evaluate
@@ -54,7 +55,7 @@ def objective(x):
     return jnp.sum(jnp.cos(x) * inner(x)) + loop + jnp.where(x[1] > 0, 1.0, jnp.exp(x[1]))
 
 
-@EVERY_DTYPE
+@pytest.mark.parametrize("dtype", params(REACH, slow={"float32"}))
 def test_an_objective_means_the_same_with_and_without(dtype, monkeypatch):
     with jax.enable_x64(dtype == "float64"):
         problem = gx.Problem(objective, [(-3, 4)] * 3)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.cases import params
 
 import galapax as gx
 from galapax.core.variables import as_space
@@ -98,7 +99,7 @@ def test_a_problem_is_a_function_of_a_vector_too():
     assert problem.named(SPACE.parse_points(BEST)[0]) == BEST
 
 
-@pytest.mark.parametrize("algorithm", [None, "de", "cmaes", "lshade", "random"])
+@pytest.mark.parametrize("algorithm", params([None, "de", "cmaes", "lshade", "random"], quick={"cmaes"}))
 def test_every_answer_is_on_the_grid(algorithm):
     own = {"runs": 3, "keep": gx.Keep(history="x", snapshots=[3]), "compute": gx.Compute(dtype="float64")}
     made = gx.minimize(cost, VARIABLES, algorithm, generations=15, population=12, **own)
@@ -109,6 +110,7 @@ def test_every_answer_is_on_the_grid(algorithm):
     np.testing.assert_allclose(again, made.runs.fun, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_black_boxes_get_labels_and_find_the_optimum():
     result = gx.minimize(
         cost_in_python, VARIABLES, "de", generations=60, population=30, blackbox=True, workers=gx.Workers(memoize=True)
@@ -118,6 +120,7 @@ def test_black_boxes_get_labels_and_find_the_optimum():
     assert "metal=zinc" in repr(result) and "coated=no" in repr(result)
 
 
+@pytest.mark.slow
 def test_the_same_run_compiled_and_called():
     """The decoding is one for formulas and black boxes: the same points are evaluated."""
     options = {"generations": 8, "population": 10, "seed": 4, "polish": False, "compute": gx.Compute(dtype="float64")}
@@ -126,6 +129,7 @@ def test_the_same_run_compiled_and_called():
     np.testing.assert_allclose(compiled.population, called.population, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_polish_moves_the_real_variables_alone():
     raw = gx.minimize(cost, VARIABLES, "random", generations=20, population=50, polish=False)
     fine = gx.minimize(cost, VARIABLES, "random", generations=20, population=50, polish=True)
@@ -134,6 +138,7 @@ def test_polish_moves_the_real_variables_alone():
     assert fine.x[5] == pytest.approx(1, abs=1e-6) and fine.x[0] == pytest.approx(1, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_starting_points_come_as_mappings_or_rows():
     row = [1.0, 3, "zinc", 0.5, False, 1.0]
     for initial in (BEST, [BEST, BEST | {"count": 2}], row, [row], SPACE.parse_points(BEST)):
@@ -145,6 +150,7 @@ def test_starting_points_come_as_mappings_or_rows():
         gx.minimize(cost, VARIABLES, x0=BEST | {"metal": "lead"})
 
 
+@pytest.mark.slow
 def test_integrality_is_scipys_mask():
     def far(x):
         return jnp.sum((x - jnp.array([1.3, 2.6])) ** 2)
@@ -158,6 +164,7 @@ def test_integrality_is_scipys_mask():
         gx.minimize(far, [(0.2, 1.5)] * 2, integrality=True)
 
 
+@pytest.mark.slow
 def test_saved_runs_show_labels_and_load_again(tmp_path):
     result = gx.minimize(cost, VARIABLES, "de", generations=5, population=10, runs=2, keep=gx.Keep(history="x"))
     result.save(tmp_path / "run")
@@ -173,6 +180,7 @@ def test_saved_runs_show_labels_and_load_again(tmp_path):
     assert result.named["metal"] in result._repr_html_()
 
 
+@pytest.mark.slow
 def test_fronts_are_of_declared_solutions():
     def both(v):
         return jnp.stack([cost(v), 1.0 * v["count"] + v["plate"]])
@@ -197,6 +205,7 @@ KEY = np.array([3, 4], np.uint32)
 BOX = SPACE.genes.round_inwards(np.float64)
 
 
+@pytest.mark.slow
 def test_a_step_changes_one_code_by_at_least_one_and_stays_on_the_grid():
     with jax.enable_x64(True):
         x = round_codes(jnp.asarray(genes(4000)), BOX)
@@ -210,6 +219,7 @@ def test_a_step_changes_one_code_by_at_least_one_and_stays_on_the_grid():
     assert steps.max() >= 5 and (steps == 1).sum() > (steps >= 4).sum() > 0
 
 
+@pytest.mark.slow
 def test_rounding_at_random_keeps_the_mean_and_choices_are_drawn_anew():
     with jax.enable_x64(True):
         x = jnp.tile(jnp.asarray([0.0, 2.3, 0.4, 1.0, 1.0, 1.0]), (20_000, 1))
@@ -221,6 +231,7 @@ def test_rounding_at_random_keeps_the_mean_and_choices_are_drawn_anew():
     assert (made[:, [0, 5]] == np.asarray(x)[:, [0, 5]]).all()
 
 
+@pytest.mark.slow
 def test_copies_of_what_is_there_are_moved_where_all_is_discrete():
     space = as_space([gx.integer(0, 9), gx.choice("a", "b", "c")])
     box = space.genes.round_inwards(np.float64)

@@ -74,12 +74,14 @@ def same(one, other):
 # --- the same run -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_any_executor_makes_the_run_that_a_black_box_makes(processes, threads):
     alone = solve(blackbox=True, runs=2)
     for executor in (threads, processes, Elsewhere(), Elsewhere):
         assert same(solve(runs=2, workers=executor), alone)
 
 
+@pytest.mark.slow
 def test_answers_may_come_in_any_order(threads, processes):
     alone = solve(blackbox=True)
     for executor in (threads, processes):
@@ -122,6 +124,7 @@ def test_no_two_tasks_are_equal():
     assert len(set(serials)) == len(serials)
 
 
+@pytest.mark.slow
 def test_constraints_and_several_objectives_come_from_workers_too(threads):
     for fun in (simulators.simulate, lambda x: gx.Values(fun=[x[0], (x[1] - x[0]) ** 2], ineq=x[2])):
         here, there = solve(fun, None, blackbox=True), solve(fun, None, workers=threads)
@@ -252,7 +255,9 @@ def once(fun, **settings):
     return gx.minimize(fun, BOX, "random", population=4, generations=1, x0=POINTS, **settings)
 
 
-@pytest.mark.parametrize("pebble", [True, False], ids=["Pebble", "standard library"])
+@pytest.mark.parametrize(
+    "pebble", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["Pebble", "standard library"]
+)
 def test_processes_that_we_make_may_die_or_hang(pebble, monkeypatch):
     if not pebble:
         monkeypatch.setitem(sys.modules, "pebble", None)
@@ -264,6 +269,7 @@ def test_processes_that_we_make_may_die_or_hang(pebble, monkeypatch):
     assert errors[tuple(POINTS[3])] == "no answer within the limit of 1 s"
 
 
+@pytest.mark.slow
 def test_a_pool_that_was_given_and_broke_is_made_again():
     with ProcessPoolExecutor(2, mp_context=SPAWN) as pool:
         result = once(dies, workers=pool)
@@ -437,6 +443,7 @@ def test_who_was_beside_the_one_that_killed_its_worker_is_tried_again():
     assert (result.nfev, result.n_failed) == (4, 1) and np.array_equal(result.failures[0].x, POINTS[1])
 
 
+@pytest.mark.slow
 def test_workers_leave_the_accelerator_alone():
     result = once(simulators.platform, workers=1)
     assert result.failures[0].error == "fun raised RuntimeError: cpu cpu"
@@ -462,6 +469,7 @@ def test_what_forks_is_warned_of():
     pool.shutdown()
 
 
+@pytest.mark.slow
 def test_a_script_without_a_guard_is_told_to_have_one(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
@@ -522,6 +530,7 @@ def test_a_cache_serves_all_workers(tmp_path, threads):
 # --- asynchronous -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_asynchronous_evolution_finds_the_optimum_and_counts(threads):
     result = solve(late_at_random, generations=30, workers=gx.Workers(threads, asynchronous=True))
     assert result.fun < 0.05 and (result.nit, result.nfev, result.n_failed) == (30, 30 * N, 0)
@@ -561,6 +570,7 @@ def test_failures_of_asynchronous_candidates_are_counted_and_tried_again(threads
     assert bad_points(result) and result.nfev == 10 * N and len(seen) >= 2 * result.nfev - 6 and result.x[0] <= 2.0
 
 
+@pytest.mark.slow
 def test_constraints_hold_asynchronously_too(threads):
     result = solve(simulators.simulate, generations=200, population=20, workers=gx.Workers(threads, asynchronous=True))
     assert result.feasible and result.x[0] <= 0.5 and abs(result.x[2] - 0.25) <= 1e-4 and result.eq.shape == (1,)
