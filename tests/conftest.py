@@ -1,9 +1,15 @@
-"""What several test modules share, and what keeps the suite quick and small.
+"""The configuration of the tests, and the fixtures that several modules share.
 
-Nearly all of the suite's time goes into compiling, and most of its programs run for milliseconds. So XLA is asked to
-compile quickly rather than well, programs are kept on disk for as long as the session lasts, and files are given to
-workers whole, the dearest first. Set GALAPAX_TESTS_XLA=full for programs as a user gets them: `make test-slow` and
-`make test-gpu` do.
+Nearly all of the suite's time goes into compiling, and most of its programs run for milliseconds. So the tests differ
+from a user's session in these settings, and in nothing else:
+
+- XLA compiles quickly rather than well (compiler flags, JAX_DISABLE_MOST_OPTIMIZATIONS), unless
+  GALAPAX_TESTS_XLA=full is set, as `make test-slow` and `make test-gpu` do;
+- JAX keeps compiled programs in a folder of the session, and galapax's own disk cache is off;
+- no program is compiled before it is needed (GALAPAX_PRECOMPILE=off), since tests count what is compiled.
+
+No default of a function is changed: a test that is about the evolution alone says `polish=False`. `tests_as_shipped/`
+runs what users get.
 """
 
 from __future__ import annotations
@@ -21,7 +27,6 @@ from pathlib import Path
 import jax
 import pytest
 
-import galapax as gx
 from galapax.engines import programs, slices
 from galapax.numerics import devices, disk_cache
 from galapax.running import memory
@@ -30,6 +35,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync"]  # fmt: skip
 
+os.environ["GALAPAX_PRECOMPILE"] = "off"
 FULL = os.environ.get("GALAPAX_TESTS_XLA") == "full"
 if not FULL:
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # for the processes that tests start
@@ -43,16 +49,8 @@ if not FULL:
         quickly = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {quickly}".strip()
 
-programs.PRECOMPILE = False  # tests count what is compiled
-
 if os.environ.get("GALAPAX_TESTS_PRETEND") == "accelerator":  # its defaults and programs, on a CPU
     devices.platform = lambda: "accelerator"
-
-# the files that take longest begin, so that two workers end together
-LONGEST = ["contract", "minimize", "several", "examples", "dominance", "problems", "polish", "live", "checkpoint",
-           "cli", "constraints", "workers", "fused", "random", "report", "nsga2", "coevolution", "blackbox", "ga",
-           "islands", "lshade", "optimizer", "de", "memory", "errors", "sweep", "plots", "stopping",
-           "storage"]  # fmt: skip
 
 # tracing makes millions of objects that live; looking through them all again and again for garbage took a tenth of it
 gc.collect()
@@ -84,11 +82,8 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    def rank(item):
-        name = item.path.stem.removeprefix("test_")
-        return LONGEST.index(name) if name in LONGEST else len(LONGEST)
-
-    items.sort(key=rank)  # stable
+    """Begin with the largest files, which take longest, so that two workers end together."""
+    items.sort(key=lambda item: item.path.stat().st_size, reverse=True)  # stable: a file's tests keep their order
 
 
 def resident():
@@ -119,16 +114,6 @@ def give_back():
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc alone has it
         if trim is not None:
             trim(0)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _no_polish(request):
-    """Nearly all tests are about the evolution, and the polish is a program more for each of them to compile."""
-    with pytest.MonkeyPatch.context() as patch:
-        if request.path.stem not in ("test_polish", "test_examples", "test_exchange"):
-            patch.setitem(gx.minimize.__wrapped__.__kwdefaults__, "polish", False)
-            patch.setitem(gx.minimax.__wrapped__.__kwdefaults__, "polish", False)
-        yield
 
 
 @pytest.fixture

@@ -52,10 +52,12 @@ def stationary(fun, points, box):
     return np.all(held | (np.abs(slopes) <= NEWTON * np.maximum(np.abs(bends), 1e-3)), axis=1)
 
 
-def check_successes(name, runs, seed, **options):
+def check_successes(name, runs, seed, polish=False, **options):
     fun, box = MANY_MINIMA[name]
     called = (lambda x: fun(x, np)) if options.get("blackbox") else fun
-    result = gx.minimize(called, box, runs=runs, seed=seed, compute=gx.Compute(dtype="float64"), **options)
+    result = gx.minimize(
+        called, box, runs=runs, seed=seed, compute=gx.Compute(dtype="float64"), polish=polish, **options
+    )
     points = np.asarray(result.runs.x).reshape(runs, -1)
     wrong = result.runs.success & ~stationary(fun, points, box)
     assert not wrong.any(), f"{int(wrong.sum())} of {runs} runs succeed at a point that is not stationary"
@@ -86,12 +88,12 @@ def test_no_run_of_many_succeeds_at_a_point_that_is_not_stationary(name, options
         check_successes(name, 200, seed, **{"algorithm": "cmaes", **options})
 
 
-def lucky_run(**options):
+def lucky_run(polish=False, **options):
     """A run whose best point is not where its search converged."""
     fun, box = MANY_MINIMA["rastrigin 1"]
     every = gx.minimize(fun, box, "cmaes", runs=20, seed=1, polish=False)
     number = int(np.flatnonzero(~every.runs.success)[0])
-    return every, gx.minimize(fun, box, "cmaes", seed=1, runs=range(number, number + 1), **options)
+    return every, gx.minimize(fun, box, "cmaes", seed=1, runs=range(number, number + 1), polish=polish, **options)
 
 
 def test_a_search_that_converged_to_a_worse_point_than_its_best_says_so():

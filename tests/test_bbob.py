@@ -74,9 +74,9 @@ def test_one_program_serves_all_instances(function):
 @pytest.mark.slow
 @ON_CPU
 def test_the_second_instance_compiles_nothing():
-    gx.minimize(gx.problems.bbob(21, 3, 1), gx.DE(population=10), generations=5)
+    gx.minimize(gx.problems.bbob(21, 3, 1), gx.DE(population=10), generations=5, polish=False)
     with compilations() as programs:
-        gx.minimize(gx.problems.bbob(21, 3, 2), gx.DE(population=10), generations=5)
+        gx.minimize(gx.problems.bbob(21, 3, 2), gx.DE(population=10), generations=5, polish=False)
     assert not programs
 
 

@@ -75,8 +75,10 @@ SINGLE = sorted(name for name, kind in gx.algorithms.ALGORITHMS.items()
 
 @pytest.mark.parametrize("algorithm", params(SINGLE, quick={"ga"}))
 def test_every_algorithm_goes_on_as_if_it_had_never_stopped(tmp_path, algorithm):
-    def call(**options):
-        return gx.minimize(waves, BOX, algorithm, generations=60, seed=4, tolerance=0, restarts=None, **options)
+    def call(polish=False, **options):
+        return gx.minimize(
+            waves, BOX, algorithm, generations=60, seed=4, tolerance=0, restarts=None, polish=polish, **options
+        )
 
     whole = call(keep=gx.Keep(snapshots=[3, 50]))
     assert same(interrupted(tmp_path / "a", (7, 31), call, keep=gx.Keep(snapshots=[3, 50])), whole)
@@ -84,8 +86,8 @@ def test_every_algorithm_goes_on_as_if_it_had_never_stopped(tmp_path, algorithm)
 
 @pytest.mark.parametrize("name", params(sorted(set(CALLS) - {"sweep"}), quick={"ensemble", "front"}))
 def test_whatever_is_run_goes_on(tmp_path, name):
-    whole = CALLS[name](seed=2)
-    assert same(interrupted(tmp_path / "a", (5, 17), CALLS[name], seed=2), whole)
+    whole = CALLS[name](seed=2, polish=False)
+    assert same(interrupted(tmp_path / "a", (5, 17), CALLS[name], seed=2, polish=False), whole)
 
 
 @pytest.mark.slow
@@ -100,8 +102,8 @@ def test_a_sweep_goes_on_with_the_cell_that_it_was_in(tmp_path):
 def test_a_comparison_and_a_game_go_on(tmp_path):
     problem = gx.problems.get("minmax_saddle")
 
-    def play(**options):
-        return gx.minimax(problem, generations=80, **options)
+    def play(polish=False, **options):
+        return gx.minimax(problem, generations=80, polish=polish, **options)
 
     assert same(interrupted(tmp_path / "game", (25,), play), play())
     again = {"max_evaluations": 600, "runs": 3}
@@ -112,8 +114,8 @@ def test_a_comparison_and_a_game_go_on(tmp_path):
 
 
 def test_a_run_that_is_over_can_be_given_more_generations(tmp_path):
-    def call(generations, **options):
-        return gx.minimize(waves, BOX, "de", generations=generations, tolerance=0, **options)
+    def call(generations, polish=False, **options):
+        return gx.minimize(waves, BOX, "de", generations=generations, tolerance=0, polish=polish, **options)
 
     call(20, checkpoint=tmp_path / "a")
     again = call(20, resume=tmp_path / "a")
@@ -123,8 +125,8 @@ def test_a_run_that_is_over_can_be_given_more_generations(tmp_path):
 
 @pytest.mark.slow
 def test_an_ensemble_of_several_slices_goes_on(tmp_path):
-    def call(**options):
-        return gx.minimize(waves, BOX, "ga", runs=130, generations=25, **options)
+    def call(polish=False, **options):
+        return gx.minimize(waves, BOX, "ga", runs=130, generations=25, polish=polish, **options)
 
     assert same(interrupted(tmp_path / "a", (9,), call), call())
 
@@ -160,8 +162,8 @@ def test_sigterm_leaves_the_last_state_and_ends_the_process(tmp_path):
 # --- files ---
 
 
-def short(**options):
-    return gx.minimize(waves, BOX, "de", generations=30, tolerance=0, **options)
+def short(polish=False, **options):
+    return gx.minimize(waves, BOX, "de", generations=30, tolerance=0, polish=polish, **options)
 
 
 def test_the_file_before_serves_where_the_last_is_damaged(tmp_path):
@@ -190,7 +192,7 @@ def test_the_file_before_serves_where_the_last_is_damaged(tmp_path):
     ],
 )
 def test_another_run_is_refused_and_what_differs_is_named(tmp_path, change, other):
-    given = {"fun": waves, "bounds": BOX, "algorithm": "de", "generations": 10}
+    given = {"fun": waves, "bounds": BOX, "algorithm": "de", "generations": 10, "polish": False}
     gx.minimize(**given, checkpoint=tmp_path / "a")
     with pytest.raises(gx.InputError, match=other):
         gx.minimize(**given | change, resume=tmp_path / "a")
@@ -261,7 +263,7 @@ def test_a_full_disk_costs_no_run_and_no_checkpoint(tmp_path):
     assert said.stdout.split() == ["1"]
     kept = checkpoint.read(tmp_path / "a")["sections"][0]["standing"]
     assert 1 <= kept.made <= 40
-    options = {"generations": 60, "tolerance": 0}
+    options = {"generations": 60, "tolerance": 0, "polish": False}
     assert same(
         gx.minimize(waves, BOX, "de", **options, resume=tmp_path / "a"), gx.minimize(waves, BOX, "de", **options)
     )
@@ -464,7 +466,7 @@ def test_a_simulator_with_constraints_is_never_called_twice_for_a_point(tmp_path
                 raise KeyboardInterrupt
             return {"fun": float(x[0]), "eq": float(x[0] ** 2 + x[1] ** 2 - 1)}
 
-        given = {"population": 20, "generations": 3, "blackbox": True, "tolerance": 0}
+        given = {"population": 20, "generations": 3, "blackbox": True, "tolerance": 0, "polish": False}
         return gx.minimize(fun, [(-2.0, 3.0)] * 2, "epsilon_de", **given, **options), len(calls)
 
     whole, count = call(10**9)

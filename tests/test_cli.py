@@ -59,10 +59,12 @@ def test_solve_prints_the_answer_and_saves_the_run(tmp_path):
 
 @pytest.mark.slow
 def test_solve_equals_minimize():
-    settings = ("--json", "-g", "40", "-n", "12", "-s", "weight=0.7", "--seed", "5")
+    settings = ("--json", "-g", "40", "-n", "12", "-s", "weight=0.7", "--seed", "5", "--no-polish")
     code, text = call("solve", "branin", "-a", "de", *settings)
     assert code == 0
-    expected = gx.minimize(gx.problems.get("branin"), gx.DE(population=12, weight=0.7), generations=40, seed=5)
+    expected = gx.minimize(
+        gx.problems.get("branin"), gx.DE(population=12, weight=0.7), generations=40, seed=5, polish=False
+    )
     assert json.loads(text)["fun"] == expected.fun
     assert json.loads(text)["x"] == expected.x.tolist()
 
@@ -463,7 +465,7 @@ def test_a_file_is_solved_by_workers(tmp_path):
 @pytest.mark.slow
 def test_an_interrupted_run_is_shown_and_saved(tmp_path, monkeypatch):
     def interrupted(problem, **options):
-        result = gx.minimize(gx.problems.get("branin"), population=6, generations=3)
+        result = gx.minimize(gx.problems.get("branin"), population=6, generations=3, polish=False)
         result.success, result.stop = False, Stop.INTERRUPT
         result.message = "Stopped by Ctrl-C after generation 3; this is the best result so far."
         return result

@@ -78,7 +78,7 @@ def by_value(seconds=0.05):
 
 
 def solve(fun, **settings):
-    return gx.minimize(fun, BOX, "de", **{"population": N, "generations": 3, "seed": 4, **settings})
+    return gx.minimize(fun, BOX, "de", polish=False, **{"population": N, "generations": 3, "seed": 4, **settings})
 
 
 def test_a_cluster_of_threads_makes_the_run_that_this_process_makes():

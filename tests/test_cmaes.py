@@ -107,7 +107,9 @@ def rotated(x):
 
 
 def spent(fun, dim, **options):
-    runs = gx.minimize(fun, [(-5.0, 5.0)] * dim, "cmaes", target=1e-8, generations=2000, runs=8, **options).runs
+    runs = gx.minimize(
+        fun, [(-5.0, 5.0)] * dim, "cmaes", target=1e-8, generations=2000, runs=8, polish=False, **options
+    ).runs
     assert runs.success.all()
     return float(np.median(runs.nfev))
 
@@ -157,6 +159,7 @@ def test_many_variables_have_a_diagonal_matrix():
         target=1e-8,
         generations=3000,
         compute=gx.Compute(dtype="float64"),
+        polish=False,
     )
     assert result.success
 
@@ -179,7 +182,7 @@ def test_a_search_that_has_converged_or_cannot_get_on_says_so():
 
 @pytest.mark.slow
 def test_a_plateau_ends_the_search_and_is_no_success():
-    result = gx.minimize(lambda x: 0.0 * x[0] + 3.0, [(-5, 5)] * 2, "cmaes", generations=500)
+    result = gx.minimize(lambda x: 0.0 * x[0] + 3.0, [(-5, 5)] * 2, "cmaes", generations=500, polish=False)
     assert result.stop is Stop.STALL and not result.success and result.nit < 100
 
 
@@ -206,7 +209,9 @@ def test_evaluations_on_bbob_are_those_of_pycma(function, anchor):
     lengths = []
     for instance in range(1, 16):
         problem = gx.problems.bbob(function, 20, instance)
-        result = gx.minimize(problem, "cmaes", target=1e-7, max_evaluations=200_000, seed=instance, restarts="bipop")
+        result = gx.minimize(
+            problem, "cmaes", target=1e-7, max_evaluations=200_000, seed=instance, restarts="bipop", polish=False
+        )
         assert result.success
         lengths.append(result.nfev)
     assert np.mean(lengths) < 1.2 * anchor

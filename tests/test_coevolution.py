@@ -399,6 +399,7 @@ def solved(case, **settings):
     return gx.minimize(
         CASES[case],
         algorithm=SMALL,
+        polish=False,
         **{"generations": GENERATIONS, "seed": SEED, "compute": gx.Compute(dtype="float64"), **settings},
     )
 
@@ -465,12 +466,12 @@ def test_chunks_of_known_length_make_the_same_run(kind, settings, monkeypatch):
     """As on a GPU, in loops of known length: 30 generations in chunks of 4 and, at the end, of 1."""
     algorithm = kind(**{f.name: getattr(SMALL, f.name) for f in dataclasses.fields(SMALL)})
     settings = {"algorithm": algorithm, "generations": GENERATIONS, "seed": SEED, **settings}
-    within = gx.minimize(CASES["equality"], **settings)
+    within = gx.minimize(CASES["equality"], polish=False, **settings)
     made = []
     static = xla._static_chunk
     monkeypatch.setattr(xla, "_static_chunk", lambda length, *rest: made.append(length) or static(length, *rest))
     monkeypatch.setattr(devices, "on_cpu", lambda: False)
-    before = gx.minimize(CASES["equality"], **settings)
+    before = gx.minimize(CASES["equality"], polish=False, **settings)
     assert made and set(made) <= {1, PERIOD}
     same(before, within)
     if "runs" in settings:
@@ -511,7 +512,7 @@ def test_tiny_tiles_make_the_same_run(monkeypatch):
     monkeypatch.setattr(pairwise, "MAX_STORED_PAIRS", 3 * N + 1)
     monkeypatch.setattr(jax.lax, "map", counting)
     another = CASES["inequalities"].with_(fun=lambda x: 1.0 * bowl(x))  # not the program that is compiled already
-    tiled = gx.minimize(another, algorithm=SMALL, generations=GENERATIONS, seed=SEED)
+    tiled = gx.minimize(another, algorithm=SMALL, generations=GENERATIONS, seed=SEED, polish=False)
     # 8 rows in 3 blocks of 3: facts of x (three numbers) in step and cycle, y (two numbers) in the cycle
     assert {(3, 3, 3), (3, 3, 2)} <= set(mapped)
     same(tiled, whole)
@@ -532,7 +533,7 @@ def test_tiny_tiles_make_the_same_run(monkeypatch):
 def test_units_and_origin_of_objective_and_constraints_make_no_difference(objective, constraints, offset):
     scale, shift, sizes = np.array([objective]), np.array([offset]), np.array([constraints])  # arrays: compiled once
     problem = CASES["inequalities"].with_(fun=lambda x: scale * bowl(x) + shift, ineq=lambda x: sizes * two_sides(x))
-    result = gx.minimize(problem, algorithm=SMALL, generations=GENERATIONS, seed=SEED)
+    result = gx.minimize(problem, algorithm=SMALL, generations=GENERATIONS, seed=SEED, polish=False)
     known = solved("inequalities")
     np.testing.assert_allclose(result.population, known.population, rtol=1e-12)
     np.testing.assert_allclose(result.x, known.x, rtol=1e-12)
@@ -619,7 +620,9 @@ def test_where_nothing_is_feasible_it_says_so():
 def test_an_equality_is_met_whatever_the_sign_of_its_multiplier(sign):
     """The bowl with x0 = 2.6 asked for by an equality of either sign: its multiplier is -1.2 / sign."""
     signs = np.array([sign])
-    runs = gx.minimize(Problem(bowl, BOX, eq=lambda x: signs * (x[0] - 2.6)), "cde", generations=400, runs=6).runs
+    runs = gx.minimize(
+        Problem(bowl, BOX, eq=lambda x: signs * (x[0] - 2.6)), "cde", generations=400, runs=6, polish=False
+    ).runs
     np.testing.assert_allclose(runs.x, np.tile([2.6, -2.5, 8.0], (6, 1)), atol=0.02)
     assert np.all(np.abs(runs.x[:, 0] - 2.6) <= 1e-4 * (1 + 1e-9)) and runs.feasible.all()
     assert np.all(np.abs(runs.fun - 0.36) < 3e-4)
@@ -637,7 +640,7 @@ QUALITY = {  # generations, and by how much the best value of each of three runs
 def test_known_problems_are_solved(name):
     generations, gap = QUALITY[name]
     problem = get(name)
-    result = gx.minimize(problem, "cde", generations=generations, runs=3, seed=1)
+    result = gx.minimize(problem, "cde", generations=generations, runs=3, seed=1, polish=False)
     assert result.runs.feasible.all()
     for x, value in zip(result.runs.x, result.runs.fun, strict=True):
         with jax.enable_x64(True):
@@ -648,7 +651,7 @@ def test_known_problems_are_solved(name):
 
 @pytest.mark.slow  # test_contract.py asks that of every algorithm
 def test_without_constraints_it_minimises():
-    result = gx.minimize(bowl, BOX, CoevolutionaryDE(population=12), generations=150)
+    result = gx.minimize(bowl, BOX, CoevolutionaryDE(population=12), generations=150, polish=False)
     np.testing.assert_allclose(result.x, CENTRE, atol=1e-3)
 
 

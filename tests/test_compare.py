@@ -80,7 +80,13 @@ def test_each_pair_is_a_call_of_minimize():
     for i, problem in enumerate(PROBLEMS):
         for j, (name, solver) in enumerate(SOLVERS.items()):
             alone = gx.minimize(
-                problem, solver, max_evaluations=BUDGET, runs=RUNS, seed=SEED, compute=gx.Compute(dtype="float64")
+                problem,
+                solver,
+                max_evaluations=BUDGET,
+                runs=RUNS,
+                seed=SEED,
+                compute=gx.Compute(dtype="float64"),
+                polish=False,
             )
             own = study().cell(problem=problem.name, algorithm=name)
             assert own.settings == alone.settings and own.message == alone.message

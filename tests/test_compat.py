@@ -197,7 +197,7 @@ def test_pygmos_user_defined_problems_need_no_pygmo():
 
 @pytest.mark.slow
 def test_pygmos_problems_are_solved():
-    result = gx.minimize(from_pygmo(Beam()), generations=15, population=16)
+    result = gx.minimize(from_pygmo(Beam()), generations=15, population=16, polish=False)
     assert result.F.shape[1] == 2 and (result.X[:, 2] == np.round(result.X[:, 2])).all()
 
 
@@ -216,7 +216,7 @@ def test_pymoo_there_and_back():
     told = theirs.evaluate(x, return_as_dictionary=True)
     np.testing.assert_allclose(problem.fun(x).fun, told["F"])
     np.testing.assert_allclose(problem.fun(x).ineq, told["G"])
-    result = gx.minimize(problem, generations=5, population=12)
+    result = gx.minimize(problem, generations=5, population=12, polish=False)
     back = to_pymoo(result)
     assert back.F.shape == result.F.shape and len(back.pop) == 12 and back.opt.get("X").shape == result.X.shape
 
@@ -235,7 +235,7 @@ def test_pymoos_mixed_variables():
         def _evaluate(self, v, out, *args, **more):
             out["F"] = v["z"] + v["n"] + (10 if v["b"] else 0) + (5 if v["c"] == "many" else 0)
 
-    result = gx.minimize(from_pymoo(Mixed()), generations=40, population=20)
+    result = gx.minimize(from_pymoo(Mixed()), generations=40, population=20, polish=False)
     assert (result.named["b"], result.named["c"], result.named["n"]) == (False, "few", 1)
     assert to_pymoo(result).X.shape == (4,)
 
@@ -247,7 +247,7 @@ def test_coco():
         theirs = cocoex.Suite(suite, "", "dimensions:5 function_indices:1 instance_indices:1")[0]
         problem = from_coco(theirs)
         assert theirs.number_of_integer_variables == whole
-        result = gx.minimize(problem, "de", generations=3, population=10)
+        result = gx.minimize(problem, "de", generations=3, population=10, polish=False)
         assert theirs.evaluations == result.nfev == 30
         assert (result.x[:whole] == np.round(result.x[:whole])).all()
 

@@ -207,7 +207,11 @@ def test_the_best_ever_seen_feasible_first_is_always_among_the_parents(patience)
 def test_while_relaxed_infeasible_points_are_kept_and_afterwards_feasible_ones_win():
     problem = gx.Problem(lambda x: (x[0] - 3.0) ** 2 + x[1], [(-2.0, 3.0)] * 2, eq=circle)
     res = gx.minimize(
-        problem, gx.EpsilonDE(population=30, relaxed=60.0), generations=300, keep=gx.Keep(snapshots=[10, 300])
+        problem,
+        gx.EpsilonDE(population=30, relaxed=60.0),
+        generations=300,
+        keep=gx.Keep(snapshots=[10, 300]),
+        polish=False,
     )
     assert np.mean(res.snapshots[10].violation > 0) > 0.5
     assert np.mean(res.snapshots[300].violation > 0) < 0.1
@@ -258,7 +262,9 @@ REPAIRING = gx.EpsilonDE(population=20, repaired=0.25, relaxed=20.0)
 
 
 def on_the_circle(fun=lambda x: x[0], **settings):
-    return gx.minimize(fun, [(-2.0, 3.0)] * 2, REPAIRING, **{"eq": circle, "generations": 10, **settings})
+    return gx.minimize(
+        fun, [(-2.0, 3.0)] * 2, REPAIRING, **{"eq": circle, "generations": 10, **settings, "polish": False}
+    )
 
 
 @pytest.mark.slow
@@ -386,19 +392,19 @@ def test_runs_of_an_ensemble_repair_as_they_do_alone():
 
 @cache
 def five_runs(name):
-    return gx.minimize(gx.problems.get(name), runs=5, max_evaluations=50_000)
+    return gx.minimize(gx.problems.get(name), runs=5, max_evaluations=50_000, polish=False)
 
 
 @pytest.mark.slow
 def test_it_is_the_default_with_constraints():
     assert five_runs("g11").settings["algorithm"] == "epsilon_de"
-    assert gx.minimize(lambda x: x[0], [(0.0, 1.0)], generations=2).settings["algorithm"] == "cmaes"
+    assert gx.minimize(lambda x: x[0], [(0.0, 1.0)], generations=2, polish=False).settings["algorithm"] == "cmaes"
 
 
 @pytest.mark.slow
 def test_float32_finds_a_feasible_point_near_the_optimum():
     problem = gx.problems.get("g11")
-    res = gx.minimize(problem, generations=200, compute=gx.Compute(dtype="float32"))
+    res = gx.minimize(problem, generations=200, compute=gx.Compute(dtype="float32"), polish=False)
     assert res.feasible and res.fun == pytest.approx(problem.optimum, abs=1e-3)
 
 
@@ -413,7 +419,7 @@ def test_small_problems_of_cec_2006_are_solved_every_time(name):
 @pytest.mark.parametrize("name", [f"g{i:02d}" for i in range(1, 25) if i not in (20, 22)])
 def test_cec_2006_is_solved_in_nine_runs_of_ten(name):
     problem = gx.problems.get(name)
-    res = gx.minimize(problem, runs=25, max_evaluations=500_000)
+    res = gx.minimize(problem, runs=25, max_evaluations=500_000, polish=False)
     solved = (res.runs.violation <= 0) & (res.runs.fun - problem.optimum <= 1e-4)
     assert np.mean(solved) >= 0.9
 
@@ -428,7 +434,9 @@ def large_scale(x):
 @pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "float64"])
 def test_feasibility_is_what_float64_says_whatever_the_run_computed_in(dtype):
     problem = gx.Problem(lambda x: x[1] - x[0], [(0.0, 1.0), (0.0, 1.0)], ineq=large_scale)
-    res = gx.minimize(problem, algorithm="de", population=16, generations=60, runs=4, compute=gx.Compute(dtype=dtype))
+    res = gx.minimize(
+        problem, algorithm="de", population=16, generations=60, runs=4, compute=gx.Compute(dtype=dtype), polish=False
+    )
     exact = np.maximum([float(large_scale(x)) for x in res.runs.x.astype(np.float64)], 0)
     np.testing.assert_allclose(res.runs.violation, exact, rtol=1e-9, atol=1e-12)
     assert np.array_equal(res.runs.feasible, exact <= 0)
@@ -441,7 +449,9 @@ def test_feasibility_is_what_float64_says_whatever_the_run_computed_in(dtype):
 @pytest.mark.slow
 def test_the_front_of_a_float32_run_tells_its_violation_in_float64():
     problem = gx.Problem(lambda x: jnp.stack([-x[0], x[0] + x[1]]), [(0.0, 1.0), (0.0, 1.0)], ineq=large_scale)
-    res = gx.minimize(problem, algorithm="nsga2", population=16, generations=40, compute=gx.Compute(dtype="float32"))
+    res = gx.minimize(
+        problem, algorithm="nsga2", population=16, generations=40, compute=gx.Compute(dtype="float32"), polish=False
+    )
     exact = np.maximum([float(large_scale(x)) for x in res.X], 0)
     np.testing.assert_allclose(res.CV, exact, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(res.G[:, 0], [float(large_scale(x)) for x in res.X], rtol=1e-9)

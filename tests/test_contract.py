@@ -70,7 +70,7 @@ def solver(name, **settings):
 
 def solve(name, fun=bowl, bounds=BOX, **settings):
     settings = {"generations": GENERATIONS, "compute": gx.Compute(dtype="float64"), **settings}
-    return gx.minimize(fun, bounds, settings.pop("algorithm", solver(name)), **settings)
+    return gx.minimize(fun, bounds, settings.pop("algorithm", solver(name)), polish=False, **settings)
 
 
 def record(name, fun, bounds=BOX, **settings):
@@ -262,7 +262,7 @@ def test_arrays_that_a_run_has_read_are_still_float32_to_jax_afterwards():
 @EVERY_ALGORITHM
 def test_the_default_is_float64_on_a_cpu_and_float32_on_an_accelerator(name):
     default = "float64" if devices.on_cpu() else "float32"
-    assert gx.minimize(bowl, BOX, solver(name), generations=GENERATIONS).population.dtype == default
+    assert gx.minimize(bowl, BOX, solver(name), generations=GENERATIONS, polish=False).population.dtype == default
 
 
 @EXAMPLES
@@ -703,10 +703,14 @@ def test_the_algorithm_in_contributing_runs(tmp_path, monkeypatch):
     (tmp_path / "evolution_strategy.py").write_text(code, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     kind = importlib.import_module("evolution_strategy").ES
-    result = gx.minimize(lambda x: jnp.sum((x - 1) ** 2), [(-5, 5)] * 3, algorithm=kind(), generations=200, seed=1)
+    result = gx.minimize(
+        lambda x: jnp.sum((x - 1) ** 2), [(-5, 5)] * 3, algorithm=kind(), generations=200, seed=1, polish=False
+    )
     assert result.fun < 1e-4
     with pytest.raises(ValueError, match="initial_step"):
-        gx.minimize(lambda x: jnp.sum(x**2), [(-5, 5)] * 3, algorithm=kind(initial_step=0.0), generations=2)
+        gx.minimize(
+            lambda x: jnp.sum(x**2), [(-5, 5)] * 3, algorithm=kind(initial_step=0.0), generations=2, polish=False
+        )
 
 
 def test_traits_and_protocols_describe_the_algorithms():

@@ -74,6 +74,7 @@ def solve(case, algorithm=None, runs=RUNS, seed=SEED):
         seed=seed,
         keep=Keep(history=False),
         compute=Compute(dtype=case.dtype),
+        polish=False,
     ).runs
 
 
@@ -143,7 +144,9 @@ def test_starting_from_the_best_is_faster_where_there_is_one_valley(name):
 
 @cache
 def random_searches(objective, dim):
-    return minimize(objective, BOX[:dim], RandomSearch(population=20), generations=32, runs=1000, seed=3).runs.history
+    return minimize(
+        objective, BOX[:dim], RandomSearch(population=20), generations=32, runs=1000, seed=3, polish=False
+    ).runs.history
 
 
 def first_variable(x):
@@ -191,7 +194,7 @@ def test_the_nearest_of_n_points_in_the_plane_is_as_near_as_theory_says(generati
 )
 def test_an_optimum_in_a_corner_is_reached(dtype, maximize):
     runs = minimize(
-        jnp.sum, BOX, generations=300, runs=RUNS, seed=1, maximize=maximize, compute=Compute(dtype=dtype)
+        jnp.sum, BOX, generations=300, runs=RUNS, seed=1, maximize=maximize, compute=Compute(dtype=dtype), polish=False
     ).runs
     corner = UPPER if maximize else LOWER
     assert np.abs(runs.x - corner).max() < 1e-6
@@ -204,7 +207,7 @@ def test_an_optimum_on_one_wall_is_reached(dtype):
     def bowl(x):
         return (x[0] - 2.5) ** 2 + (x[1] + 10.0) ** 2 + (x[2] - 10.75) ** 2  # the second variable would leave the box
 
-    runs = minimize(bowl, BOX, generations=300, runs=RUNS, seed=1, compute=Compute(dtype=dtype)).runs
+    runs = minimize(bowl, BOX, generations=300, runs=RUNS, seed=1, compute=Compute(dtype=dtype), polish=False).runs
     assert np.abs(runs.x[:, 1] + 7.0).max() < 1e-6
     # about an inner optimum the value is flat to rounding within the root of it
     assert np.abs(runs.x - [2.5, -7.0, 10.75]).max() < (1e-6 if dtype == "float64" else 5e-3)
@@ -217,7 +220,9 @@ def test_an_optimum_off_the_centre_is_reached_to_the_last_digits(dtype):
     def bowl(x):
         return sum((x[i] - goal[i]) ** 2 for i in range(3))
 
-    runs = minimize(bowl, BOX, "de", generations=400, tolerance=0, runs=RUNS, seed=1, compute=Compute(dtype=dtype)).runs
+    runs = minimize(
+        bowl, BOX, "de", generations=400, tolerance=0, runs=RUNS, seed=1, compute=Compute(dtype=dtype), polish=False
+    ).runs
     assert np.abs(runs.x - goal).max() <= 4 * np.finfo(dtype).eps * 11
 
 
@@ -229,8 +234,8 @@ def test_a_box_and_its_problem_scaled_by_a_power_of_two_give_the_same_run_scaled
     def larger(x):
         return bowl(x / 1024.0)
 
-    once = minimize(bowl, BOX, generations=50, seed=4)
-    scaled = minimize(larger, [(1024 * low, 1024 * high) for low, high in BOX], generations=50, seed=4)
+    once = minimize(bowl, BOX, generations=50, seed=4, polish=False)
+    scaled = minimize(larger, [(1024 * low, 1024 * high) for low, high in BOX], generations=50, seed=4, polish=False)
     assert np.array_equal(1024 * once.x, scaled.x) and once.fun == scaled.fun
 
 
@@ -242,6 +247,6 @@ def test_one_function_is_minimised_in_either_precision_after_the_other():
         return jnp.sum((x - data) ** 2)
 
     for dtype in ("float32", "float64", "float32"):
-        result = minimize(misfit, BOX, generations=200, seed=1, compute=Compute(dtype=dtype))
+        result = minimize(misfit, BOX, generations=200, seed=1, compute=Compute(dtype=dtype), polish=False)
         assert np.abs(result.x - data).max() < (1e-3 if dtype == "float32" else 1e-7)
     assert float(misfit(jnp.asarray(data, jnp.float32))) < 1e-9  # and it is still good for everyday JAX

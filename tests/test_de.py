@@ -195,7 +195,12 @@ def test_each_generation_equals_the_reference(case, strategy):
 def test_minimize_makes_the_run_of_the_reference(case, strategy):
     algorithm = STRATEGIES[strategy]
     result = minimize(
-        CASES[case], algorithm=algorithm, generations=GENERATIONS, seed=SEED, compute=Compute(dtype="float64")
+        CASES[case],
+        algorithm=algorithm,
+        generations=GENERATIONS,
+        seed=SEED,
+        compute=Compute(dtype="float64"),
+        polish=False,
     )
     known, told = reference(case, strategy)
     violation, best = np.array([min(values) for _, _, values in told[1:]]).T
@@ -209,7 +214,9 @@ def test_minimize_makes_the_run_of_the_reference(case, strategy):
 @pytest.mark.slow
 def test_each_run_of_an_ensemble_is_a_run_of_the_reference():
     algorithm = STRATEGIES["rand_1"]
-    runs = minimize(CASES["inequalities"], algorithm=algorithm, generations=GENERATIONS, seed=SEED, runs=3).runs
+    runs = minimize(
+        CASES["inequalities"], algorithm=algorithm, generations=GENERATIONS, seed=SEED, runs=3, polish=False
+    ).runs
     for run in range(3):
         known, _ = reference("inequalities", "rand_1", run)
         assert close((runs.violation[run], runs.fun[run]), min(known.values))
@@ -229,7 +236,9 @@ def test_asking_and_telling_makes_the_run_of_the_reference():
 
 
 def test_a_failed_trial_never_replaces_anything_evaluated():
-    result = minimize(CASES["fails on one side"], algorithm=STRATEGIES["rand_1"], generations=200, seed=SEED)
+    result = minimize(
+        CASES["fails on one side"], algorithm=STRATEGIES["rand_1"], generations=200, seed=SEED, polish=False
+    )
     assert result.n_failed > 0
     assert np.isfinite(result.population_fitness).all()
     assert np.all(result.population[:, 0] + result.population[:, 3] <= 20.0)
@@ -247,6 +256,7 @@ def test_a_run_that_starts_among_failures_finds_its_way_out():
         seed=1,
         on_failure="worst",
         compute=Compute(dtype="float64"),
+        polish=False,
     )
     nearest = (np.sqrt(2) * 0.1 - np.sqrt(0.02)) ** 2  # the point of the disc next to (0.8, 0.8), which is on its rim
     assert np.isfinite(result.population_fitness).all()
@@ -261,6 +271,7 @@ def test_the_population_never_gets_worse(strategy):
         generations=300,
         seed=2,
         compute=Compute(dtype="float64"),
+        polish=False,
     ).history
     for column in (history.best, history.mean, history.worst):
         assert np.all(np.diff(column) <= 0)
@@ -287,7 +298,7 @@ def test_crossover_rate_zero_changes_one_gene_and_weight_zero_copies_genes():
 def test_weight_and_crossover_rate_are_data_and_compile_nothing_new(caplog):
     def run(weight, crossover_rate):
         algorithm = DE(population=20, weight=weight, crossover_rate=crossover_rate)
-        return minimize(get("sphere", dim=3), algorithm=algorithm, generations=30, seed=1).fun
+        return minimize(get("sphere", dim=3), algorithm=algorithm, generations=30, seed=1, polish=False).fun
 
     values = [run(0.5, 0.9)]
     programs = kept.compiled_count()
@@ -299,9 +310,9 @@ def test_weight_and_crossover_rate_are_data_and_compile_nothing_new(caplog):
 
 
 def test_population_and_mutation_shape_the_program():
-    minimize(get("sphere", dim=3), algorithm=DE(population=20), generations=30, seed=1)
+    minimize(get("sphere", dim=3), algorithm=DE(population=20), generations=30, seed=1, polish=False)
     programs = kept.compiled_count()
-    minimize(get("sphere", dim=3), algorithm=DE(population=21), generations=30, seed=1)
+    minimize(get("sphere", dim=3), algorithm=DE(population=21), generations=30, seed=1, polish=False)
     assert kept.compiled_count() > programs
 
 
@@ -333,10 +344,10 @@ def test_a_sweep_over_the_weight_is_one_vmap():
 )
 def test_settings_that_cannot_work_are_refused(settings, message):
     with pytest.raises(InputError, match=message):
-        minimize(get("sphere", dim=2), algorithm=dataclasses.replace(DE(), **settings), generations=1)
+        minimize(get("sphere", dim=2), algorithm=dataclasses.replace(DE(), **settings), generations=1, polish=False)
 
 
 @pytest.mark.parametrize("strategy", params(STRATEGIES, slow={"best_1"}))
 def test_the_smallest_population_works(strategy):
     algorithm = dataclasses.replace(STRATEGIES[strategy], population=4)
-    assert np.isfinite(minimize(get("sphere", dim=2), algorithm=algorithm, generations=20).fun)
+    assert np.isfinite(minimize(get("sphere", dim=2), algorithm=algorithm, generations=20, polish=False).fun)

@@ -90,6 +90,7 @@ def compiled(name, case):
         keep=gx.Keep(history="x"),
         compute=gx.Compute(dtype="float64"),
         runs=range(RUN, RUN + 1),
+        polish=False,
     )
 
 

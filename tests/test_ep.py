@@ -171,6 +171,7 @@ def test_long_steps_leave_local_minima():
             runs=30,
             keep=gx.Keep(history=False),
             compute=gx.Compute(dtype="float32"),
+            polish=False,
         )
         means[kind] = result.runs.fun.mean()
     assert means[gx.FEP] < 0.1 and means[gx.EP] > 2
@@ -189,7 +190,7 @@ def test_the_published_means_are_repeated_where_they_can_be(name, side, generati
     problem = gx.problems.get(name, dim=30).with_(bounds=gx.box(-side, side, 30))
     fun = {
         kind: gx.minimize(
-            problem, kind(initial_step=3.0), generations=generations, runs=30, keep=gx.Keep(history=False)
+            problem, kind(initial_step=3.0), generations=generations, runs=30, keep=gx.Keep(history=False), polish=False
         ).runs.fun
         for kind in (gx.EP, gx.FEP)
     }
@@ -207,13 +208,15 @@ def test_the_published_means_are_repeated_where_they_can_be(name, side, generati
 def test_snapshots_hold_the_populations_of_those_generations():
     problem = gx.problems.get("fep_f5", dim=6)
     run = {"seed": 4, "generations": 40, "compute": gx.Compute(dtype="float64")}
-    result = gx.minimize(problem, gx.FEP(population=20), runs=3, keep=gx.Keep(snapshots=(40, 10)), **run)
+    result = gx.minimize(problem, gx.FEP(population=20), runs=3, keep=gx.Keep(snapshots=(40, 10)), polish=False, **run)
     assert list(result.snapshots) == [10, 40]
     for generation, kept in result.snapshots.items():
-        alone = gx.minimize(problem, gx.FEP(population=20), runs=range(1, 2), **(run | {"generations": generation}))
+        alone = gx.minimize(
+            problem, gx.FEP(population=20), runs=range(1, 2), polish=False, **(run | {"generations": generation})
+        )
         np.testing.assert_allclose(kept.x[1], alone.population, rtol=1e-9)
         np.testing.assert_allclose(kept.fitness[1], alone.population_fitness, rtol=1e-9)
-    without = gx.minimize(problem, gx.FEP(population=20), runs=3, **run)
+    without = gx.minimize(problem, gx.FEP(population=20), runs=3, polish=False, **run)
     assert np.array_equal(result.runs.x, without.runs.x) and without.snapshots == {}
 
 

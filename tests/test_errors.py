@@ -51,7 +51,7 @@ def bowl(x):
 
 
 def solve(fun=bowl, bounds=BOX, **given):
-    return gx.minimize(fun, bounds, **{"population": N, "generations": 3, **given})
+    return gx.minimize(fun, bounds, **{"population": N, "generations": 3, **given, "polish": False})
 
 
 # --- the objective ----------------------------------------------------------------------------------------------------
@@ -503,7 +503,7 @@ def test_a_problem_carries_its_own_bounds_and_constraints(extra):
 
 def test_a_min_max_problem_is_refused():
     with refused(match=r"cde_p1 is a min-max problem"):
-        gx.minimize(gx.problems.get("cde_p1"))
+        gx.minimize(gx.problems.get("cde_p1"), polish=False)
 
 
 @pytest.mark.parametrize(
@@ -530,10 +530,10 @@ def test_a_problem_that_cannot_be_is_refused(fields, message):
 def test_names_of_constraints_and_objectives_must_be_as_many_as_there_are(blackbox):
     named = gx.Problem(lambda x: x[0], BOX, ineq=lambda x: x[:2], constraint_names=("one",), name="pipe")
     with refused(match=r"constraint_names of problem 'pipe' has 1 names for 2", compiles=blackbox):
-        gx.minimize(named, generations=2, population=N, blackbox=blackbox)
+        gx.minimize(named, generations=2, population=N, blackbox=blackbox, polish=False)
     named = gx.Problem(lambda x: x[0], BOX, objectives=("cost", "mass"), name="pipe")
     with refused(match=r"objectives of problem 'pipe' has 2 names for 1", compiles=blackbox):
-        gx.minimize(named, generations=2, population=N, blackbox=blackbox)
+        gx.minimize(named, generations=2, population=N, blackbox=blackbox, polish=False)
 
 
 # --- ask and tell -----------------------------------------------------------------------------------------------------
@@ -669,7 +669,14 @@ def test_a_box_too_narrow_for_the_precision_is_refused(name, dtype, width):
     kind = gx.algorithms.ALGORITHMS[name]
     fun = (lambda x: jnp.stack([x[0], 1 - x[0]])) if kind.traits.multi_objective else bowl
     with refused("too narrow"):
-        gx.minimize(fun, [(0.0, width), (0.0, 1.0)], kind(population=N), generations=3, compute=gx.Compute(dtype=dtype))
+        gx.minimize(
+            fun,
+            [(0.0, width), (0.0, 1.0)],
+            kind(population=N),
+            generations=3,
+            compute=gx.Compute(dtype=dtype),
+            polish=False,
+        )
 
 
 @pytest.mark.parametrize(

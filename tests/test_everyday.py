@@ -29,7 +29,7 @@ SOLVED = {  # objective, box, best value, how close
 @pytest.mark.parametrize("name", ["one variable", *(pytest.param(n, marks=pytest.mark.slow) for n in list(SOLVED)[1:])])
 def test_what_is_called_a_success_is_one(name):
     fun, box, best, close = SOLVED[name]
-    found = gx.minimize(fun, box)
+    found = gx.minimize(fun, box, polish=False)
     assert found.success and found.stop is Stop.TOLERANCE and "converged" in found.message
     assert abs(found.fun - best) <= close
     assert found.nfev < 10_000 * len(box)  # it did not go on for nothing
@@ -37,14 +37,14 @@ def test_what_is_called_a_success_is_one(name):
 
 @pytest.mark.slow
 def test_a_constant_is_no_success_and_is_named():
-    found = gx.minimize(lambda x: 0 * x[0] + 3.0, [(-1, 1)] * 2, max_evaluations=300)
+    found = gx.minimize(lambda x: 0 * x[0] + 3.0, [(-1, 1)] * 2, max_evaluations=300, polish=False)
     assert not found.success and found.stop is Stop.BUDGET
     assert "All values found are 3: check that the objective depends on x." in found.message
 
 
 @pytest.mark.slow
 def test_values_that_differ_once_are_not_called_constant():
-    found = gx.minimize(lambda x: jnp.where(x[0] > 0.5, -1.0, 0.0), [(-1, 1)] * 2, max_evaluations=300)
+    found = gx.minimize(lambda x: jnp.where(x[0] > 0.5, -1.0, 0.0), [(-1, 1)] * 2, max_evaluations=300, polish=False)
     assert found.fun == -1.0 and "All values" not in found.message
 
 
@@ -57,7 +57,7 @@ def test_noise_is_never_taken_for_convergence():
 
 @pytest.mark.slow
 def test_what_no_point_can_meet_is_told_with_its_violation():
-    found = gx.minimize(lambda x: jnp.sum(x**2), [(-5, 5)] * 4, ineq=lambda x: 100 - jnp.sum(x))
+    found = gx.minimize(lambda x: jnp.sum(x**2), [(-5, 5)] * 4, ineq=lambda x: 100 - jnp.sum(x), polish=False)
     assert not found.success and not found.feasible
     assert "No feasible point was found; the total constraint violation of x is 80." in found.message
 
@@ -65,4 +65,4 @@ def test_what_no_point_can_meet_is_told_with_its_violation():
 def test_a_budget_that_is_too_small_names_the_smallest_that_is_not():
     with pytest.raises(gx.InputError, match=r"at least 4 \(the first generation needs 4 evaluations\); got 1"):
         gx.minimize(lambda x: jnp.sum(x**2), [(-5, 5)] * 2, max_evaluations=1)
-    assert gx.minimize(lambda x: jnp.sum(x**2), [(-5, 5)] * 2, max_evaluations=4).nfev == 4
+    assert gx.minimize(lambda x: jnp.sum(x**2), [(-5, 5)] * 2, max_evaluations=4, polish=False).nfev == 4

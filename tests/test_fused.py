@@ -240,8 +240,8 @@ def run(engine, algorithm="de", fun=bowl, dtype="float64", threads=None, **optio
     compute = gx.Compute(engine=engine, dtype=dtype, threads=threads)
     options = {"generations": 12, "population": 8, "seed": 3, "tolerance": 0, "compute": compute} | options
     if isinstance(fun, gx.Problem):
-        return gx.minimize(fun, algorithm, **options)
-    return gx.minimize(fun, BOX, algorithm, **options)
+        return gx.minimize(fun, algorithm, polish=False, **options)
+    return gx.minimize(fun, BOX, algorithm, polish=False, **options)
 
 
 @needs_cc
@@ -445,6 +445,7 @@ def test_what_was_fetched_is_added_up_by_the_same_steps(monkeypatch):
         population=1000,
         generations=1,
         compute=gx.Compute(engine="native", dtype="float32"),
+        polish=False,
     )
     body = texts[-1].body
     used, steps = re.findall(r"FETCHED\(h\d+, (k\d+),", body), re.findall(r"GROUP_STEPS_OF\((k\d+),", body)

@@ -26,12 +26,11 @@ def bowl(x):
     return jnp.sum((x - CENTRE) ** 2)
 
 
-def run(engine="fused", algorithm="de", dtype="float32", **options):
+def run(engine="fused", algorithm="de", dtype="float32", polish=False, **options):
     common = {
         "population": 24,
         "seed": 5,
         "tolerance": 0,
-        "polish": False,
         "progress": False,
     }
     options = {"generations": 40} | common | options
@@ -40,6 +39,7 @@ def run(engine="fused", algorithm="de", dtype="float32", **options):
         [(-1.0, 2.0), (-3.0, 1.0), (-2.0, 2.0)],
         algorithm,
         compute=gx.Compute(engine=engine, dtype=dtype),
+        polish=polish,
         **options,
     )
 
@@ -134,7 +134,7 @@ def test_a_run_of_an_ensemble_made_again_is_the_same():
 
 def test_the_default_search_is_made_by_kernels():
     """CMA-ES that restarts, and L-SHADE between."""
-    found = gx.minimize(bowl, [(-1.0, 2.0), (-3.0, 1.0), (-2.0, 2.0)], max_evaluations=3000, seed=1)
+    found = gx.minimize(bowl, [(-1.0, 2.0), (-3.0, 1.0), (-2.0, 2.0)], max_evaluations=3000, seed=1, polish=False)
     assert found.engine == "fused: one kernel is faster"
     assert found.fun < 1e-6
 

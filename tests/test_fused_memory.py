@@ -112,7 +112,7 @@ def test_runs_are_the_same_with_and_without_shared_places(monkeypatch):
             "seed": 2,
             "compute": gx.Compute(dtype="float64", engine="native"),
         }
-        return gx.minimize(gx.problems.get("g07"), "cde", **options)
+        return gx.minimize(gx.problems.get("g07"), "cde", polish=False, **options)
 
     monkeypatch.setattr(kernel, "_trace_and_lower", kept)
     monkeypatch.setattr(kernel.program_files, "program_name", lambda *given: None)

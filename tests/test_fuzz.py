@@ -141,7 +141,7 @@ def with_argument(verb, name, value, **further):
 def with_setting(name, setting, value, **further):
     kind = gx.algorithms.ALGORITHMS[name]
     fun = two if kind.traits.multi_objective else one
-    try_out(lambda: gx.minimize(fun, BOX, kind(**{setting: value}), generations=2, **further))
+    try_out(lambda: gx.minimize(fun, BOX, kind(**{setting: value}), generations=2, polish=False, **further))
 
 
 quiet = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None}

@@ -232,6 +232,7 @@ def constrained_run():
         seed=SEED,
         keep=gx.Keep(history="x"),
         compute=gx.Compute(dtype="float64"),
+        polish=False,
     )
 
 
@@ -346,7 +347,13 @@ def test_gagpus_own_tests_are_solved_by_thirty_runs_out_of_thirty(name):
     problem = gx.problems.get(name)
     algorithm = gx.ThreeParentGA(population=64, fr=1.0, sigma=1.0, bounds_at_start_only=True)
     runs = gx.minimize(
-        problem, algorithm, generations=60, runs=30, keep=gx.Keep(history=False), compute=gx.Compute(dtype="float64")
+        problem,
+        algorithm,
+        generations=60,
+        runs=30,
+        keep=gx.Keep(history=False),
+        compute=gx.Compute(dtype="float64"),
+        polish=False,
     ).runs
     assert np.all(np.abs(runs.fun - problem.optimum) < 1e-6)
     distance = np.linalg.norm(runs.x[:, None] - np.atleast_2d(problem.solutions), axis=-1).min(axis=1)
@@ -444,6 +451,7 @@ def compiled(own, **settings):
         x0=initial,
         keep=gx.Keep(snapshots=(1,)),
         compute=gx.Compute(dtype="float64"),
+        polish=False,
         **settings,
     )
 
@@ -462,7 +470,7 @@ def test_points_on_the_walls_stay_in_the_box_in_float32():
     lower, upper = 0.7, 1.1  # neither is a float32 number, and the nearest ones lie outside
     walls, settings = [[lower], [upper]], {"generations": 1, "compute": gx.Compute(dtype="float32")}
     algorithm = gx.RandomSearch(population=3)
-    first = gx.minimize(lambda x: x[0], [(lower, upper)], algorithm, x0=walls, **settings).population
+    first = gx.minimize(lambda x: x[0], [(lower, upper)], algorithm, x0=walls, polish=False, **settings).population
     assert first.dtype == np.float32
     assert first.astype(np.float64).min() >= lower and first.astype(np.float64).max() <= upper
     np.testing.assert_allclose(first[:2], walls, rtol=1e-6)
@@ -528,7 +536,7 @@ def ensemble():
     return gx.minimize(
         valley, BOX, gx.ThreeParentGA(population=N), ineq=disc, maximize=True,
         runs=4, generations=40, seed=2, target=60.0,
-        keep=gx.Keep(history="x"),
+        keep=gx.Keep(history="x"), polish=False,
     )  # fmt: skip
 
 

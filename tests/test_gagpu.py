@@ -215,6 +215,7 @@ def run():
         runs=3,
         seed=SEED,
         keep=gx.Keep(history="x"),
+        polish=False,
     )
 
 

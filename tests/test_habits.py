@@ -16,7 +16,7 @@ from galapax.compat import scipy as compat
 from galapax.compat.scipy_problem import convert_problem
 
 BOX = [(-2.0, 2.0)] * 2
-QUICK = {"generations": 3, "population": 8}
+QUICK = {"generations": 3, "population": 8, "polish": False}
 
 
 def sphere(x):
@@ -133,7 +133,9 @@ def test_constraints_are_met_in_a_run_whichever_way_they_came():
     limits = [NonlinearConstraint(lambda x: x[0] + x[1], 1, np.inf)]
     few = {"maxiter": 40, "popsize": 20}
     theirs = compat.minimize(sphere, bounds=BOX, method="de", constraints=limits, options=few, blackbox=False)
-    ours = gx.minimize(sphere, BOX, "de", ineq=[lambda x: 1 - (x[0] + x[1])], generations=40, population=20)
+    ours = gx.minimize(
+        sphere, BOX, "de", ineq=[lambda x: 1 - (x[0] + x[1])], generations=40, population=20, polish=False
+    )
     assert theirs.maxcv == 0 and ours.feasible
     assert theirs.fun == pytest.approx(0.5, abs=1e-2) and ours.fun == pytest.approx(0.5, abs=1e-2)
 
@@ -193,8 +195,8 @@ def test_a_forgotten_sum_is_asked_about():
 
 def test_budgets_may_be_written_with_an_exponent():
     """1e3 is a whole number to everybody but Python."""
-    settings = {"algorithm": "random", "population": 10}
+    settings = {"algorithm": "random", "population": 10, "polish": False}
     res = gx.minimize(lambda x: x[0] ** 2, [(-1, 2)], generations=3e0, **settings)
     assert res.nit == 3 and res.nfev == 30
-    res = gx.minimize(lambda x: x[0] ** 2, [(-1, 2)], max_evaluations=1e2, polish=False, **settings)
+    res = gx.minimize(lambda x: x[0] ** 2, [(-1, 2)], max_evaluations=1e2, **settings)
     assert res.nfev == 100 and "(100)" in res.message

@@ -17,8 +17,8 @@ def valley(x):
     return jnp.sum((x - 0.4) ** 2)
 
 
-def solve(**options):
-    return gx.minimize(valley, BOX, "de", population=8, generations=30, runs=64, seed=2, **options)
+def solve(polish=False, **options):
+    return gx.minimize(valley, BOX, "de", population=8, generations=30, runs=64, seed=2, polish=polish, **options)
 
 
 @pytest.fixture
@@ -84,5 +84,5 @@ def test_little_is_fetched_at_once_and_much_where_there_is_no_room(monkeypatch):
 
 def test_a_history_belongs_to_the_user():
     """What comes from a device is not to be written to; a chunk of just the right length is not copied."""
-    history = gx.minimize(valley, BOX, "de", generations=64, population=8, runs=2, seed=2).runs.history
+    history = gx.minimize(valley, BOX, "de", generations=64, population=8, runs=2, seed=2, polish=False).runs.history
     history.best[:] = history.mean[:] = 0

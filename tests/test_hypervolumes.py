@@ -102,7 +102,7 @@ def test_shapes_that_do_not_fit_are_refused():
 def test_runs_with_three_objectives_follow_the_exact_volume():
     problem = gx.problems.get("dtlz2", dim=5)
     options = {"generations": 12, "progress": False, "runs": 2, "compute": gx.Compute(dtype="float64")}
-    result = gx.minimize(problem, gx.NSGA3(), keep=gx.Keep(snapshots=[3, 12]), **options)
+    result = gx.minimize(problem, gx.NSGA3(), keep=gx.Keep(snapshots=[3, 12]), polish=False, **options)
     assert result.history.hypervolume.shape == (12,) and len(result.runs.hypervolume) == 2
     for r, front in enumerate(result.runs.fronts):
         assert result.runs.hypervolume[r] == pytest.approx(indicators.hypervolume(front.F, [1.1] * 3), rel=1e-12)
@@ -114,8 +114,8 @@ def test_runs_with_three_objectives_follow_the_exact_volume():
 def test_a_target_of_three_objectives_is_a_hypervolume():
     problem = gx.problems.get("dtlz2", dim=5)
     options = {"generations": 12, "progress": False, "runs": 2, "compute": gx.Compute(dtype="float64")}
-    goal = float(gx.minimize(problem, gx.NSGA3(), **options).runs.history.hypervolume[:, 5].max())
-    reached = gx.minimize(problem, gx.NSGA3(), target=goal, **options)
+    goal = float(gx.minimize(problem, gx.NSGA3(), polish=False, **options).runs.history.hypervolume[:, 5].max())
+    reached = gx.minimize(problem, gx.NSGA3(), target=goal, polish=False, **options)
     assert reached.success and reached.hypervolume >= goal and reached.runs.nit.min() == 6
 
 
@@ -129,6 +129,7 @@ def test_runs_with_five_objectives_follow_an_estimate_and_keep_its_error(tmp_pat
         progress=False,
         keep=gx.Keep(history="x"),
         compute=gx.Compute(dtype="float64"),
+        polish=False,
     )
     with jax.enable_x64(True):
         found, error = (float(v) for v in indicators.hypervolume_estimate(result.F, [1.1] * 5))

@@ -152,7 +152,7 @@ def test_the_warning_points_at_the_call():
         return jnp.sum(x**2) + np.random.rand()
 
     with pytest.warns(UserWarning, match="np.random") as seen:
-        gx.minimize(fun, BOX, "de", population=8, generations=2)
+        gx.minimize(fun, BOX, "de", population=8, generations=2, polish=False)
     drawn = [each for each in seen if "np.random" in str(each.message)]
     assert len(drawn) == 1 and drawn[0].filename == __file__
 

@@ -50,7 +50,13 @@ def test_fresh_points_in_place_of_failed_ones_are_within_the_limit(algorithm, bl
     def half(x):
         return jnp.where(x[0] > 0, jnp.nan, jnp.sum(x**2))
 
-    options = {"max_evaluations": 300, "population": 30, "on_failure": "resample", "blackbox": blackbox}
+    options = {
+        "max_evaluations": 300,
+        "population": 30,
+        "on_failure": "resample",
+        "blackbox": blackbox,
+        "polish": False,
+    }
     res = gx.minimize(half, [(-3.0, 4.0)] * 2, algorithm, runs=2, **options)
     assert res.n_failed > 0 and res.runs.nfev.min() > 200 and res.runs.nfev.max() <= 300
 

@@ -50,7 +50,9 @@ class Run:
 
         def work():
             # easy problems and long runs: none is to end by itself
-            self.result = gx.minimize(*arguments, live=gx.Live(**settings), **{"tolerance": 0, **options})
+            self.result = gx.minimize(
+                *arguments, live=gx.Live(**settings), **{"tolerance": 0, **options, "polish": False}
+            )
 
         self.thread = threading.Thread(target=work, daemon=True)
         self.thread.start()
@@ -279,7 +281,14 @@ def test_the_platform_is_that_of_the_default_device():
 @pytest.mark.parametrize("runs", [1, 3])
 def test_the_same_seed_gives_the_same_result_with_and_without_the_page(runs):
     problem = gx.problems.get("spring")
-    options = {"generations": 150, "tolerance": None, "seed": 4, "runs": runs, "keep": gx.Keep(history="x")}
+    options = {
+        "generations": 150,
+        "tolerance": None,
+        "seed": 4,
+        "runs": runs,
+        "keep": gx.Keep(history="x"),
+        "polish": False,
+    }
     alone = gx.minimize(problem, gx.DE(population=16), **options)
     run = Run(problem, gx.DE(population=16), paused=True, **options)
     until(lambda: run.session.message(0, 0)[0]["generation"] == 1)
@@ -421,7 +430,9 @@ def test_other_sites_and_wrong_commands_are_refused():
 
 @pytest.mark.slow
 def test_what_holds_a_run_up_does_not_count_against_its_time_limit():
-    gx.minimize(gx.problems.get("sphere", dim=2), DE, max_seconds=60.0, generations=2)  # compiles, which counts
+    gx.minimize(
+        gx.problems.get("sphere", dim=2), DE, max_seconds=60.0, generations=2, polish=False
+    )  # compiles, which counts
     run = Run(gx.problems.get("sphere", dim=2), DE, max_seconds=1.0, paused=True)
     until(lambda: run.session.message(0, 0)[0]["state"] == "paused")
     time.sleep(1.2)
@@ -472,7 +483,7 @@ def test_a_port_that_is_taken_is_said_and_the_run_goes_on():
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.warns(UserWarning, match=rf"port {port}: .* in use.* The run continues without it"):
-            result = gx.minimize(gx.problems.get("branin"), DE, generations=5, live=port)
+            result = gx.minimize(gx.problems.get("branin"), DE, generations=5, live=port, polish=False)
         assert result.nit == 5
 
 
@@ -481,7 +492,7 @@ def test_without_the_extra_it_is_said_and_the_run_goes_on(monkeypatch):
     monkeypatch.delattr("galapax.view.live.server")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.warns(UserWarning, match=r"needs uvicorn: pip install 'galapax\[live\]'. The run continues"):
-        result = gx.minimize(gx.problems.get("branin"), DE, generations=5, live=True)
+        result = gx.minimize(gx.problems.get("branin"), DE, generations=5, live=True, polish=False)
     assert result.nit == 5
 
 
@@ -492,7 +503,7 @@ def test_a_server_that_fails_is_said_and_the_run_goes_on(monkeypatch):
     monkeypatch.setattr(server.uvicorn.Server, "serve", serve)
     warned = []
     live = gx.Live(open_browser=False, paused=True, say=lambda _: None, warn=warned.append)
-    result = gx.minimize(gx.problems.get("branin"), DE, generations=5, live=live)
+    result = gx.minimize(gx.problems.get("branin"), DE, generations=5, live=live, polish=False)
     assert result.nit == 5 and not live.served
     assert warned == ["The live page stopped (RuntimeError: no more files). The run continues without it."]
 
@@ -511,7 +522,7 @@ def test_a_server_that_failed_before_it_knew_the_run_does_not_hold_it_up(monkeyp
     monkeypatch.setattr(server.uvicorn.Server, "serve", serve)
     monkeypatch.setattr(server.Server, "show", late)
     live = gx.Live(open_browser=False, paused=True, say=lambda _: None, warn=lambda _: fails.set())
-    assert gx.minimize(gx.problems.get("branin"), DE, generations=5, live=live).nit == 5
+    assert gx.minimize(gx.problems.get("branin"), DE, generations=5, live=live, polish=False).nit == 5
 
 
 def test_trouble_while_looking_is_said_and_the_run_goes_on(monkeypatch):
@@ -521,7 +532,7 @@ def test_trouble_while_looking_is_said_and_the_run_goes_on(monkeypatch):
     monkeypatch.setattr(session.live_view.ChunkView, "rows", broken)
     warned = []
     live = gx.Live(open_browser=False, paused=True, say=lambda _: None, warn=warned.append)
-    result = gx.minimize(gx.problems.get("branin"), DE, generations=5, live=live)
+    result = gx.minimize(gx.problems.get("branin"), DE, generations=5, live=live, polish=False)
     assert result.nit == 5
     assert warned == ["The live page has stopped updating (MemoryError: no room). The run continues."]
 

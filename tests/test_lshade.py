@@ -157,6 +157,7 @@ def test_nfev_and_history_count_what_was_in_use(name):
         generations=50,
         population=30,
         compute=gx.Compute(dtype="float64"),
+        polish=False,
     )
     sizes = np.concatenate([[30], [int(np.floor(30 - 26 * g / 50 + 0.5)) for g in range(1, 50)]])
     assert res.nfev == sizes.sum()
@@ -172,8 +173,8 @@ def test_nfev_and_history_count_what_was_in_use(name):
 def test_an_ensemble_is_its_single_runs_while_the_population_shrinks(name):
     settings = {"generations": 30, "population": 20, "seed": 6, "compute": gx.Compute(dtype="float64")}
     box = list(zip(LOWER, UPPER, strict=True))
-    ensemble = gx.minimize(valley, box, name, runs=5, **settings)
-    alone = gx.minimize(valley, box, name, runs=range(3, 4), **settings)
+    ensemble = gx.minimize(valley, box, name, runs=5, polish=False, **settings)
+    alone = gx.minimize(valley, box, name, runs=range(3, 4), polish=False, **settings)
     # on a GPU sums are rounded as the size of the batch has it
     np.testing.assert_allclose(ensemble.runs.x[3], alone.x, rtol=0 if devices.on_cpu() else 1e-6)
     assert ensemble.runs.nfev[3] == alone.nfev
@@ -186,7 +187,9 @@ def test_other_budgets_compile_nothing(name):
     box = list(zip(LOWER, UPPER, strict=True))
 
     def solve(**limits):
-        return gx.minimize(valley, box, name, population=20, compute=gx.Compute(dtype="float64"), **limits)
+        return gx.minimize(
+            valley, box, name, population=20, compute=gx.Compute(dtype="float64"), polish=False, **limits
+        )
 
     solve(generations=20)
     with compilations() as compiled:
@@ -595,7 +598,7 @@ def test_with_equalities_the_best_ever_seen_feasible_first_stays(name):
 @pytest.mark.slow
 def test_constrained_problems_are_solved(name, problem):
     known = gx.problems.get(problem)
-    runs = gx.minimize(known, algorithm=name, generations=2000, runs=10, keep=gx.Keep(history=False)).runs
+    runs = gx.minimize(known, algorithm=name, generations=2000, runs=10, keep=gx.Keep(history=False), polish=False).runs
     assert np.all(runs.violation <= 0) and np.all(runs.fun - known.optimum < 1e-4)
 
 
@@ -610,7 +613,7 @@ def rastrigin(x):
 @cache
 def on_rastrigin(name):
     return gx.minimize(
-        rastrigin, [(-5.12, 5.12)] * 10, name, generations=900, runs=20, keep=gx.Keep(history=False)
+        rastrigin, [(-5.12, 5.12)] * 10, name, generations=900, runs=20, keep=gx.Keep(history=False), polish=False
     ).runs
 
 
@@ -620,7 +623,13 @@ def test_rastrigin_in_ten_variables_is_solved_where_de_fails(name, solved):
     runs = on_rastrigin(name)
     assert np.sum(runs.fun < 1e-2) >= solved and runs.nfev.max() < 100_000
     de = gx.minimize(
-        rastrigin, [(-5.12, 5.12)] * 10, gx.DE(), max_evaluations=100_000, runs=20, keep=gx.Keep(history=False)
+        rastrigin,
+        [(-5.12, 5.12)] * 10,
+        gx.DE(),
+        max_evaluations=100_000,
+        runs=20,
+        keep=gx.Keep(history=False),
+        polish=False,
     ).runs
     assert np.sum(de.fun < 1e-2) == 0
 
@@ -629,7 +638,12 @@ def test_rastrigin_in_ten_variables_is_solved_where_de_fails(name, solved):
 @EVERY
 def test_a_bowl_is_searched_to_the_last_digits(name):
     res = gx.minimize(
-        lambda x: jnp.sum((x - 1.3) ** 2), [(-4.0, 7.0)] * 3, name, generations=300, compute=gx.Compute(dtype="float64")
+        lambda x: jnp.sum((x - 1.3) ** 2),
+        [(-4.0, 7.0)] * 3,
+        name,
+        generations=300,
+        compute=gx.Compute(dtype="float64"),
+        polish=False,
     )
     assert res.fun < 1e-20
 

@@ -58,7 +58,7 @@ def test_given_directions_are_followed_and_must_fit_the_objectives(kind):
     problem = gx.problems.get("dtlz2", dim=5)
     half = niching.lattice(3, 6)
     own = np.concatenate([np.eye(3), 7 * half[(half[:, 0] >= 0.3) & (half[:, 0] < 1)]])
-    found = gx.minimize(problem, kind(directions=own), generations=150, seed=1).F
+    found = gx.minimize(problem, kind(directions=own), generations=150, seed=1, polish=False).F
     true = own / np.linalg.norm(own, axis=1, keepdims=True)
     assert gx.indicators.igd(found, true) < 0.05
     with pytest.raises(gx.InputError, match="3 columns and the problem has 2"):
@@ -238,7 +238,7 @@ def test_a_spherical_front_of_three_objectives_is_covered(kind, well_compiled):
 ])  # fmt: skip
 def test_the_median_distance_lies_within_the_published_range(kind, name, m, generations, worst):
     problem = gx.problems.get(name, objectives=m)
-    found = gx.minimize(problem, kind(), generations=generations, runs=10, keep=gx.Keep(history=False))
+    found = gx.minimize(problem, kind(), generations=generations, runs=10, keep=gx.Keep(history=False), polish=False)
     assert np.median(igd(found, name, m)) < worst
 
 
@@ -246,7 +246,12 @@ def test_the_median_distance_lies_within_the_published_range(kind, name, m, gene
 def test_half_of_the_runs_find_the_part_of_wfg2_that_lies_apart():
     # early or never, by chance: 57 of 100 do, of pymoo's too; that fewer than 16 of 50 do has a chance of 1e-4
     found = gx.minimize(
-        gx.problems.get("wfg2", objectives=3), gx.NSGA3(), generations=80, runs=50, compute=gx.Compute(dtype="float64")
+        gx.problems.get("wfg2", objectives=3),
+        gx.NSGA3(),
+        generations=80,
+        runs=50,
+        compute=gx.Compute(dtype="float64"),
+        polish=False,
     )
     assert sum(front.F[:, 2].min() < 0.8 for front in found.runs.fronts) >= 16
 
@@ -256,7 +261,7 @@ def test_half_of_the_runs_find_the_part_of_wfg2_that_lies_apart():
 def test_constraints_come_first(kind):
     problem = gx.problems.get("dtlz2", dim=5)
     limited = gx.Problem(problem.fun, problem.bounds, ineq=lambda x: 0.5 - problem.fun(x)[0])
-    found = gx.minimize(limited, kind(population=36), generations=60)
+    found = gx.minimize(limited, kind(population=36), generations=60, polish=False)
     assert len(found.F) > 5 and found.F[:, 0].min() >= 0.5 and np.ptp(found.F[:, 1]) > 0.3
 
 
@@ -305,7 +310,7 @@ def test_the_forms_for_a_cpu_and_for_a_gpu_make_the_same_run(kind, monkeypatch):
 @pytest.mark.slow
 def test_three_objectives_take_sms_emoa_whether_traced_or_called():
     problem = gx.problems.get("dtlz2", dim=5)
-    traced = gx.minimize(problem, generations=3)
+    traced = gx.minimize(problem, generations=3, polish=False)
     assert traced.settings["algorithm"] == "sms_emoa" and traced.nfev == 3 * 100
 
     def called(x):

@@ -156,7 +156,7 @@ def test_what_cannot_be_drawn_is_refused():
 def ensemble():
     problem = gx.problems.get("sphere", dim=6)
     return gx.minimize(
-        problem, gx.DE(population=12), runs=3, generations=30, seed=4, keep=gx.Keep(snapshots=[1, 10, 30])
+        problem, gx.DE(population=12), runs=3, generations=30, seed=4, keep=gx.Keep(snapshots=[1, 10, 30]), polish=False
     )
 
 
@@ -193,7 +193,7 @@ def test_maps_are_written_one_by_one(ensemble, tmp_path):
 @pytest.mark.slow
 def test_a_million_individuals_are_thinned():
     x = np.random.default_rng(0).random((1_000_000, 5))
-    result = gx.minimize(gx.problems.get("sphere", dim=5), gx.DE(population=8), generations=2)
+    result = gx.minimize(gx.problems.get("sphere", dim=5), gx.DE(population=8), generations=2, polish=False)
     result["snapshots"] = {2: Population(x, x.sum(axis=1, keepdims=True), None)}
     figure = animation.filmstrip(result)
     shown = figure.axes[0].images[0].get_array()

@@ -30,7 +30,7 @@ UNIT = [(0.0, 1.0)]
 
 @cache
 def solved(name, algorithm=None, **settings):
-    return gx.minimax(get(name), algorithm=algorithm, **{"generations": 200, **settings})
+    return gx.minimax(get(name), algorithm=algorithm, polish=False, **{"generations": 200, **settings})
 
 
 def saddle(x, y):
@@ -145,7 +145,7 @@ def needle(x, y):
 @cache
 def with_needle():
     """Rare enough to be missed by the check, and met by a search that draws new rivals in every cycle."""
-    result = gx.minimax(needle, [(-1.0, 1.0)], UNIT, generations=4000)
+    result = gx.minimax(needle, [(-1.0, 1.0)], UNIT, generations=4000, polish=False)
     assert result.fun > 5  # or this would show nothing
     return result
 
@@ -178,7 +178,9 @@ def broken(edge, side, bad, peak=0.3, bend=1.0, near=np.inf):
 
 def play(game, **settings):
     # as run 0 of an ensemble, whose program is that of several runs
-    return gx.minimax(game, UNIT, UNIT, **{"population": 8, "generations": 40, "runs": range(1), **settings})
+    return gx.minimax(
+        game, UNIT, UNIT, polish=False, **{"population": 8, "generations": 40, "runs": range(1), **settings}
+    )
 
 
 @pytest.mark.slow
@@ -251,6 +253,7 @@ def over_scenarios(**settings):
         distance,
         X_BOX,
         scenarios=SCENARIOS,
+        polish=False,
         **{"algorithm": "de", "generations": 300, "population": 30, "runs": 2, **settings},
     )
 
@@ -274,7 +277,9 @@ def test_the_scenario_named_is_the_worst_one_in_double_precision():
     def far_from_zero(x, y):
         return 1e9 + abs(x[0] - 0.3) * (1 + y[0])
 
-    result = gx.minimax(far_from_zero, [(0.5, 1.0)], scenarios=[0.0, 1.0, 0.5], generations=3, population=12)
+    result = gx.minimax(
+        far_from_zero, [(0.5, 1.0)], scenarios=[0.0, 1.0, 0.5], generations=3, population=12, polish=False
+    )
     assert result.y == 1.0
 
 
@@ -330,7 +335,7 @@ def around(place, dtype="float64"):
         return both[0] ** 2 - both[1] ** 2
 
     return gx.minimax(
-        fun, [(-1.0, 3.0)], [(-1.0, 3.0)], population=12, generations=200, compute=gx.Compute(dtype=dtype)
+        fun, [(-1.0, 3.0)], [(-1.0, 3.0)], population=12, generations=200, compute=gx.Compute(dtype=dtype), polish=False
     )
 
 
@@ -417,7 +422,7 @@ BAD = {
 def test_what_cannot_work_is_refused_in_a_sentence(arguments, settings, message):
     def call():
         made = {name: value() if name == "compute" else value for name, value in settings.items()}
-        gx.minimax(*arguments, **{"generations": 5, **made})
+        gx.minimax(*arguments, polish=False, **{"generations": 5, **made})
 
     with pytest.raises(gx.InputError, match=message):
         call()
@@ -490,7 +495,7 @@ def test_a_worst_case_that_searches_do_not_agree_on_is_said_to_be_unsure():
     def rugged(x, y):
         return x[0] ** 2 - jnp.sum(y**2 - 10 * jnp.cos(2 * jnp.pi * y) + 10) / 20
 
-    res = gx.minimax(rugged, [(-1.0, 2.0)], [(-5.0, 4.0)] * 20, population=8, generations=40)
+    res = gx.minimax(rugged, [(-1.0, 2.0)], [(-5.0, 4.0)] * 20, population=8, generations=40, polish=False)
     sure = res.worst_case_sure
     assert 0 < sure <= 1
     if res.worst_case < -0.05:  # the truth is 0

@@ -44,7 +44,7 @@ def solve(fun=bowl, bounds=BOX, **settings):
         "compute": gx.Compute(dtype="float64"),
         **settings,
     }
-    return gx.minimize(fun, bounds, **settings)
+    return gx.minimize(fun, bounds, polish=False, **settings)
 
 
 def recording(fun=bowl_in_numpy):
@@ -589,7 +589,9 @@ def test_a_first_generation_that_fails_is_no_end_where_there_are_values():
     def root(x):
         return jnp.sum(jnp.sqrt(x) + (x - 1.0) ** 2)
 
-    res = gx.minimize(root, [(-5.0, 5.0)] * 4, "cmaes", population=8, restarts="plain", max_evaluations=4000)
+    res = gx.minimize(
+        root, [(-5.0, 5.0)] * 4, "cmaes", population=8, restarts="plain", max_evaluations=4000, polish=False
+    )
     first = np.asarray(res.history.best)[0]
     assert not np.isfinite(first) and res.n_failed > 8 and abs(res.fun - 3.70663287) < 1e-3
 
@@ -626,7 +628,7 @@ def g06_in_numpy(x):
 @pytest.mark.parametrize(("name", "formula"), [("spring", spring_in_numpy), ("g06", g06_in_numpy)])
 def test_inequalities_hold_at_the_solution(name, formula):
     problem = gx.problems.get(name)
-    res = gx.minimize(problem, population=100, generations=600)
+    res = gx.minimize(problem, population=100, generations=600, polish=False)
     value, limits = formula(res.x)
     assert res.feasible and res.violation == 0.0
     assert np.all(limits <= 1e-12)
@@ -650,7 +652,7 @@ def test_equalities_hold_to_the_tolerance():
 @pytest.mark.slow
 def test_the_tolerance_of_equalities_is_the_problems():
     problem = gx.Problem(bowl, BOX, eq=lambda x: x[0] + x[1] + 0.2, eq_tolerance=0.1)
-    res = gx.minimize(problem, population=40, generations=300)
+    res = gx.minimize(problem, population=40, generations=300, polish=False)
     assert res.feasible and 0.05 < abs(res.eq[0]) <= 0.1  # the cheapest side of the strip
     assert res.fun < 0.045
 

@@ -220,7 +220,7 @@ def test_precision_of_jax_is_left_alone(x64):
 def test_with_a_problem_candidates_are_moved_onto_the_equalities_as_in_minimize():
     problem = gx.problems.get("g11")
     solver = gx.EpsilonDE(population=8)
-    res = gx.minimize(problem, algorithm=solver, generations=20, seed=3)
+    res = gx.minimize(problem, algorithm=solver, generations=20, seed=3, polish=False)
     opt = gx.Optimizer(problem, solver, seed=3)
     for _ in range(20):
         x = opt.ask()

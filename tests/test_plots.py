@@ -35,13 +35,17 @@ def crescent() -> gx.Problem:
 
 @pytest.fixture(scope="module")
 def single():
-    return gx.minimize(crescent(), gx.DE(population=20), generations=40, seed=1, keep=gx.Keep(snapshots=[1, 5, 20, 40]))
+    return gx.minimize(
+        crescent(), gx.DE(population=20), generations=40, seed=1, keep=gx.Keep(snapshots=[1, 5, 20, 40]), polish=False
+    )
 
 
 @pytest.fixture(scope="module")
 def ensemble():
     problem = gx.problems.get("rastrigin", dim=5)
-    return gx.minimize(problem, gx.DE(population=20), generations=30, runs=4, seed=1, keep=gx.Keep(snapshots=[1, 30]))
+    return gx.minimize(
+        problem, gx.DE(population=20), generations=30, runs=4, seed=1, keep=gx.Keep(snapshots=[1, 30]), polish=False
+    )
 
 
 def with_front(name: str, objectives: int | None = None) -> Result:
@@ -145,7 +149,9 @@ def test_maps_are_side_by_side_and_labelled(single, ensemble):
     assert titles == ["generation 1", "generation 5", "generation 20", "generation 40"]
     assert [a.get_title() for a in single.plot.maps([5]).axes if a.get_title()] == ["generation 5"]
     assert "run 2" in words(ensemble.plot.maps(run=2))
-    many = gx.minimize(crescent(), gx.DE(population=20), generations=60, keep=gx.Keep(snapshots=range(1, 61)))
+    many = gx.minimize(
+        crescent(), gx.DE(population=20), generations=60, keep=gx.Keep(snapshots=range(1, 61)), polish=False
+    )
     assert [a.get_title().split()[-1] for a in many.plot.maps().axes if a.get_title()] == [
         "1",
         "2",
@@ -177,7 +183,12 @@ def test_landscape_takes_names_and_a_window_and_marks_the_best(single):
 @pytest.mark.slow
 def test_landscape_of_one_variable_of_a_black_box_and_of_an_equality():
     curve = gx.minimize(
-        lambda x: jnp.sum(x**2), [(-1, 2)], gx.DE(population=8), generations=5, keep=gx.Keep(snapshots=[1])
+        lambda x: jnp.sum(x**2),
+        [(-1, 2)],
+        gx.DE(population=8),
+        generations=5,
+        keep=gx.Keep(snapshots=[1]),
+        polish=False,
     )
     assert curve.plot.landscape().axes[0].get_ylabel() == "objective"
 
@@ -189,14 +200,24 @@ def test_landscape_of_one_variable_of_a_black_box_and_of_an_equality():
     black = gx.minimize(box, [(-1, 2)] * 2, gx.DE(population=8), generations=5, blackbox=True)
     drawn(black.plot.landscape(points=11))
     ring = gx.minimize(
-        lambda x: x[0] + x[1], [(-2, 2)] * 2, gx.DE(population=8), eq=lambda x: x[0] ** 2 + x[1] ** 2 - 1, generations=5
+        lambda x: x[0] + x[1],
+        [(-2, 2)] * 2,
+        gx.DE(population=8),
+        eq=lambda x: x[0] ** 2 + x[1] ** 2 - 1,
+        generations=5,
+        polish=False,
     )
     assert "equality holds" in [t.get_text() for t in ring.plot.landscape().legends[0].get_texts()]
 
 
 def test_what_a_result_does_not_have_is_said(single):
     bare = gx.minimize(
-        lambda x: jnp.sum(x**2), [(-1, 2)] * 2, gx.DE(population=8), generations=3, keep=gx.Keep(history=False)
+        lambda x: jnp.sum(x**2),
+        [(-1, 2)] * 2,
+        gx.DE(population=8),
+        generations=3,
+        keep=gx.Keep(history=False),
+        polish=False,
     )
     with pytest.raises(gx.InputError, match="history=True"):
         bare.plot.convergence()
@@ -255,7 +276,7 @@ def test_snapshots_are_saved_and_loaded(single, ensemble, tmp_path):
     file.write_bytes(file.read_bytes()[:200])
     with pytest.raises(gx.InputError, match=r"snapshots\.npz is damaged"):
         gx.load(tmp_path / "one")
-    without = gx.minimize(crescent(), gx.DE(population=20), generations=3)
+    without = gx.minimize(crescent(), gx.DE(population=20), generations=3, polish=False)
     with pytest.warns(UserWarning, match=r"kept as snapshots\.changed"):
         without.save(tmp_path / "one")
     assert gx.load(tmp_path / "one").snapshots == {}  # what the earlier run left there is gone
@@ -269,7 +290,10 @@ def test_a_loaded_run_has_a_landscape_if_its_problem_is_built_in(single, ensembl
     with pytest.raises(gx.InputError, match="loaded without its objective"):
         gx.load(single.save(tmp_path / "b")).plot.landscape()
     imposter = gx.minimize(
-        gx.Problem(lambda x: jnp.sum(x), [(-5.12, 5.12)] * 5, name="rastrigin"), gx.DE(population=8), generations=2
+        gx.Problem(lambda x: jnp.sum(x), [(-5.12, 5.12)] * 5, name="rastrigin"),
+        gx.DE(population=8),
+        generations=2,
+        polish=False,
     )
     with pytest.raises(gx.InputError, match="loaded without its objective"):
         gx.load(imposter.save(tmp_path / "c")).plot.landscape()
@@ -307,7 +331,7 @@ def test_view_draws_all_pictures(saved, tmp_path):
     names = {"convergence", "maps", "maps-variables", "parallel", "landscape"}
     assert {f.stem for f in tmp_path.glob("*.png")} == names and len(list((tmp_path / "maps").iterdir())) == 12
     bare = tmp_path / "bare"
-    gx.minimize(crescent(), gx.DE(population=20), generations=3).save(bare)
+    gx.minimize(crescent(), gx.DE(population=20), generations=3, polish=False).save(bare)
     code, text = call("view", bare, "--png", "-o", tmp_path)  # over the pictures of the other run
     assert code == 0 and "No maps.png" in text and "No landscape.png" in text
     assert {f.stem for f in tmp_path.glob("*.png")} == {"convergence", "parallel"}
@@ -365,7 +389,7 @@ def test_view_opens_the_report_or_says_where_it_is(saved, monkeypatch, tmp_path)
     assert code == 0 and opened == [(saved / "report.html").as_uri()] and str(saved / "report.html") in said
     monkeypatch.setattr(webbrowser, "open", lambda address: False)
     assert "no browser was found" in call("view", saved, "--open")[1]
-    gx.minimize(crescent(), gx.DE(population=20), generations=3).save(tmp_path)
+    gx.minimize(crescent(), gx.DE(population=20), generations=3, polish=False).save(tmp_path)
     (tmp_path / "report.html").unlink()
     code, said = call("view", tmp_path, "--open")
     assert code == 2 and "has no report.html" in said

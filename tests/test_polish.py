@@ -317,7 +317,7 @@ def test_its_program_is_made_while_the_generations_are(monkeypatch):
             if function.__name__ == "refine":
                 finished.set()
 
-    monkeypatch.setattr(programs, "PRECOMPILE", True)
+    monkeypatch.delenv("GALAPAX_PRECOMPILE")
     monkeypatch.setattr(programs, "_compiled", noted)
     monkeypatch.setattr(devices, "count_cores", lambda: 2)
     result = gx.minimize(lambda x: jnp.sum((x - 0.7531) ** 4), BOX, "de", generations=5, tolerance=0)

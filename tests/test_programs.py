@@ -23,7 +23,7 @@ from galapax.evaluation.hoist_constants import HoistedPrograms, call
 from galapax.numerics import devices
 
 BOX = [(-3.0, 4.0)] * 3
-SHORT = {"algorithm": gx.RandomSearch(population=12), "generations": 4}  # what compiles soonest
+SHORT = {"algorithm": gx.RandomSearch(population=12), "generations": 4, "polish": False}  # what compiles soonest
 FLOATS = np.linspace(0.13, 2.71, 6).tolist()
 
 
@@ -86,7 +86,9 @@ def test_arrays_and_numbers_together_compile_once(kind):
 @pytest.mark.slow
 def test_a_game_with_other_numbers_compiles_once():
     def run(c):
-        return gx.minimax(lambda x, y: (x[0] - c * y[0]) ** 2 + c * x[0], [(-1, 2)], [(-1, 1)], generations=20)
+        return gx.minimax(
+            lambda x, y: (x[0] - c * y[0]) ** 2 + c * x[0], [(-1, 2)], [(-1, 1)], generations=20, polish=False
+        )
 
     run(0.3)
     with compilations() as compiled:
@@ -211,7 +213,9 @@ def test_objectives_in_a_list_are_several(join, vectorized):
         out = fun(x)
         return out.T if isinstance(out, jax.Array) else out
 
-    result = gx.minimize(as_columns if vectorized else fun, BOX, population=12, generations=3, vectorized=vectorized)
+    result = gx.minimize(
+        as_columns if vectorized else fun, BOX, population=12, generations=3, vectorized=vectorized, polish=False
+    )
     assert result.settings["algorithm"] == "nsga2"
     assert result.F.shape[1] == 2
 
@@ -229,11 +233,11 @@ def array_under_jit(data):
 
 
 def array_in_a_repaired_constraint(data):
-    gx.minimize(lambda x: jnp.sum(x**2), BOX, eq=lambda x: jnp.sum(data * x) - 0.4, generations=4)
+    gx.minimize(lambda x: jnp.sum(x**2), BOX, eq=lambda x: jnp.sum(data * x) - 0.4, generations=4, polish=False)
 
 
 def array_in_a_game(data):
-    gx.minimax(lambda x, y: jnp.sum(data) * (x[0] - y[0]) ** 2, [(-1, 2)], [(-1, 1)], generations=20)
+    gx.minimax(lambda x, y: jnp.sum(data) * (x[0] - y[0]) ** 2, [(-1, 2)], [(-1, 1)], generations=20, polish=False)
 
 
 USES = [
@@ -352,7 +356,7 @@ def test_two_threads_compile_a_program_once():
 
 
 def test_other_threads_make_programs_step_by_step_while_they_are_of_use(monkeypatch):
-    monkeypatch.setattr(programs, "PRECOMPILE", True)
+    monkeypatch.delenv("GALAPAX_PRECOMPILE")
     monkeypatch.setattr(devices, "count_cores", lambda: 2)
     own, made, begun, may = CompileCache(), [], threading.Event(), threading.Event()
 
@@ -388,7 +392,7 @@ def test_other_threads_make_programs_step_by_step_while_they_are_of_use(monkeypa
 
 
 def test_a_call_whose_programs_are_there_starts_no_other_thread(monkeypatch):
-    monkeypatch.setattr(programs, "PRECOMPILE", True)
+    monkeypatch.delenv("GALAPAX_PRECOMPILE")
     monkeypatch.setattr(devices, "count_cores", lambda: 2)
     own, made = CompileCache(), []
 

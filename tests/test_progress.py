@@ -203,6 +203,8 @@ def test_a_notebook_shows_a_bar_and_keeps_how_long_it_takes(screen, monkeypatch)
 
 def test_a_run_says_what_of_its_time_was_no_generation():
     told = []
-    gx.minimize(lambda x: (x**2).sum(), [(-1, 1)] * 2, "de", generations=5, callback=told.append, progress=False)
+    gx.minimize(
+        lambda x: (x**2).sum(), [(-1, 1)] * 2, "de", generations=5, callback=told.append, progress=False, polish=False
+    )
     assert 0 < told[-1].overhead < told[-1].seconds and told[-1].runs_together == 1
     assert told[0].shares == [told[0].generation / 5] and told[-1].seconds_left() == 0.0

@@ -164,7 +164,13 @@ def test_each_generation_equals_a_second_implementation():
 @pytest.mark.slow
 def test_constraints_put_feasibility_first():
     res = gx.minimize(
-        lambda x: jnp.sum(x**2), [(-4.0, 7.0)] * 2, "pso", ineq=lambda x: 2.0 - x[0] - x[1], generations=300, seed=2
+        lambda x: jnp.sum(x**2),
+        [(-4.0, 7.0)] * 2,
+        "pso",
+        ineq=lambda x: 2.0 - x[0] - x[1],
+        generations=300,
+        seed=2,
+        polish=False,
     )
     assert res.feasible and res.fun == pytest.approx(2.0, abs=1e-4)
 
@@ -179,6 +185,7 @@ def test_a_bowl_is_found_in_every_run_wherever_it_lies():
             generations=300,
             runs=10,
             compute=gx.Compute(dtype="float64"),
+            polish=False,
         ).runs
         assert np.all(runs.fun < 1e-8)
 

@@ -148,7 +148,7 @@ def test_a_seed_that_is_no_whole_number_of_64_bits_is_refused(seed):
     with pytest.raises(InputError, match=r"seed must be a whole number from 0 to 2\*\*64 - 1, got"):
         random.root_key(seed)
     with pytest.raises(InputError, match="seed must be"):
-        minimize(get("sphere", dim=2), seed=seed, generations=1)
+        minimize(get("sphere", dim=2), seed=seed, generations=1, polish=False)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**32, 2**64 - 1, np.int64(5), np.uint64(2**64 - 1)])

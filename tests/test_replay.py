@@ -39,7 +39,7 @@ CONSTRAINED = ONE.with_(ineq=lambda x: jnp.sum(x) - 3.0)
 
 
 @cache
-def ensemble(name, dtype, runs=RUNS, **options):
+def ensemble(name, dtype, runs=RUNS, polish=False, **options):
     kind = gx.algorithms.ALGORITHMS[name]
     problem = SEVERAL if kind.traits.multi_objective else CONSTRAINED if name in ("cde", "epsilon_de") else ONE
     return gx.minimize(
@@ -49,6 +49,7 @@ def ensemble(name, dtype, runs=RUNS, **options):
         generations=GENERATIONS,
         seed=3,
         compute=gx.Compute(dtype=dtype),
+        polish=polish,
         **options,
     )
 

@@ -109,7 +109,7 @@ def solved():
         ),
         gx.DE(population=30),
         generations=250,
-        keep=gx.Keep(snapshots=[1, 10, 250]),
+        keep=gx.Keep(snapshots=[1, 10, 250]), polish=False,
     )  # fmt: skip
 
 
@@ -517,7 +517,9 @@ def test_on_paper_no_column_is_lost(browser, tmp_path):
 
 def test_choices_have_their_words_in_every_table_and_figure(browser, tmp_path):
     variables = {"bolts": gx.integer(4, 12), "alloy": gx.choice("steel", "bronze"), "coated": gx.boolean()}
-    result = gx.minimize(lambda v: (v["bolts"] + v["alloy"], 9 - v["bolts"] - v["coated"]), variables, generations=2)
+    result = gx.minimize(
+        lambda v: (v["bolts"] + v["alloy"], 9 - v["bolts"] - v["coated"]), variables, generations=2, polish=False
+    )
     with opened(browser, written(report.render_result(result), tmp_path)) as page:
         box = page.locator("[data-table=front]")
         cells = box.locator("tbody tr").first.locator("td").all_inner_texts()

@@ -94,7 +94,14 @@ SPENT = 3000  # evaluations: enough for several searches of different sizes
 @pytest.fixture(scope="module")
 def several():
     return gx.minimize(
-        rastrigin, BOX, "cmaes", restarts="bipop", runs=5, max_evaluations=SPENT, keep=gx.Keep(history="x")
+        rastrigin,
+        BOX,
+        "cmaes",
+        restarts="bipop",
+        runs=5,
+        max_evaluations=SPENT,
+        keep=gx.Keep(history="x"),
+        polish=False,
     )
 
 
@@ -114,14 +121,21 @@ def test_a_run_of_several_searches_adds_up(several):
 
 def test_a_run_is_the_same_in_every_ensemble(several):
     fewer = gx.minimize(
-        rastrigin, BOX, "cmaes", restarts="bipop", max_evaluations=SPENT, keep=gx.Keep(history="x"), runs=range(3, 5)
+        rastrigin,
+        BOX,
+        "cmaes",
+        restarts="bipop",
+        max_evaluations=SPENT,
+        keep=gx.Keep(history="x"),
+        runs=range(3, 5),
+        polish=False,
     )
     assert np.array_equal(fewer.runs.fun, several.runs.fun[3:]) and np.array_equal(fewer.runs.x, several.runs.x[3:])
 
 
 @pytest.mark.slow
 def test_restarts_find_what_one_search_misses():
-    options = {"target": 1e-8, "runs": 5, "max_evaluations": 30_000}
+    options = {"target": 1e-8, "runs": 5, "max_evaluations": 30_000, "polish": False}
     once = gx.minimize(dimpled, BOX, "cmaes", **options).runs.success
     again = gx.minimize(dimpled, BOX, "cmaes", restarts="bipop", **options).runs.success
     assert again.sum() >= 4 > once.sum() + 1
@@ -129,12 +143,12 @@ def test_restarts_find_what_one_search_misses():
 
 @pytest.mark.slow
 def test_a_run_ends_when_the_same_point_was_found_again_and_again():
-    result = gx.minimize(bowl, BOX)
+    result = gx.minimize(bowl, BOX, polish=False)
     assert result.stop is Stop.TOLERANCE and result.success and result.nfev < 20_000
-    alone = gx.minimize(bowl, BOX, "cmaes")
+    alone = gx.minimize(bowl, BOX, "cmaes", polish=False)
     assert MIN_AGREEING_SEARCHES * 0.6 < result.nfev / alone.nfev < MIN_AGREEING_SEARCHES * 1.6
     assert "5" in result.message or "converged" in result.message
-    wanted = gx.minimize(bowl, BOX, target=-1.0, max_evaluations=6000)
+    wanted = gx.minimize(bowl, BOX, target=-1.0, max_evaluations=6000, polish=False)
     assert wanted.stop is Stop.BUDGET and not wanted.success and wanted.nfev > 5500  # a target is looked for to the end
 
 
@@ -153,17 +167,19 @@ def test_a_black_box_restarts_too():
 @pytest.mark.slow
 def test_generations_and_callbacks_hold_for_the_whole_run():
     seen = []
-    options = {"restarts": "plain", "generations": 250}
+    options = {"restarts": "plain", "generations": 250, "polish": False}
     result = gx.minimize(bowl, BOX, "cmaes", **options, callback=lambda p: seen.append(p.nfev))
     assert result.nit == 250 and result.stop is Stop.BUDGET
     assert seen == sorted(seen) and seen[-1] == result.nfev
-    stopped = gx.minimize(bowl, BOX, "cmaes", restarts="plain", target=-1.0, callback=lambda p: p.generation > 250)
+    stopped = gx.minimize(
+        bowl, BOX, "cmaes", restarts="plain", target=-1.0, callback=lambda p: p.generation > 250, polish=False
+    )
     assert stopped.stop is Stop.CALLBACK and not stopped.success
 
 
 @pytest.mark.slow
 def test_an_algorithm_without_a_spread_restarts():
-    result = gx.minimize(bowl, BOX, gx.DE(population=30), restarts="plain", max_evaluations=30_000)
+    result = gx.minimize(bowl, BOX, gx.DE(population=30), restarts="plain", max_evaluations=30_000, polish=False)
     assert result.success and result.nfev <= 30_000
 
 

@@ -50,7 +50,10 @@ def solver(name, **settings):
 def solve(name, fun=two, problem=None, **settings):
     problem = gx.Problem(fun, BOX, **{"name": "two bowls", "reference_point": REFERENCE, **(problem or {})})
     return gx.minimize(
-        problem, solver(name), **{"generations": GENERATIONS, "compute": gx.Compute(dtype="float64"), **settings}
+        problem,
+        solver(name),
+        polish=False,
+        **{"generations": GENERATIONS, "compute": gx.Compute(dtype="float64"), **settings},
     )
 
 

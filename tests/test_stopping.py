@@ -17,7 +17,7 @@ from galapax.engines.interrupts import interrupts
 from galapax.running import solve as solving
 
 BOX = [(1.5, 4.0), (-7.0, -2.0)]
-SMALL = {"population": 8, "generations": 12}
+SMALL = {"population": 8, "generations": 12, "polish": False}
 LONG = {"generations": 5000, "tolerance": 0}  # more than a GPU makes between two looks
 
 
@@ -152,18 +152,25 @@ def test_a_population_that_was_chosen_stays_as_it_is():
     ],
 )
 def test_a_constant_objective_is_told_apart(options):
-    result = gx.minimize(lambda x: 3.0 + 0 * x[0], [(-1, 2)] * 2, gx.DE(population=8), generations=3, **options)
+    result = gx.minimize(
+        lambda x: 3.0 + 0 * x[0], [(-1, 2)] * 2, gx.DE(population=8), generations=3, polish=False, **options
+    )
     assert not result.success and result.message.endswith(
         "All values found are 3: check that the objective depends on x."
     )
     if result.runs is not None:
         assert not result.runs.success.any()
-    varied = gx.minimize(lambda x: x[0], [(-1, 2)] * 2, gx.DE(population=8), generations=3, **options)
+    varied = gx.minimize(lambda x: x[0], [(-1, 2)] * 2, gx.DE(population=8), generations=3, polish=False, **options)
     assert "All values" not in varied.message
 
 
 def test_time_that_went_into_compiling_is_named():
     """A limit that compiling alone has used up."""
-    options = {"max_seconds": 1e-3, "tolerance": 0, "generations": 10**6}  # more than the first chunk of any device
+    options = {
+        "max_seconds": 1e-3,
+        "tolerance": 0,
+        "generations": 10**6,
+        "polish": False,
+    }  # more than the first chunk of any device
     result = gx.minimize(lambda x: jnp.cos(x).sum(), [(-1, 2)] * 3, gx.FEP(population=31), **options)
     assert result.stop == "time" and re.search(r"reached after generation \d+\. Compiling alone took", result.message)

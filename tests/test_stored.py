@@ -173,7 +173,7 @@ def names(folder, monkeypatch):
             if function is Search.init_and_start:
                 raise Enough
 
-        given = {"algorithm": "de", "generations": 2, "population": 8, "compute": XLA} | call
+        given = {"algorithm": "de", "generations": 2, "population": 8, "compute": XLA, "polish": False} | call
         named = program_files.program_name
         programs.clear()
         with monkeypatch.context() as patch:

@@ -27,7 +27,9 @@ def narrow(monkeypatch):
 
 def ensemble(threads, dtype=None, **options):
     compute = gx.Compute(threads=threads, dtype=dtype)
-    return gx.minimize(bumpy, BOX, gx.DE(population=8), generations=30, runs=22, compute=compute, **options)
+    return gx.minimize(
+        bumpy, BOX, gx.DE(population=8), generations=30, runs=22, compute=compute, polish=False, **options
+    )
 
 
 @pytest.mark.slow
@@ -99,21 +101,21 @@ def test_how_many_is_asked_for_set_or_the_cores(monkeypatch):
     )
     monkeypatch.setattr(devices, "count_cores", lambda: 5)
     few = {"generations": 2, "runs": 2, "population": 4, "algorithm": "de", "compute": gx.Compute(engine="xla")}
-    gx.minimize(bumpy, BOX, **few)
+    gx.minimize(bumpy, BOX, polish=False, **few)
     monkeypatch.setenv("GALAPAX_THREADS", "3")
-    gx.minimize(bumpy, BOX, **few)
-    gx.minimize(bumpy, BOX, **few | {"compute": gx.Compute(engine="xla", threads=2)})
+    gx.minimize(bumpy, BOX, polish=False, **few)
+    gx.minimize(bumpy, BOX, polish=False, **few | {"compute": gx.Compute(engine="xla", threads=2)})
     slices = [count for count in seen if count != 1]  # 1: an accelerator's chunks go by device
     assert set(slices) == {5, 3, 2} and slices == sorted(slices, key=[5, 3, 2].index)
     monkeypatch.setenv("GALAPAX_THREADS", "many")
     with pytest.raises(InputError, match="GALAPAX_THREADS must be a number of threads, at least 1; it is 'many'"):
-        gx.minimize(bumpy, BOX, **few)
+        gx.minimize(bumpy, BOX, polish=False, **few)
 
 
 @pytest.mark.parametrize("given", [0, -1, 1.5, "two", True])
 def test_an_odd_number_of_threads_is_refused(given):
     with pytest.raises(InputError, match="threads"):
-        gx.minimize(bumpy, BOX, compute=gx.Compute(threads=given))
+        gx.minimize(bumpy, BOX, compute=gx.Compute(threads=given), polish=False)
 
 
 def test_a_black_box_has_workers_instead():

@@ -101,7 +101,12 @@ def test_a_problem_is_a_function_of_a_vector_too():
 
 @pytest.mark.parametrize("algorithm", params([None, "de", "cmaes", "lshade", "random"], quick={"cmaes"}))
 def test_every_answer_is_on_the_grid(algorithm):
-    own = {"runs": 3, "keep": gx.Keep(history="x", snapshots=[3]), "compute": gx.Compute(dtype="float64")}
+    own = {
+        "runs": 3,
+        "keep": gx.Keep(history="x", snapshots=[3]),
+        "compute": gx.Compute(dtype="float64"),
+        "polish": False,
+    }
     made = gx.minimize(cost, VARIABLES, algorithm, generations=15, population=12, **own)
     points = [made.x, made.population, made.runs.x, made.history.x, made.snapshots[3].x]
     assert all(on_grid(np.asarray(x)) for x in points)
@@ -142,7 +147,7 @@ def test_polish_moves_the_real_variables_alone():
 def test_starting_points_come_as_mappings_or_rows():
     row = [1.0, 3, "zinc", 0.5, False, 1.0]
     for initial in (BEST, [BEST, BEST | {"count": 2}], row, [row], SPACE.parse_points(BEST)):
-        result = gx.minimize(cost, VARIABLES, "de", generations=1, population=10, x0=initial)
+        result = gx.minimize(cost, VARIABLES, "de", generations=1, population=10, x0=initial, polish=False)
         assert result.fun == pytest.approx(1.5)
     with pytest.raises(gx.InputError, match="'count' is missing"):
         gx.minimize(cost, VARIABLES, x0={"load": 1})
@@ -155,7 +160,7 @@ def test_integrality_is_scipys_mask():
     def far(x):
         return jnp.sum((x - jnp.array([1.3, 2.6])) ** 2)
 
-    own = {"generations": 60, "population": 20, "compute": gx.Compute(dtype="float64")}
+    own = {"generations": 60, "population": 20, "compute": gx.Compute(dtype="float64"), "polish": False}
     result = gx.minimize(far, [(-5.5, 5.5)] * 2, "de", integrality=[True, False], **own)
     assert result.x[0] == 1 and result.x[1] == pytest.approx(2.6, abs=1e-5)
     with pytest.raises(gx.InputError, match="integrality must be one True or False for each of the 2"):
@@ -166,7 +171,9 @@ def test_integrality_is_scipys_mask():
 
 @pytest.mark.slow
 def test_saved_runs_show_labels_and_load_again(tmp_path):
-    result = gx.minimize(cost, VARIABLES, "de", generations=5, population=10, runs=2, keep=gx.Keep(history="x"))
+    result = gx.minimize(
+        cost, VARIABLES, "de", generations=5, population=10, runs=2, keep=gx.Keep(history="x"), polish=False
+    )
     result.save(tmp_path / "run")
     told = json.loads((tmp_path / "run" / "result.json").read_text())
     assert told["named"]["metal"] in ("steel", "zinc", "brass") and isinstance(told["named"]["count"], int)
@@ -185,7 +192,7 @@ def test_fronts_are_of_declared_solutions():
     def both(v):
         return jnp.stack([cost(v), 1.0 * v["count"] + v["plate"]])
 
-    result = gx.minimize(both, VARIABLES, generations=20, population=20)
+    result = gx.minimize(both, VARIABLES, generations=20, population=20, polish=False)
     assert on_grid(result.X) and len(np.unique(result.X, axis=0)) == len(result.X)
 
 
@@ -265,9 +272,11 @@ def test_bad_variables_are_refused(variables, message):
         (lambda: gx.choice("steel"), "at least two labels, got 1"),
         (lambda: gx.choice("a", "b", "a"), "'a' twice"),
         (lambda: gx.choice("a", None), "text or finite numbers as labels, got None"),
-        (lambda: gx.minimax(lambda x, y: x[0] * y[0], [gx.integer(0, 3)], [(0, 1)]), "takes no integers"),
+        (lambda: gx.minimax(lambda x, y: x[0] * y[0], [gx.integer(0, 3)], [(0, 1)], polish=False), "takes no integers"),
         (
-            lambda: gx.minimize(cost, VARIABLES | {"n": gx.integer(0, 2**30)}, compute=gx.Compute(dtype="float32")),
+            lambda: gx.minimize(
+                cost, VARIABLES | {"n": gx.integer(0, 2**30)}, compute=gx.Compute(dtype="float32"), polish=False
+            ),
             'dtype="float64"',
         ),
     ],
@@ -384,7 +393,7 @@ def test_a_place_is_a_number_that_traced_functions_use_as_they_like():
     def fun(v):
         return jnp.array([5.0, 0.0])[v["metal"]] + v["metal"].astype(float) + v["load"] + (v["metal"] == 1)
 
-    res = gx.minimize(fun, box, generations=30)
+    res = gx.minimize(fun, box, generations=30, polish=False)
     assert res.named["metal"] == "zinc" and res.fun == pytest.approx(2.1, abs=0.1)
 
 
@@ -397,7 +406,7 @@ def test_a_black_box_with_few_points_is_called_once_with_each():
         return -float(v["n"]) + 2.0 * (v["metal"] == "zinc") + v["on"]
 
     box = {"n": gx.integer(0, 3), "metal": gx.choice("steel", "zinc"), "on": gx.boolean()}
-    few = {"algorithm": "de", "population": 8, "blackbox": True}
+    few = {"algorithm": "de", "population": 8, "blackbox": True, "polish": False}
     res = gx.minimize(fun, box, **few, generations=20)
     assert len(points) == len(set(points)) <= 16 and res.fun == -3.0 and res.n_cached > 0
     assert gx.problems.get("gear_train").space.combinations == 49**4

@@ -30,7 +30,7 @@ SPAWN = multiprocessing.get_context("spawn")
 
 
 def solve(fun=bowl, algorithm="de", **settings):
-    return gx.minimize(fun, BOX, algorithm, **{"population": N, "generations": 4, "seed": 2, **settings})
+    return gx.minimize(fun, BOX, algorithm, polish=False, **{"population": N, "generations": 4, "seed": 2, **settings})
 
 
 @pytest.fixture(scope="module")
@@ -252,7 +252,7 @@ POINTS = np.array([[0.0, 1.0, 1.0], [2.5, 1.0, 1.0], [0.5, 1.0, 1.0], [1.0, 1.0,
 
 def once(fun, **settings):
     """One generation of four points, the second of which is bad."""
-    return gx.minimize(fun, BOX, "random", population=4, generations=1, x0=POINTS, **settings)
+    return gx.minimize(fun, BOX, "random", population=4, generations=1, x0=POINTS, polish=False, **settings)
 
 
 @pytest.mark.parametrize(
@@ -322,11 +322,13 @@ def test_a_pool_that_cannot_be_made_again_ends_the_run_after_the_limit(tmp_path)
 
     options = {"population": N, "generations": 3, "seed": 2, "x0": points_beyond(N - 1)[:N]}
     options["checkpoint"] = tmp_path / "run.ckpt"
-    result = gx.minimize(dies, BOX, "de", workers=gx.Workers(lambda: make(1), workers_timeout=1), **options)
+    result = gx.minimize(
+        dies, BOX, "de", workers=gx.Workers(lambda: make(1), workers_timeout=1), polish=False, **options
+    )
     assert result.stop == "workers" and not result.success and result.nfev >= 1 and result.n_failed == 0
     assert "no worker has been alive for 1 s (workers_timeout)" in result.message
     assert "the pool cannot start (OSError: no memory)" in result.message
-    resumed = gx.minimize(dies, BOX, "de", resume=True, workers=lambda: make(100), **options)
+    resumed = gx.minimize(dies, BOX, "de", resume=True, workers=lambda: make(100), polish=False, **options)
     whole = gx.minimize(raises, BOX, "de", blackbox=True, **options | {"checkpoint": None})
     assert np.array_equal(resumed.population, whole.population) and resumed.nfev == whole.nfev == 3 * N
 
@@ -369,9 +371,9 @@ def test_a_process_that_exits_with_code_0_costs_one_evaluation(given):
     options = {"population": 4, "generations": 1, "x0": points}
     if given:
         with pebble.ProcessPool(1, context=SPAWN) as pool:
-            result = gx.minimize(simulators.exits_regularly, BOX, "random", workers=pool, **options)
+            result = gx.minimize(simulators.exits_regularly, BOX, "random", workers=pool, polish=False, **options)
     else:
-        result = gx.minimize(simulators.exits_regularly, BOX, "random", workers=1, **options)
+        result = gx.minimize(simulators.exits_regularly, BOX, "random", workers=1, polish=False, **options)
     assert (result.nfev, result.n_failed) == (4, 1) and "exited with code 0" in result.failures[0].error
 
 
