@@ -14,18 +14,16 @@ runs what users get.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import shutil
 import signal
-import sys
 import tempfile
 import time
-from pathlib import Path
 
 import jax
 import pytest
+from support.memory import forget_programs, resident, return_memory
 
 from galapax.engines import programs, slices
 from galapax.numerics import devices, disk_cache
@@ -86,36 +84,6 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path.stat().st_size, reverse=True)  # stable: a file's tests keep their order
 
 
-def resident():
-    """Bytes of memory that this process holds; 0 where that cannot be told."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0
-
-
-def with_test_modules():
-    """The environment of a process that finds the tests' own modules."""
-    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-
-
-def forget_programs():
-    """Drop every compiled program, JAX's and galapax's own."""
-    programs.clear()
-    jax.clear_caches()
-    give_back()
-
-
-def give_back():
-    """Memory that nothing refers to any more, to the system: C's library would keep it, and it would seem in use."""
-    gc.collect()
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc alone has it
-        if trim is not None:
-            trim(0)
-
-
 @pytest.fixture
 def well_compiled():
     """For a test whose programs run longer than they are compiled."""
@@ -141,7 +109,7 @@ def _little_memory():
     yield
     if resident() > MEMORY:
         programs.clear()
-        give_back()
+        return_memory()
     if resident() > MEMORY:
         forget_programs()
 
