@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.cases import params
+from support.cases import params, product
 
 from galapax import DE, InputError, Optimizer, Problem, best_1, minimize, rand_1
 from galapax.core.evaluation import Shape
@@ -141,12 +141,6 @@ STRATEGIES = {
     "best_1": DE(population=N, mutation=best_1, weight=0.7, crossover_rate=0.4),
 }
 EVERY_STRATEGY = pytest.mark.parametrize("strategy", STRATEGIES)
-PAIRS = [  # what a strategy does and what constraints do have nothing to do with each other, so not every pair is quick
-    pytest.param(case, strategy, marks=pytest.mark.slow if strategy == "best_1" and i in (1, 2, 3) else ())
-    for strategy in STRATEGIES
-    for i, case in enumerate(CASES)
-]
-EVERY_CASE = pytest.mark.parametrize(("case", "strategy"), PAIRS)
 
 
 @cache
@@ -164,7 +158,7 @@ def reference(case, strategy, run=0):
     return known, told
 
 
-@pytest.mark.parametrize(("case", "strategy"), params(PAIRS, quick={"fails on one side-rand_1"}))
+@pytest.mark.parametrize(("case", "strategy"), params(product(CASES, STRATEGIES), quick={"fails on one side-rand_1"}))
 def test_each_generation_equals_the_reference(case, strategy):
     problem, algorithm = CASES[case], STRATEGIES[strategy]
     shape = Shape(1, 2 if problem.ineq else 0, 1 if problem.eq else 0)
@@ -191,7 +185,7 @@ def test_each_generation_equals_the_reference(case, strategy):
             assert close(state.candidates, trials), f"trials of generation {generation}"
 
 
-@pytest.mark.parametrize(("case", "strategy"), params(PAIRS, quick={"no constraints-best_1"}))
+@pytest.mark.parametrize(("case", "strategy"), params(product(CASES, STRATEGIES), quick={"no constraints-best_1"}))
 def test_minimize_makes_the_run_of_the_reference(case, strategy):
     algorithm = STRATEGIES[strategy]
     result = minimize(

@@ -160,7 +160,6 @@ CASES = {
     "fails on one side": (gx.Problem(fails_on_one_side, BOX), gx.ThreeParentGA(**SETTINGS)),
     "inequality": (gx.Problem(valley, BOX, ineq=disc), gx.ThreeParentGA(**SETTINGS)),
 }
-EVERY_CASE = pytest.mark.parametrize("case", CASES)
 
 
 @cache

@@ -31,10 +31,6 @@ from galapax.operators.variation import (
 SIGNIFICANCE = 1e-4
 MOEAS = pytest.mark.parametrize("kind", [NSGA2, SharingMOEA, NPGA])
 ELITISTS = pytest.mark.parametrize("kind", [NSGA2, SharingMOEA])
-# what test_several.py asks of every algorithm too is quick for one of them here
-KINDS = [NSGA2, SharingMOEA, NPGA]
-NSGA2_FIRST = pytest.mark.parametrize("kind", params(KINDS, quick={"NSGA2"}))
-ELITISTS_NSGA2_FIRST = pytest.mark.parametrize("kind", params([NSGA2, SharingMOEA], quick={"NSGA2"}))
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
 
 
@@ -172,7 +168,7 @@ def test_constraints_are_met_and_the_front_approached(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@MOEAS
 def test_three_objectives(kind):
     problem = gx.problems.get("dtlz2")
     start, end = (evolve(kind(), problem, g, dtype="float64").parents for g in (1, 150))
@@ -241,7 +237,7 @@ def failing(x):
     return jnp.where(x[0] > 0.5, jnp.nan, jnp.stack([x[0], 1 - x[0] + x[1] ** 2]))
 
 
-@ELITISTS_NSGA2_FIRST
+@pytest.mark.parametrize("kind", params([NSGA2, SharingMOEA], quick={"NSGA2"}))
 def test_what_failed_does_not_survive_what_did_not(kind):
     problem = gx.Problem(failing, gx.box(0.0, 1.0, 3))
     parents = evolve(kind(population=40), problem, 15).parents
@@ -249,7 +245,7 @@ def test_what_failed_does_not_survive_what_did_not(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@MOEAS
 def test_all_failing_is_survived(kind):
     problem = gx.Problem(lambda x: jnp.stack([x[0], x[1]]) * jnp.nan, gx.box(0.0, 1.0, 3))
     state = evolve(kind(population=10), problem, 5)

@@ -26,7 +26,6 @@ NAMES = [name for name, kind in gx.algorithms.ALGORITHMS.items() if kind.traits.
 # a generation of each is traced at once, and each is tested by itself too, in a file for a few methods
 RELATIVES = {"npga", "moead", "sharing_moea", "sms_emoa"}
 EVERY_ALGORITHM = pytest.mark.parametrize("name", params(NAMES, slow=RELATIVES))
-ELITISTS = pytest.mark.parametrize("name", [name for name in NAMES if name != "npga"])
 
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
 LOWER, UPPER = np.array(BOX).T
