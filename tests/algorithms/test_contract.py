@@ -1,5 +1,6 @@
 """What every algorithm for one objective promises, whatever it does inside: tested for each one in ALGORITHMS.
-test_several.py has those for several, and test_engines_agree.py that all ways to run one are the same run.
+
+test_contract_multi_objective.py has those for several; test_engines_agree.py compares all ways to run one.
 
 Boxes neither start at zero nor centre on the optimum, so that a forgotten offset shows.
 """

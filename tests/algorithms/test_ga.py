@@ -568,7 +568,7 @@ def test_history_x_is_saved_and_loaded_again(which, tmp_path, monkeypatch):
     assert header == "generation,nfev,best,mean,worst,violation,feasible_share,x1,x2,x3"
 
 
-def test_x_is_not_kept_unless_asked_for():
+def test_history_has_x_only_on_request():
     assert compiled(True).history.x is None and compiled(True).runs.history.x is None
 
 

@@ -151,7 +151,7 @@ def test_a_target_for_a_problem_that_is_not_there_is_refused():
         gx.compare(PROBLEMS, SOLVERS, max_evaluations=BUDGET, runs=RUNS, seed=SEED, within={"bwol": 2.0})
 
 
-def test_without_a_target_nothing_is_said_of_success():
+def test_without_a_target_success_is_not_reported():
     none = dataclasses.replace(study(), targets=[None] * 4)
     assert len(summary_tables.build_tables(none)) == 1 and "success" not in none.summary()[0]
 
@@ -333,7 +333,7 @@ def bolds(row):
 TEN = np.arange(10.0)
 
 
-def test_the_best_is_bold_and_what_cannot_be_told_from_it_is_marked():
+def test_the_best_is_bold_and_statistical_ties_are_marked():
     cells = {"b": made(TEN + 0.5), "a": made(TEN), "far": made(TEN + 100)}
     assert stats.mannwhitneyu(TEN, TEN + 0.5).pvalue > 0.05 > 3 * stats.mannwhitneyu(TEN, TEN + 100).pvalue
     (table,) = summary_tables.build_tables(of({"p": cells}))
@@ -365,11 +365,11 @@ def test_where_nothing_is_bold_a_star_marks_the_best(bold):
     ],
     ids=["optimum", "twice", "rounding", "nothing", "large", "empty"],
 )
-def test_values_are_told_apart_to_the_digit_where_they_differ(values, shown):
+def test_values_are_printed_to_the_digit_where_they_differ(values, shown):
     assert summary_tables.format_distinct(values) == shown
 
 
-def test_medians_of_a_comparison_are_told_apart():
+def test_medians_of_a_comparison_have_the_digits_that_distinguish_them():
     (table,) = summary_tables.build_tables(of({"p": {"a": made(TEN * 0 - 15), "b": made(TEN * 0 - 14.999999998)}}))
     assert texts(table.rows[0]) == ["p", "-15", "-14.999999998"]
 
@@ -472,7 +472,7 @@ def test_a_study_that_was_stopped_says_what_was_not_run():
         found.cell(problem="q", algorithm="b")
 
 
-def test_a_paired_study_that_was_stopped_within_an_algorithm_is_still_told():
+def test_a_paired_study_that_was_stopped_within_an_algorithm_is_still_summarised():
     cells = {"a": made(TEN), "b": made(TEN[:6])}
     summary_tables.build_tables(of({"p": cells}, paired=True))
 

@@ -316,7 +316,7 @@ anything = st.recursive(
 @pytest.mark.slow
 @FUZZ
 @given(anything)
-def test_whatever_is_given_as_bounds_becomes_a_box_or_an_input_error(given_bounds):
+def test_any_bounds_become_a_box_or_an_input_error(given_bounds):
     try:
         box = as_bounds(given_bounds)
     except gx.InputError:
@@ -567,7 +567,7 @@ def opt():
     return gx.Optimizer(BOX, "de", population=N)
 
 
-def test_best_needs_something_told(opt):
+def test_best_needs_a_tell_first(opt):
     with refused(match=r"no values have been told yet, so there is no best point: call ask, evaluate, then tell"):
         opt.best  # noqa: B018
 
@@ -584,13 +584,13 @@ OTHER_POINTS = {
 
 
 @pytest.mark.parametrize("change", OTHER_POINTS)
-def test_only_the_points_asked_for_can_be_told(opt, change):
+def test_tell_refuses_points_that_were_not_asked(opt, change):
     x = opt.ask()
     with refused(match=r"tell takes the unchanged points of the last ask, each once; 8 of shape \(3,\) wait"):
         opt.tell(OTHER_POINTS[change](x), x.sum(axis=1))
 
 
-def test_points_are_told_once(opt):
+def test_tell_refuses_points_twice(opt):
     x = opt.ask()
     opt.tell(x, x.sum(axis=1))
     with refused(match=r"tell takes the unchanged points of the last ask"):

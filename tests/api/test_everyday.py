@@ -56,7 +56,7 @@ def test_noise_is_never_taken_for_convergence():
 
 
 @pytest.mark.slow
-def test_what_no_point_can_meet_is_told_with_its_violation():
+def test_infeasible_constraints_are_reported_with_their_violation():
     found = gx.minimize(lambda x: jnp.sum(x**2), [(-5, 5)] * 4, ineq=lambda x: 100 - jnp.sum(x), polish=False)
     assert not found.success and not found.feasible
     assert "No feasible point was found; the total constraint violation of x is 80." in found.message

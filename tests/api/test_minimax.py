@@ -464,7 +464,7 @@ def test_a_search_for_the_worst_case_ends_when_it_has_converged():
 
 
 @pytest.mark.slow
-def test_a_run_made_again_has_its_worst_case():
+def test_a_replayed_run_has_its_worst_case():
     res = three_runs()
     for number in range(3):
         alone = res.run(number)
@@ -483,13 +483,13 @@ def test_minus_infinity_does_not_win():
     assert res.x[0] >= 0.25 and np.isfinite(res.fun) and np.isfinite(res.worst_case) and res.n_failed > 0
 
 
-def test_what_ended_several_runs_is_said_of_them_and_not_of_one_made_again():
+def test_the_message_of_an_ensemble_is_not_that_of_a_replayed_run():
     res = three_runs(callback=lambda state: True, generations=3000)
     assert res.stop is Stop.CALLBACK and res.message.startswith("Stopped by the callback") and not res.success
 
 
 @pytest.mark.slow
-def test_a_worst_case_that_searches_do_not_agree_on_is_said_to_be_unsure():
+def test_a_worst_case_on_which_searches_disagree_is_reported_as_uncertain():
     """One needle in ten variables: each search ends on another of many local maxima."""
 
     def rugged(x, y):

@@ -109,7 +109,7 @@ def test_a_black_box_is_called_once_for_each_evaluation():
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
-def test_exceptions_are_failures_and_the_first_one_is_told():
+def test_exceptions_are_failures_and_the_message_has_the_first():
     def fun(x):
         calls.append(x)
         if x[0] > 3.0:
@@ -134,7 +134,7 @@ def test_a_constraint_that_raises_is_a_failure_too():
     assert res.n_failed > 0 and res.feasible and "ineq raised RuntimeError: no pressure" in res.message
 
 
-def test_failures_raise_when_asked_for():
+def test_failures_raise_with_on_failure_raise():
     def fun(x):
         raise ValueError("the valve is shut")
 
@@ -146,7 +146,7 @@ def test_failures_raise_when_asked_for():
 @pytest.mark.parametrize(
     "bad", [np.nan, pytest.param(np.inf, marks=pytest.mark.slow), pytest.param(-np.inf, marks=pytest.mark.slow)]
 )
-def test_bad_values_raise_when_asked_for(bad):
+def test_bad_values_raise_with_on_failure_raise(bad):
     with pytest.raises(gx.EvaluationError, match=r"NaN or inf at \d+ of (the )?\d+ points"):
         solve(lambda x: jnp.where(x[0] > 3.0, bad, bowl(x)), on_failure="raise")
     with pytest.raises(gx.EvaluationError, match=rf"fun returned {bad}, at x = \[3"):
@@ -312,7 +312,7 @@ def test_a_black_box_tells_its_equalities_at_the_solution_too():
     np.testing.assert_allclose(res.eq, [res.x.sum()], rtol=1e-9)
 
 
-def test_history_of_constraints_is_kept():
+def test_history_has_constraints():
     res = solve(ineq=lambda x: 3.0 - x[0], generations=40)
     assert res.history.violation.shape == res.history.feasible_share.shape == (40,)
     assert np.all(np.diff(res.history.violation) <= 0) and res.history.violation[-1] == 0
@@ -321,6 +321,6 @@ def test_history_of_constraints_is_kept():
     assert solve().history.violation is None and solve().history.feasible_share is None
 
 
-def test_constraints_compute_in_float64_and_may_be_told_otherwise():
+def test_constraints_compute_in_float64_unless_dtype_says_otherwise():
     assert solve(ineq=lambda x: 3.0 - x[0], compute=gx.Compute(dtype=None)).settings["dtype"] == "float64"
     assert solve(ineq=lambda x: 3.0 - x[0], compute=gx.Compute(dtype="float32")).settings["dtype"] == "float32"

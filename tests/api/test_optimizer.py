@@ -65,7 +65,7 @@ def test_values_as_one_column_are_the_same():
     assert np.array_equal(column.population.x, row.population.x)
 
 
-def test_ask_gives_the_same_points_until_they_are_told():
+def test_ask_returns_the_same_points_until_tell():
     opt = gx.Optimizer(BOX, "de", population=N)
     first = opt.ask()
     assert np.array_equal(opt.ask(), first)
@@ -86,7 +86,7 @@ def test_a_refused_tell_changes_nothing():
     assert (opt.generation, opt.nfev, opt.best.fun) == (2, 2 * N, best.fun)
 
 
-def test_best_is_the_best_point_told():
+def test_best_is_the_best_point_passed_to_tell():
     opt, asked = optimize(generations=10)
     values = bowl(asked)
     assert opt.best.fun == values.min()
@@ -143,7 +143,7 @@ def constrained(opt, generations):
     return np.concatenate(asked)
 
 
-def test_constraints_are_told_with_the_values():
+def test_tell_takes_constraints_with_the_values():
     opt = gx.Optimizer(BOX, "de", population=N, eq_tolerance=0.05)
     asked = constrained(opt, 100)
     violation = np.maximum(3.0 - asked[:, 0], 0) + np.maximum(np.abs(asked[:, 0] + asked[:, 1]) - 0.05, 0)
@@ -239,7 +239,7 @@ def test_without_formulas_the_optimizer_says_that_it_cannot_repair():
     assert opt.nfev == 8
 
 
-def test_parts_of_a_generation_may_be_told_in_any_order():
+def test_tell_takes_parts_of_a_generation_in_any_order():
     """And what comes of it is what comes of whole generations."""
     whole, parts = (gx.Optimizer(BOX, "de", population=12, seed=5) for _ in range(2))
     rng = np.random.default_rng(1)
@@ -267,7 +267,7 @@ def test_points_that_do_not_wait_are_refused():
         opt.ask(0)
 
 
-def test_a_point_that_waits_twice_is_told_twice():
+def test_a_point_asked_twice_needs_tell_twice():
     opt = gx.Optimizer([(0.0, 1.0)], gx.RandomSearch(population=4), seed=1)
     opt._points[1] = opt._points[0]
     opt.tell(opt.ask()[[1, 0]], [1.0, 2.0])
@@ -317,7 +317,7 @@ def test_a_named_algorithm_does_not_restart_unless_asked():
     assert np.abs(x - x[0]).max() < 1e-6 and opt.best.message == "Told 400 generations."
 
 
-def test_five_searches_that_agree_are_told_of():
+def test_the_message_mentions_five_searches_that_agree():
     opt = gx.Optimizer([(-5.0, 5.3)] * 2, "cmaes", restarts="plain")
     assert opt.ask().shape == (6, 2)
     while opt.generation < 2000 and (opt.generation == 0 or opt.best.stop != "tolerance"):

@@ -24,12 +24,12 @@ def test_minimize_has_the_options_with_their_defaults():
 
 
 @pytest.mark.parametrize("verb", [gx.minimax, gx.compare])
-def test_other_verbs_have_no_option_of_their_own_name(verb):
+def test_other_verbs_have_only_options_of_minimize(verb):
     own = {"x_bounds", "y_bounds", "scenarios", "problems", "algorithms", "within", "paired"}
     assert set(inspect.signature(verb).parameters) - PROBLEM - OBSERVERS - own <= set(Options.__dataclass_fields__)
 
 
-def test_settings_have_every_option_as_it_was_asked():
+def test_settings_record_every_option():
     options = {"max_evaluations": 600, "patience": 50, "runs": 2, "x0": [0.5, 0.5], "seed": 3, "polish": False}
     groups = {"keep": gx.Keep(history="x", snapshots=[2]), "compute": gx.Compute(engine="xla", threads=1)}
     result = gx.minimize(lambda x: jnp.sum(x**2), [(-1.0, 2.0)] * 2, "de", population=10, **options, **groups)

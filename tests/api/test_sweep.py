@@ -1,4 +1,4 @@
-"""A sweep is many calls of `minimize` in one computation: cell by cell the same, compiled once, told as a table."""
+"""A sweep is many calls of `minimize` in one computation: the same cell by cell, compiled once, shown as a table."""
 
 import csv
 import dataclasses
@@ -176,7 +176,7 @@ def test_maximize_keeps_the_signs():
 CONSTRAINED = {"ineq": to_the_right, "runs": 2, "generations": 5, "seed": SEED}
 
 
-def test_constraints_are_told_at_the_best_point_of_each_cell():
+def test_each_cell_reports_constraints_at_its_best_point():
     study = gx.sweep(
         bowl, BOX, gx.ThreeParentGA(population=N), sigma=np.linspace(0, 1, 9), keep=gx.Keep(history="x"), **CONSTRAINED
     )
@@ -189,7 +189,7 @@ def test_constraints_are_told_at_the_best_point_of_each_cell():
 
 
 @pytest.mark.slow
-def test_constraints_of_a_black_box_are_told_for_every_cell():
+def test_each_cell_reports_the_constraints_of_a_black_box():
     study = gx.sweep(bowl_in_numpy, BOX, gx.ThreeParentGA(population=3), sigma=SIGMA, blackbox=True, **CONSTRAINED)
     for _, cell in study:
         assert cell.ineq is not None and cell.ineq.tolist() == [to_the_right(cell.x)]
@@ -209,7 +209,7 @@ def test_snapshots_are_of_the_cell_that_they_belong_to(monkeypatch, in_batches):
             np.testing.assert_allclose(kept.fitness.min(axis=1)[ended], cell.runs.fun[ended], rtol=ROUNDING)
 
 
-def test_a_failure_is_told_of_the_cell_that_had_it():
+def test_a_failure_is_reported_for_the_cell_that_had_it():
     calls = 0
 
     def failing_at_first(x):

@@ -151,7 +151,7 @@ def test_list_names_every_algorithm_and_problem():
         (("list", "everything"), "algorithms, problems or all"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_sentence(arguments, message):
+def test_what_cannot_be_done_is_one_sentence(arguments, message):
     code, text = call(*arguments)
     assert code == 2
     assert message in " ".join(text.split())

@@ -123,7 +123,7 @@ def test_text_in_another_encoding_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("name", gagpu.REQUIRED_SETTINGS)
-def test_a_missing_name_is_told(name, write):
+def test_a_missing_name_is_an_error(name, write):
     with pytest.raises(gx.InputError, match=rf"does not #define {name}; a GAGPU configuration has NO_GEN, NO_KIDS"):
         gagpu.read_config(write(**{name: None}))
 
@@ -136,7 +136,7 @@ def test_a_name_in_a_comment_is_missing(write):
         gagpu.read_config(write(""))
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path):
+def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(gx.InputError, match=r"config.h could not be read: No such file"):
         gagpu.read_config(tmp_path / "config.h")
     with pytest.raises(gx.InputError, match="could not be read"):
@@ -342,7 +342,7 @@ def test_no_var_resizes_a_problem_of_any_size(write, monkeypatch):
     refused("4 variables, 1 runs, history x", "solve", "gagpu_ackley", "--gagpu-config", write(NO_VAR=4, NO_TESTS=1))
 
 
-def test_what_is_wrong_with_the_config_is_told(write, tmp_path):
+def test_errors_in_the_config_are_named(write, tmp_path):
     refused("does not #define NO_GEN", "solve", "gagpu_ackley", "--gagpu-config", write(NO_GEN=None))
     refused("population must be at least 3", "solve", "gagpu_ackley", "--gagpu-config", write(NO_KIDS=2))
     refused("could not be read", "solve", "gagpu_ackley", "--gagpu-config", tmp_path / "nowhere.h")
@@ -434,7 +434,7 @@ def test_compare_does_what_the_library_does(tmp_path):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_what_cannot_be_done_is_said_in_a_sentence(arguments, message):
+def test_what_cannot_be_done_is_one_sentence(arguments, message):
     refused(message, *arguments)
 
 

@@ -15,7 +15,7 @@ def test_a_share_is_judged_with_its_confidence():
     assert 0.75 < selftest.at_least(40, 40, 0.99)[1] < 1.0
 
 
-def test_what_fails_or_raises_is_told_and_the_rest_goes_on(monkeypatch):
+def test_a_check_that_fails_or_raises_is_reported_and_the_others_run(monkeypatch):
     def broken():
         raise RuntimeError("no such thing")
 

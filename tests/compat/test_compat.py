@@ -98,7 +98,7 @@ def test_fixed_and_whole_variables_callbacks_and_vectors():
         ({"constraints": [lambda x: x]}, "NonlinearConstraint"),
     ],
 )
-def test_what_scipy_has_and_we_do_not_is_said(options, message):
+def test_options_of_scipy_that_we_lack_are_named(options, message):
     with pytest.raises(gx.InputError, match=message):
         differential_evolution(sphere, [(-1, 1)] * 2, **options)
 

@@ -281,7 +281,7 @@ def test_bad_variables_are_refused(variables, message):
         ),
     ],
 )
-def test_what_cannot_be_is_said_in_a_sentence(make, message):
+def test_what_cannot_be_is_one_sentence(make, message):
     with pytest.raises(gx.InputError, match=message):
         make()
 

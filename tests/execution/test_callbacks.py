@@ -13,7 +13,7 @@ from support.bowl import N, bowl, bowl_in_numpy, solve
 import galapax as gx
 
 
-def test_callback_is_told_the_progress(clock):
+def test_a_callback_receives_the_progress(clock):
     told = []
     res = solve(generations=3000, callback=told.append, max_seconds=5000.0, tolerance=0)
     assert len(told) > 1 and all(isinstance(state, gx.Progress) for state in told)
@@ -27,7 +27,7 @@ def test_callback_is_told_the_progress(clock):
     assert seconds == sorted(seconds) and 0 < seconds[0] < seconds[-1] < whole
 
 
-def test_callback_is_told_the_generation_in_which_the_run_ended():
+def test_a_callback_receives_the_generation_in_which_the_run_ended():
     told = []
     res = solve(generations=3000, callback=told.append)
     assert res.stop == "tolerance" and told[-1].generation == res.nit and told[-1].nfev == res.nfev
@@ -56,7 +56,7 @@ def test_callback_of_an_ensemble_in_batches_counts_each_run_once(in_batches):
     assert told[-1].fun == res.fun
 
 
-def test_runs_that_were_not_started_are_told(in_batches):
+def test_progress_counts_runs_that_were_not_started(in_batches):
     in_batches(3)
     res = solve(runs=10, generations=10**6, callback=lambda state: True, tolerance=0)
     assert len(res.runs) == 3 and res.runs.number.tolist() == [0, 1, 2]
@@ -64,7 +64,7 @@ def test_runs_that_were_not_started_are_told(in_batches):
     assert res.nfev == res.runs.nfev.sum()
 
 
-def test_callback_without_a_limit_of_generations_is_told_none():
+def test_a_callback_receives_no_generations_without_a_limit():
     told = []
     solve(generations=None, max_seconds=0.2, callback=told.append)
     assert {s.generations for s in told} == {None}

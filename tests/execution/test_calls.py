@@ -89,7 +89,7 @@ def test_the_best_run_is_the_first_that_sorting_would_find():
 
 
 def test_tracks_of_runs_that_agree_and_of_those_that_do_not(monkeypatch):
-    """Where all of many runs have the same number it is kept once; what is told is the same."""
+    """A number that all runs share is stored once, and the result shows it for each."""
     monkeypatch.setattr(outcome, "MIN_RUNS_TO_BROADCAST", 3)
     tally = np.zeros((8, 3))
     tally[:4].view(np.int64)[:] = [[5, 5, 5], [0, 1, 0], [50, 50, 50], [0, 0, 0]]
@@ -104,7 +104,7 @@ def test_tracks_of_runs_that_agree_and_of_those_that_do_not(monkeypatch):
     assert {column.dtype for column in vars(twice).values()} == {np.dtype("int64"), np.dtype("float64")}
 
 
-def test_small_arrays_are_sent_once_and_told_apart(counted):
+def test_small_arrays_are_sent_once_and_distinguished(counted):
     large = np.arange(transfers.MAX_CACHED_BYTES)
     sent = [np.float32(7.25), np.array([7.25], np.float32), 7.25, 0.0, -0.0, float("nan"), large, None]
     first, again = transfers.device_put_cached(sent), transfers.device_put_cached(sent)

@@ -1,8 +1,8 @@
 """One run, four ways: compiled, around a black box, by ask and tell, and by calling the algorithm's own functions.
 
 Every algorithm, with and without constraints, over more than two periods of the one that has a period (CDE, 20). Each
-case compiles a dozen programs, so the quick ones are those with constraints of both kinds, where most can go wrong;
-without, test_contract.py and test_several.py compare compiled runs with black boxes too. The rest are slow tests.
+case compiles a dozen programs, so the quick ones are those of DE, most of them with constraints of both kinds, where
+most can go wrong; test_contract.py and test_contract_multi_objective.py compare compiled runs with black boxes too.
 """
 
 import functools

@@ -42,7 +42,7 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("options", [{"tolerance": 0}, {"target": 0.01}], ids=["all generations", "to a target"])
-def test_it_is_fetched_once_and_only_when_asked_for(left, monkeypatch, options):
+def test_history_is_fetched_once_and_only_when_it_is_read(left, monkeypatch, options):
     result = solve(**options)
     assert not left  # not even for the best run's
     alone, whole = result.history, result.runs.history

@@ -128,7 +128,7 @@ def test_a_point_joins_a_distribution_where_it_is_and_pulls_no_more_than_a_sampl
 
 
 @pytest.mark.slow
-def test_a_run_adds_up_and_is_made_again():
+def test_a_run_adds_up_and_is_replayed():
     result = archipelago(runs=3, keep=gx.Keep(snapshots=[10]))
     assert result.runs.nfev.tolist() == [4 * 10 * 22] * 3
     assert result.history.nfev[-1] == 4 * 10 * 22

@@ -140,7 +140,7 @@ def test_what_an_objective_needs_is_counted_before_it_runs(monkeypatch, free, tm
     assert np.array_equal(narrow.run(19).x, narrow.runs.x[19])
     again = gx.minimize(roomy, BOX, "de", runs=20, **LITTLE, resume=tmp_path / "a")
     assert np.array_equal(again.runs.x, narrow.runs.x)
-    assert widths[1:] == [8, 4, 4, 8, 4]  # of the run, of one made again, and as in the checkpoint
+    assert widths[1:] == [8, 4, 4, 8, 4]  # of the run, of the replayed one, and as in the checkpoint
     with pytest.raises(gx.InputError, match=r"first \d+ runs .* ended at their limit of 2 generations"):
         gx.minimize(roomy, BOX, "de", runs=20, **LITTLE | {"generations": 4}, resume=tmp_path / "a")
 
@@ -211,7 +211,7 @@ def test_a_checkpoint_goes_on_in_slices_as_wide_as_they_were(monkeypatch, tmp_pa
     assert np.array_equal(result.run(0).x, whole.runs.x[0]) and set(widths[number:]) == {4}
 
 
-def test_a_single_slice_that_does_not_fit_is_told_with_numbers(monkeypatch):
+def test_the_error_of_a_batch_that_does_not_fit_has_numbers(monkeypatch):
     Small(monkeypatch, 0)
     with pytest.raises(gx.InputError, match=r"does not fit into the .* GiB that are free on the .*use a smaller"):
         gx.minimize(bowl, BOX, "de", generations=5, compute=gx.Compute(engine="xla"))
@@ -245,14 +245,14 @@ def test_what_cannot_be_split_says_with_numbers_what_to_reduce(monkeypatch, tmp_
         call()
 
 
-def test_a_forked_process_is_told_not_to_hang(monkeypatch):
+def test_a_forked_process_fails_instead_of_hanging(monkeypatch):
     monkeypatch.setattr(devices, "_forked", True)
     with pytest.raises(gx.InputError, match="forked after JAX had started"):
         gx.minimize(bowl, BOX)
 
 
 @pytest.mark.parametrize("name", [pytest.param("cmaes", marks=pytest.mark.slow), "pso", "lshade", "nsga2"])
-def test_what_a_state_is_said_to_take_at_most_is_more_than_it_takes(name, monkeypatch):
+def test_the_estimate_of_a_state_s_memory_is_an_upper_bound(name, monkeypatch):
     """So that the exact size is asked for only where it matters; these four have the largest states for their sizes."""
     seen = []
     own = memory.check_memory

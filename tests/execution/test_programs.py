@@ -271,7 +271,7 @@ def scaled(factor, x):
     return factor * x
 
 
-def test_programs_are_kept_by_bytes_and_the_one_least_used_goes_first():
+def test_the_cache_of_programs_is_limited_in_bytes_and_the_least_recently_used_goes_first():
     roomy = CompileCache(limit=2**30)
     for factor in (2, 3, 4):
         roomy.call(scaled, (factor,), np.ones(3))
@@ -287,7 +287,7 @@ def test_programs_are_kept_by_bytes_and_the_one_least_used_goes_first():
     assert cache.statistics().compiled == 4
 
 
-def test_a_program_larger_than_the_limit_is_kept_while_it_is_the_last():
+def test_a_program_larger_than_the_limit_stays_while_it_is_the_last():
     cache = CompileCache(limit=1)
     for _ in range(2):
         cache.call(scaled, (2,), np.ones(3))

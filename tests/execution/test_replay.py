@@ -1,4 +1,4 @@
-"""The promise of replay: a run is the same to the last bit however its ensemble is cut, and when it is made again.
+"""Replay: a run is the same to the last bit alone, in its ensemble, and in batches of any size.
 
 With programs as users get them, since it is optimisation that makes rounding depend on the shape of a batch.
 """
@@ -68,7 +68,7 @@ def assert_same_bits(alone, whole, row):
 @pytest.mark.parametrize(
     ("name", "dtype"), params(product(gx.algorithms.ALGORITHMS, ["float32", "float64"]), quick={"de-float32"})
 )
-def test_a_run_of_an_ensemble_is_made_again_to_the_bit(name, dtype):
+def test_a_run_of_an_ensemble_is_replayed_to_the_bit(name, dtype):
     whole = ensemble(name, dtype)
     for row in SOME:
         assert_same_bits(whole.run(row), whole, row)
@@ -98,7 +98,7 @@ def test_a_run_is_the_same_in_ensembles_of_other_sizes(name, dtype, monkeypatch)
 
 
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
-def test_runs_that_stop_by_themselves_are_made_again_to_the_bit(dtype):
+def test_runs_that_stop_by_themselves_are_replayed_to_the_bit(dtype):
     goal = float(np.median(ensemble("de", dtype).runs.history.best[:, 15]))
     whole = ensemble("de", dtype, target=goal)
     assert len(set(whole.runs.nit)) > 5
@@ -109,14 +109,14 @@ def test_runs_that_stop_by_themselves_are_made_again_to_the_bit(dtype):
 
 
 @ON_CPU  # a GPU makes all of these generations between two looks
-def test_a_run_that_a_callback_stopped_is_made_again_up_to_there():
+def test_a_run_that_a_callback_stopped_is_replayed_up_to_there():
     whole = ensemble("de", "float32", callback=lambda state: state.generation >= 5)
     assert whole.stop is Stop.CALLBACK and whole.nit < GENERATIONS
     assert_same_bits(whole.run(24), whole, 24)
 
 
 @pytest.mark.slow
-def test_a_sweep_s_runs_are_made_again_to_the_bit():
+def test_the_runs_of_a_sweep_are_replayed_to_the_bit():
     study = gx.sweep(
         ONE, None, gx.ThreeParentGA(population=12), fr=[1.0, 1.5], sigma=[0.1, 0.5], runs=25, generations=10, seed=3
     )
@@ -125,7 +125,7 @@ def test_a_sweep_s_runs_are_made_again_to_the_bit():
 
 
 @pytest.mark.slow
-def test_a_black_box_is_made_again_without_calls_for_the_others():
+def test_a_run_of_a_black_box_is_replayed_without_calls_for_the_others():
     calls = []
 
     def fun(x):
@@ -148,7 +148,7 @@ def test_slices_depend_on_the_size_of_a_run_but_for_very_many():
         assert slices.width(gx.CoevolutionaryDE(), 10, runs, fit=10**9) == 2
 
 
-def test_a_run_of_very_many_is_made_again_to_the_bit_in_a_slice_as_wide(monkeypatch):
+def test_a_run_of_very_many_is_replayed_to_the_bit_in_a_batch_as_wide(monkeypatch):
     if not devices.on_cpu():
         pytest.skip("on a GPU a slice is as large as memory allows")
     monkeypatch.setattr(slices, "MANY", 2)

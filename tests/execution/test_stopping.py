@@ -151,7 +151,7 @@ def test_a_population_that_was_chosen_stays_as_it_is():
         pytest.param({"maximize": True}, marks=pytest.mark.slow),
     ],
 )
-def test_a_constant_objective_is_told_apart(options):
+def test_the_message_names_a_constant_objective(options):
     result = gx.minimize(
         lambda x: 3.0 + 0 * x[0], [(-1, 2)] * 2, gx.DE(population=8), generations=3, polish=False, **options
     )

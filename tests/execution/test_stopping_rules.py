@@ -17,11 +17,11 @@ def test_generations_are_made_and_counted():
     assert res.feasible and not res.success  # no rule that it was given says that it is done
 
 
-def test_a_thousand_generations_unless_told_otherwise():
+def test_a_thousand_generations_by_default():
     assert solve(generations=None, tolerance=0).nit == 1000
 
 
-def test_a_run_that_has_converged_is_done_unless_told_otherwise():
+def test_a_run_that_has_converged_ends_unless_tolerance_is_zero():
     res = solve(generations=2000)
     assert res.success and res.stop == "tolerance" and res.nit < 2000 and res.nit % 50 == 0
     assert res.message == f"Stopped: search converged in generation {res.nit}."

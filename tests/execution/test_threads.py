@@ -1,4 +1,4 @@
-"""Slices of an ensemble on several threads: the same result to the bit, one program, and what goes wrong is told."""
+"""Slices of an ensemble on several threads: the same bits, one program, and errors reach the caller."""
 
 import threading
 

@@ -283,7 +283,7 @@ def test_native_runs_are_the_same_to_the_bit_for_any_number_of_threads(runs):
 
 
 @needs_cc
-def test_native_machine_code_is_kept_on_disk(tmp_path, monkeypatch):
+def test_native_machine_code_is_cached_on_disk(tmp_path, monkeypatch):
     built = []
     real = cpu_kernel._compile_library
     monkeypatch.setattr(cpu_kernel, "_compile_library", lambda *about: (built.append(1), real(*about)))
@@ -324,7 +324,7 @@ def test_callbacks_snapshots_and_checkpoints_go_with_it(tmp_path):
 
 
 @needs_cc
-def test_a_sweep_has_each_run_s_own_hyper_parameters():
+def test_each_cell_of_a_sweep_has_its_hyper_parameters():
     cells = [gx.sweep(bowl, BOX, gx.DE(population=8), weight=[0.3, 0.9], generations=12, tolerance=0,
                       compute=gx.Compute(dtype="float64", engine=engine)) for engine in ("xla", "native")]  # fmt: skip
     for xla, native in zip(cells[0].results, cells[1].results, strict=True):

@@ -124,7 +124,7 @@ def test_the_default_takes_the_kernel():
     np.testing.assert_array_equal(auto.x, fused.x)
 
 
-def test_a_run_of_an_ensemble_made_again_is_the_same():
+def test_a_replayed_run_of_an_ensemble_is_the_same():
     for engine in ("auto", "fused"):
         several = run(engine, runs=700)
         again = several.run(13)
@@ -187,7 +187,7 @@ def test_budgets_of_evaluations_hold():
     assert (fused.nfev, fused.nit) == (xla.nfev, xla.nit)
 
 
-def test_time_is_kept():
+def test_a_time_limit_holds():
     late = run(generations=10**8, max_seconds=0.5, keep=gx.Keep(history=False))  # which would take minutes
     assert 0 < late.nit < 10**8
     assert "time limit" in late.message

@@ -209,7 +209,7 @@ def test_runs_that_end_at_different_generations_have_the_polish_last():
     assert np.array_equal(result.runs.history.nfev[:, -1], result.runs.nfev)
 
 
-def test_a_run_is_the_same_bits_in_every_ensemble_and_made_again():
+def test_a_run_is_the_same_bits_in_every_ensemble_and_replayed():
     large = gx.minimize(rosenbrock, BOX, "de", runs=70, **FEW)
     small = gx.minimize(rosenbrock, BOX, "de", runs=3, **FEW)
     alone = gx.minimize(rosenbrock, BOX, "de", runs=range(2, 3), **FEW)

@@ -322,7 +322,7 @@ def fill(count, size):
         os.utime(file, (1000 + i, 1000 + i))
 
 
-def test_the_files_used_last_are_kept(folder, monkeypatch):
+def test_the_files_used_last_stay_in_the_cache(folder, monkeypatch):
     monkeypatch.setenv("GALAPAX_CACHE_MIB", "1")
     fill(4, 250_000)
     (folder / "notes.txt").write_bytes(bytes(2**20))  # not the cache's

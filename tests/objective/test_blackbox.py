@@ -103,7 +103,7 @@ def test_an_odd_return_for_a_whole_generation_costs_that_generation(value):
     assert result.nit == 8 and result.n_failed == N and 0 < len(result.failures) < N and result.feasible
 
 
-def test_masked_values_that_are_told_have_failed():
+def test_masked_values_are_failures():
     opt = gx.Optimizer(BOX, "de", population=N)
     x = opt.ask()
     values = np.ma.masked_array(np.zeros(N), mask=np.arange(N) == 3)
@@ -112,7 +112,7 @@ def test_masked_values_that_are_told_have_failed():
     assert opt.n_failed == 1 and opt.best.fun == 0.0
 
 
-def test_the_first_few_failures_are_kept_shown_and_saved(tmp_path):
+def test_the_first_few_failures_are_recorded_shown_and_saved(tmp_path):
     result = solve(raises, "random", generations=20)
     assert result.n_failed > len(result.failures) == 5
     assert all(x[0] > 2.0 and error == "fun raised ValueError: no convergence" for x, error in result.failures)
@@ -205,7 +205,7 @@ def test_one_answer_without_its_constraints_has_failed():
     assert result.n_failed == 1 and "ineq returned 0 numbers for one solution and 2 for others" in result.message
 
 
-def test_what_cannot_be_by_name_is_said():
+def test_wrong_names_in_a_dict_of_values_are_errors():
     with pytest.raises(gx.InputError, match="a dict with 'cost'; it may have"):
         solve(lambda x: {"fun": 1.0, "cost": 2.0})
     with pytest.raises(gx.InputError, match="a function ineq was given as well"):

@@ -88,7 +88,7 @@ def test_answers_may_come_in_any_order(threads, processes):
         assert same(solve(late_at_random, workers=executor), alone)
 
 
-def test_an_executor_that_was_given_is_left_open_and_one_that_we_made_is_closed(threads):
+def test_an_executor_of_the_caller_is_left_open_and_one_that_we_started_is_closed(threads):
     made = []
 
     def make():
@@ -102,7 +102,7 @@ def test_an_executor_that_was_given_is_left_open_and_one_that_we_made_is_closed(
     assert not given.closed and [e.closed for e in made] == [True] and threads.submit(int).result() == 0
 
 
-def test_a_client_of_dask_given_by_mistake_is_asked_for_its_executor():
+def test_passing_a_dask_client_suggests_its_executor():
     class Client:
         def get_executor(self, **settings):
             asked.append(settings)
@@ -134,7 +134,7 @@ def test_constraints_and_several_objectives_come_from_workers_too(threads):
         )
 
 
-def test_a_single_run_of_an_ensemble_is_made_again_by_workers(threads):
+def test_workers_replay_a_single_run_of_an_ensemble(threads):
     result = solve(runs=3, workers=threads)
     again = result.run(1)
     assert np.array_equal(again.x, result.runs.x[1])
@@ -270,7 +270,7 @@ def test_processes_that_we_make_may_die_or_hang(pebble, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_pool_that_was_given_and_broke_is_made_again():
+def test_a_pool_of_the_caller_that_broke_is_replaced():
     with ProcessPoolExecutor(2, mp_context=SPAWN) as pool:
         result = once(dies, workers=pool)
         assert bad_points(result) and (result.fun, result.nfev, result.n_failed) == (0.25, 4, 1)
@@ -310,7 +310,7 @@ def points_beyond(*where):
     return points
 
 
-def test_a_pool_that_cannot_be_made_again_ends_the_run_after_the_limit(tmp_path):
+def test_a_pool_that_cannot_be_replaced_ends_the_run_after_the_limit(tmp_path):
     """What was evaluated counts, and with more memory the run goes on from there."""
     pools = []
 
@@ -472,7 +472,7 @@ def test_what_forks_is_warned_of():
 
 
 @pytest.mark.slow
-def test_a_script_without_a_guard_is_told_to_have_one(tmp_path):
+def test_the_error_of_a_script_without_a_main_guard_suggests_one(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         textwrap.dedent(

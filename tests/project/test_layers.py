@@ -1,4 +1,4 @@
-"""The house: which room may import from which, and what a user sees of it."""
+"""The layers: which package may import from which, and what a user sees of them."""
 
 import ast
 import subprocess

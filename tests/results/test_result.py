@@ -183,7 +183,7 @@ def test_success_rate_comes_with_wilsons_interval(hits, confidence):
     assert (low, high) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
-def test_success_rate_is_for_95_percent_unless_told_otherwise(ensemble):
+def test_success_rate_has_a_95_percent_interval_by_default(ensemble):
     assert ensemble.runs.success_rate() == ensemble.runs.success_rate(0.95)
     assert ensemble.runs.success_rate()[0] == 0.5
 

@@ -404,7 +404,7 @@ def test_ctrl_c_within_a_generation_keeps_the_calls_that_were_made(tmp_path, cac
     assert parts.calls == whole.calls
 
 
-def test_a_generation_is_kept_while_it_is_under_way(tmp_path, monkeypatch):
+def test_a_generation_is_saved_while_it_is_evaluated(tmp_path, monkeypatch):
     """As it is after a kill in the middle of a long generation: nobody came to write at its end."""
     whole, parts = Simulator(), Simulator()
     expected = called(whole)

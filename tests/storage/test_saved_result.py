@@ -188,7 +188,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path):
             gx.load(folder)
 
 
-def test_a_folder_that_cannot_be_written_is_told_and_the_result_kept(single, tmp_path):
+def test_a_folder_that_cannot_be_written_is_an_error_that_leaves_the_result(single, tmp_path):
     file = tmp_path / "file"
     file.write_text("in the way", encoding="utf-8")
     for folder in (file, file / "below"):

@@ -67,7 +67,7 @@ def test_a_run_replaces_the_files_of_a_study_and_nothing_else(tmp_path):
     assert {f.name for f in tmp_path.iterdir()} == {*listed, "manifest.json", "notes.txt"}
 
 
-def test_what_somebody_added_to_a_file_of_a_run_is_kept_aside(tmp_path):
+def test_a_file_of_a_run_that_somebody_edited_is_set_aside(tmp_path):
     study().save(tmp_path)
     file = tmp_path / "summary.md"
     edited = file.read_text() + "\nWhat we learned: a lot.\n"

@@ -465,7 +465,7 @@ def test_a_later_run_at_the_same_place_takes_over_the_page():
     assert json.loads(ask(first.url, "/facts")[1])["name"] == "branin"
 
 
-def test_an_error_in_the_run_is_told_on_the_page():
+def test_the_page_shows_an_error_in_the_run():
     def fun(x):
         if x[0] > -2:
             raise RuntimeError("the solver crashed")
@@ -477,7 +477,7 @@ def test_an_error_in_the_run_is_told_on_the_page():
     assert text["state"] == "failed" and "the solver crashed" in text["message"]
 
 
-def test_a_port_that_is_taken_is_said_and_the_run_goes_on():
+def test_a_taken_port_is_warned_of_and_the_run_goes_on():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -487,7 +487,7 @@ def test_a_port_that_is_taken_is_said_and_the_run_goes_on():
         assert result.nit == 5
 
 
-def test_without_the_extra_it_is_said_and_the_run_goes_on(monkeypatch):
+def test_a_missing_extra_is_warned_of_and_the_run_goes_on(monkeypatch):
     monkeypatch.delitem(sys.modules, "galapax.view.live.server")
     monkeypatch.delattr("galapax.view.live.server")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
@@ -496,7 +496,7 @@ def test_without_the_extra_it_is_said_and_the_run_goes_on(monkeypatch):
     assert result.nit == 5
 
 
-def test_a_server_that_fails_is_said_and_the_run_goes_on(monkeypatch):
+def test_a_server_that_fails_is_warned_of_and_the_run_goes_on(monkeypatch):
     async def serve(self, sockets):
         raise RuntimeError("no more files")
 
@@ -525,7 +525,7 @@ def test_a_server_that_failed_before_it_knew_the_run_does_not_hold_it_up(monkeyp
     assert gx.minimize(gx.problems.get("branin"), DE, generations=5, live=live, polish=False).nit == 5
 
 
-def test_trouble_while_looking_is_said_and_the_run_goes_on(monkeypatch):
+def test_an_error_while_sampling_is_warned_of_and_the_run_goes_on(monkeypatch):
     def broken(*arguments):
         raise MemoryError("no room")
 
@@ -744,7 +744,7 @@ def _shown_of(page) -> dict[str, list[str]]:
     return {name: page.evaluate(script, k) for k, name in enumerate(DECLARED)}
 
 
-def test_the_time_of_the_whole_run_is_told_from_its_first_generations():
+def test_the_first_generations_predict_the_time_of_the_run():
     """And what the page holds a run up is no speed of the run."""
     shown = session.LiveSession.__new__(session.LiveSession)
     shown._speed = None

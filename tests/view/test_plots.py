@@ -210,7 +210,7 @@ def test_landscape_of_one_variable_of_a_black_box_and_of_an_equality():
     assert "equality holds" in [t.get_text() for t in ring.plot.landscape().legends[0].get_texts()]
 
 
-def test_what_a_result_does_not_have_is_said(single):
+def test_a_figure_that_a_result_cannot_have_is_an_error(single):
     bare = gx.minimize(
         lambda x: jnp.sum(x**2),
         [(-1, 2)] * 2,

@@ -115,7 +115,7 @@ def test_the_time_left_follows_evaluations_where_they_limit_a_run():
     assert replace(later, max_evaluations=None).seconds_left(first) is None
 
 
-def test_a_slow_first_generation_is_told_of_at_once():
+def test_a_slow_first_generation_is_reported_at_once():
     slow = replace(FIRST, generation=1, generations=200, seconds=65.0, overhead=5.0)
     assert progress.describe_progress(slow, slow)["left"] == "3.3 h left"
     assert "left" not in progress.describe_progress(

@@ -668,7 +668,7 @@ def test_points_that_lie_close_together_keep_their_places():
     assert page_module.json_numbers([-1e308, 1e308, np.nan, 0.0], 3) == [-1e308, 1e308, None, 0.0]
 
 
-def test_a_constraint_close_to_its_limit_is_active_and_the_tolerance_is_said():
+def test_a_constraint_close_to_its_limit_is_active_and_the_page_names_the_tolerance():
     problem = Problem(lambda x: x[0], box(0, 1, 2), ineq=lambda x: x, name="limits", constraint_names=["near", "far"])
     result = made(problem, ineq=np.array([-5.7e-5, -0.3]))
     assert [(name, state) for name, *_, state in summary_tables.constraint_rows(result)] == [

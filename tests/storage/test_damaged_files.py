@@ -1,4 +1,4 @@
-"""Damaged files of saved runs: the answer is the run that was saved, or a sentence."""
+"""Damaged files of saved runs: loading gives the run that was saved, or an error that says what is wrong."""
 
 import json
 import os
@@ -58,7 +58,7 @@ DAMAGES = [
         quick={"result.json-cut at a line", "result.json-longer", "runs.csv-cut at a line"},
     ),
 )
-def test_each_kind_of_damage_has_its_sentence(damage, sentence, name, tmp_path):
+def test_each_kind_of_damage_has_its_message(damage, sentence, name, tmp_path):
     file = NEW.save(tmp_path) / name
     left = damage(file.read_bytes())
     file.unlink() if left is None else file.write_bytes(left)
@@ -285,7 +285,7 @@ def test_much_more_damage_gives_the_run_that_was_saved_or_a_sentence(before_mani
     fuzz(saved, tmp_path / "run", range(1000 * part + 1000, 1000 * part + 2000), before_manifests)
 
 
-def test_the_state_of_a_folder_is_told_by_a_path_that_is_none(tmp_path):
+def test_a_path_without_a_run_is_an_input_error(tmp_path):
     for path in (tmp_path / "nowhere", Path("a\x00b"), tmp_path / ("x" * 300)):
         with pytest.raises(gx.InputError):
             gx.load(path)

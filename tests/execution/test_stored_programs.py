@@ -1,4 +1,4 @@
-"""Compiled programs on disk: found by another process, told apart by all that goes into them, never trusted blindly."""
+"""Compiled programs on disk: another process finds them, a key has all that they depend on, and damage is noticed."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def stored_example(factor, x):
 stored_example.__module__ = "galapax.engines.search"  # counts as ours
 
 
-def test_damaged_files_are_made_again(folder):
+def test_damaged_files_are_replaced(folder):
     assert evaluated(7.0) == ([14.0, 7.0, 0.0], False) and evaluated(7.0) == ([14.0, 7.0, 0.0], True)
     (file,) = kept(folder)
     whole = file.read_bytes()
@@ -293,7 +293,7 @@ def test_fresh_functions_with_fresh_numbers_leave_no_more_files(folder):
     assert kept(folder) == files
 
 
-def test_with_several_devices_nothing_is_kept(monkeypatch):
+def test_with_several_devices_nothing_is_cached(monkeypatch):
     """JAX loads a program for all devices, whichever it was compiled for."""
     about = survivors, (), (np.ones(3),), ()
     assert program_files.program_name(*about) is not None

@@ -79,7 +79,7 @@ def test_it_spends_a_tenth_of_what_the_search_alone_would(solved):
 
 
 @pytest.mark.slow
-def test_a_run_is_made_again_with_its_polish(solved):
+def test_a_run_is_replayed_with_its_polish(solved):
     result = solved["waves"]
     again = result.run(2)
     for name in ("x", "fun", "nfev"):

@@ -1,4 +1,4 @@
-"""Who stays in evolutionary programming, found as a kernel does: by bits of the scores."""
+"""Survivors of evolutionary programming, selected as a kernel does it: by the bits of their scores."""
 
 import jax
 import jax.numpy as jnp

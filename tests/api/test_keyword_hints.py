@@ -180,7 +180,7 @@ def test_names_of_other_libraries_are_answered():
 
 
 @pytest.mark.slow
-def test_a_forgotten_sum_is_asked_about():
+def test_the_message_asks_whether_a_sum_was_forgotten():
     box = [(-1, 1)] * 3
     with pytest.warns(UserWarning, match="returns 3 numbers, as many as there are variables.*Was a sum forgotten"):
         gx.minimize(lambda x: x**2, box, **QUICK)

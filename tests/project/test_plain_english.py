@@ -1,4 +1,4 @@
-"""What users read is plain English: turns of phrase that international readers stumbled over stay out."""
+"""What users read is plain English, without phrases that international readers stumbled over."""
 
 import ast
 import re

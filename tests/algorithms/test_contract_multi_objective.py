@@ -271,7 +271,7 @@ def test_constraints_hold_on_the_front_and_are_not_called_again_for_it(name):
 
 
 @pytest.mark.parametrize("name", params(NAMES, slow=RELATIVES | {"nsga3"}))
-def test_an_infeasible_problem_is_told_in_words(name):
+def test_the_message_says_that_a_problem_is_infeasible(name):
     result, points = record(name, problem={"ineq": impossible}, seed=1)
     assert result.X.shape == (0, 3) and result.F.shape == (0, 2) and result.G.shape == (0, 1)
     assert not result.success and not result.feasible and result.hypervolume == 0

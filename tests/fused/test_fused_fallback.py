@@ -89,7 +89,7 @@ TROUBLE = {
 
 
 @pytest.mark.parametrize("name", TROUBLE)
-def test_what_a_machine_lacks_is_said_and_xla_makes_the_run(name, monkeypatch):
+def test_a_message_names_what_a_machine_lacks_and_xla_computes_the_run(name, monkeypatch):
     lacking, reason = TROUBLE[name]
     plain = run("xla")
     machine(monkeypatch, **lacking)
