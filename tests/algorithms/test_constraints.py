@@ -263,7 +263,7 @@ REPAIRING = gx.EpsilonDE(population=20, repaired=0.25, relaxed=20.0)
 
 def on_the_circle(fun=lambda x: x[0], **settings):
     return gx.minimize(
-        fun, [(-2.0, 3.0)] * 2, REPAIRING, **{"eq": circle, "generations": 10, **settings, "polish": False}
+        fun, [(-2.0, 3.0)] * 2, REPAIRING, **{"eq": circle, "generations": 10, "polish": False, **settings}
     )
 
 

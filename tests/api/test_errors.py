@@ -51,7 +51,7 @@ def bowl(x):
 
 
 def solve(fun=bowl, bounds=BOX, **given):
-    return gx.minimize(fun, bounds, **{"population": N, "generations": 3, **given, "polish": False})
+    return gx.minimize(fun, bounds, **{"population": N, "generations": 3, "polish": False, **given})
 
 
 # --- the objective ----------------------------------------------------------------------------------------------------
