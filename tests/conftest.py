@@ -6,6 +6,7 @@ from a user's session in these settings, and in nothing else:
 - XLA compiles quickly rather than well (compiler flags, JAX_DISABLE_MOST_OPTIMIZATIONS), unless
   GALAPAX_TESTS_XLA=full is set, as `make test-slow` and `make test-gpu` do;
 - JAX keeps compiled programs in a folder of the session, and galapax's own disk cache is off;
+- GALAPAX_TESTS_PRETEND=accelerator gives the defaults and programs of an accelerator, on a CPU;
 - no program is compiled before it is needed (GALAPAX_PRECOMPILE=off), since tests count what is compiled.
 
 No default of a function is changed: a test that is about the evolution alone says `polish=False`. `tests_as_shipped/`
@@ -30,8 +31,8 @@ from galapax.numerics import devices, disk_cache
 from galapax.running import memory
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]  # fmt: skip
+CHROMIUM_OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+                    "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
 
 os.environ["GALAPAX_PRECOMPILE"] = "off"
 FULL = os.environ.get("GALAPAX_TESTS_XLA") == "full"
@@ -55,7 +56,7 @@ gc.collect()
 gc.freeze()
 gc.set_threshold(100_000, 20, 50)
 
-MEMORY = 1.25 * 2**30  # a process that holds more forgets its programs when a module ends
+MAX_RESIDENT_BYTES = 1.25 * 2**30  # a process that holds more drops its programs when a module ends
 
 
 def pytest_configure(config):
@@ -68,12 +69,12 @@ def pytest_configure(config):
         return
     folder = tempfile.mkdtemp(prefix="galapax-tests-")
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
-    kept = {
+    settings = {
         "jax_compilation_cache_dir": folder,
         "jax_persistent_cache_min_compile_time_secs": 0.0,
         "jax_persistent_cache_min_entry_size_bytes": -1,
     }
-    for name, value in kept.items():
+    for name, value in settings.items():
         os.environ[name.upper()] = str(value)
         jax.config.update(name, value)
     os.environ["GALAPAX_CACHE"] = folder
@@ -102,15 +103,17 @@ def ctrl_c_raises():
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _little_memory():
-    """Programs of runs go first: they are most of it, and modules share few. What JAX knows of its own functions goes
-    where that is not enough, since each module would trace them again.
+def _limit_memory():
+    """Drop compiled programs after a module that left too many.
+
+    Programs of runs go first: they are most of it, and modules share few. JAX's own caches go where that is not enough,
+    since each module would trace its functions again.
     """
     yield
-    if resident() > MEMORY:
+    if resident() > MAX_RESIDENT_BYTES:
         programs.clear()
         return_memory()
-    if resident() > MEMORY:
+    if resident() > MAX_RESIDENT_BYTES:
         forget_programs()
 
 
@@ -143,9 +146,9 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     """What time.perf_counter reads during the test, however busy the machine is."""
-    made = Clock()
-    monkeypatch.setattr(time, "perf_counter", made)
-    return made
+    clock = Clock()
+    monkeypatch.setattr(time, "perf_counter", clock)
+    return clock
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +167,6 @@ def browser():
     if CHROMIUM is None:
         missing("Chromium")
     with sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield made
-        made.close()
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_OPTIONS)
+        yield chromium
+        chromium.close()

@@ -13,14 +13,14 @@ import pytest
 from support import zip_bombs
 from support.cases import params, product
 from support.paths import TESTS, with_test_modules
-from support.saved_runs import as_before_manifests, made, same, study
+from support.saved_runs import as_before_manifests, is_same, random_run, random_study
 from typer.testing import CliRunner
 
 import galapax as gx
 from galapax.cli.app import app
 from galapax.view import report, saving
 
-OLD, NEW = made(1), made(2, runs=3)
+OLD, NEW = random_run(1), random_run(2, runs=3)
 
 
 def call(*arguments):
@@ -127,7 +127,7 @@ def test_deep_nesting_and_huge_numbers_are_damage(tmp_path):
         with pytest.raises(gx.InputError, match=f"{file.name} is damaged"):
             gx.load(folder)
         file.write_bytes(whole[file])
-    assert same(gx.load(folder), NEW)
+    assert is_same(gx.load(folder), NEW)
 
 
 def test_a_newer_manifest_is_named(tmp_path):
@@ -149,10 +149,10 @@ def test_what_is_no_file_is_not_waited_for(tmp_path):
 
 
 def test_an_export_of_damaged_tables_is_refused(tmp_path):
-    folder = study().save(tmp_path / "run")
+    folder = random_study().save(tmp_path / "run")
     file = folder / "curves.csv"
     file.write_bytes(cut_at_a_line(file.read_bytes()))
-    assert same(gx.load(folder), study())  # which needs no curves.csv
+    assert is_same(gx.load(folder), random_study())  # which needs no curves.csv
     code, said = call("view", folder, "--export", "csv", "--out", tmp_path / "tables")
     assert code == 2 and "curves.csv is damaged (it is truncated" in said
 
@@ -174,7 +174,7 @@ def test_an_archive_is_not_unpacked_beyond_its_own_size(tmp_path):
 
 # --- fuzz: whatever happens to the bytes, the answer is the run that was saved or a sentence --------------------------
 
-RUNS = {"single": OLD, "ensemble": NEW, "front": made(3, runs=3, m=2, snapshots=True), "study": study()}
+RUNS = {"single": OLD, "ensemble": NEW, "front": random_run(3, runs=3, m=2, snapshots=True), "study": random_study()}
 
 
 @pytest.fixture(scope="module")
@@ -265,7 +265,7 @@ def fuzz(saved, folder, numbers, before_manifests):
                 except Exception as error:
                     raise AssertionError(f"{about}: the report: {type(error).__name__}: {error}") from error
         else:
-            assert same(loaded, RUNS[which]), about
+            assert is_same(loaded, RUNS[which]), about
     assert all(len(sentence) < 1000 and "\n" not in sentence for sentence in sentences)
     return len(sentences)
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from support.paths import with_test_modules
-from support.saved_runs import made, same, study
+from support.saved_runs import is_same, random_run, random_study
 from typer.testing import CliRunner
 
 import galapax as gx
@@ -17,7 +17,7 @@ from galapax.cli.app import app
 from galapax.storage import atomic, folders, manifest
 from galapax.view import saving
 
-OLD, NEW = made(1), made(2, runs=3)
+OLD, NEW = random_run(1), random_run(2, runs=3)
 
 
 def call(*arguments):
@@ -34,12 +34,12 @@ def contents(folder):
 KILLED = """
 import os, random, signal, sys, time, warnings
 from pathlib import Path
-from support.saved_runs import made, same, study
+from support.saved_runs import random_run, is_same, random_study
 import galapax as gx
 from galapax.storage import folders, manifest
 
 folder, steps, times, seed = Path(sys.argv[1]), sys.argv[2] == "steps", int(sys.argv[3]), int(sys.argv[4])
-runs = [made(1, n=40), made(2, runs=30, n=40, generations=60), study(3)]
+runs = [random_run(1, n=40), random_run(2, runs=30, n=40, generations=60), random_study(3)]
 kinds = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir"}
 random.seed(seed)
 
@@ -69,7 +69,7 @@ found, k, done = set(), 0, 0
 put(runs[0])
 while done < times if not steps else True:
     old = gx.load(folder)
-    new = next(run for run in runs if not same(run, old))
+    new = next(run for run in runs if not is_same(run, old))
     k += 1
     pid = os.fork()
     if pid == 0:
@@ -79,16 +79,16 @@ while done < times if not steps else True:
         os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
     left = gx.load(folder)  # as it is, before anybody tidies up
-    which = [same(run, left) for run in runs]
+    which = [is_same(run, left) for run in runs]
     assert any(which), (k, old, left)
     if steps:
-        assert same(left, old) or same(left, new), k
-    found.add("old" if same(left, old) else "new")
+        assert is_same(left, old) or is_same(left, new), k
+    found.add("old" if is_same(left, old) else "new")
     if not os.WIFSIGNALED(status):
         break
     done += 1
     put(runs[k % len(runs)])  # the next save works, and leaves nothing of the one that was killed
-    assert same(gx.load(folder), runs[k % len(runs)])
+    assert is_same(gx.load(folder), runs[k % len(runs)])
     stray = {f.name for f in folder.iterdir() if not f.name.endswith(".part")} - {"manifest.json"}
     assert stray == manifest.Saved(folder).files.keys(), (k, stray)
 print(done, sorted(found))
@@ -134,10 +134,10 @@ def test_many_processes_killed_while_they_save_leave_whole_runs(seed, tmp_path):
 
 FULL = """
 import resource, sys
-from support.saved_runs import made
+from support.saved_runs import random_run
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
 try:
-    made(2, runs=40, generations=80, snapshots=True).save(sys.argv[1])
+    random_run(2, runs=40, generations=80, snapshots=True).save(sys.argv[1])
 except OSError as error:
     print(error)
     sys.exit(7)
@@ -155,17 +155,17 @@ def test_a_full_disk_costs_the_new_run_and_not_the_old(limit, tmp_path):
     assert outcome.returncode == 7, outcome.stderr
     assert "could not be saved to" in outcome.stdout
     assert "The result itself is intact, and so is the run that was saved there before." in outcome.stdout
-    assert contents(tmp_path) == before and same(gx.load(tmp_path), OLD)
+    assert contents(tmp_path) == before and is_same(gx.load(tmp_path), OLD)
 
 
 @pytest.mark.slow
 def test_a_full_disk_for_pictures_costs_the_pictures(tmp_path):
     pytest.importorskip("resource")
-    program = FULL.replace("made(2, runs=40, generations=80, snapshots=True)", "made(2)")
+    program = FULL.replace("random_run(2, runs=40, generations=80, snapshots=True)", "random_run(2)")
     command = [sys.executable, "-c", program, str(tmp_path), "8000"]
     outcome = apart(command)
     assert outcome.returncode == 0 and "convergence.png could not be drawn (OSError" in outcome.stderr, outcome.stderr
-    assert same(gx.load(tmp_path), made(2)) and not (tmp_path / "convergence.png").exists()
+    assert is_same(gx.load(tmp_path), random_run(2)) and not (tmp_path / "convergence.png").exists()
 
 
 def test_a_picture_that_fails_costs_that_picture(tmp_path):
@@ -176,7 +176,7 @@ def test_a_picture_that_fails_costs_that_picture(tmp_path):
     pictures = {"convergence.png": fails, "report.html": lambda file: file.write_text("drawn")}
     with pytest.warns(UserWarning, match=r"convergence\.png could not be drawn \(ZeroDivisionError: no room"):
         folders.save(NEW, tmp_path, pictures)
-    assert same(gx.load(tmp_path), NEW)
+    assert is_same(gx.load(tmp_path), NEW)
     assert (tmp_path / "report.html").read_text() == "drawn" and not (tmp_path / "convergence.png").exists()
 
 
@@ -203,7 +203,7 @@ def change_record(pending, **changes):
 
 
 def plant_another_folders_save(folder, victim):
-    made(9).save(folder.parent / "elsewhere")
+    random_run(9).save(folder.parent / "elsewhere")
     shutil.move(leave_pending(NEW, folder.parent / "elsewhere"), folder / atomic.PENDING)
 
 
@@ -298,15 +298,15 @@ def test_a_planted_save_is_neither_read_nor_finished(plant, tmp_path):
     before = contents(folder)
     plant(folder, victim)
     planted = sorted(file.name for file in (folder / atomic.PENDING).iterdir())
-    assert same(gx.load(folder), OLD)
-    for save in (made(7).save, study().save):
+    assert is_same(gx.load(folder), OLD)
+    for save in (random_run(7).save, random_study().save):
         with pytest.raises(gx.InputError, match=r"holds files that no save of galapax into .* nothing was changed"):
             save(folder)
     assert victim.read_text() == "mine" and sorted(file.name for file in (folder / atomic.PENDING).iterdir()) == planted
-    assert {f.name: f.read_bytes() for f in folder.iterdir() if f.is_file()} == before and same(gx.load(folder), OLD)
+    assert {f.name: f.read_bytes() for f in folder.iterdir() if f.is_file()} == before and is_same(gx.load(folder), OLD)
     shutil.rmtree(folder / atomic.PENDING)  # as the sentence says
     NEW.save(folder)
-    assert same(gx.load(folder), NEW) and (folder / "notes.txt").read_text() == "mine"
+    assert is_same(gx.load(folder), NEW) and (folder / "notes.txt").read_text() == "mine"
 
 
 def test_a_linked_folder_of_a_save_is_not_followed(tmp_path):
@@ -315,10 +315,10 @@ def test_a_linked_folder_of_a_save_is_not_followed(tmp_path):
     pending = shutil.move(leave_pending(NEW, folder), tmp_path / "outside")
     planted = contents(tmp_path / "outside")
     (folder / atomic.PENDING).symlink_to(pending, target_is_directory=True)
-    assert same(gx.load(folder), OLD)
+    assert is_same(gx.load(folder), OLD)
     with pytest.raises((OSError, gx.InputError)):
-        made(7).save(folder)
-    assert same(gx.load(folder), OLD) and contents(tmp_path / "outside") == planted
+        random_run(7).save(folder)
+    assert is_same(gx.load(folder), OLD) and contents(tmp_path / "outside") == planted
 
 
 def test_a_save_is_not_finished_over_a_file_that_became_a_users(tmp_path):
@@ -330,29 +330,29 @@ def test_a_save_is_not_finished_over_a_file_that_became_a_users(tmp_path):
         OLD.save(folder)  # without runs.csv
         leave_pending(NEW, folder)
         stand_in(folder / "runs.csv")
-        assert same(gx.load(folder), OLD)
+        assert is_same(gx.load(folder), OLD)
         with pytest.raises(gx.InputError, match="nothing was changed"):
-            made(7).save(folder)
+            random_run(7).save(folder)
         assert (folder / "runs.csv").read_text() == (tmp_path / "thesis.tex").read_text() == "mine"
 
 
 STOPPED = """
 import os, shutil, signal, sys
 from pathlib import Path
-from support.saved_runs import as_before_manifests, made, same, study
+from support.saved_runs import as_before_manifests, random_run, is_same, random_study
 import galapax as gx
 from galapax.storage import atomic, folders, manifest
 
-folder, before, new = Path(sys.argv[1]), sys.argv[2], made(2, runs=3)
+folder, before, new = Path(sys.argv[1]), sys.argv[2], random_run(2, runs=3)
 
 def start():
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")
     if before == "a study":
-        folders.save_study(study(), folder)
+        folders.save_study(random_study(), folder)
     elif before != "nothing":
-        folders.save(made(1), folder)
+        folders.save(random_run(1), folder)
     if before == "a run without a manifest":
         as_before_manifests(folder)
 
@@ -383,14 +383,14 @@ moves = 0
 while True:
     start()
     status = in_a_process(save_killed_after, moves)
-    assert same(gx.load(folder), new), moves
+    assert is_same(gx.load(folder), new), moves
     if not os.WIFSIGNALED(status):
         break
     assert (folder / atomic.PENDING / manifest.NAME).is_file()
     assert in_a_process(finish) == 0
     listed = manifest.Saved(folder).files
     assert {file.name for file in folder.iterdir()} == {*listed, manifest.NAME, "notes.txt"}, moves
-    assert same(gx.load(folder), new), moves
+    assert is_same(gx.load(folder), new), moves
     moves += 1
 print(moves)
 """
@@ -409,7 +409,7 @@ def test_numbers_that_cannot_be_written_leave_the_run_that_was_there(tmp_path, m
     before = contents(tmp_path)
     monkeypatch.setattr(folders, "snapshot_arrays", lambda kept: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        made(3, snapshots=True).save(tmp_path)
+        random_run(3, snapshots=True).save(tmp_path)
     assert contents(tmp_path) == before
 
 
@@ -419,12 +419,12 @@ def test_a_save_that_waits_for_its_last_moves_is_read_as_it_is_and_finished_by_t
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(atomic, "finish", lambda *about: None)
         folders.save(NEW, tmp_path)  # as if killed right after the one move that counts
-    assert (tmp_path / atomic.PENDING).is_dir() and same(gx.load(tmp_path), NEW)
+    assert (tmp_path / atomic.PENDING).is_dir() and is_same(gx.load(tmp_path), NEW)
     tmp_path.chmod(0o555)  # reading needs no right to write
-    assert same(gx.load(tmp_path), NEW)
+    assert is_same(gx.load(tmp_path), NEW)
     tmp_path.chmod(0o755)
-    made(7).save(tmp_path)
-    assert same(gx.load(tmp_path), made(7)) and not (tmp_path / atomic.PENDING).exists()
+    random_run(7).save(tmp_path)
+    assert is_same(gx.load(tmp_path), random_run(7)) and not (tmp_path / atomic.PENDING).exists()
     assert not (tmp_path / "runs.csv").exists()
 
 
@@ -439,7 +439,7 @@ def test_a_reader_that_meets_a_save_reads_the_new_run(tmp_path, monkeypatch):
         return read(self, name)
 
     monkeypatch.setattr(manifest.Saved, "read", saved_in_between)
-    assert same(gx.load(tmp_path), NEW)
+    assert is_same(gx.load(tmp_path), NEW)
 
 
 @pytest.mark.slow

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.cases import params
-from support.saved_runs import as_before_manifests, made, same, study, with_labels
+from support.saved_runs import as_before_manifests, is_same, random_run, random_study, with_labels
 
 import galapax as gx
 from galapax.core import checks
 from galapax.storage import export, manifest
 from galapax.view import saving
 
-OLD, NEW = made(1), made(2, runs=3)
+OLD, NEW = random_run(1), random_run(2, runs=3)
 
 
 NAMES = ["US$ {net vs AU$", "$\\frac{1}$", "a\rb", "a\nb", "\ud800", "=cmd|' /C calc'!A0", "<script>alert(1)</script>",
@@ -34,13 +34,13 @@ def test_any_text_is_a_name(name, tmp_path):
     about = {"name": name or "nameless", "title": name, "source": name, "variables": [name, name + "2", "c"],
              "objectives": [name, "other"], "constraint_names": [name, "c2"], "derived": None,
              "units": {name + "2": name}}  # fmt: skip
-    run = made(4, runs=2, m=2, snapshots=True, **about)
+    run = random_run(4, runs=2, m=2, snapshots=True, **about)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the font may lack a letter
         warnings.filterwarnings("error", message=".*could not be drawn.*")
         run.save(tmp_path)
     loaded = gx.load(tmp_path)
-    assert same(loaded, run) and loaded.problem.variables == run.problem.variable_names()
+    assert is_same(loaded, run) and loaded.problem.variables == run.problem.variable_names()
     for file in tmp_path.glob("*.csv"):
         with file.open(encoding="utf-8", newline="") as lines:
             header = next(csv.reader(lines))
@@ -61,7 +61,7 @@ texts = st.one_of(
 def labelled(labels, **about):
     """A run with those labels; None where `choice` refuses them."""
     try:
-        return with_labels(made(2, runs=2, snapshots=True, n=max(5, len(labels)), **about), *labels)
+        return with_labels(random_run(2, runs=2, snapshots=True, n=max(5, len(labels)), **about), *labels)
     except gx.InputError:
         return None
 
@@ -81,7 +81,7 @@ def check_labels(labels, **about):
     with fresh_folder() as folder:
         run.save(folder / "run")
         loaded = gx.load(folder / "run")
-        assert same(loaded, run)
+        assert is_same(loaded, run)
         files = export.to_csv(folder / "run", folder / "tables")
         data = json.loads(export.to_one_json(folder / "run", folder / "all.json").read_text())
         variable = run.problem.space.variables[1]
@@ -99,7 +99,7 @@ def check_labels(labels, **about):
             frame = run.to_dataframe(table)
             places = run.runs.x if table == "runs" else run.population
             assert list(frame.iloc[:, -2 if table == "runs" else 1]) == [variable.value(p) for p in places[:, 1]]
-            assert same(list(loaded.to_dataframe(table).iloc[:, 1]), list(frame.iloc[:, 1]))
+            assert is_same(list(loaded.to_dataframe(table).iloc[:, 1]), list(frame.iloc[:, 1]))
 
 
 def is_number(cell):
@@ -136,10 +136,10 @@ def test_labels_are_found_by_place_whatever_their_variable_is_called(name):
 
 def test_a_missing_value_in_a_column_of_labels_stays_missing(tmp_path, monkeypatch):
     monkeypatch.setattr(saving, "can_draw", lambda: False)
-    run = with_labels(made(1), "nan", "inf", "x")
+    run = with_labels(random_run(1), "nan", "inf", "x")
     run.population[:4, 1] = np.nan, np.inf, -np.inf, 0
     run.save(tmp_path)
-    assert same(gx.load(tmp_path), run)
+    assert is_same(gx.load(tmp_path), run)
 
 
 def test_labels_that_are_the_same_on_one_line_are_refused():
@@ -150,22 +150,22 @@ def test_labels_that_are_the_same_on_one_line_are_refused():
 def test_tables_of_an_earlier_version_load_where_they_are_unambiguous(tmp_path, monkeypatch):
     """It wrote labels that begin with an apostrophe as they are."""
     monkeypatch.setattr(saving, "can_draw", lambda: False)
-    run = with_labels(made(1), "'a", "=b", "c")
+    run = with_labels(random_run(1), "'a", "=b", "c")
     as_before_manifests(run.save(tmp_path))
     for file in tmp_path.glob("*.csv"):
         file.write_text(file.read_text().replace("''a", "'a"))
-    assert same(gx.load(tmp_path), run)
+    assert is_same(gx.load(tmp_path), run)
 
 
 def test_a_dollar_in_a_name_is_drawn_as_one():
-    run = made(4, name="US$ {net vs AU$", variables=["a$", "b$", "c"])
+    run = random_run(4, name="US$ {net vs AU$", variables=["a$", "b$", "c"])
     axes = run.plot.convergence().axes[0]
     assert axes.get_title(loc="left").startswith(r"US\$ {net vs AU\$")
     run.plot.parallel().canvas.draw()
 
 
 def test_labels_of_a_study_are_safe_as_cells(tmp_path):
-    of = study()
+    of = random_study()
     of = gx.Study("comparison", {"problem": ["made"], "algorithm": ["=1+1", "US$ {a$"]},
                   [{"problem": "made", "algorithm": a} for a in ("=1+1", "US$ {a$")], of.results, [None, None],
                   "Done.")  # fmt: skip
@@ -210,4 +210,4 @@ def test_a_run_that_was_saved_with_such_a_variable_still_loads(reserved, tmp_pat
         file = tmp_path / name
         file.write_text(file.read_text().replace("x1", reserved))
     loaded = gx.load(tmp_path)
-    assert loaded.problem.variables[0] == reserved and same(loaded.history, NEW.history)
+    assert loaded.problem.variables[0] == reserved and is_same(loaded.history, NEW.history)

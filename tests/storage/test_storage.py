@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from support.paths import DATA
-from support.saved_runs import as_before_manifests, made, same, study
+from support.saved_runs import as_before_manifests, is_same, random_run, random_study
 from typer.testing import CliRunner
 
 import galapax as gx
@@ -14,7 +14,7 @@ from galapax.cli.app import app
 from galapax.storage import manifest
 from galapax.view import saving
 
-OLD, NEW = made(1), made(2, runs=3)
+OLD, NEW = random_run(1), random_run(2, runs=3)
 
 
 def call(*arguments):
@@ -29,20 +29,20 @@ def contents(folder):
 # --- whose files ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [made, study])
+@pytest.mark.parametrize("kind", [random_run, random_study])
 @pytest.mark.parametrize(
     "name", ["data.npz", "summary.csv", "history.csv", "report.html", "result.json", "manifest.json"]
 )
 def test_a_file_that_galapax_did_not_write_is_never_touched(name, kind, tmp_path):
     (tmp_path / name).write_bytes(b"mine")
-    needed = name in (*manifest.FILES_OF_KIND["study.json" if kind is study else "result.json"], manifest.NAME)
+    needed = name in (*manifest.FILES_OF_KIND["study.json" if kind is random_study else "result.json"], manifest.NAME)
     if needed:
         with pytest.raises(gx.InputError, match=rf"holds {name}, which galapax did not write.*another folder"):
             kind().save(tmp_path)
         assert contents(tmp_path) == {name: b"mine"}
     else:
         kind().save(tmp_path)
-        assert (tmp_path / name).read_bytes() == b"mine" and same(gx.load(tmp_path), kind())
+        assert (tmp_path / name).read_bytes() == b"mine" and is_same(gx.load(tmp_path), kind())
 
 
 @pytest.mark.parametrize(
@@ -59,23 +59,23 @@ def test_force_refuses_a_users_file_before_the_run(command, name, tmp_path, monk
 
 
 def test_a_run_replaces_the_files_of_a_study_and_nothing_else(tmp_path):
-    study().save(tmp_path)
+    random_study().save(tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
     NEW.save(tmp_path)
-    assert same(gx.load(tmp_path), NEW) and (tmp_path / "notes.txt").read_text() == "mine"
+    assert is_same(gx.load(tmp_path), NEW) and (tmp_path / "notes.txt").read_text() == "mine"
     listed = json.loads((tmp_path / "manifest.json").read_text())["files"]
     assert {f.name for f in tmp_path.iterdir()} == {*listed, "manifest.json", "notes.txt"}
 
 
 def test_a_file_of_a_run_that_somebody_edited_is_set_aside(tmp_path):
-    study().save(tmp_path)
+    random_study().save(tmp_path)
     file = tmp_path / "summary.md"
     edited = file.read_text() + "\nWhat we learned: a lot.\n"
     file.write_text(edited)
     with pytest.warns(UserWarning, match=r"changed since galapax wrote it; it is kept as summary\.changed-\w{8}\.md"):
-        study(5).save(tmp_path)
+        random_study(5).save(tmp_path)
     (kept,) = tmp_path.glob("summary.changed-*.md")
-    assert kept.read_text() == edited and same(gx.load(tmp_path), study(5))
+    assert kept.read_text() == edited and is_same(gx.load(tmp_path), random_study(5))
 
 
 def test_a_manifest_that_names_other_peoples_files_is_not_believed(tmp_path):
@@ -121,13 +121,13 @@ def test_links_in_a_folder_are_refused_and_not_followed(tmp_path):
     [
         pytest.param(OLD, marks=pytest.mark.slow),
         NEW,
-        pytest.param(made(3, runs=3, m=2, snapshots=True), marks=pytest.mark.slow),
-        study(),
+        pytest.param(random_run(3, runs=3, m=2, snapshots=True), marks=pytest.mark.slow),
+        random_study(),
     ],
     ids=range(4),
 )
 def test_a_folder_without_a_manifest_still_loads(run, tmp_path):
-    assert same(gx.load(as_before_manifests(run.save(tmp_path))), run)
+    assert is_same(gx.load(as_before_manifests(run.save(tmp_path))), run)
 
 
 def test_a_folder_that_an_earlier_version_wrote_loads_and_is_replaced(tmp_path):
@@ -136,7 +136,7 @@ def test_a_folder_that_an_earlier_version_wrote_loads_and_is_replaced(tmp_path):
     assert loaded.problem.name == "spring" and len(loaded.runs) == 2 and list(loaded.snapshots) == [1]
     assert loaded.history.x.shape == (4, 3) and loaded.runs.history.violation.shape == (2, 4)
     loaded.save(folder)
-    assert (folder / "manifest.json").is_file() and same(gx.load(folder), loaded)
+    assert (folder / "manifest.json").is_file() and is_same(gx.load(folder), loaded)
 
 
 def test_of_a_folder_without_a_manifest_only_files_that_galapax_is_known_to_write_are_replaced(tmp_path):
@@ -145,10 +145,10 @@ def test_of_a_folder_without_a_manifest_only_files_that_galapax_is_known_to_writ
     (tmp_path / "data.npz").write_bytes(b"mine")  # a study's name, and here was never a study
     (tmp_path / "notes.txt").write_bytes(b"mine")
     OLD.save(tmp_path)
-    assert same(gx.load(tmp_path), OLD) and not (tmp_path / "runs.csv").exists()
+    assert is_same(gx.load(tmp_path), OLD) and not (tmp_path / "runs.csv").exists()
     assert (tmp_path / "data.npz").read_bytes() == (tmp_path / "notes.txt").read_bytes() == b"mine"
     with pytest.raises(gx.InputError, match=r"holds data\.npz"):
-        study().save(tmp_path)
+        random_study().save(tmp_path)
 
 
 def test_files_of_a_run_that_lost_its_result_are_nobodys(tmp_path):

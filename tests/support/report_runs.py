@@ -29,7 +29,7 @@ def history(runs, generations, *, constrained=False, m=1, seed=0):
     return History(generation, 100 * generation, best, 2 * best + 1, 3 * best + 2, violation, share)
 
 
-def made(problem, *, runs=0, generations=50, n=40, m=1, kept=True, **fields):
+def make_result(problem, *, runs=0, generations=50, n=40, m=1, kept=True, **fields):
     """A Result with arrays of the right shapes, without a run."""
     rng = np.random.default_rng(1)
     d = problem.dim
@@ -77,7 +77,7 @@ def two_objectives(**fields):
         "units": {"cost": "€", "flour": "g"},
     }
     problem = Problem(lambda x: x[:2], box(0, 1, 3), name="bread", **names)
-    return made(problem, m=2, **fields)
+    return make_result(problem, m=2, **fields)
 
 
 @cache
@@ -97,7 +97,7 @@ def solved():
 @cache
 def study():
     problem = gx.problems.get("branin")
-    cells = [made(problem, runs=8, generations=30) for _ in range(4)]
+    cells = [make_result(problem, runs=8, generations=30) for _ in range(4)]
     labels = [{"problem": p, "algorithm": a} for p in ("one", "two") for a in ("de", "ga")]
     axes = {"problem": ["one", "two"], "algorithm": ["de", "ga"]}
     return Study("comparison", axes, labels, cells, [0.4] * 4, "All were run.")
@@ -105,7 +105,7 @@ def study():
 
 def sweep_of(count):
     problem = gx.problems.get("branin")
-    cells = [made(problem, runs=5, generations=30) for _ in range(count)]
+    cells = [make_result(problem, runs=5, generations=30) for _ in range(count)]
     weights = np.linspace(0.1, 0.9, count).tolist()
     return Study("sweep", {"weight": weights}, [{"weight": w} for w in weights], cells, [None] * count, "All were run.")
 

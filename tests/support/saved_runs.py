@@ -19,7 +19,7 @@ SETTINGS = {"problem": "made", "algorithm": "de", "hyperparameters": {}, "archiv
             "device": "cpu", "versions": {"galapax": "0"}}  # fmt: skip
 
 
-def made(seed=0, runs=1, m=1, snapshots=False, generations=6, n=5, with_x=True, **about):
+def random_run(seed=0, runs=1, m=1, snapshots=False, generations=6, n=5, with_x=True, **about):
     """A run as `minimize` returns it, of random numbers: constrained, with all that a folder can hold."""
     rng = np.random.default_rng(seed)
     d = 3
@@ -87,29 +87,29 @@ def with_labels(run, *labels):
     return run
 
 
-def study(seed=0):
+def random_study(seed=0):
     """A sweep of two settings, of four runs each."""
-    cells = [made(seed + i, runs=4) for i in range(2)]
+    cells = [random_run(seed + i, runs=4) for i in range(2)]
     return gx.Study("sweep", {"weight": [0.5, 0.9]}, [{"weight": 0.5}, {"weight": 0.9}], cells, [None, 0.1], "Done.")
 
 
-def same(one, other):
+def is_same(one, other):
     """Whether two results, studies or parts of them hold the same."""
     if type(one) is not type(other) and not isinstance(one, list | tuple):
         return False
     if isinstance(one, gx.Result):
         parts = ("population", "population_fitness", "history", "runs", "X", "F", "G", "H", "CV")
-        alike = [same(one.get(name), other.get(name)) for name in parts]
-        alike.append(same(one.get("snapshots", {}), other.get("snapshots", {})))
+        alike = [is_same(one.get(name), other.get(name)) for name in parts]
+        alike.append(is_same(one.get("snapshots", {}), other.get("snapshots", {})))
         return result_to_json(one) == result_to_json(other) and all(alike)
     if dataclasses.is_dataclass(one):
         names = [field.name for field in dataclasses.fields(one) if field.name != "CV"]
         skipped = {"G", "H"} if isinstance(one, Front) else set()  # fronts of single runs are kept without constraints
-        return all(same(getattr(one, name), getattr(other, name)) for name in names if name not in skipped)
+        return all(is_same(getattr(one, name), getattr(other, name)) for name in names if name not in skipped)
     if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(is_same(one[key], other[key]) for key in one)
     if isinstance(one, list | tuple) and not isinstance(one, str):
-        return len(one) == len(other) and all(same(a, b) for a, b in zip(one, other, strict=True))
+        return len(one) == len(other) and all(is_same(a, b) for a, b in zip(one, other, strict=True))
     if isinstance(one, np.ndarray):
         return isinstance(other, np.ndarray) and np.array_equal(one, other, equal_nan=True)
     return one == other

@@ -15,7 +15,7 @@ import numpy as np
 
 import galapax as gx
 from galapax.storage import folders, manifest
-from support.saved_runs import as_before_manifests, made
+from support.saved_runs import as_before_manifests, random_run
 
 MIB = 2**20
 UNPACKED = 128 * MIB
@@ -88,7 +88,7 @@ BOMBS = {
 
 def plant(make, folder, with_manifest):
     """A saved run with a bomb in it; with a manifest that lists it, as whoever sends such a folder can write one."""
-    file = folders.save(made(2, runs=3), folder) / "histories.npz"
+    file = folders.save(random_run(2, runs=3), folder) / "histories.npz"
     make(file)
     if with_manifest:
         rows = json.loads((folder / "manifest.json").read_text())["files"]
@@ -107,7 +107,7 @@ def largest_memory():
 
 
 def main(folder):
-    gx.load(folders.save(made(2, runs=3), folder / "whole"))
+    gx.load(folders.save(random_run(2, runs=3), folder / "whole"))
     for with_manifest in (True, False):
         for name, make in BOMBS.items():
             own = folder / f"{name} {with_manifest}"

@@ -287,9 +287,9 @@ def _shown_of(page) -> dict[str, list[str]]:
 def test_a_saved_run_is_replayed_on_the_same_page_with_its_report_and_its_neighbours(kind, visit, tmp_path):
     options = {"single": {"keep": gx.Keep(snapshots=True)}, "ensemble": {"runs": 4}, "front": {"m": 2}}[kind]
     for name in ("earlier", "shown"):
-        saved_runs.made(runs=options.get("runs", 1), m=options.get("m", 1), snapshots="snapshots" in options).save(
-            tmp_path / name
-        )
+        saved_runs.random_run(
+            runs=options.get("runs", 1), m=options.get("m", 1), snapshots="snapshots" in options
+        ).save(tmp_path / name)
     (tmp_path / "other").mkdir()  # of somebody else
     said = []
     page_asked = gx.Live(open_browser=False, say=said.append)

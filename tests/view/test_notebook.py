@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 from support.paths import ROOT
-from support.saved_runs import made as made_of_random_numbers
+from support.saved_runs import random_run
 
 import galapax as gx
 
@@ -18,7 +18,7 @@ TUTORIALS = sorted((ROOT / "docs/tutorials").glob("*.ipynb"))
 
 def made(*given, **options):
     """A run of random numbers that was feasible from the first generation on."""
-    result = made_of_random_numbers(*given, **options)
+    result = random_run(*given, **options)
     if result.runs is not None:
         result.runs = dataclasses.replace(result.runs, history=feasible(result.runs.history))
     result.history = feasible(result.history)

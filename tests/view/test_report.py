@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PIL import Image
-from support.report_runs import made, numbers_of, solved, study, sweep_of, two_objectives
+from support.report_runs import make_result, numbers_of, solved, study, sweep_of, two_objectives
 
 import galapax as gx
 from galapax.core.problem import Problem, box
@@ -33,7 +33,7 @@ from galapax.view.report.landscape import landscape_image
     ],
 )
 def test_a_page_tells_what_was_found_from_what_ended_and_what_failed(fields, target, kind, fact):
-    result = made(gx.problems.get("branin"), runs=9, **fields)
+    result = make_result(gx.problems.get("branin"), runs=9, **fields)
     result.settings["target"] = target
     text = report.render_result(result)
     assert f'<div class="{kind}">' in text and fact in text
@@ -42,7 +42,9 @@ def test_a_page_tells_what_was_found_from_what_ended_and_what_failed(fields, tar
 
 
 def test_a_landscape_is_dark_where_values_are_low_and_calls_no_black_box():
-    ground = landscape_image(made(Problem(lambda x: (x[0] - 1) ** 2 + x[1] ** 2, [(0, 1), (0, 1)], name="corner")))
+    ground = landscape_image(
+        make_result(Problem(lambda x: (x[0] - 1) ** 2 + x[1] ** 2, [(0, 1), (0, 1)], name="corner"))
+    )
     pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(ground["image"].split(",")[1])))).sum(axis=-1)
     assert pixels[-1, -1] == pixels.min() < pixels[0, 0] == pixels.max()  # low at x = (1, 0): lower right
 
@@ -50,15 +52,15 @@ def test_a_landscape_is_dark_where_values_are_low_and_calls_no_black_box():
         raise AssertionError("called")
 
     problem = Problem(refused, box(0, 1, 2), name="slow")
-    called = made(problem)
+    called = make_result(problem)
     called.settings["blackbox"] = True
     assert (
-        landscape_image(called) is None and landscape_image(made(problem)) is None
+        landscape_image(called) is None and landscape_image(make_result(problem)) is None
     )  # nor does it mind a function that fails
 
 
 def test_evaluations_until_success_are_those_of_the_runs():
-    result = made(gx.problems.get("branin"), runs=8, generations=30)
+    result = make_result(gx.problems.get("branin"), runs=8, generations=30)
     best = result.runs.history.best
     result.settings["target"] = float(np.median(best[:, 10]))
     soon = figure_data.target_hits(result)
@@ -71,12 +73,12 @@ def test_evaluations_until_success_are_those_of_the_runs():
     assert soon.share[-1] == len(reached) / 8
     result.settings["target"] = None
     assert figure_data.target_hits(result).name == "share of targets reached"
-    assert figure_data.target_hits(made(gx.problems.get("branin"))) is None
+    assert figure_data.target_hits(make_result(gx.problems.get("branin"))) is None
 
 
 def test_runs_that_count_their_own_evaluations_have_a_page():
     """As polished ones do: nfev is then (R, G)."""
-    result = made(gx.problems.get("branin"), runs=8, generations=30)
+    result = make_result(gx.problems.get("branin"), runs=8, generations=30)
     history = result.runs.history
     own = replace(history, nfev=np.tile(history.nfev, (8, 1)) + np.arange(8)[:, None])
     result.runs = replace(result.runs, history=own)
@@ -94,7 +96,7 @@ def test_nothing_else_may_run_or_be_fetched(tmp_path):
 
 
 def test_curves_are_quantiles_over_the_runs_and_thinned_but_whole():
-    result = made(Problem(lambda x: x[0], box(0, 1, 2), name="plain"), runs=20, generations=9000)
+    result = make_result(Problem(lambda x: x[0], box(0, 1, 2), name="plain"), runs=20, generations=9000)
     chart = next(iter(numbers_of(report.render_result(result))["charts"].values()))
     steps = np.array(chart["xs"][0])
     assert len(steps) <= report.MAX_CURVE_POINTS and steps[0] == 1 and steps[-1] == 9000 and (np.diff(steps) > 0).all()
@@ -109,7 +111,7 @@ def test_curves_are_quantiles_over_the_runs_and_thinned_but_whole():
 
 
 def test_the_distribution_over_runs_is_the_share_that_is_at_least_as_good():
-    result = made(Problem(lambda x: x[0], box(0, 1, 2), name="plain"), runs=30)
+    result = make_result(Problem(lambda x: x[0], box(0, 1, 2), name="plain"), runs=30)
     charts = numbers_of(report.render_result(result))["charts"].values()
     chart = next(c for c in charts if c["file"] == "final-values")
     for value, share in zip(chart["xs"][0], chart["series"][0]["y"], strict=True):
@@ -125,7 +127,7 @@ def test_points_that_lie_close_together_keep_their_places():
     """Rounded to six digits they would lie on a lattice."""
     rng = np.random.default_rng(2)
     x = np.array([1234.5, -6961.8]) + 1e-6 * rng.random((40, 2))
-    result = made(Problem(lambda x: x[0], box(-7000, 7000, 2), name="close"), population=x)
+    result = make_result(Problem(lambda x: x[0], box(-7000, 7000, 2), name="close"), population=x)
     table = numbers_of(report.render_result(result))["tables"]["population"]
     for column, shown in zip(x.T, table["data"], strict=False):
         assert np.abs(column - shown).max() <= 1e-4 * np.ptp(column)
@@ -136,7 +138,7 @@ def test_points_that_lie_close_together_keep_their_places():
 
 def test_a_constraint_close_to_its_limit_is_active_and_the_page_names_the_tolerance():
     problem = Problem(lambda x: x[0], box(0, 1, 2), ineq=lambda x: x, name="limits", constraint_names=["near", "far"])
-    result = made(problem, ineq=np.array([-5.7e-5, -0.3]))
+    result = make_result(problem, ineq=np.array([-5.7e-5, -0.3]))
     assert [(name, state) for name, *_, state in summary_tables.constraint_rows(result)] == [
         ("near", "active"),
         ("far", "slack"),
@@ -149,7 +151,7 @@ def test_the_front_table_has_the_names_of_the_constraints(tmp_path):
     names = {"objectives": ["cost", "time"], "constraint_names": ["strong", "light", "balanced"]}
     problem = Problem(lambda x: x, box(0, 1, 2), ineq=lambda x: x, eq=lambda x: x[:1], name="beam", **names)
     parts_of = {"ineq": np.array([-1.0, -2.0]), "eq": np.zeros(1), "G": -np.ones((40, 2)), "H": np.zeros((40, 1))}
-    result = made(problem, m=2, **parts_of)
+    result = make_result(problem, m=2, **parts_of)
     folder = folders.save(result, tmp_path / "named")
     assert (folder / "front.csv").read_text().splitlines()[0] == "x1,x2,cost,time,strong,light,balanced"
     assert np.array_equal(gx.load(folder).G, result.G) and np.array_equal(gx.load(folder).H, result.H)
@@ -161,7 +163,7 @@ def test_the_front_table_has_the_names_of_the_constraints(tmp_path):
 def test_a_min_max_search_shows_what_it_met_and_no_distance():
     """x may have met no bad y yet: a value below the best known one is no success."""
     problem = Problem(lambda x: x[0], box(0, 1, 2), name="game", optimum=5.0)
-    game = made(problem, runs=4, worst_case=5.5, y=np.ones(2), worst_cases=np.array([5.5, 6.0, 7.0, 5.8]))
+    game = make_result(problem, runs=4, worst_case=5.5, y=np.ones(2), worst_cases=np.array([5.5, 6.0, 7.0, 5.8]))
     game.runs.history.best[:] -= 1.0  # below the best known value throughout
     axes = game.plot.convergence().axes[0]
     met = np.median(game.runs.history.best, axis=0)
@@ -177,7 +179,7 @@ def test_a_min_max_search_shows_what_it_met_and_no_distance():
 
 
 def test_picture_and_page_draw_the_same_numbers():
-    result = made(gx.problems.get("branin"), runs=9)
+    result = make_result(gx.problems.get("branin"), runs=9)
     axes = result.plot.convergence().axes[0]
     chart = next(iter(numbers_of(report.render_result(result))["charts"].values()))
     assert chart["y"]["name"] == axes.get_ylabel() == "distance to the best known value"
@@ -193,7 +195,7 @@ def test_picture_and_page_draw_the_same_numbers():
 
 
 def test_quantiles_leave_out_runs_that_failed():
-    result = made(gx.problems.get("branin"), runs=4)
+    result = make_result(gx.problems.get("branin"), runs=4)
     runs = replace(result.runs, fun=np.array([3.0, np.nan, 1.0, np.inf]))
     assert runs.quantiles().tolist() == [1.0, 1.5, 2.0, 2.5, 3.0]
     none = replace(runs, fun=np.full(4, np.nan))
@@ -206,7 +208,7 @@ def test_a_result_knows_its_knee_and_its_direction():
     front = two_objectives()
     assert front.knee == front.choose("knee") and front.sign == 1.0
     assert two_objectives(F=np.zeros((0, 2))).knee is None
-    single = made(gx.problems.get("branin"))
+    single = make_result(gx.problems.get("branin"))
     assert single.knee is None
     single.settings["maximize"] = True
     assert single.sign == -1.0
@@ -218,7 +220,7 @@ def test_storage_writes_what_it_is_given_to_draw_when_the_numbers_are_saved(tmp_
         file.write_text("drawn")
 
     (tmp_path / "front.png").write_text("not of a run")
-    folders.save(made(gx.problems.get("branin")), tmp_path, {"convergence.png": draw})
+    folders.save(make_result(gx.problems.get("branin")), tmp_path, {"convergence.png": draw})
     names = {file.name for file in tmp_path.iterdir()}
     assert names == {"result.json", "history.csv", "population.csv", "convergence.png", "manifest.json", "front.png"}
     assert (tmp_path / "front.png").read_text() == "not of a run"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.cases import params
-from support.report_runs import made, numbers_of, solved, study, sweep_of, two_objectives
+from support.report_runs import make_result, numbers_of, solved, study, sweep_of, two_objectives
 
 import galapax as gx
 from galapax.core.evaluation import Population
@@ -61,7 +61,7 @@ def colours(page, place):
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     """Every kind of page by name."""
-    no_point = made(
+    no_point = make_result(
         Problem(lambda x: x[0], box(0, 1, 2), ineq=lambda x: x[:1] + 1, name="never"),
         feasible=False, success=False, violation=1.5, ineq=np.array([1.5]),
         message="Stopped: generation limit (50) reached.",
@@ -69,12 +69,12 @@ def pages(tmp_path_factory):
     kinds = {
         "real": report.render_result(solved()),
         "front": report.render_result(two_objectives()),
-        "space": report.render_result(made(gx.problems.get("dtlz2"), m=3)),
-        "runs": report.render_result(made(gx.problems.get("branin"), runs=60)),
-        "bare": report.render_result(made(gx.problems.get("sphere"), kept=False)),
+        "space": report.render_result(make_result(gx.problems.get("dtlz2"), m=3)),
+        "runs": report.render_result(make_result(gx.problems.get("branin"), runs=60)),
+        "bare": report.render_result(make_result(gx.problems.get("sphere"), kept=False)),
         "infeasible": report.render_result(no_point),
         "failed": report.render_result(
-            made(
+            make_result(
                 gx.problems.get("branin"),
                 fun=np.nan,
                 success=False,
@@ -82,9 +82,9 @@ def pages(tmp_path_factory):
                 n_failed=40,
             )
         ),
-        "constant": report.render_result(made(gx.problems.get("branin"), population_fitness=np.full(40, 1e17))),
+        "constant": report.render_result(make_result(gx.problems.get("branin"), population_fitness=np.full(40, 1e17))),
         "game": report.render_result(
-            made(gx.problems.get("branin"), runs=4, worst_case=0.25, y=np.ones(2), worst_cases=np.ones(4))
+            make_result(gx.problems.get("branin"), runs=4, worst_case=0.25, y=np.ones(2), worst_cases=np.ones(4))
         ),
         "empty": report.render_result(
             two_objectives(X=np.zeros((0, 3)), F=np.zeros((0, 2)), feasible=False, violation=2.0)
@@ -180,7 +180,7 @@ def test_the_logarithmic_scale_is_switched(browser, pages):
 
 
 def test_the_pointer_shows_values_of_a_curve(browser, pages):
-    result = made(gx.problems.get("branin"), runs=60)
+    result = make_result(gx.problems.get("branin"), runs=60)
     with opened(browser, pages["runs"]) as page:
         figure = page.locator("figure[data-chart]").first
         drawn = figure.locator(".plot > svg")
@@ -259,7 +259,7 @@ def test_the_page_asks_what_python_asks_and_chooses_alike(kind, answers, browser
         result.settings["maximize"] = True
         address = written(report.render_result(result), tmp_path)
     else:
-        result = two_objectives() if kind == "front" else made(gx.problems.get("dtlz2"), m=3)
+        result = two_objectives() if kind == "front" else make_result(gx.problems.get("dtlz2"), m=3)
         address = pages[kind]
     values = np.array([[float(f"{v:.7g}") for v in row] for row in result.F])  # as the page has them
     own, expected = PreferenceSearch(result.sign * values), []
@@ -297,7 +297,7 @@ def test_a_front_in_space_is_turned(browser, pages):
 
 @pytest.mark.slow
 def test_brushing_an_axis_keeps_the_same_points_everywhere(browser, pages):
-    result = made(gx.problems.get("dtlz2"), m=3)
+    result = make_result(gx.problems.get("dtlz2"), m=3)
     with opened(browser, pages["space"], scheme="dark") as page:
         figure, pairs = (page.locator("figure", has_text=text) for text in ("All objectives", "Every pair of"))
         axis = figure.locator("svg > line.frame").nth(1)
@@ -381,7 +381,7 @@ def test_on_paper_no_column_is_lost(browser, tmp_path):
     """A front with many columns is printed in blocks that fit the width of the paper."""
     names = [f"amount of component number {k}" for k in range(21)]
     problem = Problem(lambda x: x[:2], box(0, 1, 21), name="many", variables=names)
-    with opened(browser, written(report.render_result(made(problem, m=2)), tmp_path)) as page:
+    with opened(browser, written(report.render_result(make_result(problem, m=2)), tmp_path)) as page:
         page.set_viewport_size({"width": 700, "height": 1000})
         page.emulate_media(media="print")
         blocks = page.locator("[data-table=front] .paper table")
@@ -409,7 +409,7 @@ def test_choices_have_their_words_in_every_table_and_figure(browser, tmp_path):
 
 
 def test_a_problem_of_two_variables_has_its_landscape_behind_the_population(browser, tmp_path):
-    with opened(browser, written(report.render_result(made(gx.problems.get("branin"))), tmp_path)) as page:
+    with opened(browser, written(report.render_result(make_result(gx.problems.get("branin"))), tmp_path)) as page:
         figure = page.locator("figure", has=page.locator("svg image"))
         assert figure.count() == 1 and "darker is better" in figure.inner_text()
         figure.locator("select[data-axis=x]").select_option(label="x2")  # then it would be another picture
@@ -417,7 +417,7 @@ def test_a_problem_of_two_variables_has_its_landscape_behind_the_population(brow
 
 
 def test_a_sweep_of_two_hyper_parameters_has_a_heat_map(browser, tmp_path):
-    cells = [made(gx.problems.get("branin"), runs=5, generations=30) for _ in range(6)]
+    cells = [make_result(gx.problems.get("branin"), runs=5, generations=30) for _ in range(6)]
     labels = [{"fr": f, "sigma": s} for f in (1.0, 2.0) for s in (0.1, 0.2, 0.3)]
     swept = Study("sweep", {"fr": [1.0, 2.0], "sigma": [0.1, 0.2, 0.3]}, labels, cells, [None] * 6, "Done.")
     with opened(browser, written(report.render_study(swept), tmp_path)) as page:
@@ -433,7 +433,7 @@ def test_names_cannot_break_the_page(browser, tmp_path):
         lambda x: x, box(0, 1, 2), name=EVIL, title='"><svg onload=alert(2)>', source=EVIL, ineq=lambda x: x,
         constraint_names=["<b>first", EVIL], units={EVIL: "<script>"}, **names,
     )  # fmt: skip
-    result = made(problem, m=2, message=EVIL, ineq=np.array([-1.0, 2.0]), feasible=False, violation=2.0)
+    result = make_result(problem, m=2, message=EVIL, ineq=np.array([-1.0, 2.0]), feasible=False, violation=2.0)
     with opened(browser, written(report.render_result(result), tmp_path)) as page:
         assert "svg onload" in page.title()
         assert (
@@ -450,9 +450,9 @@ def test_names_cannot_break_the_page(browser, tmp_path):
 @pytest.mark.slow
 def test_a_huge_run_makes_a_small_page_that_draws(browser, tmp_path):
     problem = Problem(lambda x: x[:2], box(0, 1, 300), name="huge")
-    front = made(problem, m=2, n=20_000, generations=20_000)
+    front = make_result(problem, m=2, n=20_000, generations=20_000)
     front["snapshots"] = {g: Population(front.population, front.population_fitness, None) for g in (1, 10, 100, 20_000)}
-    many = made(Problem(lambda x: x[0], box(0, 1, 30), name="many"), runs=1000, generations=1000, n=50_000)
+    many = make_result(Problem(lambda x: x[0], box(0, 1, 30), name="many"), runs=1000, generations=1000, n=50_000)
     for result in (front, many):
         text = report.render_result(result)
         assert len(text.encode()) < 6e6
