@@ -486,6 +486,7 @@ def test_ctrl_c_before_there_is_a_result_is_one_line(monkeypatch):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs SIGINT")
+@pytest.mark.usefixtures("ctrl_c_raises")
 def test_ctrl_c_while_the_command_loads_is_one_line(tmp_path):
     """JAX, which takes longest to load, is one here that never comes to an end."""
     (tmp_path / "jax").mkdir()

@@ -282,7 +282,9 @@ def refused(message, *arguments):
 
 def test_a_config_is_solved_and_exported(write, tmp_path):
     out = tmp_path / "run"
-    code, text = call("solve", "gagpu_ackley", "--gagpu-config", write(), "--seed", SEED, "--out", out, "--json")
+    code, text = call(
+        "solve", "gagpu_ackley", "--gagpu-config", write(), "--seed", SEED, "--out", out, "--no-polish", "--json"
+    )
     assert code == 0
     told, expected = json.loads(text), run()
     assert told["fun"] == expected.fun and told["x"] == expected.x.tolist()
