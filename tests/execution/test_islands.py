@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.paths import with_test_modules
+from support.paths import TESTS, with_test_modules
 from typer.testing import CliRunner
 
 import galapax as gx
@@ -292,7 +292,7 @@ def shared_run(kind, file=""):
 
 def started(number, count, port, kind, file="", devices=1):
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
-    own = with_test_modules() | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    own = with_test_modules(TESTS / "execution") | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", SCRIPT, str(number), str(count), str(port), kind, str(file)]
     return subprocess.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

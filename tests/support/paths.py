@@ -8,7 +8,7 @@ ROOT = TESTS.parent
 DATA = TESTS / "support" / "data"
 
 
-def with_test_modules():
-    """The environment of a process that finds the tests' own modules."""
-    paths = [str(TESTS), os.environ.get("PYTHONPATH", "")]
+def with_test_modules(*folders):
+    """The environment of a process that finds the tests' own modules, and the test files of these folders."""
+    paths = [str(TESTS), *map(str, folders), os.environ.get("PYTHONPATH", "")]
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
