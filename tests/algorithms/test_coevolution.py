@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.cases import params
+from support.coevolution_in_numpy import evolve
 from support.compilations import ON_CPU
 
 import galapax as gx
@@ -338,39 +339,6 @@ def violation_of(problem, facts):
     return np.where(np.isinf(facts[:, 0]), np.inf, total)
 
 
-def bred(algorithm, key, y, low, high):
-    """Trials of DE/rand/1/bin with bounced genes for the rows of y, one gene at a time, on the library's words."""
-    key_mutate, key_cross, key_repair = random.split(key, 3)
-    key_gene, key_forced = random.split(key_cross)
-    n, d = y.shape
-    words = [np.asarray(random.bits(k, s)).tolist() for k, s in ((key_mutate, (3, n)), (key_gene, (n, d)))]
-    forced, shares = (
-        np.asarray(random.bits(key_forced, (n,))).tolist(),
-        np.asarray(random.uniform(key_repair, (n, d), "float32"), np.float64),
-    )
-    trials = y.copy()
-    for i in range(n):
-        left = [j for j in range(n) if j != i]
-        base, plus, minus = (y[left.pop(row[i] * len(left) >> 32)] for row in words[0])
-        for g in range(d):
-            if words[1][i][g] >> 8 < round(algorithm.crossover_rate * 2**24) or g == forced[i] * d >> 32:
-                gene = base[g] + algorithm.weight * (plus[g] - minus[g])
-                wall = low[g] if gene < low[g] else high[g]
-                trials[i, g] = gene if low[g] <= gene <= high[g] else wall + shares[i, g] * (y[i, g] - wall)
-    return trials
-
-
-def evolved(algorithm, key, y, low, high, value):
-    """y after its generations of a cycle, each row kept unless its trial's value is at least as large; and values."""
-    y, own = y.copy(), [value(row) for row in y]
-    for generation in range(algorithm.y_generations):
-        for i, trial in enumerate(bred(algorithm, random.fold_in(key, generation), y, low, high)):
-            new = value(trial)
-            if new >= own[i]:
-                y[i], own[i] = trial, new
-    return y, np.array(own)
-
-
 @EVERY_CASE
 def test_a_cycle_is_that_of_the_reference(case):
     key, moved = random.run_keys(SEED, 0, 1)[0], 0
@@ -385,7 +353,7 @@ def test_a_cycle_is_that_of_the_reference(case):
 
             with jax.enable_x64(True):
                 own = random.fold_in(random.fold_in(key, generation), random.Stream.CYCLE)
-                y, _ = evolved(SMALL, own, before.rivals.T, low, high, least)
+                y, _ = evolve(SMALL, own, before.rivals.T, low, high, least)
             np.testing.assert_allclose(after.rivals.T, y, rtol=1e-9, atol=1e-9, err_msg=f"generation {generation}")
             moved += np.sum(np.any(y != before.rivals.T, axis=1))
     assert moved > N

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.coevolution_in_numpy import evolve
 from support.compilations import compilations
-from test_coevolution import evolved
 from typer.testing import CliRunner
 
 import galapax as gx
@@ -226,7 +226,7 @@ def test_a_cycle_is_that_of_a_reference_in_numpy(memory):
             if memory:
                 fresh = np.asarray(random.uniform(random.fold_in(own, 3), (n, 2), "float64"))
                 rivals[::2] = (low + fresh * (high - low))[::2]
-            y, worth = evolved(solver, own, rivals, low, high, lambda y, x=judges: min(saddle(row, y) for row in x))
+            y, worth = evolve(solver, own, rivals, low, high, lambda y, x=judges: min(saddle(row, y) for row in x))
             np.testing.assert_allclose(after.rivals.T, y, rtol=1e-9, atol=1e-9)
             kept = before.archive.T.copy()
             if memory:

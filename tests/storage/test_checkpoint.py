@@ -24,7 +24,7 @@ from support.killed_runs import (
     wait_for,
     waves,
 )
-from support.paths import with_test_modules
+from support.paths import TESTS, with_test_modules
 from typer.testing import CliRunner
 
 import galapax as gx
@@ -255,7 +255,7 @@ print(sum("could not be written" in str(w.message) for w in said))
 @pytest.mark.skipif(sys.platform != "linux", reason="needs limits on files")
 @pytest.mark.skipif(not devices.on_cpu(), reason="a GPU's compiler writes files, too")
 def test_a_full_disk_costs_no_run_and_no_checkpoint(tmp_path):
-    own = with_test_modules()
+    own = with_test_modules(TESTS / "storage")
     said = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(tmp_path / "a")], capture_output=True, text=True, env=own
     )
