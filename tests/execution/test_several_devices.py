@@ -13,7 +13,7 @@ import galapax as gx
 SCRIPT = """
 import json, re
 import jax, jax.numpy as jnp, numpy as np, galapax as gx
-from galapax.numerics import compile_cache as programs
+from galapax.numerics import compile_cache
 
 def bumpy(x):
     return jnp.sum(x**2 - 10 * jnp.cos(2 * jnp.pi * x))
@@ -24,7 +24,7 @@ def two(x):
 out = {"devices": len(jax.local_devices())}
 for name, fun, population in (CASE,):
     call = {"algorithm": name, "population": population, "generations": 12, "polish": False}
-    programs.clear()
+    compile_cache.clear()
     by_all = gx.minimize(fun, [(-4.0, 5.5)] * 6, compute=gx.Compute(devices="all"), **call)
     texts = [program.compiled.as_text() for program in programs.PROGRAMS._kept.values()]
     alone = gx.minimize(fun, [(-4.0, 5.5)] * 6, **call)

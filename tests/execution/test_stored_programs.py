@@ -22,7 +22,7 @@ XLA = gx.Compute(engine="xla")
 SCRIPT = """
 import jax.numpy as jnp, numpy as np, galapax as gx
 from galapax import Compute
-from galapax.numerics import compile_cache as programs
+from galapax.numerics import compile_cache
 from galapax.numerics import program_files
 lowered = []
 kept = program_files.load
@@ -73,7 +73,7 @@ PATHS = """
 import warnings
 from collections import Counter
 import jax.numpy as jnp, numpy as np, galapax as gx
-from galapax.numerics import compile_cache as programs
+from galapax.numerics import compile_cache
 from galapax.numerics import program_files
 
 def bowl(x):
