@@ -16,6 +16,7 @@ from galapax import algorithms
 from galapax.core.checks import check_bool, check_integer, check_number
 from galapax.core.errors import InputError
 from galapax.core.problem import ProblemDescription
+from galapax.core.stability import experimental
 from galapax.engines.batch_checkpoint import CheckpointWriter
 from galapax.engines.host_loop import Viewer
 from galapax.running.task import Task
@@ -35,6 +36,7 @@ def _warn(sentence: str) -> None:
     warnings.warn(sentence, stacklevel=2)
 
 
+@experimental
 @dataclass(frozen=True)
 class Live:
     """How a run is shown in the browser while it is running.

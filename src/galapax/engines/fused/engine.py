@@ -23,6 +23,7 @@ from jax.experimental import buffer_callback
 
 from galapax.core.algorithm import estimate_cost
 from galapax.core.evaluation import Population
+from galapax.core.stability import experimental
 from galapax.engines import search as searching
 from galapax.engines.batch_checkpoint import restore_arrays
 from galapax.engines.chunk_summary import summarize_chunk
@@ -102,6 +103,7 @@ Pace = tuple[int, float]  # generations of the last chunk, and its seconds
 _paces: WeakKeyDictionary[Kernel, dict[int, Pace]] = WeakKeyDictionary()  # by number of runs
 
 
+@experimental
 class FusedEngine:
     """An Engine whose chunks are generated kernels.
 
