@@ -33,8 +33,7 @@ def solve(name: str, algorithm: gx.EP, generations: int, side: float, runs: int)
         progress=False,
         keep=gx.Keep(history=False),
     )
-    assert result.runs is not None
-    return result.runs.fun
+    return np.array([result.fun]) if result.runs is None else result.runs.fun
 
 
 def main() -> None:

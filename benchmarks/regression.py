@@ -4,8 +4,8 @@ Both are measured in turn, in processes of their own, on the same machine; the l
 busy neighbour does not. With JAX_PLATFORMS=cpu a process is bound to one core. A row is what a warm call of `minimize`
 takes from call to Result, and how long it waits for the device, which leaves out the fixed cost of a call.
 
-The rows are written in words that trees of different age share; `translate_options` turns them into the arguments that a
-tree has. A row that one of the trees cannot compute is shown with its error, and the others are measured.
+The rows are written in words that trees of different age share; `translate_options` turns them into the arguments that
+a tree has. A row that one of the trees cannot compute is shown with its error, and the others are measured.
 """
 
 from __future__ import annotations

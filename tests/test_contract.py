@@ -8,7 +8,6 @@ import dataclasses
 import importlib
 import subprocess
 import sys
-import textwrap
 from functools import cache
 from pathlib import Path
 
@@ -665,16 +664,16 @@ def test_the_result_does_not_depend_on_how_the_chunks_fall(name, rules, monkeypa
         np.testing.assert_allclose(short.runs.fun, long.runs.fun, rtol=ROUNDING)
 
 
-def test_the_algorithm_in_contributing_runs(tmp_path, monkeypatch):
-    text = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    code = textwrap.dedent(text.partition("   ```python\n")[2].partition("   ```\n")[0])
+def test_the_algorithm_of_the_documentation_runs(tmp_path, monkeypatch):
+    text = (Path(__file__).parents[1] / "docs/extending.md").read_text(encoding="utf-8")
+    code = text.partition("```python\n")[2].partition("```\n")[0]
     (tmp_path / "evolution_strategy.py").write_text(code, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     kind = importlib.import_module("evolution_strategy").ES
     result = gx.minimize(lambda x: jnp.sum((x - 1) ** 2), [(-5, 5)] * 3, algorithm=kind(), generations=200, seed=1)
     assert result.fun < 1e-4
     with pytest.raises(ValueError, match="initial_step"):
-        gx.minimize(lambda x: jnp.sum(x**2), [(-5, 5)] * 3, algorithm=kind(initial_step=0.0), generations=2)
+        kind(first_step=0.1)
 
 
 def test_traits_and_protocols_describe_the_algorithms():

@@ -28,7 +28,7 @@ from galapax.evaluation.failures import Failed, summarise
 from galapax.evaluation.formulas import Traced, trace
 from galapax.numerics import devices
 from galapax.results.front import Front, build_front, knee, merge_fronts
-from galapax.results.result import History, Result, Runs
+from galapax.results.result import History, Result, Runs, attach_replay
 from galapax.running.task import Task
 from galapax.version import __version__
 
@@ -211,7 +211,7 @@ def result_of(
     )
     if total.polish is not None:
         result["polish"] = str(total.polish)
-    result.attach(replay, total.opponents)
+    attach_replay(result, replay, total.opponents)
     result["failures"] = ()
     if evaluator.box is not None:
         _add_blackbox_info(result, evaluator.box, len(evaluator.task.solvers) == 1)

@@ -25,7 +25,7 @@ from galapax.engines.interrupts import Interrupts, interrupts
 from galapax.engines.outcome import Outcome, Polish, Track
 from galapax.engines.programs import PROGRAMS, CompileTimer
 from galapax.evaluation.blackbox import BlackBox
-from galapax.results.result import Result
+from galapax.results.result import Result, record_late_interrupt
 from galapax.running.assemble import SolutionEvaluator, result_of, settings_of, validate_derived
 from galapax.running.batch_runner import BatchRunner, open_black_box
 from galapax.running.engine_selection import select_engine
@@ -130,7 +130,7 @@ def solve(
         if interrupt_state.seen and stopped is None:
             stopped = Stop.INTERRUPT
             for result in results:
-                result.late_interrupt()
+                record_late_interrupt(result)
         if session is not None:
             session.finish(results[0].message)
         if callback_errors:
