@@ -2,7 +2,8 @@
 
 Both are measured in turn, in processes of their own, on the same machine; the least of all rounds counts, so that a
 busy neighbour does not. With JAX_PLATFORMS=cpu a process is bound to one core. A row is what a warm call of `minimize`
-takes from call to Result, and how long it waits for the device, which leaves out the fixed cost of a call.
+takes from call to Result, how long it waits for the device, which leaves out the fixed cost of a call, and its CPU
+time, which a busy machine changes least.
 
 The rows are written in words that trees of different age share; `translate_options` turns them into the arguments that
 a tree has. A row that one of the trees cannot compute is shown with its error, and the others are measured.
@@ -93,7 +94,7 @@ def translate_options(gx: Any, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure(only: str, tree: str) -> dict[str, Any]:
-    """The least seconds of each row, [call, device], or the error that it ended with."""
+    """The least seconds of each row, [call, device, CPU], or the error that it ended with."""
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         harness.bind_to_cores(1)
     import jax
@@ -108,7 +109,7 @@ def measure(only: str, tree: str) -> dict[str, Any]:
             continue
         try:
             timing = harness.time_calls(build_call(row), CALLS)
-            seconds[name] = [timing.least, min(timing.results)]
+            seconds[name] = [timing.least, min(timing.results), min(timing.cpu)]
         except Exception as error:
             seconds[name] = f"{type(error).__name__}: {error}"
     return seconds
@@ -129,8 +130,9 @@ def compare(other: Path, only: str, rounds: int) -> None:
                     known = best[name].get(row, seconds)
                     failed = isinstance(seconds, str) or isinstance(known, str)
                     best[name][row] = seconds if failed else list(map(min, seconds, known))
-    print(f"{harness.describe_machine()}; milliseconds of a call, and waiting for the device")
-    table = harness.Table("row", "call before", "after", "ratio", "device before", "after", "ratio", widths=[28])
+    print(f"{harness.describe_machine()}; milliseconds of a call, waiting for the device, and of the CPU")
+    heads = (head for kind in ("call", "device", "CPU") for head in (f"{kind} before", "after", "ratio"))
+    table = harness.Table("row", *heads, widths=[28])
     for row, before in best["before"].items():
         after = best["after"].get(row, "no such row")
         cells: list[str] = []
