@@ -17,6 +17,7 @@ from galapax.core.checks import check_bool, check_integer, check_number
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.core.problem import ProblemDescription
+from galapax.core.stability import experimental
 from galapax.execution.host_loop import Viewer
 from galapax.execution.state import BatchCheckpoint, CheckpointWriter, Outcome
 from galapax.execution.task import Task
@@ -37,6 +38,7 @@ def _warn(sentence: str) -> None:
     warnings.warn(sentence, stacklevel=2)
 
 
+@experimental
 @dataclass(frozen=True)
 class Live:
     """How a run is shown in the browser while it is running.

@@ -42,7 +42,7 @@ from galapax.execution.state import Outcome, Polish, Track
 from galapax.execution.task import Task
 from galapax.numerics.compile_cache import PROGRAMS, CompileTimer
 from galapax.objective.blackbox import BlackBox
-from galapax.results.result import Result
+from galapax.results.result import Result, record_late_interrupt
 
 MAX_INITIAL_FAILURES = 20  # evaluations of a black box, all failed, that stop the run
 
@@ -108,7 +108,7 @@ def solve(
         if interrupt_state.seen and stopped is None:
             stopped = Stop.INTERRUPT
             for result in results:
-                result.late_interrupt()
+                record_late_interrupt(result)
         if session is not None:
             session.finish(results[0].message)
         if callback_errors:
