@@ -13,20 +13,19 @@ driver by its entry point (`openmdao list_installed driver`).
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from galapax.api.minimize import minimize
+from galapax.compat.first_error import FirstError
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Values, returned_by_fun
 from galapax.core.options import Workers
 from galapax.core.problem import Problem
 from galapax.core.variables import Variable, integer, real
 from galapax.results.result import Result
-from galapax.running.observers import Progress
 
 try:
     from openmdao.core.analysis_error import AnalysisError
@@ -99,7 +98,6 @@ class GalapaxDriver(Driver):
         self.result.reset()
         self.iter_count = 0
         self.pareto = None
-        self._exc_info = None
         self._check_for_missing_objective()
         self._check_for_invalid_desvar_values()
         self.run_model()
@@ -112,8 +110,9 @@ class GalapaxDriver(Driver):
             )
         objectives = self._objective_names()
         equalities = [name for name, meta in self._cons.items() if meta["equals"] is not None]
+        evaluate = FirstError(self.evaluate)
         problem = Problem(
-            self._evaluate_until_error if workers is None else WorkerModel(build),
+            evaluate if workers is None else WorkerModel(build),
             variables,
             ineq=returned_by_fun if len(equalities) < len(self._cons) else None,
             eq=returned_by_fun if equalities else None,
@@ -121,7 +120,7 @@ class GalapaxDriver(Driver):
             objectives=objectives if len(objectives) > 1 else None,
             blackbox=True,
         )
-        settings = {"x0": self._initial_point(variables), "callback": self._stop_after_error, **self.run_settings}
+        settings = {"x0": self._initial_point(variables), "callback": evaluate.is_raised, **self.run_settings}
         try:
             result = minimize(
                 problem,
@@ -133,8 +132,8 @@ class GalapaxDriver(Driver):
                 **settings,
             )
         finally:
-            if self._exc_info is not None:
-                self._reraise()
+            self._problem().model._clear_iprint()
+            evaluate.reraise()
         self.galapax_result = result
         if len(objectives) > 1:
             self.pareto = {
@@ -160,25 +159,9 @@ class GalapaxDriver(Driver):
             self.run_model()
         except AnalysisError:
             self._problem().model._clear_iprint()
-            return self._failure()
+            values = (self._objectives(), *self._constraints())
+            return Values(*(None if v is None else np.full(v.shape, np.nan) for v in values))
         return Values(self._objectives(), *self._constraints())
-
-    def _failure(self) -> Values:
-        values = (self._objectives(), *self._constraints())
-        return Values(*(None if v is None else np.full(v.shape, np.nan) for v in values))
-
-    def _evaluate_until_error(self, x: np.ndarray) -> Values:
-        """Evaluate, and keep an exception for the end of the run: a black box would count it as a failed evaluation."""
-        if self._exc_info is None:
-            try:
-                return self.evaluate(x)
-            except Exception:
-                self._problem().model._clear_iprint()
-                self._exc_info = sys.exc_info()
-        return self._failure()
-
-    def _stop_after_error(self, progress: Progress) -> bool:
-        return self._exc_info is not None
 
     def _variables(self) -> tuple[dict[str, slice], list[Variable]]:
         """The place of each design variable in x, and the variables of x."""

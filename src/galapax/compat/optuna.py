@@ -27,12 +27,11 @@ import numpy as np
 
 from galapax import algorithms
 from galapax.api.optimizer import Optimizer
-from galapax.core.algorithm import Algorithm, Budget
-from galapax.core.checks import check_integer, pluralize
+from galapax.compat.ask_tell import create_optimizer
+from galapax.core.algorithm import Algorithm
+from galapax.core.checks import check_integer
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Shape
 from galapax.core.variables import Variable, choice, integer, real
-from galapax.running.arguments import shrink_population_to_budget
 
 try:
     from optuna.distributions import (
@@ -51,7 +50,6 @@ except ImportError as error:
 
 ATTRIBUTE = "galapax"  # under which a trial and a study keep what the search needs
 EXTRA = -1  # the row of a trial that has no point of the generation
-DEFAULT_TRIALS = 100  # for which the default algorithm is chosen if nobody says how many
 MAX_STARTING_POINTS = 10  # trials that were there before the search, from which it starts
 
 
@@ -175,40 +173,19 @@ class GalapaxSampler(BaseSampler):
         signs = [-1.0 if d == StudyDirection.MAXIMIZE else 1.0 for d in study.directions]
         known_trials = [trials[number] for number in start["trials"]]
         x0 = [[code.encode(t.params[code.name]) for code in codes] for t in known_trials]
-        optimizer = self._create_optimizer(codes, len(signs), is_constrained, start["seed"], x0)
+        optimizer = create_optimizer(
+            [code.variable for code in codes],
+            self._algorithm,
+            n_objectives=len(signs),
+            is_constrained=is_constrained,
+            is_parallel=self._is_parallel,
+            population=self._population,
+            max_evaluations=self._n_trials,
+            seed=start["seed"],
+            x0=x0 or None,
+        )
         self._generation = _Generation(study, search, optimizer, codes, signs, is_constrained, known_trials)
         return self._generation
-
-    def _create_optimizer(
-        self, codes: list[_Code], n_objectives: int, is_constrained: bool, seed: int, x0: list[list[float]]
-    ) -> Optimizer:
-        """The search for these parameters."""
-        dim = len(codes)
-        mixed = dim if any(code.variable.discrete for code in codes) else 0
-        solver = algorithms.resolve_algorithm(self._algorithm, is_constrained, n_objectives, mixed, self._population)
-        if solver.traits.multi_objective != (n_objectives > 1):
-            raise InputError(
-                f"the study has {pluralize(n_objectives, 'objective')}, and {type(solver).__name__} is for "
-                f"{'several' if solver.traits.multi_objective else 'one'}: choose another algorithm, or None."
-            )
-        n_trials, restarts = self._n_trials, None
-        if self._algorithm is None:
-            n_trials = DEFAULT_TRIALS if n_trials is None else n_trials
-            restarts = algorithms.parse_restarts("auto", solver)
-            if restarts is not None and self._population is None and not self._is_parallel:
-                restarts = restarts.one_by_one(dim, n_trials)
-        if self._population is None and not isinstance(self._algorithm, Algorithm) and restarts is None:
-            shape = Shape(n_objectives, int(is_constrained), 0)
-            solver = shrink_population_to_budget(solver, dim, shape, Budget(None, n_trials))
-        return Optimizer(
-            [code.variable for code in codes],
-            solver,
-            seed=seed,
-            population=self._population,
-            max_evaluations=n_trials,
-            x0=x0 or None,
-            restarts=restarts,
-        )
 
 
 @dataclass
