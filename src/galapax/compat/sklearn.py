@@ -46,7 +46,8 @@ class GalapaxSearchCV(BaseSearchCV):
     population: candidates of a generation, if not the algorithm's default. n_jobs evaluates all their folds at once.
 
     The other arguments and the attributes are those of RandomizedSearchCV. Every candidate is scored on the same
-    splits, also where `cv` shuffles without a seed. With several metrics, the one that `refit` names is optimised.
+    splits, also where `cv` shuffles without a seed. With several metrics, the one that `refit` names is optimised. A
+    generation of which all candidates fail is left out of `cv_results_`.
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -114,10 +115,16 @@ class GalapaxSearchCV(BaseSearchCV):
             points = optimizer.ask()
             rows = [dict(zip((p.name for p in searched), row, strict=True)) for row in points[:n_left].tolist()]
             candidates = [{p.name: p.value(row.get(p.name, 0.0)) for p in parameters} for row in rows]
-            results = evaluate_candidates(candidates, cv=cv)
+            scores = np.full(len(candidates), np.nan)
+            try:
+                results = evaluate_candidates(candidates, cv=cv)
+                scores = self._scores(results)[-len(candidates) :]
+            except ValueError:  # scikit-learn refuses candidates that fail all together
+                if n_left == self.n_iter or self.error_score == "raise":
+                    raise
             n_left -= len(candidates)
             if len(candidates) == len(points):
-                optimizer.tell(points, -self._scores(results)[-len(points) :])
+                optimizer.tell(points, -scores)
 
     def _scores(self, results: Mapping[str, Any]) -> np.ndarray:
         name = f"mean_test_{self.refit if isinstance(self.refit, str) else 'score'}"
