@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import galapax.starting  # noqa: F401  (first: Ctrl-C while the rest is loading)
-from galapax import algorithms, problems
+from galapax import algorithms, callbacks, problems
 from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.algorithms.cmaes import CMAES
 from galapax.algorithms.de import DE
@@ -88,6 +88,7 @@ __all__ = [
     "boolean",
     "box",
     "cache",
+    "callbacks",
     "choice",
     "compare",
     "gagpu",

@@ -134,6 +134,8 @@ class Watch:
     starts: Callable[[int], None] = lambda first_run: None  # told when a batch begins, with its first run's number
     notify: Callable[[int, Track], Stop | None] | None = None  # told (generation, track); an answer stops the run
     callback: bool = False  # the user's function is told, too: the first time after one generation where one is timed
+    pace: int | None = None  # generations between two calls of the user's function
+    read_survivors: Callable[[int], Population] | None = None  # of a run, as genes, until the next chunk
     snapshots: tuple[int, ...] = ()  # generations after which whole populations are kept
     taken: dict[int, list[Population]] = field(default_factory=dict)  # those kept, (R, n, ...), one per slice
     viewer: Viewer | None = None
@@ -216,6 +218,8 @@ def run_batch(
         snapshot_generation = watch.snapshots[next_snapshot] if next_snapshot < len(watch.snapshots) else limit
         max_length = limit if watch.viewer is None else watch.viewer.max_generations
         planned_length = engine.most if between is not None and between.lockstep else engine.plan(length, seconds)
+        if watch.pace is not None:
+            max_length = min(max_length, watch.pace - generation % watch.pace)
         length = min(planned_length, limit - generation, snapshot_generation - generation, max_length)
         before_chunk = [] if watch.journal is None else [StateBeforeChunk.of(batch) for batch in batches]
         watch.pending = partial(_checkpoint_before_chunk, engine, batches, generation, before_chunk, dict(snapshots))
@@ -397,12 +401,13 @@ def _notify_observers(
     """Call the observers after a chunk; return why to stop, if so."""
     generation = min(generation, int(now.generations.max()))  # all runs may have ended within the chunk
     stop = Stop.INTERRUPT if watch.interrupts.seen else None
+    chunk_view = ChunkView(batches)
+    watch.read_survivors = chunk_view.population
     requested_stop = watch.notify(generation, now) if watch.notify is not None and stop is None else None
     if stop is None and (not is_over or _is_cut(now)):
         stop = requested_stop or (Stop.TIME if watch.late else None)
     if watch.viewer is None:
         return stop
-    chunk_view = ChunkView(batches)
     watch.viewer.on_chunk(generation, before, now, chunk_view, stop is not None or is_over)
     if stop is None and not is_over:
         start = time.perf_counter()

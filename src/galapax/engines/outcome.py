@@ -200,6 +200,21 @@ class Outcome:
         )
 
 
+def best_of_run(outcome: Outcome, row: int) -> Population:
+    """The best point of a run that is over, or its front."""
+    if outcome.fronts:
+        return outcome.fronts[row]
+    track = outcome.track
+    return Population(outcome.x[[row]], track.best[[row], None], track.violation[[row]])  # type: ignore[arg-type]
+
+
+def merge_populations(populations: list[Population]) -> Population:
+    """Concatenate populations, in NumPy; without constraints the violation is 0."""
+    violations = [np.zeros(len(p.x)) if p.violation is None else p.violation for p in populations]
+    x, objectives = (np.concatenate(parts) for parts in zip(*((p.x, p.objectives) for p in populations), strict=True))
+    return Population(x, objectives, np.concatenate(violations))  # type: ignore[arg-type]
+
+
 def _merge_histories(histories: list[np.ndarray]) -> np.ndarray | None:
     """Concatenate the histories of several batches; shorter ones repeat their last row."""
     longest = max((h.shape[1] for h in histories), default=0)

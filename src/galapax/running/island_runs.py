@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ from galapax.engines.histories import to_host
 from galapax.engines.host_loop import Watch
 from galapax.engines.interrupts import Interrupts
 from galapax.engines.islands import Migration
-from galapax.engines.outcome import Outcome, Track
+from galapax.engines.outcome import Outcome, Track, best_of_run, merge_populations
 from galapax.engines.programs import CompileTimer
 from galapax.evaluation.blackbox import BlackBox
 from galapax.metrics.indicators import non_dominated
@@ -104,11 +105,22 @@ def _watch_islands(watch: Watch, task: Task, outcomes: list[Outcome], total: int
     """Return the Watch of the islands, which reports to `watch` about whole runs."""
     inner = Watch(watch.interrupts, watch.deadline, snapshots=watch.snapshots, viewer=watch.viewer, held=watch.held)
     inner.callback = watch.callback
+    inner.pace = watch.pace
     inner.journal = watch.journal
     earlier = [outcome.track for outcome in outcomes]
 
+    def read_survivors(n_runs: int, run: int) -> Population:
+        """The survivors of all islands of a run. n_runs: of the present batch."""
+        for outcome in outcomes:
+            if run < len(outcome.x):
+                return best_of_run(outcome, run)
+            run -= len(outcome.x)
+        assert inner.read_survivors is not None
+        return merge_populations([inner.read_survivors(i * n_runs + run) for i in range(n_islands)])
+
     def notify(generation: int, now: Track) -> Stop | None:
         assert watch.notify is not None
+        watch.read_survivors = partial(read_survivors, len(now.best) // n_islands)
         started = Track.join([*earlier, _merge_tracks(now, n_islands)])
         n_missing = total - len(started.best)
         return watch.notify(generation, Track.join([started, Track.start(n_missing)]) if n_missing else started)

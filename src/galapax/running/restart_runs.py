@@ -16,13 +16,13 @@ import jax
 import numpy as np
 
 from galapax.core.algorithm import Algorithm, Budget, Shared
-from galapax.core.evaluation import Shape
+from galapax.core.evaluation import Population, Shape
 from galapax.core.restarts import MIN_AGREEING_SEARCHES, NextSearch, SearchSummary, count_agreeing_searches
 from galapax.core.stop import STOP_CODES, UNLIMITED, Stop, stop_from_code
 from galapax.engines.host_loop import Viewer, Watch
 from galapax.engines.interrupts import Interrupts
 from galapax.engines.live_view import ChunkView
-from galapax.engines.outcome import Outcome, Survivors, Track
+from galapax.engines.outcome import Outcome, Survivors, Track, best_of_run, merge_populations
 from galapax.engines.programs import PROGRAMS, CompileTimer
 from galapax.evaluation.blackbox import BlackBox
 from galapax.numerics import random
@@ -334,8 +334,16 @@ def _watch_group(watch: Watch, task: Task, runs: list[RestartState], group: list
             columns[name] = value
         return Track(**columns)
 
+    def read_survivors(run: int) -> Population:
+        """The survivors of a run's present search, and the best points of its earlier ones."""
+        places = np.flatnonzero(group_rows == run)
+        bests = [best_of_run(outcome, 0) for outcome in runs[run].outcomes]
+        assert inner.read_survivors is not None
+        return merge_populations([*bests, *(inner.read_survivors(int(i)) for i in places)])
+
     def notify(generation: int, now: Track) -> Stop | None:
         assert watch.notify is not None
+        watch.read_survivors = read_survivors
         inner.asked = watch.notify(offset + generation, all_tracks(now))
         return inner.asked
 
@@ -347,6 +355,7 @@ def _watch_group(watch: Watch, task: Task, runs: list[RestartState], group: list
         watch.starts(task.first_run + group[0].row % task.runs)
     inner = Watch(watch.interrupts, watch.deadline, snapshots=snapshots, viewer=viewer, held=watch.held)
     inner.callback = watch.callback
+    inner.pace = watch.pace
     inner.journal = watch.journal
     inner.notify = notify if watch.notify is not None else None
     return inner

@@ -22,7 +22,7 @@ from galapax.core.problem import Problem
 from galapax.core.stop import RUNNING, UNLIMITED, Stop
 from galapax.engines.host_loop import Watch
 from galapax.engines.interrupts import Interrupts, interrupts
-from galapax.engines.outcome import Outcome, Polish, Track
+from galapax.engines.outcome import Outcome, Polish, Track, best_of_run
 from galapax.engines.programs import PROGRAMS, CompileTimer
 from galapax.evaluation.blackbox import BlackBox
 from galapax.results.result import Result
@@ -32,7 +32,7 @@ from galapax.running.engine_selection import select_engine
 from galapax.running.fingerprint import fingerprint
 from galapax.running.island_runs import run_islands
 from galapax.running.multiprocess import observers_for_process
-from galapax.running.observers import Facts, Keeper, Observers, Progress, Waiting, open_observers
+from galapax.running.observers import Best, Facts, Keeper, Observers, Progress, Waiting, open_observers, read_best
 from galapax.running.polish import check_polish, polish, precompile_if_expected
 from galapax.running.restart_runs import run_with_restarts
 from galapax.running.task import Task
@@ -73,6 +73,7 @@ def solve(
         ready = time.perf_counter() - clock.compile_seconds  # as if a kernel, which is tried first, were compiled later
         watch = Watch(interrupt_state, snapshots=task.options.keep.snapshots, viewer=session, journal=journal)
         watch.callback = observers.callback is not None
+        watch.pace = getattr(observers.callback, "generations_between_calls", None)
         callback_errors: list[Exception] = []
         if session is not None:
             watch.starts = session.on_batch_start
@@ -286,7 +287,8 @@ def _build_notifier(
 
     def notify(generation: int, track: Track) -> Stop | None:
         has_ended = (track.reason != RUNNING) | (track.generations >= task.rules.generations)
-        violation, _, best, volume = min([*earlier_best, best_state(track)])
+        states = [*earlier_best, best_state(track)]
+        violation, _, best, volume = min(states)
         state = Progress(
             generation=generation,
             generations=None if task.rules.generations == UNLIMITED else int(task.rules.generations),
@@ -305,6 +307,14 @@ def _build_notifier(
             runs_before=sum(len(o.x) for o in earlier),
             runs_together=len(track.best),
         )
+        i, watch = states.index(min(states)), timings.watch
+        if i < len(earlier):
+            survivors = partial(best_of_run, earlier[i], earlier[i].track.best_run)
+        else:
+            assert watch.read_survivors is not None
+            survivors = partial(watch.read_survivors, track.best_run)
+        is_readable = jax.process_count() == 1  # else the best run may be another process's
+        state.read_best = partial(read_best, task, survivors) if is_readable else Best
         show(state)
         failed = int(track.failed.sum())
         if task.options.on_failure == "raise" and failed:
@@ -325,9 +335,13 @@ def _build_notifier(
             return Stop.FAILURES
         try:
             reply = observers.callback(state) if observers.callback is not None else None
+        except StopIteration:
+            return Stop.CALLBACK
         except Exception as error:  # goes on when the result is put together
             callback_errors.append(error)
             return Stop.CALLBACK
+        finally:
+            state.read_best = None  # the next chunk takes the memory of the survivors
         return Stop.CALLBACK if isinstance(reply, bool | np.bool_) and reply else None
 
     return notify
