@@ -89,9 +89,8 @@ class RealCodedGA(Algorithm[RealCodedGAState]):
         if self.elites == 0:
             return children
         n = self.population
-        row_by_place = (
-            jnp.zeros(n, jnp.int32).at[rank_by_fitness(parents.fitness, parents.violation)].set(jnp.arange(n))
-        )
+        place, rows = rank_by_fitness(parents.fitness, parents.violation), jnp.arange(n, dtype=jnp.int32)
+        row_by_place = jnp.zeros(n, jnp.int32).at[place].set(rows)
         from_worst = n - 1 - rank_by_fitness(children.fitness, children.violation)
         rivals = take(take(jnp.minimum(from_worst, self.elites - 1), row_by_place), parents)
         stays = (from_worst >= self.elites) | no_worse(children, rivals)
