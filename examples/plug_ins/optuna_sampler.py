@@ -9,10 +9,10 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 def beam(trial):
     """The mass of a beam that has to be stiff enough."""
-    height = trial.suggest_float("height", 0.01, 0.2, log=True)
+    height = trial.suggest_float("height", 0.01, 0.4, log=True)
     width = trial.suggest_float("width", 0.01, 0.1, step=0.005)
-    material = trial.suggest_categorical("material", ["steel", "aluminium", None])
-    density, modulus = {"steel": (7850, 210e9), "aluminium": (2700, 70e9), None: (600, 10e9)}[material]
+    material = trial.suggest_categorical("material", ["steel", "aluminium", "timber"])
+    density, modulus = {"steel": (7850, 210e9), "aluminium": (2700, 70e9), "timber": (600, 10e9)}[material]
     stiffness = modulus * width * height**3 / 12
     trial.set_user_attr("constraints", [1 - stiffness / 2e5])
     return density * width * height

@@ -163,7 +163,7 @@ class GalapaxDriver(Driver):
             return Values(*(None if v is None else np.full(v.shape, np.nan) for v in values))
         return Values(self._objectives(), *self._constraints())
 
-    def _variables(self) -> tuple[dict[str, slice], list[Variable]]:
+    def _variables(self) -> tuple[dict[str, slice], Any]:
         """The place of each design variable in x, and the variables of x."""
         names: dict[str, slice] = {}
         variables: list[Variable] = []

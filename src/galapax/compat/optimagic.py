@@ -17,7 +17,7 @@ from galapax.api.minimize import minimize
 from galapax.compat.first_error import FirstError
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Values, returned_by_fun
-from galapax.core.problem import Problem
+from galapax.core.problem import Problem, as_bounds
 
 try:
     from optimagic import mark
@@ -101,7 +101,7 @@ class Galapax(Algorithm):
             result = minimize(
                 Problem(
                     fun,
-                    np.column_stack(bounds),
+                    as_bounds(np.column_stack(bounds)),
                     ineq=returned_by_fun if inequalities else None,
                     eq=returned_by_fun if equalities else None,
                     name="optimagic",

@@ -12,6 +12,7 @@ once; this one learns from the scores of each generation.
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
@@ -103,7 +104,7 @@ class GalapaxSearchCV(BaseSearchCV):
             evaluate_candidates([{p.name: p.value(0.0) for p in parameters}], cv=cv)
             return
         optimizer = create_optimizer(
-            [p.variable for p in searched],
+            [p.variable for p in searched if p.variable is not None],
             self.algorithm,
             is_parallel=self.n_jobs not in (None, 1),
             population=self.population,
@@ -177,7 +178,7 @@ def _choice_of(values: list[Any]) -> Variable | None:
     if len(values) == 1:
         return None
     is_numeric = all(
-        isinstance(v, numbers.Real) and not isinstance(v, bool | np.bool_) and np.isfinite(v) for v in values
+        isinstance(v, numbers.Real) and not isinstance(v, bool | np.bool_) and math.isfinite(float(v)) for v in values
     )
     return choice(*(values if is_numeric and len(set(values)) == len(values) else map(str, range(len(values)))))
 
