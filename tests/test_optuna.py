@@ -7,8 +7,10 @@ import pytest
 
 import galapax as gx
 
-optuna = pytest.importorskip("optuna")
-from optuna.testing import pytest_samplers  # noqa: E402
+optuna = pytest.importorskip("optuna", reason="optuna is in the extra plugins")
+pytest_samplers = pytest.importorskip(
+    "optuna.testing.pytest_samplers", reason="this version of Optuna does not ship its tests of samplers"
+)
 from optuna.trial import TrialState  # noqa: E402
 
 from galapax.compat.optuna import ATTRIBUTE, EXTRA, GalapaxSampler  # noqa: E402
