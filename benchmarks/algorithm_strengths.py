@@ -30,8 +30,8 @@ BBOB = {
     15: "Rastrigin, rotated",
     21: "101 peaks",
 }
-ONE = ("cmaes", "de", "lshade", "jso", "lsrtde", "epsilon_de", "pso", "ep", "fep", "ga", "random")
-CONSTRAINED = ("epsilon_de", "cde", "lshade", "lsrtde", "cmaes", "de", "pso", "ga")
+ONE = ("cmaes", "de", "lshade", "jso", "lsrtde", "epsilon_de", "pso", "ep", "fep", "ga", "real_coded_ga", "random")
+CONSTRAINED = ("epsilon_de", "cde", "lshade", "lsrtde", "cmaes", "de", "pso", "ga", "real_coded_ga")
 FRONTS = ("nsga2", "nsga3", "moead", "sms_emoa", "sharing_moea", "npga")
 
 

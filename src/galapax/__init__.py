@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import galapax.starting  # noqa: F401  (first: Ctrl-C while the rest is loading)
-from galapax import algorithms, problems
+from galapax import algorithms, callbacks, problems
 from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.algorithms.cmaes import CMAES
 from galapax.algorithms.de import DE
@@ -19,6 +19,7 @@ from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.nsga3 import NSGA3
 from galapax.algorithms.pso import PSO
 from galapax.algorithms.random_search import RandomSearch
+from galapax.algorithms.real_coded_ga import RealCodedGA
 from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.algorithms.sms_emoa import SMSEMOA
 from galapax.api.compare import compare
@@ -75,6 +76,7 @@ __all__ = [
     "Problem",
     "Progress",
     "RandomSearch",
+    "RealCodedGA",
     "Result",
     "Runs",
     "SharingMOEA",
@@ -88,6 +90,7 @@ __all__ = [
     "boolean",
     "box",
     "cache",
+    "callbacks",
     "choice",
     "compare",
     "gagpu",
@@ -121,7 +124,7 @@ _ELSEWHERE = {
     "categorical": "gx.choice",
     "Binary": "gx.boolean",
     "flag": "gx.boolean",
-    "GA": "gx.ThreeParentGA",
+    "GA": "gx.RealCodedGA, or gx.ThreeParentGA for GAGPU's",
     "CDE": "gx.CoevolutionaryDE",
     "NSGAII": "gx.NSGA2",
     "NSGAIII": "gx.NSGA3",

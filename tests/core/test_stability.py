@@ -10,7 +10,7 @@ import pytest
 import galapax as gx
 from galapax.core.stability import EXPERIMENTAL_NOTE, deprecated, experimental, is_experimental, warn_deprecated
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PACKAGE = Path(gx.__file__).parent
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import galapax as gx
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 pytestmark = pytest.mark.skipif(not BENCHMARKS.is_dir(), reason="the benchmarks are part of the repository alone")
 if BENCHMARKS.is_dir():

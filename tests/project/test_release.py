@@ -129,7 +129,12 @@ def test_every_command_of_a_workflow_is_there(name):
 def test_the_workflow_runs_every_tier_of_tests_on_every_system():
     workflow = load_workflow("test.yml")
     commands = "\n".join(step.get("run", "") for step in list_steps(workflow))
-    assert set(re.findall(r"^make ([a-z-]+)", commands, re.MULTILINE)) == {"test", "test-stack", "test-slow"}
+    assert set(re.findall(r"^make ([a-z-]+)", commands, re.MULTILINE)) == {
+        "test",
+        "test-stack",
+        "test-plug-ins",
+        "test-slow",
+    }
     matrix = workflow["jobs"]["test"]["strategy"]["matrix"]
     assert matrix["python"] == [pair["python"] for pair in matrix["include"]] and len(matrix["os"]) == 3
 
