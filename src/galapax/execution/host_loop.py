@@ -143,6 +143,7 @@ class Watch:
     interrupts: Interrupts
     deadline: float | None = None  # by time.perf_counter
     starts: Callable[[int], None] = lambda first_run: None  # told when a batch begins, with its first run's number
+    on_search: Callable[[str, int], None] = lambda algorithm, generation: None  # before a search of a run that restarts
     notify: Callable[[int, Track], Stop | None] | None = None  # told (generation, track); an answer stops the run
     callback: bool = False  # the user's function is told, too: the first time after one generation where one is timed
     snapshots: tuple[int, ...] = ()  # generations after which whole populations are kept

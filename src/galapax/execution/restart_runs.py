@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from galapax.algorithms import algorithm_name
 from galapax.core.algorithm import Algorithm, Budget, Shared
 from galapax.core.evaluation import HISTORY_FIRST_COLUMN, Columns, Record, Shape
 from galapax.core.interrupts import Interrupts
@@ -21,7 +22,7 @@ from galapax.execution.host_loop import Viewer, Watch
 from galapax.execution.live_view import ChunkView
 from galapax.execution.polish import apply_polish, precompile_polish, run_polish, why_not_polishable
 from galapax.execution.state import Outcome, Survivors, Track, to_host
-from galapax.execution.task import Task, trace_task
+from galapax.execution.task import Task, effective_restarts, trace_task
 from galapax.numerics import random
 from galapax.numerics.compile_cache import PROGRAMS, CompileTimer
 from galapax.objective.blackbox import BlackBox
@@ -60,6 +61,15 @@ def generations_since_best(run: RestartState) -> int:
     """Count the generations of the searches after the one with the best value."""
     best = min(range(len(run.past)), key=lambda i: (run.past[i].violation, run.past[i].best))
     return sum(int(outcome.track.generations[0]) for outcome in run.outcomes[best + 1 :])
+
+
+def refinement_rows(run: RestartState) -> list[int]:
+    """List the rows of a run's history that are refinements by the gradient and not generations."""
+    rows, offset = [], 0
+    for outcome in run.outcomes:
+        rows += [offset + row for row in (outcome.refinements or [[]])[0]]
+        offset += int(outcome.track.generations[0])
+    return rows
 
 
 def merge_tracks(run: RestartState) -> Track:
@@ -110,6 +120,7 @@ def build_outcome(
         device_seconds=device_seconds,
         sizes=[run.sizes for run in runs],
         searches=[(count_agreeing_searches(run.past), len(run.past)) for run in runs],
+        refinements=[refinement_rows(run) for run in runs],
     )
 
 
@@ -167,8 +178,8 @@ def run_with_restarts(
     assert restarts is not None
     if task.options.polish is not False and why_not_polishable(task) is None:
         task = _with_gradients(task)
-    elif _is_sequential_blackbox(task):
-        task = replace(task, restarts=restarts.one_by_one(task.problem.dim, _evaluation_limit(task)))
+    else:
+        task = replace(task, restarts=effective_restarts(task))
     keys = random.run_keys(task.seed, task.first_run, task.runs)
     rows = range(task.total) if only is None else [only]
     runs = [RestartState(row, row // task.runs, keys[row % task.runs]) for row in rows]
@@ -277,13 +288,6 @@ def _with_gradients(task: Task) -> Task:
     return replace(task, rules=rules, restarts=task.restarts.with_gradients(task.problem.dim))
 
 
-def _is_sequential_blackbox(task: Task) -> bool:
-    """Return whether the task is a black box evaluated one point at a time and limited by evaluations only."""
-    is_sequential = task.options.blackbox and not task.options.vectorized and task.options.workers.pool is None
-    has_no_generation_limit = task.rules.generations == UNLIMITED
-    return is_sequential and has_no_generation_limit and task.initial is None and not task.problem.constrained
-
-
 def _next_search(task: Task, run: RestartState) -> NextSearch | Stop:
     """Ask the restart policy for the next search of a run, or return why there is none."""
     assert task.restarts is not None
@@ -354,6 +358,8 @@ def _run_group(
     def compute(rows: np.ndarray) -> Outcome:
         batch_runs = [group.runs[row] for row in rows]
         inner = _watch_group(watch, task, runs, batch_runs)
+        if len(runs) == 1:
+            watch.on_search(algorithm_name(group.legs[rows[0]].algorithm), batch_runs[0].generations)
         if box is not None:
             box.late = inner.look
         outcome = runner.compute_batch(rows, inner)

@@ -82,7 +82,7 @@ def solve(
         watch.callback = observers.callback is not None
         callback_errors: list[Exception] = []
         if session is not None:
-            watch.starts = session.on_batch_start
+            watch.starts, watch.on_search = session.on_batch_start, session.on_search
         if task.options.max_seconds is not None:
             watch.deadline = began + task.options.max_seconds
         if box is not None:
@@ -103,6 +103,8 @@ def solve(
             runner = BatchRunner(task, interrupt_state, clock, box)
             total, evaluator = _run_independent(runner, watch, build_notifier), runner.evaluator
         total = polish(task, clock, total, lambda: not (interrupt_state.seen or watch.late))
+        if session is not None and isinstance(total.polish, Polish):
+            session.on_polish(total.track)
         done = time.perf_counter()
         starts = range(0, len(total.x), task.runs)
         cells = [total] if len(starts) == 1 else [total.of_runs(slice(k, k + task.runs)) for k in starts]

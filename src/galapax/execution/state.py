@@ -323,6 +323,7 @@ class Outcome:
     sizes: list[list[int]] = field(default_factory=list)  # of each run: how many runs the slices of its searches had
     searches: list[tuple[int, int]] = field(default_factory=list)  # and how many agreed on the best, of how many
     polish: Polish | str | None = None  # what it came to, or why it was not tried; None if it was not asked for
+    refinements: list[list[int]] = field(default_factory=list)  # of each run: rows of its history made by the gradient
 
     def of_runs(self, chosen: slice | np.ndarray) -> Outcome:
         """These runs alone. The history ends with the longest of them."""
@@ -335,7 +336,7 @@ class Outcome:
         history = None if whole_history is None else whole_history[chosen, :rows]
         opponents = None if self.opponents is None else self.opponents[chosen]
         fields: dict[str, Any] = {"x": self.x[chosen], "fronts": fronts, "opponents": opponents, "polish": polish}
-        for name in ("sizes", "searches"):
+        for name in ("sizes", "searches", "refinements"):
             per_run = getattr(self, name)
             fields[name] = [per_run[r] for r in np.arange(len(self.x))[chosen]] if per_run else []
         return replace(self, track=track, history=history, **fields)
@@ -364,6 +365,7 @@ class Outcome:
             stopped=stopped,
             device_seconds=seconds,
             sizes=[widths for b in batches for widths in b.sizes],
+            refinements=[rows for b in batches for rows in b.refinements or [[] for _ in b.x]],
         )
 
 
