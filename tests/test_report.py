@@ -29,7 +29,7 @@ from galapax.results.study import Study
 from galapax.storage import folders
 from galapax.view import figure_data, plots, report, summary_tables
 from galapax.view.report import page as page_module
-from galapax.view.report.landscape import landscape_image
+from galapax.view.report.figures import landscape_image
 
 EVIL = "</script><script>document.title='broken'</script>"
 

@@ -168,9 +168,7 @@ def apply_polish(task: Task, total: Outcome, polished_runs: PolishedRuns) -> Out
         [*rows, int(n)] if n_evaluations else rows
         for rows, n, n_evaluations in zip(earlier_rows, track.generations, about.evaluations, strict=True)
     ]
-    return replace(
-        total, track=new_track, x=polished_runs.x, history=history, polish=about, refinements=refinements
-    )
+    return replace(total, track=new_track, x=polished_runs.x, history=history, polish=about, refinements=refinements)
 
 
 def _append_history_row(

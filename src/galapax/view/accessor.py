@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from galapax.view.plots.style import AxesLike
+    from galapax.view.plots import AxesLike
 
 
 class Plot:

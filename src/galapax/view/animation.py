@@ -22,7 +22,7 @@ from galapax.core.evaluation import Population
 from galapax.results.result import Result
 from galapax.storage import atomic
 from galapax.view import figure_data, maps, plots
-from galapax.view.plots.style import labels
+from galapax.view.plots import labels
 
 MAX_STRIP_MAPS = 6  # maps side by side, unless generations are chosen
 INFEASIBLE_COLOUR = (250, 215, 150)  # the colour of an individual that has no fitness

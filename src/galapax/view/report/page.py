@@ -9,17 +9,14 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from html import escape
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-# one program, in this order
-REPORT_SCRIPTS = ("base.js", "lines.js", "scatter.js", "fronts.js", "tables.js", "preference.js", "start.js")
+from galapax.view.web import page_script, page_style
 
-
-ChartSpec = dict[str, Any]  # a chart or table as JSON, see base.js
+ChartSpec = dict[str, Any]  # a chart or table as JSON, see web/report.js
 
 
 class ReportPage:
@@ -54,7 +51,7 @@ class ReportPage:
         self.add(f'<div data-table="{escape(name)}"></div>')
 
     def html(self) -> str:
-        style, script = _read_asset("report.css"), script_text()
+        style, script = page_style("report"), script_text()
         # nothing but this very script may run here, and nothing may be fetched, whatever a name contains
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
@@ -85,12 +82,8 @@ def hint_span(wrap_words: str) -> str:
 
 
 def script_text() -> str:
-    """Concatenate the page's script files in a scope of their own."""
-    return "(() => {\n" + '"use strict";\n' + "".join(map(_read_asset, REPORT_SCRIPTS)) + "})();\n"
-
-
-def _read_asset(name: str) -> str:
-    return (files("galapax.view.report") / name).read_text(encoding="utf-8")
+    """Put the page's script into a scope of its own."""
+    return '(() => {\n"use strict";\n' + page_script("report") + "})();\n"
 
 
 # --- fragments of HTML ------------------------------------------------------------------------------------------------
