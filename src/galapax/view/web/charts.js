@@ -49,6 +49,7 @@ function rangeWithMargin(...lists) {
 
 // --- scales: from a value to a pixel (`at`) and back (`value`), and the ticks between ---
 function createScale(low, high, log, from, to) {
+  const isPoint = low === high, only = [[low, formatNumber(low)]];
   if (log) { low = Math.log10(low); high = Math.log10(high); }
   if (!(high - low > 1e-12 * Math.max(Math.abs(low), Math.abs(high)))) {  // numbers on an axis could not tell them apart
     const margin = log ? 0.5 : Math.abs(low) * 1e-3 || 1;
@@ -58,7 +59,7 @@ function createScale(low, high, log, from, to) {
   const at = (v) => (v === null || (log && v <= 0) ? NaN : from + ((log ? Math.log10(v) : v) - low) / (high - low) * (to - from));
   const value = (pixel) => { const v = low + (pixel - from) / (to - from) * (high - low); return log ? 10 ** v : v; };
   const room = (to - from) / (from > to ? -45 : 75);  // ticks that fit: on the vertical axis they may stand closer
-  return { at, value, ticks: log ? logTicks(low, high, room) : linearTicks(low, high, room) };
+  return { at, value, ticks: isPoint ? only : log ? logTicks(low, high, room) : linearTicks(low, high, room) };
 }
 function linearTicks(low, high, room) {
   const rough = (high - low) / clamp(room, 3, 9), power = 10 ** Math.floor(Math.log10(rough));
@@ -248,7 +249,7 @@ const drawBand = (parent, place, x, low, high, colour, opacity) => addElement(pa
 function drawEvent(svg, place, x, text, row = 0) {  // a dashed line at x with its name; row: below other names
   const px = place.x.at(x), isRight = px > (place.left + place.right) / 2;
   addElement(svg, "line", { x1: px, x2: px, y1: place.top, y2: place.bottom, style: "stroke: var(--soft)", "stroke-dasharray": "2 3" });
-  if (text) addElement(svg, "text", { x: px + (isRight ? -5 : 5), y: place.top + 14 + 14 * row, "text-anchor": isRight ? "end" : "start" }, text);
+  if (text) addElement(svg, "text", { class: "event", x: px + (isRight ? -5 : 5), y: place.top + 14 + 14 * row, "text-anchor": isRight ? "end" : "start" }, text);
 }
 function drawMarker(parent, kind, x, y, colour, size) {
   const shapes = { knee: `M${x} ${y - size}L${x + size} ${y}L${x} ${y + size}L${x - size} ${y}Z`,

@@ -198,7 +198,6 @@ draw.curve = () => {
     if (distances.lists.some((list) => list.some(Number.isFinite))) { lists = distances.lists; isLog = true; name = distances.name || name; }
   } else if ($("log").checked && !hasVolume) isLog = extremes(...columns)[0] > 0;
   const chart = openPlot("curve", [1, lastGeneration(), false], valueAxis(lists, isLog), ["generation", name]);
-  drawSearches(chart);
   if (hasVolume) {
     const estimated = m > 3 ? "estimated hypervolume" : "hypervolume";
     addCurve(chart, `${estimated} of the feasible points, larger is better`, ...whereFinite(xs, volume), BLUE);
@@ -218,6 +217,7 @@ draw.curve = () => {
     addCurve(chart, "median of the generation", ...whereFinite(xs, median), ORANGE, { step: true });
     addCurve(chart, "worst of the generation", ...whereFinite(xs, worst), GREY, { width: 1.4 });
   }
+  drawSearches(chart);
   $("curve").dataset.points = xs.length;
 };
 function drawSearches(chart) {  // where a run restarted, and where the gradient refined its best point

@@ -64,11 +64,11 @@ function addLineChart(figure, spec) {
     const pad = ylog ? (high / low) ** 0.03 : (high - low) * 0.03;
     place = drawAxes(chart, [first, last, xlog], spec.y.share ? [low, high, false] : ylog ? [low / pad, high * pad, true] : [low - pad, high + pad, false], [spec.x.name, spec.y.name]);
     const layer = addClippedLayer(svg, place);
-    (spec.marks || []).forEach((mark, i) => drawEvent(svg, place, mark.x, mark.text, i));
     for (const s of shown) {
       for (const b of [...(s.bands || [])].reverse()) drawBand(layer, place, spec.xs[s.x], b.low, b.high, seriesColour(s.c), b.opacity);
     }
     paths = shown.map((s) => drawCurve(layer, place, spec.xs[s.x], s.y, seriesColour(s.c), { width: s.thin ? 1.2 : 2, dash: DASHES[s.dash || 0], step: s.step }));
+    (spec.marks || []).forEach((mark, i) => drawEvent(svg, place, mark.x, mark.text, i));
     marks = addElement(svg, "g");
     chart.hideTip();
     svg.addEventListener("pointermove", hover);
