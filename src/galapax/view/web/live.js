@@ -255,7 +255,8 @@ draw.spread = () => {
     const [left, right, top] = [chart.place.x.at(bar.low), chart.place.x.at(bar.high), chart.place.y.at(bar.share)];
     addElement(chart.layer, "rect", { x: left + 0.5, y: top, width: Math.max(1, right - left - 1), height: Math.max(0, chart.place.y.at(0) - top), style: `fill: ${BLUE}` });
   }
-  const sorted = [...values].sort((a, b) => facts.settings.maximize ? b - a : a - b), at = (q) => formatNumber(sorted[Math.round(q * (sorted.length - 1))], 7);
+  const sorted = [...values].sort((a, b) => facts.settings.maximize ? b - a : a - b), digits = digitsToDistinguish(...extremes(values), 7);
+  const at = (q) => formatNumber(sorted[Math.round(q * (sorted.length - 1))], digits);
   const total = facts.settings.runs, n = runState.batch_runs || total, nFeasible = runState.feasible_runs;
   const notes = sorted.length ? [`best ${at(0)} · quartiles ${at(0.25)}, ${at(0.5)}, ${at(0.75)} · worst ${at(1)}.`] : [];
   if (nFeasible !== undefined && nFeasible < n) notes.push(`${n - nFeasible} of ${n} runs have no feasible point yet.`);
