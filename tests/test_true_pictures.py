@@ -58,7 +58,7 @@ def test_the_knee_of_a_convex_front_bulges_most():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name, generations", [("dtlz2", 80), ("wfg4", 250), ("zdt2", 100)])
+@pytest.mark.parametrize(("name", "generations"), [("dtlz2", 80), ("wfg4", 250), ("zdt2", 100)])
 def test_the_knee_of_a_run_is_no_corner(name, generations):
     for seed in range(3):
         result = gx.minimize(gx.problems.get(name), generations=generations, seed=seed)
@@ -121,7 +121,7 @@ def live_run(monkeypatch):
 
 
 def test_the_live_page_is_sent_the_best_so_far_and_every_restart(live_run):
-    result, message = live_run(gx.problems.get("rastrigin", dim=2), max_evaluations=4000)
+    _, message = live_run(gx.problems.get("rastrigin", dim=2), max_evaluations=4000)
     searches = message["searches"]
     assert searches[0] == (0, "cmaes") and len(searches) > 1
     best = [row[1] for row in message["points"] if row[1] is not None]

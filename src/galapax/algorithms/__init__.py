@@ -18,8 +18,8 @@ from galapax.algorithms.lshade import JSO, LSHADE
 from galapax.algorithms.lsrtde import LSRTDE
 from galapax.algorithms.minmax_cde import GameCDE, Payoff
 from galapax.algorithms.moead import MOEAD
-from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nelder_mead import NelderMead
+from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.nsga3 import NSGA3
 from galapax.algorithms.portfolio import MAX_SIMPLEX_EVALUATIONS_PER_VARIABLE, Portfolio

@@ -171,7 +171,8 @@ def convergence(result: Result, history: History, objective: int | None = None) 
     margin = None
     if is_hypervolume and history.hypervolume_error is not None:
         margin = Z_95 * np.atleast_2d(np.asarray(history.hypervolume_error, np.float64))
-    return Convergence(history.generation, best, values, name, needs_log_scale(values), first, margin, refinement_generations(result))
+    is_log, refinements = needs_log_scale(values), refinement_generations(result)
+    return Convergence(history.generation, best, values, name, is_log, first, margin, refinements)
 
 
 def refinement_generations(result: Result) -> list[int]:

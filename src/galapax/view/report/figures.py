@@ -293,13 +293,14 @@ def add_maps(out: ReportPage, result: Result) -> None:
     rows, genome = (animation.MapScale(result, populations, form, "box", 2**15) for form in ("variables", "genome"))
     out.section("Maps")
     names = result.problem.variable_names()
+    pixel_text = f"{'four' if len(names) > 3 else len(names)} variable{'s' * (len(names) > 1)} in its colour"
     variable_text = ", ".join(names) if len(names) <= 12 else f"{names[0]} to {names[-1]}"
     run_note = f" of run {_best_run(result)}, the best" if result.runs is not None else ""
     lines = [
         f"{heading}{run_note}. One row per individual, "
         f"best at the top, one column per variable ({escape(variable_text)}): lower bound "
         '<span class="key colours"></span> upper bound.',
-        "Next, the genome-convergence map: one pixel per individual, four variables in its colour.",
+        f"Next, the genome-convergence map: one pixel per individual, {pixel_text}.",
     ]
     if has_fitness:
         infeasible = ', infeasible <span class="key orange"></span>' if genome.infeasible else ""
@@ -328,7 +329,7 @@ def add_maps(out: ReportPage, result: Result) -> None:
                 image_tag(genome.fitness(add_population), f"Fitness-convergence map, {generation_text}", "tile")
             )
         if len(populations) == 1:  # side by side
-            columns += [f"<div>{image_tag}</div>" for image_tag in images]
+            columns += [f"<div>{image}</div>" for image in images]
         else:
             columns.append(f"<div><h3>{generation_text}</h3>{''.join(images)}</div>")
     kind = "strip one" if len(populations) == 1 else "strip"
