@@ -18,7 +18,7 @@ from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.core.problem import ProblemDescription
 from galapax.execution.host_loop import Viewer
-from galapax.execution.state import BatchCheckpoint, CheckpointWriter, FinishedBatch, Outcome
+from galapax.execution.state import BatchCheckpoint, CheckpointWriter, FinishedBatch, Outcome, Track
 from galapax.execution.task import Task
 from galapax.numerics import processes
 
@@ -271,6 +271,12 @@ class Session(Viewer, Protocol):
 
     def on_batch_start(self, first_run: int) -> None:
         """A batch of runs begins, the first of them with this number."""
+
+    def on_search(self, algorithm: str, generation: int) -> None:
+        """A run that restarts begins another search, after this many generations."""
+
+    def on_polish(self, track: Track) -> None:
+        """The gradient refined the best points, which are these now."""
 
     def on_progress(self, state: Progress) -> None:
         """The Progress that the callback gets, before `on_chunk`."""
