@@ -747,7 +747,7 @@ def test_the_time_of_the_whole_run_is_told_from_its_first_generations():
 
 @pytest.mark.parametrize("kind", ["single", "ensemble", "front"])
 def test_a_saved_run_is_replayed_on_the_same_page_with_its_report_and_its_neighbours(kind, visit, tmp_path):
-    options = {"single": {"keep": gx.Keep(snapshots=True)}, "ensemble": {"runs": 4}, "front": {"m": 2}}[kind]
+    options = {"single": {"snapshots": True}, "ensemble": {"runs": 4}, "front": {"m": 2}}[kind]
     for name in ("earlier", "shown"):
         saved_runs.made(runs=options.get("runs", 1), m=options.get("m", 1), snapshots="snapshots" in options).save(
             tmp_path / name

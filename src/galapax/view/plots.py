@@ -31,7 +31,7 @@ from galapax.view.summary_tables import format_distinct
 
 # --- what all figures share -------------------------------------------------------------------------------------------
 
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#8c8c8c"  # Okabe and Ito's, safe for the colour-blind
+BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#6b7280"  # Okabe and Ito's, safe for the colour-blind
 PALETTE = (BLUE, ORANGE, GREEN, "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#B8A800")
 LINE_STYLES = ("-", "--", ":", "-.")
 COLORMAP = "viridis"  # perceptually even, safe for the colour-blind
