@@ -103,7 +103,7 @@ def test_large_populations_are_thinned_and_keep_their_best():
     head, values, _ = unpack(run.session.frame())
     assert (head["shown"], head["variables"]) == (4096, 64)
     assert values.min() == run.result.fun
-    assert run.session.describe()["shown"] == 4096 and run.session.describe()["dim"] == 70
+    assert run.session.describe()["max_individuals"] == 4096 and run.session.describe()["dim"] == 70
 
 
 def test_long_curves_are_thinned(monkeypatch):

@@ -1,10 +1,12 @@
 """The live page in a real browser."""
 
+import io
 import time
 from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+from PIL import Image
 from support import saved_runs
 from support.live_runs import ALL, DE, Run, ask, command, running, until
 
@@ -22,8 +24,7 @@ def visit(browser):
     complaints, pages = [], []
 
     def of_page(told):
-        looking = "getImageData" in told.text  # that is the test, looking at the pixels
-        return told.type in ("error", "warning") and not looking
+        return told.type in ("error", "warning")
 
     def visit(url, width=1280, height=900, scheme="light"):
         page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
@@ -45,12 +46,15 @@ def generation(page) -> int:
     return int(page.get_attribute("#generation", "data-value") or 0)
 
 
+def _number(text: str) -> float:
+    """Parse a number as a page writes it."""
+    return float(text.replace("−", "-").replace(",", ""))
+
+
 def painted(page, name) -> int:
-    """How many colours a canvas shows."""
-    script = """name => {
-      const c = document.getElementById(name), d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
-      return new Set(new Uint32Array(d.buffer)).size; }"""
-    return page.evaluate(script, name)
+    """How many colours a chart shows."""
+    pixels = np.asarray(Image.open(io.BytesIO(page.locator(f"#{name} .plot").screenshot())).convert("RGB"))
+    return len(np.unique(pixels.reshape(-1, 3), axis=0))
 
 
 def test_a_run_is_watched_paused_stepped_resumed_and_stopped(visit):
@@ -74,7 +78,7 @@ def test_a_run_is_watched_paused_stepped_resumed_and_stopped(visit):
         assert generation(page) == still == int(page.get_attribute("#genome", "data-generation"))
         until(lambda: "computed" not in page.inner_text("#scatter-note"))
         colours = {name: painted(page, name) for name in ("curve", "scatter", "genome", "fitness")}
-        assert min(colours.values()) > 3 and colours["scatter"] > 30, colours
+        assert min(colours.values()) > 2 and colours["scatter"] > 30, colours
         page.select_option("#genome-form", "rgba")
         page.uncheck("#log")
         page.evaluate("document.getElementById('speed').value = 3; document.getElementById('speed').oninput()")
@@ -95,10 +99,11 @@ def test_on_paper_the_page_is_light_and_has_no_controls(visit):
     with running(gx.problems.get("branin"), DE, generations=ALL, paused=True) as run:
         light, page = visit(run.url), visit(run.url, scheme="dark")
         until(lambda: painted(page, "curve") > 5 and painted(light, "curve") > 5)
-        ink = light.evaluate("colour.ink")
-        assert page.evaluate("colour.ink") != ink and page.is_visible(".bar")
+        text_colour = "getComputedStyle(document.body).color"
+        ink = light.evaluate(text_colour)
+        assert page.evaluate(text_colour) != ink and page.is_visible(".bar")
         page.emulate_media(media="print", color_scheme="dark")
-        until(lambda: page.evaluate("colour.ink") == ink)
+        until(lambda: page.evaluate(text_colour) == ink)
         assert page.is_hidden(".bar") and painted(page, "curve") > 5
 
 
@@ -141,14 +146,14 @@ def test_a_front_moves_beside_the_true_one(visit):
     with running(gx.problems.get("zdt1", dim=5), NSGA2(population=40), generations=ALL, paused=True) as run:
         page = visit(run.url)
         until(lambda: page.is_visible("#front") and painted(page, "front") > 3)
-        assert "true front" in page.inner_text("#front-legend")
+        assert "true front" in page.inner_text("#front .legend")
         low = "Math.min(...Array.from(frame.values).filter((_, i) => i % 2))"
         first = page.evaluate(low)
         page.click("#pause")
         until(lambda: page.evaluate(low) < first)
         until(lambda: page.inner_text("#best-name") == "hypervolume")
         assert page.inner_text("#curve-title") == "Hypervolume by generation"
-        until(lambda: float(page.inner_text("#best")) > 0)
+        until(lambda: _number(page.inner_text("#best")) > 0)
 
 
 @pytest.mark.slow
@@ -173,7 +178,7 @@ def test_the_axis_says_the_best_known_value_to_its_digits(visit):
     run.thread.join(60)
     page = visit(run.url)
     until(lambda: generation(page) == 3)
-    assert page.evaluate("toLogScale([[1, 2]]).name") == "above the best known (-6961.813876)"
+    assert page.evaluate("toLogScale([[1, 2]]).name") == "above the best known (−6961.813876)"
 
 
 @pytest.mark.slow
@@ -184,27 +189,26 @@ def test_the_pointer_shows_values_and_dragging_zooms(visit):
             page.click("#step")
         until(lambda: generation(page) == 4 and int(page.get_attribute("#curve", "data-points") or 0) >= 4)
         until(lambda: painted(page, "scatter") > 20)
-        area = page.locator("#curve").bounding_box()
+        area = page.locator("#curve .plot > svg").bounding_box()
         page.mouse.move(area["x"] + area["width"] - 14, area["y"] + area["height"] / 2)
-        until(lambda: page.is_visible("#tip"))
-        shown = page.inner_text("#tip")
-        assert shown.startswith("generation 4") and {"best", "median", "worst"} <= set(
-            shown.replace("\t", "\n").split("\n")
-        )
-        before = page.evaluate("drawn.scatter.x")
-        area = page.locator("#scatter").bounding_box()
+        until(lambda: page.is_visible("#curve .tip"))
+        shown = page.inner_text("#curve .tip")
+        names = {"best so far", "median of the generation", "worst of the generation"}
+        assert shown.startswith("generation 4") and names <= set(shown.replace("\t", "\n").split("\n"))
+        before = page.evaluate("charts.scatter.view.x")
+        area = page.locator("#scatter .plot > svg").bounding_box()
         page.mouse.move(area["x"] + 0.4 * area["width"], area["y"] + 0.3 * area["height"])
         page.mouse.down()
         page.mouse.move(area["x"] + 0.7 * area["width"], area["y"] + 0.6 * area["height"], steps=3)
         page.mouse.up()
-        until(lambda: page.evaluate("drawn.scatter.x") != before)
-        low, high = page.evaluate("drawn.scatter.x")
+        until(lambda: page.evaluate("charts.scatter.view.x") != before)
+        low, high, _ = page.evaluate("charts.scatter.view.x")
         assert before[0] < low < high < before[1]
-        page.dblclick("#scatter")
-        until(lambda: page.evaluate("drawn.scatter.x") == before)
-        x, y = page.evaluate("[drawn.scatter.px(frame.x[0]), drawn.scatter.py(frame.x[1])]")
+        page.dblclick("#scatter .plot")
+        until(lambda: page.evaluate("charts.scatter.view.x") == before)
+        x, y = page.evaluate("[charts.scatter.place.x.at(frame.x[0]), charts.scatter.place.y.at(frame.x[1])]")
         page.mouse.move(area["x"] + x, area["y"] + y)
-        until(lambda: page.inner_text("#tip").startswith("individual"))
+        until(lambda: page.inner_text("#scatter .tip").startswith("individual"))
 
 
 @pytest.mark.slow
@@ -214,7 +218,7 @@ def test_the_best_designs_are_in_a_table(visit):
         until(lambda: page.locator("#best-rows tr").count() == 11)
         head, *rows = [row.locator("th, td").all_inner_texts() for row in page.locator("#best-rows tr").all()]
         assert head == ["fitness", "violation", "x1", "x2"]
-        violations = [float(row[1]) for row in rows]
+        violations = [_number(row[1]) for row in rows]
         assert violations == sorted(violations)  # the feasible ones first
         least = min(page.evaluate("Array.from(frame.violation)"))
         assert violations[0] == pytest.approx(least, rel=1e-2)
@@ -254,14 +258,14 @@ def test_declared_variables_are_shown_as_they_were_declared(visit, tmp_path):
         first, texts = _shown_of(page), page.locator("#best-rows tr").nth(1).locator("td").all_inner_texts()
         value, thickness, bolts, material, gauge, welded = texts
         chosen = {"material": ["steel", "aluminium", "titanium"].index(material), "welded": welded == "yes"}
-        again = declared({"thickness": float(thickness), "bolts": int(bolts), "gauge": float(gauge), **chosen})
-        assert float(value) == pytest.approx(again, rel=1e-4)
+        again = declared({"thickness": _number(thickness), "bolts": int(bolts), "gauge": _number(gauge), **chosen})
+        assert _number(value) == pytest.approx(again, rel=1e-4)
         assert page.locator("#best-rows th").all_inner_texts()[1:] == names
-        assert first["thickness"] == ["10", "1", "0.1"] and first["welded"] == ["no", "yes"]
+        assert first["thickness"] == ["0.1", "1", "10"] and first["welded"] == ["no", "yes"]
         assert first["bolts"] == ["4", "6", "8", "10", "12", "14", "16"]
         assert first["material"] == ["steel", "aluminium", "titanium"] and first["gauge"] == ["0.5", "0.8", "1.6"]
         page.select_option("#scatter-x", "2")
-        until(lambda: page.evaluate("drawn.scatter.names[0]") == "material" and painted(page, "scatter") > 5)
+        until(lambda: page.evaluate("charts.scatter.names[0]") == "material" and painted(page, "scatter") > 5)
     run.result.save(tmp_path / "run")
     said = []
     assert live.replay_result(gx.Live(open_browser=False, say=said.append), gx.load(tmp_path / "run"), tmp_path / "run")
@@ -272,20 +276,20 @@ def test_declared_variables_are_shown_as_they_were_declared(visit, tmp_path):
     best = page.locator("#best-rows tr").nth(1).locator("td").all_inner_texts()
     named = run.result.problem.named(run.result.x)
     assert best[2:] == [str(named[n]) for n in ("bolts", "material", "gauge")] + ["yes" if named["welded"] else "no"]
-    assert float(best[1]) == pytest.approx(named["thickness"], rel=1e-5)
+    assert _number(best[1]) == pytest.approx(named["thickness"], rel=1e-5)
 
 
 def _shown_of(page) -> dict[str, list[str]]:
     """The ticks of each axis."""
-    script = """k => { const a = geneAxis(k), pick = a.ticks(facts.lower[k] - 1e-9, facts.upper[k] + 1e-9, 8);
-      return pick.map(a.text); }"""
+    script = """k => { const { range, kind } = geneAxis(k), scale = createScale(...range, 0, 600);
+      return (kind ? discreteTicks(kind, scale, ...range) : scale.ticks).map(([, text]) => text); }"""
     return {name: page.evaluate(script, k) for k, name in enumerate(DECLARED)}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["single", "ensemble", "front"])
 def test_a_saved_run_is_replayed_on_the_same_page_with_its_report_and_its_neighbours(kind, visit, tmp_path):
-    options = {"single": {"keep": gx.Keep(snapshots=True)}, "ensemble": {"runs": 4}, "front": {"m": 2}}[kind]
+    options = {"single": {"snapshots": True}, "ensemble": {"runs": 4}, "front": {"m": 2}}[kind]
     for name in ("earlier", "shown"):
         saved_runs.random_run(
             runs=options.get("runs", 1), m=options.get("m", 1), snapshots="snapshots" in options

@@ -19,7 +19,7 @@ from galapax.core.problem import Problem, box
 from galapax.storage import folders
 from galapax.view import figure_data, plots, report, summary_tables
 from galapax.view.report import page as page_module
-from galapax.view.report.landscape import landscape_image
+from galapax.view.report.figures import landscape_image
 
 
 @pytest.mark.parametrize(

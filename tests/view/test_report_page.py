@@ -218,14 +218,14 @@ def test_the_pointer_shows_the_recipe_of_a_point_and_a_click_finds_it_in_the_tab
         page.mouse.move(*where(page, 20))
         tip = page.locator(".tip").first.inner_text()
         lines = dict(line.rsplit("\t", 1) for line in tip.splitlines()[1:])
-        assert tip.startswith("point 21") and list(lines) == ["cost [€]", "time", "flour [g]", "water", "salt"]
+        assert tip.startswith("point 20") and list(lines) == ["cost [€]", "time", "flour [g]", "water", "salt"]
         expected = [*result.F[20], *result.X[20]]
         assert [float(v.replace("−", "-")) for v in lines.values()] == pytest.approx(expected, rel=1e-4)
         page.mouse.click(*where(page, 20))
         row = page.locator("tr.picked")
         assert row.get_attribute("data-row") == "20" and row.is_visible()
         beside = page.locator("aside.recipe")  # where it was the knee's before
-        assert beside.inner_text().startswith("point 21") and beside.locator("tr").count() == 5
+        assert beside.inner_text().startswith("point 20") and beside.locator("tr").count() == 5
         plot, aside = page.locator(".with-recipe > .plot").bounding_box(), beside.bounding_box()
         assert aside["x"] >= plot["x"] + plot["width"], "beside the figure, not under it"
         legend = page.locator(".legend").first.inner_text()

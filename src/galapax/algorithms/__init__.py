@@ -18,6 +18,7 @@ from galapax.algorithms.lshade import JSO, LSHADE
 from galapax.algorithms.lsrtde import LSRTDE
 from galapax.algorithms.minmax_cde import GameCDE, Payoff
 from galapax.algorithms.moead import MOEAD
+from galapax.algorithms.nelder_mead import NelderMead
 from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.nsga3 import NSGA3
@@ -75,6 +76,8 @@ def algorithm_name(algorithm: Algorithm) -> str:
     """The registered name of an algorithm, or its class's name."""
     if isinstance(algorithm, GameCDE):
         return "cde"
+    if isinstance(algorithm, NelderMead):  # a search of the portfolio, not an algorithm to choose
+        return "nelder_mead"
     for name, kind in ALGORITHMS.items():
         if type(unwrap(algorithm)) is kind:
             return name

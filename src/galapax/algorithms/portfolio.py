@@ -33,6 +33,18 @@ UNLIMITED_LSHADE_FACTOR = 2  # without a known budget L-SHADE may spend so many 
 
 
 @dataclass(frozen=True)
+class SimplexRestarts(Restarts):
+    """Nelder-Mead simplex searches, each from another place, whatever algorithm was chosen."""
+
+    name = "plain"
+
+    def next(
+        self, algorithm: Algorithm, past: Sequence[SearchSummary], evaluations_left: float, draw: Callable[[], float]
+    ) -> NextSearch:
+        return NextSearch(NelderMead(), "simplex")
+
+
+@dataclass(frozen=True)
 class Portfolio(Restarts):
     """CMA-ES by BIPOP, and between its restarts L-SHADE.
 
@@ -41,7 +53,6 @@ class Portfolio(Restarts):
         none.
     few: evaluations a variable, up to which a black box that is called point by point has simplex searches alone; 0 for
         never.
-    simplex: whether all searches are such.
     """
 
     name = "portfolio"
@@ -50,19 +61,16 @@ class Portfolio(Restarts):
     share: float = 0.25
     sprint: float = 0.0
     few: float = 0.0
-    simplex: bool = False
 
     def with_gradients(self, dim: int) -> Portfolio:
         return replace(self, sprint=float(SPRINT_EVALUATIONS_PER_VARIABLE * dim)) if dim >= MIN_SPRINT_DIM else self
 
-    def one_by_one(self, dim: int, most: float) -> Portfolio:
-        return replace(self, simplex=True) if most <= self.few * dim else self
+    def one_by_one(self, dim: int, most: float) -> Restarts:
+        return SimplexRestarts() if most <= self.few * dim else self
 
     def next(
         self, algorithm: Algorithm, past: Sequence[SearchSummary], evaluations_left: float, draw: Callable[[], float]
     ) -> NextSearch | Stop:
-        if self.simplex:
-            return NextSearch(NelderMead(), "simplex")
         if self.sprint and all(p.kind == "sprint" for p in past) and count_agreeing_searches(past) == len(past):
             return NextSearch(algorithm, "sprint", self.sprint, polish=True)
         if past and count_agreeing_searches(past) == len(past):
@@ -86,7 +94,7 @@ class Portfolio(Restarts):
     def predict_next(
         self, algorithm: Algorithm, past: Sequence[SearchSummary], leg: NextSearch, evaluations_left: float
     ) -> list[NextSearch]:
-        if self.simplex or not past or count_agreeing_searches(past) == len(past):
+        if not past or count_agreeing_searches(past) == len(past):
             return []
         most = self.share * (evaluations_left + sum(p.evaluations for p in past))
         wanted = math.isfinite(evaluations_left) and not any(

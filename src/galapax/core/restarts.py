@@ -71,6 +71,11 @@ class Restarts:
         """The policy for a black box of `dim` variables that is called `most` times, a point after the other."""
         return self
 
+    def first_algorithm(self, algorithm: Algorithm) -> Algorithm:
+        """The algorithm of a run's first search, where the user chose `algorithm`."""
+        search = self.next(algorithm, [], math.inf, lambda: 0.0)
+        return search.algorithm if isinstance(search, NextSearch) else algorithm
+
     def next(
         self, algorithm: Algorithm, past: Sequence[SearchSummary], evaluations_left: float, draw: Callable[[], float]
     ) -> NextSearch | Stop:

@@ -169,6 +169,7 @@ class Watch:
     interrupts: Interrupts
     deadline: float | None = None  # by time.perf_counter
     on_batch_start: Callable[[int], None] = lambda first_run: None  # called with the number of the batch's first run
+    on_search: Callable[[str, int], None] = lambda algorithm, generation: None  # before a search of a run that restarts
     notify: Notify | None = None  # called with generation, tracks, outcomes of finished runs; may return why to stop
     callback: bool = False  # there is a user's callback: the first chunk is one generation where chunks are timed
     pace: int | None = None  # generations between two calls of the user's callback

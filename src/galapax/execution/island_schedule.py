@@ -22,7 +22,7 @@ from galapax.core.evaluation import HISTORY_FIRST_COLUMN, Population, Record
 from galapax.core.island_model import Islands
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
 from galapax.execution.batch_runner import Group
-from galapax.execution.host_loop import BatchView, Slice
+from galapax.execution.host_loop import BatchView, Slice, Watch
 from galapax.execution.live_view import ChunkView
 from galapax.execution.search import REASON, Carry, Search, active_state, run_axes
 from galapax.execution.state import BatchCheckpoint, Outcome, Track, merge_populations, to_host
@@ -185,8 +185,8 @@ class IslandSchedule:
             is_local=self.is_replay,
         )
 
-    def first_run(self, group: Group, runs: np.ndarray) -> int:
-        return self.task.first_run + int(self.rows[runs[0]]) % self.task.runs
+    def announce(self, group: Group, runs: np.ndarray, watch: Watch) -> None:
+        watch.on_batch_start(self.task.first_run + int(self.rows[runs[0]]) % self.task.runs)
 
     def view(self, group: Group, runs: np.ndarray) -> BatchView:
         n_islands = self.islands.count

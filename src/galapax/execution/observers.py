@@ -22,7 +22,7 @@ from galapax.core.evaluation import Population
 from galapax.core.problem import ProblemDescription
 from galapax.core.stability import experimental
 from galapax.execution.host_loop import Viewer
-from galapax.execution.state import BatchCheckpoint, CheckpointWriter, Outcome, first_best
+from galapax.execution.state import BatchCheckpoint, CheckpointWriter, Outcome, Track, first_best
 from galapax.execution.task import Task
 from galapax.metrics.indicators import non_dominated
 from galapax.numerics import processes
@@ -336,6 +336,12 @@ class Session(Viewer, Protocol):
 
     def on_batch_start(self, first_run: int) -> None:
         """A batch of runs begins, the first of them with this number."""
+
+    def on_search(self, algorithm: str, generation: int) -> None:
+        """A run that restarts begins another search, after this many generations."""
+
+    def on_polish(self, track: Track) -> None:
+        """The gradient refined the best points, which are these now."""
 
     def on_progress(self, state: Progress) -> None:
         """The Progress that the callback gets, before `on_chunk`."""

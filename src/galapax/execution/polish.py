@@ -172,7 +172,12 @@ def apply_polish(task: Task, total: Outcome, polished_runs: PolishedRuns) -> Out
     )
     rows = to_host(total.history)
     history = None if rows is None else _append_history_row(task, rows, track.generations, polished_runs)
-    return replace(total, track=new_track, x=polished_runs.x, history=history, polish=about)
+    earlier_rows = total.refinements or [[] for _ in total.x]
+    refinements = [
+        [*rows, int(n)] if n_evaluations else rows
+        for rows, n, n_evaluations in zip(earlier_rows, track.generations, about.evaluations, strict=True)
+    ]
+    return replace(total, track=new_track, x=polished_runs.x, history=history, polish=about, refinements=refinements)
 
 
 def _append_history_row(

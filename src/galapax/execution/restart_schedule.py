@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from galapax.algorithms import algorithm_name
 from galapax.core.algorithm import Algorithm, Budget, Shared
 from galapax.core.evaluation import HISTORY_FIRST_COLUMN, Columns, Population, Record
 from galapax.core.restarts import MIN_AGREEING_SEARCHES, NextSearch, SearchSummary, count_agreeing_searches
@@ -24,7 +25,7 @@ from galapax.execution.host_loop import BatchView, Watch
 from galapax.execution.live_view import ChunkView
 from galapax.execution.polish import apply_polish, precompile_polish, run_polish, why_not_polishable
 from galapax.execution.state import Outcome, Survivors, Track, best_of_run, merge_populations, to_host
-from galapax.execution.task import Task, trace_task
+from galapax.execution.task import Task, effective_restarts, trace_task
 from galapax.numerics import random
 from galapax.numerics.compile_cache import PROGRAMS, CompileTimer
 
@@ -62,6 +63,15 @@ def generations_since_best(run: RestartState) -> int:
     """Count the generations of the searches after the one with the best value."""
     best = min(range(len(run.past)), key=lambda i: (run.past[i].violation, run.past[i].best))
     return sum(int(outcome.track.generations[0]) for outcome in run.outcomes[best + 1 :])
+
+
+def refinement_rows(run: RestartState) -> list[int]:
+    """List the rows of a run's history that are refinements by the gradient and not generations."""
+    rows, offset = [], 0
+    for outcome in run.outcomes:
+        rows += [offset + row for row in (outcome.refinements or [[]])[0]]
+        offset += int(outcome.track.generations[0])
+    return rows
 
 
 def merge_tracks(run: RestartState) -> Track:
@@ -112,6 +122,7 @@ def build_outcome(
         device_seconds=device_seconds,
         sizes=[run.sizes for run in runs],
         searches=[(count_agreeing_searches(run.past), len(run.past)) for run in runs],
+        refinements=[refinement_rows(run) for run in runs],
         snapshots=_merge_snapshots(runs[0]) if len(runs) == 1 else {},  # one run alone has any
     )
 
@@ -173,10 +184,8 @@ class RestartSchedule:
         self.asked_task = task
         if task.options.polish is not False and why_not_polishable(task) is None:
             task = _with_gradients(task)
-        elif _is_sequential_blackbox(task):
-            assert task.restarts is not None
-            policy = task.restarts.one_by_one(task.problem.dim, _evaluation_limit(task))
-            task = replace(task, restarts=policy)
+        else:
+            task = replace(task, restarts=effective_restarts(task))
         self.task, self.context, self.watch, self.sizes = task, context, watch, sizes
         keys = random.run_keys(task.seed, task.first_run, task.runs)
         rows = range(task.total) if row is None else [row]
@@ -286,10 +295,13 @@ class RestartSchedule:
         context = self.context._replace(clock=CompileTimer())
         return BatchRunner(self._build_group(searches), context).precompile()
 
-    def first_run(self, group: Group, runs: np.ndarray) -> int | None:
-        state = _states(group, runs)[0]
-        is_new = not state.past or len(self.states) > 1
-        return self.task.first_run + state.row % self.task.runs if is_new else None
+    def announce(self, group: Group, runs: np.ndarray, watch: Watch) -> None:
+        assert isinstance(group, SearchGroup)
+        state, is_single = group.states[runs[0]], len(self.states) == 1
+        if not state.past or not is_single:
+            watch.on_batch_start(self.task.first_run + state.row % self.task.runs)
+        if is_single:
+            watch.on_search(algorithm_name(group.searches[runs[0]].algorithm), state.generations)
 
     def view(self, group: Group, runs: np.ndarray) -> BatchView:
         """Report whole runs: the searches of the batch are added to those before."""
@@ -379,13 +391,6 @@ def _with_gradients(task: Task) -> Task:
         reserve = min(POLISH_RESERVE_PER_VARIABLE * task.problem.dim, 0.05 * max_evaluations)
         rules = rules._replace(evaluations=max(first, max_evaluations - reserve))
     return replace(task, rules=rules, restarts=task.restarts.with_gradients(task.problem.dim))
-
-
-def _is_sequential_blackbox(task: Task) -> bool:
-    """Return whether the task is a black box evaluated one point at a time and limited by evaluations only."""
-    is_sequential = task.options.blackbox and not task.options.vectorized and task.options.workers.pool is None
-    has_no_generation_limit = task.rules.generations == UNLIMITED
-    return is_sequential and has_no_generation_limit and task.initial is None and not task.problem.constrained
 
 
 def _next_search(task: Task, run: RestartState) -> NextSearch | Stop:

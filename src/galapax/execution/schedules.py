@@ -25,8 +25,8 @@ class Schedule(Protocol):
     def next_groups(self) -> list[Group]:
         """Return the groups that can be computed now; none when all runs are over."""
 
-    def first_run(self, group: Group, runs: np.ndarray) -> int | None:
-        """Return the number of the first run of a batch, for the live page; None where it shows these runs already."""
+    def announce(self, group: Group, runs: np.ndarray, watch: Watch) -> None:
+        """Tell the live page which batch begins."""
 
     def view(self, group: Group, runs: np.ndarray) -> BatchView:
         """Return how a batch of the group is reported to the observers."""
@@ -57,9 +57,7 @@ def _run_group(schedule: Schedule, group: Group, context: RunContext, watch: Wat
     runner = BatchRunner(group, context)
 
     def compute(runs: np.ndarray) -> Outcome:
-        first_run = schedule.first_run(group, runs)
-        if first_run is not None:
-            watch.on_batch_start(first_run)
+        schedule.announce(group, runs, watch)
         return runner.compute_batch(runs, watch, schedule.view(group, runs))
 
     for runs, outcome in runner.iterate_batches(watch.journal, compute):
@@ -108,8 +106,8 @@ class IndependentSchedule:
             is_local=True,
         )
 
-    def first_run(self, group: Group, runs: np.ndarray) -> int:
-        return self.task.first_run + int(runs[0]) % self.task.runs
+    def announce(self, group: Group, runs: np.ndarray, watch: Watch) -> None:
+        watch.on_batch_start(self.task.first_run + int(runs[0]) % self.task.runs)
 
     def view(self, group: Group, runs: np.ndarray) -> BatchView:
         return BatchView(finished=tuple(self.outcomes))

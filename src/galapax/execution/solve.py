@@ -85,7 +85,7 @@ def solve(
         watch.callback = observers.callback is not None
         watch.pace = getattr(observers.callback, "generations_between_calls", None)
         if session is not None:
-            watch.on_batch_start = session.on_batch_start
+            watch.on_batch_start, watch.on_search = session.on_batch_start, session.on_search
         if task.options.max_seconds is not None:
             watch.deadline = began + task.options.max_seconds
         if box is not None:
@@ -99,6 +99,8 @@ def solve(
         schedule = build_schedule(task, context, watch)
         total = run_schedule(schedule, context, watch)
         total = polish(task, clock, total, lambda: not (interrupt_state.seen or watch.is_past_deadline))
+        if session is not None and isinstance(total.polish, Polish):
+            session.on_polish(total.track)
         timings.done = time.perf_counter()
         results = _build_results(task, schedule, total, SolutionEvaluator(task, box))
         seconds = timings.summarize(total)

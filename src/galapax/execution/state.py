@@ -328,6 +328,7 @@ class Outcome:
     searches: list[tuple[int, int]] = field(default_factory=list)  # and how many agreed on the best, of how many
     polish: Polish | str | None = None  # what it came to, or why it was not tried; None if it was not asked for
     snapshots: dict[int, Population] = field(default_factory=dict)  # whole populations (R, n, ...) by generation
+    refinements: list[list[int]] = field(default_factory=list)  # of each run: rows of its history made by the gradient
 
     def of_runs(self, chosen: slice | np.ndarray) -> Outcome:
         """Return the outcome of these runs. The history ends with the longest of them."""
@@ -343,7 +344,7 @@ class Outcome:
         fields: dict[str, Any] = {
             "x": self.x[chosen], "fronts": fronts, "opponents": opponents, "polish": polish, "snapshots": snapshots,
         }  # fmt: skip
-        for name in ("sizes", "searches"):
+        for name in ("sizes", "searches", "refinements"):
             per_run = getattr(self, name)
             fields[name] = [per_run[r] for r in np.arange(len(self.x))[chosen]] if per_run else []
         return replace(self, track=track, history=history, **fields)
@@ -373,6 +374,7 @@ class Outcome:
             device_seconds=seconds,
             sizes=[widths for b in batches for widths in b.sizes],
             snapshots=merge_snapshots([{g: [population] for g, population in b.snapshots.items()} for b in batches]),
+            refinements=[rows for b in batches for rows in b.refinements or [[] for _ in b.x]],
         )
 
 

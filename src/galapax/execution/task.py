@@ -513,3 +513,18 @@ def check_comparable(task: Task) -> None:
         )
     if task.problem.reference_point is not None and len(task.problem.reference_point) > 3:
         indicators.moocore()  # it measures more than three objectives, and would be missed only after the runs
+
+
+def _is_sequential_blackbox(task: Task) -> bool:
+    """Return whether the task is a black box evaluated one point at a time and limited by evaluations only."""
+    is_sequential = task.options.blackbox and not task.options.vectorized and task.options.workers.pool is None
+    has_no_generation_limit = task.rules.generations == UNLIMITED
+    return is_sequential and has_no_generation_limit and task.initial is None and not task.problem.constrained
+
+
+def effective_restarts(task: Task) -> Restarts | None:
+    """Return the restart policy of a run: that of a black box with few evaluations has simplex searches alone."""
+    if task.restarts is None or not _is_sequential_blackbox(task):
+        return task.restarts
+    limit = task.rules.evaluations
+    return task.restarts.one_by_one(task.problem.dim, math.inf if limit is None else float(limit))

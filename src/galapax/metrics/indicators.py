@@ -37,6 +37,8 @@ __all__ = [
     "weighted",
 ]
 
+MIN_KNEE_DEPTH = 0.05  # a concave front whose ends are not reached yet has corners a little before the plane
+
 
 def hypervolume(front: Any, reference: Any) -> float:
     """The volume that the front dominates up to the reference point (m,), exactly; needs the package `moocore`.
@@ -249,14 +251,12 @@ def knee(front: Any) -> int:
     """The row of the front's knee: the point that lies farthest towards the origin from the plane through its ends.
 
     Each objective is scaled to [0, 1] over the front, so that the ends lie on the plane where the scaled objectives add
-    up to 1 (for two objectives; Das 1999, Structural Optimization 18:107-115). On a front that bulges away from the
-    origin no point lies before that plane, by at least a hundredth; then it is the most balanced one, whose worst
-    objective is least.
+    up to 1 (Das 1999, Structural Optimization 18:107-115). On a concave front no point lies before that plane by more
+    than MIN_KNEE_DEPTH; then the knee is the most balanced point, whose worst objective is least.
     """
     points, failed = _scale(front)
     totals = np.sum(points, axis=1)
-    ends = [_least(points[:, k], failed) for k in range(points.shape[1])]
-    if totals[~failed].min() < 0.99 * totals[ends].min():
+    if totals[~failed].min() < 1 - MIN_KNEE_DEPTH:
         return _least(totals, failed)
     return _least(np.max(points, axis=1), failed)
 

@@ -30,6 +30,7 @@ OPTIONAL_KEYS = (
     "hypervolume_error",
     "chosen",
     "polish",
+    "refinements",
     "n_cached",
     "command",
 )  # of `minimax`, of several objectives, or of later versions
@@ -161,7 +162,7 @@ def result_from_json(data: dict[str, Any]) -> Result:
     is_multi_objective = isinstance(data["fun"], list)
     result["fun"] = _parse_floats(data["fun"], "fun") if is_multi_objective else _parse_number(data["fun"], "fun")
     result["failures"] = _parse_failures(data.get("failures", ()))
-    for name in ("chosen", "polish", "n_cached", "command", "worst_case_nfev"):
+    for name in ("chosen", "polish", "refinements", "n_cached", "command", "worst_case_nfev"):
         if name in data:
             result[name] = data[name]
     for name in ("hypervolume", "hypervolume_error"):

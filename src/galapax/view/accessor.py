@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from galapax.view.plots.style import AxesLike
+    from galapax.view.plots import AxesLike
 
 
 class Plot:
@@ -80,7 +80,7 @@ class Plot:
 
         window: a (lower, upper) pair for each of the two, to zoom in. points: of the grid along each variable.
         """
-        return _import_plots().landscape(
+        return _import_landscapes().landscape(
             self._result, variables, window=window, objective=objective, points=points, ax=ax
         )
 
@@ -179,6 +179,13 @@ def _import_plots() -> ModuleType:
     from galapax.view import plots
 
     return plots
+
+
+def _import_landscapes() -> ModuleType:
+    _import_plots()
+    from galapax.view import landscapes
+
+    return landscapes
 
 
 def _import_animation() -> ModuleType:

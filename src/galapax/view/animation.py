@@ -22,10 +22,11 @@ from galapax.core.evaluation import Population
 from galapax.results.result import Result
 from galapax.storage import atomic
 from galapax.view import figure_data, maps, plots
-from galapax.view.plots.style import labels
+from galapax.view.plots import labels
 
 MAX_STRIP_MAPS = 6  # maps side by side, unless generations are chosen
 INFEASIBLE_COLOUR = (250, 215, 150)  # the colour of an individual that has no fitness
+CHANNELS = ("red", "green", "blue", "opacity")  # of a pixel of the genome map, one variable each
 
 
 class MapScale:
@@ -124,9 +125,11 @@ class MapScale:
         down, across = maps.raster(tiles)
         height, width = maps.raster(len(self.rows))
         layout = f"{across} × {down} tiles" if tiles > 1 else "One tile"
+        variables = "four variables" if self.d > 3 else f"{self.d} variable{'s' * (self.d > 1)}"
+        channels = " and ".join(filter(None, (", ".join(CHANNELS[: min(self.d, 4) - 1]), CHANNELS[min(self.d, 4) - 1])))
         return (
-            f"{layout} of {width} × {height} individuals{share_note}; a tile shows four variables as red, green, blue "
-            f"and opacity, scaled over {range_name}."
+            f"{layout} of {width} × {height} individuals{share_note}; a tile shows {variables} as {channels}, "
+            f"scaled over {range_name}."
         )
 
     def fitness_name(self) -> str:

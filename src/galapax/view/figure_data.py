@@ -28,6 +28,7 @@ from galapax.results.study import (
     value_name,
 )
 
+REFINEMENT_NAME = "gradient refinement"  # the polish, as charts call it
 N_TARGETS = 51  # of a problem, between its first value and its best known one
 Z_95 = 1.96  # standard errors on either side of a 95 % confidence interval
 WORST_FOUND_NAME = "worst value found"  # of an x in a min-max search: another y may be worse
@@ -136,6 +137,7 @@ class Convergence(NamedTuple):
     log: bool  # whether they are drawn on a logarithmic scale
     first_feasible: int | None  # the generation, where it is not the first
     margin: np.ndarray | None  # (R, G) half of the 95 % interval, where the values are estimates
+    refinements: list[int]  # entries of `generation` that are gradient refinements and not generations
 
 
 def ensemble_history(result: Result) -> History | None:
@@ -169,7 +171,19 @@ def convergence(result: Result, history: History, objective: int | None = None) 
     margin = None
     if is_hypervolume and history.hypervolume_error is not None:
         margin = Z_95 * np.atleast_2d(np.asarray(history.hypervolume_error, np.float64))
-    return Convergence(history.generation, best, values, name, needs_log_scale(values), first, margin)
+    is_log, refinements = needs_log_scale(values), refinement_generations(result)
+    return Convergence(history.generation, best, values, name, is_log, first, margin, refinements)
+
+
+def refinement_generations(result: Result) -> list[int]:
+    """The entries of the history's generations that are refinements by the gradient.
+
+    Those of a single run; of an ensemble the last one, after all generations, where most runs have theirs.
+    """
+    history = ensemble_history(result)
+    if result.runs is None or history is None:
+        return list(result.get("refinements", []))
+    return [len(history)] if len(history) > result.runs.nit.max() else []
 
 
 def distance(result: Result, best: np.ndarray) -> tuple[np.ndarray, str]:

@@ -5,6 +5,7 @@ The figures are inline SVG, so that they need no package and follow the colours 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from textwrap import wrap
 
@@ -88,7 +89,7 @@ def _result_svg(result: Result) -> str:
     if history is None:
         return ""
     curve = figure_data.convergence(result, history)
-    return _curve_svg(curve.values, f"{curve.name} by generation", curve.log)
+    return _curve_svg(curve.values, f"{curve.name} by generation", curve.log, curve.refinements)
 
 
 def _run_rows(runs: Runs) -> list[tuple[str, str]]:
@@ -239,8 +240,11 @@ def _scale_to_pixels(values: np.ndarray, size: int, low: float, high: float, upw
     return size - pixels if upward else pixels
 
 
-def _curve_svg(values: np.ndarray, name: str, log: bool = False) -> str:
-    """Draw curves (R, G): one as a line, several as their median with the interquartile band."""
+def _curve_svg(values: np.ndarray, name: str, log: bool = False, refinements: Sequence[int] = ()) -> str:
+    """Draw curves (R, G): one as a line, several as their median with the interquartile band.
+
+    refinements: generations, from 1, that are gradient refinements and get a dashed line.
+    """
     array = np.asarray(values, np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         array = np.log10(array) if log else array
@@ -258,6 +262,14 @@ def _curve_svg(values: np.ndarray, name: str, log: bool = False) -> str:
         band = _svg_path(np.concatenate([x, x[::-1]]), np.concatenate([lower, upper[::-1]]))
         body = f'<path d="{band}Z" fill="{SVG_BLUE}" opacity="0.25"/>' + body
         name += ", median and middle half"
+    for generation in refinements:
+        mark = float(_scale_to_pixels(np.array(generation - 1.0), SVG_WIDTH, 0.0, max(1.0, array.shape[1] - 1.0)))
+        body += (
+            f'<line x1="{mark:.1f}" x2="{mark:.1f}" y1="{SVG_MARGIN}" y2="{SVG_HEIGHT - SVG_MARGIN}" stroke="{FAINT}" '
+            f'stroke-dasharray="2 3"><title>{figure_data.REFINEMENT_NAME}</title></line>'
+        )
+    if refinements:
+        name += f", dashed: {figure_data.REFINEMENT_NAME}"
     return _svg_figure(body, name, *format_distinct([10**end if log else end for end in (low, high)], 3))
 
 

@@ -400,10 +400,11 @@ def run_rows(result: Result) -> list[tuple[str, str]]:
         values, suffix = runs.final_values(), "" if runs.fronts is None else " hypervolume"
     rows = []
     if values is not None:
-        quantiles = {"best": 0.0, "lower quartile": 0.25, "median": 0.5, "upper quartile": 0.75, "worst": 1.0}
-        values_at = finite_quantiles(comparison_sign(result) * values, list(quantiles.values())) * comparison_sign(
-            result
-        )
+        sign = comparison_sign(result)
+        # from best to worst; of values where more is better the upper quartile is the better one
+        better, worse = ("lower quartile", "upper quartile") if sign > 0 else ("upper quartile", "lower quartile")
+        quantiles = {"best": 0.0, better: 0.25, "median": 0.5, worse: 0.75, "worst": 1.0}
+        values_at = finite_quantiles(sign * values, list(quantiles.values())) * sign
         rows = [(name + suffix, f"{value:.10g}") for name, value in zip(quantiles, values_at.tolist(), strict=True)]
         n_failed = int((~np.isfinite(values)).sum())
         rows += [("runs without a valid value", f"{n_failed:,} of {len(runs):,} runs")] * bool(n_failed)

@@ -46,7 +46,7 @@ def describe_run(facts: Facts) -> JsonObject:
         "optimum": problem.optimum if is_minimised else None,
         "front": front,
         "population": facts.population,
-        "shown": min(facts.population, live_view.MAX_INDIVIDUALS),
+        "max_individuals": live_view.MAX_INDIVIDUALS,
         "generations": facts.generations,
         "contours": facts.contours,
         "settings": _to_json(settings),

@@ -1,11 +1,13 @@
 """Replay of a finished run on the live page, from its history and snapshots.
 
 It has the interface that a page uses of a `LiveSession`. Nothing is computed again: a position moves along the history.
+It also lists the runs that were saved in the same folder.
 """
 
 from __future__ import annotations
 
 import bisect
+import json
 import math
 import secrets
 import threading
@@ -227,4 +229,56 @@ def _curve_points(result: Result) -> list[list[float | None]]:
         elif run_history.hypervolume is not None:
             values.append(float(np.ravel(run_history.hypervolume[row])[0]))
         out.append([int(run_history.generation[row]), *(to_json_number(v) for v in values)])
+    return out
+
+
+# --- runs saved in the same folder ------------------------------------------------------------------------------------
+
+MAX_LISTED_RUNS = 40
+MAX_RESULT_BYTES = 2_000_000  # of a result.json; a larger one is not listed
+
+
+def find_report(folder: Path | None, name: str) -> Path | None:
+    """Find the report of the run called `name` in the folder beside this one; of this one, where no name is given."""
+    if folder is None:
+        return None
+    if name and name not in {run["name"] for run in sibling_runs(folder)}:
+        return None  # a name that is none of ours leads nowhere
+    page = (folder.parent / name if name else folder) / "report.html"
+    return page if page.is_file() else None
+
+
+def sibling_runs(folder: Path | None) -> list[JsonObject]:
+    """Summaries of the runs saved in the same parent folder as this one, the latest first."""
+    if folder is None:
+        return []
+    candidates = []
+    try:
+        for path in folder.resolve().parent.iterdir():
+            file = path / "result.json"
+            if file.is_file() and file.stat().st_size < MAX_RESULT_BYTES:
+                candidates.append((file.stat().st_mtime, file))
+    except OSError:
+        return []
+    out = []
+    for _, file in sorted(candidates, reverse=True)[:MAX_LISTED_RUNS]:
+        try:
+            saved = json.loads(file.read_text(encoding="utf-8"))
+            settings = saved["settings"]
+            out.append(
+                {
+                    "name": file.parent.name,
+                    "problem": str(settings["problem"]),
+                    "algorithm": str(settings["algorithm"]),
+                    "fun": saved["fun"],
+                    "feasible": bool(saved["feasible"]),
+                    "nfev": int(saved["nfev"]),
+                    "seed": int(saved["seed"]),
+                    "runs": int(settings.get("runs", 1)),
+                    "report": (file.parent / "report.html").is_file(),
+                    "shown": file.parent.resolve() == folder.resolve(),
+                }
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # a folder that somebody else wrote, or that is being written
     return out

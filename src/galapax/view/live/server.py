@@ -21,7 +21,6 @@ import threading
 import time
 import webbrowser
 from collections.abc import AsyncIterator
-from importlib.resources import files
 
 import uvicorn
 from starlette.applications import Starlette
@@ -33,14 +32,13 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from galapax.view.live import Live
-from galapax.view.live.replay import Replay
-from galapax.view.live.saved_runs import find_report, sibling_runs
+from galapax.view.live.replay import Replay, find_report, sibling_runs
 from galapax.view.live.session import LiveSession
+from galapax.view.web import page_script, page_style, read_asset
 
 HEARTBEAT_SECONDS = 15.0
 EVENT_INTERVAL = 0.08  # seconds
 MAX_COMMAND_BYTES = 1000
-PAGE_SCRIPTS = ("page_base.js", "page_draw.js", "page.js", "page_zoom.js")  # one program, in this order
 
 _servers: dict[tuple[str, int], Server] = {}
 
@@ -164,9 +162,8 @@ class Server:
 
     async def _page(self, request: Request) -> Response:
         nonce = secrets.token_urlsafe(16)
-        script = "\n".join(map(_read_asset, PAGE_SCRIPTS))
-        text = _read_asset("page.html").replace("NONCE", nonce)
-        text = text.replace("/*CSS*/", _read_asset("page.css")).replace("/*JS*/", script)
+        text = read_asset("live.html").replace("NONCE", nonce)
+        text = text.replace("/*CSS*/", page_style("live")).replace("/*JS*/", page_script("live"))
         policy = (
             f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; "
             "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -243,10 +240,6 @@ class Server:
             return PlainTextResponse("No run yet.", 404)
         error = self.session.command(name, value)
         return PlainTextResponse(error, 400) if error else PlainTextResponse("done")
-
-
-def _read_asset(name: str) -> str:
-    return (files("galapax.view.live") / name).read_text(encoding="utf-8")
 
 
 class RequestGuard:

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
+from galapax.core.evaluation import Record
 from galapax.core.stop import RUNNING, UNLIMITED, Stop
 from galapax.execution import live_view
 from galapax.execution.live_view import ChunkView
@@ -36,6 +37,7 @@ N_DENSE_ROWS = 100  # generations of which every chunk's values are recorded,
 ROW_GROWTH = 1.2  # and then at least whenever the generation has grown by this factor
 MAX_OVERHEAD = 0.02  # share of the run's time that the live page may take
 MAX_LIVE_POINTS = 2000  # of a curve
+MAX_MARKED_SEARCHES = 60  # restarts that a page is sent, the latest
 MIN_SPEED, MAX_SPEED = 0.1, 1e6  # generations per second
 INITIAL_SPEED = 8.0  # of a slow start, generations per second
 SPEED_DOUBLING_SECONDS = 1.5
@@ -52,6 +54,14 @@ def _next_chunk_length(generation: int) -> int:
     A GPU has programs for some lengths only.
     """
     return max(1, generation // 4) if devices.on_cpu() else max(100, generation // 4 // 500 * 500)
+
+
+def _carry_best(rows: Record, before: Track, run: int) -> np.ndarray:
+    """The best value of the whole run in each row, (ROWS, 1): a restarted search begins with a worse one."""
+    violation = np.zeros(len(rows.best)) if rows.violation is None else rows.violation
+    earlier = before.violation[run], before.best[run]
+    is_worse = (violation > earlier[0]) | ((violation == earlier[0]) & (rows.best[:, 0] > earlier[1]))
+    return np.where(is_worse[:, None], earlier[1], rows.best)
 
 
 class PageServer(Protocol):
@@ -96,6 +106,8 @@ class LiveSession:
         self._track: Track | None = None
         self._cached_summary: tuple[Track | None, JsonObject] = (None, {})
         self._curve: list[list[float | None]] = []
+        self._searches: list[tuple[int, str]] = []  # generation before each search of a run that restarts, algorithm
+        self._refined_at: int | None = None  # the row of the curve that the gradient refinement added
         self._curve_version = 0  # changes when points already sent are no longer the ones kept
         self._samples: deque[tuple[float, int, Progress | None]] = deque(maxlen=30)
         self._progress: Progress | None = None
@@ -112,9 +124,31 @@ class LiveSession:
             self._first_run = first_run
             self._chunk_end = self._resumed_from = self._rows_until = self._generation = 0
             self._curve, self._curve_version = [], self._curve_version + 1
+            self._searches, self._refined_at = [], None
             self._samples.clear()
             self._resumed_at = time.perf_counter()
         self.page.notify_viewers()
+
+    def on_search(self, algorithm: str, generation: int) -> None:
+        """Note that a run that restarts begins another search, after this many generations."""
+        with self._condition:
+            self._searches = [*self._searches, (generation, algorithm)][-MAX_MARKED_SEARCHES:]
+
+    def on_polish(self, track: Track) -> None:
+        """Add the best points after their refinement by the gradient to the curve, as one more row."""
+        with self._isolate_errors():
+            values = self._sign * np.sort(np.where(track.violation <= 0, track.best, np.inf))
+            row = [math.nan] * len(self._curve[-1][1:]) if self._curve else [math.nan] * 3
+            row[0] = self._sign * float(track.best[track.best_run])
+            if len(values) > 1:
+                row[-len(live_view.QUANTILES) :] = values[
+                    np.rint(np.array(live_view.QUANTILES) * (len(values) - 1)).astype(int)
+                ]
+            generation = int(track.generations.max()) + 1
+            with self._condition:
+                self._curve.append([generation, *(to_json_number(v) for v in row)])
+                self._track, self._refined_at = track, generation
+            self.page.notify_viewers()
 
     def on_progress(self, state: Progress) -> None:
         """Store the Progress of the chunk; called before `on_chunk`."""
@@ -240,6 +274,7 @@ class LiveSession:
             return
         run = min(self._shown_run, len(length) - 1)
         rows, median, spread = chunk_view.rows(np.resize(offsets, live_view.ROWS), run, before, now)
+        best_so_far = _carry_best(rows, before, run) if shape.objectives == 1 else rows.best
         m, is_single_run = shape.objectives, len(length) == 1
         first_row = self._chunk_start
         mean_share = float(now.feasible_share.mean())
@@ -247,7 +282,7 @@ class LiveSession:
         for i, row in enumerate(offsets.tolist()):
             is_last_row = row == longest - 1
             no_values = np.full(m, np.nan)
-            best, worst = (values[i].astype(float) * self._sign for values in (rows.best, rows.worst))
+            best, worst = (values[i].astype(float) * self._sign for values in (best_so_far, rows.worst))
             if int(length[run]) == 0:
                 best = worst = no_values
             median_values = median.astype(float) * self._sign if is_last_row else no_values
@@ -364,6 +399,8 @@ class LiveSession:
                 "frame": self._n_frames,
                 "seconds": (self._ended_at or time.perf_counter()) - self._started_at,
                 "first_run": self._first_run,
+                "searches": self._searches,
+                "refined_at": self._refined_at,
                 "is_full": is_full,
                 "points": points,
             }

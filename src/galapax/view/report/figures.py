@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from html import escape
 from typing import Any
 
+import jax
 import numpy as np
 
 from galapax.core.algorithm import Population
-from galapax.core.problem import ProblemDescription
+from galapax.core.problem import Problem, ProblemDescription, missing_function
 from galapax.results.result import History, Result, all_runs
 from galapax.view import animation, figure_data, maps, summary_tables
-from galapax.view.report.landscape import landscape_image
-from galapax.view.report.page import ChartSpec, ReportPage, hint_span, image_tag, json_numbers, pair_table, plain_table
+from galapax.view.report.page import (
+    ChartSpec,
+    ReportPage,
+    data_uri,
+    hint_span,
+    image_tag,
+    json_numbers,
+    pair_table,
+    plain_table,
+)
 
 MAX_TABLE_NUMBERS = 150_000  # of a table of points; what is left out is in the CSV files
 MAX_FRONT_ROWS = 5000
@@ -22,6 +32,9 @@ MAX_TOOLTIP_LINES = 18
 MAX_PARALLEL_AXES = 20  # variables on parallel axes
 MAX_CURVE_POINTS = 1200
 ESTIMATE_NOTE = "With four objectives and more the hypervolume is estimated along random directions."
+REFINEMENT_NOTE = (
+    "At a mark “gradient refinement” no generation was made: a local optimiser refined the best point by its gradient."
+)
 MAX_PAIRED_OBJECTIVES = 7  # objectives of which every pair is drawn
 
 
@@ -59,7 +72,7 @@ def add_front(out: ReportPage, result: Result) -> None:
         "front",
         {
             "names": names[:n_columns], "data": [json_numbers(column[rows], 7) for column in table[:n_columns]],
-            "labels": texts, "number": (rows + 1).tolist(), "total": len(F), "what": "points", "file": "front",
+            "labels": texts, "number": rows.tolist(), "total": len(F), "what": "points", "file": "front",
             "title": "The solutions of the front", "objectives": F.shape[1], "sign": result.sign,
             "words": _choice_labels(result.problem, F.shape[1], n_columns),
         },
@@ -172,10 +185,12 @@ def add_convergence(out: ReportPage, result: Result) -> None:
             series += _population_series(result, history)
         file = f"convergence{'' if objective is None else f'-{objective + 1}'}"
         spec = line_chart(history, series, curve.name, curve.log, file)
-        if curve.first_feasible is not None:
-            spec["marks"] = [{"x": curve.first_feasible, "text": "first feasible"}]
+        spec["marks"] = [{"x": curve.first_feasible, "text": "first feasible"}] if curve.first_feasible else []
+        for i, generation in enumerate(curve.refinements):
+            spec["marks"].append({"x": generation, "text": figure_data.REFINEMENT_NAME if i == 0 else ""})
         estimate_note = "" if curve.margin is None else ESTIMATE_NOTE
-        out.chart(spec, " ".join(filter(None, (describe_bands(curve.best), estimate_note))))
+        refinement_note = REFINEMENT_NOTE if curve.refinements else ""
+        out.chart(spec, " ".join(filter(None, (describe_bands(curve.best), estimate_note, refinement_note))))
     if history.violation is not None and not result.feasible:
         out.add("<h3>Violation of the best point</h3>")
         violation = np.atleast_2d(np.asarray(history.violation, np.float64))
@@ -278,13 +293,14 @@ def add_maps(out: ReportPage, result: Result) -> None:
     rows, genome = (animation.MapScale(result, populations, form, "box", 2**15) for form in ("variables", "genome"))
     out.section("Maps")
     names = result.problem.variable_names()
+    pixel_text = f"{'four' if len(names) > 3 else len(names)} variable{'s' * (len(names) > 1)} in its colour"
     variable_text = ", ".join(names) if len(names) <= 12 else f"{names[0]} to {names[-1]}"
     run_note = f" of run {_best_run(result)}, the best" if result.runs is not None else ""
     lines = [
         f"{heading}{run_note}. One row per individual, "
         f"best at the top, one column per variable ({escape(variable_text)}): lower bound "
         '<span class="key colours"></span> upper bound.',
-        "Next, the genome-convergence map: one pixel per individual, four variables in its colour.",
+        f"Next, the genome-convergence map: one pixel per individual, {pixel_text}.",
     ]
     if has_fitness:
         infeasible = ', infeasible <span class="key orange"></span>' if genome.infeasible else ""
@@ -313,7 +329,7 @@ def add_maps(out: ReportPage, result: Result) -> None:
                 image_tag(genome.fitness(add_population), f"Fitness-convergence map, {generation_text}", "tile")
             )
         if len(populations) == 1:  # side by side
-            columns += [f"<div>{image_tag}</div>" for image_tag in images]
+            columns += [f"<div>{image}</div>" for image in images]
         else:
             columns.append(f"<div><h3>{generation_text}</h3>{''.join(images)}</div>")
     kind = "strip one" if len(populations) == 1 else "strip"
@@ -343,7 +359,7 @@ def add_population(out: ReportPage, result: Result) -> None:
     out.section("Landscape and last population" if background else "Last population")
     out.tables["population"] = {
         "names": column_names, "data": [json_numbers(column, 6) for column in columns], "labels": {}, "total": len(x),
-        "number": (rows + 1).tolist(), "file": "population", "what": "individuals", "title": "The last population",
+        "number": rows.tolist(), "file": "population", "what": "individuals", "title": "The last population",
         "words": _choice_labels(result.problem, 0, d),
     }  # fmt: skip
     spec = {
@@ -405,3 +421,63 @@ def line_chart(history: History, series: list[ChartSpec], name: str, log: bool, 
         "also": {"name": "evaluations", "values": np.median(np.atleast_2d(history.nfev), axis=0).tolist()},
         "alt": f"{name} by generation, from 1 to {int(history.generation[-1])}",
     }  # fmt: skip
+
+
+# --- the objective over two variables, behind the population ----------------------------------------------------------
+
+BACKGROUND_PIXELS = 360  # pixels along each variable: ripples of a hundred periods show as ripples
+STRIPE_PIXELS = 9  # pixels that a stripe of infeasible points is wide
+N_QUANTILES = 33  # between which colours are interpolated
+DARK_BLUE, LIGHT_BLUE = np.array([11, 74, 134]), np.array([235, 243, 250])
+
+
+def landscape_image(result: Result) -> ChartSpec | None:
+    """Draw the objective of two variables on a grid, low values dark, infeasible ones striped; None if impossible.
+
+    A black box is not called for it, and neither is a function that fails.
+    """
+    problem = figure_data.restore_functions(result.problem)
+    if not isinstance(problem, Problem) or problem.dim != 2 or problem.fun is missing_function:
+        return None
+    if result.settings["blackbox"] or result.settings["vectorized"] or "y" in result:
+        return None
+    lower, upper = np.asarray(problem.bounds.lower), np.asarray(problem.bounds.upper)
+    across, up = (np.linspace(low, high, BACKGROUND_PIXELS) for low, high in zip(lower, upper, strict=True))
+    grid = np.stack([side.ravel() for side in np.meshgrid(across, up)], axis=1)
+    try:
+        values = _evaluate_points(problem.fun, grid)[:, 0]
+        is_infeasible = (
+            np.zeros(len(grid), bool) if problem.ineq is None else _evaluate_points(problem.ineq, grid).max(axis=1) > 0
+        )
+    except Exception:  # whatever a user's function raises on a grid, the report is written without this picture
+        return None
+    if not np.isfinite(values).any():
+        return None
+    pixels = _colour_by_quantile(result.sign * values, is_infeasible)
+    return {
+        "image": data_uri(pixels),
+        "x": [float(lower[0]), float(upper[0])],
+        "y": [float(lower[1]), float(upper[1])],
+        "equal": bool(0.5 <= (upper[1] - lower[1]) / (upper[0] - lower[0]) <= 2.0),
+    }
+
+
+def _evaluate_points(function: Callable[..., Any], points: np.ndarray) -> np.ndarray:
+    """Evaluate a function at points (k, d): (k, m). Not compiled: that would take longer than this."""
+    with jax.enable_x64(True):
+        return np.asarray(jax.vmap(function)(points), np.float64).reshape(len(points), -1)
+
+
+def _colour_by_quantile(values: np.ndarray, is_infeasible: np.ndarray) -> np.ndarray:
+    """Colour values by their quantile, so that valleys show: (side, side, 3), the first row on top.
+
+    Smoothly: bands with edges would beat with the pixels of a screen.
+    """
+    finite = values[np.isfinite(values)]
+    edges, first = np.unique(np.quantile(finite, np.linspace(0, 1, N_QUANTILES) ** 1.3), return_index=True)
+    share = np.interp(np.where(np.isfinite(values), values, edges[-1]), edges, first / (N_QUANTILES - 1))
+    pixels = DARK_BLUE + (LIGHT_BLUE - DARK_BLUE) * share[:, None]
+    rows, columns = np.divmod(np.arange(len(values)), BACKGROUND_PIXELS)
+    striped = is_infeasible & ((rows + columns) % (2 * STRIPE_PIXELS) < STRIPE_PIXELS)
+    pixels[striped] = 0.45 * pixels[striped] + 0.55 * np.array([150, 150, 150])
+    return pixels.reshape(BACKGROUND_PIXELS, BACKGROUND_PIXELS, 3)[::-1].round().astype(np.uint8)

@@ -9,17 +9,14 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from html import escape
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-# one program, in this order
-REPORT_SCRIPTS = ("base.js", "lines.js", "scatter.js", "fronts.js", "tables.js", "preference.js", "start.js")
+from galapax.view.web import page_script, page_style
 
-
-ChartSpec = dict[str, Any]  # a chart or table as JSON, see base.js
+ChartSpec = dict[str, Any]  # a chart or table as JSON, see web/report.js
 
 
 class ReportPage:
@@ -45,8 +42,8 @@ class ReportPage:
         name = f"c{len(self.charts)}"
         self.charts[name] = spec
         head = f"<h3>{escape(title)}</h3>" if title else ""
-        wrap_words = [escape(note)] * bool(note) + [hint_span(hint)] * bool(hint)
-        caption = f"<figcaption>{' '.join(wrap_words)}</figcaption>" if wrap_words else ""
+        sentences = [escape(note)] * bool(note) + [hint_span(hint)] * bool(hint)
+        caption = f"<figcaption>{' '.join(sentences)}</figcaption>" if sentences else ""
         self.add(f'<figure data-chart="{name}">{head}<div class="chart"></div>{caption}</figure>')
 
     def table(self, name: str, spec: ChartSpec) -> None:
@@ -54,11 +51,11 @@ class ReportPage:
         self.add(f'<div data-table="{escape(name)}"></div>')
 
     def html(self) -> str:
-        style, script = _read_asset("report.css"), script_text()
+        style, script = page_style("report"), script_text()
         # nothing but this very script may run here, and nothing may be fetched, whatever a name contains
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-        json_numbers = json.dumps(
+        numbers = json.dumps(
             {"charts": self.charts, "tables": self.tables}, ensure_ascii=False, allow_nan=False, separators=(",", ":")
         ).replace("<", "\\u003c")
         links = "".join(f'<a href="#{name}">{escape(title)}</a>' for name, title in self.sections)
@@ -73,24 +70,20 @@ class ReportPage:
                 "<noscript><p class='message failed'>The figures need JavaScript, which is switched off here. "
                 "The pictures and CSV files beside this page show the same numbers.</p></noscript>",
                 *body,
-                f'</main>\n<script type="application/json" id="data">{json_numbers}</script>',
+                f'</main>\n<script type="application/json" id="data">{numbers}</script>',
                 f"<script>{script}</script>\n</body></html>\n",
             ]
         )
 
 
-def hint_span(wrap_words: str) -> str:
+def hint_span(text: str) -> str:
     """Mark up a hint about interaction, shown on a screen only."""
-    return f'<span class="hint">{escape(wrap_words)}</span>'
+    return f'<span class="hint">{escape(text)}</span>'
 
 
 def script_text() -> str:
-    """Concatenate the page's script files in a scope of their own."""
-    return "(() => {\n" + '"use strict";\n' + "".join(map(_read_asset, REPORT_SCRIPTS)) + "})();\n"
-
-
-def _read_asset(name: str) -> str:
-    return (files("galapax.view.report") / name).read_text(encoding="utf-8")
+    """Put the page's script into a scope of its own."""
+    return '(() => {\n"use strict";\n' + page_script("report") + "})();\n"
 
 
 # --- fragments of HTML ------------------------------------------------------------------------------------------------
@@ -171,9 +164,9 @@ def file_section(out: ReportPage, files: dict[str, str]) -> None:
     )
 
 
-def format_count(format_number: int, word: str) -> str:
+def format_count(count: int, word: str) -> str:
     plural = word[:-1] + "ies" if word.endswith("y") else word + "s"
-    return f"{format_number:,} {word if format_number == 1 else plural}"
+    return f"{count:,} {word if count == 1 else plural}"
 
 
 def format_number(value: float, digits: int) -> str:

@@ -1,4 +1,4 @@
-"""The objective over two variables, with the populations on it."""
+"""The objective over two variables, with the populations on it, drawn with matplotlib."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from galapax.core.evaluation import Values
 from galapax.core.problem import Problem, missing_function
 from galapax.results.result import Result
 from galapax.view import figure_data, maps
-from galapax.view.plots.style import (
+from galapax.view.plots import (
     BLUE,
     GREY,
     ORANGE,
