@@ -135,26 +135,6 @@ def test_a_saved_run_is_loaded_as_it_was(case, tmp_path, monkeypatch):
         )
 
 
-@pytest.mark.parametrize("damage", ["cut", "text", "column", "missing", "empty"])
-@pytest.mark.parametrize("name", ["front.csv", "fronts.csv"])
-def test_a_damaged_front_is_named(damage, name, tmp_path, monkeypatch):
-    monkeypatch.setattr(saving, "can_draw", lambda: False)
-    file = black_box(False, 2).save(tmp_path) / name
-    lines = file.read_text(encoding="utf-8").splitlines()
-    if damage == "missing":
-        file.unlink()
-    else:
-        changed = {
-            "cut": [*lines[:2], lines[2][:9]],
-            "text": [*lines[:2], lines[2].replace(",", ",a", 1)],
-            "column": [line.rpartition(",")[0] for line in lines],
-            "empty": [],
-        }[damage]
-        file.write_text("\n".join(changed), encoding="utf-8")
-    with pytest.raises(gx.InputError, match=f"{name} is damaged"):
-        gx.load(tmp_path)
-
-
 # --- the command line -------------------------------------------------------------------------------------------------
 
 

@@ -16,14 +16,14 @@ import pytest
 from conftest import with_test_modules
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from saved_runs import as_before_manifests, made, same, study, with_labels
+from saved_runs import made, same, study, with_labels
 from typer.testing import CliRunner
 
 import galapax as gx
 from galapax.cli import output
 from galapax.cli.app import app
 from galapax.core import checks
-from galapax.storage import atomic, export, folders, manifest
+from galapax.storage import atomic, export, manifest, result_folder
 from galapax.view import saving
 
 OLD, NEW = made(1), made(2, runs=3)
@@ -43,7 +43,7 @@ def contents(folder):
 
 @pytest.mark.parametrize("kind", [made, study])
 @pytest.mark.parametrize(
-    "name", ["data.npz", "summary.csv", "history.csv", "report.html", "result.json", "manifest.json"]
+    "name", ["arrays.npz", "summary.csv", "history.csv", "report.html", "result.json", "manifest.json"]
 )
 def test_a_file_that_galapax_did_not_write_is_never_touched(name, kind, tmp_path):
     (tmp_path / name).write_bytes(b"mine")
@@ -60,7 +60,7 @@ def test_a_file_that_galapax_did_not_write_is_never_touched(name, kind, tmp_path
 @pytest.mark.parametrize(
     ("command", "name"),
     [(("solve", "branin"), "runs.csv"), (("sweep", "branin", "--set", "fr=1,2"), "summary.csv"),
-     (("compare", "-p", "branin", "-a", "de,ga"), "data.npz")],
+     (("compare", "-p", "branin", "-a", "de,ga"), "arrays.npz")],
 )  # fmt: skip
 def test_force_refuses_a_users_file_before_the_run(command, name, tmp_path, monkeypatch):
     (tmp_path / name).write_bytes(b"mine")
@@ -125,49 +125,46 @@ def test_links_in_a_folder_are_refused_and_not_followed(tmp_path):
         assert victim.read_text() == "mine"
 
 
-# --- folders from before there were manifests -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("run", [OLD, NEW, made(3, runs=3, m=2, snapshots=True), study()], ids=range(4))
-def test_a_folder_without_a_manifest_still_loads(run, tmp_path):
-    assert same(gx.load(as_before_manifests(run.save(tmp_path))), run)
-
-
-def test_a_folder_that_an_earlier_version_wrote_loads_and_is_replaced(tmp_path):
-    folder = shutil.copytree(Path(__file__).parent / "data" / "run-without-manifest", tmp_path / "run")
-    loaded = gx.load(folder)
-    assert loaded.problem.name == "spring" and len(loaded.runs) == 2 and list(loaded.snapshots) == [1]
-    assert loaded.history.x.shape == (4, 3) and loaded.runs.history.violation.shape == (2, 4)
-    loaded.save(folder)
-    assert (folder / "manifest.json").is_file() and same(gx.load(folder), loaded)
-
-
-def test_of_a_folder_without_a_manifest_only_files_that_galapax_is_known_to_write_are_replaced(tmp_path):
-    NEW.save(tmp_path)
-    as_before_manifests(tmp_path)
-    (tmp_path / "data.npz").write_bytes(b"mine")  # a study's name, and here was never a study
-    (tmp_path / "notes.txt").write_bytes(b"mine")
-    OLD.save(tmp_path)
-    assert same(gx.load(tmp_path), OLD) and not (tmp_path / "runs.csv").exists()
-    assert (tmp_path / "data.npz").read_bytes() == (tmp_path / "notes.txt").read_bytes() == b"mine"
-    with pytest.raises(gx.InputError, match=r"holds data\.npz"):
-        study().save(tmp_path)
-
-
-def test_files_of_a_run_that_lost_its_result_are_nobodys(tmp_path):
-    as_before_manifests(NEW.save(tmp_path))
-    (tmp_path / "result.json").write_text('{"my": "results"}')
-    before = contents(tmp_path)
-    with pytest.raises(gx.InputError, match=r"result\.json.*which galapax did not write"):
-        OLD.save(tmp_path)
-    assert contents(tmp_path) == before
-
-
-def test_a_run_whose_manifest_was_deleted_is_damaged(tmp_path):
+def test_a_run_whose_manifest_was_deleted_is_no_saved_run(tmp_path):
     OLD.save(tmp_path)
     (tmp_path / "manifest.json").unlink()
-    with pytest.raises(gx.InputError, match=r"result\.json is damaged .*manifest\.json, which is missing"):
+    with pytest.raises(gx.InputError, match=r"contains no saved run: it has no manifest\.json"):
         gx.load(tmp_path)
+
+
+def test_the_tables_of_a_run_are_written_for_people_and_never_read(tmp_path):
+    for i, run in enumerate((NEW, made(3, runs=3, m=2, snapshots=True), study())):
+        folder = run.save(tmp_path / str(i))
+        for file in folder.glob("*.csv"):
+            file.write_text("edited in a spreadsheet")
+        assert same(gx.load(folder), run)
+
+
+def test_an_export_into_the_folder_of_a_run_leaves_its_tables_and_refuses_those_of_another(tmp_path):
+    """A table that somebody changed, or that belongs to another run, is not overwritten."""
+    folder = NEW.save(tmp_path / "run")
+    before = contents(folder)
+    files = export.write_csv_files(gx.load(folder), folder)
+    assert {file.name for file in files} - before.keys() == {"answer.csv"}
+    assert contents(folder).items() >= before.items()
+    with pytest.raises(gx.InputError, match=r"history\.csv belongs to another saved run.*choose another folder"):
+        export.write_csv_files(OLD, folder)
+    assert same(gx.load(folder), NEW)
+
+
+def test_a_front_and_the_derived_quantities_of_every_kind_come_back_as_they_were(tmp_path):
+    """Violations and derived numbers cannot be computed again without the problem's functions."""
+    run = made(3, runs=3, m=2)
+    run["CV"] = run["CV"] + 1e-9
+    run["derived"] = {"../mass": np.arange(4.0), "cost\x00": np.ones(4)}
+    run["problem"] = run.problem.with_(derived=dict.fromkeys(run["derived"], abs))
+    loaded = gx.load(run.save(tmp_path / "front"))
+    assert np.array_equal(loaded.CV, run.CV) and list(loaded.derived) == list(loaded.problem.derived)
+    assert all(map(np.array_equal, loaded.derived.values(), run.derived.values()))
+    one = made(1)
+    one["derived"] = {"mass": 2.5}
+    one["problem"] = one.problem.with_(derived={"mass": abs})
+    assert gx.load(one.save(tmp_path / "single")).derived == {"mass": 2.5}
 
 
 # --- one run in another's place ---------------------------------------------------------------------------------------
@@ -177,7 +174,7 @@ import os, random, signal, sys, time, warnings
 from pathlib import Path
 from saved_runs import made, same, study
 import galapax as gx
-from galapax.storage import folders, manifest
+from galapax.storage import manifest, result_folder
 
 folder, steps, times, seed = Path(sys.argv[1]), sys.argv[2] == "steps", int(sys.argv[3]), int(sys.argv[4])
 runs = [made(1, n=40), made(2, runs=30, n=40, generations=60), study(3)]
@@ -188,7 +185,7 @@ def put(run):
     pictures = {"report.html": lambda file: file.write_text("page"), "convergence.png": lambda file: 1 / 0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        (folders.save_study if isinstance(run, gx.Study) else folders.save)(run, folder, pictures)
+        result_folder.save(run, folder, pictures)
 
 def child(k):
     count = 0
@@ -313,7 +310,7 @@ def test_a_picture_that_fails_costs_that_picture(tmp_path):
 
     pictures = {"convergence.png": fails, "report.html": lambda file: file.write_text("drawn")}
     with pytest.warns(UserWarning, match=r"convergence\.png could not be drawn \(ZeroDivisionError: no room"):
-        folders.save(NEW, tmp_path, pictures)
+        result_folder.save(NEW, tmp_path, pictures)
     assert same(gx.load(tmp_path), NEW)
     assert (tmp_path / "report.html").read_text() == "drawn" and not (tmp_path / "convergence.png").exists()
 
@@ -331,7 +328,7 @@ def leave_pending(run, folder):
     """Save a run as a process does that is killed right after the one move that counts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(atomic, "finish", lambda *about: None)
-        folders.save(run, folder)
+        result_folder.save(run, folder)
     return folder / atomic.PENDING
 
 
@@ -477,9 +474,9 @@ def test_a_save_is_not_finished_over_a_file_that_became_a_users(tmp_path):
 STOPPED = """
 import os, shutil, signal, sys
 from pathlib import Path
-from saved_runs import as_before_manifests, made, same, study
+from saved_runs import made, same, study
 import galapax as gx
-from galapax.storage import atomic, folders, manifest
+from galapax.storage import atomic, manifest, result_folder
 
 folder, before, new = Path(sys.argv[1]), sys.argv[2], made(2, runs=3)
 
@@ -488,11 +485,9 @@ def start():
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")
     if before == "a study":
-        folders.save_study(study(), folder)
+        result_folder.save(study(), folder)
     elif before != "nothing":
-        folders.save(made(1), folder)
-    if before == "a run without a manifest":
-        as_before_manifests(folder)
+        result_folder.save(made(1), folder)
 
 def save_killed_after(moves):  # of single files out of the folder of the save, the manifest last
     replace = os.replace
@@ -504,7 +499,7 @@ def save_killed_after(moves):  # of single files out of the folder of the save, 
             moves -= 1
         replace(source, target)
     os.replace = count
-    folders.save(new, folder)
+    result_folder.save(new, folder)
 
 def in_a_process(task, *arguments):
     pid = os.fork()
@@ -535,17 +530,17 @@ print(moves)
 
 
 @needs_fork
-@pytest.mark.parametrize("before", ["nothing", "a run", "a study", "a run without a manifest"])
+@pytest.mark.parametrize("before", ["nothing", "a run", "a study"])
 def test_a_killed_save_is_read_as_saved_and_finished_by_the_next_process(before, tmp_path):
     outcome = apart([sys.executable, "-c", STOPPED, tmp_path / "run", before])
     assert outcome.returncode == 0, outcome.stderr
-    assert int(outcome.stdout) == 6  # result.json, four tables and archives, the manifest
+    assert int(outcome.stdout) == 6  # result.json, arrays.npz, three tables, the manifest
 
 
 def test_numbers_that_cannot_be_written_leave_the_run_that_was_there(tmp_path, monkeypatch):
     OLD.save(tmp_path)
     before = contents(tmp_path)
-    monkeypatch.setattr(folders, "snapshot_arrays", lambda kept: 1 / 0)
+    monkeypatch.setattr(result_folder, "result_to_arrays", lambda result: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         made(3, snapshots=True).save(tmp_path)
     assert contents(tmp_path) == before
@@ -556,7 +551,7 @@ def test_a_save_that_waits_for_its_last_moves_is_read_as_it_is_and_finished_by_t
     OLD.save(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(atomic, "finish", lambda *about: None)
-        folders.save(NEW, tmp_path)  # as if killed right after the one move that counts
+        result_folder.save(NEW, tmp_path)  # as if killed right after the one move that counts
     assert (tmp_path / atomic.PENDING).is_dir() and same(gx.load(tmp_path), NEW)
     tmp_path.chmod(0o555)  # reading needs no right to write
     assert same(gx.load(tmp_path), NEW)
@@ -571,9 +566,9 @@ def test_a_reader_that_meets_a_save_reads_the_new_run(tmp_path, monkeypatch):
     read, calls = manifest.Saved.read, []
 
     def saved_in_between(self, name):
-        if name == "population.csv" and not calls:
+        if name == "arrays.npz" and not calls:
             calls.append(name)
-            folders.save(NEW, tmp_path)
+            result_folder.save(NEW, tmp_path)
         return read(self, name)
 
     monkeypatch.setattr(manifest.Saved, "read", saved_in_between)
@@ -649,8 +644,9 @@ def check_labels(labels, **about):
         run.save(folder / "run")
         loaded = gx.load(folder / "run")
         assert same(loaded, run)
-        files = export.to_csv(folder / "run", folder / "tables")
-        data = json.loads(export.to_one_json(folder / "run", folder / "all.json").read_text())
+        files = export.write_csv_files(loaded, folder / "tables")
+        export.write_json_file(loaded, folder / "all.json")
+        data = json.loads((folder / "all.json").read_text())
         variable = run.problem.space.variables[1]
         expected = [variable.value(place) for place in run.population[:, 1]]
         assert list(data["population"].values())[1] == expected
@@ -714,16 +710,6 @@ def test_labels_that_are_the_same_on_one_line_are_refused():
         gx.choice("a\nb", "a b")
 
 
-def test_tables_of_an_earlier_version_load_where_they_are_unambiguous(tmp_path, monkeypatch):
-    """It wrote labels that begin with an apostrophe as they are."""
-    monkeypatch.setattr(saving, "can_draw", lambda: False)
-    run = with_labels(made(1), "'a", "=b", "c")
-    as_before_manifests(run.save(tmp_path))
-    for file in tmp_path.glob("*.csv"):
-        file.write_text(file.read_text().replace("''a", "'a"))
-    assert same(gx.load(tmp_path), run)
-
-
 def test_a_dollar_in_a_name_is_drawn_as_one():
     run = made(4, name="US$ {net vs AU$", variables=["a$", "b$", "c"])
     axes = run.plot.convergence().axes[0]
@@ -767,14 +753,3 @@ def test_a_name_that_is_no_text_is_refused_when_the_problem_is_made(about):
 def test_a_min_max_problem_takes_text_for_names_too(about):
     with pytest.raises(gx.InputError, match="must be text, got 5"):
         gx.MinMaxProblem(lambda x, y: x[0], gx.box(0, 1, 2), gx.box(0, 1, 2), **about)
-
-
-@pytest.mark.parametrize("reserved", ["violation", "hypervolume", "feasible_share"])
-def test_a_run_that_was_saved_with_such_a_variable_still_loads(reserved, tmp_path):
-    """With its history of x it was called damaged."""
-    as_before_manifests(NEW.save(tmp_path))
-    for name in ("population.csv", "history.csv", "runs.csv", "result.json"):
-        file = tmp_path / name
-        file.write_text(file.read_text().replace("x1", reserved))
-    loaded = gx.load(tmp_path)
-    assert loaded.problem.variables[0] == reserved and same(loaded.history, NEW.history)

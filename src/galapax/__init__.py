@@ -43,7 +43,7 @@ from galapax.version import __version__, warn_of_untested_jax
 
 if TYPE_CHECKING:
     from galapax.storage import gagpu
-    from galapax.storage.folders import load
+    from galapax.storage.result_folder import load
 
 __all__ = [
     "CMAES",
@@ -132,7 +132,7 @@ _ELSEWHERE = {
 def __getattr__(name: str) -> Any:
     """Files of saved runs are read by few programs, and by none before its first run."""
     if name == "load":
-        return import_module("galapax.storage.folders").load
+        return import_module("galapax.storage.result_folder").load
     if name == "gagpu":
         return import_module("galapax.storage.gagpu")
     word = _ELSEWHERE.get(name)

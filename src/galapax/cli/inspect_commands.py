@@ -18,8 +18,8 @@ from galapax.papers import PAPERS
 from galapax.results.result import Result
 from galapax.results.study import Study
 from galapax.storage import gagpu
-from galapax.storage.export import to_csv, to_one_json
-from galapax.storage.folders import load
+from galapax.storage.export import write_csv_files, write_json_file
+from galapax.storage.result_folder import load
 from galapax.version import __version__
 from galapax.view import terminal
 
@@ -56,10 +56,12 @@ def view(
             target = out or folder
             files.append(saved.plot.gif(target if target.suffix == ".gif" else target / "maps.gif", form=form))
         if export == "csv":
-            tables = to_csv(folder, out)
+            tables = write_csv_files(saved, out or folder)
             output.print_line(f"Tables saved in {tables[0].parent}: {', '.join(t.name for t in tables)}")
         elif export == "json":
-            files.append(to_one_json(folder, out))
+            target = out or folder
+            files.append(target if target.suffix == ".json" else target / "export.json")
+            write_json_file(saved, files[-1])
         elif export == "gagpu" and isinstance(saved, Result):
             files += gagpu.export(saved, out or folder)
         output.print_written_files(files)

@@ -28,9 +28,8 @@ from galapax.results.result import Result
 from galapax.results.study import Study
 from galapax.starting import INTERRUPTED
 from galapax.storage import atomic, manifest
-from galapax.storage.files import to_json
-from galapax.storage.result_json import result_to_json
-from galapax.storage.tables import front_table, runs_table, value_names
+from galapax.storage.export import front_table, runs_table, value_names
+from galapax.storage.result_format import result_to_json, to_json
 from galapax.view import live as live_page
 from galapax.view import terminal
 
@@ -154,13 +153,13 @@ def result_as_json(result: Result) -> dict[str, object]:
     """Return a result as plain JSON values, with its runs and its front."""
     out = result_to_json(result)
     if result.runs is not None:
-        names, table = runs_table(result.runs, result.problem.variable_names(), value_names(result))
+        table = runs_table(result.runs, result.problem.variable_names(), value_names(result))
         rate, low, high = result.runs.success_rate()
-        out["runs"] = to_json(dict(zip(names, table.T, strict=True)))
+        out["runs"] = to_json(dict(zip(table.names, table.rows.T, strict=True)))
         out["success_rate"] = {"rate": rate, "low": low, "high": high}
     if "F" in result:
-        names, table = front_table(result)
-        out["front"] = to_json(dict(zip(names, table.T, strict=True)))
+        table = front_table(result)
+        out["front"] = to_json(dict(zip(table.names, table.rows.T, strict=True)))
     return out
 
 
