@@ -1,5 +1,7 @@
 """What people bring from other libraries: accepted, or answered with the word it has here."""
 
+import dataclasses
+import importlib.util
 import inspect
 import re
 import warnings
@@ -11,9 +13,9 @@ from scipy.optimize import Bounds, LinearConstraint, NonlinearConstraint
 
 import galapax as gx
 from galapax.algorithms.moead import boundary_intersection
-from galapax.api.keyword_hints import KEYWORD_HINTS
 from galapax.compat import scipy as compat
 from galapax.compat.scipy_problem import convert_problem
+from galapax.core import hints
 
 BOX = [(-2.0, 2.0)] * 2
 QUICK = {"generations": 3, "population": 8}
@@ -23,7 +25,10 @@ def sphere(x):
     return jnp.sum(x**2)
 
 
-@pytest.mark.parametrize("name", sorted(KEYWORD_HINTS))
+WORDS = sorted(word for words in hints.KEYWORDS.values() for word in words.split())
+
+
+@pytest.mark.parametrize("name", WORDS)
 def test_every_foreign_word_is_answered_with_ours(name):
     with pytest.raises(gx.InputError, match=f"minimize has no '{name}': (write|leave|give|use) ") as told:
         gx.minimize(sphere, BOX, **{name: None})
@@ -171,9 +176,44 @@ def test_names_of_other_libraries_are_answered():
         gx.differential_evolution  # noqa: B018
     with pytest.raises(AttributeError, match=r"has no attribute 'nothing'$"):
         gx.nothing  # noqa: B018
-    for word in gx._ELSEWHERE.values():
-        for name in re.findall(r"gx\.(\w+)", word):
+    for answer, words in hints.PACKAGE_NAMES.items():
+        for name in re.findall(r"gx\.(\w+)", answer):
             assert hasattr(gx, name)
+        for module, name in re.findall(r"(galapax(?:\.\w+)+)\.(\w+)", answer):
+            assert hasattr(importlib.import_module(module), name) or importlib.util.find_spec(f"{module}.{name}")
+        assert not [word for word in words.split() if hasattr(gx, word)]
+
+
+def test_every_word_has_one_answer():
+    for table in (hints.KEYWORDS, hints.PACKAGE_NAMES, hints.ALGORITHM_NAMES | hints.MISSING_ALGORITHMS):
+        words = [word for words in table.values() for word in words.split()]
+        assert len(words) == len(set(words))
+
+
+@pytest.mark.parametrize(
+    ("name", "registered"),
+    [("NSGA-II", "nsga2"), ("differential_evolution", "de"), ("CMA-ES", "cmaes"), ("L-SHADE", "lshade"),
+     ("SMS-EMOA", "sms_emoa"), ("MOEA/D", "moead"), ("Particle Swarm", "pso"), ("DE", "de")],
+)  # fmt: skip
+def test_algorithms_are_known_by_the_names_of_papers_and_other_libraries(name, registered):
+    assert type(gx.algorithms.get(name)) is gx.algorithms.ALGORITHMS[registered]
+
+
+def test_an_alias_is_that_of_an_algorithm_and_no_algorithms_own_name():
+    assert hints.ALGORITHM_NAMES.keys() <= gx.algorithms.ALGORITHMS.keys()
+    words = {word for words in (hints.ALGORITHM_NAMES | hints.MISSING_ALGORITHMS).values() for word in words.split()}
+    assert not words & set(gx.algorithms.ALGORITHMS) and all(word == hints.spell_plainly(word) for word in words)
+
+
+@pytest.mark.parametrize(("name", "answer"), [("Nelder-Mead", "simplex searches"), ("L-BFGS-B", "polish")])
+def test_algorithms_that_are_not_here_are_answered(name, answer):
+    with pytest.raises(gx.InputError, match=f"no algorithm called '{name}'; leave algorithm out: .*{answer}"):
+        gx.minimize(sphere, BOX, name)
+
+
+def test_hyper_parameters_of_the_table_exist():
+    fields = {field.name for kind in gx.algorithms.ALGORITHMS.values() for field in dataclasses.fields(kind)}
+    assert hints.HYPERPARAMETERS.keys() <= fields
 
 
 def test_a_forgotten_sum_is_asked_about():
