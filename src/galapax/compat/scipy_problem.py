@@ -135,3 +135,10 @@ def _add_sides(one: Any, has_names: bool, ineq: list[Function], eq: list[Functio
         if mask.any():
             rows = None if mask.all() else np.flatnonzero(mask)
             (eq if side == "equal" else ineq).append(_Within(function, side, np.atleast_1d(limits[mask]), rows))
+
+
+def constraint_values(constraint: Any, x: np.ndarray) -> Any:
+    """Evaluate a constraint object of scipy's at x."""
+    if hasattr(constraint, "fun"):
+        return constraint.fun(x)
+    return constraint.A @ x if hasattr(constraint, "A") else x
