@@ -22,16 +22,9 @@ Several equalities need the polish, here as in scipy (its test problem L8): with
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
-import multiprocessing
-import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -41,27 +34,30 @@ from numpy.typing import ArrayLike
 from galapax import algorithms
 from galapax.algorithms.de import DE
 from galapax.api.minimize import minimize as minimize_global
-from galapax.compat.scipy_problem import constraint_values, convert_problem
+from galapax.compat.scipy_problem import (
+    FixedVariables,
+    PopulationObjective,
+    constraint_values,
+    convert_problem,
+    open_map,
+)
 from galapax.core.checks import abbreviate, as_float_array, check_finite, check_integer, check_positive
 from galapax.core.errors import EvaluationError, InputError
 from galapax.core.evaluation import Population, returned_by_fun
 from galapax.core.options import Workers
-from galapax.core.problem import EQ_TOLERANCE, Problem
+from galapax.core.problem import Problem
 from galapax.core.stop import Stop
 from galapax.core.variables import Variable, real, variables_from_integrality
 from galapax.execution.observers import Progress
-from galapax.numerics import devices, random
-from galapax.objective.remote import pickle_functions
-from galapax.objective.worker import Functions
+from galapax.numerics import random
 from galapax.operators.differential import best_1, rand_1
-from galapax.operators.selection import no_worse
 
 if TYPE_CHECKING:
-    from scipy.optimize import Bounds, LinearConstraint, NonlinearConstraint, OptimizeResult
+    from scipy.optimize import Bounds, OptimizeResult
 
-    Constraint: TypeAlias = NonlinearConstraint | LinearConstraint | Bounds
+    from galapax.compat.scipy_problem import Constraint, Map
+
     Seed: TypeAlias = int | np.integer | np.random.Generator | np.random.RandomState | None
-    Map: TypeAlias = Callable[..., Iterable[Any]]  # as the builtin
 
 __all__ = ["differential_evolution", "minimize"]
 
@@ -195,17 +191,18 @@ def differential_evolution(
         raise InputError(f"strategy must be {' or '.join(map(repr, STRATEGIES))} here; got {strategy!r}.")
     seed_number = _parse_seed(rng if rng is not None else seed)
     space, fixed = _parse_bounds(bounds, integrality)
-    objective = _Objective(func, args, constraints, fixed, vectorized)
-    with _open_map(workers) as objective.map:
+    objective = PopulationObjective(func, args, constraints, fixed, vectorized)
+    with open_map(workers) as objective.map:
         size = max(5, int(check_positive(popsize, "popsize") * len(space)))
         initial = _initial_population(init, x0, size, space, fixed, np.random.default_rng(seed_number))
         size = max(size, len(initial)) if isinstance(init, str) else max(5, len(initial))
         mutate, weight = _parse_mutation(STRATEGIES[strategy], mutation)
         watcher = _Watcher(objective, callback, disp, atol, tol)
+        variables: Any = space
         ineq = returned_by_fun if objective.constraints else None
         try:
             result = minimize_global(
-                Problem(objective, space, ineq=ineq, name="func", blackbox=True, vectorized=True),
+                Problem(objective, variables, ineq=ineq, name="func", blackbox=True, vectorized=True),
                 algorithm=DE(size, mutate, weight, check_finite(recombination, "recombination")),
                 x0=initial,
                 generations=check_integer(maxiter, "maxiter", 1) + 1,  # scipy counts the first population as none
@@ -237,7 +234,7 @@ class _Watcher:
     """Ends a run as scipy would: when its population has converged, or the user's callback asks for it."""
 
     def __init__(
-        self, objective: _Objective, callback: Callable[..., Any] | None, disp: bool, atol: float, tol: float
+        self, objective: PopulationObjective, callback: Callable[..., Any] | None, disp: bool, atol: float, tol: float
     ) -> None:
         self.objective, self.callback, self.disp, self.atol, self.tol = objective, callback, disp, atol, tol
         self.message = MAXITER_MESSAGE
@@ -273,99 +270,6 @@ class _Watcher:
         return self.message != MAXITER_MESSAGE
 
 
-class _FixedVariables:
-    """Variables whose bounds are equal, which scipy allows: they are excluded from the search."""
-
-    def __init__(self, lower: np.ndarray, upper: np.ndarray) -> None:
-        self.free, self.values = lower < upper, lower.copy()
-
-    def add_fixed(self, x: np.ndarray) -> np.ndarray:
-        """Complete the free variables (..., free) to all of them, (..., d)."""
-        out = np.broadcast_to(self.values, (*x.shape[:-1], self.values.size)).copy()
-        out[..., self.free] = x
-        return out
-
-
-class _Objective:
-    """The user's function and constraints, with a count of calls of the function."""
-
-    def __init__(
-        self,
-        func: Callable[..., Any],
-        args: object,
-        constraints: Constraint | Sequence[Constraint] | None,
-        fixed: _FixedVariables,
-        vectorized: bool,
-    ) -> None:
-        if not callable(func):
-            raise InputError(f"func must be a function of x, got {abbreviate(func)}.")
-        extra_args = tuple(args) if isinstance(args, tuple | list) else (args,)
-        self.func = (lambda x: func(x, *extra_args)) if extra_args else func
-        self.constraints: list[Constraint] = [constraints]
-        if constraints is None or isinstance(constraints, Sequence):
-            self.constraints = list(constraints or ())
-        for constraint in self.constraints:
-            if not (hasattr(constraint, "lb") and hasattr(constraint, "ub")):
-                raise InputError(
-                    "constraints must be scipy's NonlinearConstraint, LinearConstraint or Bounds, as in "
-                    f"differential_evolution; got {abbreviate(constraint)}."
-                )
-        self.fixed, self.vectorized = fixed, vectorized
-        self.n_calls = 0
-        self.map: Map = map
-        self.survivors: Population | None = None  # of the generations so far, all variables
-        self.error: BaseException | None = None  # what the user's function raised
-
-    def __call__(self, points: np.ndarray) -> dict[str, np.ndarray]:
-        """Values (n,) and violation (n, 1) at points (n, free); the function is called where nothing is violated."""
-        x = self.fixed.add_fixed(points)
-        fun = np.zeros(len(x))
-        try:
-            violations = np.array([self.violations(row).sum() for row in x]) if self.constraints else np.zeros(len(x))
-            is_feasible = violations <= 0
-            if self.survivors is not None and len(x) != len(self.survivors.x):  # the answer alone: its constraints
-                return {"fun": fun, "ineq": violations[:, None]}
-            if is_feasible.any():
-                fun[is_feasible] = self.values(x[is_feasible])
-        except Exception as error:
-            self.error = error
-            raise
-        fitness = np.where(np.isfinite(fun), fun, np.inf)[:, None]
-        trials: Any = Population(x, fitness, violations if self.constraints else None)
-        self.survivors = trials if self.survivors is None else _select(trials, self.survivors)
-        return {"fun": fun} | ({"ineq": violations[:, None]} if self.constraints else {})
-
-    def values(self, x: np.ndarray) -> np.ndarray:
-        self.n_calls += len(x)
-        if self.vectorized:
-            return np.asarray(self.func(x.T), np.float64).ravel()
-        return np.array([float(np.squeeze(value)) for value in self.map(self.func, x)])
-
-    def value(self, x: np.ndarray) -> float:
-        return float(self.values(np.asarray(x)[None])[0])
-
-    def violations(self, x: np.ndarray) -> np.ndarray:
-        """Violation of each constraint at x, concatenated; equalities have a tolerance."""
-        gaps = []
-        for constraint in self.constraints:
-            value = np.atleast_1d(constraint_values(constraint, x)).astype(np.float64).ravel()
-            lower, upper = (
-                np.broadcast_to(np.asarray(side, np.float64), value.shape) for side in (constraint.lb, constraint.ub)
-            )
-            tolerance = np.where(lower == upper, EQ_TOLERANCE, 0.0)
-            gap = np.maximum(np.maximum(lower - value, value - upper) - tolerance, 0)
-            gaps.append(np.where(np.isnan(value), np.inf, gap))
-        return np.concatenate(gaps)
-
-
-def _select(trials: Any, parents: Any) -> Any:
-    """Keep the better of each trial and its parent, as `DE.step` does."""
-    is_better = np.asarray(no_worse(trials, parents))
-    x, fitness = (np.where(is_better[:, None], a, b) for a, b in zip(trials[:2], parents[:2], strict=True))
-    violation = None if trials.violation is None else np.where(is_better, trials.violation, parents.violation)
-    return Population(x, fitness, violation)
-
-
 def _parse_seed(value: Seed) -> int:
     if value is None:
         return int(np.random.SeedSequence().generate_state(1)[0])
@@ -374,7 +278,7 @@ def _parse_seed(value: Seed) -> int:
     return int(np.random.default_rng(value).integers(2**32)) if not hasattr(value, "randint") else value.randint(2**31)
 
 
-def _parse_bounds(bounds: Bounds | ArrayLike, integrality: ArrayLike | None) -> tuple[list[Variable], _FixedVariables]:
+def _parse_bounds(bounds: Bounds | ArrayLike, integrality: ArrayLike | None) -> tuple[list[Variable], FixedVariables]:
     if hasattr(bounds, "lb") and hasattr(bounds, "ub"):
         lower, upper = np.broadcast_arrays(np.asarray(bounds.lb, np.float64), np.asarray(bounds.ub, np.float64))
     else:
@@ -384,7 +288,7 @@ def _parse_bounds(bounds: Bounds | ArrayLike, integrality: ArrayLike | None) -> 
             raise InputError(
                 f"bounds must be (lower, upper) pairs of finite numbers; got {abbreviate(bounds)}."
             ) from None
-    fixed = _FixedVariables(np.array(lower), np.array(upper))
+    fixed = FixedVariables(np.array(lower), np.array(upper))
     if not fixed.free.any():
         raise InputError("all limits are equal, so that there is nothing to search for.")
     pairs = np.stack([lower, upper], axis=1)[fixed.free].tolist()
@@ -423,7 +327,7 @@ def _initial_population(
     x0: ArrayLike | None,
     size: int,
     space: list[Variable],
-    fixed: _FixedVariables,
+    fixed: FixedVariables,
     rng: np.random.Generator,
 ) -> np.ndarray:
     """Sample or check the initial population (n, free), as `init` and `x0` ask for."""
@@ -470,8 +374,8 @@ def _callback_stops(callback: Callable[..., Any], state: OptimizeResult, converg
 
 def _polish(
     state: OptimizeResult,
-    objective: _Objective,
-    fixed: _FixedVariables,
+    objective: PopulationObjective,
+    fixed: FixedVariables,
     space: list[Variable],
     polish: bool | Callable[..., OptimizeResult],
 ) -> None:
@@ -504,7 +408,7 @@ def _polish(
         state.population[best], state.population_energies[best] = polished.x, polished.fun
 
 
-def _report_constraints(state: OptimizeResult, objective: _Objective) -> None:
+def _report_constraints(state: OptimizeResult, objective: PopulationObjective) -> None:
     """Set the constraint values and violations at x, as scipy reports them."""
     if not objective.constraints:
         return
@@ -519,43 +423,3 @@ def _report_constraints(state: OptimizeResult, objective: _Objective) -> None:
         state.success = False
         state.fun = objective.value(state.x)
         state.message = f"The solution does not satisfy the constraints, MAXCV = {state.maxcv}"
-
-
-@contextmanager
-def _open_map(workers: int | Map) -> Iterator[Map]:
-    """Open the map-like callable that evaluates points: the user's, the builtin, or a process pool's."""
-    if callable(workers):
-        yield workers
-    elif workers == 1:
-        yield map
-    else:
-        n_workers = devices.count_cores() if workers == -1 else check_integer(workers, "workers", 1, "-1 for all cores")
-        # an executor says when its processes end, where multiprocessing.Pool would replace them for ever
-        pool = ProcessPoolExecutor(n_workers, mp_context=multiprocessing.get_context("spawn"))
-        with pool:
-            try:
-                yield lambda function, x: pool.map(
-                    _PickledFunction(function), x, chunksize=-(-len(x) // (4 * n_workers))
-                )
-            except BrokenProcessPool as error:
-                raise InputError(
-                    'the worker processes ended: put the call under `if __name__ == "__main__":`, unless the function '
-                    "itself ends them."
-                ) from error
-
-
-class _PickledFunction:
-    """A function pickled for worker processes: by value where they cannot import it, if cloudpickle is installed."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        by_value = importlib.util.find_spec("cloudpickle") is not None
-        self.payload, _ = pickle_functions(Functions({"func": function}), by_value)
-
-    def __call__(self, x: np.ndarray) -> Any:
-        return _unpickle(self.payload)(x)
-
-
-@lru_cache(maxsize=1)
-def _unpickle(payload: bytes) -> Callable[..., Any]:
-    function: Callable[..., Any] = pickle.loads(payload)[0]["func"]
-    return function

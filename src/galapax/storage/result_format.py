@@ -353,7 +353,7 @@ def add_arrays(result: Result, arrays: Arrays) -> None:
     for generation in sorted(map(int, generations)):
         reader.sizes.pop("individuals", None)  # a restart may have changed the population
         axes = {name: f"{'runs ' * (result.runs is not None)}{axis}" for name, axis in SNAPSHOT_AXES.items()}
-        population = reader.take(f"snapshots.{generation}.", axes, optional={"violation"})
+        population: dict[str, Any] = reader.take(f"snapshots.{generation}.", axes, optional={"violation"})
         result["snapshots"][generation] = Population(**{"violation": None} | population)
     reader.check_all_read()
 
@@ -368,7 +368,8 @@ def _read_history(reader: _ArrayReader, prefix: str, ensemble: bool = False) -> 
 
 
 def _read_runs(reader: _ArrayReader, arrays: Arrays) -> Runs:
-    runs = Runs(**reader.take("runs.", RUNS_AXES, optional={"hypervolume"}), history=None)
+    columns: dict[str, Any] = reader.take("runs.", RUNS_AXES, optional={"hypervolume"})
+    runs = Runs(**columns, history=None)
     if "runs.history.generation" in arrays:
         runs = replace(runs, history=_read_history(reader, "runs.history.", ensemble=True))
     if "runs.fronts.size" in arrays:
@@ -376,8 +377,8 @@ def _read_runs(reader: _ArrayReader, arrays: Arrays) -> Runs:
         sizes = table.pop("size")
         if (sizes < 0).any() or sizes.sum() != len(table["CV"]):
             raise ValueError("its array runs.fronts.size does not fit the fronts")
-        columns = [np.split(table[name], np.cumsum(sizes)[:-1]) for name in ("X", "F", "CV")]
-        fronts = [Front(x, f, None, None, violation) for x, f, violation in zip(*columns, strict=True)]
+        columns_by_run = [np.split(table[name], np.cumsum(sizes)[:-1]) for name in ("X", "F", "CV")]
+        fronts = [Front(x, f, None, None, violation) for x, f, violation in zip(*columns_by_run, strict=True)]
         runs = replace(runs, fronts=fronts)
     return runs
 
